@@ -1,0 +1,61 @@
+/**
+ * Business time: expiry, cron, charges, retention. Tests of the running program move it.
+ * Protocol times (challenge expiry, signatures, chain) are the real ones and use Date.now() directly.
+ */
+export interface Clock {
+  /** Milliseconds since the Unix epoch. */
+  now(): number;
+  /** Calls `listener` after the clock was stepped, so that timers are computed anew. Returns the unsubscriber. */
+  onStep(listener: () => void): () => void;
+}
+
+export class AdjustableClock implements Clock {
+  #offsetMs: number;
+  readonly #listeners = new Set<() => void>();
+
+  constructor(offsetMs = 0) {
+    this.#offsetMs = offsetMs;
+  }
+
+  now(): number {
+    return Date.now() + this.#offsetMs;
+  }
+
+  get offsetMs(): number {
+    return this.#offsetMs;
+  }
+
+  setOffset(offsetMs: number): void {
+    this.#offsetMs = offsetMs;
+    for (const listener of this.#listeners) listener();
+  }
+
+  onStep(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+}
+
+/** A clock that stands still until a test moves it. */
+export class ManualClock implements Clock {
+  #now: number;
+  readonly #listeners = new Set<() => void>();
+
+  constructor(now: number) {
+    this.#now = now;
+  }
+
+  now(): number {
+    return this.#now;
+  }
+
+  advance(ms: number): void {
+    this.#now += ms;
+    for (const listener of this.#listeners) listener();
+  }
+
+  onStep(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+}

@@ -1,0 +1,124 @@
+/**
+ * Every setting of the host: one schema, which gives the defaults, the checks, the environment names, the flags
+ * and the README's table. Order: config/turnpike.default.json < turnpike.json < environment < flags.
+ */
+import { z } from 'zod';
+
+const port = z.number().int().min(0).max(65_535);
+const bytes = z.number().int().positive();
+const ms = z.number().int().positive();
+const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/, 'expected 0x and 40 hexadecimal digits');
+const usd = z.string().regex(/^\d{1,6}(\.\d{1,6})?$/, 'expected a decimal amount in USD such as "0.20"');
+
+export const configSchema = z.strictObject({
+  port: port.describe('public port; 0 picks a free one'),
+  host: z.string().describe('address the public port listens on'),
+  adminPort: port.describe('operator port: metrics and operator API; loopback only'),
+  data: z.string().describe('data folder: everything worth keeping is in it'),
+  publicUrl: z.string().describe('public origin such as https://api.example.com; empty: http://localhost:<port>'),
+  baseDomain: z.string().describe('tenants also answer at <slug>.<baseDomain>'),
+  trustedProxies: z.array(z.string()).describe('CIDRs of reverse proxies whose x-forwarded-* are believed'),
+  log: z.strictObject({ level: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'silent']).describe('log level') }),
+  clock: z.strictObject({ movable: z.boolean().describe('operator may move business time (tests only)') }),
+  slugs: z.strictObject({
+    reserved: z.array(z.string()).describe('names that no tenant may take'),
+    termDays: z.number().int().positive().describe('days that a deploy or a renewal pays for'),
+    graceDays: z.number().int().min(0).describe('days from expiry to decommissioning, and from deletion to purge'),
+    cooldownDays: z.number().int().min(0).describe('days until a decommissioned slug is free for other owners'),
+  }),
+  prices: z.strictObject({
+    deploy: usd.describe('price of a deploy, USD'),
+    renew: usd.describe('price of a renewal, USD'),
+  }),
+  builtinTenants: z.strictObject({
+    enabled: z.array(z.string()).describe('built-in tenants deployed at start'),
+  }),
+  edge: z.strictObject({
+    processes: z.number().int().min(1).max(64).describe('edge processes that share the public port'),
+    maxHeaderBytes: bytes.describe('largest request head, bytes'),
+  }),
+  tls: z.strictObject({
+    mode: z.enum(['off', 'files', 'acme']).describe('off: a proxy in front ends TLS'),
+    port: port.describe('HTTPS port'),
+    redirect: z.boolean().describe('redirect http to https'),
+    proxyProtocol: z.boolean().describe('expect PROXY protocol v2 from trusted proxies'),
+    certificates: z
+      .array(z.strictObject({ names: z.array(z.string()), cert: z.string(), key: z.string() }))
+      .describe('certificate files: names (wildcards allowed), cert and key paths'),
+    acme: z.strictObject({
+      directory: z.string().describe('ACME directory URL'),
+      email: z.string().describe('contact of the ACME account'),
+      caFile: z.string().describe('PEM of a private authority to trust for the directory itself'),
+      challenge: z.enum(['http-01', 'tls-alpn-01']).describe('preferred challenge'),
+      dnsHook: z.string().describe('command for DNS-01: called with set|clear, name, value'),
+    }),
+  }),
+  domains: z.strictObject({
+    resolver: z.string().describe('DNS server host:port for verification; empty: the system resolver'),
+    registrarTokens: z.array(z.string()).describe('SHA-256 hex of tokens that registrars may verify domains with'),
+  }),
+  runtime: z.strictObject({
+    sandbox: z.enum(['auto', 'bwrap', 'unshare', 'none']).describe('how instances are confined'),
+    idleMs: ms.describe('idle time after which an instance is ended'),
+    swollenIdleMs: ms.describe('idle time after which an instance over swollenBytes is ended'),
+    swollenBytes: bytes.describe('private bytes from which an idle instance counts as swollen'),
+    startTimeoutMs: ms.describe('longest start of an instance'),
+    cpuStallMs: ms.describe('event loop stall under CPU load after which an instance is killed'),
+    heapMb: z.number().int().positive().describe('JS heap of an instance, MB'),
+    memoryBytes: bytes.describe('private memory of an instance, bytes'),
+    totalMemoryBytes: z.number().int().min(0).describe('memory for all instances, bytes; 0: 70 % of the machine'),
+    requestIdleMs: ms.describe('longest wait for a byte of an answer'),
+    maxBodyBytes: bytes.describe('largest request body'),
+    maxCodeBytes: bytes.describe('largest code after bundling'),
+    maxSecrets: z.number().int().positive().describe('secrets per deployment'),
+    maxSecretBytes: bytes.describe('bytes per secret'),
+    subrequests: z.number().int().positive().describe('fetches in flight per tenant'),
+    egressBytesPerHour: bytes.describe('bytes to and from the outside per tenant and hour'),
+    egressTimeoutMs: ms.describe('longest life of one outbound request'),
+    logBytes: bytes.describe('log kept per tenant, bytes'),
+    egressAllow: z.record(z.string(), z.array(z.string())).describe('private addresses opened per slug'),
+  }),
+  storage: z.strictObject({
+    objects: z.enum(['disk', 's3']).describe('where objects of BUCKET live'),
+    sql: z.string().describe('"local", or the URL of a libSQL server (libsql://, http://, https://)'),
+    sqlToken: z.string().describe('token of the libSQL server; better in TURNPIKE_STORAGE_SQL_TOKEN'),
+    sqlTimeoutMs: ms.describe('deadline of one SQL query'),
+    kvBytes: bytes.describe('KV quota per tenant'),
+    sqlBytes: bytes.describe('SQL quota per tenant'),
+    objectBytes: bytes.describe('object quota per tenant'),
+    requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
+    s3: z.strictObject({
+      endpoint: z.string().describe('S3 endpoint URL'),
+      region: z.string().describe('S3 region'),
+      bucket: z.string().describe('S3 bucket'),
+      prefix: z.string().describe('prefix of all object names'),
+      accessKey: z.string().describe('S3 access key; better in TURNPIKE_STORAGE_S3_ACCESS_KEY'),
+      secretKey: z.string().describe('S3 secret key; better in TURNPIKE_STORAGE_S3_SECRET_KEY'),
+    }),
+  }),
+  payments: z.strictObject({
+    network: z.enum(['local', 'tempo', 'tempo-testnet', 'none']).describe('network of MPP payments'),
+    rpcUrl: z.string().describe('RPC URL of the Tempo network; empty: its public one'),
+    recipient: z.union([address, z.literal('')]).describe('wallet that receives deploys and renewals; empty on local'),
+    currency: z.string().describe('TIP-20 token address; empty: the network default'),
+    x402: z.strictObject({
+      network: z
+        .enum(['', 'base', 'base-sepolia'])
+        .describe('x402 network beside Tempo; empty: off (local has its own)'),
+      rpcUrl: z.string().describe('RPC URL of the x402 network'),
+      recipient: z.union([address, z.literal('')]).describe('wallet that receives x402 payments'),
+    }),
+    localChainId: z.number().int().positive().describe('chain id of the local network (1337, or 84532 for stock x402)'),
+    localPort: port.describe('port of the local network RPC gateway on loopback; 0 picks a free one'),
+    feeBps: z.number().int().min(0).max(10_000).describe('share of the operator in paid routes, 1/100 %'),
+    allowTestMoneyInPublic: z.boolean().describe('allow the local network on a public listener'),
+  }),
+  backup: z.strictObject({
+    schedule: z.string().describe('cron expression (UTC); empty: off'),
+    target: z.string().describe('folder, or s3://bucket/prefix'),
+    keep: z.number().int().positive().describe('backups kept'),
+    passphraseFile: z.string().describe('file whose content wraps the key of the secrets'),
+  }),
+});
+
+export type Config = z.infer<typeof configSchema>;

@@ -1,0 +1,223 @@
+/**
+ * What the processes of the host say to each other. One interface per direction; see shared/channel.ts.
+ * Every method takes one argument and may answer a promise.
+ */
+
+/** A tenant's storage identity: unique per ownership of a slug, never reused. `t` and 20 characters [a-z0-9]. */
+export type TenantId = string;
+
+// ---------------------------------------------------------------------------------------------- edge
+
+export type RouteState = 'active' | 'expired' | 'decommissioned';
+
+/** All that the edge knows of a slug. Control pushes every change. */
+export interface Route {
+  slug: string;
+  state: RouteState;
+  /** Verified custom domains, lowercase punycode. */
+  domains: string[];
+  /** Requests that match go to control's toll. Paths as in payments.md; `*` at the end matches any rest. */
+  paidRoutes: { method: string; path: string }[];
+  /** Longest wait for a byte of an answer, ms. */
+  idleTimeoutMs: number;
+  /** Largest request body, bytes. */
+  maxBodyBytes: number;
+}
+
+export interface EdgeInit {
+  /** Unix socket of control's HTTP server: admin API, pages, toll, expired tenants. */
+  controlSocket: string;
+  /** Public origin, such as `https://api.example.com`; undefined: taken from the Host header. */
+  publicUrl: string | undefined;
+  /** Tenants answer at `<slug>.<baseDomain>` too. */
+  baseDomain: string;
+  /** CIDRs of proxies whose `x-forwarded-for/-proto/-host` are believed. */
+  trustedProxies: string[];
+  maxHeaderBytes: number;
+  tls: unknown;
+  clockOffsetMs: number;
+}
+
+/** Context that the edge sends to control in the header `x-turnpike-context` (base64url JSON); stripped from callers. */
+export interface EdgeContext {
+  requestId: string;
+  clientIp: string;
+  proto: 'http' | 'https';
+  /** Host header as the caller sent it, with port. */
+  host: string;
+  /** Set when the request belongs to a tenant (paid route, expired, gone), with the path the tenant would see. */
+  slug?: string;
+  tenantPath?: string;
+  /** `''` on a domain or subdomain, `/<slug>` on the shared origin. */
+  prefix?: string;
+  via?: 'path' | 'subdomain' | 'domain';
+}
+
+export interface EdgeMethods {
+  [name: string]: (argument: never) => unknown;
+  init(init: EdgeInit): void;
+  /** With a listening net.Server handle to accept on. `kind` tells what is spoken there. */
+  listen(listener: { kind: 'http' | 'https' }): void;
+  /** The whole table, at start. */
+  setRoutes(routes: Route[]): void;
+  putRoute(route: Route): void;
+  removeRoute(slug: { slug: string }): void;
+  /** From now on requests for the slug go to this socket. */
+  setInstance(instance: { slug: string; generation: number; socket: string }): void;
+  /** No new request goes to that instance; answers once none is in flight or the time is over. */
+  retire(instance: { slug: string; generation: number; timeoutMs: number }): { inFlight: number };
+  /** The instance died: requests in flight on it are answered with this problem (503) where no byte went out yet. */
+  failed(instance: { slug: string; generation: number; code: string; detail: string }): void;
+  setClock(clock: { offsetMs: number }): void;
+  /** prom-client `getMetricsAsJSON()`. */
+  metrics(nothing: undefined): unknown;
+  /** Stop accepting; answers when the last request ended or the time is over. */
+  drain(options: { timeoutMs: number }): void;
+}
+
+export interface EdgeTraffic {
+  slug: string;
+  requests: number;
+  /** Answers of 500 and above. */
+  errors: number;
+  bytesIn: number;
+  bytesOut: number;
+  inFlight: number;
+}
+
+/** What an edge may ask of the supervisor. */
+export interface ControlForEdge {
+  [name: string]: (argument: never) => unknown;
+  /** Starts the instance if it is cold. Rejects with start_failed, crash_loop, cpu_exceeded, ... */
+  acquire(slug: { slug: string }): { socket: string; generation: number };
+  /** About once a second, for slugs with traffic since the last report or with requests in flight. */
+  traffic(traffic: EdgeTraffic[]): void;
+}
+
+// ------------------------------------------------------------------------------------------- storage
+
+export interface StorageInit {
+  /** Folder of all tenants' data: `<root>/<tenant>/kv`, `<root>/<tenant>/r2`. */
+  root: string;
+  objects:
+    | { kind: 'disk' }
+    | {
+        kind: 's3';
+        endpoint: string;
+        region: string;
+        bucket: string;
+        prefix: string;
+        accessKey: string;
+        secretKey: string;
+      };
+  clockOffsetMs: number;
+}
+
+export interface StorageQuotas {
+  kvBytes: number;
+  objectBytes: number;
+  requestsInFlight: number;
+}
+
+export interface StorageUsage {
+  kvBytes: number;
+  kvKeys: number;
+  objectBytes: number;
+  objects: number;
+}
+
+export interface StorageMethods {
+  [name: string]: (argument: never) => unknown;
+  init(init: StorageInit): void;
+  /** Serves `<folder>/kv.sock` and `<folder>/r2.sock` (those asked for) until `close`. Idempotent. */
+  open(tenant: { tenant: TenantId; folder: string; kv: boolean; r2: boolean; quotas: StorageQuotas }): void;
+  close(tenant: { tenant: TenantId }): void;
+  usage(tenant: { tenant: TenantId }): StorageUsage;
+  /** Removes all data of the tenant, on every backend. Idempotent. */
+  purge(tenant: { tenant: TenantId }): void;
+  /** A consistent copy of every tenant's KV and object index (and bytes, where on disk) below `folder`. */
+  backup(target: { folder: string }): { tenants: number; bytes: number };
+  setClock(clock: { offsetMs: number }): void;
+  metrics(nothing: undefined): unknown;
+}
+
+// -------------------------------------------------------------------------------------------- egress
+
+export interface EgressInit {
+  /** Public names of this host (host:port or host, lowercase): such requests go to `edgeAddress`. */
+  ownHosts: string[];
+  /** Suffix below which every name is a tenant of this host, such as `.localhost`. */
+  baseDomain: string;
+  edgeAddress: { host: string; port: number };
+  /** Ports that `connect()` may reach; undefined: all but 25. */
+  connectPorts: number[] | undefined;
+  clockOffsetMs: number;
+}
+
+export interface EgressLimits {
+  inFlight: number;
+  /** Bytes in both directions in a rolling hour. */
+  bytesPerHour: number;
+  /** Longest life of one request, ms. */
+  timeoutMs: number;
+}
+
+export interface EgressCounters {
+  requests: number;
+  refused: number;
+  bytesIn: number;
+  bytesOut: number;
+  inFlight: number;
+}
+
+export interface EgressMethods {
+  [name: string]: (argument: never) => unknown;
+  init(init: EgressInit): void;
+  /** Serves an HTTP proxy on `socket` for this tenant. `allow`: `host:port` or `unix:<path>` the operator opened. Idempotent. */
+  open(tenant: { tenant: TenantId; slug: string; socket: string; allow: string[]; limits: EgressLimits }): void;
+  close(tenant: { tenant: TenantId }): void;
+  counters(tenant: { tenant: TenantId }): EgressCounters;
+  setClock(clock: { offsetMs: number }): void;
+  metrics(nothing: undefined): unknown;
+}
+
+// --------------------------------------------------------------------------------------- deployments
+
+/** One file of a deployment after bundling. */
+export interface CodeModule {
+  name: string;
+  type: 'esModule' | 'text' | 'data' | 'json' | 'wasm';
+  body: Uint8Array;
+}
+
+/** The immutable result of the bundle step, stored by digest. */
+export interface CodeBundle {
+  /** The first module is the entry. */
+  modules: CodeModule[];
+  /** Source map of the entry module (JSON text), when there is one. */
+  sourceMap: string | undefined;
+}
+
+/** How a deployment may be used; `true` and `{}` in JSON both mean on. */
+export interface BindingSet {
+  kv: boolean;
+  d1: boolean;
+  r2: boolean;
+  payments: boolean;
+}
+
+/** Everything needed to start an instance of a deployment. Secrets are in clear: keep it in memory only. */
+export interface InstanceSpec {
+  slug: string;
+  tenant: TenantId;
+  /** Changes whenever a running instance must be replaced. */
+  revision: string;
+  bundle: CodeBundle;
+  compatibilityDate: string;
+  compatibilityFlags: string[];
+  secrets: Record<string, string>;
+  bindings: BindingSet;
+  crons: string[];
+  /** Private addresses the operator opened for this slug's fetch(): `host:port` or `unix:<path>`. */
+  egressAllow: string[];
+}
