@@ -1,0 +1,73 @@
+/**
+ * The registry: everything the host must remember, in one libSQL file. `openRegistry` migrates it and gives the
+ * drizzle database; the repositories beside this file hold the queries of one aggregate each.
+ */
+import { readdir, readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { Client } from '@libsql/client/sqlite3';
+import type { LibSQLDatabase } from 'drizzle-orm/libsql';
+import { drizzle } from 'drizzle-orm/libsql/sqlite3';
+import { openClient } from './client.ts';
+
+/** Drizzle over the registry. Transactions must wait for nothing but the database: they hold its only connection. */
+export type Database = LibSQLDatabase<Record<string, never>>;
+
+export interface Registry {
+  db: Database;
+  /** The connection below drizzle, for statements that drizzle has no words for. */
+  client: Client;
+  /** Writes a consistent copy of the registry to `file` (must not exist) while it is in use. */
+  copyTo(file: string): Promise<void>;
+  close(): void;
+}
+
+const MIGRATIONS = fileURLToPath(new URL('migrations/', import.meta.url));
+
+/** @param file path of the database; created if missing */
+export async function openRegistry(file: string): Promise<Registry> {
+  const client = await openClient(file);
+  await migrate(client, await readMigrations(MIGRATIONS));
+  return {
+    db: drizzle(client) as unknown as Database,
+    client,
+    async copyTo(target) {
+      await client.execute({ sql: 'VACUUM INTO ?', args: [target] });
+    },
+    close: () => client.close(),
+  };
+}
+
+export interface Migration {
+  name: string;
+  sql: string;
+}
+
+/** The `NNNN_name.sql` files of a folder in the order of their names. */
+export async function readMigrations(folder: string): Promise<Migration[]> {
+  const names = (await readdir(folder)).filter((name) => /^\d{4}_[\w-]+\.sql$/.test(name)).sort();
+  return Promise.all(names.map(async (name) => ({ name, sql: await readFile(path.join(folder, name), 'utf8') })));
+}
+
+/** Applies what was not applied yet, each file in one transaction together with the note that it was. */
+export async function migrate(client: Client, migrations: Migration[]): Promise<void> {
+  await client.execute(
+    'CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT',
+  );
+  const applied = new Set((await client.execute('SELECT name FROM migrations')).rows.map((row) => row.name));
+  for (const { name, sql } of migrations) {
+    if (applied.has(name)) continue;
+    const transaction = await client.transaction('write');
+    try {
+      await transaction.executeMultiple(sql);
+      await transaction.execute({
+        sql: 'INSERT INTO migrations (name, applied_at) VALUES (?, ?)',
+        args: [name, Date.now()],
+      });
+      await transaction.commit();
+    } catch (error) {
+      if (!transaction.closed) await transaction.rollback();
+      throw new Error(`migration ${name} failed`, { cause: error });
+    }
+  }
+}

@@ -1,0 +1,113 @@
+/** Drizzle's view of migrations/0001_deployments.sql. Times are milliseconds since the Unix epoch. */
+import { blob, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+import type { BindingSet } from '../../shared/contracts.ts';
+
+export type DeploymentState = 'active' | 'expired' | 'decommissioned';
+
+/** A paid route as stored: validated by payments/paid-routes.ts before it comes here. */
+export type StoredPaidRoute = { method: string; path: string; price: string } & Record<string, unknown>;
+
+export const deployments = sqliteTable('deployments', {
+  tenant: text('tenant').primaryKey(),
+  slug: text('slug').notNull(),
+  /** Lowercase 0x address. */
+  owner: text('owner').notNull(),
+  ownerDid: text('owner_did').notNull(),
+  state: text('state').$type<DeploymentState>().notNull(),
+  digest: text('digest').notNull(),
+  version: integer('version').notNull(),
+  /** Grows with every change that a running instance must see. */
+  revision: integer('revision').notNull(),
+  compatibilityDate: text('compatibility_date').notNull(),
+  compatibilityFlags: text('compatibility_flags', { mode: 'json' }).$type<string[]>().notNull(),
+  bindings: text('bindings', { mode: 'json' }).$type<BindingSet>().notNull(),
+  crons: text('crons', { mode: 'json' }).$type<string[]>().notNull(),
+  paidRoutes: text('paid_routes', { mode: 'json' }).$type<StoredPaidRoute[]>().notNull(),
+  /** Which handlers the code exports, as the probe saw them. */
+  handlers: text('handlers', { mode: 'json' }).$type<string[]>().notNull(),
+  payTo: text('pay_to').notNull(),
+  notify: text('notify'),
+  builtin: integer('builtin', { mode: 'boolean' }).notNull().default(false),
+  createdAt: integer('created_at').notNull(),
+  updatedAt: integer('updated_at').notNull(),
+  expiresAt: integer('expires_at').notNull(),
+  warnedAt: integer('warned_at'),
+  decommissionedAt: integer('decommissioned_at'),
+  /** When the data goes, and when it went. */
+  purgeAt: integer('purge_at'),
+  purgedAt: integer('purged_at'),
+  /** From when on another owner may take the slug. */
+  freeAt: integer('free_at'),
+});
+
+export type Deployment = typeof deployments.$inferSelect;
+
+export const slugClaims = sqliteTable('slug_claims', {
+  slug: text('slug').primaryKey(),
+  claim: text('claim').notNull(),
+  expiresAt: integer('expires_at').notNull(),
+});
+
+export const versions = sqliteTable(
+  'versions',
+  {
+    tenant: text('tenant').notNull(),
+    version: integer('version').notNull(),
+    digest: text('digest').notNull(),
+    bytes: integer('bytes').notNull(),
+    /** `deploy`, `update` or `rollback to N`. */
+    note: text('note').notNull(),
+    handlers: text('handlers', { mode: 'json' }).$type<string[]>().notNull(),
+    createdAt: integer('created_at').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.tenant, table.version] })],
+);
+
+export const secrets = sqliteTable(
+  'secrets',
+  {
+    tenant: text('tenant').notNull(),
+    name: text('name').notNull(),
+    keyId: text('key_id').notNull(),
+    sealed: blob('sealed', { mode: 'buffer' }).notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.tenant, table.name] })],
+);
+
+export type DomainState = 'pending' | 'verified' | 'active';
+
+export const domains = sqliteTable('domains', {
+  /** Lowercase punycode. */
+  domain: text('domain').primaryKey(),
+  tenant: text('tenant').notNull(),
+  token: text('token').notNull(),
+  state: text('state').$type<DomainState>().notNull(),
+  reason: text('reason'),
+  verifiedBy: text('verified_by').$type<'txt' | 'token' | null>(),
+  createdAt: integer('created_at').notNull(),
+  verifiedAt: integer('verified_at'),
+  checkedAt: integer('checked_at'),
+  nextCheckAt: integer('next_check_at').notNull(),
+});
+
+export type Domain = typeof domains.$inferSelect;
+
+export const usageDaily = sqliteTable(
+  'usage_daily',
+  {
+    tenant: text('tenant').notNull(),
+    /** UTC day, YYYY-MM-DD. */
+    day: text('day').notNull(),
+    requests: integer('requests').notNull().default(0),
+    errors: integer('errors').notNull().default(0),
+    bytesIn: integer('bytes_in').notNull().default(0),
+    bytesOut: integer('bytes_out').notNull().default(0),
+    cpuMs: integer('cpu_ms').notNull().default(0),
+  },
+  (table) => [primaryKey({ columns: [table.tenant, table.day] })],
+);
+
+export const settings = sqliteTable('settings', {
+  name: text('name').primaryKey(),
+  value: text('value').notNull(),
+});
