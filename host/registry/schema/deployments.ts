@@ -111,3 +111,10 @@ export const settings = sqliteTable('settings', {
   name: text('name').primaryKey(),
   value: text('value').notNull(),
 });
+
+export const renewals = sqliteTable('renewals', {
+  paymentId: text('payment_id').primaryKey(),
+  tenant: text('tenant').notNull(),
+  expiresAt: integer('expires_at').notNull(),
+  createdAt: integer('created_at').notNull(),
+});

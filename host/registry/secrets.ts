@@ -1,0 +1,55 @@
+/** Tenants' secrets: sealed rows in, clear values out, for the runtime alone. */
+import { and, eq, ne } from 'drizzle-orm';
+import type { TenantId } from '../shared/contracts.ts';
+import type { Database } from './index.ts';
+import { secrets } from './schema/deployments.ts';
+import type { Sealed, SecretBox } from './secret-box.ts';
+
+export interface SealedSecret extends Sealed {
+  name: string;
+}
+
+export class Secrets {
+  readonly #db: Database;
+  readonly #box: SecretBox;
+
+  constructor(db: Database, box: SecretBox) {
+    this.#db = db;
+    this.#box = box;
+  }
+
+  seal(tenant: TenantId, values: Record<string, string>): SealedSecret[] {
+    return Object.entries(values).map(([name, value]) => ({ name, ...this.#box.seal(value, context(tenant, name)) }));
+  }
+
+  /** All secrets of a tenant in clear. Keep them in memory only. */
+  async reveal(tenant: TenantId): Promise<Record<string, string>> {
+    const rows = await this.#db.select().from(secrets).where(eq(secrets.tenant, tenant));
+    return Object.fromEntries(rows.map((row) => [row.name, this.#box.unseal(row, context(tenant, row.name))]));
+  }
+
+  /**
+   * New key, every secret sealed anew, old keys forgotten. May be killed at any point and run again:
+   * old keys are dropped last.
+   * @returns how many secrets were resealed
+   */
+  async rotate(): Promise<number> {
+    await this.#box.addKey();
+    const stale = await this.#db.select().from(secrets).where(ne(secrets.keyId, this.#box.currentKeyId));
+    for (const row of stale) {
+      const place = context(row.tenant, row.name);
+      const { keyId, sealed } = this.#box.seal(this.#box.unseal(row, place), place);
+      await this.#db
+        .update(secrets)
+        .set({ keyId, sealed })
+        .where(and(eq(secrets.tenant, row.tenant), eq(secrets.name, row.name), eq(secrets.sealed, row.sealed)));
+    }
+    const left = await this.#db.select().from(secrets).where(ne(secrets.keyId, this.#box.currentKeyId)).limit(1);
+    if (left.length === 0) await this.#box.dropOldKeys();
+    return stale.length;
+  }
+}
+
+function context(tenant: TenantId, name: string): string {
+  return `secret:${tenant}:${name}`;
+}
