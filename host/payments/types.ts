@@ -1,0 +1,218 @@
+/**
+ * What the rest of the host sees of payments: the shapes that go in and come out of `createPayments()`.
+ * Amounts are `Money` (integer micro-USD); every token in use has six decimals, so one unit is one micro-USD.
+ */
+import type { EdgeContext } from '../shared/contracts.ts';
+import type { Money } from '../shared/money.ts';
+
+export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
+
+/** A `0x` address in lower case. */
+export type Address = `0x${string}`;
+
+/** Who paid or proved: the address that signed, and the same as a decentralized identifier. */
+export interface Payer {
+  address: Address;
+  /** `did:pkh:eip155:<chain>:<address>`. */
+  did: string;
+}
+
+/** The ways in which a credential can pay. */
+export type RailName = 'tempo/charge' | 'tempo/session' | 'evm/charge' | 'x402/exact' | 'x402/upto';
+
+/** A payment that went through: the money is with its recipient (or held for it) and is never asked for again. */
+export interface SettledPayment {
+  /** Unique id of the payment in the books; also `x-payment-id`. */
+  id: string;
+  payer: Payer;
+  /** What was taken. */
+  amount: Money;
+  rail: RailName;
+  /** Transaction hash, or the channel id of a session. */
+  reference: string;
+}
+
+export interface OperationAnswer {
+  status: number;
+  headers?: Record<string, string>;
+  /** JSON text or any other text. */
+  body: string;
+}
+
+/** A call that costs money and is answered by the host itself: deploy, renew. */
+export interface PaidOperation {
+  /** Under this name the completion was registered. */
+  name: string;
+  /** Binds a credential to what it pays for, such as `deploy` or `renew:hello`. */
+  scope: string;
+  amount: Money;
+  /** Shown to the payer. */
+  description: string;
+  /** Who receives the money; default: the operator. */
+  payTo?: Address;
+  /** The request's body, if the caller already read it; otherwise it is read here (at most `maxBodyBytes`). */
+  body?: Uint8Array;
+  maxBodyBytes?: number;
+  /**
+   * All checks of the request, after the credential was verified and before money moves. A Problem thrown here costs
+   * the payer nothing. What it returns must be enough for `complete`, also after a restart.
+   */
+  prepare(payer: Payer, body: Uint8Array): Promise<Json>;
+  /** Called when the payment came to nothing after `prepare` succeeded: give back what was reserved. */
+  abandon?(prepared: Json): Promise<void>;
+}
+
+/** Makes a paid operation happen, after settling. Must be idempotent: it runs again after a crash. */
+export type Completion = (prepared: Json, payment: SettledPayment) => Promise<OperationAnswer>;
+
+export interface ProofRequest {
+  /** Binds the proof to one operation, such as `PUT /_admin/code/hello`. */
+  scope: string;
+  /** Another signer is refused with `not_owner`. Lower case. */
+  expectedOwner?: Address;
+  description?: string;
+}
+
+export type ProofResult = { payer: Payer } | { response: Response };
+
+/** A deployment as the toll needs it. */
+export interface TollDeployment {
+  slug: string;
+  tenant: string;
+  payTo: Address;
+  paidRoutes: readonly PaidRoute[];
+}
+
+export interface PaidRoute {
+  /** Upper case; `*` for any. */
+  method: string;
+  /** Exact path, or a prefix that ends in `*`. */
+  path: string;
+  /** USD, such as `0.05`; the most that a metered call can cost. */
+  price: string;
+  /** `fixed`: the price; `metered`: what the handler says in `x-charge`, at most the price. */
+  mode: 'fixed' | 'metered';
+  description?: string | undefined;
+  sku?: string | undefined;
+  pricingVersion?: number | undefined;
+  /** The handler sees unpaid requests first (`x-payment-check: 1`) and may refuse them. */
+  checkBeforePay?: boolean | undefined;
+  /** The handler may take longer than a signed transaction lives: it is settled first and refunded if work fails. */
+  slow?: boolean | undefined;
+}
+
+/** One way to pay as discovery prints it. */
+export interface OfferInfo {
+  intent: 'charge' | 'session' | 'exact' | 'upto';
+  method: string;
+  /** Atomic integer string. */
+  amount: string;
+  currency: string;
+  description?: string;
+}
+
+/** Sends a request to a tenant's handler and answers its response as it streams. */
+export type Forward = (slug: string, request: Request, headers: Record<string, string>) => Promise<Response>;
+
+export interface OwnerTokens {
+  /** A bearer token for one slug. */
+  issue(slug: string, payer: Payer): { token: string; expiresAt: number };
+  /** The payer that the token was issued to, or undefined. */
+  verify(slug: string, token: string): Payer | undefined;
+}
+
+export interface RevenueRow {
+  /** `2026-11-01` (UTC). */
+  day: string;
+  slug: string;
+  /** `POST /v1/x`. */
+  route: string;
+  payments: number;
+  /** Charged to callers. */
+  gross: Money;
+  /** The operator's share of it. */
+  fee: Money;
+  /** Given back to callers from what was settled first. */
+  refunded: Money;
+}
+
+export interface LedgerLine {
+  transaction: string;
+  at: number;
+  account: string;
+  asset: string;
+  /** Positive: into the account. The lines of a transaction sum to zero per asset. */
+  amount: Money;
+  kind: string;
+  payment: string | undefined;
+  reference: string | undefined;
+}
+
+export interface ReconciliationReport {
+  ok: boolean;
+  /** Ledger transactions compared with the chain. */
+  checked: number;
+  differences: { what: string; ledger: string; chain: string; reference?: string }[];
+  accounts: { account: string; asset: string; balance: string }[];
+}
+
+/** A payment or an outgoing transfer that needs a person, or will be tried again. */
+export interface OpenItem {
+  id: string;
+  kind: 'pending-settlement' | 'refund-owed' | 'payout-owed' | 'fee-owed' | 'stuck';
+  payment: string;
+  asset: string;
+  to: string;
+  amount: string;
+  since: number;
+  error: string | undefined;
+  /** The command that resolves it. */
+  command: string;
+}
+
+export interface PaymentsLedger {
+  /** By tenant storage identity; days are UTC, inclusive, `YYYY-MM-DD`. */
+  revenue(filter: { tenant?: string; slug?: string; from?: string; to?: string }): Promise<RevenueRow[]>;
+  /** RFC 4180 text of every payment of the tenant (or of all), oldest first. */
+  csv(filter: { tenant?: string; slug?: string; from?: string; to?: string }): Promise<string>;
+  lines(filter: { payment?: string; limit?: number }): Promise<LedgerLine[]>;
+  reconcile(): Promise<ReconciliationReport>;
+  /** Refunds owed, stuck payments. */
+  open(): Promise<OpenItem[]>;
+  /**
+   * Resolves an open item: `retry` sends it (again) now, `paid` notes that the operator sent it by other means
+   * (with the transaction's hash), `waive` closes it without money.
+   */
+  resolve(id: string, how: { action: 'retry' | 'paid' | 'waive'; reference?: string }): Promise<OpenItem | undefined>;
+  /** Totals for the operator. */
+  summary(): Promise<{ asset: string; gross: string; fees: string; operations: string; owed: string }[]>;
+}
+
+export interface PaymentBindings {
+  /** Serves `env.PAYMENTS` of one tenant on a unix socket, until closed. Idempotent. */
+  open(tenant: { tenant: string; slug: string; payTo: Address; socket: string }): Promise<void>;
+  close(tenant: { tenant: string }): Promise<void>;
+}
+
+export interface Payments {
+  /** Finishes what a crash left open, then keeps timers for payouts, refunds and channels. */
+  start(): Promise<void>;
+  /** Ends timers and waits for settlements in flight. */
+  stop(): Promise<void>;
+  /** Must be called for each operation name before `start()`. */
+  registerCompletion(name: string, complete: Completion, abandon?: (prepared: Json) => Promise<void>): void;
+  paidOperation(request: Request, context: EdgeContext, operation: PaidOperation): Promise<Response>;
+  proveOwner(request: Request, context: EdgeContext, proof: ProofRequest): Promise<ProofResult>;
+  ownerTokens: OwnerTokens;
+  /** Serves a request on a paid route of a tenant, from the unpaid 402 to the settled answer. */
+  toll(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response>;
+  bindings: PaymentBindings;
+  ledger: PaymentsLedger;
+  /** What a call of this price can be paid with; for openapi.json and llms.txt. */
+  offers(
+    amount: Money,
+    options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string },
+  ): OfferInfo[];
+  /** For healthz and the start screen. */
+  status(): { network: string; testMoney: boolean; recipient: Address | undefined };
+}
