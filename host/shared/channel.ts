@@ -6,8 +6,7 @@ import type { ChildProcess, SendHandle } from 'node:child_process';
 import { asProblem, type FieldError, Problem, type ProblemCode } from './problem.ts';
 
 /** Method name -> function of one argument. `handle` is a socket or server passed along. */
-// biome-ignore lint/suspicious/noExplicitAny: a structural bound; each contract gives the real types
-export type Methods = { [name: string]: (argument: any, handle?: SendHandle) => any };
+export type Methods = { [name: string]: (argument: never, handle?: SendHandle) => unknown };
 
 type Argument<M extends Methods, K extends keyof M> = Parameters<M[K]>[0];
 type Result<M extends Methods, K extends keyof M> = Awaited<ReturnType<M[K]>>;
@@ -91,13 +90,13 @@ export class Channel<Remote extends Methods> {
         return;
       }
       case 'note':
-        await local[message.method]?.(message.argument, handle);
+        await local[message.method]?.(message.argument as never, handle);
         return;
       case 'call':
         try {
           const method = local[message.method];
           if (!method) throw new Problem('not_implemented', `no method ${message.method}`);
-          this.#send({ kind: 'done', id: message.id, result: await method(message.argument, handle) });
+          this.#send({ kind: 'done', id: message.id, result: await method(message.argument as never, handle) });
         } catch (error) {
           const { code, message: detail, errors, extensions } = asProblem(error);
           if (code === 'internal') console.error(error);

@@ -149,8 +149,14 @@ export interface EgressInit {
   /** Suffix below which every name is a tenant of this host, such as `.localhost`. */
   baseDomain: string;
   edgeAddress: { host: string; port: number };
+  /** Where the edge speaks TLS; undefined: https requests to own names go to `edgeAddress` as plain HTTP. */
+  edgeTlsAddress?: { host: string; port: number } | undefined;
   /** Ports that `connect()` may reach; undefined: all but 25. */
   connectPorts: number[] | undefined;
+  /** DNS servers (`host:port`) for tenants' names; empty or undefined: those of the machine. */
+  dnsServers?: string[] | undefined;
+  /** PEM of an authority to trust beside the usual ones (private networks, tests). */
+  extraAuthority?: string | undefined;
   clockOffsetMs: number;
 }
 
@@ -170,10 +176,32 @@ export interface EgressCounters {
   inFlight: number;
 }
 
+/** Something an owner should know of its own outbound traffic; equal ones within a second are counted together. */
+export interface EgressNotice {
+  tenant: TenantId;
+  slug: string;
+  code: 'egress_refused' | 'egress_limit';
+  /** `host:port`. */
+  target: string;
+  detail: string;
+  count: number;
+}
+
+/** What the egress may tell the supervisor. */
+export interface ControlForEgress {
+  [name: string]: (argument: never) => unknown;
+  /** At most once a second. */
+  notices(notices: EgressNotice[]): void;
+}
+
 export interface EgressMethods {
   [name: string]: (argument: never) => unknown;
   init(init: EgressInit): void;
-  /** Serves an HTTP proxy on `socket` for this tenant. `allow`: `host:port` or `unix:<path>` the operator opened. Idempotent. */
+  /**
+   * Serves an HTTP proxy on `socket` for this tenant, and answers when it listens. Calling it again replaces `allow`
+   * and `limits`. `allow`: what the operator opened, `host:port` or `unix:<path>`; `unix:/run/engine.sock` is reached
+   * as `http://engine.internal/`.
+   */
   open(tenant: { tenant: TenantId; slug: string; socket: string; allow: string[]; limits: EgressLimits }): void;
   close(tenant: { tenant: TenantId }): void;
   counters(tenant: { tenant: TenantId }): EgressCounters;

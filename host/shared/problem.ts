@@ -39,6 +39,10 @@ export const PROBLEMS = {
   crash_loop: [503, 'The handler keeps failing; it is started again with back-off'],
   overloaded: [503, 'Too busy'],
   upstream_timeout: [504, 'The handler did not answer in time'],
+  egress_refused: [403, 'The address is not open to handlers'],
+  egress_failed: [502, 'The address could not be reached'],
+  egress_limit: [429, 'The limit of outbound traffic is reached'],
+  egress_timeout: [504, 'The address did not answer in time'],
 } as const satisfies Record<string, readonly [number, string]>;
 
 export type ProblemCode = keyof typeof PROBLEMS;

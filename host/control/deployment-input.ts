@@ -1,0 +1,175 @@
+/**
+ * The boundary for what a tenant asks to deploy: bytes of a request become a checked `DeploymentInput` here, and
+ * every refusal points at the field. Code itself is judged later, by the bundler and the probe.
+ */
+import { z } from 'zod';
+import type { Config } from '../shared/config.ts';
+import type { BindingSet } from '../shared/contracts.ts';
+import { type FieldError, Problem } from '../shared/problem.ts';
+
+const MAX_METADATA_BYTES = 64 * 1024;
+const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
+const SECRET_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
+
+/** A module as given: text, or bytes as `{"base64": "..."}`. */
+export type ModuleInput = string | { base64: string };
+
+export interface CodeInput {
+  code?: string;
+  modules?: Record<string, ModuleInput>;
+  main?: string;
+}
+
+export interface DeploymentInput extends CodeInput {
+  slug?: string;
+  secrets?: Record<string, string>;
+  /** Updates only: single secrets to set, or to remove with null. */
+  secretChanges?: Record<string, string | null>;
+  bindings?: BindingSet;
+  compatibilityDate?: string;
+  compatibilityFlags?: string[];
+  crons?: string[];
+  paidRoutes?: unknown[];
+  payTo?: string;
+  notify?: string | null;
+}
+
+const toggle = z.union([z.boolean(), z.strictObject({})]).transform((value) => value !== false);
+
+function schema(config: Config['runtime']) {
+  const secretValue = z
+    .string()
+    .refine((value) => Buffer.byteLength(value) <= config.maxSecretBytes, `at most ${config.maxSecretBytes} bytes`)
+    .refine((value) => !value.includes('\0'), 'may not contain NUL');
+  const secretName = z.string().regex(SECRET_NAME, 'letters, digits and _, at most 64, not starting with a digit');
+  const reserved = new Set(['STORE', 'DB', 'BUCKET', 'PAYMENTS']);
+  const names = (record: Record<string, unknown>) =>
+    Object.keys(record).every((name) => !reserved.has(name)) || undefined;
+  return z.strictObject({
+    slug: z.string().optional(),
+    code: z.string().min(1, 'is empty').optional(),
+    modules: z
+      .record(z.string(), z.union([z.string(), z.strictObject({ base64: z.base64() })]))
+      .refine((modules) => Object.keys(modules).length > 0, 'is empty')
+      .refine((modules) => Object.keys(modules).length <= 2_000, 'at most 2000 modules')
+      .optional(),
+    main: z.string().min(1).optional(),
+    secrets: z
+      .record(secretName, secretValue)
+      .refine((secrets) => Object.keys(secrets).length <= config.maxSecrets, `at most ${config.maxSecrets} secrets`)
+      .refine(names, 'STORE, DB, BUCKET and PAYMENTS are names of bindings')
+      .optional(),
+    secretChanges: z
+      .record(secretName, secretValue.nullable())
+      .refine(names, 'STORE, DB, BUCKET and PAYMENTS are names of bindings')
+      .optional(),
+    bindings: z
+      .strictObject({
+        kv: toggle.optional(),
+        d1: toggle.optional(),
+        r2: toggle.optional(),
+        payments: toggle.optional(),
+      })
+      .transform(({ kv = false, d1 = false, r2 = false, payments = false }) => ({ kv, d1, r2, payments }))
+      .optional(),
+    compatibilityDate: z.iso.date('expected YYYY-MM-DD').optional(),
+    compatibilityFlags: z
+      .array(z.string().regex(/^[a-z0-9_]{1,80}$/))
+      .max(64)
+      .optional(),
+    crons: z.array(z.string().max(100)).max(8, 'at most 8 crons').optional(),
+    paidRoutes: z.array(z.unknown()).max(100, 'at most 100 paid routes').optional(),
+    payTo: z
+      .string()
+      .regex(/^0x[0-9a-fA-F]{40}$/, 'expected 0x and 40 hexadecimal digits')
+      .optional(),
+    notify: z
+      .url({ protocol: /^https?$/, error: 'expected an http or https URL' })
+      .max(2_000)
+      .nullable()
+      .optional(),
+  });
+}
+
+export type DeploymentParser = (request: Request) => Promise<DeploymentInput>;
+
+/** @returns a parser of JSON or multipart bodies that throws Problems pointing at the bad fields */
+export function deploymentParser(config: Config['runtime']): DeploymentParser {
+  const shape = schema(config);
+  // JSON escapes can double the code; base64 adds a third. The edge limits the body before that.
+  return async (request) => {
+    const parsed = shape.safeParse(await readDocument(request));
+    if (!parsed.success) {
+      const errors = parsed.error.issues.flatMap((issue) => fieldErrors(issue));
+      throw new Problem(
+        'invalid_field',
+        `Not acceptable: ${errors.map((e) => `${e.pointer} ${e.detail}`).join('; ')}.`,
+        {
+          errors,
+        },
+      );
+    }
+    // Absent and undefined mean the same: JSON knows no undefined.
+    return Object.fromEntries(
+      Object.entries(parsed.data).filter(([, value]) => value !== undefined),
+    ) as DeploymentInput;
+  };
+}
+
+/** @throws Problem invalid_field | slug_reserved */
+export function checkSlug(slug: string | undefined, reserved: string[]): string {
+  if (slug === undefined) throw fieldProblem('/slug', 'is missing: the name of your deployment');
+  if (reserved.includes(slug)) throw new Problem('slug_reserved', `The slug ${slug} is reserved; choose another.`);
+  if (!SLUG.test(slug)) {
+    throw fieldProblem('/slug', 'takes 3 to 40 characters a-z, 0-9 and -, not beginning or ending with -');
+  }
+  return slug;
+}
+
+export function fieldProblem(pointer: string, detail: string): Problem {
+  return new Problem('invalid_field', `Not acceptable: ${pointer} ${detail}.`, { errors: [{ pointer, detail }] });
+}
+
+async function readDocument(request: Request): Promise<unknown> {
+  const type = request.headers.get('content-type') ?? '';
+  if (type.startsWith('multipart/form-data')) return readMultipart(request);
+  const text = await request.text();
+  if (text.trim() === '') throw new Problem('invalid_json', 'The body is empty; send JSON with slug and code.');
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Problem('invalid_json', `The body is not JSON: ${(error as Error).message}`);
+  }
+}
+
+/** A part named `metadata` with the JSON, every other part a module named by its file name, or by its field. */
+async function readMultipart(request: Request): Promise<unknown> {
+  const form = await request.formData().catch((error: Error) => {
+    throw new Problem('bad_request', `The multipart body is not readable: ${error.message}`);
+  });
+  const given = form.get('metadata');
+  const text =
+    typeof given === 'string' ? given : given && given.size <= MAX_METADATA_BYTES ? await given.text() : '{}';
+  let metadata: Record<string, unknown>;
+  try {
+    metadata = JSON.parse(text) as Record<string, unknown>;
+  } catch (error) {
+    throw new Problem('invalid_json', `The metadata part is not JSON: ${(error as Error).message}`);
+  }
+  const modules: Record<string, ModuleInput> = {};
+  for (const [field, value] of form.entries()) {
+    if (field === 'metadata') continue;
+    const name = typeof value === 'string' ? field : value.name || field;
+    modules[name] =
+      typeof value === 'string' ? value : { base64: Buffer.from(await value.arrayBuffer()).toString('base64') };
+  }
+  return Object.keys(modules).length > 0 ? { ...metadata, modules } : metadata;
+}
+
+function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {
+  const base = issue.path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
+  if (issue.code === 'unrecognized_keys') {
+    return issue.keys.map((key) => ({ pointer: `${base}/${key}`, detail: 'is not known' }));
+  }
+  return [{ pointer: base || '/', detail: issue.message }];
+}

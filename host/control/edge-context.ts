@@ -1,0 +1,15 @@
+/**
+ * What the edge says about a request it hands to control (header `x-turnpike-context`). Only edges can connect to
+ * control's socket and they strip the header from callers, so it is believed.
+ */
+import { randomUUID } from 'node:crypto';
+import type { EdgeContext } from '../shared/contracts.ts';
+
+export const CONTEXT_HEADER = 'x-turnpike-context';
+
+export function readContext(request: Request): EdgeContext {
+  const header = request.headers.get(CONTEXT_HEADER);
+  if (header) return JSON.parse(Buffer.from(header, 'base64url').toString('utf8')) as EdgeContext;
+  const url = new URL(request.url);
+  return { requestId: randomUUID(), clientIp: '127.0.0.1', proto: 'http', host: url.host };
+}

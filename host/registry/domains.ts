@@ -1,0 +1,80 @@
+/** Custom domains: one owner each, their verification, and which of them the edge serves. */
+import { and, asc, eq, inArray, lte } from 'drizzle-orm';
+import type { TenantId } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import type { Database } from './index.ts';
+import { type Domain, type DomainState, domains } from './schema/deployments.ts';
+
+const SERVABLE: DomainState[] = ['verified', 'active'];
+
+export class Domains {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /** @throws Problem conflict when another tenant has attached the domain */
+  async attach(domain: string, tenant: TenantId, token: string, now: number): Promise<Domain> {
+    const [row] = await this.#db
+      .insert(domains)
+      .values({ domain, tenant, token, state: 'pending', createdAt: now, nextCheckAt: now })
+      .onConflictDoUpdate({ target: domains.domain, set: { nextCheckAt: now }, setWhere: eq(domains.tenant, tenant) })
+      .returning();
+    if (!row) {
+      throw new Problem('conflict', `${domain} is attached to another slug; its owner must detach it first.`);
+    }
+    return row;
+  }
+
+  /** @returns whether there was such a domain */
+  async detach(domain: string, tenant: TenantId): Promise<boolean> {
+    const gone = await this.#db
+      .delete(domains)
+      .where(and(eq(domains.domain, domain), eq(domains.tenant, tenant)))
+      .returning();
+    return gone.length > 0;
+  }
+
+  async byName(domain: string): Promise<Domain | undefined> {
+    const [row] = await this.#db.select().from(domains).where(eq(domains.domain, domain));
+    return row;
+  }
+
+  async ofTenant(tenant: TenantId): Promise<Domain[]> {
+    return await this.#db.select().from(domains).where(eq(domains.tenant, tenant)).orderBy(asc(domains.domain));
+  }
+
+  async update(domain: string, change: Partial<Omit<Domain, 'domain'>>): Promise<Domain | undefined> {
+    const [row] = await this.#db.update(domains).set(change).where(eq(domains.domain, domain)).returning();
+    return row;
+  }
+
+  async dueChecks(now: number, limit: number): Promise<Domain[]> {
+    return await this.#db
+      .select()
+      .from(domains)
+      .where(lte(domains.nextCheckAt, now))
+      .orderBy(asc(domains.nextCheckAt))
+      .limit(limit);
+  }
+
+  /** Tenant -> names that the edge serves. */
+  async servable(): Promise<Map<TenantId, string[]>> {
+    const rows = await this.#db.select().from(domains).where(inArray(domains.state, SERVABLE));
+    return new Map(
+      Object.entries(Object.groupBy(rows, (row) => row.tenant)).map(([tenant, group]) => [
+        tenant,
+        (group ?? []).map((row) => row.domain),
+      ]),
+    );
+  }
+
+  async servableBy(tenant: TenantId): Promise<string[]> {
+    const rows = await this.#db
+      .select()
+      .from(domains)
+      .where(and(eq(domains.tenant, tenant), inArray(domains.state, SERVABLE)));
+    return rows.map((row) => row.domain);
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * One child process of the host: started, told what it needs, started again with back-off when it dies, stopped.
+ * Children get everything over the channel and end by themselves when it closes, so none outlives the supervisor.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Logger } from 'pino';
+import { Channel, type Methods } from '../shared/channel.ts';
+import { Problem } from '../shared/problem.ts';
+
+export type PartState = 'starting' | 'ready' | 'restarting' | 'stopped';
+
+const FIRST_BACKOFF_MS = 50;
+const LONGEST_BACKOFF_MS = 5_000;
+/** A child that lived this long starts without delay when it dies. */
+const HEALTHY_AFTER_MS = 10_000;
+const STOP_MS = 3_000;
+
+export interface ChildOptions<Remote extends Methods> {
+  name: string;
+  /** Path of the entry file. */
+  entry: string;
+  log: Logger;
+  /** What the child may call. */
+  local: Methods;
+  /** Runs after every start, the first one included; the child counts as ready when it is done. */
+  setUp(channel: Channel<Remote>): Promise<void>;
+}
+
+export class Child<Remote extends Methods> {
+  readonly name: string;
+  readonly #options: ChildOptions<Remote>;
+  #process: ChildProcess | undefined;
+  #channel: Channel<Remote> | undefined;
+  #state: PartState = 'starting';
+  #backoffMs = 0;
+  #restarts = 0;
+
+  constructor(options: ChildOptions<Remote>) {
+    this.name = options.name;
+    this.#options = options;
+  }
+
+  get state(): PartState {
+    return this.#state;
+  }
+
+  get restarts(): number {
+    return this.#restarts;
+  }
+
+  get pid(): number | undefined {
+    return this.#process?.pid;
+  }
+
+  /** Rejects when the first start fails: the host then does not start. */
+  async start(): Promise<void> {
+    await this.#launch();
+  }
+
+  /** @throws Problem not_ready while the child is not running */
+  channel(): Channel<Remote> {
+    if (!this.#channel || this.#state === 'stopped') {
+      throw new Problem('not_ready', `The ${this.name} part is restarting; try again in a second.`, {
+        headers: { 'retry-after': '1' },
+      });
+    }
+    return this.#channel;
+  }
+
+  async stop(): Promise<void> {
+    this.#state = 'stopped';
+    const child = this.#process;
+    if (!child || child.exitCode !== null || child.signalCode !== null) return;
+    const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+    child.kill('SIGTERM');
+    const slow = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
+    await exited;
+    clearTimeout(slow);
+  }
+
+  async #launch(): Promise<void> {
+    const { name, entry, local, log, setUp } = this.#options;
+    const startedAt = Date.now();
+    const child = fork(entry, [], {
+      serialization: 'advanced',
+      // Nothing of the operator's environment is passed on: it may hold secrets.
+      env: { PATH: process.env.PATH ?? '', NODE_ENV: 'production', ...(process.env.TZ ? { TZ: process.env.TZ } : {}) },
+      execArgv: ['--disable-warning=ExperimentalWarning'],
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    });
+    this.#process = child;
+    const channel = new Channel<Remote>(child, local);
+    const died = new Promise<string>((resolve) => {
+      child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`));
+      child.once('error', (error) => resolve(error.message));
+    });
+    const ready = setUp(channel).then(() => 'ready' as const);
+    const outcome = await Promise.race([ready, died.then((reason) => ({ reason }))]);
+    if (outcome !== 'ready') throw new Error(`the ${name} process ended while starting: ${outcome.reason}`);
+    this.#channel = channel;
+    if (this.#state === 'stopped') return;
+    this.#state = 'ready';
+    died.then((reason) => {
+      if (this.#state === 'stopped') return;
+      log.error({ part: name, reason }, 'a part of the host died; starting it again');
+      channel.close();
+      this.#channel = undefined;
+      if (Date.now() - startedAt > HEALTHY_AFTER_MS) this.#backoffMs = 0;
+      void this.#restart();
+    });
+  }
+
+  async #restart(): Promise<void> {
+    while (this.#state !== 'stopped') {
+      this.#state = 'restarting';
+      this.#restarts += 1;
+      await delay(this.#backoffMs);
+      this.#backoffMs = Math.min(LONGEST_BACKOFF_MS, Math.max(FIRST_BACKOFF_MS, this.#backoffMs * 2));
+      if ((this.#state as PartState) === 'stopped') return;
+      try {
+        await this.#launch();
+        return;
+      } catch (error) {
+        this.#options.log.error({ part: this.name, err: error }, 'a part of the host did not start');
+      }
+    }
+  }
+}

@@ -1,0 +1,198 @@
+/**
+ * Reads the configuration: config/turnpike.default.json < turnpike.json < environment < flags.
+ * Unknown keys are refused with the nearest known one; values are checked by the schema in shared/config.ts.
+ */
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { closest, distance } from 'fastest-levenshtein';
+import { z } from 'zod';
+import { type Config, configSchema } from '../shared/config.ts';
+import { Problem } from '../shared/problem.ts';
+
+type Tree = { [key: string]: unknown };
+
+/** One setting: its place, its names outside, its default. */
+export interface Setting {
+  path: string[];
+  /** `storage.s3.endpoint` */
+  key: string;
+  /** `TURNPIKE_STORAGE_S3_ENDPOINT` */
+  env: string;
+  /** `--storage-s3-endpoint` */
+  flag: string;
+  description: string;
+  type: 'string' | 'number' | 'boolean' | 'json';
+  default: unknown;
+}
+
+const DEFAULTS = fileURLToPath(new URL('../../config/turnpike.default.json', import.meta.url));
+
+export interface Sources {
+  /** Folder in which `turnpike.json` is looked for. */
+  folder: string;
+  env: Record<string, string | undefined>;
+  /** Flags without the program's name, such as `['--port', '0']`. */
+  flags: string[];
+}
+
+/** @throws Problem invalid_config that names every bad key and where it came from */
+export function loadConfig({ folder, env, flags }: Sources): Config {
+  const all = settings();
+  const tree = readTree(DEFAULTS);
+  const file = path.join(folder, 'turnpike.json');
+  if (existsSync(file)) merge(tree, readTree(file), [], file);
+  for (const [name, text] of Object.entries(env)) {
+    if (!name.startsWith('TURNPIKE_') || text === undefined || NOT_SETTINGS.has(name)) continue;
+    const setting = all.find((candidate) => candidate.env === name);
+    if (!setting)
+      throw unknown(
+        name,
+        all.map((candidate) => candidate.env),
+        'the environment',
+      );
+    assign(tree, setting.path, parseText(setting, text, name));
+  }
+  for (const [flag, text] of splitFlags(flags, all)) {
+    const setting = all.find((candidate) => candidate.flag === flag);
+    if (!setting)
+      throw unknown(
+        flag,
+        all.map((candidate) => candidate.flag),
+        'the command line',
+      );
+    assign(tree, setting.path, parseText(setting, text, flag));
+  }
+  const parsed = configSchema.safeParse(tree);
+  if (parsed.success) return parsed.data;
+  const faults = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
+  throw new Problem('invalid_config', `The configuration is not acceptable: ${faults.join('; ')}.`);
+}
+
+/** Used by the command and by tools around the host, not settings of the host. */
+const NOT_SETTINGS = new Set(['TURNPIKE_URL', 'TURNPIKE_WALLET', 'TURNPIKE_PRIVATE_KEY', 'TURNPIKE_TOKEN']);
+
+/** Every setting, from the schema itself. */
+export function settings(): Setting[] {
+  const defaults = readTree(DEFAULTS);
+  return leaves(configSchema, []).map(({ path: place, schema }) => ({
+    path: place,
+    key: place.join('.'),
+    env: `TURNPIKE_${place.map((part) => words(part).join('_').toUpperCase()).join('_')}`,
+    flag: `--${place.map((part) => words(part).join('-')).join('-')}`,
+    description: schema.description ?? '',
+    type: kind(schema),
+    default: place.reduce<unknown>((node, key) => (node as Tree)[key], defaults),
+  }));
+}
+
+function leaves(schema: z.ZodType, place: string[]): { path: string[]; schema: z.ZodType }[] {
+  if (!(schema instanceof z.ZodObject)) return [{ path: place, schema }];
+  return Object.entries(schema.shape).flatMap(([key, child]) => leaves(child as z.ZodType, [...place, key]));
+}
+
+function kind(schema: z.ZodType): Setting['type'] {
+  if (schema instanceof z.ZodNumber) return 'number';
+  if (schema instanceof z.ZodBoolean) return 'boolean';
+  if (schema instanceof z.ZodArray || schema instanceof z.ZodRecord) return 'json';
+  return 'string';
+}
+
+/** `publicUrl` -> public, url; `x402` and `s3` stay whole. */
+function words(name: string): string[] {
+  return name
+    .replace(/([a-z0-9])([A-Z])/g, '$1 $2')
+    .toLowerCase()
+    .split(' ');
+}
+
+function readTree(file: string): Tree {
+  try {
+    return JSON.parse(readFileSync(file, 'utf8')) as Tree;
+  } catch (error) {
+    throw new Problem('invalid_config', `${file} is not JSON: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+function merge(into: Tree, from: Tree, place: string[], source: string): void {
+  for (const [key, value] of Object.entries(from)) {
+    if (place.length === 0 && key === '$schema') continue;
+    if (!Object.hasOwn(into, key)) {
+      // A record's keys (slugs) are free; everything else is known.
+      if (place.join('.') !== 'runtime.egressAllow') {
+        throw unknown(
+          [...place, key].join('.'),
+          Object.keys(into).map((known) => [...place, known].join('.')),
+          source,
+        );
+      }
+      into[key] = value;
+      continue;
+    }
+    const present = into[key];
+    if (isTree(present) && isTree(value)) merge(present, value, [...place, key], source);
+    else into[key] = value;
+  }
+}
+
+function isTree(value: unknown): value is Tree {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function assign(tree: Tree, place: string[], value: unknown): void {
+  const last = place.at(-1) ?? '';
+  let node = tree;
+  for (const key of place.slice(0, -1)) node = node[key] as Tree;
+  node[last] = value;
+}
+
+function* splitFlags(flags: string[], all: Setting[]): Generator<[string, string]> {
+  for (let index = 0; index < flags.length; index++) {
+    const [flag = '', inline] = splitOnce(flags[index] ?? '');
+    if (!flag.startsWith('--'))
+      throw new Problem(
+        'invalid_config',
+        `Not understood: ${flag}. Settings are flags such as --port 8402; see --help.`,
+      );
+    const setting = all.find((candidate) => candidate.flag === flag);
+    if (inline !== undefined) yield [flag, inline];
+    else if (setting?.type === 'boolean' && !/^(true|false)$/.test(flags[index + 1] ?? '')) yield [flag, 'true'];
+    else {
+      const value = flags[++index];
+      if (setting && value === undefined) throw new Problem('invalid_config', `${flag} needs a value.`);
+      yield [flag, value ?? ''];
+    }
+  }
+}
+
+function splitOnce(text: string): [string, string | undefined] {
+  const at = text.indexOf('=');
+  return at < 0 ? [text, undefined] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+function parseText(setting: Setting, text: string, name: string): unknown {
+  switch (setting.type) {
+    case 'number': {
+      if (!/^-?\d+$/.test(text))
+        throw new Problem('invalid_config', `${name} takes a whole number, not ${JSON.stringify(text)}.`);
+      return Number(text);
+    }
+    case 'boolean':
+      if (text !== 'true' && text !== 'false') throw new Problem('invalid_config', `${name} takes true or false.`);
+      return text === 'true';
+    case 'json':
+      try {
+        return text.startsWith('[') || text.startsWith('{') ? JSON.parse(text) : text === '' ? [] : text.split(',');
+      } catch {
+        throw new Problem('invalid_config', `${name} takes JSON or a comma-separated list.`);
+      }
+    default:
+      return text;
+  }
+}
+
+function unknown(name: string, known: string[], source: string): Problem {
+  const near = closest(name, known);
+  const hint = distance(name, near) <= Math.max(3, name.length / 2) ? ` Did you mean ${near}?` : '';
+  return new Problem('invalid_config', `Unknown setting ${name} in ${source}.${hint}`);
+}

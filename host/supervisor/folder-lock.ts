@@ -1,0 +1,60 @@
+/**
+ * One host per data folder. The lock is an exclusive transaction on an empty libSQL file: the kernel lets go of it
+ * when the process dies, however it dies, and it holds across network namespaces, which a socket would not.
+ */
+import { readFileSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import Database from 'libsql';
+import { Problem } from '../shared/problem.ts';
+
+/** What other programs may know of the running host; `<data>/host.json`. */
+export interface RunningHost {
+  pid: number;
+  url: string;
+  port: number;
+  adminPort: number;
+}
+
+export class FolderLock {
+  readonly #folder: string;
+  readonly #database: InstanceType<typeof Database>;
+
+  /** @throws Problem conflict when another host runs on the folder */
+  constructor(folder: string) {
+    this.#folder = folder;
+    this.#database = new Database(path.join(folder, 'lock'));
+    try {
+      this.#database.exec('BEGIN EXCLUSIVE');
+    } catch (error) {
+      this.#database.close();
+      const running = readRunningHost(folder);
+      const who = running ? ` (process ${running.pid}, ${running.url})` : '';
+      throw new Problem(
+        'conflict',
+        `Another host${who} runs on ${folder}. Stop it, or give this one its own --data folder.`,
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+
+  /** Tells other programs where the host is. */
+  async announce(host: RunningHost): Promise<void> {
+    await writeFile(path.join(this.#folder, 'host.json'), `${JSON.stringify(host, null, 2)}\n`);
+  }
+
+  release(): void {
+    this.#database.close();
+  }
+}
+
+/** The host that runs, or last ran, on a data folder. */
+export function readRunningHost(folder: string): RunningHost | undefined {
+  try {
+    return JSON.parse(readFileSync(path.join(folder, 'host.json'), 'utf8')) as RunningHost;
+  } catch {
+    return undefined;
+  }
+}
