@@ -1,0 +1,181 @@
+/**
+ * One outbound HTTP request of a tenant: connected to a checked address, streamed both ways, counted and bounded.
+ * TLS is spoken here, because workerd hands its https requests to the proxy as they are.
+ */
+import http, { type IncomingMessage, type RequestOptions, type ServerResponse } from 'node:http';
+import https from 'node:https';
+import type { Readable } from 'node:stream';
+import { Problem } from '../shared/problem.ts';
+import type { Allowance } from './allowance.ts';
+import { incoming, outgoing } from './headers.ts';
+import type { CheckedResolver } from './resolver.ts';
+import type { Way } from './route.ts';
+import type { Target } from './target.ts';
+
+/** Largest head of an answer from outside, bytes. */
+const MAX_HEAD_BYTES = 65_536;
+
+/** The connections of one tenant. Never shared: what the operator opened for one slug is closed to all others. */
+export interface Agents {
+  http: http.Agent;
+  https: https.Agent;
+}
+
+export interface Outbound {
+  target: Target;
+  way: Way;
+  allowance: Allowance;
+  resolver: CheckedResolver;
+  /** Aborted when the time is over or the tenant went away; the reason is the Problem to answer. */
+  signal: AbortSignal;
+}
+
+/** Options for node:http(s) that lead to the checked address and nowhere else. Resolves names at the last moment. */
+export async function requestOptions(outbound: Outbound, agents: Agents | undefined): Promise<RequestOptions> {
+  const { target, way, resolver, signal } = outbound;
+  const secure = target.kind === 'https' && way.kind !== 'unix';
+  const agent = agents === undefined ? false : secure ? agents.https : agents.http;
+  const base = { agent, path: target.path, signal, maxHeaderSize: MAX_HEAD_BYTES };
+  if (way.kind === 'unix') return { ...base, socketPath: way.path };
+  const tls = secure && !target.literal ? { servername: target.host } : {};
+  if (way.kind === 'edge') return { ...base, ...tls, host: way.host, port: way.port };
+  const addresses = await resolver.resolve(target, way);
+  return { ...base, ...tls, host: target.host, port: target.port, lookup: resolver.lookupOf(addresses) };
+}
+
+/** Whether TLS is spoken on the way: an own name without a TLS address, and unix sockets, are reached in plain HTTP. */
+export function isSecure({ target, way }: Pick<Outbound, 'target' | 'way'>, edgeTls: boolean): boolean {
+  if (way.kind === 'unix') return false;
+  return target.kind === 'https' && (way.kind !== 'edge' || edgeTls);
+}
+
+/** `host` or `host:port` as a browser would send it. */
+export function hostHeader({ kind, name, port }: Target): string {
+  const implied = (kind === 'http' && port === 80) || (kind === 'https' && port === 443);
+  return implied ? name.slice(0, name.lastIndexOf(':')) : name;
+}
+
+/**
+ * Sends the request and streams the answer. Settles when the answer ended or was cut.
+ * @throws Problem when nothing was answered yet
+ */
+export async function exchange(
+  outbound: Outbound,
+  agents: Agents,
+  secure: boolean,
+  asked: IncomingMessage,
+  reply: ServerResponse,
+): Promise<void> {
+  const options: RequestOptions = { ...(await requestOptions(outbound, agents)), method: asked.method ?? 'GET' };
+  if (!secure) options.agent = agents.http;
+  options.headers = framed(asked, outbound, secure);
+  const answer = await send(options, secure, asked, outbound);
+  await stream(answer, reply, outbound);
+}
+
+/** `x-forwarded-proto` tells the edge that the tenant asked for https although the hop to it is plain. */
+export function forwardedProto({ target, way }: Outbound, secure: boolean): string[] {
+  return way.kind === 'edge' && target.kind === 'https' && !secure ? ['x-forwarded-proto', 'https'] : [];
+}
+
+function framed(asked: IncomingMessage, outbound: Outbound, secure: boolean): string[] {
+  const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target));
+  headers.push(...forwardedProto(outbound, secure));
+  if (asked.headers['transfer-encoding'] !== undefined) headers.push('transfer-encoding', 'chunked');
+  else if (
+    asked.headers['content-length'] === undefined &&
+    !/^(GET|HEAD|OPTIONS|DELETE|TRACE)$/.test(asked.method ?? '')
+  ) {
+    headers.push('content-length', '0');
+  }
+  return headers;
+}
+
+function hasBody({ headers }: IncomingMessage): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
+}
+
+/** A kept connection may close just as it is used again: without a body the request is then sent once more. */
+async function send(
+  options: RequestOptions,
+  secure: boolean,
+  asked: IncomingMessage,
+  outbound: Outbound,
+): Promise<IncomingMessage> {
+  for (let attempt = 0; ; attempt++) {
+    const request = (secure ? https : http).request(options);
+    const body = hasBody(asked);
+    try {
+      return await new Promise<IncomingMessage>((resolve, reject) => {
+        request.once('response', resolve);
+        request.once('error', reject);
+        if (body) pump(asked, request, outbound.allowance, 'out', reject);
+        else request.end();
+      });
+    } catch (error) {
+      if (request.reusedSocket && !body && attempt === 0 && !outbound.signal.aborted) continue;
+      throw asEgressProblem(error, outbound);
+    }
+  }
+}
+
+function stream(answer: IncomingMessage, reply: ServerResponse, outbound: Outbound): Promise<void> {
+  return new Promise((resolve) => {
+    reply.once('close', () => {
+      answer.destroy();
+      resolve();
+    });
+    answer.once('error', () => reply.destroy());
+    answer.once('close', () => {
+      if (!answer.complete) reply.destroy();
+    });
+    outbound.signal.addEventListener('abort', () => reply.destroy(), { once: true });
+    reply.writeHead(answer.statusCode ?? 502, phrase(answer.statusMessage), incoming(answer.rawHeaders));
+    reply.flushHeaders();
+    pump(answer, reply, outbound.allowance, 'in', () => reply.destroy());
+  });
+}
+
+/** Pipes and counts; `cut` is called once the hour's bytes are used up. */
+export function pump(
+  source: Readable,
+  sink: NodeJS.WritableStream,
+  allowance: Allowance,
+  direction: 'in' | 'out',
+  cut: (problem: Problem) => void,
+): void {
+  source.on('data', (chunk: Buffer) => {
+    if (allowance.count(direction, chunk.length)) return;
+    source.destroy();
+    cut(new Problem('egress_limit', 'The hourly allowance of outbound bytes is used up; try again later.'));
+  });
+  source.pipe(sink);
+}
+
+/** Reason phrases are free text: one that cannot be sent on is dropped. */
+function phrase(text: string | undefined): string {
+  return text !== undefined && /^[\t\x20-\x7e]*$/.test(text) ? text : '';
+}
+
+/** What went wrong on the way out, in words for the tenant. Our own checks throw Problems, which pass unchanged. */
+export function asEgressProblem(error: unknown, { target, signal }: Pick<Outbound, 'target' | 'signal'>): Problem {
+  if (error instanceof Problem) return error;
+  if (signal.aborted && signal.reason instanceof Problem) return signal.reason;
+  const code = (error as NodeJS.ErrnoException).code ?? 'unknown';
+  const why = REASONS[code] ?? (code.startsWith('HPE_') ? 'its answer is not HTTP' : undefined);
+  const tls = why === undefined && /CERT|SSL|TLS|SIGNATURE|ISSUER|SELF_SIGNED/.test(code);
+  return new Problem(
+    'egress_failed',
+    `${target.name}: ${why ?? (tls ? `the TLS connection failed (${code})` : `the connection failed (${code})`)}.`,
+    { extensions: { target: target.name } },
+  );
+}
+
+const REASONS: Record<string, string> = {
+  ECONNREFUSED: 'the connection was refused',
+  ECONNRESET: 'the connection was closed before an answer',
+  ETIMEDOUT: 'the connection timed out',
+  ENETUNREACH: 'the network is not reachable',
+  EHOSTUNREACH: 'the host is not reachable',
+  HPE_HEADER_OVERFLOW: 'the headers of its answer are too large',
+};

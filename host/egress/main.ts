@@ -1,0 +1,109 @@
+/**
+ * The egress process: tenants' only way to the network. It is composed here from the `init` call of the supervisor,
+ * and ends with it.
+ */
+import { rootCertificates } from 'node:tls';
+import pino from 'pino';
+import { Counter, Gauge, Registry } from 'prom-client';
+import { Channel } from '../shared/channel.ts';
+import type { ControlForEgress, EgressCounters, EgressInit, EgressMethods, TenantId } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import { Notices } from './notices.ts';
+import { type ProxyParts, TenantProxy, type TenantSettings } from './proxy.ts';
+import { CheckedResolver } from './resolver.ts';
+
+const log = pino({ name: 'egress' }, pino.destination({ dest: 2, sync: true }));
+
+/** Builds the methods of the process. `tell` reports notices to the supervisor. */
+function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]) => void): EgressMethods {
+  const registry = new Registry();
+  const proxies = new Map<TenantId, TenantProxy>();
+  const opening = new Map<TenantId, Promise<void>>();
+  let parts: ProxyParts | undefined;
+
+  const requests = new Counter({
+    name: 'turnpike_egress_requests_total',
+    help: 'Outbound requests of handlers by result',
+    labelNames: ['result'],
+    registers: [registry],
+  });
+  const past = { bytesIn: 0, bytesOut: 0 };
+  const sum = (pick: (counters: EgressCounters) => number) =>
+    [...proxies.values()].reduce((total, { allowance }) => total + pick(allowance.counters), 0);
+  new Gauge({
+    name: 'turnpike_egress_in_flight',
+    help: 'Outbound requests of handlers in flight',
+    registers: [registry],
+    collect() {
+      this.set(sum(({ inFlight }) => inFlight));
+    },
+  });
+  new Counter({
+    name: 'turnpike_egress_bytes_total',
+    help: 'Bytes between handlers and the outside',
+    labelNames: ['direction'],
+    registers: [registry],
+    collect() {
+      this.reset();
+      this.inc({ direction: 'in' }, past.bytesIn + sum(({ bytesIn }) => bytesIn));
+      this.inc({ direction: 'out' }, past.bytesOut + sum(({ bytesOut }) => bytesOut));
+    },
+  });
+
+  async function open(settings: TenantSettings): Promise<void> {
+    if (!parts) throw new Problem('not_ready', 'The egress was not initialised.');
+    const known = proxies.get(settings.tenant);
+    if (known && known.socket === settings.socket) return known.update(settings);
+    if (known) await closeTenant(settings.tenant);
+    const proxy = new TenantProxy(settings, parts);
+    await proxy.listen();
+    proxies.set(settings.tenant, proxy);
+  }
+
+  async function closeTenant(tenant: TenantId): Promise<void> {
+    const proxy = proxies.get(tenant);
+    if (!proxy) return;
+    proxies.delete(tenant);
+    past.bytesIn += proxy.allowance.counters.bytesIn;
+    past.bytesOut += proxy.allowance.counters.bytesOut;
+    await proxy.close();
+  }
+
+  /** Calls for one tenant run one after the other: a close overtaken by an open would take its socket away. */
+  function inTurn(tenant: TenantId, work: () => Promise<void>): Promise<void> {
+    const turn = (opening.get(tenant) ?? Promise.resolve()).then(work, work);
+    opening.set(tenant, turn);
+    const forget = () => {
+      if (opening.get(tenant) === turn) opening.delete(tenant);
+    };
+    turn.then(forget, forget);
+    return turn;
+  }
+
+  return {
+    init(init: EgressInit) {
+      parts = {
+        surroundings: { ...init, edgeTlsAddress: init.edgeTlsAddress },
+        resolver: new CheckedResolver(init.dnsServers ?? []),
+        notices: new Notices(tell),
+        authorities: init.extraAuthority === undefined ? undefined : [...rootCertificates, init.extraAuthority],
+        finished: (result) => requests.inc({ result }),
+        failed: (error) => log.error({ err: error }, 'outbound request failed unexpectedly'),
+      };
+    },
+    open: (settings) => inTurn(settings.tenant, () => open(settings)),
+    close: ({ tenant }) => inTurn(tenant, () => closeTenant(tenant)),
+    counters: ({ tenant }) =>
+      proxies.get(tenant)?.allowance.counters ?? { requests: 0, refused: 0, bytesIn: 0, bytesOut: 0, inFlight: 0 },
+    setClock() {
+      // Nothing here follows business time: time limits and the rolling hour are real.
+    },
+    metrics: () => registry.getMetricsAsJSON(),
+  };
+}
+
+process.on('disconnect', () => process.exit(0));
+const control: Channel<ControlForEgress> = new Channel<ControlForEgress>(
+  process,
+  createEgress((notices) => control.notify('notices', notices)),
+);

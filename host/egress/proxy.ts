@@ -1,0 +1,236 @@
+/**
+ * The way out of one tenant: an HTTP proxy on its unix socket. The socket is the identity; whoever can reach it is
+ * that tenant, so nothing in a request can claim to be another one.
+ */
+import { rm } from 'node:fs/promises';
+import http, { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import https from 'node:https';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { EgressLimits, TenantId } from '../shared/contracts.ts';
+import { asProblem, Problem } from '../shared/problem.ts';
+import { Allowance } from './allowance.ts';
+import { type Agents, exchange, isSecure, type Outbound } from './exchange.ts';
+import type { Notices } from './notices.ts';
+import type { CheckedResolver } from './resolver.ts';
+import { chooseWay, type Surroundings } from './route.ts';
+import { parseConnectTarget, parseHttpTarget, type Target } from './target.ts';
+import { tunnel, websocket } from './tunnel.ts';
+
+export interface TenantSettings {
+  tenant: TenantId;
+  slug: string;
+  socket: string;
+  allow: string[];
+  limits: EgressLimits;
+}
+
+export interface ProxyParts {
+  surroundings: Surroundings;
+  resolver: CheckedResolver;
+  notices: Notices;
+  /** PEM authorities to trust; undefined: the usual ones. */
+  authorities: string[] | undefined;
+  /** Told of every finished request, for the metrics of the process. */
+  finished(result: string): void;
+  failed(error: unknown): void;
+}
+
+/** workerd's own largest head, with room. */
+const MAX_HEAD_BYTES = 131_072;
+const FREE_SOCKETS = 16;
+const FREE_SOCKET_MS = 15_000;
+
+export class TenantProxy {
+  readonly allowance: Allowance;
+  readonly #parts: ProxyParts;
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  #settings: TenantSettings;
+  #agents: Agents;
+
+  constructor(settings: TenantSettings, parts: ProxyParts) {
+    this.#settings = settings;
+    this.#parts = parts;
+    this.#agents = createAgents(parts.authorities);
+    this.allowance = new Allowance(settings.limits, () => performance.now());
+    this.#server = createServer({
+      requireHostHeader: false,
+      maxHeaderSize: MAX_HEAD_BYTES,
+      requestTimeout: 0,
+      keepAliveTimeout: 0,
+    });
+    this.#server.maxConnections = settings.limits.inFlight * 12;
+    this.#server.on('connection', (socket) => {
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+    });
+    this.#server.on('request', (asked, reply) => this.#request(asked, reply));
+    this.#server.on('connect', (asked, socket, head) => this.#connect(asked, socket, head));
+    this.#server.on('upgrade', (asked, socket, head) => this.#upgrade(asked, socket as Socket, head));
+    this.#server.on('clientError', (_error, socket) => socket.destroy());
+  }
+
+  async listen(): Promise<void> {
+    await rm(this.#settings.socket, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once('error', reject);
+      this.#server.listen(this.#settings.socket, resolve);
+    });
+  }
+
+  /** New rules hold for the next request; kept connections of the old rules are closed. */
+  update(settings: TenantSettings): void {
+    const before = this.#settings;
+    this.#settings = settings;
+    this.allowance.limits = settings.limits;
+    if (before.allow.join() === settings.allow.join()) return;
+    this.#destroyAgents();
+    this.#agents = createAgents(this.#parts.authorities);
+  }
+
+  get socket(): string {
+    return this.#settings.socket;
+  }
+
+  async close(): Promise<void> {
+    this.#destroyAgents();
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+    await rm(this.#settings.socket, { force: true });
+  }
+
+  #destroyAgents(): void {
+    this.#agents.http.destroy();
+    this.#agents.https.destroy();
+  }
+
+  async #request(asked: IncomingMessage, reply: ServerResponse): Promise<void> {
+    const gone = whenGone(reply);
+    await this.#serve(() => parseHttpTarget(asked.url ?? ''), gone, true, {
+      run: (outbound) => exchange(outbound, this.#agents, this.#secure(outbound), asked, reply),
+      answer: (problem) => answerReply(problem, asked, reply),
+    });
+  }
+
+  async #connect(asked: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
+    await this.#serve(() => parseConnectTarget(asked.url ?? ''), whenGone(socket), false, {
+      run: (outbound) => tunnel(outbound, socket, head),
+      answer: (problem) => answerSocket(problem, socket),
+    });
+  }
+
+  async #upgrade(asked: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
+    await this.#serve(() => parseHttpTarget(asked.url ?? ''), whenGone(socket), false, {
+      run: (outbound) => websocket(outbound, this.#secure(outbound), asked, socket, head),
+      answer: (problem) => answerSocket(problem, socket),
+    });
+  }
+
+  #secure(outbound: Outbound): boolean {
+    return isSecure(outbound, this.#parts.surroundings.edgeTlsAddress !== undefined);
+  }
+
+  /**
+   * Everything around one piece of traffic: parse, decide, wait for a slot, bound its life, answer refusals.
+   * @param bounded whether the time limit is for the whole life; tunnels are bounded by silence once they stand
+   */
+  async #serve(
+    parse: () => Target,
+    gone: AbortSignal,
+    bounded: boolean,
+    { run, answer }: { run(outbound: Outbound): Promise<void>; answer(problem: Problem): void },
+  ): Promise<void> {
+    const { counters } = this.allowance;
+    const { timeoutMs } = this.allowance.limits;
+    const timer = new AbortController();
+    const signal = AbortSignal.any([gone, timer.signal]);
+    let target: Target | undefined;
+    let leave: (() => void) | undefined;
+    counters.requests++;
+    const late = setTimeout(() => timer.abort(tookTooLong(target, timeoutMs)), timeoutMs);
+    try {
+      target = parse();
+      const way = chooseWay(target, this.#settings.allow, this.#parts.surroundings);
+      leave = await this.allowance.enter(signal);
+      const { resolver } = this.#parts;
+      if (!bounded) clearTimeout(late);
+      await run({ target, way, allowance: this.allowance, resolver, signal });
+      this.#parts.finished('ok');
+    } catch (error) {
+      const problem = signal.aborted ? asProblem(signal.reason) : asProblem(error);
+      this.#refuse(problem, target, error);
+      answer(problem);
+    } finally {
+      clearTimeout(late);
+      leave?.();
+    }
+  }
+
+  #refuse(problem: Problem, target: Target | undefined, error: unknown): void {
+    this.#parts.finished(problem.code);
+    if (problem.code === 'internal') this.#parts.failed(error);
+    if (problem.code !== 'egress_refused' && problem.code !== 'egress_limit') return;
+    this.allowance.counters.refused++;
+    const { tenant, slug } = this.#settings;
+    this.#parts.notices.add({
+      tenant,
+      slug,
+      code: problem.code,
+      target: target?.name ?? '',
+      detail: problem.message,
+    });
+  }
+}
+
+/** Aborts when the tenant's side closed: nobody waits for the answer any more. */
+function whenGone(stream: ServerResponse | Duplex): AbortSignal {
+  const controller = new AbortController();
+  const reason = new Problem('egress_failed', 'The handler stopped waiting for the answer.');
+  stream.once('close', () => controller.abort(reason));
+  stream.once('error', () => controller.abort(reason));
+  return controller.signal;
+}
+
+function tookTooLong(target: Target | undefined, timeoutMs: number): Problem {
+  return new Problem('egress_timeout', `${target?.name ?? 'The request'} took longer than ${timeoutMs / 1000} s.`);
+}
+
+function answerReply(problem: Problem, asked: IncomingMessage, reply: ServerResponse): void {
+  if (reply.destroyed) return;
+  if (reply.headersSent) {
+    reply.destroy();
+    return;
+  }
+  const { status, headers, body } = wire(problem);
+  reply.writeHead(status, { ...headers, 'content-length': Buffer.byteLength(body) });
+  reply.end(body);
+  asked.resume();
+}
+
+function answerSocket(problem: Problem, socket: Duplex): void {
+  if (socket.destroyed) return;
+  const { status, headers, body } = wire(problem);
+  const lines = Object.entries({ ...headers, 'content-length': Buffer.byteLength(body), connection: 'close' });
+  const head = lines.map(([name, value]) => `${name}: ${value}`).join('\r\n');
+  socket.end(`HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? 'Error'}\r\n${head}\r\n\r\n${body}`);
+}
+
+function wire(problem: Problem): { status: number; headers: Record<string, string>; body: string } {
+  const headers = { 'content-type': 'application/problem+json', 'cache-control': 'no-store', ...problem.headers };
+  return { status: problem.status, headers, body: JSON.stringify(problem.toDocument()) };
+}
+
+function createAgents(authorities: string[] | undefined): Agents {
+  const options = {
+    keepAlive: true,
+    maxFreeSockets: FREE_SOCKETS,
+    timeout: FREE_SOCKET_MS,
+    scheduling: 'lifo',
+  } as const;
+  return {
+    http: new http.Agent(options),
+    https: new https.Agent({ ...options, ...(authorities ? { ca: authorities } : {}) }),
+  };
+}
