@@ -6,6 +6,7 @@ import type { Channel } from '../shared/channel.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, Route } from '../shared/contracts.ts';
+import { OPENAPI_PATH } from './tenant-requests.ts';
 
 export interface RouteTableDependencies {
   deployments: Deployments;
@@ -50,7 +51,11 @@ export class RouteTable {
       slug: row.slug,
       state: row.state,
       domains,
-      paidRoutes: row.paidRoutes.map(({ method, path }) => ({ method, path })),
+      paidRoutes: [
+        ...row.paidRoutes.map(({ method, path }) => ({ method, path })),
+        // Made from the paid routes where the handler has none of its own.
+        ...(row.paidRoutes.length > 0 ? [{ method: 'GET', path: OPENAPI_PATH }] : []),
+      ],
       idleTimeoutMs: config.requestIdleMs,
       maxBodyBytes: config.maxBodyBytes,
     };

@@ -67,6 +67,11 @@ export interface DeploymentChange {
   secretChanges?: { set: SealedSecret[]; remove: string[] };
 }
 
+export interface DeploymentSnapshot {
+  row: Deployment;
+  secrets: (typeof secrets.$inferSelect)[];
+}
+
 export function newTenantId(): TenantId {
   return `t${randomBytes(10).toString('hex')}`;
 }
@@ -240,6 +245,37 @@ export class Deployments {
         .returning();
       if (!updated) throw new Error('update returned nothing');
       return updated;
+    });
+  }
+
+  /** What `restore` needs to take back a change: the row, its secrets and its newest version. */
+  async snapshot(tenant: TenantId): Promise<DeploymentSnapshot> {
+    return await this.#db.transaction(async (tx) => {
+      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
+      if (!row) throw new Problem('not_found', 'There is no such deployment.');
+      return { row, secrets: await tx.select().from(secrets).where(eq(secrets.tenant, tenant)) };
+    });
+  }
+
+  /**
+   * Takes back a change that did not start, unless somebody changed the deployment again meanwhile.
+   * @param failed the deployment as the failed change made it
+   */
+  async restore(before: DeploymentSnapshot, failed: Deployment, now: number): Promise<void> {
+    const { tenant, state, expiresAt, ...row } = before.row;
+    await this.#db.transaction(async (tx) => {
+      const restored = await tx
+        .update(deployments)
+        // State and expiry are not the change's: a renewal may have happened meanwhile.
+        .set({ ...row, revision: failed.revision + 1, updatedAt: now })
+        .where(and(eq(deployments.tenant, tenant), eq(deployments.revision, failed.revision)))
+        .returning();
+      if (restored.length === 0) return;
+      await tx.delete(secrets).where(eq(secrets.tenant, tenant));
+      if (before.secrets.length > 0) await tx.insert(secrets).values(before.secrets);
+      if (failed.version !== row.version) {
+        await tx.delete(versions).where(and(eq(versions.tenant, tenant), eq(versions.version, failed.version)));
+      }
     });
   }
 

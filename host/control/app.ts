@@ -1,0 +1,94 @@
+/** Control's HTTP application: the endpoints of the route table, the pages, and what edges hand over. */
+import { Hono } from 'hono';
+import type { Logger } from 'pino';
+import { asProblem, Problem } from '../shared/problem.ts';
+import { readContext } from './edge-context.ts';
+import type { Endpoint } from './endpoint.ts';
+import type { Page } from './pages/page.ts';
+
+export interface AppParts {
+  endpoints: Endpoint[];
+  pages: Page[];
+  /** Requests that belong to a tenant (paid, expired, decommissioned). */
+  tenant(request: Request, context: ReturnType<typeof readContext>, slug: string): Promise<Response>;
+  log: Logger;
+}
+
+const CORS = {
+  'access-control-allow-origin': '*',
+  'access-control-allow-methods': 'GET, HEAD, POST, PUT, DELETE, OPTIONS',
+  'access-control-allow-headers':
+    'authorization, content-type, idempotency-key, payment-signature, x-payment, x-request-id',
+  'access-control-expose-headers':
+    'www-authenticate, payment-required, payment-response, payment-receipt, x-request-id, location',
+};
+
+export function createApp({ endpoints, pages, tenant, log }: AppParts): Hono {
+  const app = new Hono();
+
+  app.use(async function handOver(c, next) {
+    const context = readContext(c.req.raw);
+    if (context.slug === undefined) return next();
+    return await tenant(c.req.raw, context, context.slug);
+  });
+
+  for (const endpoint of endpoints) {
+    app.on(endpoint.method, endpoint.path, (c) =>
+      endpoint.handle({ request: c.req.raw, context: readContext(c.req.raw), params: c.req.param() }),
+    );
+  }
+  for (const page of pages) app.get(page.path, (c) => page.render(readContext(c.req.raw)));
+
+  app.options(
+    '/_admin/*',
+    () => new Response(null, { status: 204, headers: { ...CORS, 'access-control-max-age': '86400' } }),
+  );
+
+  app.all('*', (c) => {
+    const known = endpoints.filter((endpoint) => matches(endpoint.path, new URL(c.req.url).pathname));
+    if (known.length > 0) {
+      const allow = known.map((endpoint) => endpoint.method).join(', ');
+      throw new Problem('method_not_allowed', `Use ${allow} here.`, { headers: { allow } });
+    }
+    throw new Problem(
+      'not_found',
+      `Nothing is at ${new URL(c.req.url).pathname}. See /llms.txt for what this host offers.`,
+    );
+  });
+
+  app.onError((error, c) => {
+    const { requestId } = readContext(c.req.raw);
+    const problem = asProblem(error);
+    if (problem.code === 'internal') log.error({ err: error, requestId }, 'unexpected error');
+    return problem.toResponse(requestId);
+  });
+
+  return withCommonHeaders(app);
+}
+
+/** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */
+function withCommonHeaders(inner: Hono): Hono {
+  const outer = new Hono();
+  outer.all('*', async (c) => {
+    const context = readContext(c.req.raw);
+    const response = await inner.fetch(c.req.raw);
+    // A tenant's own answer is passed on as it is; everything else is ours.
+    if (context.slug !== undefined) return response;
+    const headers = new Headers(response.headers);
+    for (const [name, value] of Object.entries(CORS)) if (!headers.has(name)) headers.set(name, value);
+    headers.set('x-request-id', context.requestId);
+    headers.set('x-content-type-options', 'nosniff');
+    if (!headers.has('referrer-policy')) headers.set('referrer-policy', 'no-referrer');
+    return new Response(response.body, { status: response.status, headers });
+  });
+  return outer;
+}
+
+function matches(pattern: string, path: string): boolean {
+  const expected = pattern.split('/');
+  const given = path.split('/');
+  return (
+    expected.length === given.length &&
+    expected.every((part, index) => part === given[index] || (part.startsWith(':') && given[index] !== ''))
+  );
+}

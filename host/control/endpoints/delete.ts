@@ -1,0 +1,37 @@
+/** DELETE /_admin/:slug: the owner decommissions; data goes after the grace period. */
+import { DAY_MS } from '../../registry/deployments.ts';
+import { describe } from '../describe.ts';
+import { type Endpoint, json } from '../endpoint.ts';
+import { requireOwner } from '../ownership.ts';
+import type { ControlParts } from '../parts.ts';
+
+export function deleteEndpoint(parts: ControlParts): Endpoint {
+  const { config, clock, deployments, routes, runtime, logs } = parts;
+  const { graceDays, cooldownDays } = config.slugs;
+  return {
+    method: 'DELETE',
+    path: '/_admin/:slug',
+    access: 'owner',
+    summary: 'Decommission a deployment',
+    description:
+      `The URL answers 410 at once. Data is removed after ${graceDays} days; the slug is free for others after ` +
+      `${cooldownDays} days, and for its former owner at once. Nothing is refunded.`,
+    responses: {
+      200: 'Decommissioned. The metadata of the deployment.',
+      403: 'Another wallet owns the slug.',
+      404: 'There is no such deployment.',
+      410: 'It was decommissioned before.',
+    },
+    handle: async (call) => {
+      const owned = await requireOwner(parts, call, `DELETE /_admin/${call.params.slug}`);
+      if ('response' in owned) return owned.response;
+      const { slug, tenant } = owned.deployment;
+      const gone = await deployments.decommission(tenant, clock.now(), graceDays * DAY_MS, cooldownDays * DAY_MS);
+      await routes.push(slug);
+      parts.scheduleChanged();
+      await runtime.stop(slug, 'stopped');
+      await logs.append(tenant, { kind: 'platform', event: 'decommissioned', text: 'by the owner' });
+      return json(await describe(parts, gone));
+    },
+  };
+}

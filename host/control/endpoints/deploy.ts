@@ -1,0 +1,110 @@
+/** POST /_admin/deploy: pay, and a new slug is live; the payer becomes its owner. */
+
+import type { Json, Payer } from '../../payments/types.ts';
+import { type NewDeployment, newTenantId } from '../../registry/deployments.ts';
+import { type Money, parseUsd } from '../../shared/money.ts';
+import { checkSlug, type DeploymentParser, fieldProblem } from '../deployment-input.ts';
+import { describe } from '../describe.ts';
+import type { Endpoint } from '../endpoint.ts';
+import type { ControlParts } from '../parts.ts';
+import { deployBodySchema } from '../schemas.ts';
+import { newSettings } from '../settings.ts';
+
+const OPERATION = 'deploy';
+const DAY_MS = 86_400_000;
+/** A slug is held this long for a call that is being paid: longer than any settlement takes. */
+const CLAIM_MS = 10 * 60_000;
+
+export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): Endpoint {
+  const { config, clock, deployments, payments, pipeline, routes, secrets, log } = parts;
+  const price: Money = parseUsd(config.prices.deploy);
+
+  async function prepare(request: Request, body: Uint8Array, payer: Payer): Promise<NewDeployment> {
+    const input = await parse(
+      new Request(request.url, {
+        method: 'POST',
+        headers: { 'content-type': request.headers.get('content-type') ?? 'application/json' },
+        body: Buffer.from(body),
+      }),
+    );
+    const slug = checkSlug(input.slug, config.slugs.reserved);
+    if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
+    const settings = newSettings(input, payer.address);
+    const tenant = newTenantId();
+    const now = clock.now();
+    await deployments.claim(slug, tenant, payer.address, now, CLAIM_MS);
+    try {
+      const code = await pipeline.accept(input, settings);
+      return {
+        tenant,
+        slug,
+        owner: payer.address,
+        ownerDid: payer.did,
+        code,
+        settings,
+        secrets: secrets
+          .seal(tenant, input.secrets ?? {})
+          .map(({ name, keyId, sealed }) => ({ name, keyId, sealed: sealed.toString('base64') })),
+        termMs: config.slugs.termDays * DAY_MS,
+      };
+    } catch (error) {
+      await deployments.releaseClaim(slug, tenant);
+      throw error;
+    }
+  }
+
+  async function abandon(prepared: Json): Promise<void> {
+    const { slug, tenant } = prepared as unknown as NewDeployment;
+    await deployments.releaseClaim(slug, tenant);
+  }
+
+  payments.registerCompletion(
+    OPERATION,
+    async (prepared) => {
+      const deployment = await deployments.create(prepared as unknown as NewDeployment, clock.now());
+      await routes.push(deployment.slug);
+      parts.scheduleChanged();
+      await parts.logs.append(deployment.tenant, { kind: 'platform', event: 'deployed', text: 'version 1 is live' });
+      log.info({ slug: deployment.slug, tenant: deployment.tenant }, 'deployed');
+      return {
+        status: 201,
+        headers: {
+          'content-type': 'application/json; charset=utf-8',
+          location: `${parts.publicUrl}/${deployment.slug}/`,
+        },
+        body: JSON.stringify(await describe(parts, deployment)),
+      };
+    },
+    abandon,
+  );
+
+  return {
+    method: 'POST',
+    path: '/_admin/deploy',
+    access: 'paid',
+    price,
+    summary: 'Deploy a handler to a new slug',
+    description:
+      `Costs ${config.prices.deploy} USD and lasts ${config.slugs.termDays} days. Call it without payment to get the 402 with the ways to pay; ` +
+      'retry with the credential. Slug, code and settings are checked before the payment is settled: what is refused costs nothing. ' +
+      'The paying wallet owns the slug. Answers the metadata of the deployment.',
+    body: { schema: deployBodySchema, required: true },
+    responses: {
+      201: 'Live. The metadata of the deployment, with its url.',
+      400: 'A field is not acceptable; `errors` points at it.',
+      409: 'The slug is taken or reserved.',
+      413: 'The code is too large.',
+      422: 'The code was refused; `errors` has file, line, column and reason.',
+    },
+    handle: ({ request, context }) =>
+      payments.paidOperation(request, context, {
+        name: OPERATION,
+        scope: OPERATION,
+        amount: price,
+        description: `Deploy a handler for ${config.slugs.termDays} days`,
+        maxBodyBytes: 2 * config.runtime.maxCodeBytes + 1_048_576,
+        prepare: async (payer, body) => (await prepare(request, body, payer)) as unknown as Json,
+        abandon,
+      }),
+  };
+}

@@ -1,0 +1,22 @@
+/** GET /_admin/get/:slug: what everybody may know of a deployment. */
+import { Problem } from '../../shared/problem.ts';
+import { describe } from '../describe.ts';
+import { type Endpoint, json } from '../endpoint.ts';
+import type { ControlParts } from '../parts.ts';
+
+export function getEndpoint(parts: ControlParts): Endpoint {
+  return {
+    method: 'GET',
+    path: '/_admin/get/:slug',
+    access: 'public',
+    summary: 'Metadata of a deployment',
+    description:
+      'State, owner, version, bindings, expiry, limits, paid routes. Never code, secrets or names of secrets.',
+    responses: { 200: 'The metadata.', 404: 'There is no such deployment.' },
+    handle: async ({ params }) => {
+      const deployment = await parts.deployments.bySlug(params.slug ?? '');
+      if (!deployment) throw new Problem('not_found', `There is no deployment ${params.slug}.`);
+      return json(await describe(parts, deployment));
+    },
+  };
+}

@@ -1,0 +1,65 @@
+/** POST /_admin/renew/:slug: the owner pays for one more term; also from the expired state. */
+import type { Json, PaidOperation } from '../../payments/types.ts';
+import type { Deployment } from '../../registry/schema/deployments.ts';
+import { parseUsd } from '../../shared/money.ts';
+import { describe } from '../describe.ts';
+import type { Endpoint } from '../endpoint.ts';
+import { iso } from '../metadata.ts';
+import { living, notOwner } from '../ownership.ts';
+import type { ControlParts } from '../parts.ts';
+
+const OPERATION = 'renew';
+const DAY_MS = 86_400_000;
+
+/** What a renewal of this deployment costs and does; the expired tenant's own 402 uses it too. */
+export function renewal(parts: ControlParts, deployment: Pick<Deployment, 'slug'>): PaidOperation {
+  const { config } = parts;
+  return {
+    name: OPERATION,
+    scope: `renew:${deployment.slug}`,
+    amount: parseUsd(config.prices.renew),
+    description: `Renew ${deployment.slug} for ${config.slugs.termDays} days (owner only)`,
+    maxBodyBytes: config.runtime.maxBodyBytes,
+    prepare: async (payer) => {
+      const current = await living(parts, deployment.slug);
+      if (payer.address !== current.owner) throw notOwner(current.slug);
+      return { tenant: current.tenant };
+    },
+  };
+}
+
+export function renewEndpoint(parts: ControlParts): Endpoint {
+  const { config, clock, deployments, payments, routes, logs } = parts;
+
+  payments.registerCompletion(OPERATION, async (prepared: Json, payment) => {
+    const { tenant } = prepared as { tenant: string };
+    const renewed = await deployments.renew(tenant, payment.id, config.slugs.termDays * DAY_MS, clock.now());
+    await routes.push(renewed.slug);
+    parts.scheduleChanged();
+    await logs.append(tenant, { kind: 'platform', event: 'renewed', text: `runs until ${iso(renewed.expiresAt)}` });
+    return {
+      status: 200,
+      headers: { 'content-type': 'application/json; charset=utf-8' },
+      body: JSON.stringify(await describe(parts, renewed)),
+    };
+  });
+
+  return {
+    method: 'POST',
+    path: '/_admin/renew/:slug',
+    access: 'paid',
+    price: parseUsd(config.prices.renew),
+    summary: `Renew a deployment for ${config.slugs.termDays} days`,
+    description:
+      `Costs ${config.prices.renew} USD. Only the owner's wallet may pay; any other payer is refused before money moves. ` +
+      'The new expiry counts from the later of now and the present expiry.',
+    responses: {
+      200: 'Renewed. The metadata of the deployment.',
+      403: 'Another wallet owns the slug; nothing was charged.',
+      404: 'There is no such deployment.',
+      410: 'The deployment was decommissioned.',
+    },
+    handle: async ({ request, context, params }) =>
+      payments.paidOperation(request, context, renewal(parts, await living(parts, params.slug ?? ''))),
+  };
+}

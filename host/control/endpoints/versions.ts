@@ -1,0 +1,93 @@
+/** GET /_admin/:slug/versions and POST /_admin/:slug/rollback: the history of a slug's code, and going back in it. */
+import { z } from 'zod';
+import { Problem } from '../../shared/problem.ts';
+import { fieldProblem } from '../deployment-input.ts';
+import { describe } from '../describe.ts';
+import { type Endpoint, json } from '../endpoint.ts';
+import { iso } from '../metadata.ts';
+import { requireOwner } from '../ownership.ts';
+import type { ControlParts } from '../parts.ts';
+import { bringIntoService } from '../versions.ts';
+
+export function versionsEndpoint(parts: ControlParts): Endpoint {
+  return {
+    method: 'GET',
+    path: '/_admin/:slug/versions',
+    access: 'owner',
+    summary: 'History of versions',
+    description: 'Every version of the code, newest first. Secrets and settings are not part of a version.',
+    responses: { 200: '`{current, versions: [{version, digest, bytes, note, createdAt}]}`' },
+    handle: async (call) => {
+      const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/versions`);
+      if ('response' in owned) return owned.response;
+      const rows = await parts.deployments.versions(owned.deployment.tenant);
+      return json({
+        slug: owned.deployment.slug,
+        current: owned.deployment.version,
+        versions: rows.map(({ version, digest, bytes, note, createdAt }) => ({
+          version,
+          codeDigest: `sha256:${digest}`,
+          bytes,
+          note,
+          createdAt: iso(createdAt),
+        })),
+      });
+    },
+  };
+}
+
+const rollbackBody = z.strictObject({ version: z.number().int().positive() });
+
+export function rollbackEndpoint(parts: ControlParts): Endpoint {
+  return {
+    method: 'POST',
+    path: '/_admin/:slug/rollback',
+    access: 'owner',
+    summary: 'Go back to a version',
+    description: 'Makes an older version the newest one. Secrets, settings and data stay as they are.',
+    body: {
+      schema: {
+        type: 'object',
+        required: ['version'],
+        properties: { version: { type: 'integer', minimum: 1 } },
+        additionalProperties: false,
+      },
+      required: true,
+    },
+    responses: {
+      200: 'In service. The metadata.',
+      404: 'There is no such version.',
+      403: 'Another wallet owns the slug.',
+    },
+    handle: async (call) => {
+      const owned = await requireOwner(parts, call, `POST /_admin/${call.params.slug}/rollback`);
+      if ('response' in owned) return owned.response;
+      const { deployment } = owned;
+      const { version } = await readBody(call.request);
+      const target = (await parts.deployments.versions(deployment.tenant)).find((row) => row.version === version);
+      if (!target) throw new Problem('not_found', `${deployment.slug} has no version ${version}; see /versions.`);
+      if (deployment.crons.length > 0 && !target.handlers.includes('scheduled')) {
+        throw fieldProblem('/version', `is a version without scheduled(), which the deployment's crons need`);
+      }
+      const { digest, bytes, handlers } = target;
+      const updated = await bringIntoService(parts, deployment, {
+        code: { digest, bytes, handlers, note: `rollback to ${version}` },
+      });
+      await parts.logs.append(deployment.tenant, {
+        kind: 'platform',
+        event: 'deployed',
+        text: `version ${updated.version} is live: version ${version} again`,
+      });
+      return json(await describe(parts, updated));
+    },
+  };
+}
+
+async function readBody(request: Request): Promise<{ version: number }> {
+  const body = await request.json().catch(() => {
+    throw new Problem('invalid_json', 'The body is not JSON; send {"version": N}.');
+  });
+  const parsed = rollbackBody.safeParse(body);
+  if (!parsed.success) throw fieldProblem('/version', 'takes the number of a version');
+  return parsed.data;
+}

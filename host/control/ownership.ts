@@ -1,0 +1,45 @@
+/**
+ * Who may do what with a slug: the living deployment is looked up first, then the caller proves to be its owner by a
+ * zero-amount credential or by an owner token of POST /_admin/session.
+ */
+import type { Payer } from '../payments/types.ts';
+import type { Deployment } from '../registry/schema/deployments.ts';
+import { Problem } from '../shared/problem.ts';
+import type { Call } from './endpoint.ts';
+import type { ControlParts } from './parts.ts';
+
+export type Owned = { deployment: Deployment; payer: Payer } | { response: Response };
+
+/** @throws Problem not_found | gone | not_owner | unauthorized */
+export async function requireOwner(parts: ControlParts, call: Call, scope: string): Promise<Owned> {
+  const deployment = await living(parts, call.params.slug ?? '');
+  const bearer = /^Bearer (\S+)$/i.exec(call.request.headers.get('authorization') ?? '')?.[1];
+  if (bearer) {
+    const payer = parts.payments.ownerTokens.verify(deployment.slug, bearer);
+    if (!payer) {
+      throw new Problem('unauthorized', 'The owner token is not valid (any more); get one at POST /_admin/session.');
+    }
+    if (payer.address !== deployment.owner) throw notOwner(deployment.slug);
+    return { deployment, payer };
+  }
+  const result = await parts.payments.proveOwner(call.request, call.context, {
+    scope,
+    expectedOwner: deployment.owner as Payer['address'],
+    description: `Prove that you own ${deployment.slug}`,
+  });
+  if ('response' in result) return result;
+  if (result.payer.address !== deployment.owner) throw notOwner(deployment.slug);
+  return { deployment, payer: result.payer };
+}
+
+/** The deployment of a slug that is not decommissioned. @throws Problem not_found | gone */
+export async function living(parts: Pick<ControlParts, 'deployments'>, slug: string): Promise<Deployment> {
+  const deployment = await parts.deployments.bySlug(slug);
+  if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+  if (deployment.state === 'decommissioned') throw new Problem('gone', `${slug} was decommissioned.`);
+  return deployment;
+}
+
+export function notOwner(slug: string): Problem {
+  return new Problem('not_owner', `${slug} belongs to another wallet. Nothing was changed or charged.`);
+}

@@ -1,0 +1,36 @@
+/** GET /docs: the route table as a page. */
+import { formatUsd } from '../../shared/money.ts';
+import type { Endpoint } from '../endpoint.ts';
+import { escapeHtml, htmlPage, type Page } from './page.ts';
+
+export function docsPage(endpoints: Endpoint[], publicUrl: string): Page {
+  return {
+    path: '/docs',
+    render: () =>
+      htmlPage(
+        'Turnpike: endpoints',
+        `<h1>Endpoints</h1>
+<p>JSON in, JSON out. Errors are problem documents with a stable <code>code</code>. Paid endpoints answer 402 first; pay with any MPP or x402 client and send the request again with the credential.</p>
+${endpoints.map((endpoint) => section(endpoint)).join('\n')}
+<h2>Your handler</h2>
+<p>It answers at <code>${escapeHtml(publicUrl)}/&lt;slug&gt;/…</code> with the path after the slug, at <code>&lt;slug&gt;.&lt;base domain&gt;</code>, and at your own domains.
+<code>env</code> holds your secrets, and <code>STORE</code> (KV), <code>DB</code> (D1), <code>BUCKET</code> (R2) and <code>PAYMENTS</code> where you asked for them.</p>
+<p><a href="/">Back</a></p>`,
+      ),
+  };
+}
+
+function section(endpoint: Endpoint): string {
+  const cost =
+    endpoint.access === 'paid' && endpoint.price !== undefined
+      ? `${formatUsd(endpoint.price)} USD`
+      : endpoint.access === 'owner'
+        ? 'owner'
+        : 'free';
+  const rows = Object.entries(endpoint.responses)
+    .map(([status, text]) => `<tr><td>${escapeHtml(status)}</td><td>${escapeHtml(text)}</td></tr>`)
+    .join('');
+  return `<h2><code>${endpoint.method} ${escapeHtml(endpoint.path)}</code> <span class="tag">${cost}</span></h2>
+<p>${escapeHtml(endpoint.description).replace(/`([^`]+)`/g, '<code>$1</code>')}</p>
+<table>${rows}</table>`;
+}

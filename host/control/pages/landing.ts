@@ -1,0 +1,47 @@
+/** GET /: what this host is, how to deploy in a minute. */
+import type { Payments } from '../../payments/types.ts';
+import { escapeHtml, htmlPage, type Page } from './page.ts';
+
+export interface LandingParts {
+  payments: Payments;
+  publicUrl: string;
+  price: string;
+  termDays: number;
+  /** Built-in tenants that run, in the order of the configuration. */
+  builtin: string[];
+}
+
+const BUILTIN: Record<string, string> = {
+  speech: 'transcription, text to speech and text intelligence, paid per call',
+  deals: 'price drops verified by their own history, rules and watches',
+  pay: 'the pay platform: prepaid credit and per-call payment before any API',
+};
+
+export function landingPage({ payments, publicUrl, price, termDays, builtin }: LandingParts): Page {
+  return {
+    path: '/',
+    render: () => {
+      const { network, testMoney } = payments.status();
+      const url = escapeHtml(publicUrl);
+      return htmlPage(
+        'Turnpike',
+        `<h1>Turnpike</h1>
+<p>Pay ${escapeHtml(price)} USD over HTTP 402, deploy a JavaScript or TypeScript handler, and it is live at <code>${url}/&lt;slug&gt;/</code> for ${termDays} days.
+No account: your wallet is your identity. Put a price on your own routes and any MPP or x402 client can pay you.</p>
+${testMoney ? `<p class="note">This host runs on the <b>${escapeHtml(network)}</b> network: test money, worth nothing.</p>` : `<p class="muted">Payments on ${escapeHtml(network)}.</p>`}
+<h2>Deploy</h2>
+<pre>npx mppx ${url}/_admin/deploy -X POST \\
+  -J '{"slug":"hello","code":"export default { fetch: () =&gt; new Response(\\"hi\\") }"}'
+curl ${url}/hello/</pre>
+<h2>Read on</h2>
+<table>
+<tr><td><a href="/docs">/docs</a></td><td>every endpoint</td></tr>
+<tr><td><a href="/llms.txt">/llms.txt</a></td><td>the same for agents, with commands to copy</td></tr>
+<tr><td><a href="/openapi.json">/openapi.json</a></td><td>the same for machines (OpenAPI 3.1 with payment information)</td></tr>
+<tr><td><a href="/healthz">/healthz</a></td><td>is it well</td></tr>
+</table>
+${builtin.length === 0 ? '' : `<h2>Services on this host</h2><table>${builtin.map((slug) => `<tr><td><a href="/${escapeHtml(slug)}/">/${escapeHtml(slug)}</a></td><td>${escapeHtml(BUILTIN[slug] ?? '')}</td></tr>`).join('\n')}</table>`}`,
+      );
+    },
+  };
+}

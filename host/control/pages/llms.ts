@@ -1,0 +1,79 @@
+/** GET /llms.txt: what this host is and how to call and pay every endpoint, for agents and people in a hurry. */
+import type { Payments } from '../../payments/types.ts';
+import type { Deployments } from '../../registry/deployments.ts';
+import { formatUsd } from '../../shared/money.ts';
+import type { Endpoint } from '../endpoint.ts';
+import { type Page, textPage } from './page.ts';
+
+export interface LlmsParts {
+  endpoints: Endpoint[];
+  payments: Payments;
+  deployments: Deployments;
+  publicUrl: string;
+  termDays: number;
+}
+
+/** More paid routes than this are left to the tenants' own openapi.json. */
+const MAX_LISTED_ROUTES = 200;
+
+export function llmsPage(parts: LlmsParts): Page {
+  return { path: '/llms.txt', render: async () => textPage(await llmsText(parts), 'text/plain') };
+}
+
+async function llmsText({ endpoints, payments, deployments, publicUrl, termDays }: LlmsParts): Promise<string> {
+  const { network, testMoney } = payments.status();
+  const deploy = endpoints.find((endpoint) => endpoint.path === '/_admin/deploy');
+  const price = deploy?.price === undefined ? '' : formatUsd(deploy.price);
+  const paid = (await deployments.all())
+    .filter((row) => row.state === 'active')
+    .flatMap((row) =>
+      row.paidRoutes.map((route) => {
+        const { description } = route as { description?: string };
+        return `- ${route.method} ${publicUrl}/${row.slug}${route.path}: ${route.price} USD${description ? ` – ${description}` : ''}`;
+      }),
+    );
+  return `# Turnpike at ${publicUrl}
+
+> Pay-per-use host for HTTP handlers. Pay ${price} USD over HTTP 402, deploy a JavaScript or TypeScript handler, and it is
+> live at ${publicUrl}/<slug>/ for ${termDays} days. No account: your wallet is your identity.
+
+Payments: network ${network}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402 v2 (PAYMENT-REQUIRED).
+Any stock client pays: the mppx client or CLI, @x402/fetch, or \`turnpike pay <url> --max-pay 0.25\`.
+Machine-readable: ${publicUrl}/openapi.json
+
+## Deploy in one command
+
+\`\`\`
+npx mppx ${publicUrl}/_admin/deploy -X POST -J '{"slug":"hello","code":"export default { fetch: () => new Response(\\"hi\\") }"}'
+curl ${publicUrl}/hello/
+\`\`\`
+
+## Endpoints
+
+${endpoints.map((endpoint) => entry(endpoint, publicUrl)).join('\n\n')}
+
+## Errors
+
+RFC 9457 problem documents (application/problem+json) with a stable \`code\`, a \`detail\` that says what to do, and \`requestId\`.
+An unpaid call of a paid endpoint gets its 402 first, whatever its body; what is refused before settling costs nothing.
+The same credential sent again gets the stored answer and is not charged again. Retries that sign anew: send an Idempotency-Key.
+
+## Paid routes of tenants
+
+${paid.length === 0 ? 'None yet.' : paid.slice(0, MAX_LISTED_ROUTES).join('\n')}
+`;
+}
+
+function entry(endpoint: Endpoint, publicUrl: string): string {
+  const url = `${publicUrl}${endpoint.path.replace(/:(\w+)/g, '<$1>')}`;
+  const cost =
+    endpoint.access === 'paid' && endpoint.price !== undefined
+      ? `costs ${formatUsd(endpoint.price)} USD`
+      : endpoint.access === 'owner'
+        ? 'free, zero-amount proof by the owner wallet'
+        : 'free';
+  const flags = endpoint.method === 'GET' ? '' : ` -X ${endpoint.method}`;
+  const body = endpoint.body ? ` -J '{…}'` : '';
+  const command = endpoint.access === 'public' ? `curl${flags} ${url}` : `npx mppx ${url}${flags}${body}`;
+  return `### ${endpoint.method} ${endpoint.path} (${cost})\n${endpoint.description}\n\`${command}\``;
+}

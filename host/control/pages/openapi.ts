@@ -1,0 +1,135 @@
+/**
+ * GET /openapi.json: OpenAPI 3.1 from the route table. Paid operations declare their 402 and carry `x-payment-info`
+ * (the discovery extension that MPP clients read; see mppx/discovery).
+ */
+import type { OfferInfo, Payments } from '../../payments/types.ts';
+import type { Endpoint, JsonSchema } from '../endpoint.ts';
+import { type Page, textPage } from './page.ts';
+
+export interface OpenApiParts {
+  endpoints: Endpoint[];
+  payments: Payments;
+  publicUrl: string;
+  version: string;
+}
+
+const problem = { $ref: '#/components/schemas/Problem' };
+
+export function openApiPage(parts: OpenApiParts): Page {
+  return {
+    path: '/openapi.json',
+    render: () => textPage(JSON.stringify(openApiDocument(parts), null, 2), 'application/json'),
+  };
+}
+
+export function openApiDocument({ endpoints, payments, publicUrl, version }: OpenApiParts): JsonSchema {
+  const paths: Record<string, Record<string, JsonSchema>> = {};
+  for (const endpoint of endpoints) {
+    const path = endpoint.path.replace(/:(\w+)/g, '{$1}');
+    paths[path] = { ...paths[path], [endpoint.method.toLowerCase()]: operation(endpoint, payments) };
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Turnpike',
+      version,
+      summary: 'Deploy HTTP handlers, pay per use over HTTP 402.',
+      description: `How to call and pay everything in plain text: ${publicUrl}/llms.txt`,
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: publicUrl }],
+    'x-service-info': {
+      categories: ['compute', 'hosting'],
+      docs: { apiReference: `${publicUrl}/docs`, homepage: `${publicUrl}/`, llms: `${publicUrl}/llms.txt` },
+    },
+    paths,
+    components: {
+      schemas: {
+        Problem: {
+          type: 'object',
+          description: 'RFC 9457 problem document',
+          required: ['type', 'title', 'status', 'code', 'detail'],
+          properties: {
+            type: { type: 'string', format: 'uri' },
+            title: { type: 'string' },
+            status: { type: 'integer' },
+            code: { type: 'string', description: 'Stable; match on this.' },
+            detail: { type: 'string', description: 'What to do next.' },
+            requestId: { type: 'string' },
+            errors: {
+              type: 'array',
+              items: {
+                type: 'object',
+                properties: {
+                  pointer: { type: 'string' },
+                  detail: { type: 'string' },
+                  file: { type: 'string' },
+                  line: { type: 'integer' },
+                  column: { type: 'integer' },
+                },
+              },
+            },
+          },
+        },
+      },
+    },
+  };
+}
+
+function operation(endpoint: Endpoint, payments: Payments): JsonSchema {
+  const parameters = [...endpoint.path.matchAll(/:(\w+)/g)].map(([, name]) => ({
+    name,
+    in: 'path',
+    required: true,
+    schema: { type: 'string' },
+  }));
+  const offers = offersOf(endpoint, payments);
+  return {
+    operationId: operationId(endpoint),
+    summary: endpoint.summary,
+    description: endpoint.description,
+    ...(parameters.length > 0 ? { parameters } : {}),
+    ...(endpoint.body
+      ? {
+          requestBody: {
+            required: endpoint.body.required,
+            content: { 'application/json': { schema: endpoint.body.schema } },
+          },
+        }
+      : {}),
+    ...(offers.length > 0 ? { 'x-payment-info': { offers } } : {}),
+    responses: {
+      ...Object.fromEntries(
+        Object.entries(endpoint.responses).map(([status, text]) => [status, response(status, text)]),
+      ),
+      ...(endpoint.access === 'public' ? {} : { 402: response('402', paymentText(endpoint)) }),
+      default: response('default', 'Any other error'),
+    },
+  };
+}
+
+function offersOf(endpoint: Endpoint, payments: Payments): OfferInfo[] {
+  if (endpoint.access !== 'paid' || endpoint.price === undefined) return [];
+  return payments.offers(endpoint.price, { mode: 'fixed', description: endpoint.summary });
+}
+
+function paymentText(endpoint: Endpoint): string {
+  return endpoint.access === 'paid'
+    ? 'Payment is required: WWW-Authenticate: Payment (MPP) and PAYMENT-REQUIRED (x402)'
+    : 'A zero-amount proof of the owner wallet is required: WWW-Authenticate: Payment';
+}
+
+function response(status: string, description: string): JsonSchema {
+  const failed = status === 'default' || Number(status) >= 400;
+  return {
+    description,
+    content: failed
+      ? { 'application/problem+json': { schema: problem } }
+      : { 'application/json': { schema: { type: 'object' } } },
+  };
+}
+
+function operationId(endpoint: Endpoint): string {
+  const words = endpoint.path.split('/').filter((part) => part && part !== '_admin' && !part.startsWith(':'));
+  return [endpoint.method.toLowerCase(), ...(words.length > 0 ? words : ['deployment'])].join('-');
+}

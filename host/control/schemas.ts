@@ -1,0 +1,82 @@
+/** JSON Schemas of request bodies, for /openapi.json. The checks themselves are in deployment-input.ts. */
+import type { JsonSchema } from './endpoint.ts';
+
+const properties: Record<string, JsonSchema> = {
+  code: { type: 'string', description: 'One JavaScript or TypeScript module with a default export that has fetch().' },
+  modules: {
+    type: 'object',
+    description: 'Module name -> source text, or {"base64": …} for bytes (.wasm, .bin). Use with main.',
+    additionalProperties: {
+      oneOf: [{ type: 'string' }, { type: 'object', properties: { base64: { type: 'string' } }, required: ['base64'] }],
+    },
+  },
+  main: { type: 'string', description: 'The entry among modules, such as index.ts.' },
+  secrets: {
+    type: 'object',
+    additionalProperties: { type: 'string' },
+    description: 'Name -> value; env.NAME in the handler. Never shown again.',
+  },
+  bindings: {
+    type: 'object',
+    description: 'kv: env.STORE, d1: env.DB, r2: env.BUCKET, payments: env.PAYMENTS.',
+    properties: {
+      kv: { type: ['boolean', 'object'] },
+      d1: { type: ['boolean', 'object'] },
+      r2: { type: ['boolean', 'object'] },
+      payments: { type: ['boolean', 'object'] },
+    },
+    additionalProperties: false,
+  },
+  compatibilityDate: { type: 'string', format: 'date' },
+  compatibilityFlags: { type: 'array', items: { type: 'string' } },
+  crons: {
+    type: 'array',
+    items: { type: 'string' },
+    description: 'Five-field cron expressions, UTC; run scheduled().',
+  },
+  paidRoutes: {
+    type: 'array',
+    description: 'Routes that cost money; see the README.',
+    items: {
+      type: 'object',
+      required: ['method', 'path', 'price'],
+      properties: {
+        method: { type: 'string' },
+        path: { type: 'string' },
+        price: { type: 'string', description: 'USD, such as 0.05' },
+        mode: { enum: ['fixed', 'metered'] },
+        description: { type: 'string' },
+        sku: { type: 'string' },
+        pricingVersion: { type: 'integer' },
+        checkBeforePay: { type: 'boolean' },
+      },
+    },
+  },
+  payTo: { type: 'string', description: 'Address that receives the revenue of paid routes; default: the owner.' },
+  notify: { type: ['string', 'null'], format: 'uri', description: 'Called before the deployment expires.' },
+};
+
+const slug: JsonSchema = { type: 'string', pattern: '^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$' };
+
+export const deployBodySchema: JsonSchema = {
+  type: 'object',
+  required: ['slug'],
+  anyOf: [{ required: ['code'] }, { required: ['modules', 'main'] }],
+  properties: { slug, ...properties },
+  additionalProperties: false,
+  examples: [{ slug: 'hello', code: "export default { fetch: () => new Response('hi') }" }],
+};
+
+export const updateBodySchema: JsonSchema = {
+  type: 'object',
+  minProperties: 1,
+  properties: {
+    ...properties,
+    secretChanges: {
+      type: 'object',
+      additionalProperties: { type: ['string', 'null'] },
+      description: 'Sets single secrets; null removes one. Not beside secrets.',
+    },
+  },
+  additionalProperties: false,
+};

@@ -1,0 +1,46 @@
+/** From what an owner sent to what is stored: defaults, cross-field rules, and the checks that other parts own. */
+import { parsePaidRoutes } from '../payments/paid-routes.ts';
+import type { DeploymentSettings } from '../registry/deployments.ts';
+import type { Deployment, StoredPaidRoute } from '../registry/schema/deployments.ts';
+import { checkCron } from '../scheduler/cron-expression.ts';
+import type { DeploymentInput } from './deployment-input.ts';
+
+/** The newest date whose behaviour new deployments get unless they say otherwise. */
+export const DEFAULT_COMPATIBILITY_DATE = '2026-11-01';
+
+const NO_BINDINGS = { kv: false, d1: false, r2: false, payments: false };
+
+/** @throws Problem invalid_field */
+export function newSettings(input: DeploymentInput, owner: string): DeploymentSettings {
+  return {
+    compatibilityDate: input.compatibilityDate ?? DEFAULT_COMPATIBILITY_DATE,
+    compatibilityFlags: input.compatibilityFlags ?? [],
+    bindings: input.bindings ?? NO_BINDINGS,
+    crons: checkCrons(input.crons ?? []),
+    paidRoutes: checkRoutes(input.paidRoutes ?? []),
+    payTo: (input.payTo ?? owner).toLowerCase(),
+    notify: input.notify ?? null,
+  };
+}
+
+/** What changes and what stays. @throws Problem invalid_field */
+export function changedSettings(input: DeploymentInput, present: Deployment): DeploymentSettings {
+  return {
+    compatibilityDate: input.compatibilityDate ?? present.compatibilityDate,
+    compatibilityFlags: input.compatibilityFlags ?? present.compatibilityFlags,
+    bindings: input.bindings ?? present.bindings,
+    crons: input.crons ? checkCrons(input.crons) : present.crons,
+    paidRoutes: input.paidRoutes ? checkRoutes(input.paidRoutes) : present.paidRoutes,
+    payTo: (input.payTo ?? present.payTo).toLowerCase(),
+    notify: input.notify === undefined ? present.notify : input.notify,
+  };
+}
+
+function checkCrons(crons: string[]): string[] {
+  for (const [index, cron] of crons.entries()) checkCron(cron, `/crons/${index}`);
+  return [...new Set(crons)];
+}
+
+function checkRoutes(routes: unknown[]): StoredPaidRoute[] {
+  return parsePaidRoutes(routes) as unknown as StoredPaidRoute[];
+}

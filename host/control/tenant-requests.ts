@@ -1,0 +1,104 @@
+/**
+ * Requests for a tenant that the edge hands over because they touch money or states: paid routes go to the toll,
+ * expired tenants ask their owner for a renewal, decommissioned ones say so.
+ */
+import type { TollDeployment } from '../payments/types.ts';
+import type { Deployment } from '../registry/schema/deployments.ts';
+import type { EdgeContext } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import { renewal } from './endpoints/renew.ts';
+import { iso } from './metadata.ts';
+import { tenantOpenApi } from './pages/tenant-openapi.ts';
+import type { ControlParts } from './parts.ts';
+
+/** Sends a request to the tenant's instance, streaming both ways. */
+export type ForwardToTenant = (
+  slug: string,
+  request: Request,
+  context: EdgeContext,
+  headers: Record<string, string>,
+) => Promise<Response>;
+
+/** Headers that tell the payer what was paid; kept when a renewal's answer gives way to the tenant's. */
+const RECEIPTS = ['payment-receipt', 'payment-response'];
+
+export async function tenantRequest(
+  parts: ControlParts,
+  forward: ForwardToTenant,
+  request: Request,
+  context: EdgeContext,
+  slug: string,
+): Promise<Response> {
+  const deployment = await parts.deployments.bySlug(slug);
+  if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+  switch (deployment.state) {
+    case 'decommissioned':
+      throw new Problem('gone', `${slug} was decommissioned on ${iso(deployment.decommissionedAt ?? 0)}.`);
+    case 'expired':
+      return await renewAndForward(parts, forward, request, context, deployment);
+    case 'active':
+      if (asksForOpenApi(request, context)) return await openApi(parts, forward, request, context, deployment);
+      return await parts.payments.toll(request, context, tollView(deployment));
+  }
+}
+
+/** Edges hand over `GET /openapi.json` of tenants that have paid routes. */
+export const OPENAPI_PATH = '/openapi.json';
+
+function asksForOpenApi(request: Request, context: EdgeContext): boolean {
+  return request.method === 'GET' && (context.tenantPath ?? '').split('?')[0] === OPENAPI_PATH;
+}
+
+/** The handler's own description where it has one, else the generated one. */
+async function openApi(
+  parts: ControlParts,
+  forward: ForwardToTenant,
+  request: Request,
+  context: EdgeContext,
+  deployment: Deployment,
+): Promise<Response> {
+  const own = await forward(deployment.slug, request, context, {});
+  if (own.status !== 404) return own;
+  await own.body?.cancel();
+  const base = context.via === 'path' ? `${parts.publicUrl}/${deployment.slug}` : `${context.proto}://${context.host}`;
+  return new Response(JSON.stringify(tenantOpenApi(deployment, parts.payments, base), null, 2), {
+    headers: { 'content-type': 'application/json; charset=utf-8', 'access-control-allow-origin': '*' },
+  });
+}
+
+/** The owner pays the 402 of the tenant's own URL; then the very same request goes through. */
+async function renewAndForward(
+  parts: ControlParts,
+  forward: ForwardToTenant,
+  request: Request,
+  context: EdgeContext,
+  deployment: Deployment,
+): Promise<Response> {
+  const answer = await parts.payments.paidOperation(
+    // The payment does not depend on the body, which belongs to the tenant and is forwarded below.
+    new Request(request.url, { method: request.method, headers: request.headers }),
+    context,
+    {
+      ...renewal(parts, deployment),
+      description: `${deployment.slug} has expired. Its owner can renew it here for ${parts.config.slugs.termDays} days`,
+      body: new Uint8Array(),
+    },
+  );
+  if (answer.status !== 200) return answer;
+  const response = await forward(deployment.slug, request, context, {});
+  const headers = new Headers(response.headers);
+  for (const name of RECEIPTS) {
+    const value = answer.headers.get(name);
+    if (value) headers.set(name, value);
+  }
+  return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
+}
+
+export function tollView(deployment: Deployment): TollDeployment {
+  return {
+    slug: deployment.slug,
+    tenant: deployment.tenant,
+    payTo: deployment.payTo as TollDeployment['payTo'],
+    paidRoutes: deployment.paidRoutes as unknown as TollDeployment['paidRoutes'],
+  };
+}
