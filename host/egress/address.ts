@@ -2,6 +2,7 @@
  * Which addresses a tenant may reach: public unicast ones, and nothing else. The check runs on the address that
  * is then connected to, so that neither a spelling nor a second DNS answer gets around it.
  */
+import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
 /** 2000::/3 is all that IANA gives out as global unicast; whatever lies outside it is special by definition. */
@@ -30,7 +31,7 @@ const NAMES: Record<string, string> = {
  */
 export function whyRefused(address: string, own: ReadonlySet<string>): string | undefined {
   if (address.includes('%')) return 'link-local (with a zone)';
-  if (!ipaddr.isValid(address)) return 'not an IP address';
+  if (isIP(address) === 0) return 'not an IP address';
   const parsed = ipaddr.parse(address);
   const range = parsed.range();
   if (range !== 'unicast') return NAMES[range] ?? range;

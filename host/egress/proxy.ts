@@ -38,6 +38,9 @@ export interface ProxyParts {
 
 /** workerd's own largest head, with room. */
 const MAX_HEAD_BYTES = 131_072;
+/** workerd keeps a connection per host it talked to, for 5 s; from KEPT_CONNECTIONS on, answers ask it to close. */
+const KEPT_CONNECTIONS = 128;
+const MOST_CONNECTIONS = 2_048;
 const FREE_SOCKETS = 16;
 const FREE_SOCKET_MS = 15_000;
 
@@ -60,7 +63,7 @@ export class TenantProxy {
       requestTimeout: 0,
       keepAliveTimeout: 0,
     });
-    this.#server.maxConnections = settings.limits.inFlight * 12;
+    this.#server.maxConnections = MOST_CONNECTIONS;
     this.#server.on('connection', (socket) => {
       this.#sockets.add(socket);
       socket.once('close', () => this.#sockets.delete(socket));
@@ -79,14 +82,18 @@ export class TenantProxy {
     });
   }
 
-  /** New rules hold for the next request; kept connections of the old rules are closed. */
+  /** New rules hold for the next request; kept connections of the old rules close once they are idle. */
   update(settings: TenantSettings): void {
     const before = this.#settings;
     this.#settings = settings;
     this.allowance.limits = settings.limits;
     if (before.allow.join() === settings.allow.join()) return;
-    this.#destroyAgents();
+    const old = this.#agents;
     this.#agents = createAgents(this.#parts.authorities);
+    for (const agent of [old.http, old.https]) {
+      agent.maxFreeSockets = 0;
+      for (const free of Object.values(agent.freeSockets)) for (const socket of free ?? []) socket.destroy();
+    }
   }
 
   get socket(): string {
@@ -94,19 +101,16 @@ export class TenantProxy {
   }
 
   async close(): Promise<void> {
-    this.#destroyAgents();
+    this.#agents.http.destroy();
+    this.#agents.https.destroy();
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     for (const socket of this.#sockets) socket.destroy();
     await closed;
     await rm(this.#settings.socket, { force: true });
   }
 
-  #destroyAgents(): void {
-    this.#agents.http.destroy();
-    this.#agents.https.destroy();
-  }
-
   async #request(asked: IncomingMessage, reply: ServerResponse): Promise<void> {
+    if (this.#sockets.size > KEPT_CONNECTIONS) reply.shouldKeepAlive = false;
     const gone = whenGone(reply);
     await this.#serve(() => parseHttpTarget(asked.url ?? ''), gone, true, {
       run: (outbound) => exchange(outbound, this.#agents, this.#secure(outbound), asked, reply),
