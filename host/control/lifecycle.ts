@@ -1,0 +1,111 @@
+/**
+ * What time does to deployments: warnings before expiry, expiry to the second, decommissioning after the grace
+ * period, removal of data. Every step is idempotent; what a crash left undone the next tick does.
+ */
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import { DAY_MS, type Deployments } from '../registry/deployments.ts';
+import type { Deployment } from '../registry/schema/deployments.ts';
+import type { Runtime } from '../runtime/contract.ts';
+import type { LogStore } from '../runtime/logs/log-store.ts';
+import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import type { TenantId } from '../shared/contracts.ts';
+import { iso } from './metadata.ts';
+import type { RouteTable } from './route-table.ts';
+
+const WARN_BEFORE_MS = 7 * DAY_MS;
+const NOTIFY_TIMEOUT_MS = 10_000;
+
+export interface LifecycleParts {
+  config: Config['slugs'];
+  clock: Clock;
+  log: Logger;
+  deployments: Deployments;
+  routes: RouteTable;
+  runtime: Pick<Runtime, 'stop'>;
+  logs: LogStore;
+  tenantsFolder: string;
+  /** Removes KV, objects and databases wherever they are. */
+  purgeStorage(tenant: TenantId): Promise<void>;
+  /** Removes code that no version uses any more. */
+  removeCode(digests: string[]): Promise<void>;
+  /** Sends a request through the outbound address policy; used for `notify`. */
+  post(url: string, body: string, timeoutMs: number): Promise<void>;
+}
+
+export class Lifecycle {
+  readonly #parts: LifecycleParts;
+
+  constructor(parts: LifecycleParts) {
+    this.#parts = parts;
+  }
+
+  /** Does everything that is due now. @returns when to look again, clock ms */
+  async tick(): Promise<number | undefined> {
+    await this.#expire();
+    await this.#warn();
+    await this.#endGrace();
+    await this.#purge();
+    return await this.#parts.deployments.nextExpiry();
+  }
+
+  async #expire(): Promise<void> {
+    const { deployments, clock, routes, runtime, logs } = this.#parts;
+    for (const row of await deployments.expireDue(clock.now())) {
+      await routes.push(row.slug);
+      await logs.append(row.tenant, {
+        kind: 'platform',
+        event: 'expired',
+        text: `on ${iso(row.expiresAt)}; renew to go on`,
+      });
+      await runtime.stop(row.slug, 'stopped');
+    }
+  }
+
+  async #warn(): Promise<void> {
+    const { deployments, clock, logs } = this.#parts;
+    const now = clock.now();
+    for (const row of await deployments.takeExpiryWarnings(now, now + WARN_BEFORE_MS)) {
+      await logs.append(row.tenant, { kind: 'platform', event: 'expires-soon', text: `on ${iso(row.expiresAt)}` });
+      if (row.notify) void this.#notify(row, row.notify);
+    }
+  }
+
+  async #notify(row: Deployment, url: string): Promise<void> {
+    const { post, logs } = this.#parts;
+    const body = JSON.stringify({ type: 'expires-soon', slug: row.slug, expiresAt: iso(row.expiresAt) });
+    try {
+      await post(url, body, NOTIFY_TIMEOUT_MS);
+    } catch (error) {
+      await logs.append(row.tenant, { kind: 'platform', event: 'notify-failed', text: (error as Error).message });
+    }
+  }
+
+  async #endGrace(): Promise<void> {
+    const { deployments, clock, config, routes, logs } = this.#parts;
+    for (const row of await deployments.graceOver(clock.now(), config.graceDays * DAY_MS)) {
+      // The grace period is already over, so the data goes with the next step.
+      await deployments.decommission(row.tenant, clock.now(), 0, config.cooldownDays * DAY_MS);
+      await routes.push(row.slug);
+      await logs.append(row.tenant, { kind: 'platform', event: 'decommissioned', text: 'the grace period is over' });
+    }
+  }
+
+  async #purge(): Promise<void> {
+    const { deployments, clock, runtime, log, tenantsFolder, purgeStorage, removeCode } = this.#parts;
+    for (const row of await deployments.duePurges(clock.now())) {
+      try {
+        const living = await deployments.bySlug(row.slug);
+        if (living?.tenant === row.tenant) await runtime.stop(row.slug, 'stopped');
+        await purgeStorage(row.tenant);
+        await rm(path.join(tenantsFolder, row.tenant), { recursive: true, force: true });
+        await removeCode(await deployments.markPurged(row.tenant, clock.now()));
+        log.info({ tenant: row.tenant }, 'the data of a decommissioned deployment was removed');
+      } catch (error) {
+        log.error({ err: error, tenant: row.tenant }, 'data was not removed; tried again later');
+      }
+    }
+  }
+}

@@ -1,0 +1,155 @@
+/**
+ * The operator's API, on loopback only. Over TCP it takes the operator's token; over the unix socket in the data
+ * folder the file's permission is the proof. Metrics and health need neither.
+ */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { Hono } from 'hono';
+import type { Logger } from 'pino';
+import { z } from 'zod';
+import type { Payments } from '../../payments/types.ts';
+import type { Deployments } from '../../registry/deployments.ts';
+import type { Secrets } from '../../registry/secrets.ts';
+import { formatUsd } from '../../shared/money.ts';
+import { asProblem, Problem } from '../../shared/problem.ts';
+import { iso } from '../metadata.ts';
+
+export interface OperatorParts {
+  tokenHash: string;
+  deployments: Deployments;
+  secrets: Secrets;
+  payments: Payments;
+  log: Logger;
+  health(): { ready: boolean; body: unknown };
+  metrics(): Promise<string>;
+  /** Moves business time; refused unless `clock.movable`. */
+  moveClock(offsetMs: number): Promise<{ now: number; offsetMs: number }>;
+  clockOffset(): number;
+  backup(target: string | undefined): Promise<unknown>;
+  /** Caddy's on-demand TLS question: may a certificate be made for this name? */
+  mayServe(domain: string): Promise<boolean>;
+}
+
+const clockBody = z.union([
+  z.strictObject({ advanceMs: z.number().int() }),
+  z.strictObject({ offsetMs: z.number().int() }),
+]);
+const backupBody = z.strictObject({ target: z.string().min(1).optional() });
+const resolveBody = z.strictObject({ action: z.enum(['retry', 'paid', 'waive']), reference: z.string().optional() });
+
+/** @param trusted whether who connects has proved to be the operator already (unix socket) */
+export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono {
+  const { payments, deployments, secrets } = parts;
+  const app = new Hono();
+  app.onError((error) => {
+    const problem = asProblem(error);
+    if (problem.code === 'internal') parts.log.error({ err: error }, 'unexpected error in the operator API');
+    return problem.toResponse();
+  });
+  app.get('/metrics', async (c) =>
+    c.text(await parts.metrics(), 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }),
+  );
+  app.get('/healthz', (c) => {
+    const { ready, body } = parts.health();
+    return c.json(body as object, ready ? 200 : 503);
+  });
+  app.get('/ask', async (c) => c.body(null, (await parts.mayServe(c.req.query('domain') ?? '')) ? 200 : 404));
+
+  app.use(async function requireToken(c, next) {
+    if (!trusted && !isOperator(c.req.header('authorization'), parts.tokenHash)) {
+      throw new Problem(
+        'unauthorized',
+        'Give the operator token: Authorization: Bearer <token>. It was printed at the first start.',
+      );
+    }
+    await next();
+  });
+  app.get('/clock', (c) => c.json({ now: iso(Date.now() + parts.clockOffset()), offsetMs: parts.clockOffset() }));
+  app.post('/clock', async (c) => {
+    const body = parse(clockBody, await c.req.json());
+    const moved = await parts.moveClock('offsetMs' in body ? body.offsetMs : parts.clockOffset() + body.advanceMs);
+    return c.json({ now: iso(moved.now), offsetMs: moved.offsetMs });
+  });
+  app.get('/tenants', async (c) =>
+    c.json({
+      tenants: (await deployments.all()).map(
+        ({ slug, tenant, state, owner, version, createdAt, expiresAt, builtin }) => ({
+          slug,
+          tenant,
+          state,
+          owner,
+          version,
+          builtin,
+          createdAt: iso(createdAt),
+          expiresAt: builtin ? null : iso(expiresAt),
+        }),
+      ),
+    }),
+  );
+  app.post('/secrets/rotate', async (c) => c.json({ resealed: await secrets.rotate() }));
+  app.post('/backup', async (c) =>
+    c.json((await parts.backup(parse(backupBody, await readJson(c.req.raw)).target)) as object),
+  );
+  app.get('/payments', async (c) =>
+    c.json({ summary: await payments.ledger.summary(), open: await payments.ledger.open() }),
+  );
+  app.get('/payments/csv', async (c) =>
+    c.body(await payments.ledger.csv({}), 200, { 'content-type': 'text/csv; charset=utf-8' }),
+  );
+  app.get('/payments/revenue', async (c) =>
+    c.json({
+      revenue: (await payments.ledger.revenue({})).map((row) => ({
+        ...row,
+        gross: formatUsd(row.gross),
+        fee: formatUsd(row.fee),
+        refunded: formatUsd(row.refunded),
+      })),
+    }),
+  );
+  app.get('/payments/:payment/lines', async (c) =>
+    c.json({
+      lines: (await payments.ledger.lines({ payment: c.req.param('payment') })).map((line) => ({
+        ...line,
+        amount: line.amount.toString(),
+      })),
+    }),
+  );
+  app.post('/payments/reconcile', async (c) => {
+    const report = await payments.ledger.reconcile();
+    return c.json(report, report.ok ? 200 : 409);
+  });
+  app.post('/payments/open/:id', async (c) => {
+    const { action, reference } = parse(resolveBody, await c.req.json());
+    const item = await payments.ledger.resolve(c.req.param('id'), { action, ...(reference ? { reference } : {}) });
+    return c.json({ resolved: item === undefined, ...(item ? { item } : {}) });
+  });
+  app.notFound(() =>
+    new Problem(
+      'not_found',
+      'The operator API has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments',
+    ).toResponse(),
+  );
+  return app;
+}
+
+function isOperator(header: string | undefined, tokenHash: string): boolean {
+  const token = /^Bearer (\S+)$/i.exec(header ?? '')?.[1] ?? '';
+  return timingSafeEqual(createHash('sha256').update(token).digest(), Buffer.from(tokenHash, 'hex'));
+}
+
+async function readJson(request: Request): Promise<unknown> {
+  const text = await request.text();
+  try {
+    return text === '' ? {} : JSON.parse(text);
+  } catch {
+    throw new Problem('invalid_json', 'The body is not JSON.');
+  }
+}
+
+function parse<T>(schema: z.ZodType<T>, value: unknown): T {
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  throw new Problem(
+    'invalid_field',
+    parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; '),
+  );
+}

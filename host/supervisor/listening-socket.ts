@@ -1,0 +1,43 @@
+/**
+ * The public port, bound once by the supervisor and shared with every edge process. The supervisor itself never
+ * accepts on it; while an edge is being restarted, connections wait in the kernel's queue instead of being refused.
+ */
+import net from 'node:net';
+import { Problem } from '../shared/problem.ts';
+
+/** A bound socket as child processes take it. */
+export interface ListeningSocket {
+  /** Pass it with a call: Node duplicates it for the child. */
+  handle: net.Server;
+  port: number;
+  close(): void;
+}
+
+interface BoundHandle {
+  getsockname(out: { port?: number }): number;
+  close(): void;
+}
+
+// The function with which node:cluster makes its shared handles: binds, but does not listen or accept. The documented
+// ways either make this process accept too (net.Server) or let two hosts share a port by accident (reusePort).
+const bind = (net as unknown as { _createServerHandle(host: string, port: number, type: 4 | 6): BoundHandle | number })
+  ._createServerHandle;
+
+/** @throws Problem conflict when the port is taken, or may not be used by this user */
+export function bindSocket(host: string, port: number): ListeningSocket {
+  const handle = bind(host, port, net.isIPv6(host) ? 6 : 4);
+  if (typeof handle === 'number') {
+    throw new Problem(
+      'conflict',
+      `Cannot listen on ${host} port ${port} (${errorName(handle)}): another program uses it, or it needs more rights. ` +
+        'Choose another with --port; 0 picks a free one.',
+    );
+  }
+  const name: { port?: number } = {};
+  handle.getsockname(name);
+  return { handle: handle as unknown as net.Server, port: name.port ?? port, close: () => handle.close() };
+}
+
+function errorName(code: number): string {
+  return code === -98 ? 'address in use' : code === -13 ? 'permission denied' : `error ${code}`;
+}
