@@ -1,0 +1,21 @@
+/**
+ * The contracts of the local network: what each stands in for, and where it lives.
+ * On public networks none of this is deployed by us: the addresses belong to the real thing.
+ */
+import type { Address } from 'viem';
+
+export { localChannelReserve } from './generated/local-channel-reserve.ts';
+export { localUsdc } from './generated/local-usdc.ts';
+export { x402Permit2Proxies } from './generated/x402-permit2-proxies.ts';
+
+/** USDC's address on Base Sepolia: stock x402 clients know it, so the stand-in lives at the same place. */
+export const USDC_ADDRESS: Address = '0x036CbD53842c5426634e7929541eC2318f3dCF7e';
+
+/** Tempo's pathUSD, a precompile of every Tempo chain. https://docs.tempo.xyz/protocol/tip20/overview */
+export const PATH_USD_ADDRESS: Address = '0x20c0000000000000000000000000000000000000';
+
+/** Uniswap's Permit2; part of a Tempo chain's genesis. */
+export const PERMIT2_ADDRESS: Address = '0x000000000022D473030F116dDEE9F6B43aC78BA3';
+
+/** The deterministic CREATE2 deployer; part of a Tempo chain's genesis. */
+export const CREATE2_DEPLOYER_ADDRESS: Address = '0x4e59b44847b379578588920cA78FbF26c0B4956C';

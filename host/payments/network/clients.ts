@@ -1,0 +1,43 @@
+/**
+ * viem clients for the chains of a network. Timeouts are short and polling is quick where the chain is our own.
+ */
+import {
+  type Account,
+  type Chain,
+  type Client,
+  createClient,
+  http,
+  publicActions,
+  type Transport,
+  walletActions,
+} from 'viem';
+import type { X402Client } from './types.ts';
+
+const TIMEOUT_MS = 10_000;
+const LOCAL_POLLING_MS = 20;
+const PUBLIC_POLLING_MS = 500;
+
+/** A client with Tempo's chain settings, as mppx's `getClient` wants it. */
+export function tempoClient(chain: Chain, account?: Account): Client<Transport, Chain, Account | undefined> {
+  return createClient({ ...settings(chain), ...(account ? { account } : {}) }) as Client<
+    Transport,
+    Chain,
+    Account | undefined
+  >;
+}
+
+/** A client that reads and writes, as x402's signers want it. */
+export function x402Client(chain: Chain, account?: Account): X402Client {
+  const client = createClient({ ...settings(chain), ...(account ? { account } : {}) });
+  return client.extend(publicActions).extend(walletActions) as unknown as X402Client;
+}
+
+function settings(chain: Chain) {
+  const url = chain.rpcUrls.default.http[0] ?? '';
+  const local = new URL(url).hostname === '127.0.0.1';
+  return {
+    chain,
+    transport: http(url, { timeout: TIMEOUT_MS, retryCount: 3 }),
+    pollingInterval: local ? LOCAL_POLLING_MS : PUBLIC_POLLING_MS,
+  };
+}

@@ -1,0 +1,148 @@
+/**
+ * Opens the payment network that the configuration names: the embedded chain, Tempo, and Base beside it.
+ * Nothing is started for public networks; they are reached by RPC, and their tokens' names are read from the tokens.
+ */
+import type { Logger } from 'pino';
+import { type Address, type Chain, erc20Abi, getAddress, parseAbi } from 'viem';
+import { base, baseSepolia, tempo, tempoModerato } from 'viem/chains';
+import type { Clock } from '../../shared/clock.ts';
+import type { Config } from '../../shared/config.ts';
+import { Problem } from '../../shared/problem.ts';
+import { tempoClient, x402Client } from './clients.ts';
+import { loadNetworkKeys } from './keys.ts';
+import { startLocalNetwork } from './local.ts';
+import type { MppNetwork, Network, X402Network } from './types.ts';
+
+export type { LocalNetworkFile } from './local.ts';
+export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';
+
+/** Prices are in the networks' dollar tokens. Source: mppx 0.11 tempo/internal/defaults, Circle's contract list. */
+const TEMPO = {
+  tempo: { chain: tempo, currency: '0x20C000000000000000000000b9537d11c60E8b50' },
+  'tempo-testnet': { chain: tempoModerato, currency: '0x20c0000000000000000000000000000000000000' },
+} as const;
+
+const X402 = {
+  base: { chain: base, token: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
+  'base-sepolia': { chain: baseSepolia, token: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
+} as const;
+
+const HEALTH_TIMEOUT_MS = 2_000;
+
+export interface NetworkOptions {
+  config: Config;
+  dataFolder: string;
+  clock: Clock;
+  log: Logger;
+}
+
+/** @throws Problem `invalid_config` for settings that cannot work, `start_failed` when the local chain does not start */
+export async function openNetwork({ config, dataFolder, log }: NetworkOptions): Promise<Network> {
+  const payments = config.payments;
+  const keys = await loadNetworkKeys(dataFolder);
+  if (payments.network === 'local') {
+    if (payments.x402.network !== '') {
+      throw new Problem(
+        'invalid_config',
+        'payments.x402.network must be empty with payments.network = local, which has its own.',
+      );
+    }
+    return startLocalNetwork({ config: payments, dataFolder, keys, log });
+  }
+  const mpp = payments.network === 'none' ? undefined : openTempo(payments.network, payments);
+  const x402 = payments.x402.network === '' ? undefined : await openX402(payments.x402.network, payments);
+  const chains = [mpp, x402].filter((one) => one !== undefined);
+  return {
+    name: payments.network,
+    testMoney: payments.network === 'tempo-testnet' || payments.x402.network === 'base-sepolia',
+    ...(mpp ? { mpp } : {}),
+    ...(x402 ? { x402 } : {}),
+    hostAccounts: keys.accounts,
+    async healthy() {
+      const details = await Promise.all(chains.map((one) => chainHealth(one.chain, one.rpcUrl)));
+      return {
+        ok: details.every((one) => one.ok),
+        detail: details.map((one) => one.detail).join('; ') || 'payments are off',
+      };
+    },
+    close: async () => undefined,
+  };
+}
+
+function openTempo(name: keyof typeof TEMPO, payments: Config['payments']): MppNetwork {
+  if (payments.recipient === '') {
+    throw new Problem('invalid_config', `Set payments.recipient to the wallet that receives payments on ${name}.`);
+  }
+  const chain = withRpc(TEMPO[name].chain as unknown as Chain, payments.rpcUrl);
+  return {
+    chain,
+    rpcUrl: rpcOf(chain),
+    currency: getAddress(payments.currency || TEMPO[name].currency),
+    decimals: 6,
+    recipient: getAddress(payments.recipient),
+    getClient: (account) => tempoClient(chain, account),
+  };
+}
+
+async function openX402(name: keyof typeof X402, payments: Config['payments']): Promise<X402Network> {
+  const recipient = payments.x402.recipient || payments.recipient;
+  if (recipient === '') {
+    throw new Problem('invalid_config', `Set payments.x402.recipient to the wallet that receives payments on ${name}.`);
+  }
+  const chain = withRpc(X402[name].chain as unknown as Chain, payments.x402.rpcUrl);
+  const token = getAddress(X402[name].token);
+  return {
+    network: `eip155:${chain.id}`,
+    chain,
+    rpcUrl: rpcOf(chain),
+    token,
+    ...(await readToken(chain, token)),
+    recipient: getAddress(recipient),
+    getClient: (account) => x402Client(chain, account),
+  };
+}
+
+/** Name and version go into what payers sign, and they differ between Base (`USD Coin`) and its test network. */
+async function readToken(chain: Chain, address: Address): Promise<{ name: string; version: string; decimals: number }> {
+  const client = x402Client(chain);
+  try {
+    const [name, version, decimals] = await Promise.all([
+      client.readContract({ address, abi: erc20Abi, functionName: 'name' }),
+      client.readContract({
+        address,
+        abi: parseAbi(['function version() view returns (string)']),
+        functionName: 'version',
+      }),
+      client.readContract({ address, abi: erc20Abi, functionName: 'decimals' }),
+    ]);
+    return { name, version, decimals };
+  } catch (error) {
+    throw new Problem('start_failed', `${chain.name} does not answer at ${rpcOf(chain)}: check payments.x402.rpcUrl.`, {
+      cause: error,
+    });
+  }
+}
+
+async function chainHealth(chain: Chain, rpcUrl: string): Promise<{ ok: boolean; detail: string }> {
+  try {
+    const response = await fetch(rpcUrl, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'eth_chainId', params: [] }),
+      signal: AbortSignal.timeout(HEALTH_TIMEOUT_MS),
+    });
+    const { result } = (await response.json()) as { result?: string };
+    if (Number(result) === chain.id) return { ok: true, detail: `${chain.name} answers` };
+    return { ok: false, detail: `${chain.name}: the RPC URL answers for chain ${Number(result)}, not ${chain.id}` };
+  } catch {
+    return { ok: false, detail: `${chain.name} does not answer` };
+  }
+}
+
+function withRpc(chain: Chain, rpcUrl: string): Chain {
+  return rpcUrl === '' ? chain : { ...chain, rpcUrls: { default: { http: [rpcUrl] } } };
+}
+
+function rpcOf(chain: Chain): string {
+  return chain.rpcUrls.default.http[0] ?? '';
+}

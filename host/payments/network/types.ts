@@ -1,0 +1,88 @@
+/**
+ * What the rest of the host knows of payment networks: one shape for the embedded chain, Tempo and Base.
+ * The rails (MPP, x402) are built from it; nothing outside this folder starts a chain or reads a key file.
+ */
+import type {
+  Account,
+  Address,
+  Chain,
+  Client,
+  Hex,
+  PrivateKeyAccount,
+  PublicActions,
+  Transport,
+  WalletActions,
+} from 'viem';
+
+/** A test wallet of the local network. The key is test money's, yet it stays in files of mode 0600. */
+export interface TestWallet {
+  address: Address;
+  privateKey: Hex;
+}
+
+/** Keys that the host signs with. Kept in `<data>/network-keys.json`, mode 0600, never printed. */
+export interface HostAccounts {
+  /** Sends x402 settlements. Carries viem's nonce manager: concurrent settlements through one client are safe. */
+  facilitator: PrivateKeyAccount;
+  /** Settles and closes MPP sessions: the `operator` (or payee) of channels. */
+  settler: PrivateKeyAccount;
+  /** Pays Tempo fees for others, where sponsoring is on. */
+  feePayer: PrivateKeyAccount;
+  /** Receives deploys and renewals on the local network; elsewhere the recipient is configured and this is unused. */
+  operator: PrivateKeyAccount;
+}
+
+/** The Tempo side: TIP-20 transfers, zero-amount proofs, sessions. */
+export interface MppNetwork {
+  chain: Chain;
+  rpcUrl: string;
+  /** TIP-20 token that prices are in. */
+  currency: Address;
+  /** Decimals of `currency`. */
+  decimals: number;
+  /** Wallet that receives deploys and renewals, checksummed. */
+  recipient: Address;
+  /** A client for mppx's `getClient`; pass the account that signs, or none for reading. */
+  getClient(account?: Account): Client<Transport, Chain, Account | undefined>;
+}
+
+export type X402Client = Client<Transport, Chain, Account | undefined> &
+  PublicActions<Transport, Chain, Account | undefined> &
+  WalletActions<Chain, Account | undefined>;
+
+/** The x402 side: EIP-3009 transfers and Permit2. */
+export interface X402Network {
+  network: `eip155:${number}`;
+  chain: Chain;
+  rpcUrl: string;
+  token: Address;
+  /** EIP-712 name and version of the token, read from the token. */
+  name: string;
+  version: string;
+  decimals: number;
+  /** Wallet that receives deploys and renewals, checksummed. */
+  recipient: Address;
+  /** A viem client with public and wallet actions, such as x402's facilitator signer needs. */
+  getClient(account?: Account): X402Client;
+}
+
+export interface NetworkHealth {
+  ok: boolean;
+  /** One line for `/healthz` and `turnpike doctor`; never holds keys. */
+  detail: string;
+}
+
+export interface Network {
+  name: 'local' | 'tempo' | 'tempo-testnet' | 'none';
+  /** True when nothing paid here is worth anything: say so wherever a price is shown. */
+  testMoney: boolean;
+  mpp?: MppNetwork;
+  x402?: X402Network;
+  hostAccounts: HostAccounts;
+  /** Funded wallets of the local network; absent elsewhere. */
+  wallets?: TestWallet[];
+  /** Asks the chains for their id; answers within about two seconds. */
+  healthy(): Promise<NetworkHealth>;
+  /** Saves and stops the embedded chain; nothing to do elsewhere. Idempotent. */
+  close(): Promise<void>;
+}
