@@ -32,6 +32,9 @@ export const configSchema = z.strictObject({
   }),
   builtinTenants: z.strictObject({
     enabled: z.array(z.string()).describe('built-in tenants deployed at start'),
+    secrets: z
+      .record(z.string(), z.record(z.string(), z.string()))
+      .describe('secrets of built-in tenants: name -> {SECRET: value}'),
   }),
   edge: z.strictObject({
     processes: z.number().int().min(1).max(64).describe('edge processes that share the public port'),

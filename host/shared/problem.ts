@@ -21,6 +21,7 @@ export const PROBLEMS = {
   method_not_allowed: [405, 'The method is not allowed here'],
   slug_taken: [409, 'The slug is taken'],
   slug_reserved: [409, 'The slug is reserved'],
+  request_timeout: [408, 'The request took too long'],
   conflict: [409, 'The request conflicts with the present state'],
   idempotency_conflict: [409, 'The idempotency key was used for another request'],
   in_progress: [409, 'The same request is being worked on'],

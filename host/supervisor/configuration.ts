@@ -69,6 +69,9 @@ export function loadConfig({ folder, env, flags }: Sources): Config {
   throw new Problem('invalid_config', `The configuration is not acceptable: ${faults.join('; ')}.`);
 }
 
+/** Records: their keys (slugs, names of secrets) are free; everything else is known. */
+const FREE_KEYS = new Set(['runtime.egressAllow', 'builtinTenants.secrets']);
+
 /** Used by the command and by tools around the host, not settings of the host. */
 const NOT_SETTINGS = new Set(['TURNPIKE_URL', 'TURNPIKE_WALLET', 'TURNPIKE_PRIVATE_KEY', 'TURNPIKE_TOKEN']);
 
@@ -118,8 +121,7 @@ function merge(into: Tree, from: Tree, place: string[], source: string): void {
   for (const [key, value] of Object.entries(from)) {
     if (place.length === 0 && key === '$schema') continue;
     if (!Object.hasOwn(into, key)) {
-      // A record's keys (slugs) are free; everything else is known.
-      if (place.join('.') !== 'runtime.egressAllow') {
+      if (!FREE_KEYS.has(place.slice(0, 2).join('.'))) {
         throw unknown(
           [...place, key].join('.'),
           Object.keys(into).map((known) => [...place, known].join('.')),
