@@ -1,0 +1,136 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pino from 'pino';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { CronRuns } from '../../host/registry/cron-runs.ts';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { createScheduler, type Scheduler } from '../../host/scheduler/index.ts';
+import { TenantCrons, type TenantCronsParts } from '../../host/scheduler/tenant-crons.ts';
+import { ManualClock } from '../../host/shared/clock.ts';
+
+const START = Date.parse('2026-11-21T10:00:30Z');
+const MINUTE = 60_000;
+const log = pino({ level: 'silent' });
+
+let folder: string;
+let registry: Registry;
+let clock: ManualClock;
+let scheduler: Scheduler;
+let history: CronRuns;
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tp-crons-'));
+  registry = await openRegistry(join(folder, 'registry.sqlite'));
+  history = new CronRuns(registry.db);
+  clock = new ManualClock(START);
+  scheduler = createScheduler({ clock, log });
+});
+
+afterEach(async () => {
+  await scheduler.stop();
+  registry.close();
+  await rm(folder, { recursive: true });
+});
+
+/** A host that starts on the same registry. */
+function start(run: TenantCronsParts['run'], more: Partial<TenantCronsParts> = {}): TenantCrons {
+  return new TenantCrons({ scheduler, history, clock, log, run, ...more });
+}
+
+const finished = async (tenant: string) =>
+  (await history.latest(tenant)).map(
+    ({ outcome, scheduledAt }) => `${new Date(scheduledAt).toISOString().slice(11, 16)} ${outcome}`,
+  );
+
+test('runs, and keeps what came of it', async () => {
+  const run = vi.fn(async (_slug: string, _cron: string, time: number) =>
+    time % (2 * MINUTE) === 0 ? { outcome: 'ok' as const } : { outcome: 'exception' as const, error: 'boom' },
+  );
+  const crons = start(run);
+  await crons.set('t1', 'hello', ['* * * * *']);
+  clock.advance(MINUTE);
+  await expect.poll(() => finished('t1')).toEqual(['10:01 exception']);
+  clock.advance(MINUTE);
+  await expect.poll(() => finished('t1')).toEqual(['10:02 ok', '10:01 exception']);
+  expect(run).toHaveBeenCalledWith('hello', '* * * * *', Date.parse('2026-11-21T10:01:00Z'));
+  expect((await history.latest('t1'))[1]?.error).toBe('boom');
+});
+
+test('the last occurrence missed while the host was down runs once after its start', async () => {
+  const run = vi.fn(async () => ({ outcome: 'ok' as const }));
+  await start(run).set('t1', 'hello', ['0 * * * *']);
+  await scheduler.stop();
+  clock.advance(5 * 60 * MINUTE);
+  scheduler = createScheduler({ clock, log });
+  const again = start(run);
+  await again.recover();
+  await again.set('t1', 'hello', ['0 * * * *']);
+  await expect.poll(() => finished('t1')).toEqual(['15:00 ok']);
+  expect(run).toHaveBeenCalledTimes(1);
+});
+
+test('a run that the end of the host cut off is noted, and made again', async () => {
+  const stuck = start(() => new Promise(() => {}));
+  await stuck.set('t1', 'hello', ['0 * * * *']);
+  clock.advance(60 * MINUTE);
+  await expect.poll(() => finished('t1')).toEqual(['11:00 running']);
+  const next = createScheduler({ clock, log });
+  const again = new TenantCrons({ scheduler: next, history, clock, log, run: async () => ({ outcome: 'ok' }) });
+  await again.recover();
+  await again.set('t1', 'hello', ['0 * * * *']);
+  await expect.poll(() => finished('t1')).toEqual(['11:00 ok', '11:00 interrupted']);
+  await next.stop();
+  scheduler = createScheduler({ clock, log });
+});
+
+test('a tenant that was away does not make up for that time; one with another slug goes on', async () => {
+  const run = vi.fn(async () => ({ outcome: 'ok' as const }));
+  const crons = start(run);
+  await crons.set('t1', 'hello', ['0 * * * *']);
+  await crons.remove('t1');
+  clock.advance(5 * 60 * MINUTE);
+  await crons.set('t1', 'hello', ['0 * * * *']);
+  clock.advance(10 * MINUTE);
+  expect(run).not.toHaveBeenCalled();
+  clock.advance(50 * MINUTE);
+  await expect.poll(() => finished('t1')).toEqual(['16:00 ok']);
+});
+
+test('no more run at once than there are places, and all come to their turn', async () => {
+  let running = 0;
+  let most = 0;
+  const ends: (() => void)[] = [];
+  const crons = start(
+    async () => {
+      running++;
+      most = Math.max(most, running);
+      await new Promise<void>((resolve) => ends.push(resolve));
+      running--;
+      return { outcome: 'ok' };
+    },
+    { atOnce: 2 },
+  );
+  for (let index = 0; index < 6; index++) await crons.set(`t${index}`, `s${index}`, ['* * * * *']);
+  clock.advance(MINUTE);
+  for (let done = 0; done < 6; done++) {
+    await expect.poll(() => ends.length).toBeGreaterThan(0);
+    ends.shift()?.();
+  }
+  await expect.poll(async () => (await finished('t5'))[0]).toBe('10:01 ok');
+  expect(most).toBe(2);
+});
+
+test('history is bounded', async () => {
+  for (let index = 0; index < 105; index++) {
+    const id = await history.begin('t1', '* * * * *', index, index);
+    await history.finish(
+      { id, tenant: 't1', cron: '* * * * *', scheduledAt: index },
+      { outcome: 'ok', error: undefined },
+      index,
+    );
+  }
+  const kept = await history.latest('t1', 1_000);
+  expect(kept).toHaveLength(100);
+  expect(kept[0]?.scheduledAt).toBe(104);
+});
