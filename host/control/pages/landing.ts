@@ -1,5 +1,6 @@
 /** GET /: what this host is, how to deploy in a minute. */
 import type { Payments } from '../../payments/types.ts';
+import type { Deployments } from '../../registry/deployments.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
 
 export interface LandingParts {
@@ -7,8 +8,7 @@ export interface LandingParts {
   publicUrl: string;
   price: string;
   termDays: number;
-  /** Built-in tenants that run, in the order of the configuration. */
-  builtin: string[];
+  deployments: Deployments;
 }
 
 const BUILTIN: Record<string, string> = {
@@ -17,10 +17,13 @@ const BUILTIN: Record<string, string> = {
   pay: 'the pay platform: prepaid credit and per-call payment before any API',
 };
 
-export function landingPage({ payments, publicUrl, price, termDays, builtin }: LandingParts): Page {
+export function landingPage({ payments, deployments, publicUrl, price, termDays }: LandingParts): Page {
   return {
     path: '/',
-    render: () => {
+    render: async () => {
+      const builtin = (await deployments.all())
+        .filter((row) => row.builtin && row.state === 'active')
+        .map((row) => row.slug);
       const { network, testMoney } = payments.status();
       const url = escapeHtml(publicUrl);
       return htmlPage(

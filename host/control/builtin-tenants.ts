@@ -1,0 +1,103 @@
+/**
+ * Built-in tenants: folders of builtin-tenants/ that are deployed at start through the same pipeline as anyone's,
+ * owned by the operator's wallet. A start with newer sources brings the newer version into service.
+ */
+import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { DAY_MS, newTenantId } from '../registry/deployments.ts';
+import { bundleProject } from '../runtime/bundle-project.ts';
+import { Problem } from '../shared/problem.ts';
+import type { DeploymentParser } from './deployment-input.ts';
+import type { ControlParts } from './parts.ts';
+import { changedSettings, newSettings } from './settings.ts';
+import { bringIntoService } from './versions.ts';
+
+/** Built-in tenants never expire; the registry still wants a date. */
+const FOREVER_MS = 100 * 365 * DAY_MS;
+
+export interface BuiltinOwner {
+  address: string;
+  did: string;
+}
+
+/**
+ * Deploys or updates one built-in tenant.
+ * @param secrets what the host adds for this tenant, over the manifest's own
+ * @throws Problem when the folder or its code is not acceptable
+ */
+export async function deployBuiltin(
+  parts: ControlParts,
+  parse: DeploymentParser,
+  folder: string,
+  owner: BuiltinOwner,
+  secrets: Record<string, string>,
+): Promise<void> {
+  const { deployments, clock, pipeline, routes, logs, log } = parts;
+  const manifestFile = path.join(folder, 'turnpike.json');
+  if (!existsSync(manifestFile))
+    throw new Problem('invalid_config', `There is no built-in tenant ${path.basename(folder)}.`);
+  const {
+    main,
+    $schema: _schema,
+    ...manifest
+  } = JSON.parse(await readFile(manifestFile, 'utf8')) as Record<string, unknown>;
+  const bundle = await bundleProject(path.join(folder, String(main)));
+  const input = await parse(
+    new Request('http://host/', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ ...manifest, ...bundle }),
+    }),
+  );
+  const slug = input.slug ?? path.basename(folder);
+  const values = { ...input.secrets, ...secrets };
+  const present = await deployments.bySlug(slug);
+  if (present && present.state !== 'decommissioned') {
+    if (!present.builtin) throw new Problem('conflict', `The slug ${slug} belongs to a tenant.`);
+    const settings = { ...changedSettings(input, present), payTo: (input.payTo ?? owner.address).toLowerCase() };
+    const code = await pipeline.accept(input, settings);
+    const known = await parts.secrets.reveal(present.tenant);
+    const same =
+      code.digest === present.digest &&
+      JSON.stringify(sorted(known)) === JSON.stringify(sorted(values)) &&
+      Object.entries(settings).every(
+        ([name, value]) => JSON.stringify(present[name as keyof typeof settings]) === JSON.stringify(value),
+      );
+    if (same) return;
+    const updated = await bringIntoService(parts, present, {
+      settings,
+      secrets: parts.secrets.seal(present.tenant, values),
+      ...(code.digest === present.digest ? {} : { code: { ...code, note: 'update' } }),
+    });
+    log.info({ slug, version: updated.version }, 'built-in tenant updated');
+    return;
+  }
+  const tenant = newTenantId();
+  const settings = newSettings(input, owner.address);
+  const code = await pipeline.accept(input, settings);
+  await deployments.create(
+    {
+      tenant,
+      slug,
+      owner: owner.address.toLowerCase(),
+      ownerDid: owner.did,
+      code,
+      settings,
+      secrets: parts.secrets
+        .seal(tenant, values)
+        .map(({ name, keyId, sealed }) => ({ name, keyId, sealed: sealed.toString('base64') })),
+      termMs: FOREVER_MS,
+      builtin: true,
+    },
+    clock.now(),
+  );
+  await routes.push(slug);
+  parts.scheduleChanged();
+  await logs.append(tenant, { kind: 'platform', event: 'deployed', text: 'built-in tenant, version 1' });
+  log.info({ slug }, 'built-in tenant deployed');
+}
+
+function sorted(record: Record<string, string>): [string, string][] {
+  return Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
+}

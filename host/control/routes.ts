@@ -1,0 +1,69 @@
+/** The route table: every endpoint and page of the host, once. Served by app.ts, described by the pages themselves. */
+import type { DeploymentParser } from './deployment-input.ts';
+import type { Endpoint } from './endpoint.ts';
+import { deleteEndpoint } from './endpoints/delete.ts';
+import { deployEndpoint } from './endpoints/deploy.ts';
+import { getEndpoint } from './endpoints/get.ts';
+import { logsEndpoint } from './endpoints/logs.ts';
+import { renewEndpoint } from './endpoints/renew.ts';
+import { sessionEndpoint } from './endpoints/session.ts';
+import { updateEndpoint } from './endpoints/update.ts';
+import { usageEndpoint } from './endpoints/usage.ts';
+import { rollbackEndpoint, versionsEndpoint } from './endpoints/versions.ts';
+import { docsPage } from './pages/docs.ts';
+import { landingPage } from './pages/landing.ts';
+import { llmsPage } from './pages/llms.ts';
+import { openApiPage } from './pages/openapi.ts';
+import { htmlPage, type Page, textPage } from './pages/page.ts';
+import type { ControlParts } from './parts.ts';
+
+export function endpointTable(parts: ControlParts, parse: DeploymentParser): Endpoint[] {
+  return [
+    deployEndpoint(parts, parse),
+    renewEndpoint(parts),
+    updateEndpoint(parts, parse),
+    deleteEndpoint(parts),
+    getEndpoint(parts),
+    sessionEndpoint(parts),
+    logsEndpoint(parts),
+    usageEndpoint(parts),
+    versionsEndpoint(parts),
+    rollbackEndpoint(parts),
+  ];
+}
+
+export interface PageParts {
+  control: ControlParts;
+  endpoints: Endpoint[];
+  version: string;
+  health(): { ready: boolean; body: unknown };
+}
+
+export function pageTable({ control, endpoints, version, health }: PageParts): Page[] {
+  const { config, payments, deployments, publicUrl } = control;
+  const { termDays } = config.slugs;
+  return [
+    landingPage({ payments, deployments, publicUrl, price: config.prices.deploy, termDays }),
+    docsPage(endpoints, publicUrl),
+    llmsPage({ endpoints, payments, deployments, publicUrl, termDays }),
+    openApiPage({ endpoints, payments, publicUrl, version }),
+    {
+      path: '/healthz',
+      render: () => {
+        const { ready, body } = health();
+        const answer = textPage(JSON.stringify(body), 'application/json');
+        return new Response(answer.body, { status: ready ? 200 : 503, headers: answer.headers });
+      },
+    },
+    { path: '/robots.txt', render: () => textPage('User-agent: *\nDisallow: /_admin/\n') },
+    {
+      path: '/.well-known/security.txt',
+      render: () =>
+        textPage(`Contact: ${publicUrl}/docs\nExpires: ${new Date(Date.now() + 31_536_000_000).toISOString()}\n`),
+    },
+    { path: '/favicon.ico', render: () => new Response(null, { status: 204 }) },
+    { path: '/.well-known/openapi.json', render: () => Response.redirect(`${publicUrl}/openapi.json`, 308) },
+    { path: '/.well-known/llms.txt', render: () => Response.redirect(`${publicUrl}/llms.txt`, 308) },
+    { path: '/_admin', render: () => htmlPage('Turnpike', '<h1>Admin API</h1><p>See <a href="/docs">/docs</a>.</p>') },
+  ];
+}

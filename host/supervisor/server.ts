@@ -1,0 +1,41 @@
+/** HTTP servers of the supervisor's own process: control on a unix socket, the operator's API on loopback. */
+import { rm } from 'node:fs/promises';
+import http from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { getRequestListener } from '@hono/node-server';
+import { Problem } from '../shared/problem.ts';
+
+export type Fetch = (request: Request) => Response | Promise<Response>;
+
+export interface RunningServer {
+  port: number;
+  close(): Promise<void>;
+}
+
+/** @param at path of a unix socket (replaced if stale), or a loopback port */
+export async function serve(
+  fetch: Fetch,
+  at: { socket: string } | { host: string; port: number },
+): Promise<RunningServer> {
+  const server = http.createServer(
+    { requestTimeout: 0, keepAliveTimeout: 65_000 },
+    getRequestListener(fetch, { overrideGlobalObjects: false }),
+  );
+  if ('socket' in at) await rm(at.socket, { force: true });
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EADDRINUSE' || !('port' in at)) return reject(error);
+      reject(new Problem('conflict', `The operator port ${at.port} is in use; choose another with --admin-port.`));
+    });
+    server.listen('socket' in at ? { path: at.socket, readableAll: false } : at, resolve);
+  });
+  const address = server.address();
+  return {
+    port: address !== null && typeof address === 'object' ? (address as AddressInfo).port : 0,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}

@@ -1,0 +1,161 @@
+/** Starts the real host on free ports and an own data folder, and ends it without leaving anything behind. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import http from 'node:http';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../../../host/main.ts', import.meta.url));
+
+export interface LocalNetworkFile {
+  rpcUrl: string;
+  chainId: number;
+  token: `0x${string}`;
+  x402: { network: `eip155:${number}`; token: `0x${string}`; name: string; version: string };
+  wallets: { address: `0x${string}`; privateKey: `0x${string}` }[];
+}
+
+export interface HostOptions {
+  /** Flags such as `{'slugs-term-days': '30'}`. */
+  flags?: Record<string, string>;
+  env?: Record<string, string>;
+  /** An existing data folder; it is then not removed at the end. */
+  data?: string;
+  /** Built-in tenants; default none, which starts quicker. */
+  builtins?: string[];
+}
+
+export interface TestHost {
+  url: string;
+  port: number;
+  adminPort: number;
+  data: string;
+  pid: number;
+  network: LocalNetworkFile;
+  /** All that the host wrote to stdout and stderr. */
+  output(): string;
+  /** The operator's API over its unix socket. */
+  operator(method: string, path: string, body?: unknown): Promise<{ status: number; json: unknown; text: string }>;
+  /** Moves business time forward. */
+  advance(ms: number): Promise<void>;
+  /** SIGTERM, and the folder is removed unless it was given. */
+  stop(): Promise<void>;
+  /** SIGKILL to the supervisor alone. */
+  kill(): Promise<void>;
+  /** Starts again on the same folder and the same public port. */
+  restart(options?: HostOptions): Promise<TestHost>;
+}
+
+export async function startHost(options: HostOptions = {}): Promise<TestHost> {
+  const data = options.data ?? (await mkdtemp(path.join(tmpdir(), 'tp-')));
+  const flags = Object.entries({
+    port: '0',
+    'admin-port': '0',
+    data,
+    'clock-movable': 'true',
+    'builtin-tenants-enabled': JSON.stringify(options.builtins ?? []),
+    'log-level': 'info',
+    ...options.flags,
+  }).flatMap(([name, value]) => [`--${name}`, value]);
+  const child = spawn(process.execPath, [MAIN, ...flags], {
+    cwd: data,
+    env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...options.env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const chunks: string[] = [];
+  child.stdout.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
+  const output = () => chunks.join('');
+  const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
+  const announced = await until(
+    async () => {
+      if (child.exitCode !== null || child.signalCode !== null) throw new Error(`the host ended:\n${output()}`);
+      const text = await readFile(path.join(data, 'host.json'), 'utf8').catch(() => '');
+      const parsed = text.endsWith('}\n') ? JSON.parse(text) : undefined;
+      if (parsed?.pid !== child.pid) return undefined;
+      const health = await fetch(`http://127.0.0.1:${parsed.port}/healthz`).catch(() => undefined);
+      return health?.status === 200 ? (parsed as { port: number; adminPort: number; url: string }) : undefined;
+    },
+    60_000,
+    () => `the host is not ready:\n${output()}`,
+  ).catch(async (error) => {
+    child.kill('SIGKILL');
+    throw error;
+  });
+  const network = JSON.parse(await readFile(path.join(data, 'local-network.json'), 'utf8').catch(() => '{}'));
+  const operator: TestHost['operator'] = (method, pathName, body) =>
+    requestSocket(path.join(data, 'run', 'operator.sock'), method, pathName, body);
+
+  return {
+    url: `http://127.0.0.1:${announced.port}`,
+    port: announced.port,
+    adminPort: announced.adminPort,
+    data,
+    pid: child.pid ?? 0,
+    network,
+    output,
+    operator,
+    async advance(ms) {
+      const { status, text } = await operator('POST', '/clock', { advanceMs: ms });
+      if (status !== 200) throw new Error(text);
+    },
+    async stop() {
+      await end(child, exited, 'SIGTERM');
+      if (!options.data) await rm(data, { recursive: true, force: true });
+    },
+    kill: () => end(child, exited, 'SIGKILL'),
+    restart: (again = {}) =>
+      startHost({
+        ...options,
+        ...again,
+        data,
+        flags: { ...options.flags, port: String(announced.port), ...again.flags },
+      }),
+  };
+}
+
+async function end(child: ChildProcess, exited: Promise<void>, signal: NodeJS.Signals): Promise<void> {
+  if (child.exitCode === null && child.signalCode === null) child.kill(signal);
+  await exited;
+}
+
+/** Polls until `probe` answers something; for what announces itself in no other way. */
+export async function until<T>(
+  probe: () => Promise<T | undefined> | T | undefined,
+  timeoutMs = 20_000,
+  message: () => string = () => 'it did not happen in time',
+): Promise<T> {
+  const deadline = performance.now() + timeoutMs;
+  for (;;) {
+    const value = await probe();
+    if (value !== undefined && value !== false) return value;
+    if (performance.now() > deadline) throw new Error(message());
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+}
+
+export function requestSocket(socketPath: string, method: string, pathName: string, body?: unknown) {
+  return new Promise<{ status: number; json: unknown; text: string }>((resolve, reject) => {
+    const request = http.request(
+      { socketPath, method, path: pathName, headers: body === undefined ? {} : { 'content-type': 'application/json' } },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.on('error', reject);
+        response.on('end', () => {
+          const text = Buffer.concat(chunks).toString();
+          let json: unknown;
+          try {
+            json = JSON.parse(text);
+          } catch {
+            json = undefined;
+          }
+          resolve({ status: response.statusCode ?? 0, json, text });
+        });
+      },
+    );
+    request.on('error', reject);
+    request.end(body === undefined ? undefined : JSON.stringify(body));
+  });
+}

@@ -1,0 +1,151 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { DAY_MS, Deployments, type NewDeployment, newTenantId } from '../../host/registry/deployments.ts';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { SecretBox } from '../../host/registry/secret-box.ts';
+import { Secrets } from '../../host/registry/secrets.ts';
+
+let folder: string;
+let registry: Registry;
+let deployments: Deployments;
+let secrets: Secrets;
+const NOW = Date.parse('2026-11-01T00:00:00Z');
+const TERM = 30 * DAY_MS;
+
+beforeEach(async () => {
+  folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-'));
+  registry = await openRegistry(path.join(folder, 'registry.db'));
+  deployments = new Deployments(registry.db);
+  secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
+});
+afterEach(() => {
+  registry.close();
+  rmSync(folder, { recursive: true });
+});
+
+function input(slug: string, owner = '0xa', values: Record<string, string> = {}): NewDeployment {
+  const tenant = newTenantId();
+  return {
+    tenant,
+    slug,
+    owner,
+    ownerDid: `did:pkh:eip155:1337:${owner}`,
+    code: { digest: 'd1', bytes: 10, handlers: ['fetch'] },
+    settings: {
+      compatibilityDate: '2026-11-01',
+      compatibilityFlags: [],
+      bindings: { kv: false, d1: false, r2: false, payments: false },
+      crons: [],
+      paidRoutes: [],
+      payTo: owner,
+      notify: null,
+    },
+    secrets: secrets.seal(tenant, values).map((secret) => ({ ...secret, sealed: secret.sealed.toString('base64') })),
+    termMs: TERM,
+  };
+}
+
+describe('deployments', () => {
+  it('lets one of two claimants have a slug, and frees it when the claim is given back or over', async () => {
+    await deployments.claim('hello', 'first', '0xa', NOW, 1_000);
+    await expect(deployments.claim('hello', 'second', '0xb', NOW, 1_000)).rejects.toMatchObject({ code: 'slug_taken' });
+    await deployments.claim('hello', 'first', '0xa', NOW, 1_000);
+    await deployments.claim('hello', 'second', '0xb', NOW + 1_000, 1_000);
+    await deployments.releaseClaim('hello', 'second');
+    await deployments.claim('hello', 'third', '0xc', NOW + 1_000, 1_000);
+  });
+
+  it('creates once, however often it is asked', async () => {
+    const wanted = input('hello');
+    const [first, second] = [await deployments.create(wanted, NOW), await deployments.create(wanted, NOW + 5)];
+    expect(second).toEqual(first);
+    expect(first).toMatchObject({ state: 'active', version: 1, expiresAt: NOW + TERM });
+    await expect(deployments.create(input('hello', '0xb'), NOW)).rejects.toMatchObject({ code: 'slug_taken' });
+  });
+
+  it('renews from the later of now and the expiry, once per payment', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    const early = await deployments.renew(tenant, 'p1', TERM, NOW + DAY_MS);
+    expect(early.expiresAt).toBe(NOW + 2 * TERM);
+    expect((await deployments.renew(tenant, 'p1', TERM, NOW + DAY_MS)).expiresAt).toBe(NOW + 2 * TERM);
+    const late = NOW + 3 * TERM;
+    expect(await deployments.expireDue(late)).toHaveLength(1);
+    expect(await deployments.renew(tenant, 'p2', TERM, late)).toMatchObject({
+      state: 'active',
+      expiresAt: late + TERM,
+    });
+  });
+
+  it('expires to the millisecond and only once', async () => {
+    await deployments.create(input('hello'), NOW);
+    expect(await deployments.nextExpiry()).toBe(NOW + TERM);
+    expect(await deployments.expireDue(NOW + TERM - 1)).toEqual([]);
+    expect(await deployments.expireDue(NOW + TERM)).toHaveLength(1);
+    expect(await deployments.expireDue(NOW + TERM)).toEqual([]);
+  });
+
+  it('keeps a decommissioned slug for its former owner until the cooldown is over', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    await deployments.decommission(tenant, NOW, TERM, TERM);
+    expect(await deployments.availability('hello', '0xb', NOW + TERM - 1)).toBe('cooling');
+    expect(await deployments.availability('hello', '0xb', NOW + TERM)).toBe('free');
+    expect(await deployments.availability('hello', '0xa', NOW)).toBe('free');
+    expect(await deployments.routable(NOW)).toMatchObject([{ slug: 'hello', state: 'decommissioned' }]);
+    expect(await deployments.routable(NOW + TERM)).toEqual([]);
+    await deployments.create(input('hello'), NOW + 1);
+    expect(await deployments.routable(NOW + 1)).toMatchObject([{ slug: 'hello', state: 'active' }]);
+  });
+
+  it('purges when due and tells which code nobody uses any more', async () => {
+    const gone = await deployments.create(input('gone', '0xa', { KEY: 'v' }), NOW);
+    const stays = await deployments.create(input('stays'), NOW);
+    await deployments.update(gone.tenant, { code: { digest: 'd2', bytes: 1, handlers: [], note: 'update' } }, NOW);
+    await deployments.decommission(gone.tenant, NOW, TERM, TERM);
+    expect(await deployments.duePurges(NOW + TERM - 1)).toEqual([]);
+    expect(await deployments.duePurges(NOW + TERM)).toHaveLength(1);
+    expect(await deployments.markPurged(gone.tenant, NOW + TERM)).toEqual(['d2']);
+    expect(await secrets.reveal(gone.tenant)).toEqual({});
+    expect(await deployments.duePurges(NOW + TERM)).toEqual([]);
+    expect(await deployments.versions(stays.tenant)).toHaveLength(1);
+  });
+
+  it('takes back a change that did not start, secrets included', async () => {
+    const { tenant } = await deployments.create(input('hello', '0xa', { KEEP: 'old' }), NOW);
+    const before = await deployments.snapshot(tenant);
+    const failed = await deployments.update(
+      tenant,
+      { code: { digest: 'bad', bytes: 1, handlers: [], note: 'update' }, secrets: secrets.seal(tenant, { NEW: 'x' }) },
+      NOW + 1,
+    );
+    await deployments.restore(before, failed, NOW + 2);
+    expect(await deployments.byTenant(tenant)).toMatchObject({ digest: 'd1', version: 1, revision: 3 });
+    expect(await secrets.reveal(tenant)).toEqual({ KEEP: 'old' });
+    expect(await deployments.versions(tenant)).toHaveLength(1);
+  });
+
+  it('changes single secrets and keeps the others', async () => {
+    const { tenant } = await deployments.create(input('hello', '0xa', { A: '1', B: '2' }), NOW);
+    await deployments.update(
+      tenant,
+      { secretChanges: { set: secrets.seal(tenant, { A: 'new' }), remove: ['B'] } },
+      NOW,
+    );
+    expect(await secrets.reveal(tenant)).toEqual({ A: 'new' });
+  });
+
+  it('warns once per term', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    expect(await deployments.takeExpiryWarnings(NOW, NOW + TERM)).toHaveLength(1);
+    expect(await deployments.takeExpiryWarnings(NOW, NOW + TERM)).toEqual([]);
+    await deployments.renew(tenant, 'p', TERM, NOW);
+    expect(await deployments.takeExpiryWarnings(NOW, NOW + 2 * TERM)).toHaveLength(1);
+  });
+
+  it('survives many writers at once', async () => {
+    const made = await Promise.all(Array.from({ length: 40 }, (_, i) => deployments.create(input(`slug-${i}`), NOW)));
+    await Promise.all(made.map(({ tenant }) => deployments.renew(tenant, `pay-${tenant}`, TERM, NOW)));
+    expect((await deployments.all()).every((row) => row.expiresAt === NOW + 2 * TERM)).toBe(true);
+  });
+});
