@@ -1,0 +1,21 @@
+/**
+ * Where large values live: immutable byte sequences under names that are never used twice. Two implementations with
+ * the same behaviour, disk.ts and s3.ts; blobs.ts gives names and decides when one may go.
+ */
+import type { Readable } from 'node:stream';
+
+/** Bytes on their way in, with their exact length. */
+export type Bytes = { length: number; chunks: Buffer[] } | { length: number; stream: AsyncIterable<Buffer> };
+
+export interface BlobBackend {
+  /** Resolves once the bytes survive power loss. On an error nothing is left under the name, or it will be collected. */
+  write(name: string, bytes: Bytes): Promise<void>;
+  /** A part of a blob; small parts on a disk come at once. Rejects, or errors the stream, when bytes are missing. */
+  read(name: string, offset: number, length: number): Buffer | Promise<Readable>;
+  /** A name that is not there is no error. */
+  remove(name: string): Promise<void>;
+  names(): AsyncIterable<string>;
+  /** Removes every blob of the tenant. */
+  destroy(): Promise<void>;
+  close(): void;
+}

@@ -1,0 +1,210 @@
+/**
+ * Blobs in an S3 bucket, through the minio client. Only what every S3 has is used: PUT with a Content-Length, ranged
+ * GET, DELETE, and listing of names; conditions and metadata are the index's work.
+ */
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { Readable } from 'node:stream';
+import { setTimeout as delay } from 'node:timers/promises';
+import { Client } from 'minio';
+import type { BlobBackend, Bytes } from './backend.ts';
+
+export interface S3Settings {
+  /** Such as `https://s3.example.com` or `http://127.0.0.1:9000`. */
+  endpoint: string;
+  region: string;
+  bucket: string;
+  /** In front of every object name. */
+  prefix: string;
+  accessKey: string;
+  secretKey: string;
+}
+
+const TRIES = 4;
+/** A presigned address is used at once; this is how long its upload may take to begin. */
+const PRESIGNED_SECONDS = 3600;
+/** Longest silence on a connection to the S3 service, ms. */
+const SILENCE_MS = 60_000;
+
+/** The connection to one bucket, shared by all tenants. */
+export class S3Bucket {
+  readonly settings: S3Settings;
+  readonly client: Client;
+  readonly agent: HttpAgent | HttpsAgent;
+  readonly secure: boolean;
+
+  constructor(settings: S3Settings) {
+    const url = new URL(settings.endpoint);
+    this.settings = settings;
+    this.secure = url.protocol === 'https:';
+    this.agent = this.secure
+      ? new HttpsAgent({ keepAlive: true, maxSockets: 128 })
+      : new HttpAgent({ keepAlive: true, maxSockets: 128 });
+    this.client = new Client({
+      endPoint: url.hostname,
+      port: Number(url.port) || (this.secure ? 443 : 80),
+      useSSL: this.secure,
+      accessKey: settings.accessKey,
+      secretKey: settings.secretKey,
+      region: settings.region,
+      pathStyle: true,
+      transportAgent: this.agent,
+    });
+  }
+
+  /** Makes sure that the bucket is there. */
+  async prepare(): Promise<void> {
+    const { bucket, region } = this.settings;
+    if (!(await retry(() => this.client.bucketExists(bucket)))) await this.client.makeBucket(bucket, region);
+  }
+
+  close(): void {
+    this.agent.destroy();
+  }
+}
+
+export class S3Blobs implements BlobBackend {
+  readonly #bucket: S3Bucket;
+  readonly #prefix: string;
+
+  /** @param folder path below the bucket's prefix that belongs to one tenant, ending in `/` */
+  constructor(bucket: S3Bucket, folder: string) {
+    this.#bucket = bucket;
+    this.#prefix = `${bucket.settings.prefix}${folder}`;
+  }
+
+  async write(name: string, bytes: Bytes): Promise<void> {
+    const object = this.#prefix + name;
+    if ('stream' in bytes) return this.#upload(object, bytes.length, bytes.stream);
+    // A small body is at hand, so it can be sent again.
+    await retry(() => this.#upload(object, bytes.length, bytes.chunks));
+  }
+
+  async read(name: string, offset: number, length: number): Promise<Readable> {
+    const { client, settings } = this.#bucket;
+    return retry(() => client.getPartialObject(settings.bucket, this.#prefix + name, offset, length));
+  }
+
+  async remove(name: string): Promise<void> {
+    const { client, settings } = this.#bucket;
+    await retry(() => client.removeObject(settings.bucket, this.#prefix + name));
+  }
+
+  async *names(): AsyncIterable<string> {
+    const { client, settings } = this.#bucket;
+    for await (const item of client.listObjectsV2(settings.bucket, this.#prefix, true)) {
+      const name = (item as { name?: string }).name;
+      if (name) yield name.slice(this.#prefix.length);
+    }
+  }
+
+  async destroy(): Promise<void> {
+    const { client, settings } = this.#bucket;
+    let batch: string[] = [];
+    const flush = async () => {
+      if (batch.length === 0) return;
+      const names = batch;
+      batch = [];
+      const failed = await retry(() => client.removeObjects(settings.bucket, names));
+      const errors = failed.filter((item) => item && 'Error' in item && item.Error);
+      if (errors.length > 0) throw new Error(`the S3 service kept ${errors.length} objects of a purged tenant`);
+    };
+    for await (const name of this.names()) {
+      batch.push(this.#prefix + name);
+      if (batch.length === 500) await flush();
+    }
+    await flush();
+  }
+
+  close(): void {}
+
+  /**
+   * minio's putObject would buffer whole objects or cut them into 528 MB parts (seen in 8.0.7), so the body goes to an
+   * address signed by it, with its exact length and no copy in memory.
+   */
+  async #upload(object: string, length: number, body: Iterable<Buffer> | AsyncIterable<Buffer>): Promise<void> {
+    const { client, settings, agent, secure } = this.#bucket;
+    const address = await client.presignedPutObject(settings.bucket, object, PRESIGNED_SECONDS);
+    const send = secure ? httpsRequest : httpRequest;
+    const request = send(address, { method: 'PUT', agent, headers: { 'Content-Length': length } });
+    request.setTimeout(SILENCE_MS, () => request.destroy(new Error('the S3 service fell silent')));
+    const answer = new Promise<void>((resolve, reject) => {
+      request.once('error', reject);
+      request.once('response', (response) => {
+        let text = '';
+        response.setEncoding('utf8');
+        response.on('data', (chunk: string) => {
+          if (text.length < 2048) text += chunk;
+        });
+        response.once('error', reject);
+        response.once('end', () => {
+          if (response.statusCode === 200) resolve();
+          else reject(new S3Failure(response.statusCode ?? 0, text));
+        });
+      });
+    });
+    // The answer may fail before the body was sent; it is awaited below.
+    answer.catch(() => {});
+    try {
+      for await (const chunk of body) {
+        if (request.destroyed) break;
+        if (!request.write(chunk)) await Promise.race([drained(request), answer]);
+      }
+      request.end();
+    } catch (error) {
+      request.destroy();
+      throw error;
+    }
+    await answer;
+  }
+}
+
+class S3Failure extends Error {
+  readonly status: number;
+
+  constructor(status: number, text: string) {
+    const code = /<Code>([\w.]{1,64})<\/Code>/.exec(text)?.[1] ?? 'no code';
+    super(`the S3 service answered ${status} (${code})`);
+    this.name = 'S3Failure';
+    this.status = status;
+  }
+}
+
+function drained(request: NodeJS.EventEmitter): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      request.off('drain', done);
+      request.off('close', done);
+      resolve();
+    };
+    request.on('drain', done);
+    request.on('close', done);
+  });
+}
+
+/** Tries again after faults that pass: lost connections, 5xx, 429. */
+async function retry<T>(work: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (attempt === TRIES || !passes(error)) throw error;
+      await delay(50 * 2 ** attempt * (0.5 + Math.random()));
+    }
+  }
+}
+
+const PASSING_CODES = new Set([
+  'SlowDown',
+  'ServiceUnavailable',
+  'InternalError',
+  'RequestTimeout',
+  'XMinioServerNotInitialized',
+]);
+
+function passes(error: unknown): boolean {
+  if (error instanceof S3Failure) return error.status >= 500 || error.status === 429;
+  const { code } = error as { code?: string };
+  if (!code) return true;
+  return /^(E[A-Z]+|UND_ERR_\w+)$/.test(code) || PASSING_CODES.has(code);
+}

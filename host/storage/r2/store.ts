@@ -1,0 +1,212 @@
+/**
+ * One tenant's bucket: objects under keys, their bytes in blobs on disk or S3. A put first makes its bytes safe, then
+ * names them in one transaction that also decides its condition; readers see the old object or the new one.
+ */
+import { randomBytes } from 'node:crypto';
+import { Readable } from 'node:stream';
+import type { Logger } from 'pino';
+import type { Clock } from '../../shared/clock.ts';
+import type { BlobBackend, Bytes } from '../blobs/backend.ts';
+import { Blobs } from '../blobs/blobs.ts';
+import type { Database } from '../database.ts';
+import type { Totals } from '../totals.ts';
+import { holds } from './conditions.ts';
+import { Digests, type Given } from './digests.ts';
+import { r2Errors } from './errors.ts';
+import { MAX_DELETE_KEYS, MAX_VALUE_BYTES } from './limits.ts';
+import { Uploads } from './multipart.ts';
+import { NAMED_BLOB, ObjectIndex } from './object-index.ts';
+import { chargeOf, checkedKey, describe, type ObjectRow } from './objects.ts';
+import { type Range, resolveRange } from './ranges.ts';
+import type { GetRequest, PutRequest } from './requests.ts';
+
+export interface R2StoreOptions {
+  /** Folder of the index. */
+  folder: string;
+  backend: BlobBackend;
+  quota: () => number;
+  clock: Clock;
+  log: Logger;
+}
+
+/** A value that was stored and is not named yet. */
+export interface StoredValue {
+  /** null for an empty value, which has no bytes to keep */
+  blob: string | null;
+  md5: Buffer;
+  checksums: string;
+}
+
+export class R2Store {
+  readonly index: ObjectIndex;
+  readonly blobs: Blobs;
+  readonly uploads: Uploads;
+  readonly clock: Clock;
+  readonly #quota: () => number;
+  /** Bytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
+  #reserved = 0;
+
+  constructor(options: R2StoreOptions) {
+    this.clock = options.clock;
+    this.#quota = options.quota;
+    this.index = new ObjectIndex(options.folder);
+    this.blobs = new Blobs({
+      backend: options.backend,
+      database: this.index.database,
+      log: options.log,
+      named: NAMED_BLOB,
+    });
+    this.uploads = new Uploads(this);
+  }
+
+  get database(): Database {
+    return this.index.database;
+  }
+
+  get totals(): Totals {
+    return this.index.totals;
+  }
+
+  get busy(): boolean {
+    return this.index.database.busy || this.blobs.busy;
+  }
+
+  head(object: string): ObjectRow {
+    const row = this.index.get(checkedKey(object));
+    if (!row) throw r2Errors.noSuchKey();
+    return row;
+  }
+
+  /** The object and the bytes to answer with. Throws 10031 with the object where the condition does not hold. */
+  get(request: GetRequest): { row: ObjectRow; range: Range } {
+    const row = this.head(request.object);
+    if (request.ssec !== undefined) throw r2Errors.ssec();
+    if (request.onlyIf && !holds(request.onlyIf, row)) throw r2Errors.preconditionFailed(row);
+    return { row, range: resolveRange(request, row.size) };
+  }
+
+  /** The bytes of an object. The blobs stay until they were read, whatever happens to the object meanwhile. */
+  read(row: ObjectRow, range: Range): Buffer | Promise<Readable> {
+    if (range.length === 0) return Buffer.alloc(0);
+    if (row.blob !== null) return this.blobs.read(row.blob, range.offset, range.length);
+    return Promise.resolve(Readable.from(this.#readSegments(row, range), { objectMode: false }));
+  }
+
+  async put(request: PutRequest, bytes: Bytes): Promise<ObjectRow> {
+    const described = describe(request);
+    const { onlyIf } = request;
+    // Decided again with the write; here it spares the transfer.
+    if (onlyIf && !holds(onlyIf, this.index.get(described.key))) throw r2Errors.preconditionFailed();
+    const charge = chargeOf(described, bytes.length);
+    const stored = await this.store(bytes, request, charge - this.index.charged(described.key));
+    const row: ObjectRow = {
+      ...described,
+      version: newVersion(),
+      size: bytes.length,
+      etag: stored.md5.toString('hex'),
+      uploaded: this.clock.now(),
+      checksums: stored.checksums,
+      charge,
+      blob: stored.blob,
+    };
+    await this.name(stored, () => {
+      if (onlyIf && !holds(onlyIf, this.index.get(row.key))) throw r2Errors.preconditionFailed();
+      this.checkQuota(charge - this.index.charged(row.key));
+      return this.index.replace(row);
+    });
+    return row;
+  }
+
+  /** Keys that are not there are no error. All go in one transaction. */
+  async delete(objects: string[]): Promise<void> {
+    if (objects.length > MAX_DELETE_KEYS)
+      throw r2Errors.badArgument(`You can delete a maximum of ${MAX_DELETE_KEYS} keys at once.`);
+    const keys = objects.map(checkedKey);
+    this.blobs.drop(await this.index.database.commit(() => keys.flatMap((key) => this.index.remove(key))));
+  }
+
+  /**
+   * Makes a value's bytes safe and checks its checksums. `more`: bytes that it will add to what the tenant keeps.
+   * Throws before the first byte is taken where the value is too large or passes the quota.
+   */
+  async store(bytes: Bytes, given: Given, more: number): Promise<StoredValue> {
+    if (bytes.length > MAX_VALUE_BYTES) throw r2Errors.tooLarge();
+    this.checkQuota(more + this.#reserved);
+    const digests = new Digests(given);
+    const watched = digests.watch(bytes);
+    if (bytes.length === 0) return { blob: null, ...digests.finish() };
+    this.#reserved += bytes.length;
+    try {
+      const blob = await this.blobs.write(watched);
+      try {
+        return { blob, ...digests.finish() };
+      } catch (error) {
+        this.blobs.drop([blob]);
+        throw error;
+      }
+    } finally {
+      this.#reserved -= bytes.length;
+    }
+  }
+
+  /** Names a stored value in one transaction. `write` answers the blobs that it replaces. */
+  async name(stored: StoredValue, write: () => string[]): Promise<void> {
+    try {
+      this.blobs.drop(await this.index.database.commit(write));
+    } catch (error) {
+      if (stored.blob !== null) this.blobs.drop([stored.blob]);
+      throw error;
+    }
+  }
+
+  checkQuota(more: number): void {
+    const quota = this.#quota();
+    if (this.index.totals.exceeds(quota, more)) throw r2Errors.quota(quota);
+  }
+
+  /** Aborts uploads that nobody completed; answers how many. */
+  sweep(): Promise<number> {
+    return this.uploads.sweep();
+  }
+
+  /** Only when not busy. */
+  close(): void {
+    this.index.database.close(() => this.blobs.settle());
+    this.blobs.close();
+  }
+
+  async *#readSegments(row: ObjectRow, range: Range): AsyncGenerator<Buffer> {
+    const wanted = cut(this.index.segments(row.version), range);
+    for (const { blob } of wanted) this.blobs.hold(blob);
+    try {
+      for (const { blob, offset, length } of wanted) {
+        const bytes = this.blobs.read(blob, offset, length);
+        if (Buffer.isBuffer(bytes)) yield bytes;
+        else yield* (await bytes) as AsyncIterable<Buffer>;
+      }
+    } finally {
+      for (const { blob } of wanted) this.blobs.release(blob);
+    }
+  }
+}
+
+/** The parts of the segments that a range covers. */
+export function cut(
+  segments: { blob: string; size: number }[],
+  range: Range,
+): { blob: string; offset: number; length: number }[] {
+  const end = range.offset + range.length;
+  const pieces: { blob: string; offset: number; length: number }[] = [];
+  let start = 0;
+  for (const { blob, size } of segments) {
+    const from = Math.max(start, range.offset);
+    const to = Math.min(start + size, end);
+    if (from < to) pieces.push({ blob, offset: from - start, length: to - from });
+    start += size;
+  }
+  return pieces;
+}
+
+export function newVersion(): string {
+  return randomBytes(16).toString('hex');
+}

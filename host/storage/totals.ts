@@ -1,0 +1,58 @@
+/**
+ * How much a tenant keeps, counted inside the same transactions that change it, and its quota. A write that would pass
+ * the quota is refused as a whole, before its first change.
+ */
+import type { Database, Reader, Writer } from './database.ts';
+
+/** Part of the schema of every store. */
+export const TOTALS_SCHEMA =
+  'CREATE TABLE totals (bytes INTEGER NOT NULL, items INTEGER NOT NULL); INSERT INTO totals VALUES (0, 0)';
+
+export class Totals {
+  readonly #read: Reader;
+  readonly #write: Writer;
+  #bytes = 0;
+  #items = 0;
+  #saved = { bytes: 0, items: 0 };
+
+  constructor(database: Database) {
+    this.#read = database.reader('SELECT bytes, items FROM totals');
+    this.#write = database.writer('UPDATE totals SET bytes = ?, items = ?');
+    this.#load();
+    database.beforeCommit = () => this.#save();
+    database.afterRollback = () => this.#load();
+  }
+
+  /** Bytes of keys, values and metadata. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  get items(): number {
+    return this.#items;
+  }
+
+  /** Would `bytes` more than now pass the quota? Less than now never does, so that a full store can be emptied. */
+  exceeds(quota: number, bytes: number): boolean {
+    return bytes > 0 && this.#bytes + bytes > quota;
+  }
+
+  /** To be called inside a transaction. */
+  add(bytes: number, items: number): void {
+    this.#bytes += bytes;
+    this.#items += items;
+  }
+
+  #save(): void {
+    if (this.#bytes === this.#saved.bytes && this.#items === this.#saved.items) return;
+    this.#write.run([this.#bytes, this.#items]);
+    this.#saved = { bytes: this.#bytes, items: this.#items };
+  }
+
+  #load(): void {
+    const [bytes, items] = this.#read.get([]) as [number, number];
+    this.#bytes = bytes;
+    this.#items = items;
+    this.#saved = { bytes, items };
+  }
+}
