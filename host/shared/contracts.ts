@@ -34,6 +34,16 @@ export interface EdgeInit {
   /** CIDRs of proxies whose `x-forwarded-for/-proto/-host` are believed. */
   trustedProxies: string[];
   maxHeaderBytes: number;
+  /** `slugs.reserved`: where none of them is deployed, requests for them go to control instead of a 404. */
+  reservedSlugs?: string[];
+  /** Largest body of a request to control itself, bytes; 64 MiB without. */
+  controlMaxBodyBytes?: number;
+  /** From the first byte of a request head to its last, ms; 15 s without. */
+  headTimeoutMs?: number;
+  /** Wait for the next request on a connection, ms; 65 s without. */
+  keepAliveMs?: number;
+  /** A caller that takes nothing of its answer for so long is cut off, ms; 60 s without. */
+  stallMs?: number;
   tls: unknown;
   clockOffsetMs: number;
 }

@@ -13,6 +13,7 @@ export const PROBLEMS = {
   code_too_large: [413, 'The code is too large'],
   payment_required: [402, 'Payment is required'],
   payment_invalid: [402, 'The payment was refused'],
+  payment_pending: [503, 'The payment is being confirmed'],
   proof_required: [402, 'Proof of ownership is required'],
   not_owner: [403, 'Another wallet owns this'],
   forbidden: [403, 'Not allowed'],

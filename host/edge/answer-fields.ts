@@ -1,0 +1,57 @@
+/**
+ * What of an answer's fields reaches the caller. Tenants on path addresses share an origin: cookies are confined to
+ * the tenant's path there, and fields that speak for the whole origin are dropped.
+ */
+import type { ResponseHead } from './http1/head.ts';
+
+export interface AnswerPlace {
+  /** `control`: the host's own answers, which may speak for the origin. */
+  via: 'path' | 'subdomain' | 'domain' | 'control';
+  /** `/<slug>` on path addresses. */
+  prefix: string;
+  /** Host name the caller used, without port. */
+  hostName: string;
+}
+
+/**
+ * @param date for answers that carry none, as `Date` fields are written
+ * @returns field block without framing
+ */
+export function answerFields(head: ResponseHead, place: AnswerPlace, requestId: string, date: string): string {
+  let fields = head.fields;
+  if (place.via !== 'path') fields += head.originFields;
+  for (const cookie of head.cookies) fields += `set-cookie: ${confinedCookie(cookie, place)}\r\n`;
+  return `${fields}date: ${head.date || date}\r\nx-request-id: ${requestId}\r\n`;
+}
+
+/**
+ * @param cookie value of a Set-Cookie field
+ * @returns the value as this tenant may set it
+ */
+export function confinedCookie(cookie: string, place: AnswerPlace): string {
+  if (place.via === 'domain' || place.via === 'control') return cookie;
+  const [pair = '', ...attributes] = cookie.split(';');
+  const kept = attributes.filter((attribute) => {
+    const name = attributeName(attribute);
+    if (name === 'path') return place.via !== 'path';
+    return name !== 'domain' || (place.via === 'subdomain' && withinHost(attribute, place.hostName));
+  });
+  // RFC 6265 takes the last Path; the one path that other tenants never match is the tenant's own.
+  if (place.via === 'path') kept.push(` Path=${place.prefix}`);
+  return [pair, ...kept].join(';');
+}
+
+function attributeName(attribute: string): string {
+  const equals = attribute.indexOf('=');
+  return (equals < 0 ? attribute : attribute.slice(0, equals)).trim().toLowerCase();
+}
+
+/** A Domain attribute may name the tenant's own host, never the domain above it that all tenants are under. */
+function withinHost(attribute: string, hostName: string): boolean {
+  const value = attribute
+    .slice(attribute.indexOf('=') + 1)
+    .trim()
+    .toLowerCase()
+    .replace(/^\./, '');
+  return value === hostName;
+}

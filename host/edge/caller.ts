@@ -1,0 +1,76 @@
+/** Who is calling, and how it reached us: the socket's peer, or what a trusted proxy says of the caller. */
+import { BlockList, isIP } from 'node:net';
+import type { RequestHead } from './http1/head.ts';
+
+export interface Caller {
+  ip: string;
+  proto: 'http' | 'https';
+  /** Host as the caller addressed it, with port. */
+  host: string;
+}
+
+const HOST = /^(?:\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::[0-9]{1,5})?$/;
+
+export class TrustedProxies {
+  readonly #list = new BlockList();
+  readonly #empty: boolean;
+
+  /** @param cidrs such as `10.0.0.0/8`, `::1/128`, or single addresses; throws TypeError for others */
+  constructor(cidrs: readonly string[]) {
+    this.#empty = cidrs.length === 0;
+    for (const cidr of cidrs) {
+      const [address = '', bits] = cidr.split('/');
+      const version = isIP(address);
+      const prefix = bits === undefined ? (version === 4 ? 32 : 128) : Number(bits);
+      if (version === 0 || !Number.isInteger(prefix) || prefix < 0 || prefix > (version === 4 ? 32 : 128)) {
+        throw new TypeError(`trustedProxies: ${cidr} is not an address range such as 10.0.0.0/8`);
+      }
+      this.#list.addSubnet(address, prefix, version === 4 ? 'ipv4' : 'ipv6');
+    }
+  }
+
+  trusts(ip: string): boolean {
+    if (this.#empty) return false;
+    const version = isIP(ip);
+    return version !== 0 && this.#list.check(ip, version === 4 ? 'ipv4' : 'ipv6');
+  }
+
+  /** @param peerIp address of the socket's other end */
+  callerOf(peerIp: string, encrypted: boolean, head: RequestHead): Caller {
+    const ip = plainIp(peerIp);
+    const proto = encrypted ? 'https' : 'http';
+    if (!this.trusts(ip)) return { ip, proto, host: head.host };
+    return {
+      ip: this.#forwardedIp(head.forwardedFor) ?? ip,
+      proto: first(head.forwardedProto) === 'https' ? 'https' : first(head.forwardedProto) === 'http' ? 'http' : proto,
+      host: HOST.test(first(head.forwardedHost)) ? first(head.forwardedHost) : head.host,
+    };
+  }
+
+  /** The last address that no trusted proxy has added: everything before it may be made up. */
+  #forwardedIp(chain: string): string | undefined {
+    let found: string | undefined;
+    for (const part of chain.split(',').reverse()) {
+      const ip = plainIp(withoutPort(part.trim()));
+      if (isIP(ip) === 0) return found;
+      found = ip;
+      if (!this.trusts(ip)) return found;
+    }
+    return found;
+  }
+}
+
+/** IPv4 in IPv6 spelling, as dual-stack sockets report it, becomes IPv4. */
+export function plainIp(ip: string): string {
+  return ip.startsWith('::ffff:') && isIP(ip.slice(7)) === 4 ? ip.slice(7) : ip;
+}
+
+function withoutPort(part: string): string {
+  if (part.startsWith('[')) return part.slice(1, part.indexOf(']'));
+  return /^[0-9.]+:[0-9]+$/.test(part) ? part.slice(0, part.indexOf(':')) : part;
+}
+
+function first(list: string): string {
+  const comma = list.indexOf(',');
+  return (comma < 0 ? list : list.slice(0, comma)).trim();
+}

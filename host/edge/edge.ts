@@ -1,0 +1,151 @@
+/** Composes an edge from what control says at start; everything it can be told and asked afterwards. */
+
+import type { Server } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ControlForEdge, EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
+import { TrustedProxies } from './caller.ts';
+import type { Forwarding } from './forwarding.ts';
+import { FrontDoor } from './front-door.ts';
+import { HttpDate } from './http-date.ts';
+import { answerField } from './http1/fields.ts';
+import { Instances } from './instances.ts';
+import { Listeners } from './listeners.ts';
+import { EdgeMetrics } from './metrics.ts';
+import { RouteTable } from './routes.ts';
+import { Traffic } from './traffic.ts';
+import { UpstreamPool } from './upstream.ts';
+
+/** What an edge asks of control. */
+export interface EdgeControl {
+  acquire(slug: { slug: string }): Promise<ReturnType<ControlForEdge['acquire']>>;
+  traffic(traffic: Parameters<ControlForEdge['traffic']>[0]): void;
+}
+
+const REPORT_MS = 1_000;
+const SWEEP_MS = 500;
+const HEAD_MS = 15_000;
+const KEEP_ALIVE_MS = 65_000;
+const STALL_MS = 60_000;
+const CONTROL_MAX_BODY_BYTES = 67_108_864;
+
+export class Edge {
+  readonly #routes: RouteTable;
+  readonly #instances: Instances;
+  readonly #listeners: Listeners;
+  readonly #metrics: EdgeMetrics;
+  readonly #active = new Set<Forwarding>();
+  readonly #control: UpstreamPool;
+  readonly #timers: NodeJS.Timeout[];
+  #idle: (() => void)[] = [];
+
+  constructor(init: EdgeInit, control: EdgeControl) {
+    const traffic = new Traffic();
+    const date = new HttpDate();
+    this.#routes = new RouteTable({
+      publicUrl: init.publicUrl,
+      baseDomain: init.baseDomain,
+      reservedSlugs: init.reservedSlugs ?? [],
+    });
+    this.#instances = new Instances((slug) => {
+      this.#metrics.waited();
+      return control.acquire(slug);
+    });
+    this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField });
+    const frontDoor = new FrontDoor({
+      routes: this.#routes,
+      instances: this.#instances,
+      proxies: new TrustedProxies(init.trustedProxies),
+      control: this.#control,
+      traffic,
+      controlMaxBodyBytes: init.controlMaxBodyBytes ?? CONTROL_MAX_BODY_BYTES,
+      environment: {
+        date: () => date.now(),
+        active: this.#active,
+        finished: (forwarding) => this.#finished(forwarding),
+      },
+    });
+    this.#listeners = new Listeners(frontDoor, {
+      maxHeadBytes: init.maxHeaderBytes,
+      headMs: init.headTimeoutMs ?? HEAD_MS,
+      keepAliveMs: init.keepAliveMs ?? KEEP_ALIVE_MS,
+      stallMs: init.stallMs ?? STALL_MS,
+    });
+    this.#metrics = new EdgeMetrics({
+      connections: () => this.#listeners.connections,
+      inFlight: () => this.#active.size,
+      routes: () => this.#routes.size,
+    });
+    this.#timers = [
+      setInterval(() => {
+        const report = traffic.report();
+        if (report.length > 0) control.traffic(report);
+      }, REPORT_MS).unref(),
+      setInterval(() => this.#sweep(), SWEEP_MS).unref(),
+    ];
+  }
+
+  listen(kind: 'http' | 'https', server: Server): void {
+    if (kind === 'http') this.#listeners.addHttp(server);
+  }
+
+  setRoutes(routes: Route[]): void {
+    this.#routes.replace(routes);
+  }
+
+  putRoute(route: Route): void {
+    this.#routes.put(route);
+  }
+
+  removeRoute(slug: string): void {
+    this.#routes.remove(slug);
+  }
+
+  setInstance(instance: Parameters<EdgeMethods['setInstance']>[0]): void {
+    this.#instances.set(instance);
+  }
+
+  retire(instance: Parameters<EdgeMethods['retire']>[0]): Promise<{ inFlight: number }> {
+    return this.#instances.retire(instance);
+  }
+
+  failed(instance: Parameters<EdgeMethods['failed']>[0]): void {
+    this.#instances.failed(instance);
+  }
+
+  metrics(): Promise<unknown> {
+    return this.#metrics.json();
+  }
+
+  /** Stops accepting; resolves when the last request ended or the time is over. */
+  async drain(timeoutMs: number): Promise<void> {
+    this.#listeners.drain();
+    if (this.#active.size > 0) {
+      const stop = new AbortController();
+      await Promise.race([
+        new Promise<void>((resolve) => this.#idle.push(resolve)),
+        sleep(timeoutMs, undefined, { signal: stop.signal, ref: false }).catch(() => {}),
+      ]);
+      stop.abort();
+    }
+  }
+
+  close(): void {
+    for (const timer of this.#timers) clearInterval(timer);
+    this.#listeners.close();
+    this.#control.close();
+  }
+
+  #finished(forwarding: Forwarding): void {
+    this.#metrics.finished(
+      forwarding.place.via !== 'control',
+      forwarding.status,
+      performance.now() - forwarding.startedAt,
+    );
+    if (this.#active.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  #sweep(): void {
+    const now = performance.now();
+    for (const forwarding of this.#active) forwarding.sweep(now);
+  }
+}

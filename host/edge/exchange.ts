@@ -1,0 +1,67 @@
+/**
+ * One request and its answer, as the front door's logic sees them, whatever version of HTTP the caller speaks.
+ */
+import type { Duplex } from 'node:stream';
+import type { RequestHead } from './http1/head.ts';
+import type { WireError } from './http1/wire-error.ts';
+
+/** Told about the caller's side of an exchange. */
+export interface ExchangeListener {
+  /** A piece of the request body. */
+  bodyData(chunk: Buffer): void;
+  /** The request body is complete. Not called where the head said that there is none. */
+  bodyEnd(): void;
+  /** After `write` said false: the answer may go on. */
+  answerDrained(): void;
+  /** The caller went away, or its body is no HTTP; nothing can be answered any more. */
+  aborted(): void;
+}
+
+/** Length of an answer's body: bytes, `unknown` until it ends, or `none` where the status or method forbids one. */
+export type AnswerLength = number | 'unknown' | 'none';
+
+export interface Exchange {
+  readonly head: RequestHead;
+  /** IP address of the peer, or of the caller that a PROXY header names. */
+  readonly remoteAddress: string;
+  readonly encrypted: boolean;
+  /** TLS version and cipher, empty without TLS. */
+  readonly tlsVersion: string;
+  readonly tlsCipher: string;
+
+  /** Whom to tell; before anything else. */
+  listen(listener: ExchangeListener): void;
+  /** Lets the request body come, at once where bytes of it are here. */
+  receive(): void;
+  pause(): void;
+  resume(): void;
+  /** 100 Continue, if the caller asked for it. */
+  sendContinue(): void;
+  /** Other interim answers, such as 103. */
+  informational(status: number, reason: string, fields: string): void;
+  /**
+   * Starts the answer.
+   * @param fields checked field block without framing
+   * @param declaredLength Content-Length of an answer without a body (HEAD, 304)
+   */
+  answer(status: number, reason: string, fields: string, length: AnswerLength, declaredLength?: string): void;
+  /** @returns false: wait for `drained` */
+  write(chunk: Buffer): boolean;
+  finish(trailers: string): void;
+  /** Sends what was gathered. */
+  flush(): void;
+  /** Cuts the connection (h2: the stream), so that the caller sees that the answer is not whole. */
+  destroy(): void;
+  /**
+   * Switches to another protocol: sends the head and hands over the connection.
+   * @returns the caller's socket and the bytes that it sent already
+   */
+  upgrade(head: string): { socket: Duplex; rest: Buffer };
+}
+
+/** What every listener, of h1 or h2, gives new requests to. */
+export interface ExchangeHandler {
+  handle(exchange: Exchange): void;
+  /** The bytes were no request; this is the answer's field block and body. */
+  refuse(error: WireError): { status: number; reason: string; fields: string; body: Buffer };
+}

@@ -1,0 +1,327 @@
+/**
+ * One request on its way through the edge: from the caller to an instance or to control, and the answer back.
+ * Streams both ways; whatever dies on one side ends the other.
+ */
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import type { EdgeTraffic } from '../shared/contracts.ts';
+import { asProblem, Problem } from '../shared/problem.ts';
+import { type AnswerPlace, answerFields } from './answer-fields.ts';
+import type { AnswerLength, Exchange, ExchangeListener } from './exchange.ts';
+import type { ResponseHead } from './http1/head.ts';
+import type { Instance } from './instances.ts';
+import { answerProblem } from './problem-answer.ts';
+import { joinSockets } from './tunnel.ts';
+import type { UpstreamCall, UpstreamError, UpstreamHandler, UpstreamPool } from './upstream.ts';
+
+/** What the forwardings of a process have in common. */
+export interface ForwardingEnvironment {
+  /** Value of a `Date` field. */
+  date(): string;
+  /** Forwardings under way, for the idle limit. */
+  active: Set<Forwarding>;
+  finished(forwarding: Forwarding): void;
+}
+
+/** Where the request goes. `again` finds another target after nobody listened on this one. */
+export interface Target {
+  pool: UpstreamPool;
+  /** Whole head of the request. */
+  head: string;
+  /** undefined: control. */
+  instance: Instance | undefined;
+  again?: () => Promise<Target>;
+}
+
+export interface ForwardingLimits {
+  idleTimeoutMs: number;
+  maxBodyBytes: number;
+}
+
+/** How long control may take to say why an instance died. */
+const DEATH_NOTICE_MS = 250;
+/** Bytes of a request body that are kept until the target is known to be alive. */
+const REPLAY_BYTES = 65_536;
+const MAX_RETRIES = 2;
+/** As nginx logs it: the caller closed the connection before the answer. */
+const CALLER_LEFT = 499;
+const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
+
+export class Forwarding implements ExchangeListener, UpstreamHandler {
+  readonly exchange: Exchange;
+  readonly requestId: string;
+  readonly place: AnswerPlace;
+  readonly startedAt = performance.now();
+  lastActivity = this.startedAt;
+  status = 0;
+  readonly #environment: ForwardingEnvironment;
+  readonly #limits: ForwardingLimits;
+  readonly #traffic: EdgeTraffic | undefined;
+  #target: Target | undefined;
+  #call: UpstreamCall | undefined;
+  #endTunnel: (() => void) | undefined;
+  /** The caller takes no more of the answer for now. */
+  #answerPaused = false;
+  #bodyBytes = 0;
+  #bodyDone: boolean;
+  #replay: Buffer[] | undefined = [];
+  #retries = 0;
+  #over = false;
+
+  constructor(
+    environment: ForwardingEnvironment,
+    exchange: Exchange,
+    place: AnswerPlace,
+    requestId: string,
+    limits: ForwardingLimits,
+    traffic: EdgeTraffic | undefined,
+  ) {
+    this.#environment = environment;
+    this.exchange = exchange;
+    this.place = place;
+    this.requestId = requestId;
+    this.#limits = limits;
+    this.#traffic = traffic;
+    this.#bodyDone = exchange.head.framing.kind === 'none';
+    if (traffic) {
+      traffic.requests += 1;
+      traffic.inFlight += 1;
+    }
+    environment.active.add(this);
+    exchange.listen(this);
+  }
+
+  /** Sends the request. */
+  go(target: Target): void {
+    if (this.#over) return;
+    this.#send(target, false);
+    if (this.#bodyDone) return;
+    this.exchange.receive();
+    this.#call?.flush();
+  }
+
+  /** Answers with a problem, where no answer began. */
+  refuse(problem: Problem): void {
+    if (this.#over) return;
+    this.status = problem.status;
+    this.#leave();
+    answerProblem(this.exchange, problem, this.requestId, this.#environment.date());
+  }
+
+  /** Applies the idle limit. */
+  sweep(now: number): void {
+    // A caller that does not read its answer is the connection's to cut off.
+    if (now - this.lastActivity < this.#limits.idleTimeoutMs || this.#answerPaused || (!this.#call && !this.#endTunnel))
+      return;
+    if (this.#endTunnel) {
+      this.#endTunnel();
+      return;
+    }
+    this.#call?.destroy();
+    this.#broken(
+      new Problem('upstream_timeout', `No byte came for ${Math.round(this.#limits.idleTimeoutMs / 1000)} seconds.`),
+    );
+  }
+
+  // ------------------------------------------------------------------------------- the caller's side
+
+  bodyData(chunk: Buffer): void {
+    if (this.#over) return;
+    this.lastActivity = performance.now();
+    this.#bodyBytes += chunk.length;
+    if (this.#traffic) this.#traffic.bytesIn += chunk.length;
+    if (this.#bodyBytes > this.#limits.maxBodyBytes) {
+      this.#call?.destroy();
+      this.#broken(bodyTooLarge(this.#limits.maxBodyBytes));
+      return;
+    }
+    if (this.#replay) {
+      if (this.#bodyBytes <= REPLAY_BYTES) this.#replay.push(chunk);
+      else this.#replay = undefined;
+    }
+    if (this.#call?.write(chunk) === false) this.exchange.pause();
+  }
+
+  bodyEnd(): void {
+    this.#bodyDone = true;
+    this.lastActivity = performance.now();
+    this.#call?.end();
+  }
+
+  answerDrained(): void {
+    this.lastActivity = performance.now();
+    if (!this.#answerPaused) return;
+    this.#answerPaused = false;
+    this.#call?.resume();
+  }
+
+  aborted(): void {
+    this.#call?.destroy();
+    this.status ||= CALLER_LEFT;
+    this.#leave();
+  }
+
+  // ------------------------------------------------------------------------------------ the answer's side
+
+  informational(head: ResponseHead): void {
+    this.lastActivity = performance.now();
+    this.exchange.informational(head.status, head.reason, head.fields);
+  }
+
+  head(head: ResponseHead): void {
+    this.lastActivity = performance.now();
+    this.#replay = undefined;
+    this.status = head.status;
+    this.exchange.answer(
+      head.status,
+      head.reason || (STATUS_CODES[head.status] ?? ''),
+      answerFields(head, this.place, this.requestId, this.#environment.date()),
+      answerLength(head),
+      head.contentLength,
+    );
+  }
+
+  data(chunk: Buffer): void {
+    this.lastActivity = performance.now();
+    if (this.#traffic) this.#traffic.bytesOut += chunk.length;
+    if (!this.exchange.write(chunk) && !this.#answerPaused) {
+      this.#answerPaused = true;
+      this.#call?.pause();
+    }
+  }
+
+  end(trailers: string): void {
+    this.#call = undefined;
+    this.#leave();
+    this.exchange.finish(trailers);
+  }
+
+  flush(): void {
+    if (!this.#over) this.exchange.flush();
+  }
+
+  drained(): void {
+    this.lastActivity = performance.now();
+    if (!this.#over) this.exchange.resume();
+  }
+
+  upgraded(head: ResponseHead, socket: Socket, rest: Buffer): void {
+    this.#call = undefined;
+    this.status = 101;
+    const fields = answerFields(head, this.place, this.requestId, this.#environment.date());
+    const caller = this.exchange.upgrade(
+      `HTTP/1.1 101 Switching Protocols\r\n${fields}connection: Upgrade\r\nupgrade: websocket\r\n\r\n`,
+    );
+    this.#endTunnel = joinSockets(caller.socket, caller.rest, socket, rest, {
+      in: (bytes) => {
+        this.lastActivity = performance.now();
+        if (this.#traffic) this.#traffic.bytesIn += bytes;
+      },
+      out: (bytes) => {
+        this.lastActivity = performance.now();
+        if (this.#traffic) this.#traffic.bytesOut += bytes;
+      },
+      closed: () => this.#leave(),
+    });
+  }
+
+  failed(error: UpstreamError): void {
+    const target = this.#target;
+    this.#call = undefined;
+    if (this.#over || !target) return;
+    if (this.#mayRetry(error)) {
+      this.#retries += 1;
+      if (error.failure === 'stale') {
+        this.#resend(target, true);
+        return;
+      }
+      if (target.again) {
+        this.#depart();
+        target.again().then(
+          (next) => this.#over || this.#resend(next, true),
+          (reason: unknown) => this.refuse(asProblem(reason)),
+        );
+        return;
+      }
+    }
+    if (!target.instance) {
+      this.#broken(new Problem('not_ready', 'A part of the host is restarting; try again in a second.'));
+    } else if (this.status !== 0) {
+      this.#broken(new Problem('upstream_failed', error.message));
+    } else {
+      void target.instance.whyDead(DEATH_NOTICE_MS).then((problem) => {
+        this.#broken(problem ?? new Problem('upstream_failed', 'The handler ended the connection without an answer.'));
+      });
+    }
+  }
+
+  // --------------------------------------------------------------------------------------------- inner
+
+  #send(target: Target, fresh: boolean): void {
+    this.#target = target;
+    target.instance?.enter();
+    const { head } = this.exchange;
+    if (target.instance) this.exchange.sendContinue();
+    this.#call = target.pool.start(head.method, target.head, head.framing, this, fresh);
+  }
+
+  /** Sends the request anew with what came of its body so far. */
+  #resend(target: Target, fresh: boolean): void {
+    this.#depart();
+    this.#send(target, fresh);
+    const call = this.#call;
+    for (const chunk of this.#replay ?? []) call?.write(chunk);
+    if (this.#bodyDone) call?.end();
+    else {
+      call?.flush();
+      this.exchange.receive();
+      this.exchange.resume();
+    }
+  }
+
+  /** Never where the handler may have seen the request and a second run could do more than the first. */
+  #mayRetry(error: UpstreamError): boolean {
+    if (this.status !== 0 || this.#retries >= MAX_RETRIES || this.#replay === undefined) return false;
+    if (error.failure === 'connect') return true;
+    return error.failure === 'stale' && IDEMPOTENT.has(this.exchange.head.method) && !this.exchange.head.upgrade;
+  }
+
+  /** The answer cannot be completed: a problem where none of it went out, else the caller must see it break. */
+  #broken(problem: Problem): void {
+    if (this.#over) return;
+    if (this.status === 0) {
+      this.refuse(problem);
+      return;
+    }
+    this.status = problem.status;
+    this.#leave();
+    this.exchange.destroy();
+  }
+
+  #depart(): void {
+    this.#target?.instance?.leave();
+    this.#target = undefined;
+  }
+
+  #leave(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#replay = undefined;
+    this.#depart();
+    if (this.#traffic) {
+      this.#traffic.inFlight -= 1;
+      if (this.status >= 500) this.#traffic.errors += 1;
+    }
+    this.#environment.active.delete(this);
+    this.#environment.finished(this);
+  }
+}
+
+export function bodyTooLarge(maxBytes: number): Problem {
+  return new Problem('too_large', `The request body may have at most ${maxBytes} bytes.`);
+}
+
+function answerLength(head: ResponseHead): AnswerLength {
+  if (head.framing.kind === 'none') return 'none';
+  return head.framing.kind === 'length' ? head.framing.length : 'unknown';
+}

@@ -1,0 +1,195 @@
+/** Decides for every request where it goes: an instance, control, or an answer from here. */
+import { randomBytes } from 'node:crypto';
+import type { EdgeContext } from '../shared/contracts.ts';
+import { asProblem, Problem } from '../shared/problem.ts';
+import type { Caller, TrustedProxies } from './caller.ts';
+import type { Exchange, ExchangeHandler } from './exchange.ts';
+import { bodyTooLarge, Forwarding, type ForwardingEnvironment, type Target } from './forwarding.ts';
+import type { WireError } from './http1/wire-error.ts';
+import { controlHead, instanceHead } from './instance-request.ts';
+import type { Instance, Instances } from './instances.ts';
+import { matchPaidRoute } from './paid-routes.ts';
+import { type ProblemAnswer, problemAnswer } from './problem-answer.ts';
+import { hostName, type Resolution, type RouteTable } from './routes.ts';
+import type { Traffic } from './traffic.ts';
+import type { UpstreamPool } from './upstream.ts';
+
+export interface FrontDoorParts {
+  routes: RouteTable;
+  instances: Instances;
+  proxies: TrustedProxies;
+  control: UpstreamPool;
+  traffic: Traffic;
+  environment: ForwardingEnvironment;
+  /** Largest body of a request to control itself, bytes. */
+  controlMaxBodyBytes: number;
+}
+
+const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']);
+const ALLOW = 'GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS';
+/** Control may wait for a chain to settle. */
+const CONTROL_IDLE_MS = 300_000;
+const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
+/** Control adds a generated description for tenants with prices. */
+const OPENAPI_PATH = '/openapi.json';
+
+type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
+
+export class FrontDoor implements ExchangeHandler {
+  readonly #parts: FrontDoorParts;
+  /** Ids are this process's random stem and a count: unique, and cheap to make. */
+  readonly #stem = randomBytes(9).toString('hex');
+  #count = 0;
+
+  constructor(parts: FrontDoorParts) {
+    this.#parts = parts;
+  }
+
+  handle(exchange: Exchange): void {
+    const { head } = exchange;
+    const caller = this.#parts.proxies.callerOf(exchange.remoteAddress, exchange.encrypted, head);
+    const requestId = REQUEST_ID.test(head.requestId) ? head.requestId : this.#nextId();
+    const resolution = this.#parts.routes.resolve(caller.host, head.target);
+    if (!METHODS.has(head.method)) {
+      this.#here(
+        exchange,
+        requestId,
+        new Problem('method_not_allowed', `The methods are ${ALLOW}.`, { headers: { allow: ALLOW } }),
+      );
+    } else if (head.target === '*') {
+      this.#options(exchange, requestId);
+    } else if (resolution.kind === 'tenant') {
+      this.#toTenant(exchange, caller, requestId, resolution);
+    } else if (resolution.kind === 'control') {
+      this.#toControl(exchange, caller, requestId, undefined);
+    } else {
+      this.#here(exchange, requestId, new Problem('not_found', resolution.detail));
+    }
+  }
+
+  refuse(error: WireError): ProblemAnswer {
+    return problemAnswer(new Problem(error.code, error.message), this.#nextId(), this.#parts.environment.date());
+  }
+
+  #toTenant(exchange: Exchange, caller: Caller, requestId: string, tenant: TenantResolution): void {
+    const { route, tenantPath } = tenant;
+    const { head } = exchange;
+    if (route.state !== 'active' || this.#hasPrice(tenant, head.method)) {
+      this.#toControl(exchange, caller, requestId, tenant);
+      return;
+    }
+    const forwarding = new Forwarding(
+      this.#parts.environment,
+      exchange,
+      { via: tenant.via, prefix: tenant.prefix, hostName: hostName(caller.host) },
+      requestId,
+      route,
+      this.#parts.traffic.of(route.slug),
+    );
+    if (head.framing.kind === 'length' && head.framing.length > route.maxBodyBytes) {
+      forwarding.refuse(bodyTooLarge(route.maxBodyBytes));
+      return;
+    }
+    const text = instanceHead(
+      {
+        method: head.method,
+        path: tenantPath,
+        host: caller.host,
+        framing: head.framing,
+        upgrade: head.upgrade,
+        fields: head.fields,
+      },
+      { requestId, clientIp: caller.ip, proto: caller.proto, prefix: tenant.prefix },
+      { version: head.version, tlsVersion: exchange.tlsVersion, tlsCipher: exchange.tlsCipher },
+    );
+    const target = (instance: Instance): Target => ({
+      pool: instance.pool,
+      head: text,
+      instance,
+      again: async () => {
+        this.#parts.instances.lost(instance);
+        return target(await this.#parts.instances.start(route.slug));
+      },
+    });
+    const instance = this.#parts.instances.current(route.slug);
+    if (instance) {
+      forwarding.go(target(instance));
+      return;
+    }
+    this.#parts.instances.start(route.slug).then(
+      (started) => forwarding.go(target(started)),
+      (reason: unknown) => forwarding.refuse(asProblem(reason)),
+    );
+  }
+
+  #toControl(exchange: Exchange, caller: Caller, requestId: string, tenant: TenantResolution | undefined): void {
+    const { head } = exchange;
+    const { control, traffic, environment, controlMaxBodyBytes } = this.#parts;
+    const context: EdgeContext = { requestId, clientIp: caller.ip, proto: caller.proto, host: caller.host };
+    if (tenant) {
+      context.slug = tenant.route.slug;
+      context.tenantPath = tenant.tenantPath;
+      context.prefix = tenant.prefix;
+      context.via = tenant.via;
+    }
+    const maxBodyBytes = tenant ? tenant.route.maxBodyBytes : controlMaxBodyBytes;
+    const forwarding = new Forwarding(
+      environment,
+      exchange,
+      { via: tenant?.via ?? 'control', prefix: tenant?.prefix ?? '', hostName: hostName(caller.host) },
+      requestId,
+      { idleTimeoutMs: tenant ? Math.max(CONTROL_IDLE_MS, tenant.route.idleTimeoutMs) : CONTROL_IDLE_MS, maxBodyBytes },
+      tenant?.route.state === 'active' ? traffic.of(tenant.route.slug) : undefined,
+    );
+    if (head.framing.kind === 'length' && head.framing.length > maxBodyBytes) {
+      forwarding.refuse(bodyTooLarge(maxBodyBytes));
+      return;
+    }
+    const text = controlHead(
+      {
+        method: head.method,
+        path: head.target,
+        host: caller.host,
+        framing: head.framing,
+        upgrade: head.upgrade,
+        expectContinue: head.expectContinue,
+        fields: head.fields,
+      },
+      context,
+    );
+    forwarding.go({ pool: control, head: text, instance: undefined });
+  }
+
+  #hasPrice({ route, tenantPath }: TenantResolution, method: string): boolean {
+    if (route.paidRoutes.length === 0) return false;
+    if (tenantPath.split('?', 1)[0] === OPENAPI_PATH) return true;
+    return matchPaidRoute(route.paidRoutes, method, tenantPath) !== undefined;
+  }
+
+  #here(exchange: Exchange, requestId: string, problem: Problem): void {
+    new Forwarding(
+      this.#parts.environment,
+      exchange,
+      { via: 'control', prefix: '', hostName: '' },
+      requestId,
+      { idleTimeoutMs: CONTROL_IDLE_MS, maxBodyBytes: 0 },
+      undefined,
+    ).refuse(problem);
+  }
+
+  /** `OPTIONS *` asks about the server itself. */
+  #options(exchange: Exchange, requestId: string): void {
+    exchange.answer(
+      204,
+      'No Content',
+      `allow: ${ALLOW}\r\ndate: ${this.#parts.environment.date()}\r\nx-request-id: ${requestId}\r\n`,
+      'none',
+    );
+    exchange.finish('');
+  }
+
+  #nextId(): string {
+    this.#count += 1;
+    return `${this.#stem}-${this.#count.toString(36)}`;
+  }
+}

@@ -1,0 +1,436 @@
+/**
+ * The caller's side of an HTTP/1.1 connection: reads requests one after the other, writes their answers, bounds
+ * what a slow or silent caller can hold. Every answer's framing is made here, from what was decoded.
+ */
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { AnswerLength, Exchange, ExchangeHandler, ExchangeListener } from '../exchange.ts';
+import { BodyDecoder, type BodyReader } from './body.ts';
+import { requestField } from './fields.ts';
+import { parseRequestHead, type RequestHead } from './head.ts';
+import { type Incoming, incoming } from './incoming.ts';
+import { WireError } from './wire-error.ts';
+
+export interface ConnectionLimits {
+  maxHeadBytes: number;
+  /** From the first byte of a head to its last, and from connecting to the first head, ms. */
+  headMs: number;
+  /** Wait for the next request, ms. */
+  keepAliveMs: number;
+  /** A caller that takes no byte of its answer for so long is cut off, ms. */
+  stallMs: number;
+}
+
+export interface Peer {
+  remoteAddress: string;
+  encrypted: boolean;
+  tlsVersion: string;
+  tlsCipher: string;
+}
+
+/** Pieces up to this size are gathered into one write. */
+const SMALL = 8_192;
+/** Bytes of a refused body that are read and thrown away so that the answer is not lost to a reset. */
+const LINGER_BYTES = 1_048_576;
+const LINGER_MS = 2_000;
+/** Answers to pipelined requests that a caller may leave unread. */
+const MAX_UNREAD = 262_144;
+
+export class Http1Connection {
+  readonly #socket: Socket;
+  readonly #handler: ExchangeHandler;
+  readonly #limits: ConnectionLimits;
+  readonly #peer: Peer;
+  readonly #heads: Incoming;
+  readonly #closed: () => void;
+  #exchange: Http1Exchange | undefined;
+  /** Bytes that came before they were wanted. */
+  #held: Buffer | undefined;
+  #processing = false;
+  #draining = false;
+  #lingering = -1;
+  /** Of `performance.now()`; 0: none. */
+  #deadline: number;
+  #stalledSince = 0;
+
+  /** @param closed called once, when the socket is gone or was handed over */
+  constructor(socket: Socket, peer: Peer, handler: ExchangeHandler, limits: ConnectionLimits, closed: () => void) {
+    this.#socket = socket;
+    this.#peer = peer;
+    this.#handler = handler;
+    this.#limits = limits;
+    this.#heads = incoming(limits.maxHeadBytes);
+    this.#closed = closed;
+    this.#deadline = performance.now() + limits.headMs;
+    socket.setNoDelay(true);
+    socket.on('data', (bytes) => this.#receive(bytes));
+    socket.on('drain', () => this.#drained());
+    socket.on('end', () => this.#gone());
+    socket.on('error', () => this.#gone());
+    socket.on('close', () => {
+      this.#gone();
+      closed();
+    });
+  }
+
+  /** Applies the time limits; called about every second. */
+  sweep(now: number): void {
+    if (this.#stalledSince > 0 && now - this.#stalledSince > this.#limits.stallMs) this.#socket.destroy();
+    if (this.#deadline === 0 || now < this.#deadline) return;
+    if (this.#exchange || this.#lingering >= 0) this.#socket.destroy();
+    else if (this.#heads.held > 0) this.#refuse(new WireError('request_timeout', 'The request head took too long.'));
+    else this.#socket.end();
+    // An `end` that a silent peer never answers must not hold the socket.
+    this.#deadline = now;
+    if (this.#socket.writableEnded) setTimeout(() => this.#socket.destroy(), LINGER_MS).unref();
+  }
+
+  /** No further request: ends at once where none is under way, else after the answer. */
+  drain(): void {
+    this.#draining = true;
+    if (!this.#exchange && this.#heads.held === 0) this.#socket.end();
+  }
+
+  get busy(): boolean {
+    return this.#exchange !== undefined;
+  }
+
+  destroy(): void {
+    this.#socket.destroy();
+  }
+
+  #receive(bytes: Buffer): void {
+    if (this.#lingering >= 0) {
+      this.#lingering += bytes.length;
+      // What it still sends waits in the kernel until the deadline.
+      if (this.#lingering > LINGER_BYTES) this.#socket.pause();
+      return;
+    }
+    this.#process(this.#held ? Buffer.concat([this.#held, bytes]) : bytes);
+  }
+
+  #process(bytes: Buffer): void {
+    this.#processing = true;
+    this.#held = undefined;
+    let at = 0;
+    try {
+      while (at < bytes.length) {
+        const exchange = this.#exchange;
+        if (exchange) {
+          if (exchange.bodyDone || !exchange.receiving) break;
+          at = exchange.feed(bytes, at);
+          continue;
+        }
+        if (this.#lingering >= 0 || this.#socket.destroyed) return;
+        if (this.#socket.writableLength > MAX_UNREAD) break;
+        if (this.#heads.held === 0) {
+          // Robustness of RFC 9112 section 2.2: an empty line before a request is passed over.
+          if (bytes[at] === 0x0d && bytes[at + 1] === 0x0a) {
+            at += 2;
+            continue;
+          }
+          this.#deadline = performance.now() + this.#limits.headMs;
+        }
+        const head = this.#heads.take(bytes, at);
+        if (!head) return;
+        at = head.next;
+        this.#begin(parseRequestHead(head.text, requestField));
+      }
+      if (at < bytes.length) this.#hold(at === 0 ? bytes : bytes.subarray(at));
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      this.#refuse(error);
+    } finally {
+      this.#processing = false;
+    }
+  }
+
+  #begin(head: RequestHead): void {
+    this.#deadline = 0;
+    const exchange = new Http1Exchange(this.#socket, this.#peer, head, this.#draining, {
+      finished: (reusable) => this.#finished(exchange, reusable),
+      wanted: () => this.#wanted(),
+      handedOver: () => this.#handOver(),
+      stalled: () => {
+        this.#stalledSince ||= performance.now();
+      },
+      discarding: () => {
+        this.#deadline = performance.now() + LINGER_MS;
+      },
+    });
+    this.#exchange = exchange;
+    this.#handler.handle(exchange);
+  }
+
+  #hold(bytes: Buffer): void {
+    this.#held = bytes;
+    if (!this.#exchange?.bodyDone || bytes.length > this.#limits.maxHeadBytes) this.#socket.pause();
+  }
+
+  /** The exchange is ready for its body, or the next request for its turn. */
+  #wanted(): void {
+    if (this.#processing) return;
+    const held = this.#held;
+    if (held) this.#process(held);
+    if (!this.#held && !this.#socket.destroyed) this.#socket.resume();
+  }
+
+  #finished(exchange: Http1Exchange, reusable: boolean): void {
+    if (this.#exchange !== exchange) return;
+    this.#exchange = undefined;
+    if (!reusable || this.#draining) {
+      this.#linger();
+      return;
+    }
+    this.#deadline = performance.now() + this.#limits.keepAliveMs;
+    if (this.#held) this.#wanted();
+  }
+
+  /** Ends our side and reads on for a while: closing on unread bytes would reset the connection and lose the answer. */
+  #linger(): void {
+    this.#lingering = 0;
+    this.#held = undefined;
+    this.#deadline = performance.now() + LINGER_MS;
+    this.#socket.end();
+    this.#socket.resume();
+  }
+
+  #refuse(error: WireError): void {
+    const exchange = this.#exchange;
+    this.#exchange = undefined;
+    exchange?.abort();
+    if (exchange?.answered) {
+      this.#socket.destroy();
+      return;
+    }
+    const { status, reason, fields, body } = this.#handler.refuse(error);
+    this.#socket.write(
+      `HTTP/1.1 ${status} ${reason}\r\n${fields}content-length: ${body.length}\r\nconnection: close\r\n\r\n${body.toString('latin1')}`,
+      'latin1',
+    );
+    this.#linger();
+  }
+
+  #drained(): void {
+    this.#stalledSince = 0;
+    this.#exchange?.listener?.answerDrained();
+    if (!this.#exchange && this.#held) this.#wanted();
+  }
+
+  #handOver(): Buffer {
+    const rest = this.#held;
+    this.#held = undefined;
+    this.#exchange = undefined;
+    this.#deadline = 0;
+    this.#socket.removeAllListeners();
+    this.#closed();
+    return rest ? Buffer.from(rest) : Buffer.alloc(0);
+  }
+
+  #gone(): void {
+    const exchange = this.#exchange;
+    this.#exchange = undefined;
+    exchange?.abort();
+    // Answers that are complete are still sent.
+    if (exchange) this.#socket.destroy();
+    else this.#socket.destroySoon();
+  }
+}
+
+interface ExchangeOwner {
+  finished(reusable: boolean): void;
+  wanted(): void;
+  handedOver(): Buffer;
+  stalled(): void;
+  discarding(): void;
+}
+
+class Http1Exchange implements Exchange {
+  readonly head: RequestHead;
+  readonly remoteAddress: string;
+  readonly encrypted: boolean;
+  readonly tlsVersion: string;
+  readonly tlsCipher: string;
+  listener: ExchangeListener | undefined;
+  receiving = false;
+  answered = false;
+  readonly #socket: Socket;
+  readonly #owner: ExchangeOwner;
+  readonly #decoder: BodyDecoder | undefined;
+  #out = '';
+  #chunked = false;
+  #remaining = -1;
+  #reusable: boolean;
+  #continued = false;
+  #over = false;
+  readonly #body: BodyReader = {
+    data: (chunk) => this.listener?.bodyData(chunk),
+    end: () => this.listener?.bodyEnd(),
+  };
+
+  constructor(socket: Socket, peer: Peer, head: RequestHead, draining: boolean, owner: ExchangeOwner) {
+    this.head = head;
+    this.remoteAddress = peer.remoteAddress;
+    this.encrypted = peer.encrypted;
+    this.tlsVersion = peer.tlsVersion;
+    this.tlsCipher = peer.tlsCipher;
+    this.#socket = socket;
+    this.#owner = owner;
+    this.#reusable = head.keepAlive && !draining;
+    this.#decoder = head.framing.kind === 'none' ? undefined : new BodyDecoder(head.framing);
+  }
+
+  get bodyDone(): boolean {
+    return this.#decoder === undefined || this.#decoder.done;
+  }
+
+  listen(listener: ExchangeListener): void {
+    this.listener = listener;
+  }
+
+  receive(): void {
+    this.receiving = true;
+    if (!this.bodyDone) this.#owner.wanted();
+  }
+
+  feed(bytes: Buffer, offset: number): number {
+    return (this.#decoder as BodyDecoder).feed(bytes, offset, this.#body);
+  }
+
+  pause(): void {
+    this.#socket.pause();
+  }
+
+  resume(): void {
+    this.#socket.resume();
+  }
+
+  sendContinue(): void {
+    if (!this.head.expectContinue || this.#continued || this.answered || this.bodyDone) return;
+    this.#continued = true;
+    this.#socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1');
+  }
+
+  informational(status: number, reason: string, fields: string): void {
+    if (this.#over || this.answered || this.head.version !== '1.1') return;
+    if (status === 100) this.sendContinue();
+    else this.#socket.write(`HTTP/1.1 ${status} ${reason}\r\n${fields}\r\n`, 'latin1');
+  }
+
+  answer(status: number, reason: string, fields: string, length: AnswerLength, declaredLength?: string): void {
+    if (this.#over) return;
+    this.answered = true;
+    let framing = '';
+    if (typeof length === 'number') {
+      this.#remaining = length;
+      framing = `content-length: ${length}\r\n`;
+    } else if (length === 'none') {
+      this.#remaining = 0;
+      if (declaredLength !== undefined) framing = `content-length: ${declaredLength}\r\n`;
+    } else if (this.head.version === '1.1') {
+      this.#chunked = true;
+      framing = 'transfer-encoding: chunked\r\n';
+    } else this.#reusable = false;
+    // A body that was not read to its end makes the connection unusable, unless what is left of it is on its way.
+    if (this.#reusable && !this.bodyDone && this.#unwanted()) this.#reusable = false;
+    if (!this.#reusable) framing += 'connection: close\r\n';
+    else if (this.head.version === '1.0') framing += 'connection: keep-alive\r\n';
+    this.#out = `HTTP/1.1 ${status} ${reason}\r\n${fields}${framing}\r\n`;
+  }
+
+  write(chunk: Buffer): boolean {
+    if (this.#over) return true;
+    if (!this.#chunked && this.#remaining >= 0) {
+      this.#remaining -= chunk.length;
+      if (this.#remaining < 0) {
+        this.destroy();
+        return true;
+      }
+    }
+    if (chunk.length <= SMALL) {
+      this.#out += this.#chunked
+        ? `${chunk.length.toString(16)}\r\n${chunk.toString('latin1')}\r\n`
+        : chunk.toString('latin1');
+      if (this.#out.length > SMALL) this.flush();
+    } else {
+      this.#socket.cork();
+      if (this.#chunked) this.#out += `${chunk.length.toString(16)}\r\n`;
+      this.flush();
+      this.#socket.write(chunk);
+      if (this.#chunked) this.#out = '\r\n';
+      this.#socket.uncork();
+    }
+    if (!this.#socket.writableNeedDrain) return true;
+    this.#owner.stalled();
+    return false;
+  }
+
+  finish(trailers: string): void {
+    if (this.#over) return;
+    if (this.#chunked) this.#out += `0\r\n${this.head.acceptsTrailers ? trailers : ''}\r\n`;
+    else if (this.#remaining > 0) {
+      this.destroy();
+      return;
+    }
+    this.flush();
+    this.#over = true;
+    if (!this.bodyDone && this.#reusable) {
+      this.#discardBody();
+      return;
+    }
+    this.#owner.finished(this.#reusable && this.bodyDone);
+  }
+
+  flush(): void {
+    if (this.#out === '') return;
+    const out = this.#out;
+    this.#out = '';
+    this.#socket.write(out, 'latin1');
+  }
+
+  destroy(): void {
+    this.#over = true;
+    this.listener = undefined;
+    this.#socket.destroy();
+  }
+
+  upgrade(head: string): { socket: Duplex; rest: Buffer } {
+    this.#over = true;
+    this.answered = true;
+    const rest = this.#owner.handedOver();
+    this.#socket.write(head, 'latin1');
+    return { socket: this.#socket, rest };
+  }
+
+  /** The rest of the body is read and thrown away; then comes the next request. */
+  #discardBody(): void {
+    let bytes = 0;
+    this.listener = {
+      bodyData: (chunk) => {
+        bytes += chunk.length;
+        if (bytes > LINGER_BYTES) this.#owner.finished(false);
+      },
+      bodyEnd: () => this.#owner.finished(true),
+      answerDrained: () => {},
+      aborted: () => {},
+    };
+    this.#owner.discarding();
+    this.receive();
+  }
+
+  /** The caller's side is gone. */
+  abort(): void {
+    const listener = this.listener;
+    this.listener = undefined;
+    if (this.#over) return;
+    this.#over = true;
+    listener?.aborted();
+  }
+
+  /** Whether what is missing of the body is too much to wait for, or will not come (an unanswered Expect). */
+  #unwanted(): boolean {
+    const missing = this.#decoder?.missing;
+    if (this.receiving) return false;
+    return missing === undefined || missing > LINGER_BYTES || (this.head.expectContinue && !this.#continued);
+  }
+}

@@ -1,0 +1,83 @@
+/**
+ * Cuts heads out of a stream of bytes: finds the empty line, keeps what came of an unfinished head, bounds its size.
+ */
+import { WireError } from './wire-error.ts';
+
+export interface IncomingHead {
+  /** In latin1, through the line end of the last field. */
+  text: string;
+  /** Offset in the given bytes of what follows the head. */
+  next: number;
+}
+
+export interface Incoming {
+  /**
+   * @returns the head, or undefined while it is incomplete (then all bytes were kept)
+   * @throws WireError header_too_large
+   */
+  take(bytes: Buffer, offset: number): IncomingHead | undefined;
+  /** Bytes kept of an unfinished head. */
+  readonly held: number;
+}
+
+const END = Buffer.from('\r\n\r\n', 'latin1');
+
+export function incoming(maxBytes: number): Incoming {
+  return new HeadBuffer(maxBytes);
+}
+
+class HeadBuffer implements Incoming {
+  held = 0;
+  #buffer: Buffer | undefined;
+  readonly #maxBytes: number;
+
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
+  }
+
+  take(bytes: Buffer, offset: number): IncomingHead | undefined {
+    if (this.held === 0) {
+      const end = bytes.indexOf(END, offset);
+      if (end < 0) {
+        this.#keep(bytes, offset, bytes.length);
+        return undefined;
+      }
+      if (end - offset > this.#maxBytes) throw this.#tooLarge();
+      return { text: bytes.toString('latin1', offset, end + 2), next: end + 4 };
+    }
+    // The empty line may begin in what is held: look from three bytes before its end.
+    const from = Math.max(0, this.held - 3);
+    const before = this.held;
+    this.#keep(bytes, offset, Math.min(bytes.length, offset + this.#maxBytes + 4 - this.held));
+    const buffer = this.#buffer as Buffer;
+    const end = buffer.subarray(0, this.held).indexOf(END, from);
+    if (end < 0) {
+      if (this.held > this.#maxBytes) throw this.#tooLarge();
+      return undefined;
+    }
+    this.held = 0;
+    this.#buffer = undefined;
+    return { text: buffer.toString('latin1', 0, end + 2), next: offset + (end + 4 - before) };
+  }
+
+  /** Doubling keeps a head that arrives byte by byte from being copied anew each time. */
+  #keep(bytes: Buffer, start: number, end: number): void {
+    const size = end - start;
+    if (size > this.#maxBytes + 4) throw this.#tooLarge();
+    const needed = this.held + size;
+    if (!this.#buffer || this.#buffer.length < needed) {
+      const larger = Buffer.allocUnsafe(Math.max(512, needed * 2));
+      this.#buffer?.copy(larger, 0, 0, this.held);
+      this.#buffer = larger;
+    }
+    bytes.copy(this.#buffer, this.held, start, end);
+    this.held = needed;
+  }
+
+  #tooLarge(): WireError {
+    return new WireError(
+      'header_too_large',
+      `The request head is larger than ${this.#maxBytes} bytes; send fewer headers.`,
+    );
+  }
+}

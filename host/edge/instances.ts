@@ -1,0 +1,150 @@
+/**
+ * The instances this edge sends requests to: which one a slug has now, how many requests each has in flight, and
+ * why it died. Starting one is control's work; callers that come at once share the wait.
+ */
+import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
+import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
+import { answerField } from './http1/fields.ts';
+import { UpstreamPool } from './upstream.ts';
+
+type Acquire = (slug: { slug: string }) => Promise<Awaited<ReturnType<ControlForEdge['acquire']>>>;
+
+/** Callers of one slug that may wait for its start. */
+const MAX_WAITING = 1_024;
+
+export class Instance {
+  readonly slug: string;
+  readonly generation: number;
+  readonly pool: UpstreamPool;
+  inFlight = 0;
+  #failure: Problem | undefined;
+  #idle: (() => void)[] = [];
+  #deaths: ((problem: Problem) => void)[] = [];
+
+  constructor(slug: string, generation: number, socketPath: string) {
+    this.slug = slug;
+    this.generation = generation;
+    this.pool = new UpstreamPool({ socketPath, classify: answerField });
+  }
+
+  enter(): void {
+    this.inFlight += 1;
+  }
+
+  leave(): void {
+    this.inFlight -= 1;
+    if (this.inFlight === 0) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  /** Resolves when nothing is in flight, or after `timeoutMs`. */
+  async idle(timeoutMs: number): Promise<void> {
+    if (this.inFlight === 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, timeoutMs);
+      this.#idle.push(() => {
+        clearTimeout(timer);
+        resolve();
+      });
+    });
+  }
+
+  fail(problem: Problem): void {
+    this.#failure = problem;
+    for (const tell of this.#deaths.splice(0)) tell(problem);
+  }
+
+  /** Why it died; control's word may come a moment after the broken connection. @returns undefined: not heard in time */
+  whyDead(waitMs: number): Promise<Problem | undefined> {
+    if (this.#failure) return Promise.resolve(this.#failure);
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => resolve(undefined), waitMs);
+      this.#deaths.push((problem) => {
+        clearTimeout(timer);
+        resolve(problem);
+      });
+    });
+  }
+}
+
+export class Instances {
+  readonly #acquire: Acquire;
+  readonly #current = new Map<string, Instance>();
+  /** Retired ones with requests in flight, to find the reason when they die. */
+  readonly #leaving = new Set<Instance>();
+  readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
+
+  constructor(acquire: Acquire) {
+    this.#acquire = acquire;
+  }
+
+  current(slug: string): Instance | undefined {
+    return this.#current.get(slug);
+  }
+
+  /** Asks control for an instance. @throws Problem start_failed, crash_loop, overloaded, ... */
+  async start(slug: string): Promise<Instance> {
+    let starting = this.#starting.get(slug);
+    if (!starting) {
+      const instance = this.#acquire({ slug }).then(({ socket, generation }) => {
+        this.set({ slug, generation, socket });
+        const current = this.#current.get(slug);
+        if (!current) throw new Problem('not_ready', `${slug} is being replaced; try again in a second.`);
+        return current;
+      });
+      starting = { instance, waiting: 0 };
+      this.#starting.set(slug, starting);
+      const forget = () => this.#starting.delete(slug);
+      instance.then(forget, forget);
+    }
+    if (starting.waiting >= MAX_WAITING) {
+      throw new Problem('overloaded', `Too many requests wait for ${slug} to start; try again in a second.`);
+    }
+    starting.waiting += 1;
+    return await starting.instance;
+  }
+
+  set({ slug, generation, socket }: Parameters<EdgeMethods['setInstance']>[0]): void {
+    const current = this.#current.get(slug);
+    // Messages about an older one may come late.
+    if (current && current.generation >= generation) return;
+    if (current) this.#leave(current);
+    this.#current.set(slug, new Instance(slug, generation, socket));
+  }
+
+  /** It does not answer any more; the next request asks control. */
+  lost(instance: Instance): void {
+    if (this.#current.get(instance.slug) === instance) this.#current.delete(instance.slug);
+    this.#leave(instance);
+  }
+
+  async retire({ slug, generation, timeoutMs }: Parameters<EdgeMethods['retire']>[0]): Promise<{ inFlight: number }> {
+    const instance = this.#find(slug, generation);
+    if (!instance) return { inFlight: 0 };
+    this.lost(instance);
+    await instance.idle(timeoutMs);
+    return { inFlight: instance.inFlight };
+  }
+
+  failed({ slug, generation, code, detail }: Parameters<EdgeMethods['failed']>[0]): void {
+    const instance = this.#find(slug, generation);
+    if (!instance) return;
+    this.lost(instance);
+    instance.fail(new Problem(code in PROBLEMS ? (code as ProblemCode) : 'upstream_failed', detail));
+  }
+
+  #find(slug: string, generation: number): Instance | undefined {
+    const current = this.#current.get(slug);
+    if (current?.generation === generation) return current;
+    for (const instance of this.#leaving) {
+      if (instance.slug === slug && instance.generation === generation) return instance;
+    }
+    return undefined;
+  }
+
+  #leave(instance: Instance): void {
+    instance.pool.close();
+    if (instance.inFlight === 0 || this.#leaving.has(instance)) return;
+    this.#leaving.add(instance);
+    void instance.idle(2 ** 31 - 1).then(() => this.#leaving.delete(instance));
+  }
+}

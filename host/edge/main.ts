@@ -1,0 +1,44 @@
+/**
+ * Entry of an edge process: a child of the supervisor that learns everything over its channel, and ends with it.
+ */
+import type { Server } from 'node:net';
+import { Channel } from '../shared/channel.ts';
+import type { ControlForEdge, EdgeInit, EdgeMethods } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import { Edge } from './edge.ts';
+
+type Argument<K extends keyof EdgeMethods> = Parameters<EdgeMethods[K]>[0];
+
+let edge: Edge | undefined;
+
+function ready(): Edge {
+  if (!edge) throw new Problem('not_ready', 'The edge has not been told what to serve.');
+  return edge;
+}
+
+const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
+  init(init: EdgeInit): void {
+    if (edge) throw new Problem('conflict', 'This edge was started already.');
+    edge = new Edge(init, {
+      acquire: (slug) => channel.call('acquire', slug),
+      traffic: (traffic) => channel.notify('traffic', traffic),
+    });
+  },
+  listen: ({ kind }: Argument<'listen'>, server) => ready().listen(kind, server as Server),
+  setRoutes: (routes: Argument<'setRoutes'>) => ready().setRoutes(routes),
+  putRoute: (route: Argument<'putRoute'>) => ready().putRoute(route),
+  removeRoute: ({ slug }: Argument<'removeRoute'>) => ready().removeRoute(slug),
+  setInstance: (instance: Argument<'setInstance'>) => ready().setInstance(instance),
+  retire: (instance: Argument<'retire'>) => ready().retire(instance),
+  failed: (instance: Argument<'failed'>) => ready().failed(instance),
+  setClock: () => {
+    // Nothing here depends on business time: control pushes what changes with it.
+  },
+  metrics: () => ready().metrics(),
+  drain: ({ timeoutMs }: Argument<'drain'>) => ready().drain(timeoutMs),
+});
+
+process.on('disconnect', () => process.exit(0));
+// The supervisor decides when this process ends; a Ctrl-C in its terminal reaches the whole group.
+process.on('SIGINT', () => {});
+process.on('SIGTERM', () => {});

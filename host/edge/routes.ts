@@ -1,0 +1,139 @@
+/**
+ * The route table: which slug, or control, a request belongs to. Decides on the raw path, never on a normalised one,
+ * so that no spelling of a path can reach another slug or the admin API than the one it plainly names.
+ */
+import type { EdgeContext, Route } from '../shared/contracts.ts';
+
+export type Resolution =
+  | { kind: 'tenant'; route: Route; prefix: string; tenantPath: string; via: NonNullable<EdgeContext['via']> }
+  /** The host's own pages and endpoints. */
+  | { kind: 'control' }
+  | { kind: 'unknown'; detail: string };
+
+/** admin-api.md: what a slug looks like. */
+const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
+/** First segments that control answers although they look like slugs, beside the reserved names given at start. */
+const OWN_SEGMENTS = ['docs', 'healthz'];
+const CHALLENGE_PREFIX = '/.well-known/acme-challenge/';
+
+export interface Names {
+  /** Public origin of the host, such as `https://api.example.com`. */
+  publicUrl: string | undefined;
+  baseDomain: string;
+  /** Slugs that no tenant may take: unless one is deployed there, control answers. */
+  reservedSlugs: readonly string[];
+}
+
+export class RouteTable {
+  readonly #slugs = new Map<string, Route>();
+  readonly #domains = new Map<string, Route>();
+  readonly #own: Set<string>;
+  readonly #publicHost: string | undefined;
+  readonly #baseSuffix: string;
+  readonly #baseDomain: string;
+
+  constructor(names: Names) {
+    this.#own = new Set([...OWN_SEGMENTS, ...names.reservedSlugs]);
+    this.#publicHost = names.publicUrl ? new URL(names.publicUrl).hostname.toLowerCase() : undefined;
+    this.#baseDomain = names.baseDomain.toLowerCase();
+    this.#baseSuffix = `.${this.#baseDomain}`;
+  }
+
+  get size(): number {
+    return this.#slugs.size;
+  }
+
+  bySlug(slug: string): Route | undefined {
+    return this.#slugs.get(slug);
+  }
+
+  put(route: Route): void {
+    this.remove(route.slug);
+    this.#slugs.set(route.slug, route);
+    for (const domain of route.domains) this.#domains.set(domain, route);
+  }
+
+  remove(slug: string): void {
+    const route = this.#slugs.get(slug);
+    if (!route) return;
+    this.#slugs.delete(slug);
+    for (const domain of route.domains) {
+      // The domain may belong to another slug by now.
+      if (this.#domains.get(domain)?.slug === slug) this.#domains.delete(domain);
+    }
+  }
+
+  /** Makes this the whole table. */
+  replace(routes: readonly Route[]): void {
+    this.#slugs.clear();
+    this.#domains.clear();
+    for (const route of routes) this.put(route);
+  }
+
+  /**
+   * @param host Host field, with or without port
+   * @param target raw request target in origin form
+   */
+  resolve(host: string, target: string): Resolution {
+    const name = hostName(host);
+    if (this.#domains.size > 0) {
+      const route = this.#domains.get(name);
+      if (route) return this.#whole(route, target, 'domain');
+    }
+    if (name.endsWith(this.#baseSuffix) && name !== this.#publicHost) {
+      const label = name.slice(0, -this.#baseSuffix.length);
+      const route = this.#slugs.get(label);
+      if (route) return this.#whole(route, target, 'subdomain');
+      if (!this.#isShared(name)) return { kind: 'unknown', detail: `Nothing is deployed at ${name}.` };
+    }
+    if (!this.#isShared(name)) {
+      if (target.startsWith(CHALLENGE_PREFIX) || target === '/healthz') return { kind: 'control' };
+      return { kind: 'unknown', detail: `No tenant of this host answers at ${name}.` };
+    }
+    return this.#byPath(target);
+  }
+
+  #byPath(target: string): Resolution {
+    let end = 1;
+    for (; end < target.length; end += 1) {
+      const code = target.charCodeAt(end);
+      if (code === 0x2f || code === 0x3f) break;
+    }
+    const segment = target.slice(1, end);
+    const route = this.#slugs.get(segment);
+    if (route) {
+      const rest = target.slice(end);
+      const tenantPath = rest.charCodeAt(0) === 0x2f ? rest : `/${rest}`;
+      return { kind: 'tenant', route, prefix: `/${segment}`, tenantPath, via: 'path' };
+    }
+    if (!SLUG.test(segment) || this.#own.has(segment)) return { kind: 'control' };
+    return { kind: 'unknown', detail: `Nothing is deployed at /${segment}.` };
+  }
+
+  #whole(route: Route, target: string, via: 'subdomain' | 'domain'): Resolution {
+    if (target.startsWith(CHALLENGE_PREFIX)) return { kind: 'control' };
+    return { kind: 'tenant', route, prefix: '', tenantPath: target, via };
+  }
+
+  /** Whether a host name is the origin that tenants share: with no public URL set, every name that is not a tenant's. */
+  #isShared(name: string): boolean {
+    if (this.#publicHost === undefined) return !name.endsWith(this.#baseSuffix);
+    return name === this.#publicHost || name === this.#baseDomain || !name.includes('.') || isAddress(name);
+  }
+}
+
+/** Lower case, without port and root dot. */
+export function hostName(host: string): string {
+  let end = host.length;
+  if (host.charCodeAt(0) === 0x5b) end = host.indexOf(']') + 1;
+  else {
+    const colon = host.indexOf(':');
+    if (colon >= 0) end = colon;
+  }
+  if (end > 1 && host.charCodeAt(end - 1) === 0x2e) end -= 1;
+  return host.slice(0, end).toLowerCase();
+}
+
+function isAddress(name: string): boolean {
+  return name.startsWith('[') || /^[0-9]{1,3}(?:\.[0-9]{1,3}){3}$/.test(name);
+}

@@ -1,0 +1,361 @@
+/**
+ * A lean HTTP/1.1 client for servers of our own on unix sockets (instances, control): kept-alive connections,
+ * streaming in both directions with back-pressure, WebSocket handshakes. Knows nothing of the edge's routes.
+ */
+import { connect, type Socket } from 'node:net';
+import { BodyDecoder, type BodyReader } from './http1/body.ts';
+import type { Classifier } from './http1/fields.ts';
+import { type Framing, parseResponseHead, type ResponseHead } from './http1/head.ts';
+import { type Incoming, incoming } from './http1/incoming.ts';
+
+/** Who answers is told what came, piece by piece, in this order; `failed` may come at any time, and is the last. */
+export interface UpstreamHandler {
+  /** 100 and 103. */
+  informational(head: ResponseHead): void;
+  head(head: ResponseHead): void;
+  data(chunk: Buffer): void;
+  /** The answer is complete. @param trailers field block */
+  end(trailers: string): void;
+  /** All that arrived with one read was handed over: a good moment to write. */
+  flush(): void;
+  /** After `write` said false: the request body may go on. */
+  drained(): void;
+  /** The WebSocket handshake succeeded; the socket is the handler's from here on. @param rest bytes after the head */
+  upgraded(head: ResponseHead, socket: Socket, rest: Buffer): void;
+  failed(error: UpstreamError): void;
+}
+
+/**
+ * - `connect`: nobody listens on the socket; nothing was sent
+ * - `stale`: a kept-alive connection ended before any byte of an answer: the server may have closed it while idle
+ * - `broken`: the connection ended, or what came was no HTTP
+ */
+export type UpstreamFailure = 'connect' | 'stale' | 'broken';
+
+export class UpstreamError extends Error {
+  readonly failure: UpstreamFailure;
+
+  constructor(failure: UpstreamFailure, message: string) {
+    super(message);
+    this.name = 'UpstreamError';
+    this.failure = failure;
+  }
+}
+
+export interface UpstreamOptions {
+  socketPath: string;
+  classify: Classifier;
+  /** Largest head of an answer, bytes. */
+  maxHeadBytes?: number;
+  /**
+   * Connections idle for longer are not used again, ms. workerd closes them after 5 s (kj `pipelineTimeout`),
+   * and so does Node's server (`keepAliveTimeout`): the client has to be first.
+   */
+  idleMs?: number;
+  maxIdle?: number;
+}
+
+/** Bodies up to this size travel in one write with the head. */
+const SMALL = 8_192;
+
+export class UpstreamPool {
+  readonly options: Required<UpstreamOptions>;
+  readonly #idle: UpstreamConnection[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(options: UpstreamOptions) {
+    this.options = { maxHeadBytes: 131_072, idleMs: 4_000, maxIdle: 256, ...options };
+  }
+
+  /**
+   * Starts a request.
+   * @param head whole request head in latin1 with framing and empty line, from checked parts only
+   * @param framing what that head says of the body
+   */
+  start(method: string, head: string, framing: Framing, handler: UpstreamHandler, fresh = false): UpstreamCall {
+    let connection = fresh ? undefined : this.#takeIdle();
+    connection ??= new UpstreamConnection(this);
+    return connection.begin(method, head, framing, handler);
+  }
+
+  /** Ends idle connections, and each busy one after its answer. */
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    for (const connection of this.#idle.splice(0)) connection.socket.destroy();
+  }
+
+  /** @internal */
+  release(connection: UpstreamConnection): void {
+    if (this.#closed || this.#idle.length >= this.options.maxIdle) {
+      connection.socket.destroy();
+      return;
+    }
+    connection.idleSince = performance.now();
+    this.#idle.push(connection);
+    this.#timer ??= setTimeout(() => this.#sweep(), this.options.idleMs).unref();
+  }
+
+  /** @internal */
+  forget(connection: UpstreamConnection): void {
+    const index = this.#idle.indexOf(connection);
+    if (index >= 0) this.#idle.splice(index, 1);
+  }
+
+  #takeIdle(): UpstreamConnection | undefined {
+    const connection = this.#idle.pop();
+    if (!connection) return undefined;
+    if (performance.now() - connection.idleSince < this.options.idleMs) return connection;
+    // The newest is too old, so all are.
+    connection.socket.destroy();
+    for (const older of this.#idle.splice(0)) older.socket.destroy();
+    return undefined;
+  }
+
+  #sweep(): void {
+    this.#timer = undefined;
+    const limit = performance.now() - this.options.idleMs;
+    let expired = 0;
+    while (expired < this.#idle.length && (this.#idle[expired] as UpstreamConnection).idleSince <= limit) expired += 1;
+    for (const connection of this.#idle.splice(0, expired)) connection.socket.destroy();
+    if (this.#idle.length > 0) this.#timer = setTimeout(() => this.#sweep(), this.options.idleMs).unref();
+  }
+}
+
+/** One request on its way. Calls after the answer ended or failed do nothing. */
+export class UpstreamCall {
+  /** The connection carried other requests before. */
+  readonly reused: boolean;
+  #connection: UpstreamConnection | undefined;
+
+  constructor(connection: UpstreamConnection, reused: boolean) {
+    this.#connection = connection;
+    this.reused = reused;
+  }
+
+  /** A piece of the request body. @returns false: wait for `drained` */
+  write(chunk: Buffer): boolean {
+    return this.#connection?.write(chunk) ?? true;
+  }
+
+  /** The request body is complete. */
+  end(): void {
+    this.#connection?.endRequest();
+  }
+
+  /** Sends the head now, where no piece of the body was at hand to go with it. */
+  flush(): void {
+    this.#connection?.flushHead();
+  }
+
+  /** Stops reading the answer until `resume`. */
+  pause(): void {
+    this.#connection?.socket.pause();
+  }
+
+  resume(): void {
+    this.#connection?.socket.resume();
+  }
+
+  /** Gives the request up; the handler hears no more of it. */
+  destroy(): void {
+    const connection = this.#connection;
+    this.#connection = undefined;
+    connection?.abandon();
+  }
+
+  /** @internal The connection goes on without this call. */
+  detach(): void {
+    this.#connection = undefined;
+  }
+}
+
+class UpstreamConnection implements BodyReader {
+  readonly socket: Socket;
+  idleSince = 0;
+  readonly #pool: UpstreamPool;
+  readonly #heads: Incoming;
+  #call: UpstreamCall | undefined;
+  #handler: UpstreamHandler | undefined;
+  #method = '';
+  #pendingHead = '';
+  #chunkedRequest = false;
+  #requestDone = true;
+  #decoder: BodyDecoder | undefined;
+  #reusable = true;
+  #used = false;
+  #connected = false;
+  #answered = false;
+
+  constructor(pool: UpstreamPool) {
+    this.#pool = pool;
+    this.#heads = incoming(pool.options.maxHeadBytes);
+    this.socket = connect({ path: pool.options.socketPath });
+    this.socket.on('connect', () => {
+      this.#connected = true;
+    });
+    this.socket.on('data', (bytes) => this.#receive(bytes));
+    this.socket.on('drain', () => this.#handler?.drained());
+    this.socket.on('end', () => this.#ended());
+    // 'close' follows and says the same.
+    this.socket.on('error', () => {});
+    this.socket.on('close', () => this.#ended());
+  }
+
+  begin(method: string, head: string, framing: Framing, handler: UpstreamHandler): UpstreamCall {
+    this.#method = method;
+    this.#handler = handler;
+    this.#answered = false;
+    this.#reusable = true;
+    this.#decoder = undefined;
+    this.#chunkedRequest = framing.kind === 'chunked';
+    this.#requestDone = framing.kind === 'none' || (framing.kind === 'length' && framing.length === 0);
+    const call = new UpstreamCall(this, this.#used);
+    this.#call = call;
+    this.#used = true;
+    if (this.#requestDone) this.socket.write(head, 'latin1');
+    else this.#pendingHead = head;
+    return call;
+  }
+
+  write(chunk: Buffer): boolean {
+    const head = this.#pendingHead;
+    this.#pendingHead = '';
+    const { socket } = this;
+    if (chunk.length <= SMALL) {
+      const text = chunk.toString('latin1');
+      return socket.write(
+        this.#chunkedRequest ? `${head}${chunk.length.toString(16)}\r\n${text}\r\n` : head + text,
+        'latin1',
+      );
+    }
+    socket.cork();
+    if (this.#chunkedRequest) {
+      socket.write(`${head}${chunk.length.toString(16)}\r\n`, 'latin1');
+      socket.write(chunk);
+      socket.write('\r\n', 'latin1');
+    } else {
+      if (head !== '') socket.write(head, 'latin1');
+      socket.write(chunk);
+    }
+    socket.uncork();
+    return !socket.writableNeedDrain;
+  }
+
+  endRequest(): void {
+    if (this.#requestDone) return;
+    this.#requestDone = true;
+    const head = this.#pendingHead;
+    this.#pendingHead = '';
+    if (this.#chunkedRequest) this.socket.write(`${head}0\r\n\r\n`, 'latin1');
+    else if (head !== '') this.socket.write(head, 'latin1');
+  }
+
+  flushHead(): void {
+    if (this.#pendingHead === '') return;
+    this.socket.write(this.#pendingHead, 'latin1');
+    this.#pendingHead = '';
+  }
+
+  abandon(): void {
+    this.#handler = undefined;
+    this.#call = undefined;
+    this.socket.destroy();
+  }
+
+  data(chunk: Buffer): void {
+    this.#handler?.data(chunk);
+  }
+
+  end(trailers: string): void {
+    const handler = this.#handler;
+    this.#handler = undefined;
+    this.#call?.detach();
+    this.#call = undefined;
+    // Released before the handler learns of it: the next request of the same caller finds the connection free.
+    if (this.#reusable && this.#requestDone) this.#pool.release(this);
+    else this.socket.destroy();
+    handler?.end(trailers);
+  }
+
+  #receive(bytes: Buffer): void {
+    const handler = this.#handler;
+    if (!handler) {
+      // Bytes nobody asked for: never let them become the answer to the next request.
+      this.#pool.forget(this);
+      this.socket.destroy();
+      return;
+    }
+    try {
+      let at = 0;
+      while (this.#handler === handler && at < bytes.length) {
+        if (this.#decoder) {
+          at = this.#decoder.feed(bytes, at, this);
+          continue;
+        }
+        const head = this.#heads.take(bytes, at);
+        if (!head) break;
+        at = head.next;
+        this.#takeHead(parseResponseHead(head.text, this.#method, this.#pool.options.classify), bytes.subarray(at));
+      }
+      if (at < bytes.length && this.#handler === undefined) {
+        this.#pool.forget(this);
+        this.socket.destroy();
+      }
+    } catch (error) {
+      this.#fail(new UpstreamError('broken', error instanceof Error ? error.message : 'The answer is malformed.'));
+    }
+    handler.flush();
+  }
+
+  #takeHead(head: ResponseHead, rest: Buffer): void {
+    this.#answered = true;
+    const handler = this.#handler;
+    if (head.status === 101) {
+      if (!head.upgrade || !handler) throw new UpstreamError('broken', 'The answer switches to an unknown protocol.');
+      this.#handler = undefined;
+      this.#call?.detach();
+      this.#call = undefined;
+      this.socket.removeAllListeners();
+      handler.upgraded(head, this.socket, Buffer.from(rest));
+      return;
+    }
+    if (head.status < 200) {
+      handler?.informational(head);
+      return;
+    }
+    if (!head.keepAlive) this.#reusable = false;
+    this.#decoder = new BodyDecoder(head.framing);
+    handler?.head(head);
+    if (this.#decoder.done) this.end('');
+  }
+
+  #ended(): void {
+    if (!this.#handler) {
+      this.#pool.forget(this);
+      this.socket.destroy();
+      return;
+    }
+    if (this.#decoder?.endsWithConnection) {
+      const handler = this.#handler;
+      this.#reusable = false;
+      this.end('');
+      handler.flush();
+      return;
+    }
+    if (!this.#connected) this.#fail(new UpstreamError('connect', 'Nobody listens on the socket.'));
+    else if (this.#call?.reused && !this.#answered)
+      this.#fail(new UpstreamError('stale', 'The connection had been closed.'));
+    else this.#fail(new UpstreamError('broken', 'The connection ended before the answer was complete.'));
+  }
+
+  #fail(error: UpstreamError): void {
+    const handler = this.#handler;
+    this.#handler = undefined;
+    this.#call?.detach();
+    this.#call = undefined;
+    this.socket.destroy();
+    handler?.failed(error);
+  }
+}
