@@ -1,7 +1,7 @@
 /**
  * Entry of an edge process: a child of the supervisor that learns everything over its channel, and ends with it.
  */
-import type { Server } from 'node:net';
+import { createServer, Server } from 'node:net';
 import { Channel } from '../shared/channel.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
@@ -24,7 +24,9 @@ const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
       traffic: (traffic) => channel.notify('traffic', traffic),
     });
   },
-  listen: ({ kind }: Argument<'listen'>, server) => ready().listen(kind, server as Server),
+  // The supervisor passes a bound handle that it does not accept on itself, which net.Server can listen on.
+  listen: ({ kind }: Argument<'listen'>, handle) =>
+    ready().listen(kind, handle instanceof Server ? handle : createServer({ noDelay: true }).listen(handle)),
   setRoutes: (routes: Argument<'setRoutes'>) => ready().setRoutes(routes),
   putRoute: (route: Argument<'putRoute'>) => ready().putRoute(route),
   removeRoute: ({ slug }: Argument<'removeRoute'>) => ready().removeRoute(slug),

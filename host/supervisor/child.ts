@@ -73,7 +73,9 @@ export class Child<Remote extends Methods> {
     const child = this.#process;
     if (!child || child.exitCode !== null || child.signalCode !== null) return;
     const exited = new Promise<void>((resolve) => child.once('exit', () => resolve()));
-    child.kill('SIGTERM');
+    // Every child ends when its channel closes.
+    if (child.connected) child.disconnect();
+    else child.kill('SIGTERM');
     const slow = setTimeout(() => child.kill('SIGKILL'), STOP_MS);
     await exited;
     clearTimeout(slow);

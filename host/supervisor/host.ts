@@ -2,31 +2,26 @@
  * The whole host, composed: opens the registry, the payment network and the parts in order, wires them together, and
  * stops them in reverse. Nothing is decided here; every part gets what it needs from its constructor.
  */
-import { rm } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { createApp } from '../control/app.ts';
-import { deployBuiltin } from '../control/builtin-tenants.ts';
+import { type BuiltinOwner, deployBuiltin } from '../control/builtin-tenants.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
 import { createForwarding } from '../control/forward.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
-import { operatorToken } from '../control/operator/token.ts';
 import type { ControlParts } from '../control/parts.ts';
 import { createPipeline } from '../control/pipeline.ts';
 import { RouteTable } from '../control/route-table.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
-import { tenantRequest } from '../control/tenant-requests.ts';
+import { tenantRequest, tollView } from '../control/tenant-requests.ts';
+import { health, type Part } from '../observability/health.ts';
+import { createHostMetrics } from '../observability/host-metrics.ts';
+import { metricsText } from '../observability/metrics-text.ts';
 import { createPayments } from '../payments/index.ts';
 import { openNetwork } from '../payments/network/index.ts';
-import { CronRuns } from '../registry/cron-runs.ts';
-import { Deployments } from '../registry/deployments.ts';
-import { Domains } from '../registry/domains.ts';
-import { openRegistry } from '../registry/index.ts';
-import { SecretBox } from '../registry/secret-box.ts';
-import { Secrets } from '../registry/secrets.ts';
-import { Usage } from '../registry/usage.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
 import { createRuntime } from '../runtime/runtime.ts';
@@ -35,17 +30,20 @@ import { createScheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type { EgressMethods, EgressLimits, StorageMethods } from '../shared/contracts.ts';
+import type { ControlForEdge, ControlForEgress, EgressMethods, StorageMethods } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Child } from './child.ts';
 import { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import { bindSocket } from './listening-socket.ts';
+import { edgeInit, egressInit, isLoopback, storageInit } from './part-settings.ts';
 import { serve } from './server.ts';
+import { openStores } from './stores.ts';
 
 const FLUSH_USAGE_MS = 5_000;
 const DRAIN_MS = 4_000;
 const LIFECYCLE_TICK_MS = 60_000;
+const NETWORK_CHECK_MS = 10_000;
 
 export interface RunningHost {
   url: string;
@@ -59,10 +57,9 @@ export interface RunningHost {
 }
 
 /** @throws Problem when a part cannot start; what was started by then is stopped again */
-export async function startHost(config: Config, folders: Folders, log: Logger): Promise<RunningHost> {
+export async function startHost(config: Config, folders: Folders, log: Logger, version: string): Promise<RunningHost> {
   /** Newest first: run in this order at the end. */
-  const stops: (() => Promise<unknown> | unknown)[] = [];
-  const onStop = (stop: () => Promise<unknown> | unknown) => stops.unshift(stop);
+  const stops: Stop[] = [];
   const stop = async () => {
     for (const step of stops.splice(0)) {
       try {
@@ -73,39 +70,70 @@ export async function startHost(config: Config, folders: Folders, log: Logger): 
     }
   };
   try {
-    return { ...(await compose(config, folders, log, onStop)), stop };
+    return { ...(await compose({ config, folders, log, version, onStop: (step) => stops.unshift(step) })), stop };
   } catch (error) {
     await stop();
     throw error;
   }
 }
 
-async function compose(
-  config: Config,
-  folders: Folders,
-  log: Logger,
-  onStop: (stop: () => Promise<unknown> | unknown) => void,
-): Promise<Omit<RunningHost, 'stop'>> {
-  const clock = new AdjustableClock();
-  const scheduler = createScheduler({ clock, log });
-  onStop(() => scheduler.stop());
+type Stop = () => Promise<unknown> | unknown;
 
-  const registry = await openRegistry(folders.registry);
-  onStop(() => registry.close());
-  const secrets = new Secrets(registry.db, await SecretBox.open(folders.secretsKey));
-  const deployments = new Deployments(registry.db);
-  const domains = new Domains(registry.db);
-  const usage = new Usage(registry.db);
-  onStop(() => usage.flush());
-  const codeStore = new CodeStore(folders.code);
-  const logs = new LogStore({ folder: folders.tenants, clock, maxBytes: config.runtime.logBytes });
-  const operator = await operatorToken(registry.db);
+interface Composition {
+  config: Config;
+  folders: Folders;
+  log: Logger;
+  version: string;
+  onStop(step: Stop): void;
+}
+
+async function compose({ config, folders, log, version, onStop }: Composition): Promise<Omit<RunningHost, 'stop'>> {
+  const startedAt = Date.now();
+  const clock = new AdjustableClock();
+  const sandbox = await detectSandbox(config.runtime.sandbox);
 
   const publicSocket = bindSocket(config.host, config.port);
   onStop(() => publicSocket.close());
   const publicUrl = (config.publicUrl || `http://localhost:${publicSocket.port}`).replace(/\/$/, '');
 
+  const stores = await openStores(folders);
+  onStop(() => stores.close());
+  const { registry, deployments, domains, usage, secrets, operator } = stores;
+  const codeStore = new CodeStore(folders.code);
+  const logs = new LogStore({ folder: folders.tenants, clock, maxBytes: config.runtime.logBytes });
+
+  const scheduler = createScheduler({ clock, log });
+  onStop(() => scheduler.stop());
   const network = await openNetwork({ config, dataFolder: folders.data, clock, log });
   onStop(() => network.close());
   refuseTestMoneyInPublic(config, network.testMoney);
+
+  // --- child processes -------------------------------------------------------------------------------------------
+  const storage = new Child<StorageMethods>({
+    name: 'storage',
+    entry: entry('../storage/main.ts'),
+    log,
+    local: {},
+    async setUp(channel) {
+      await channel.call('init', storageInit(config, folders, clock.offsetMs));
+      if (storage.restarts > 0) await runtime.reopen('storage');
+    },
+  });
+  const egress = new Child<EgressMethods>({
+    name: 'egress',
+    entry: entry('../egress/main.ts'),
+    log,
+    local: {
+      notices: async (notices) => {
+        for (const { tenant, code, target, detail, count } of notices) {
+          const text = `${detail}${count > 1 ? ` (${count} times)` : ''}`;
+          await logs.append(tenant, { kind: 'platform', event: code, text: `${target}: ${text}` });
+        }
+      },
+    } satisfies ControlForEgress,
+    async setUp(channel) {
+      await channel.call('init', egressInit(config, publicUrl, publicSocket.port, clock.offsetMs));
+      if (egress.restarts > 0) await runtime.reopen('egress');
+    },
+  });
 }

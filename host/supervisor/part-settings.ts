@@ -1,0 +1,50 @@
+/** What each child process is told at its start: pure functions of the configuration. */
+import type { Config } from '../shared/config.ts';
+import type { EdgeInit, EgressInit, StorageInit, StorageQuotas } from '../shared/contracts.ts';
+import type { Folders } from './folders.ts';
+
+export function storageInit(config: Config, folders: Folders, clockOffsetMs: number): StorageInit {
+  const { objects, s3 } = config.storage;
+  return { root: folders.tenants, objects: objects === 's3' ? { kind: 's3', ...s3 } : { kind: 'disk' }, clockOffsetMs };
+}
+
+export function storageQuotas(config: Config): StorageQuotas {
+  const { kvBytes, objectBytes, requestsInFlight } = config.storage;
+  return { kvBytes, objectBytes, requestsInFlight };
+}
+
+export function edgeInit(config: Config, controlSocket: string, clockOffsetMs: number): EdgeInit {
+  return {
+    controlSocket,
+    publicUrl: config.publicUrl || undefined,
+    baseDomain: config.baseDomain,
+    trustedProxies: config.trustedProxies,
+    maxHeaderBytes: config.edge.maxHeaderBytes,
+    reservedSlugs: config.slugs.reserved,
+    controlMaxBodyBytes: 2 * config.runtime.maxCodeBytes + 2 * 1_048_576,
+    tls: config.tls,
+    clockOffsetMs,
+  };
+}
+
+/** @param publicUrl origin under which the host is known */
+export function egressInit(config: Config, publicUrl: string, port: number, clockOffsetMs: number): EgressInit {
+  const { host } = new URL(publicUrl);
+  return {
+    ownHosts: [...new Set([host, `localhost:${port}`, config.baseDomain, `${config.baseDomain}:${port}`])],
+    baseDomain: `.${config.baseDomain}`,
+    edgeAddress: { host: reachable(config.host), port },
+    connectPorts: undefined,
+    clockOffsetMs,
+  };
+}
+
+/** A wildcard address is reached by loopback. */
+function reachable(host: string): string {
+  return host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host;
+}
+
+/** Whether an address is reachable from this machine only. */
+export function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
+}

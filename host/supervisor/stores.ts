@@ -1,0 +1,40 @@
+/** Everything that remembers: the registry and its repositories, the code store, owners' logs. */
+import { operatorToken } from '../control/operator/token.ts';
+import { CronRuns } from '../registry/cron-runs.ts';
+import { Deployments } from '../registry/deployments.ts';
+import { Domains } from '../registry/domains.ts';
+import { openRegistry, type Registry } from '../registry/index.ts';
+import { SecretBox } from '../registry/secret-box.ts';
+import { Secrets } from '../registry/secrets.ts';
+import { Usage } from '../registry/usage.ts';
+import type { Folders } from './folders.ts';
+
+export interface Stores {
+  registry: Registry;
+  deployments: Deployments;
+  domains: Domains;
+  secrets: Secrets;
+  usage: Usage;
+  cronRuns: CronRuns;
+  /** `fresh` when it was made just now. */
+  operator: { hash: string; fresh?: string };
+  close(): Promise<void>;
+}
+
+export async function openStores(folders: Folders): Promise<Stores> {
+  const registry = await openRegistry(folders.registry);
+  const usage = new Usage(registry.db);
+  return {
+    registry,
+    deployments: new Deployments(registry.db),
+    domains: new Domains(registry.db),
+    secrets: new Secrets(registry.db, await SecretBox.open(folders.secretsKey)),
+    usage,
+    cronRuns: new CronRuns(registry.db),
+    operator: await operatorToken(registry.db),
+    async close() {
+      await usage.flush();
+      registry.close();
+    },
+  };
+}
