@@ -1,0 +1,170 @@
+/**
+ * The workerd configuration of one instance, as the bytes of a Cap'n Proto message.
+ * Tenants' strings are only ever values in it: there is no text format that they could break out of.
+ */
+import { type List, Message } from 'capnp-ts';
+import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
+import {
+  Config,
+  HttpOptions_Style,
+  type HttpOptions,
+  type Service,
+  type Socket,
+  type Worker_Binding,
+  type Worker_Module,
+} from './capnp/generated/workerd.cjs';
+import { SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
+
+/** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
+export const CF_HEADER = 'x-turnpike-cf';
+/** Header with `http` or `https`, as the caller spoke; the edge overwrites it on every request. */
+export const PROTO_HEADER = 'x-forwarded-proto';
+
+/** Where things are as workerd sees them. */
+export interface InstancePaths {
+  /** Folder in which workerd creates `http.sock` and `system.sock`. */
+  listen: string;
+  /** Folder of the sockets that the instance may use: egress.sock, and kv.sock, r2.sock, sql.sock, payments.sock. */
+  services: string;
+}
+
+/**
+ * @param heapMb limit of the JS heap, MB; workerd exits with code 1 beyond it
+ * @returns a message for `workerd serve --binary`. It holds the secrets in clear.
+ */
+export function encodeConfig(spec: InstanceSpec, paths: InstancePaths, heapMb: number): Uint8Array {
+  const { bindings } = spec;
+  const external = offered(bindings);
+  const message = new Message();
+  const config = message.initRoot(Config);
+
+  const services = config.initServices(3 + external.length);
+  const main = services.get(0);
+  main.setName('main');
+  const worker = main.initWorker();
+  writeModules(worker.initModules(spec.bundle.modules.length), spec.bundle.modules);
+  worker.setCompatibilityDate(spec.compatibilityDate);
+  const flags = worker.initCompatibilityFlags(spec.compatibilityFlags.length);
+  for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
+  writeBindings(spec, (length) => worker.initBindings(length));
+
+  writeSystem(services.get(1));
+  // workerd defines a service `internet` by itself where there is none, and reads all certificates of the system for it:
+  // ours takes its name, which is also every worker's default for fetch() and connect().
+  writeExternal(services.get(2), 'internet', `unix:${paths.services}/egress.sock`).setStyle(HttpOptions_Style.PROXY);
+  for (const [index, name] of external.entries()) {
+    writeExternal(services.get(3 + index), name, `unix:${paths.services}/${name}.sock`);
+  }
+
+  const sockets = config.initSockets(2);
+  const http = writeSocket(sockets.get(0), 'http', `unix:${paths.listen}/http.sock`, 'main');
+  http.setCfBlobHeader(CF_HEADER);
+  http.setForwardedProtoHeader(PROTO_HEADER);
+  writeSocket(sockets.get(1), 'system', `unix:${paths.listen}/system.sock`, 'system');
+
+  const v8Flags = [`--max-heap-size=${heapMb}`];
+  const flagList = config.initV8Flags(v8Flags.length);
+  for (const [index, flag] of v8Flags.entries()) flagList.set(index, flag);
+  config.initLogging().setStructuredLogging(true);
+  return new Uint8Array(message.toArrayBuffer());
+}
+
+/** The services beside egress that these bindings need. A socket that is not named here is not given. */
+export function offered(bindings: InstanceSpec['bindings']): ('kv' | 'r2' | 'sql' | 'payments')[] {
+  return [
+    ...(bindings.kv ? (['kv'] as const) : []),
+    ...(bindings.r2 ? (['r2'] as const) : []),
+    ...(bindings.d1 ? (['sql'] as const) : []),
+    ...(bindings.payments ? (['payments'] as const) : []),
+  ];
+}
+
+function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void {
+  for (const [index, source] of modules.entries()) {
+    const module = target.get(index);
+    module.setName(source.name);
+    switch (source.type) {
+      case 'esModule':
+        module.setEsModule(utf8(source.body));
+        break;
+      case 'text':
+        module.setText(utf8(source.body));
+        break;
+      case 'json':
+        module.setJson(utf8(source.body));
+        break;
+      case 'data':
+        module.initData(source.body.byteLength).copyBuffer(source.body);
+        break;
+      case 'wasm':
+        module.initWasm(source.body.byteLength).copyBuffer(source.body);
+    }
+  }
+}
+
+function writeBindings(spec: InstanceSpec, init: (length: number) => List<Worker_Binding>): void {
+  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(spec.secrets).map(([name, value]) => (binding) => {
+    binding.setName(name);
+    binding.setText(value);
+  });
+  if (spec.bindings.kv) {
+    writers.push((binding) => {
+      binding.setName('STORE');
+      binding.initKvNamespace().setName('kv');
+    });
+  }
+  if (spec.bindings.r2) {
+    writers.push((binding) => {
+      binding.setName('BUCKET');
+      binding.initR2Bucket().setName('r2');
+    });
+  }
+  if (spec.bindings.d1) {
+    writers.push((binding) => {
+      binding.setName('DB');
+      const wrapped = binding.initWrapped();
+      wrapped.setModuleName('cloudflare-internal:d1-api');
+      const inner = wrapped.initInnerBindings(1).get(0);
+      inner.setName('fetcher');
+      inner.initService().setName('sql');
+    });
+  }
+  if (spec.bindings.payments) {
+    writers.push((binding) => {
+      binding.setName('PAYMENTS');
+      binding.initService().setName('payments');
+    });
+  }
+  const list = init(writers.length);
+  for (const [index, write] of writers.entries()) write(list.get(index));
+}
+
+function writeSystem(service: Service): void {
+  service.setName('system');
+  const worker = service.initWorker();
+  const module = worker.initModules(1).get(0);
+  module.setName('system.js');
+  module.setEsModule(SYSTEM_WORKER);
+  worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
+  const binding = worker.initBindings(1).get(0);
+  binding.setName('MAIN');
+  binding.initService().setName('main');
+}
+
+function writeExternal(service: Service, name: string, address: string): HttpOptions {
+  service.setName(name);
+  const external = service.initExternal();
+  external.setAddress(address);
+  return external.initHttp();
+}
+
+function writeSocket(socket: Socket, name: string, address: string, service: string): HttpOptions {
+  socket.setName(name);
+  socket.setAddress(address);
+  socket.initService().setName(service);
+  return socket.initHttp();
+}
+
+function utf8(bytes: Uint8Array): string {
+  return new TextDecoder().decode(bytes);
+}

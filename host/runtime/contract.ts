@@ -1,0 +1,149 @@
+/**
+ * What the runtime offers to the program that composes the host, and what it needs from it.
+ * Nothing here does anything: it is the page to read before calling `createRuntime`.
+ */
+import type { Logger } from 'pino';
+import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import type {
+  EdgeMethods,
+  EdgeTraffic,
+  EgressMethods,
+  InstanceSpec,
+  StorageMethods,
+  TenantId,
+} from '../shared/contracts.ts';
+import type { LogStore } from './logs/log-store.ts';
+import type { Sandbox } from './sandbox.ts';
+
+export type InstanceState = 'cold' | 'starting' | 'warm' | 'draining';
+
+/** Why an instance ended. The first group is the host's own doing, the second the tenant's. */
+export type ExitReason =
+  | 'idle'
+  | 'swollen'
+  | 'memory_pressure'
+  | 'replaced'
+  | 'stopped'
+  | 'shutdown'
+  | 'cpu_exceeded'
+  | 'memory_exceeded'
+  | 'start_failed'
+  | 'crashed';
+
+export interface LastExit {
+  reason: ExitReason;
+  /** One sentence for the owner. */
+  detail: string;
+  /** Clock time, ms. */
+  at: number;
+}
+
+/** For `GET /_admin/get/:slug`, the usage page and metrics. */
+export interface InstanceStatus {
+  state: InstanceState;
+  generation?: number;
+  revision?: string;
+  /** Clock time, ms. */
+  startedAt?: number;
+  /** Private memory of all processes of the instance, bytes; refreshed about once a second. */
+  memoryBytes?: number;
+  /** CPU time of all processes of the instance since it started, ms. */
+  cpuMs?: number;
+  inFlight: number;
+  lastExit?: LastExit;
+  /** Set while the tenant waits out a crash loop: clock time of the next allowed start, ms. */
+  retryAt?: number;
+}
+
+/** Things that happened, for metrics and usage. Log lines for the owner are written by the runtime itself. */
+export type RuntimeEvent =
+  | { type: 'started'; slug: string; tenant: TenantId; generation: number; coldStartMs: number }
+  | {
+      type: 'stopped';
+      slug: string;
+      tenant: TenantId;
+      generation: number;
+      reason: ExitReason;
+      detail: string;
+      /** CPU time that the instance used in its life, ms. */
+      cpuMs: number;
+    }
+  | { type: 'start_failed'; slug: string; tenant: TenantId; detail: string };
+
+/** A method of another process: the same shape as its contract, answered asynchronously. */
+type Remote<M, K extends keyof M> = M[K] extends (argument: infer A) => infer R
+  ? (argument: A) => Promise<Awaited<R>>
+  : never;
+
+export interface RuntimeDependencies {
+  config: Config['runtime'];
+  storageConfig: Config['storage'];
+  /** `<data>/run`: sockets, one folder per slug. Emptied at start. At most 60 bytes long. */
+  runFolder: string;
+  /** The storage process' root: the SQL file of a tenant is `<tenantsFolder>/<tenant>/sql/db.sqlite`. */
+  tenantsFolder: string;
+  /** Owners' logs; shared with the endpoints that read them. */
+  logs: LogStore;
+  /** From `detectSandbox()`. */
+  sandbox: Sandbox;
+  clock: Clock;
+  log: Logger;
+  /** The deployment to run now. Throws a Problem where there is none, or none may run. */
+  resolve(slug: string): Promise<InstanceSpec>;
+  storage: {
+    open: Remote<StorageMethods, 'open'>;
+    close: Remote<StorageMethods, 'close'>;
+  };
+  egress: {
+    open: Remote<EgressMethods, 'open'>;
+    close: Remote<EgressMethods, 'close'>;
+  };
+  /** To every edge process. */
+  edges: {
+    setInstance: Remote<EdgeMethods, 'setInstance'>;
+    retire: Remote<EdgeMethods, 'retire'>;
+    failed: Remote<EdgeMethods, 'failed'>;
+  };
+  /** Serves `env.PAYMENTS` of a tenant on a unix socket. Without it such deployments do not start. */
+  payments?: {
+    open(tenant: { tenant: TenantId; slug: string; socket: string }): Promise<void>;
+    close(tenant: { tenant: TenantId; slug: string }): Promise<void>;
+  };
+  onEvent?(event: RuntimeEvent): void;
+}
+
+export interface ScheduledResult {
+  outcome: 'ok' | 'exception' | 'exceeded_cpu' | 'exceeded_memory' | 'not_started';
+  durationMs: number;
+  error?: string;
+}
+
+export interface Runtime {
+  /**
+   * The socket on which the slug is served now; starts the instance if it is cold. Concurrent callers share one start.
+   * @throws Problem start_failed, crash_loop, cpu_exceeded, memory_exceeded, not_found, overloaded
+   */
+  acquire(slug: string): Promise<{ socket: string; generation: number }>;
+  /**
+   * Brings the present revision (`resolve`) into service: when an instance runs, starts the new one beside it, waits
+   * until it listens, switches the edges and drains the old one; no request fails. Does nothing when cold.
+   * @throws Problem when the new revision does not start; the old instance then goes on serving
+   */
+  activate(slug: string): Promise<void>;
+  /** Ends the slug's instances: drained, then SIGTERM, then SIGKILL. Resolves when nothing of it runs. */
+  stop(slug: string, reason: ExitReason, options?: { drainMs?: number }): Promise<void>;
+  /** Runs the tenant's `scheduled()`; starts the instance if it is cold. Does not throw for what the tenant does. */
+  runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult>;
+  status(slug: string): InstanceStatus;
+  /** Every slug that is not cold. */
+  list(): { slug: string; tenant: TenantId; status: InstanceStatus }[];
+  /** What the edges report about once a second: keeps an instance from being idle. */
+  reportTraffic(traffic: EdgeTraffic[]): void;
+  /** Call after the storage (or egress) process was started again: opens the sockets of all running instances anew. */
+  reopen(part: 'storage' | 'egress'): Promise<void>;
+  /** How instances are confined, for /healthz and `turnpike doctor`. */
+  readonly isolation: { level: Sandbox['level']; detail: string };
+  /** Ends everything, within about six seconds. */
+  close(): Promise<void>;
+}
