@@ -14,8 +14,10 @@ import { Mutex } from './mutex.ts';
 import { writePrivateFile } from './private-file.ts';
 import { allowDeposit, announceOpening, type ReserveDeposit, reserveCallOf } from './session-reserve.ts';
 
-/** Longest wait for a sent transaction's block. Blocks come at once; only a gap in the nonces leaves one waiting. */
+/** Longest wait for a sent transaction's block. Blocks come within a few milliseconds. */
 const MINING_TIMEOUT_MS = 1_000;
+/** A transaction without a block after this time may be waiting for an earlier one. */
+const GAP_CHECK_MS = 8;
 const SNAPSHOT_INTERVAL_MS = 1_000;
 const RESTART_MIN_MS = 50;
 const RESTART_MAX_MS = 5_000;
@@ -204,10 +206,23 @@ async function execute(rpc: JsonRpcSocket, raw: Hex): Promise<RpcAnswer> {
   }
   const answer = await rpc.call('eth_sendRawTransaction', [raw]);
   if ('error' in answer) return answer;
-  const deadline = Date.now() + MINING_TIMEOUT_MS;
-  while (Date.now() < deadline) {
-    if (await rpc.request('eth_getTransactionReceipt', [answer.result])) break;
+  await mined(rpc, answer.result as Hex);
+  return answer;
+}
+
+/** Waits for the block of a transaction that was just sent, unless an earlier one of its sender has yet to come. */
+async function mined(rpc: JsonRpcSocket, hash: Hex): Promise<void> {
+  const sentAt = Date.now();
+  while (Date.now() < sentAt + MINING_TIMEOUT_MS) {
+    if (await rpc.request('eth_getTransactionReceipt', [hash])) return;
+    if (Date.now() > sentAt + GAP_CHECK_MS && (await waitsForAnother(rpc, hash))) return;
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
-  return answer;
+}
+
+async function waitsForAnother(rpc: JsonRpcSocket, hash: Hex): Promise<boolean> {
+  const sent = await rpc.request<{ from: Hex; nonce: Hex } | null>('eth_getTransactionByHash', [hash]);
+  if (!sent) return false;
+  const next = await rpc.request<Hex>('eth_getTransactionCount', [sent.from, 'latest']);
+  return BigInt(sent.nonce) > BigInt(next);
 }

@@ -22,7 +22,8 @@ const FREE = new Map([
 const SIMULATIONS = new Set(['eth_call', 'eth_estimateGas', 'eth_fillTransaction', 'eth_createAccessList']);
 const LOOPBACK_HOST = /^(127\.0\.0\.1|localhost|\[::1\])(:\d+)?$/i;
 
-const RESTARTING: RpcError = { code: -32002, message: 'the local chain is starting again; try once more in a moment' };
+/** viem repeats a call by itself after this code; the status 503 says the same to others. */
+const RESTARTING: RpcError = { code: -32603, message: 'the local chain is starting again; try once more in a moment' };
 
 export interface Gateway {
   url: string;
@@ -70,7 +71,6 @@ async function serve(chain: EmbeddedChain, request: IncomingMessage, response: S
   const answers = await Promise.all(
     parsed.calls.map(async (call) => ({ jsonrpc: '2.0', id: call.id, ...(await answer(chain, call)) })),
   );
-  // Status 503 makes stock clients try again by themselves.
   const down = answers.some((one) => 'error' in one && one.error === RESTARTING);
   send(response, down ? 503 : 200, parsed.batch ? answers : answers[0]);
 }
