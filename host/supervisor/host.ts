@@ -136,4 +136,149 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       if (egress.restarts > 0) await runtime.reopen('egress');
     },
   });
-}
+  await Promise.all([storage.start(), egress.start()]);
+  onStop(() => Promise.all([storage.stop(), egress.stop()]));
+
+  // --- instances -------------------------------------------------------------------------------------------------
+  const runtime = createRuntime({
+    config: config.runtime,
+    storageConfig: config.storage,
+    runFolder: folders.run,
+    tenantsFolder: folders.tenants,
+    logs,
+    sandbox,
+    clock,
+    log,
+    resolve: (slug) => resolveInstance(slug),
+    storage: {
+      open: (tenant) => storage.channel().call('open', tenant),
+      close: (tenant) => storage.channel().call('close', tenant),
+    },
+    egress: {
+      open: (tenant) => egress.channel().call('open', tenant),
+      close: (tenant) => egress.channel().call('close', tenant),
+    },
+    edges: {
+      setInstance: async (instance) => void (await edges.each('setInstance', instance)),
+      retire: async (instance) => {
+        const answers = await edges.each('retire', instance);
+        return { inFlight: answers.reduce((sum, { inFlight }) => sum + inFlight, 0) };
+      },
+      failed: async (instance) => void (await edges.each('failed', instance)),
+    },
+    payments: {
+      async open({ tenant, slug, socket }) {
+        const deployment = await deployments.byTenant(tenant);
+        if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+        await payments.bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
+      },
+      close: ({ tenant }) => payments.bindings.close({ tenant }),
+    },
+    onEvent(event) {
+      metrics.onRuntimeEvent(event);
+      if (event.type === 'stopped') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
+    },
+  });
+  onStop(() => runtime.close());
+  const forwarding = createForwarding(runtime, config.runtime.requestIdleMs);
+  onStop(() => forwarding.close());
+
+  async function resolveInstance(slug: string) {
+    const row = await deployments.bySlug(slug);
+    if (row?.state !== 'active') throw new Problem('not_found', `${slug} does not run: it is ${row?.state ?? 'not deployed'}.`);
+    return {
+      slug,
+      tenant: row.tenant,
+      revision: String(row.revision),
+      bundle: await codeStore.get(row.digest),
+      compatibilityDate: row.compatibilityDate,
+      compatibilityFlags: row.compatibilityFlags,
+      secrets: await secrets.reveal(row.tenant),
+      bindings: row.bindings,
+      crons: row.crons,
+      egressAllow: config.runtime.egressAllow[slug] ?? [],
+    };
+  }
+
+  // --- payments --------------------------------------------------------------------------------------------------
+  const payments = await createPayments({
+    config: config.payments,
+    network,
+    registry,
+    dataFolder: folders.data,
+    publicUrl,
+    clock,
+    log,
+    forward: (slug, request, headers) => forwarding.forward(slug, request, readContext(request), headers),
+  });
+
+  // --- edges and the route table ---------------------------------------------------------------------------------
+  const controlSocket = path.join(folders.run, 'control.sock');
+  const edges = new Edges({
+    count: config.edge.processes,
+    entry: entry('../edge/main.ts'),
+    log,
+    local: {
+      acquire: ({ slug }) => runtime.acquire(slug),
+      traffic: (traffic) => countTraffic(traffic),
+    } satisfies ControlForEdge,
+    init: () => edgeInit(config, controlSocket, clock.offsetMs),
+    routes: () => routes.all(),
+    instances: () => runtime.instances(),
+    listeners: [{ kind: 'http', socket: publicSocket }],
+  });
+  const routes = new RouteTable({ deployments, domains, clock, config: config.runtime, edges: () => edges.channels() });
+
+  async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
+    runtime.reportTraffic(traffic);
+    for (const { slug, requests, errors, bytesIn, bytesOut } of traffic) {
+      if (requests === 0) continue;
+      const row = await deployments.bySlug(slug);
+      if (row) usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
+    }
+  }
+
+  // --- control ---------------------------------------------------------------------------------------------------
+  const crons = new TenantCrons({
+    scheduler,
+    history: stores.cronRuns,
+    clock,
+    log,
+    run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
+    onRun: (run) => metrics.onCronRun(run),
+  });
+  const lifecycle = new Lifecycle({
+    config: config.slugs,
+    clock,
+    log,
+    deployments,
+    routes,
+    runtime,
+    logs,
+    tenantsFolder: folders.tenants,
+    purgeStorage: (tenant) => storage.channel().call('purge', { tenant }),
+    removeCode: (digests) => codeStore.remove(digests),
+    post: (url, body, timeoutMs) => postOutside(url, body, timeoutMs),
+  });
+  const control: ControlParts = {
+    config,
+    clock,
+    log,
+    publicUrl,
+    deployments,
+    secrets,
+    domains,
+    usage,
+    routes,
+    pipeline: createPipeline({ config: config.runtime, sandbox, codeStore, runFolder: folders.run }),
+    runtime,
+    payments,
+    logs,
+    storageUsage: async (tenant) => ({
+      ...(await storage.channel().call('usage', { tenant })),
+      sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
+    }),
+    scheduleChanged: () => void planTimedWork(),
+  };
+  const parse = deploymentParser(config.runtime);
+  const endpoints = endpointTable(control, parse);

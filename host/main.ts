@@ -1,0 +1,57 @@
+/** The program: `node host/main.ts [--setting value ...]` starts the host and serves until SIGTERM or SIGINT. */
+import { readFileSync } from 'node:fs';
+import pino from 'pino';
+import { Problem } from './shared/problem.ts';
+import { loadConfig } from './supervisor/configuration.ts';
+import { FolderLock } from './supervisor/folder-lock.ts';
+import { openFolders } from './supervisor/folders.ts';
+import { startHost } from './supervisor/host.ts';
+import { helpText, startScreen } from './supervisor/screens.ts';
+
+const STOP_WITHIN_MS = 9_500;
+
+const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string };
+
+async function main(flags: string[]): Promise<void> {
+  if (flags.includes('--help') || flags.includes('-h')) {
+    process.stdout.write(helpText());
+    return;
+  }
+  if (flags.includes('--version')) {
+    process.stdout.write(`${version}\n`);
+    return;
+  }
+  const config = loadConfig({ folder: process.cwd(), env: process.env, flags });
+  const log = pino({ level: config.log.level, base: null }, pino.destination({ dest: 2, sync: true }));
+  const folders = openFolders(config.data);
+  const lock = new FolderLock(folders.data);
+  const host = await startHost(config, folders, log, version);
+  await lock.announce({ pid: process.pid, url: host.url, port: host.port, adminPort: host.adminPort });
+  process.stdout.write(startScreen(host, folders, version));
+
+  let stopping = false;
+  const stop = (signal: NodeJS.Signals) => {
+    if (stopping) return;
+    stopping = true;
+    log.info({ signal }, 'stopping');
+    setTimeout(() => {
+      log.error('not everything stopped in time');
+      process.exit(1);
+    }, STOP_WITHIN_MS).unref();
+    void host.stop().then(() => {
+      lock.release();
+      process.exit(0);
+    });
+  };
+  process.on('SIGTERM', stop);
+  process.on('SIGINT', stop);
+  process.on('unhandledRejection', (error) => log.error({ err: error }, 'an error that nobody waited for'));
+}
+
+try {
+  await main(process.argv.slice(2));
+} catch (error) {
+  // A problem's text says what to do; anything else is a fault of ours and is shown whole.
+  console.error(error instanceof Problem ? `turnpike: ${error.message}` : error);
+  process.exit(1);
+}

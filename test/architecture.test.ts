@@ -1,0 +1,55 @@
+/** The rules of the house about who may import whom, checked on the sources themselves. */
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it } from 'vitest';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+
+function sources(folder: string): string[] {
+  return readdirSync(path.join(ROOT, folder), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && /\.(ts|tsx|mts)$/.test(entry.name))
+    .map((entry) => path.join(entry.parentPath, entry.name))
+    .filter((file) => !file.includes(`${path.sep}node_modules${path.sep}`));
+}
+
+/** Relative imports of a file, as paths from the root. */
+function imports(file: string): string[] {
+  const text = readFileSync(file, 'utf8');
+  return [...text.matchAll(/(?:from|import)\s*\(?\s*'(\.{1,2}\/[^']+)'/g)].map(([, target]) =>
+    path.relative(ROOT, path.resolve(path.dirname(file), target ?? '')),
+  );
+}
+
+function offenders(folder: string, forbidden: (target: string) => boolean): string[] {
+  return sources(folder).flatMap((file) =>
+    imports(file)
+      .filter(forbidden)
+      .map((target) => `${path.relative(ROOT, file)} imports ${target}`),
+  );
+}
+
+describe('the rules of the house', () => {
+  it.each(['edge', 'storage', 'egress', 'runtime'])('%s imports neither payments nor control', (part) => {
+    expect(offenders(`host/${part}`, (target) => /^host\/(payments|control)\//.test(target))).toEqual([]);
+  });
+
+  it('shared imports nothing of ours', () => {
+    expect(offenders('host/shared', (target) => !target.startsWith('host/shared/'))).toEqual([]);
+  });
+
+  it('built-in tenants import nothing from the host', () => {
+    expect(offenders('builtin-tenants', (target) => target.startsWith('host/'))).toEqual([]);
+  });
+
+  it('no program imports tests', () => {
+    expect([
+      ...offenders('host', (t) => t.startsWith('test/')),
+      ...offenders('scripts', (t) => t.startsWith('test/')),
+    ]).toEqual([]);
+  });
+
+  it('the checks see imports at all', () => {
+    expect(offenders('host/control', (target) => target.startsWith('host/shared/')).length).toBeGreaterThan(5);
+  });
+});

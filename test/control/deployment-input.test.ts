@@ -1,0 +1,85 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { checkSlug, deploymentParser } from '../../host/control/deployment-input.ts';
+import { configSchema } from '../../host/shared/config.ts';
+
+const config = configSchema.parse(JSON.parse(readFileSync('config/turnpike.default.json', 'utf8')));
+const parse = deploymentParser(config.runtime);
+const post = (body: unknown) =>
+  parse(new Request('http://h/', { method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body) }));
+
+describe('what a tenant asks to deploy', () => {
+  it('takes the least there is', async () => {
+    expect(await post({ slug: 'hello', code: 'x' })).toEqual({ slug: 'hello', code: 'x' });
+  });
+
+  it('reads bindings given as true or {}', async () => {
+    expect((await post({ code: 'x', bindings: { kv: true, d1: {}, r2: false } })).bindings).toEqual({
+      kv: true,
+      d1: true,
+      r2: false,
+      payments: false,
+    });
+  });
+
+  it('reads multipart uploads: metadata and files', async () => {
+    const form = new FormData();
+    form.set('metadata', JSON.stringify({ slug: 'hello', main: 'index.js' }));
+    form.set('index.js', new File(['export default {}'], 'index.js'));
+    form.set('lib', new File([new Uint8Array([0, 1])], 'lib.wasm'));
+    const input = await parse(new Request('http://h/', { method: 'POST', body: form }));
+    expect(input).toMatchObject({ slug: 'hello', main: 'index.js', modules: { 'lib.wasm': { base64: 'AAE=' } } });
+  });
+
+  it.each([
+    ['an empty body', '', 'invalid_json', undefined],
+    ['no JSON', '{', 'invalid_json', undefined],
+    ['a list', [], 'invalid_field', '/'],
+    ['an unknown field', { cod: 'x' }, 'invalid_field', '/cod'],
+    ['empty code', { code: '' }, 'invalid_field', '/code'],
+    ['a secret that is no text', { secrets: { A: 1 } }, 'invalid_field', '/secrets/A'],
+    ['a bad name of a secret', { secrets: { 'A-B': 'x' } }, 'invalid_field', '/secrets/A-B'],
+    ['a secret named like a binding', { secrets: { DB: 'x' } }, 'invalid_field', '/secrets'],
+    ['a secret that is too long', { secrets: { A: 'x'.repeat(5121) } }, 'invalid_field', '/secrets/A'],
+    [
+      'too many secrets',
+      { secrets: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`S${i}`, ''])) },
+      'invalid_field',
+      '/secrets',
+    ],
+    ['an unknown binding', { bindings: { queue: true } }, 'invalid_field', '/bindings/queue'],
+    ['a date that is none', { compatibilityDate: '2026-13-01' }, 'invalid_field', '/compatibilityDate'],
+    ['a payee that is none', { payTo: '0x12' }, 'invalid_field', '/payTo'],
+    ['a notify URL of another kind', { notify: 'file:///etc/passwd' }, 'invalid_field', '/notify'],
+    ['modules of another kind', { modules: { a: 5 } }, 'invalid_field', '/modules/a'],
+    ['too many crons', { crons: Array(9).fill('* * * * *') }, 'invalid_field', '/crons'],
+  ])('refuses %s and points at it', async (_what, body, code, pointer) => {
+    const error = await post(body).then(
+      () => undefined,
+      (thrown: unknown) => thrown as { code: string; errors?: { pointer: string }[] },
+    );
+    expect(error?.code).toBe(code);
+    if (pointer) expect(error?.errors?.map((e) => e.pointer)).toContain(pointer);
+  });
+
+  it('never repeats the value of a secret in an error', async () => {
+    const canary = `canary-${'x'.repeat(6000)}`;
+    const error = (await post({ secrets: { A: canary } }).catch((e: unknown) => e)) as Error;
+    expect(JSON.stringify(error) + error.message).not.toContain('canary');
+  });
+});
+
+describe('slugs', () => {
+  it.each(['abc', 'a-b', 'a'.repeat(40), '123', 'a--b'])('takes %s', (slug) => {
+    expect(checkSlug(slug, [])).toBe(slug);
+  });
+  it.each(['', 'a', 'ab', 'a'.repeat(41), '-ab', 'ab-', 'Abc', 'a_b', 'a.b', 'ä-b', 'a b', '../x', 'a/b'])(
+    'refuses %j',
+    (slug) => {
+      expect(() => checkSlug(slug, [])).toThrow(/slug/);
+    },
+  );
+  it('refuses reserved ones with a code of their own', () => {
+    expect(() => checkSlug('pay', ['pay'])).toThrow(expect.objectContaining({ code: 'slug_reserved' }));
+  });
+});
