@@ -18,7 +18,7 @@ export interface Payer {
 }
 
 /** The ways in which a credential can pay. */
-export type RailName = 'tempo/charge' | 'tempo/session' | 'evm/charge' | 'x402/exact' | 'x402/upto';
+export type RailName = 'tempo/charge' | 'tempo/session' | 'x402/exact' | 'x402/upto';
 
 /** A payment that went through: the money is with its recipient (or held for it) and is never asked for again. */
 export interface SettledPayment {
@@ -111,8 +111,13 @@ export interface OfferInfo {
   description?: string;
 }
 
-/** Sends a request to a tenant's handler and answers its response as it streams. */
-export type Forward = (slug: string, request: Request, headers: Record<string, string>) => Promise<Response>;
+/** Sends a request to a tenant's handler and answers its response as it streams. `headers` are set over the request's. */
+export type Forward = (
+  slug: string,
+  request: Request,
+  context: EdgeContext,
+  headers: Record<string, string>,
+) => Promise<Response>;
 
 export interface OwnerTokens {
   /** A bearer token for one slug. */

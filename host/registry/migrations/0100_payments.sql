@@ -108,6 +108,8 @@ CREATE TABLE payment_channels (
   units INTEGER NOT NULL DEFAULT 0,
   settled INTEGER NOT NULL DEFAULT 0,
   close_requested_at INTEGER NOT NULL DEFAULT 0,
+  close_hash TEXT,
+  error TEXT,
   created_at INTEGER NOT NULL,
   used_at INTEGER NOT NULL,
   settled_at INTEGER,
@@ -133,11 +135,9 @@ CREATE TABLE payment_outgoing (
   source TEXT NOT NULL,
   recipient TEXT NOT NULL,
   amount INTEGER NOT NULL CHECK (amount > 0),
-  -- waiting: the channel that pays for it was not settled that far yet.
+  -- waiting: the answer is not out yet, or the channel that pays for it was not settled that far.
   state TEXT NOT NULL CHECK (state IN ('waiting', 'owed', 'sending', 'sent', 'stuck', 'waived')),
   channel TEXT,
-  -- Gross amount captured from the channel up to and including this payment.
-  channel_position INTEGER,
   transfer TEXT,
   attempts INTEGER NOT NULL DEFAULT 0,
   error TEXT,

@@ -1,0 +1,70 @@
+/** What is for sale and how it can be paid: asks every rail for its offer, and remembers the answers per set of terms. */
+import type { Money } from '../shared/money.ts';
+import { type PreparedOffers, prepareOffers } from './rails/challenge.ts';
+import type { Rail } from './rails/rail.ts';
+import { type Terms, termsToText } from './rails/terms.ts';
+import type { Address, OfferInfo } from './types.ts';
+
+/** Sets of terms kept; a host has a few per tenant. */
+const CACHE_SIZE = 5_000;
+
+export class OfferBook {
+  readonly #rails: readonly Rail[];
+  readonly #cache = new Map<string, PreparedOffers>();
+
+  constructor(rails: readonly Rail[]) {
+    this.#rails = rails;
+  }
+
+  prepare(terms: Terms): PreparedOffers {
+    const key = termsToText(terms);
+    const known = this.#cache.get(key);
+    if (known) return known;
+    const offers = this.#rails.map((rail) => rail.offer(terms)).filter((offer) => offer !== undefined);
+    const prepared = prepareOffers(terms, offers);
+    if (this.#cache.size >= CACHE_SIZE) this.#cache.delete(this.#cache.keys().next().value ?? '');
+    this.#cache.set(key, prepared);
+    return prepared;
+  }
+
+  /** The same as discovery documents print it. */
+  describe(
+    amount: Money,
+    options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string },
+  ): OfferInfo[] {
+    const { mode, payTo, description } = options;
+    const terms: Terms = {
+      kind: mode === 'proof' ? 'operation' : 'route',
+      name: '',
+      scope: '',
+      slug: undefined,
+      tenant: undefined,
+      amount,
+      mode: mode === 'metered' ? 'metered' : 'fixed',
+      slow: false,
+      payTo,
+      feeBps: 0,
+      description: description ?? '',
+      sku: undefined,
+      pricingVersion: undefined,
+    };
+    const text = description === undefined ? {} : { description };
+    return this.prepare(terms).offers.map((offer) =>
+      offer.via === 'mpp'
+        ? {
+            intent: offer.intent,
+            method: offer.method,
+            amount: amount.toString(),
+            currency: String(offer.request.currency),
+            ...text,
+          }
+        : {
+            intent: offer.requirements.scheme,
+            method: 'x402',
+            amount: amount.toString(),
+            currency: `${offer.requirements.network}/${offer.requirements.asset}`,
+            ...text,
+          },
+    );
+  }
+}

@@ -1,0 +1,190 @@
+/**
+ * Paid calls that the host answers itself (deploy, renew). Order: 402, credential, request, settle, complete, answer.
+ * Whatever is refused before settling costs nothing; after settling it is completed, or a refund is owed.
+ */
+import { createHash } from 'node:crypto';
+import type { Logger } from 'pino';
+import type { PaymentRow } from '../registry/schema/payments.ts';
+import type { EdgeContext } from '../shared/contracts.ts';
+import { asProblem, Problem } from '../shared/problem.ts';
+import type { OfferBook } from './offers.ts';
+import type { ChallengeContext, Challenger } from './rails/challenge.ts';
+import { EXPOSED_HEADERS } from './rails/challenge.ts';
+import { readCredential } from './rails/credential.ts';
+import type { Terms } from './rails/terms.ts';
+import { readBody, readIdempotencyKey } from './request.ts';
+import { type SettlementMachine, settledPayment } from './settlement/machine.ts';
+import { receiptHeaders } from './settlement/receipts.ts';
+import { lost, replay } from './settlement/replay.ts';
+import type { Completion, Json, PaidOperation, Payer } from './types.ts';
+
+const DEFAULT_MAX_BODY = 64 * 1024 * 1024;
+const COMPLETION_TRIES = 3;
+const COMPLETION_RETRY_MS = 200;
+
+export interface OperationsOptions {
+  machine: SettlementMachine;
+  offers: OfferBook;
+  challenger: Challenger;
+  challengeKey: string;
+  realm(): string;
+  log: Logger;
+}
+
+interface Registered {
+  complete: Completion;
+  abandon: ((prepared: Json) => Promise<void>) | undefined;
+}
+
+export class Operations {
+  readonly #options: OperationsOptions;
+  readonly #registered = new Map<string, Registered>();
+
+  constructor(options: OperationsOptions) {
+    this.#options = options;
+  }
+
+  register(name: string, complete: Completion, abandon: ((prepared: Json) => Promise<void>) | undefined): void {
+    this.#registered.set(name, { complete, abandon });
+  }
+
+  async call(request: Request, context: EdgeContext, operation: PaidOperation): Promise<Response> {
+    const { machine, offers, challenger, challengeKey, realm } = this.#options;
+    const prepared = offers.prepare(termsOf(operation));
+    const challenge: ChallengeContext = {
+      realm: realm(),
+      resource: `${context.proto}://${context.host}${pathOf(request)}`,
+      requestId: context.requestId,
+    };
+    const body = operation.body ?? (await readBody(request, operation.maxBodyBytes ?? DEFAULT_MAX_BODY));
+    const digest = body.length > 0 ? `sha-256=${createHash('sha256').update(body).digest('base64')}` : undefined;
+    try {
+      const presented = readCredential(request.headers, challengeKey);
+      if (!presented) return challenger.response(prepared, { ...challenge, digest });
+      const admitted = await machine.admit({
+        presented,
+        prepared,
+        asked: { realm: challenge.realm, resource: challenge.resource, digest, now: Date.now() },
+        requestHash: createHash('sha256')
+          .update(`${request.method} ${pathOf(request)}\n`)
+          .update(body)
+          .digest('hex'),
+        idempotencyKey: readIdempotencyKey(request.headers),
+        state: 'verified',
+      });
+      if (admitted.kind === 'replay') return replay(await this.#finished(admitted.row), context.requestId);
+      try {
+        return await this.#work(admitted.row, admitted.verified.payer, body, operation, context);
+      } finally {
+        admitted.done();
+      }
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'payment_invalid')
+        return challenger.response(prepared, { ...challenge, digest }, error);
+      throw error;
+    }
+  }
+
+  async #work(
+    row: PaymentRow,
+    payer: Payer,
+    body: Uint8Array,
+    operation: PaidOperation,
+    context: EdgeContext,
+  ): Promise<Response> {
+    const { machine } = this.#options;
+    let prepared: Json;
+    try {
+      prepared = await operation.prepare(payer, body);
+    } catch (error) {
+      await machine.store.released(row, asProblem(error).message);
+      throw error;
+    }
+    let settled: PaymentRow;
+    try {
+      settled = await machine.take(row, operation.amount, { prepared: JSON.stringify(prepared) });
+    } catch (error) {
+      // A pending payment keeps what was prepared: it will be completed when the chain has spoken.
+      if (!(error instanceof Problem && error.code === 'payment_pending'))
+        await this.#abandon(operation.name, prepared);
+      throw error;
+    }
+    const finished = await this.complete(settled);
+    if (finished.state === 'refund_owed') return lost(finished, context.requestId);
+    const headers = new Headers(finished.answerHeaders ?? []);
+    for (const [name, value] of Object.entries(receiptHeaders(finished))) headers.set(name, value);
+    headers.set('x-request-id', context.requestId);
+    headers.set('cache-control', 'no-store');
+    headers.set('access-control-expose-headers', EXPOSED_HEADERS);
+    return new Response(new Uint8Array(finished.answerBody ?? []), { status: finished.answerStatus ?? 200, headers });
+  }
+
+  /** A payment that was pending when its caller went away may still have to be completed. */
+  async #finished(row: PaymentRow): Promise<PaymentRow> {
+    return row.state === 'settled' ? this.#options.machine.exclusively(row, () => this.complete(row)) : row;
+  }
+
+  /** Makes happen what was paid for. Idempotent; also what a recovery calls. */
+  async complete(row: PaymentRow): Promise<PaymentRow> {
+    const { machine, log } = this.#options;
+    const current = (await machine.store.byId(row.id)) ?? row;
+    if (current.state !== 'settled') return current;
+    const registered = this.#registered.get(current.name);
+    const prepared = JSON.parse(current.prepared ?? 'null') as Json;
+    let failure: unknown = new Error(`no completion is registered for ${current.name}`);
+    for (let attempt = 0; registered && attempt < COMPLETION_TRIES; attempt += 1) {
+      try {
+        const answer = await registered.complete(prepared, settledPayment(current));
+        const headers: [string, string][] = Object.entries(answer.headers ?? {});
+        return await machine.store.answered(
+          current,
+          { status: answer.status, headers, body: Buffer.from(answer.body) },
+          false,
+        );
+      } catch (error) {
+        failure = error;
+        log.warn({ err: error, payment: current.id, attempt }, 'a paid operation could not be completed');
+        await new Promise((resolve) => setTimeout(resolve, COMPLETION_RETRY_MS * (attempt + 1)));
+      }
+    }
+    log.error({ err: failure, payment: current.id }, 'a paid operation cannot be completed: a refund is owed');
+    await this.#abandon(current.name, prepared);
+    return machine.store.refundOwed(current, asProblem(failure).message);
+  }
+
+  /** Gives back what `prepare` reserved for a payment that came to nothing. */
+  async abandoned(row: PaymentRow): Promise<void> {
+    if (row.prepared !== null) await this.#abandon(row.name, JSON.parse(row.prepared) as Json);
+  }
+
+  async #abandon(name: string, prepared: Json): Promise<void> {
+    try {
+      await this.#registered.get(name)?.abandon?.(prepared);
+    } catch (error) {
+      this.#options.log.warn({ err: error, operation: name }, 'a reservation could not be given back');
+    }
+  }
+}
+
+function termsOf(operation: PaidOperation): Terms {
+  return {
+    kind: 'operation',
+    name: operation.name,
+    scope: `operation:${operation.scope}`,
+    slug: undefined,
+    tenant: undefined,
+    amount: operation.amount,
+    mode: 'fixed',
+    slow: false,
+    payTo: operation.payTo,
+    feeBps: 0,
+    description: operation.description,
+    sku: undefined,
+    pricingVersion: undefined,
+  };
+}
+
+function pathOf(request: Request): string {
+  const url = new URL(request.url);
+  return `${url.pathname}${url.search}`;
+}

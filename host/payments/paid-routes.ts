@@ -1,0 +1,104 @@
+/**
+ * The boundary for `paidRoutes` of a deployment: what a tenant sends becomes checked routes here, in the order in
+ * which they are matched. Matching itself is the edge's, so that both always agree on what costs money.
+ */
+import { z } from 'zod';
+import { matchPaidRoute } from '../edge/paid-routes.ts';
+import { parseUsd } from '../shared/money.ts';
+import { type FieldError, Problem } from '../shared/problem.ts';
+import type { PaidRoute } from './types.ts';
+
+/** The dearest single call, micro-USD: a typing error in a price should not empty a wallet. */
+const MAX_PRICE = 10_000_000_000n;
+
+const METHODS = ['*', 'GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'HEAD'];
+
+const price = z
+  .string()
+  .regex(/^\d{1,6}(\.\d{1,6})?$/, 'is an amount in USD such as "0.05", at most six decimals')
+  .refine((text) => {
+    const amount = /^\d{1,6}(\.\d{1,6})?$/.test(text) ? parseUsd(text) : 1n;
+    return amount > 0n && amount <= MAX_PRICE;
+  }, 'is more than 0 and at most 10000');
+
+const paidRoute = z.strictObject({
+  method: z
+    .string()
+    .transform((text) => text.toUpperCase())
+    .pipe(z.enum(METHODS as [string, ...string[]], `is one of ${METHODS.join(' ')}`))
+    .default('*'),
+  path: z
+    .string()
+    .max(512)
+    .regex(/^\/[A-Za-z0-9_~./-]*\*?$/, 'starts with "/", has plain segments, and may end in "*"')
+    .refine((path) => !/\/\.{1,2}(\/|$)|\/\//.test(path), 'has no empty, "." or ".." segments'),
+  price,
+  mode: z.enum(['fixed', 'metered']).default('fixed'),
+  description: z.string().max(300).optional(),
+  sku: z
+    .string()
+    .regex(/^[A-Za-z0-9._:-]{1,64}$/, 'is up to 64 letters, digits and ._:-')
+    .optional(),
+  pricingVersion: z.number().int().min(0).optional(),
+  checkBeforePay: z.boolean().optional(),
+  slow: z.boolean().optional(),
+});
+
+/**
+ * @param value what the tenant sent
+ * @param pointer JSON pointer of it in the request
+ * @throws Problem `invalid_field` that names every bad field
+ */
+export function parsePaidRoutes(value: unknown, pointer = '/paidRoutes'): PaidRoute[] {
+  const parsed = z.array(paidRoute).max(100, 'at most 100 paid routes').safeParse(value);
+  if (!parsed.success) {
+    const errors: FieldError[] = parsed.error.issues.map((issue) => ({
+      pointer: [pointer, ...issue.path.map(String)].join('/'),
+      detail: issue.message,
+    }));
+    throw new Problem('invalid_field', `paidRoutes is not acceptable: ${errors[0]?.pointer} ${errors[0]?.detail}.`, {
+      errors,
+    });
+  }
+  const seen = new Set<string>();
+  for (const [index, route] of parsed.data.entries()) {
+    const key = `${route.method} ${route.path}`;
+    if (seen.has(key)) {
+      const errors = [{ pointer: `${pointer}/${index}`, detail: `${key} is there twice` }];
+      throw new Problem('invalid_field', `paidRoutes has ${key} twice; keep one.`, { errors });
+    }
+    seen.add(key);
+  }
+  return parsed.data.sort(bySpecificity);
+}
+
+/** Exact paths before prefixes, longer before shorter, named methods before `*`: the first match is the closest. */
+function bySpecificity(a: PaidRoute, b: PaidRoute): number {
+  return (
+    Number(a.path.endsWith('*')) - Number(b.path.endsWith('*')) ||
+    b.path.length - a.path.length ||
+    Number(a.method === '*') - Number(b.method === '*')
+  );
+}
+
+/** @param tenantPath raw path and query as the handler sees them */
+export function findPaidRoute(routes: readonly PaidRoute[], method: string, tenantPath: string): PaidRoute | undefined {
+  return matchPaidRoute(routes, method, tenantPath);
+}
+
+/**
+ * What the edge has to hand to the toll: the paid routes, and POST on the path of every metered one, because session
+ * clients send top-ups and closings there whatever the route's own method is. The toll lets other POSTs pass free.
+ */
+export function tollRoutes(
+  routes: readonly Pick<PaidRoute, 'method' | 'path' | 'mode'>[],
+): { method: string; path: string }[] {
+  const management = routes
+    .filter((route) => route.mode === 'metered' && route.method !== '*' && route.method !== 'POST')
+    .map((route) => ({ method: 'POST', path: route.path }));
+  return [...routes.map(({ method, path }) => ({ method, path })), ...management];
+}
+
+export function routeName(route: PaidRoute): string {
+  return `${route.method} ${route.path}`;
+}

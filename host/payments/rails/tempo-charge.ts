@@ -1,0 +1,182 @@
+/**
+ * MPP `tempo/charge`: the payer signs a TIP-20 transfer bound to the challenge by its memo; we check it, and send it
+ * when the work is done. mppx checks the credential; sending is ours, because it must be repeatable after a crash.
+ */
+
+import { Store, tempo } from 'mppx/server';
+import { Methods } from 'mppx/tempo';
+import { type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
+import { getTransactionReceipt, sendRawTransactionSync } from 'viem/actions';
+import { Transaction } from 'viem/tempo';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import { Problem } from '../../shared/problem.ts';
+import type { MppNetwork } from '../network/types.ts';
+import type { Address } from '../types.ts';
+import { type Presented, readStored } from './credential.ts';
+import type { Rail } from './rail.ts';
+import {
+  assetId,
+  custodyOf,
+  lower,
+  type MppOffer,
+  type Offer,
+  payerDid,
+  type SettleResult,
+  type Terms,
+} from './terms.ts';
+
+/** Time left before a transaction expires in which a settlement is still begun, ms. */
+const SETTLE_MARGIN_MS = 4_000;
+
+/** Time after its expiry until a transaction that is not on the chain is taken to have never happened, ms. */
+const EXPIRY_GRACE_MS = 5_000;
+
+export interface TempoChargeOptions {
+  network: MppNetwork;
+  /** Receives what has to be split or may be given back. */
+  collector: Address;
+  challengeKey: string;
+}
+
+export function tempoCharge({ network, collector, challengeKey }: TempoChargeOptions): Rail {
+  const chainId = network.chain.id;
+  const client = network.getClient();
+  const method = tempo.charge({
+    getClient: () => client,
+    currency: network.currency,
+    recipient: network.recipient,
+    store: Store.memory(),
+  });
+
+  function transactionOf(payment: PaymentRow): { raw: Hex; hash: Hex } {
+    const presented = readStored('tempo/charge', payment.credential ?? '', challengeKey);
+    if (presented.via !== 'mpp') throw new Error('not an MPP credential');
+    return signedTransaction(presented.credential.payload);
+  }
+
+  async function lookUp(hash: Hex): Promise<SettleResult | undefined> {
+    try {
+      const receipt = await getTransactionReceipt(client, { hash });
+      return receipt.status === 'success'
+        ? { status: 'settled', reference: hash }
+        : { status: 'failed', reason: 'the transfer was reverted by the chain' };
+    } catch (error) {
+      if (error instanceof TransactionReceiptNotFoundError) return undefined;
+      return { status: 'unknown', reason: 'the network does not answer' };
+    }
+  }
+
+  async function send(raw: Hex, hash: Hex): Promise<SettleResult> {
+    try {
+      const receipt = await sendRawTransactionSync(client, { serializedTransaction: raw as never, timeout: 10_000 });
+      if (receipt.status === 'success') return { status: 'settled', reference: receipt.transactionHash };
+      return { status: 'failed', reason: 'the transfer was reverted by the chain' };
+    } catch (error) {
+      const found = await lookUp(hash);
+      if (found) return found;
+      // Only an answer of the node that it refused the transaction is final; a silent one may still include it.
+      return isRefusal(error)
+        ? { status: 'failed', reason: 'the network refused the transfer' }
+        : { status: 'unknown', reason: 'the network did not confirm the transfer in time' };
+    }
+  }
+
+  return {
+    name: 'tempo/charge',
+
+    offer(terms: Terms): MppOffer {
+      const custody = custodyOf('tempo/charge', terms);
+      const payTo = lower(terms.payTo ?? network.recipient);
+      const recipient = custody === 'collected' ? collector : payTo;
+      return {
+        via: 'mpp',
+        rail: 'tempo/charge',
+        method: 'tempo',
+        intent: 'charge',
+        custody,
+        asset: assetId(chainId, network.currency),
+        recipient,
+        payTo,
+        // Pushed transfers would have moved the money before the work: only signed ones are taken.
+        request: {
+          amount: terms.amount.toString(),
+          currency: network.currency,
+          recipient,
+          methodDetails: { chainId, ...(terms.amount === 0n ? {} : { supportedModes: ['pull'] }) },
+        },
+      };
+    },
+
+    async verify(presented: Presented, _offer: Offer) {
+      if (presented.via !== 'mpp') throw new Problem('payment_invalid', 'Not an MPP credential.');
+      const payload = Methods.charge.schema.credential.payload.safeParse(presented.credential.payload);
+      if (!payload.success || payload.data.type !== 'transaction')
+        throw new Problem(
+          'payment_invalid',
+          'Send a signed transaction (mode "pull"); transfers made beforehand are not taken.',
+        );
+      const credential = { ...presented.credential, payload: payload.data };
+      try {
+        await method.validate?.({ credential, request: credential.challenge.request } as never);
+      } catch (error) {
+        throw new Problem('payment_invalid', describe(error), { cause: error });
+      }
+      const transaction = Transaction.deserialize(payload.data.signature as never) as {
+        from?: Hex;
+        validBefore?: number;
+      };
+      if (transaction.from === undefined) throw new Problem('payment_invalid', 'The transaction is not signed.');
+      const expires = transaction.validBefore === undefined ? Number.POSITIVE_INFINITY : transaction.validBefore * 1000;
+      const challengeExpires = Date.parse(credential.challenge.expires ?? '') || 0;
+      const settleBefore = Math.min(expires, challengeExpires) - SETTLE_MARGIN_MS;
+      if (settleBefore <= Date.now())
+        throw new Problem('payment_invalid', 'The signed transaction has expired; sign a new one.');
+      return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
+    },
+
+    async settle(payment) {
+      const { raw, hash } = transactionOf(payment);
+      return send(raw, hash);
+    },
+
+    async reconcile(payment) {
+      const { raw, hash } = transactionOf(payment);
+      const found = await lookUp(hash);
+      if (found) return found;
+      const expired = (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now();
+      if (expired) return { status: 'failed', reason: 'the transfer expired before the network took it' };
+      return send(raw, hash);
+    },
+  };
+}
+
+/** The canonical form of the payer's transaction: nodes normalize signatures before they hash (mppx 0.11 does the same). */
+function signedTransaction(payload: unknown): { raw: Hex; hash: Hex } {
+  const { signature } = payload as { signature: Hex };
+  const raw = Transaction.serialize(Transaction.deserialize(signature as never) as never) as unknown as Hex;
+  return { raw, hash: keccak256(raw) };
+}
+
+/** An RPC error object of the node (viem: code and no transport failure), but not "already known". */
+export function isRefusal(error: unknown): boolean {
+  for (let at: unknown = error; at instanceof Error; at = at.cause) {
+    if (/already known|already imported|known transaction/i.test(at.message)) return false;
+    if (
+      ['HttpRequestError', 'TimeoutError', 'SocketClosedError', 'WaitForTransactionReceiptTimeoutError'].includes(
+        at.name,
+      )
+    )
+      return false;
+    if (at.name === 'TransactionReceiptNotFoundError') return false;
+    if (at.name === 'RpcRequestError' || at.name === 'ExecutionRevertedError') return true;
+  }
+  return false;
+}
+
+/** The first line of a library's message, without addresses of nodes. */
+export function describe(error: unknown): string {
+  const message = error instanceof Error ? (error.message.split('\n')[0] ?? '') : '';
+  return message === '' || /https?:\/\//.test(message)
+    ? 'The payment could not be verified; pay the new challenge.'
+    : message.slice(0, 300);
+}

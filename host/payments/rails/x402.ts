@@ -1,0 +1,222 @@
+/**
+ * x402 `exact` (EIP-3009) and `upto` (Permit2) with the facilitator in this process. Stock clients pay both; `upto`
+ * settles what was used. The facilitator's account sends, and its nonce manager lets settlements run side by side.
+ */
+import { x402Facilitator } from '@x402/core/facilitator';
+import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
+import { PERMIT2_ADDRESS, toFacilitatorEvmSigner } from '@x402/evm';
+import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
+import { type Account, type Hex, parseAbi, parseAbiItem } from 'viem';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { Money } from '../../shared/money.ts';
+import { Problem } from '../../shared/problem.ts';
+import type { X402Network } from '../network/types.ts';
+import { type Presented, readStored, type X402Credential } from './credential.ts';
+import type { Rail } from './rail.ts';
+import {
+  assetId,
+  custodyOf,
+  lower,
+  type Offer,
+  payerDid,
+  type SettleResult,
+  type Terms,
+  type X402Offer,
+  type X402Requirements,
+} from './terms.ts';
+
+/** How long a signature stays good, seconds; `slow` routes get the longer one. */
+const TIMEOUT_SECONDS = 300;
+const SLOW_TIMEOUT_SECONDS = 3_600;
+
+/** x402 refuses to settle in the last six seconds of a signature. */
+const SETTLE_MARGIN_MS = 10_000;
+const EXPIRY_GRACE_MS = 15_000;
+
+/** Blocks that are searched for a settlement whose hash was lost; below the limits of public nodes. */
+const SEARCH_BLOCKS = 5_000n;
+
+const TOKEN = parseAbi(['function authorizationState(address, bytes32) view returns (bool)']);
+const PERMIT2 = parseAbi(['function nonceBitmap(address, uint256) view returns (uint256)']);
+const USED = parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)');
+const TRANSFER = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)');
+
+export interface X402Options {
+  network: X402Network;
+  facilitator: Account;
+  challengeKey: string;
+  /** Whether Permit2 and x402's proxy exist on the chain. */
+  upto: boolean;
+}
+
+export function x402Rails({ network, facilitator: account, challengeKey, upto }: X402Options): Rail[] {
+  const chainId = network.chain.id;
+  const client = network.getClient(account);
+  const signer = toFacilitatorEvmSigner({ ...client, address: account.address } as never);
+  const facilitator = new x402Facilitator();
+  facilitator.register(network.network, new ExactEvmScheme(signer));
+  if (upto) facilitator.register(network.network, new UptoEvmScheme(signer));
+  const collector = lower(account.address);
+
+  function requirements(scheme: 'exact' | 'upto', terms: Terms, recipient: string): X402Requirements {
+    return {
+      scheme,
+      network: network.network,
+      asset: network.token,
+      amount: terms.amount.toString(),
+      payTo: recipient,
+      maxTimeoutSeconds: terms.slow || terms.kind === 'binding' ? SLOW_TIMEOUT_SECONDS : TIMEOUT_SECONDS,
+      extra: {
+        name: network.name,
+        version: network.version,
+        assetTransferMethod: scheme === 'exact' ? 'eip3009' : 'permit2',
+        ...(scheme === 'upto' ? { facilitatorAddress: account.address } : {}),
+      },
+    };
+  }
+
+  function stored(payment: PaymentRow): X402Credential {
+    const presented = readStored(payment.rail as Rail['name'], payment.credential ?? '', challengeKey);
+    if (presented.via !== 'x402') throw new Error('not an x402 credential');
+    return presented;
+  }
+
+  /** What the chain says: whether the nonce is used, and by which transaction. */
+  async function lookUp(
+    presented: X402Credential,
+    payment: PaymentRow,
+    amount: Money,
+  ): Promise<SettleResult | undefined> {
+    try {
+      const latest = await client.getBlockNumber();
+      const fromBlock = latest > SEARCH_BLOCKS ? latest - SEARCH_BLOCKS : 0n;
+      const { payload } = presented.payload;
+      if ('authorization' in payload) {
+        const { from, nonce } = payload.authorization;
+        const args = [from as Hex, nonce as Hex] as const;
+        if (
+          !(await client.readContract({ address: network.token, abi: TOKEN, functionName: 'authorizationState', args }))
+        )
+          return undefined;
+        const [log] = await client.getLogs({
+          address: network.token,
+          event: USED,
+          args: { authorizer: from as Hex, nonce: nonce as Hex },
+          fromBlock,
+        });
+        // Used without that event: the payer cancelled it.
+        return log
+          ? { status: 'settled', reference: log.transactionHash }
+          : { status: 'failed', reason: 'the payer cancelled the authorization' };
+      }
+      const { from, nonce } = payload.permit2Authorization;
+      const bit = BigInt(nonce) & 255n;
+      const word = await client.readContract({
+        address: PERMIT2_ADDRESS as Hex,
+        abi: PERMIT2,
+        functionName: 'nonceBitmap',
+        args: [from as Hex, BigInt(nonce) >> 8n],
+      });
+      if (((word >> bit) & 1n) === 0n) return undefined;
+      const logs = await client.getLogs({
+        address: network.token,
+        event: TRANSFER,
+        args: { from: from as Hex, to: payment.recipient as Hex },
+        fromBlock,
+      });
+      const log = logs.findLast((each) => each.args.value === amount);
+      return log
+        ? { status: 'settled', reference: log.transactionHash }
+        : { status: 'failed', reason: 'the payer cancelled the permit' };
+    } catch {
+      return { status: 'unknown', reason: 'the network does not answer' };
+    }
+  }
+
+  async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
+    const accepted = presented.payload.accepted as PaymentRequirements;
+    try {
+      const result = await facilitator.settle(presented.payload as PaymentPayload, {
+        ...accepted,
+        amount: amount.toString(),
+      });
+      if (result.success) return { status: 'settled', reference: result.transaction };
+      if (result.errorReason?.includes('pending'))
+        return { status: 'unknown', reason: 'the network did not confirm in time' };
+      return (await lookUp(presented, payment, amount)) ?? { status: 'failed', reason: reason(result.errorReason) };
+    } catch (error) {
+      const found = await lookUp(presented, payment, amount);
+      return found ?? { status: 'unknown', reason: reason(error instanceof Error ? error.name : undefined) };
+    }
+  }
+
+  function rail(scheme: 'exact' | 'upto'): Rail {
+    const name = `x402/${scheme}` as const;
+    return {
+      name,
+      offer(terms): X402Offer | undefined {
+        // A metered route is sold by what it used; a tenant's own challenge may be captured in part, either way.
+        if (terms.kind === 'route' && (scheme === 'upto') !== (terms.mode === 'metered')) return undefined;
+        if (terms.kind === 'operation' && scheme === 'upto') return undefined;
+        const custody = custodyOf(name, terms);
+        const payTo = lower(terms.payTo ?? network.recipient);
+        const recipient = custody === 'collected' ? collector : payTo;
+        const asset = assetId(chainId, network.token);
+        return {
+          via: 'x402',
+          rail: name,
+          custody,
+          asset,
+          recipient,
+          payTo,
+          requirements: requirements(scheme, terms, recipient),
+        };
+      },
+
+      async verify(presented: Presented, offer: Offer) {
+        if (presented.via !== 'x402' || offer.via !== 'x402')
+          throw new Problem('payment_invalid', 'Not an x402 payment.');
+        const { payload } = presented.payload;
+        let answer: Awaited<ReturnType<typeof facilitator.verify>>;
+        try {
+          answer = await facilitator.verify(
+            presented.payload as PaymentPayload,
+            offer.requirements as PaymentRequirements,
+          );
+        } catch (error) {
+          throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause: error });
+        }
+        if (!answer.isValid) throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+        const [from, until] =
+          'authorization' in payload
+            ? [payload.authorization.from, payload.authorization.validBefore]
+            : [payload.permit2Authorization.from, payload.permit2Authorization.deadline];
+        const limit = BigInt(Date.now()) + 24n * 3_600_000n;
+        const untilMs = BigInt(until) * 1000n;
+        return {
+          payer: { address: lower(from), did: payerDid(chainId, from) },
+          settleBefore: Number(untilMs < limit ? untilMs : limit) - SETTLE_MARGIN_MS,
+        };
+      },
+
+      settle: (payment, amount) => send(stored(payment), payment, amount),
+
+      async reconcile(payment, amount) {
+        const presented = stored(payment);
+        const found = await lookUp(presented, payment, amount);
+        if (found) return found;
+        if ((payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now())
+          return { status: 'failed', reason: 'the authorization expired before the network took it' };
+        return send(presented, payment, amount);
+      },
+    };
+  }
+
+  return upto ? [rail('exact'), rail('upto')] : [rail('exact')];
+}
+
+/** x402's reason codes are safe to show; anything else is not. */
+function reason(code: string | undefined): string {
+  return code !== undefined && /^[a-z0-9_]{3,80}$/i.test(code) ? code : 'the payment was refused';
+}

@@ -1,0 +1,30 @@
+/** Reading the parts of a paid request that payments look at. */
+import { Problem } from '../shared/problem.ts';
+
+/** @throws Problem `too_large` */
+export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
+  if (request.body === null) return new Uint8Array();
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of request.body as unknown as AsyncIterable<Uint8Array>) {
+    size += chunk.length;
+    if (size > limit) throw new Problem('too_large', `The body is larger than ${limit} bytes.`);
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** @throws Problem `bad_request` for a key that is not 1 to 255 visible characters */
+export function readIdempotencyKey(headers: Headers): string | undefined {
+  const key = headers.get('idempotency-key');
+  if (key === null) return undefined;
+  if (!/^[\x21-\x7e]{1,255}$/.test(key))
+    throw new Problem('bad_request', 'Idempotency-Key takes 1 to 255 visible ASCII characters.');
+  return key;
+}
+
+/** The body's declared length; undefined when it is not declared. */
+export function declaredLength(headers: Headers): number | undefined {
+  const text = headers.get('content-length');
+  return text !== null && /^\d{1,15}$/.test(text) ? Number(text) : undefined;
+}

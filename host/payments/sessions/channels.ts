@@ -1,0 +1,196 @@
+/** Session channels in the registry. What a channel owes is `captured`; `reserved` belongs to calls still at work. */
+import { and, eq, inArray, lte, sql } from 'drizzle-orm';
+import {
+  type ChannelRow,
+  paymentChannels,
+  paymentOutgoing,
+  payments,
+  paymentVouchers,
+} from '../../registry/schema/payments.ts';
+import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
+import * as book from '../ledger/book.ts';
+import type { PaymentStore, Statement } from '../settlement/store.ts';
+
+export interface SignedAmount {
+  cumulative: Money;
+  signature: string;
+}
+
+export class ChannelStore {
+  readonly #store: PaymentStore;
+
+  constructor(store: PaymentStore) {
+    this.#store = store;
+  }
+
+  async byId(id: string): Promise<ChannelRow | undefined> {
+    const [row] = await this.#store.db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
+    return row;
+  }
+
+  async inState(...states: ChannelRow['state'][]): Promise<ChannelRow[]> {
+    return this.#store.db.select().from(paymentChannels).where(inArray(paymentChannels.state, states));
+  }
+
+  /** Noted before the payer's transaction is sent, so that a deposit is never forgotten. */
+  async opening(
+    channel: Pick<
+      ChannelRow,
+      'id' | 'asset' | 'payer' | 'payee' | 'signer' | 'descriptor' | 'escrow' | 'chainId' | 'openTransaction'
+    >,
+    voucher: SignedAmount,
+  ): Promise<void> {
+    const now = this.#store.now();
+    const { db } = this.#store;
+    await this.#store.write([
+      db
+        .insert(paymentChannels)
+        .values({
+          ...channel,
+          state: 'opening',
+          openHash: null,
+          deposit: ZERO,
+          voucher: voucher.cumulative,
+          voucherSignature: voucher.signature,
+          reserved: ZERO,
+          captured: ZERO,
+          units: 0,
+          settled: ZERO,
+          closeRequestedAt: 0,
+          closeHash: null,
+          error: null,
+          createdAt: now,
+          usedAt: now,
+          settledAt: null,
+        })
+        .onConflictDoNothing(),
+      db
+        .insert(paymentVouchers)
+        .values({ channel: channel.id, cumulative: voucher.cumulative, signature: voucher.signature })
+        .onConflictDoNothing(),
+    ]);
+  }
+
+  async opened(id: string, deposit: Money, hash: string | null): Promise<void> {
+    await this.#set(id, { state: 'open', deposit, openHash: hash, error: null });
+  }
+
+  async failed(id: string, error: string): Promise<void> {
+    await this.#set(id, { state: 'failed', error });
+  }
+
+  async chainState(id: string, state: { deposit: Money; settled: Money; closeRequestedAt: number }): Promise<void> {
+    await this.#set(id, {
+      deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money,
+      closeRequestedAt: state.closeRequestedAt,
+    });
+  }
+
+  /** A greater voucher replaces the one before. */
+  async voucher(id: string, voucher: SignedAmount): Promise<void> {
+    const { db } = this.#store;
+    await this.#store.write([
+      db
+        .update(paymentChannels)
+        .set({ voucher: voucher.cumulative, voucherSignature: voucher.signature, usedAt: this.#store.now() })
+        .where(and(eq(paymentChannels.id, id), lte(paymentChannels.voucher, voucher.cumulative))),
+      db
+        .insert(paymentVouchers)
+        .values({ channel: id, cumulative: voucher.cumulative, signature: voucher.signature })
+        .onConflictDoNothing(),
+    ]);
+  }
+
+  async closing(id: string, voucher?: SignedAmount): Promise<void> {
+    await this.#set(id, {
+      state: 'closing',
+      ...(voucher ? { voucher: voucher.cumulative, voucherSignature: voucher.signature } : {}),
+    });
+  }
+
+  async reopened(id: string, error: string): Promise<void> {
+    await this.#set(id, { state: 'open', error });
+  }
+
+  /** The greatest voucher that asks for no more than was captured; presented by settlements that do not close. */
+  async settleable(channel: ChannelRow): Promise<SignedAmount | undefined> {
+    const [row] = await this.#store.db
+      .select()
+      .from(paymentVouchers)
+      .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, channel.captured)))
+      .orderBy(sql`${paymentVouchers.cumulative} DESC`)
+      .limit(1);
+    return row && row.cumulative > channel.settled ? row : undefined;
+  }
+
+  /**
+   * The chain moved what was captured up to `total` to the host; payouts that wait for it become due, oldest first.
+   */
+  async settled(channel: ChannelRow, total: Money, reference: string, closed: boolean): Promise<void> {
+    const amount = subtract(total, channel.settled);
+    const { db } = this.#store;
+    const now = this.#store.now();
+    const change = {
+      settled: total,
+      settledAt: now,
+      ...(closed ? { state: 'closed' as const, closeHash: reference, error: null } : {}),
+    };
+    const statements: Statement[] = [db.update(paymentChannels).set(change).where(eq(paymentChannels.id, channel.id))];
+    if (amount > 0n) {
+      const { id, payer, asset } = channel;
+      statements.push(
+        ...this.#store.lines(book.channelSettled({ channel: id, payer, asset, amount, total, reference })),
+      );
+    }
+    statements.push(
+      db
+        .update(paymentOutgoing)
+        .set({ state: 'owed', updatedAt: now })
+        .where(
+          and(
+            eq(paymentOutgoing.channel, channel.id),
+            eq(paymentOutgoing.state, 'waiting'),
+            closed ? undefined : inArray(paymentOutgoing.payment, await this.#coveredBy(channel.id, total)),
+          ),
+        ),
+      db
+        .delete(paymentVouchers)
+        .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, total))),
+    );
+    await this.#store.write(statements);
+  }
+
+  /** Payments of a channel, oldest first, as far as `total` covers them. */
+  async #coveredBy(channel: string, total: Money): Promise<string[]> {
+    const rows = await this.#store.db
+      .select({ id: payments.id, charged: payments.charged })
+      .from(payments)
+      .where(and(eq(payments.channel, channel), inArray(payments.state, ['settled', 'answered'])))
+      .orderBy(payments.settledAt, payments.id);
+    const covered: string[] = [];
+    let sum = 0n;
+    for (const row of rows) {
+      sum += row.charged ?? 0n;
+      if (sum > total) break;
+      covered.push(row.id);
+    }
+    return covered;
+  }
+
+  /** After a crash: what is reserved is what open payments hold. */
+  async recountReserved(): Promise<void> {
+    const { db } = this.#store;
+    await this.#store.write([
+      db.update(paymentChannels).set({
+        reserved: sql`(SELECT coalesce(sum(authorized), 0) FROM payments
+          WHERE payments.channel = payment_channels.id AND payments.state IN ('verified', 'working'))`,
+      }),
+    ]);
+  }
+
+  async #set(id: string, change: Partial<ChannelRow>): Promise<void> {
+    await this.#store.write([this.#store.db.update(paymentChannels).set(change).where(eq(paymentChannels.id, id))]);
+  }
+}
+
+export const atomic = (value: bigint): Money => micro(value);

@@ -1,0 +1,25 @@
+/** One piece of work at a time per key, in the order of arrival; different keys do not wait for each other. */
+export class KeyedLock {
+  readonly #tails = new Map<string, Promise<void>>();
+
+  /** Waits for its turn; the returned function ends the turn and may be called more than once. */
+  async acquire(key: string): Promise<() => void> {
+    const before = this.#tails.get(key);
+    const turn = Promise.withResolvers<void>();
+    this.#tails.set(key, turn.promise);
+    await before;
+    return () => {
+      turn.resolve();
+      if (this.#tails.get(key) === turn.promise) this.#tails.delete(key);
+    };
+  }
+
+  async run<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const release = await this.acquire(key);
+    try {
+      return await work();
+    } finally {
+      release();
+    }
+  }
+}

@@ -1,0 +1,295 @@
+/**
+ * The settlement state machine: verified → working → settling → settled → answered, or → released, or → refund owed →
+ * refunded. A credential is worked on once at a time; every step is in the registry before anybody hears of it.
+ */
+import { createHash } from 'node:crypto';
+import type { Logger } from 'pino';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import { type Money, ZERO } from '../../shared/money.ts';
+import { Problem } from '../../shared/problem.ts';
+import type { PreparedOffers } from '../rails/challenge.ts';
+import type { Presented } from '../rails/credential.ts';
+import type { Rail } from '../rails/rail.ts';
+import { type SettleResult, termsToText, type Verified } from '../rails/terms.ts';
+import type { SettledPayment } from '../types.ts';
+import { type Asked, matchOffer } from './admission.ts';
+import { KeyedLock } from './locks.ts';
+import { chargeReceipt } from './receipts.ts';
+import { newPaymentId, type PaymentStore, type StoredAnswer } from './store.ts';
+
+/** Longest time that a caller waits for the chain before hearing that the payment is pending, ms. */
+const SETTLE_WAIT_MS = 12_000;
+
+export interface AdmitInput {
+  presented: Presented;
+  prepared: PreparedOffers;
+  asked: Asked;
+  /** Hash of method, path and body; undefined where the body was not read. */
+  requestHash: string | undefined;
+  idempotencyKey: string | undefined;
+  state: 'verified' | 'working';
+}
+
+export type Admitted =
+  /** Work may begin. `done` ends the credential's turn and must be called. */
+  | { kind: 'work'; row: PaymentRow; verified: Verified; done: () => void }
+  /** It was done before: answer what is stored. */
+  | { kind: 'replay'; row: PaymentRow };
+
+/** Session payments are settled in the books: the channel's own part of the machine. */
+export interface ChannelCapture {
+  receipt(row: PaymentRow, charged: Money): Promise<string>;
+}
+
+export class SettlementMachine {
+  readonly store: PaymentStore;
+  readonly #rails: Map<string, Rail>;
+  readonly #channels: ChannelCapture | undefined;
+  readonly #log: Logger;
+  readonly #locks = new KeyedLock();
+  readonly #inFlight = new Set<Promise<unknown>>();
+
+  constructor(options: {
+    store: PaymentStore;
+    rails: readonly Rail[];
+    channels: ChannelCapture | undefined;
+    log: Logger;
+  }) {
+    this.store = options.store;
+    this.#rails = new Map(options.rails.map((rail) => [rail.name, rail]));
+    this.#channels = options.channels;
+    this.#log = options.log;
+  }
+
+  /** @throws Problem `payment_invalid`, `payment_pending`, `idempotency_conflict` */
+  async admit(input: AdmitInput): Promise<Admitted> {
+    const { presented, prepared, asked } = input;
+    const done = await this.#locks.acquire(presented.id);
+    try {
+      const previous = await this.store.byCredential(presented.id);
+      const known = previous && (await this.#known(previous, presented));
+      if (known) {
+        done();
+        return known;
+      }
+      const offer = matchOffer(presented, prepared, asked);
+      const verified = await this.rail(presented.rail).verify(presented, offer);
+      const key = idempotencyKey(input, verified);
+      if (key) {
+        const replay = await this.#byKey(key, input.requestHash);
+        if (replay) {
+          done();
+          return replay;
+        }
+      }
+      const { terms } = prepared;
+      const row = await this.#begin(
+        {
+          id: newPaymentId(),
+          credentialId: presented.id,
+          credentialHash: presented.hash,
+          credential: presented.text,
+          rail: presented.rail,
+          kind: terms.kind,
+          name: terms.name,
+          scope: terms.scope,
+          slug: terms.slug ?? null,
+          tenant: terms.tenant ?? null,
+          asset: offer.asset,
+          payer: verified.payer.address,
+          payerDid: verified.payer.did,
+          recipient: offer.recipient,
+          payTo: offer.payTo,
+          custody: offer.custody,
+          channel: verified.channel ?? null,
+          authorized: terms.amount,
+          feeBps: terms.feeBps,
+          terms: termsToText(terms),
+          settleBefore: Number.isFinite(verified.settleBefore) ? verified.settleBefore : null,
+        },
+        input.state,
+        previous,
+      );
+      if (key) await this.store.bindKey(key, row.id, input.requestHash ?? null);
+      return { kind: 'work', row, verified, done };
+    } catch (error) {
+      done();
+      throw error;
+    }
+  }
+
+  async #begin(...[payment, state, previous]: Parameters<PaymentStore['begin']>): Promise<PaymentRow> {
+    try {
+      return await this.store.begin(payment, state, previous);
+    } catch (error) {
+      if (payment.channel === null || !/CHECK/.test(String((error as Error).cause ?? error))) throw error;
+      const detail = 'The channel’s vouchers are used up by other calls, or it is closing; sign a greater one.';
+      throw new Problem('payment_invalid', detail, { cause: error });
+    }
+  }
+
+  /** A credential that was seen before; undefined when it may be tried again. */
+  async #known(previous: PaymentRow, presented: Presented): Promise<Admitted | undefined> {
+    if (previous.state === 'released') return undefined;
+    if (previous.credentialHash !== presented.hash)
+      throw new Problem('payment_invalid', 'This challenge was paid by another credential. Pay the new challenge.');
+    const row = previous.state === 'settling' ? await this.reconcile(previous) : previous;
+    if (row.state === 'released') return undefined;
+    if (row.state === 'settling') throw pending(row);
+    return { kind: 'replay', row };
+  }
+
+  async #byKey(key: string, requestHash: string | undefined): Promise<Admitted | undefined> {
+    const found = await this.store.byKey(key);
+    if (!found || found.row.state === 'released') return undefined;
+    if (found.requestHash !== null && requestHash !== undefined && found.requestHash !== requestHash)
+      throw new Problem(
+        'idempotency_conflict',
+        'This Idempotency-Key was used for another request. Nothing was charged.',
+      );
+    // The first call may still be at work; its end is this call's answer too.
+    return this.#locks.run(found.row.credentialId, async () => {
+      const row = (await this.store.byId(found.row.id)) ?? found.row;
+      return row.state === 'released' ? undefined : { kind: 'replay', row };
+    });
+  }
+
+  /**
+   * Takes the money for work that is done. Resolves when it is settled and in the books.
+   * @param charged at most what was authorized
+   * @param answer what the payer gets; kept so that a retry gets the same
+   * @throws Problem `payment_invalid` (nothing was charged) or `payment_pending`
+   */
+  async take(
+    row: PaymentRow,
+    charged: Money,
+    options: { answer?: StoredAnswer; prepared?: string } = {},
+  ): Promise<PaymentRow> {
+    const { answer } = options;
+    if (row.custody === 'channel') {
+      const receipt = (await this.#channels?.receipt(row, charged)) ?? '{}';
+      const state = answer?.body === undefined ? 'settled' : 'answered';
+      return this.store.capturedFromChannel(row, charged, receipt, answer, state);
+    }
+    if (row.state === 'settled') return this.store.captured(row, charged, answer);
+    if (charged === 0n) return this.store.free(row, answer);
+    const settling = await this.store.settling(row, { charged, ...options });
+    return this.#settle(settling, charged);
+  }
+
+  /** Takes what was authorized before the work is done; what is not used goes back at `take`. */
+  async takeEarly(row: PaymentRow): Promise<PaymentRow> {
+    if (row.custody !== 'collected') throw new Error('only collected payments can be settled before the work');
+    const settling = await this.store.settling(row, { charged: null });
+    return this.#settle(settling, undefined);
+  }
+
+  async #settle(row: PaymentRow, charged: Money | undefined): Promise<PaymentRow> {
+    const work = this.rail(row.rail).settle(row, charged ?? row.authorized);
+    const settled = this.#track(work.then((result) => this.#apply(row, charged, result)));
+    const next = await withTimeout(settled, SETTLE_WAIT_MS);
+    if (next === undefined) {
+      const waiting = await this.store.pending(row, 'the network did not answer in time');
+      throw pending(waiting);
+    }
+    return this.#orThrow(next);
+  }
+
+  #orThrow(row: PaymentRow): PaymentRow {
+    if (row.state === 'released')
+      throw new Problem(
+        'payment_invalid',
+        `The payment failed: ${row.error ?? 'refused'}. Nothing was charged; pay the new challenge.`,
+      );
+    if (row.state === 'settling') throw pending(row);
+    return row;
+  }
+
+  async #apply(row: PaymentRow, charged: Money | undefined, result: SettleResult): Promise<PaymentRow> {
+    switch (result.status) {
+      case 'settled':
+        return this.store.settled(
+          row,
+          result.reference,
+          charged,
+          chargeReceipt(row, result.reference, charged ?? row.authorized),
+        );
+      case 'failed':
+        return this.store.released(row, result.reason);
+      case 'unknown':
+        this.#log.warn({ payment: row.id, reason: result.reason }, 'settlement is pending');
+        return this.store.pending(row, result.reason);
+    }
+  }
+
+  /** Asks the chain about a settlement whose outcome is not known. Idempotent. */
+  async reconcile(row: PaymentRow): Promise<PaymentRow> {
+    const current = (await this.store.byId(row.id)) ?? row;
+    if (current.state !== 'settling') return current;
+    const charged = current.charged ?? undefined;
+    const result = await this.rail(current.rail).reconcile(current, charged ?? current.authorized);
+    const latest = (await this.store.byId(row.id)) ?? current;
+    // A settlement that was slow may have ended meanwhile.
+    return latest.state === 'settling' ? this.#apply(latest, charged, result) : latest;
+  }
+
+  /** With the credential's lock held: for recovery and background work. */
+  exclusively<T>(row: PaymentRow, work: () => Promise<T>): Promise<T> {
+    return this.#locks.run(row.credentialId, work);
+  }
+
+  rail(name: string): Rail {
+    const rail = this.#rails.get(name);
+    if (!rail)
+      throw new Problem('payment_invalid', 'This way of paying is not offered here; pay one of the challenges.');
+    return rail;
+  }
+
+  /** Waits until no settlement is in flight any more. */
+  async idle(): Promise<void> {
+    while (this.#inFlight.size > 0) await Promise.allSettled(this.#inFlight);
+  }
+
+  #track<T>(promise: Promise<T>): Promise<T> {
+    this.#inFlight.add(promise);
+    const forget = () => this.#inFlight.delete(promise);
+    promise.then(forget, forget);
+    return promise;
+  }
+}
+
+export function settledPayment(row: PaymentRow): SettledPayment {
+  return {
+    id: row.id,
+    payer: { address: row.payer as SettledPayment['payer']['address'], did: row.payerDid },
+    amount: row.charged ?? ZERO,
+    rail: row.rail as SettledPayment['rail'],
+    reference: row.reference ?? '',
+  };
+}
+
+function pending(row: PaymentRow): Problem {
+  return new Problem(
+    'payment_pending',
+    'The payment was sent and is being confirmed. Send the very same request again in a few seconds; it is not charged twice.',
+    { headers: { 'retry-after': '2', 'x-payment-id': row.id }, extensions: { payment: row.id } },
+  );
+}
+
+/** Keys belong to one payer and one scope. */
+function idempotencyKey({ idempotencyKey: key, prepared }: AdmitInput, verified: Verified): string | undefined {
+  if (key === undefined) return undefined;
+  return createHash('sha256').update([verified.payer.address, prepared.terms.scope, key].join('\n')).digest('hex');
+}
+
+async function withTimeout<T>(promise: Promise<T>, ms: number): Promise<T | undefined> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<undefined>((resolve) => {
+    timer = setTimeout(resolve, ms, undefined);
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

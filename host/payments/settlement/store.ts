@@ -1,0 +1,456 @@
+/**
+ * Payments in the registry. Each method is one transition and one transaction: the row, the ledger's lines and what
+ * has to be sent are written together or not at all. Callers hold the payment's lock.
+ */
+import { randomBytes } from 'node:crypto';
+import { and, eq, inArray, isNotNull, lt, sql } from 'drizzle-orm';
+import type { BatchItem } from 'drizzle-orm/batch';
+import type { Registry } from '../../registry/index.ts';
+import {
+  ledger,
+  type OutgoingKind,
+  type OutgoingState,
+  type PaymentRow,
+  paymentChannels,
+  paymentClaims,
+  paymentKeys,
+  paymentOutgoing,
+  payments,
+} from '../../registry/schema/payments.ts';
+import type { Clock } from '../../shared/clock.ts';
+import { type Money, subtract, ZERO } from '../../shared/money.ts';
+import * as book from '../ledger/book.ts';
+
+export type Statement = BatchItem<'sqlite'>;
+
+export interface StoredAnswer {
+  status: number;
+  headers: [string, string][];
+  /** Undefined: it streams, or it is too large to keep. */
+  body: Buffer | undefined;
+}
+
+export type NewPayment = Omit<
+  PaymentRow,
+  | 'charged'
+  | 'fee'
+  | 'refunded'
+  | 'state'
+  | 'prepared'
+  | 'pendingSince'
+  | 'reference'
+  | 'receipt'
+  | 'answerStatus'
+  | 'answerHeaders'
+  | 'answerBody'
+  | 'answerComplete'
+  | 'clientGone'
+  | 'attempts'
+  | 'error'
+  | 'createdAt'
+  | 'updatedAt'
+  | 'settledAt'
+>;
+
+export const OPEN_STATES = ['verified', 'working', 'settling', 'settled'] as const;
+
+export function newPaymentId(): string {
+  return `pay_${randomBytes(15).toString('base64url')}`;
+}
+
+export class PaymentStore {
+  readonly #registry: Registry;
+  readonly #clock: Clock;
+
+  constructor(registry: Registry, clock: Clock) {
+    this.#registry = registry;
+    this.#clock = clock;
+  }
+
+  get db() {
+    return this.#registry.db;
+  }
+
+  now(): number {
+    return this.#clock.now();
+  }
+
+  async byCredential(credentialId: string): Promise<PaymentRow | undefined> {
+    const [row] = await this.db.select().from(payments).where(eq(payments.credentialId, credentialId));
+    return row;
+  }
+
+  async byId(id: string): Promise<PaymentRow | undefined> {
+    const [row] = await this.db.select().from(payments).where(eq(payments.id, id));
+    return row;
+  }
+
+  /** What a crash left between two states, oldest first. */
+  async open(): Promise<PaymentRow[]> {
+    return this.db
+      .select()
+      .from(payments)
+      .where(inArray(payments.state, [...OPEN_STATES]))
+      .orderBy(payments.createdAt);
+  }
+
+  /**
+   * A verified credential starts (or starts again, after it was released) to be worked on.
+   * @param prepared what a recovery needs to finish the work
+   * @throws when the channel does not cover it (a CHECK of the database)
+   */
+  async begin(
+    payment: NewPayment,
+    state: 'verified' | 'working',
+    previous: PaymentRow | undefined,
+  ): Promise<PaymentRow> {
+    const now = this.now();
+    const fresh = {
+      ...payment,
+      state,
+      charged: null,
+      fee: ZERO,
+      refunded: ZERO,
+      prepared: null,
+      pendingSince: null,
+      reference: null,
+      receipt: null,
+      answerStatus: null,
+      answerHeaders: null,
+      answerBody: null,
+      answerComplete: false,
+      clientGone: false,
+      error: null,
+      updatedAt: now,
+      settledAt: null,
+    };
+    const row: PaymentRow = previous
+      ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
+      : { ...fresh, attempts: 1, createdAt: now };
+    await this.write([
+      previous
+        ? this.db.update(payments).set(row).where(eq(payments.id, row.id))
+        : this.db.insert(payments).values(row),
+      ...this.#reserve(row, payment.authorized, now),
+    ]);
+    return row;
+  }
+
+  #reserve(row: PaymentRow, amount: Money, now: number): Statement[] {
+    if (row.channel === null) return [];
+    return [
+      this.db
+        .update(paymentChannels)
+        // A channel that is not open (any more) breaks the column's CHECK, and with it the whole transaction.
+        .set({
+          reserved: sql`CASE WHEN ${paymentChannels.state} = 'open' THEN ${paymentChannels.reserved} + ${Number(amount)} ELSE -1 END`,
+          usedAt: now,
+        })
+        .where(eq(paymentChannels.id, row.channel)),
+    ];
+  }
+
+  /** The checks passed; from here on a crash is finished, not undone. */
+  async settling(
+    row: PaymentRow,
+    change: { charged: Money | null; prepared?: string; answer?: StoredAnswer; receipt?: string },
+  ): Promise<PaymentRow> {
+    return this.#update(row, {
+      state: 'settling',
+      charged: change.charged,
+      ...(change.prepared === undefined ? {} : { prepared: change.prepared }),
+      ...answerColumns(change.answer),
+    });
+  }
+
+  async pending(row: PaymentRow, reason: string): Promise<PaymentRow> {
+    return this.#update(row, { pendingSince: row.pendingSince ?? this.now(), error: reason });
+  }
+
+  /** The chain has it: the money of a charge moved. `charged` is undefined while the work still goes on. */
+  async settled(row: PaymentRow, reference: string, charged: Money | undefined, receipt: string): Promise<PaymentRow> {
+    const moved = row.rail === 'x402/upto' ? (charged ?? row.authorized) : row.authorized;
+    const next: PaymentRow = { ...row, reference };
+    const lines = moved === 0n ? [] : book.settledOnChain(next, moved, reference);
+    const capture = charged === undefined ? undefined : this.#capture(next, moved, charged);
+    return this.#update(
+      row,
+      {
+        state: 'settled',
+        reference,
+        receipt,
+        pendingSince: null,
+        error: null,
+        settledAt: this.now(),
+        ...(capture ? capture.columns : {}),
+      },
+      [...this.#lines(lines), ...(capture?.statements ?? [])],
+    );
+  }
+
+  /** Work that was settled for beforehand is done, and this is what it cost; the rest goes back. */
+  async captured(row: PaymentRow, charged: Money, answer: StoredAnswer | undefined): Promise<PaymentRow> {
+    const capture = this.#capture(row, row.authorized, charged);
+    return this.#update(row, { ...capture.columns, ...answerColumns(answer) }, capture.statements);
+  }
+
+  /** A session payment succeeded: only the books and the channel change, no chain. */
+  async capturedFromChannel(
+    row: PaymentRow,
+    charged: Money,
+    receipt: string,
+    answer: StoredAnswer | undefined,
+    state: 'settled' | 'answered',
+  ): Promise<PaymentRow> {
+    const { fee } = book.divide(charged, row.feeBps);
+    const now = this.now();
+    return this.#update(
+      row,
+      {
+        state,
+        charged,
+        fee,
+        reference: row.channel,
+        receipt,
+        settledAt: now,
+        credential: null,
+        ...answerColumns(answer),
+        answerComplete: answer?.body !== undefined,
+      },
+      [
+        this.db
+          .update(paymentChannels)
+          .set({
+            reserved: sql`${paymentChannels.reserved} - ${Number(row.authorized)}`,
+            captured: sql`${paymentChannels.captured} + ${Number(charged)}`,
+            units: sql`${paymentChannels.units} + 1`,
+            usedAt: now,
+          })
+          .where(eq(paymentChannels.id, row.channel ?? '')),
+        ...(charged === 0n ? [] : this.#lines(book.captured(row, row.authorized, charged))),
+        ...this.#owed(row, charged, ZERO),
+      ],
+    );
+  }
+
+  /** Nothing was charged and nothing will be. */
+  async released(row: PaymentRow, reason: string): Promise<PaymentRow> {
+    const giveBack =
+      row.channel === null
+        ? []
+        : [
+            this.db
+              .update(paymentChannels)
+              .set({ reserved: sql`${paymentChannels.reserved} - ${Number(row.authorized)}` })
+              .where(eq(paymentChannels.id, row.channel)),
+          ];
+    return this.#update(
+      row,
+      { state: 'released', charged: null, pendingSince: null, prepared: null, error: reason, answerBody: null },
+      giveBack,
+    );
+  }
+
+  async answered(row: PaymentRow, answer: StoredAnswer | undefined, clientGone: boolean): Promise<PaymentRow> {
+    const body = answer?.body ?? row.answerBody;
+    const release =
+      row.custody === 'collected'
+        ? [
+            this.db
+              .update(paymentOutgoing)
+              .set({ state: 'owed', updatedAt: this.now() })
+              .where(and(eq(paymentOutgoing.payment, row.id), eq(paymentOutgoing.state, 'waiting'))),
+          ]
+        : [];
+    return this.#update(
+      row,
+      {
+        state: 'answered',
+        credential: null,
+        prepared: null,
+        clientGone,
+        ...answerColumns(answer),
+        answerComplete: body !== null && body !== undefined,
+      },
+      release,
+    );
+  }
+
+  /** Answered without any money: a metered call that cost nothing, before anything was settled. */
+  async free(row: PaymentRow, answer: StoredAnswer | undefined): Promise<PaymentRow> {
+    return this.#update(row, {
+      state: 'answered',
+      charged: ZERO,
+      credential: null,
+      ...answerColumns(answer),
+      answerComplete: answer?.body !== undefined,
+    });
+  }
+
+  /** Settled, but the work was lost: what the payer paid has to go back. */
+  async refundOwed(row: PaymentRow, reason: string): Promise<PaymentRow> {
+    const amount = row.charged ?? row.authorized;
+    const now = this.now();
+    if (row.custody === 'channel' && !(await this.#channelTookIt(row, amount))) {
+      const state = { state: 'refunded' as const, refunded: amount, error: reason, charged: ZERO, fee: ZERO };
+      return this.#update(row, state, [
+        ...(amount === 0n ? [] : this.#lines(book.uncaptured(row, amount))),
+        this.db
+          .update(paymentChannels)
+          .set({ captured: sql`${paymentChannels.captured} - ${Number(amount)}` })
+          .where(eq(paymentChannels.id, row.channel ?? '')),
+        this.db
+          .update(paymentOutgoing)
+          .set({ state: 'waived', error: reason, updatedAt: now })
+          .where(and(eq(paymentOutgoing.payment, row.id), eq(paymentOutgoing.state, 'waiting'))),
+      ]);
+    }
+    const back = row.charged ?? row.authorized;
+    const statements: Statement[] = [];
+    if (row.custody !== 'direct') {
+      if (row.charged === null) {
+        statements.push(...this.#lines(book.captured(row, row.authorized, ZERO)));
+      } else if (row.charged > 0n) {
+        statements.push(
+          ...this.#lines(book.returned(row, row.charged)),
+          this.db
+            .update(paymentOutgoing)
+            .set({ state: 'waived', error: reason, updatedAt: now })
+            .where(
+              and(
+                eq(paymentOutgoing.payment, row.id),
+                inArray(paymentOutgoing.kind, ['payout', 'fee']),
+                inArray(paymentOutgoing.state, ['waiting', 'owed', 'stuck']),
+              ),
+            ),
+        );
+      }
+    }
+    if (back > 0n) statements.push(this.#outgoing(row, 'refund', row.payer, back, 'owed', 'lost'));
+    return this.#update(row, { state: 'refund_owed', error: reason, credential: null }, statements);
+  }
+
+  /** Whether the channel's money for it is on the chain already, so that it can only be sent back. */
+  async #channelTookIt(row: PaymentRow, amount: Money): Promise<boolean> {
+    const [found] = await this.db
+      .select()
+      .from(paymentChannels)
+      .where(eq(paymentChannels.id, row.channel ?? ''));
+    return found !== undefined && found.settled > found.captured - amount;
+  }
+
+  /** Binds an Idempotency-Key to a payment; a key of a released payment is taken over. */
+  async bindKey(key: string, payment: string, requestHash: string | null): Promise<void> {
+    await this.db
+      .insert(paymentKeys)
+      .values({ key, payment, requestHash, createdAt: this.now() })
+      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment, requestHash } });
+  }
+
+  async byKey(key: string): Promise<{ row: PaymentRow; requestHash: string | null } | undefined> {
+    const [found] = await this.db
+      .select()
+      .from(paymentKeys)
+      .innerJoin(payments, eq(payments.id, paymentKeys.payment))
+      .where(eq(paymentKeys.key, key));
+    return found ? { row: found.payments, requestHash: found.payment_keys.requestHash } : undefined;
+  }
+
+  /** @returns whether this is the first claim of the key */
+  async claim(key: string, expiresAt: number): Promise<boolean> {
+    const result = await this.db.insert(paymentClaims).values({ key, expiresAt }).onConflictDoNothing();
+    return result.rowsAffected === 1;
+  }
+
+  /** Forgets answers older than `answersMs` and claims that cannot matter any more. */
+  async sweep(answersMs: number): Promise<void> {
+    await this.write([
+      this.db
+        .update(payments)
+        .set({ answerBody: null, answerComplete: false })
+        .where(
+          and(
+            isNotNull(payments.answerBody),
+            lt(payments.updatedAt, this.now() - answersMs),
+            eq(payments.state, 'answered'),
+          ),
+        ),
+      this.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, Date.now())),
+    ]);
+  }
+
+  async write(statements: Statement[]): Promise<void> {
+    const [first, ...rest] = statements;
+    if (first) await this.db.batch([first, ...rest]);
+  }
+
+  lines(entries: book.Entry[]): Statement[] {
+    return this.#lines(entries);
+  }
+
+  #lines(entries: book.Entry[]): Statement[] {
+    const at = this.now();
+    return entries.length === 0 ? [] : [this.db.insert(ledger).values(entries.map((entry) => ({ ...entry, at })))];
+  }
+
+  /** The columns and statements that divide what was settled. */
+  #capture(row: PaymentRow, authorized: Money, charged: Money) {
+    if (row.custody === 'direct') return { columns: { charged }, statements: [] };
+    const { fee } = book.divide(charged, row.feeBps);
+    return {
+      columns: { charged, fee },
+      statements: [
+        ...this.#lines(book.captured(row, authorized, charged)),
+        ...this.#owed(row, charged, subtract(authorized, charged)),
+      ],
+    };
+  }
+
+  /** Payouts wait until the whole answer is out (or the channel was settled): until then they may have to go back. */
+  #owed(row: PaymentRow, charged: Money, rest: Money): Statement[] {
+    const { payee, fee } = book.divide(charged, row.feeBps);
+    return [
+      ...(payee > 0n ? [this.#outgoing(row, 'payout', row.payTo, payee, 'waiting')] : []),
+      ...(fee > 0n ? [this.#outgoing(row, 'fee', '', fee, 'waiting')] : []),
+      ...(rest > 0n ? [this.#outgoing(row, 'refund', row.payer, rest, 'owed')] : []),
+    ];
+  }
+
+  #outgoing(
+    row: PaymentRow,
+    kind: OutgoingKind,
+    recipient: string,
+    amount: Money,
+    state: OutgoingState,
+    suffix = '',
+  ): Statement {
+    const now = this.now();
+    return this.db.insert(paymentOutgoing).values({
+      id: `${row.id.replace('pay_', 'out_')}-${kind}${suffix === '' ? '' : `-${suffix}`}`,
+      payment: row.id,
+      kind,
+      asset: row.asset,
+      source: row.recipient,
+      recipient,
+      amount,
+      state,
+      channel: row.channel,
+      transfer: null,
+      attempts: 0,
+      error: null,
+      createdAt: now,
+      updatedAt: now,
+    });
+  }
+
+  async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {
+    const full = { ...change, updatedAt: this.now() };
+    await this.write([this.db.update(payments).set(full).where(eq(payments.id, row.id)), ...more]);
+    return { ...row, ...full };
+  }
+}
+
+function answerColumns(answer: StoredAnswer | undefined): Partial<PaymentRow> {
+  if (!answer) return {};
+  return { answerStatus: answer.status, answerHeaders: answer.headers, answerBody: answer.body ?? null };
+}
