@@ -1,8 +1,10 @@
 /** The route table: every endpoint and page of the host, once. Served by app.ts, described by the pages themselves. */
+import type { DomainChecks } from '../domains/domain-checks.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { Endpoint } from './endpoint.ts';
 import { deleteEndpoint } from './endpoints/delete.ts';
 import { deployEndpoint } from './endpoints/deploy.ts';
+import { domainEndpoints } from './endpoints/domains.ts';
 import { getEndpoint } from './endpoints/get.ts';
 import { logsEndpoint } from './endpoints/logs.ts';
 import { renewEndpoint } from './endpoints/renew.ts';
@@ -17,7 +19,7 @@ import { openApiPage } from './pages/openapi.ts';
 import { htmlPage, type Page, textPage } from './pages/page.ts';
 import type { ControlParts } from './parts.ts';
 
-export function endpointTable(parts: ControlParts, parse: DeploymentParser): Endpoint[] {
+export function endpointTable(parts: ControlParts, parse: DeploymentParser, checks: DomainChecks): Endpoint[] {
   return [
     deployEndpoint(parts, parse),
     renewEndpoint(parts),
@@ -29,6 +31,7 @@ export function endpointTable(parts: ControlParts, parse: DeploymentParser): End
     usageEndpoint(parts),
     versionsEndpoint(parts),
     rollbackEndpoint(parts),
+    ...domainEndpoints(parts, checks),
   ];
 }
 

@@ -88,6 +88,10 @@ export const domains = sqliteTable('domains', {
   verifiedAt: integer('verified_at'),
   checkedAt: integer('checked_at'),
   nextCheckAt: integer('next_check_at').notNull(),
+  /** Since when the record of a verified domain has been missing. */
+  failingSince: integer('failing_since'),
+  /** Failed checks in a row while pending. */
+  attempts: integer('attempts').notNull().default(0),
 });
 
 export type Domain = typeof domains.$inferSelect;

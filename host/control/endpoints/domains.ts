@@ -1,0 +1,111 @@
+/** Domains of a slug: POST and GET /_admin/:slug/domains, DELETE /_admin/:slug/domains/:domain. */
+import { z } from 'zod';
+import type { DomainChecks } from '../../domains/domain-checks.ts';
+import { parseDomain } from '../../domains/domain-name.ts';
+import { recordName } from '../../domains/ownership-record.ts';
+import type { Domain } from '../../registry/schema/deployments.ts';
+import { Problem } from '../../shared/problem.ts';
+import { type Endpoint, json } from '../endpoint.ts';
+import { iso } from '../metadata.ts';
+import { requireOwner } from '../ownership.ts';
+import type { ControlParts } from '../parts.ts';
+
+const attachBody = z.strictObject({ domain: z.unknown(), registrarToken: z.string().max(500).optional() });
+const MAX_DOMAINS = 100;
+
+export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endpoint[] {
+  const { domains, config, publicUrl } = parts;
+  const own = { publicHost: new URL(publicUrl).hostname, baseDomain: config.baseDomain };
+
+  const attach: Endpoint = {
+    method: 'POST',
+    path: '/_admin/:slug/domains',
+    access: 'owner',
+    summary: 'Attach a domain',
+    description:
+      'Answers what to set in the DNS: a CNAME (or A) record to this host and a TXT record that shows the domain is yours. ' +
+      'The state goes pending, verified, active; it is looked at in the background and with every GET.',
+    body: {
+      schema: {
+        type: 'object',
+        required: ['domain'],
+        properties: {
+          domain: { type: 'string', examples: ['api.example.com'] },
+          registrarToken: { type: 'string', description: 'Of a registrar that the operator trusts, instead of TXT.' },
+        },
+        additionalProperties: false,
+      },
+      required: true,
+    },
+    responses: {
+      202: '`{domain, state, dns, reason}`',
+      400: 'Not a domain that can be attached.',
+      409: 'Another slug has it.',
+    },
+    handle: async (call) => {
+      const owned = await requireOwner(parts, call, `POST /_admin/${call.params.slug}/domains`);
+      if ('response' in owned) return owned.response;
+      const body = attachBody.safeParse(await call.request.json().catch(() => undefined));
+      if (!body.success) throw new Problem('invalid_json', 'Send {"domain": "api.example.com"}.');
+      const domain = parseDomain(body.data.domain, own);
+      const { tenant } = owned.deployment;
+      const present = await domains.ofTenant(tenant);
+      if (present.length >= MAX_DOMAINS && !present.some((row) => row.domain === domain)) {
+        throw new Problem('conflict', `A slug has at most ${MAX_DOMAINS} domains; detach one first.`);
+      }
+      return json(view(await checks.attach(domain, tenant, body.data.registrarToken)), 202);
+    },
+  };
+
+  const list: Endpoint = {
+    method: 'GET',
+    path: '/_admin/:slug/domains',
+    access: 'owner',
+    summary: 'List domains',
+    description: 'State of each domain, the reason where it waits for something, and what to set in the DNS.',
+    responses: { 200: '`{domains: [...]}`' },
+    handle: async (call) => {
+      const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/domains`);
+      if ('response' in owned) return owned.response;
+      const rows = await domains.ofTenant(owned.deployment.tenant);
+      return json({ domains: (await Promise.all(rows.map((row) => checks.refresh(row)))).map((row) => view(row)) });
+    },
+  };
+
+  const detach: Endpoint = {
+    method: 'DELETE',
+    path: '/_admin/:slug/domains/:domain',
+    access: 'owner',
+    summary: 'Detach a domain',
+    description: 'The host stops serving it at once.',
+    responses: { 204: 'Detached.', 404: 'The slug has no such domain.' },
+    handle: async (call) => {
+      const { slug, domain = '' } = call.params;
+      const owned = await requireOwner(parts, call, `DELETE /_admin/${slug}/domains/${domain}`);
+      if ('response' in owned) return owned.response;
+      const name = parseDomain(domain, own);
+      if (!(await domains.detach(name, owned.deployment.tenant))) {
+        throw new Problem('not_found', `${slug} has no domain ${name}.`);
+      }
+      await parts.routes.push(owned.deployment.slug);
+      return new Response(null, { status: 204 });
+    },
+  };
+
+  function view(row: Domain) {
+    return {
+      domain: row.domain,
+      state: row.state,
+      ...(row.reason ? { reason: row.reason } : {}),
+      dns: [
+        { type: 'CNAME', name: row.domain, value: own.publicHost, note: 'or an A/AAAA record to the same address' },
+        { type: 'TXT', name: recordName(row.domain), value: row.token },
+      ],
+      createdAt: iso(row.createdAt),
+      ...(row.verifiedAt ? { verifiedAt: iso(row.verifiedAt) } : {}),
+      ...(row.checkedAt ? { checkedAt: iso(row.checkedAt) } : {}),
+    };
+  }
+
+  return [attach, list, detach];
+}

@@ -1,0 +1,133 @@
+/**
+ * The life of an attached domain: pending until its owner's record is found, then served; looked at again every day,
+ * and taken out of service when the record has been missing for a week.
+ */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Logger } from 'pino';
+import type { Domains } from '../registry/domains.ts';
+import type { Domain } from '../registry/schema/deployments.ts';
+import type { Clock } from '../shared/clock.ts';
+import type { TenantId } from '../shared/contracts.ts';
+import type { OwnershipRecords } from './ownership-record.ts';
+
+const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
+/** A missing record takes a verified domain out of service after this long. */
+const MISSING_FOR_MS = 7 * DAY_MS;
+/** A GET looks at the DNS again, but not more often than this. */
+const SHORTEST_BETWEEN_MS = 2_000;
+const LONGEST_BETWEEN_MS = 60 * MINUTE_MS;
+const CHECKS_AT_ONCE = 50;
+
+export interface DomainCheckParts {
+  domains: Domains;
+  records: OwnershipRecords;
+  clock: Clock;
+  log: Logger;
+  /** SHA-256 (hex) of tokens that registrars may present instead of a TXT record. */
+  registrarTokenHashes: string[];
+  /** Whether a verified name can be served at once: false where a certificate has to come first. */
+  servesAtOnce(domain: string): boolean;
+  /** The name may be served now, or no more; edges and certificates follow. */
+  onChange(domain: string, tenant: TenantId): Promise<void>;
+}
+
+export class DomainChecks {
+  readonly #parts: DomainCheckParts;
+
+  constructor(parts: DomainCheckParts) {
+    this.#parts = parts;
+  }
+
+  /** @throws Problem conflict when another tenant has the domain */
+  async attach(domain: string, tenant: TenantId, registrarToken: string | undefined): Promise<Domain> {
+    const { domains, clock } = this.#parts;
+    const token = `tp-${randomBytes(16).toString('hex')}`;
+    const row = await domains.attach(domain, tenant, token, clock.now());
+    if (registrarToken !== undefined && this.#isRegistrar(registrarToken)) return await this.#verified(row, 'token');
+    return row.state === 'pending' ? await this.check(row) : row;
+  }
+
+  /** Looks at the DNS now, unless it was looked at a moment ago. */
+  async refresh(row: Domain): Promise<Domain> {
+    const { clock } = this.#parts;
+    if (row.state !== 'pending' || clock.now() - (row.checkedAt ?? 0) < SHORTEST_BETWEEN_MS) return row;
+    return await this.check(row);
+  }
+
+  /** Everything that is due; called by the scheduler. */
+  async sweep(): Promise<void> {
+    const { domains, clock, log } = this.#parts;
+    const due = await domains.dueChecks(clock.now(), CHECKS_AT_ONCE);
+    await Promise.all(
+      due.map((row) => this.check(row).catch((error) => log.error({ err: error }, 'a domain was not checked'))),
+    );
+  }
+
+  async check(row: Domain): Promise<Domain> {
+    const { records, clock, domains, onChange } = this.#parts;
+    if (row.verifiedBy === 'token') return await this.#later(row, { nextCheckAt: clock.now() + DAY_MS });
+    const result = await records.check(row.domain, row.token);
+    const now = clock.now();
+    if (result.found) return await this.#verified(row, 'txt');
+    if (row.state === 'pending') {
+      const wait = Math.min(LONGEST_BETWEEN_MS, MINUTE_MS * 2 ** Math.min(row.attempts, 10));
+      return await this.#later(row, {
+        reason: result.reason,
+        checkedAt: now,
+        attempts: row.attempts + 1,
+        nextCheckAt: now + wait,
+      });
+    }
+    const failingSince = row.failingSince ?? now;
+    if (now - failingSince < MISSING_FOR_MS) {
+      return await this.#later(row, {
+        reason: result.reason,
+        checkedAt: now,
+        failingSince,
+        nextCheckAt: now + LONGEST_BETWEEN_MS,
+      });
+    }
+    const changed = await domains.update(row.domain, {
+      state: 'pending',
+      reason: `Out of service: ${result.reason}`,
+      checkedAt: now,
+      failingSince: null,
+      attempts: 0,
+      nextCheckAt: now + MINUTE_MS,
+    });
+    await onChange(row.domain, row.tenant);
+    return changed ?? row;
+  }
+
+  async #verified(row: Domain, by: 'txt' | 'token'): Promise<Domain> {
+    const { domains, clock, onChange, servesAtOnce } = this.#parts;
+    const now = clock.now();
+    const fresh = row.state === 'pending';
+    const changed = await domains.update(row.domain, {
+      state: row.state === 'active' || servesAtOnce(row.domain) ? 'active' : 'verified',
+      // The reason of a verified name is its certificate's, which is not this check's to clear.
+      ...(fresh ? { reason: null } : {}),
+      verifiedBy: by,
+      verifiedAt: row.verifiedAt ?? now,
+      checkedAt: now,
+      failingSince: null,
+      attempts: 0,
+      nextCheckAt: now + DAY_MS,
+    });
+    if (fresh) await onChange(row.domain, row.tenant);
+    return changed ?? row;
+  }
+
+  async #later(row: Domain, change: Partial<Domain>): Promise<Domain> {
+    return (await this.#parts.domains.update(row.domain, change)) ?? row;
+  }
+
+  #isRegistrar(token: string): boolean {
+    const hash = createHash('sha256').update(token).digest();
+    return this.#parts.registrarTokenHashes.some((known) => {
+      const expected = Buffer.from(known, 'hex');
+      return expected.length === hash.length && timingSafeEqual(expected, hash);
+    });
+  }
+}
