@@ -1,0 +1,189 @@
+// Gets everything ready and runs a program of the project: Node 24, the packages of the lock file, then the program.
+// Plain JavaScript for Node 18 and newer, because it is what brings Node 24. Nothing is done twice.
+import { spawn, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+
+/** The Node that is fetched where the running one is older than 24. */
+const NODE_VERSION = '24.21.0';
+
+export const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const privateFolder = join(root, '.node');
+
+/**
+ * Runs a module of the project under Node 24 and never returns: the process ends with the module's exit code.
+ * @param {{ entry: string, args: string[], development?: boolean }} program `development`: tools are needed too
+ */
+export async function launch({ entry, args, development = false }) {
+  const node = await prepare({ development });
+  const path = join(root, entry);
+  if (node === process.execPath) {
+    process.argv = [node, path, ...args];
+    await import(pathToFileURL(path).href);
+    return;
+  }
+  process.exit(await run(node, [path, ...args]));
+}
+
+/**
+ * Makes sure of Node 24 and of the packages.
+ * @returns {Promise<string>} the path of a Node 24 (or newer)
+ */
+export async function prepare({ development = false } = {}) {
+  if (Number(process.versions.node.split('.')[0]) < 18) {
+    fail(`Turnpike needs Node 18 or newer to start; this is ${process.version}. See https://nodejs.org`);
+  }
+  const bundled = bundledNode();
+  const node = Number(process.versions.node.split('.')[0]) >= 24 ? process.execPath : bundled.path;
+  if (isReady(node, development)) return node;
+  const unlock = await lock();
+  try {
+    if (!existsSync(node)) await fetchNode(bundled);
+    if (!packagesMatch(development)) await installPackages();
+  } finally {
+    unlock();
+  }
+  return node;
+}
+
+/** Runs a program with our terminal and passes signals on. */
+export function run(command, args, options = {}) {
+  return new Promise((resolve) => {
+    const child = spawn(command, args, { stdio: 'inherit', ...options });
+    const pass = (signal) => child.kill(signal);
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, pass);
+    child.once('error', (error) => {
+      console.error(`turnpike: ${command} did not start: ${error.message}`);
+      resolve(1);
+    });
+    child.once('exit', (code, signal) => {
+      for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.off(name, pass);
+      resolve(code ?? (signal === 'SIGINT' ? 130 : signal === 'SIGTERM' ? 143 : 1));
+    });
+  });
+}
+
+function isReady(node, development) {
+  return existsSync(node) && packagesMatch(development);
+}
+
+function bundledNode() {
+  const platform = process.platform === 'win32' ? 'win' : process.platform;
+  const name = `node-${platform}-${process.arch}`;
+  const file = process.platform === 'win32' ? 'node.exe' : 'node';
+  return { name, path: join(privateFolder, 'node_modules', name, 'bin', file) };
+}
+
+async function fetchNode({ name, path }) {
+  mkdirSync(privateFolder, { recursive: true });
+  // npm puts packages next to the nearest package.json: without one of its own it would be the project's.
+  writeFileSync(join(privateFolder, 'package.json'), '{"private":true}\n');
+  await npm(
+    `fetching Node ${NODE_VERSION} (once; this is ${process.version})`,
+    ['install', '--no-save', '--no-package-lock', `${name}@${NODE_VERSION}`],
+    privateFolder,
+  );
+  if (spawnSync(path, ['--version'], { encoding: 'utf8' }).stdout?.trim() !== `v${NODE_VERSION}`) {
+    fail(`the fetched Node ${NODE_VERSION} does not run on this system; install Node 24 from https://nodejs.org`);
+  }
+}
+
+async function installPackages() {
+  await npm('installing packages (once per version)', ['ci'], root);
+  if (!packagesMatch(false)) fail('npm left packages out; run npm ci and look at what it says');
+}
+
+/**
+ * Whether node_modules is what the lock file says, from npm's own record of it. Optional packages of other systems may
+ * be missing, and tools may be where only the host is to run.
+ */
+function packagesMatch(development) {
+  const wanted = readJson(join(root, 'package-lock.json'));
+  const present = readJson(join(root, 'node_modules/.package-lock.json'));
+  if (!wanted || !present) return false;
+  return Object.entries(wanted.packages).every(([place, entry]) => {
+    if (place === '' || entry.link) return true;
+    const installed = present.packages[place];
+    if (installed) return installed.version === entry.version;
+    return entry.optional === true || entry.devOptional === true || (entry.dev === true && !development);
+  });
+}
+
+function readJson(path) {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+/** Runs npm, without lifecycle scripts, and says that it goes on. */
+async function npm(what, args, cwd) {
+  console.error(`turnpike: ${what} …`);
+  const startedAt = Date.now();
+  const ticking = setInterval(() => {
+    console.error(`turnpike: … ${Math.round((Date.now() - startedAt) / 1000)} s`);
+  }, 10_000);
+  const [command, ...before] = npmCommand();
+  const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
+  // Its standard output is no part of ours: a program that prints JSON must print only that.
+  const code = await run(command, [...before, ...args, ...quiet], {
+    cwd,
+    stdio: ['ignore', 2, 2],
+    env: npmEnvironment(),
+    shell: process.platform === 'win32' && command === 'npm',
+  });
+  clearInterval(ticking);
+  if (code !== 0) fail(`${what} failed: npm ended with ${code}. Is the network there?`);
+  console.error(`turnpike: done in ${((Date.now() - startedAt) / 1000).toFixed(1)} s`);
+}
+
+/** The npm that started us, else the one on the path. */
+function npmCommand() {
+  const started = process.env.npm_execpath ?? '';
+  return /npm-cli\.c?js$/.test(started) ? [process.execPath, started] : ['npm'];
+}
+
+/** Without the settings that an outer npm put there for its own run, such as `--prefix` or `--omit`. */
+function npmEnvironment() {
+  const settings = /^npm_config_(local_prefix|prefix|omit|include|global|production|ignore_scripts|package_lock)$/i;
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !settings.test(name)));
+}
+
+/** One preparation at a time. A lock whose owner is gone is taken over. */
+async function lock() {
+  mkdirSync(privateFolder, { recursive: true });
+  const path = join(privateFolder, 'launch.lock');
+  let told = false;
+  for (;;) {
+    try {
+      writeFileSync(path, String(process.pid), { flag: 'wx' });
+      return () => rmSync(path, { force: true });
+    } catch (error) {
+      if (error.code !== 'EEXIST') throw error;
+    }
+    const owner = Number(readFileSync(path, { encoding: 'utf8', flag: 'a+' }) || 0);
+    if (owner > 0 && !isAlive(owner)) {
+      rmSync(path, { force: true });
+      continue;
+    }
+    if (!told) console.error('turnpike: waiting for another start of this project to finish its preparations …');
+    told = true;
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return error.code === 'EPERM';
+  }
+}
+
+function fail(message) {
+  console.error(`turnpike: ${message}`);
+  process.exit(1);
+}
