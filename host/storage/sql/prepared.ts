@@ -1,0 +1,196 @@
+/** Prepared statements by their text: checked by the guard once, compiled once, the least recently used forgotten. */
+import { carefulText, needsCare } from './careful.ts';
+import { type Cost, costOf, NO_COST } from './cost.ts';
+import { MESSAGES, SqlFailure, sqliteMessage } from './failure.ts';
+import { guard, RefusedSql } from './guard.ts';
+import { MAX_SQL_BYTES } from './limits.ts';
+import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement } from './native.ts';
+import { offsetOf, unquoteStrings } from './quotes.ts';
+import type { Statement, StatementKind } from './statements.ts';
+import { TOKEN, UnreadableSql } from './tokenizer.ts';
+
+/** One text; usually one statement. */
+export interface Prepared {
+  sql: string;
+  statements: Statement[];
+  /** Compiled as they are first run: a later one may need what an earlier one creates. */
+  compiled: (Compiled | undefined)[];
+  parameters: number;
+  /** ms of the last run, to tell brief statements from long ones; undefined before the first. */
+  lastDuration: number | undefined;
+}
+
+export interface Compiled {
+  native: NativeStatement;
+  /** As SQLite knows it: the text between its semicolons. */
+  text: string;
+  kind: StatementKind;
+  /** Answers rows. */
+  reader: boolean;
+  explain: boolean;
+  /** Its rows have to be decoded: careful.ts. */
+  careful: boolean;
+  columns: string[];
+  cost: Cost;
+  /** Full-scan steps counted by libSQL so far. */
+  steps: number;
+}
+
+const MAX_CACHED = 128;
+const MAX_CACHED_CHARACTERS = 512 * 1024;
+
+export class PreparedStatements {
+  readonly #libsql: Libsql;
+  readonly #database: NativeDatabase;
+  readonly #bySql = new Map<string, Prepared>();
+  #characters = 0;
+  #careful = false;
+
+  constructor(libsql: Libsql, database: NativeDatabase) {
+    this.#libsql = libsql;
+    this.#database = database;
+  }
+
+  /**
+   * Checks and splits a text.
+   * @throws SqlFailure when it is refused or cannot be read
+   */
+  get(sql: string): Prepared {
+    const known = this.#bySql.get(sql);
+    if (known !== undefined) {
+      // Move to the end: the first in the map is the least recently used.
+      this.#bySql.delete(sql);
+      this.#bySql.set(sql, known);
+      return known;
+    }
+    const prepared = read(sql);
+    this.#bySql.set(sql, prepared);
+    this.#characters += sql.length;
+    for (const oldest of this.#bySql.keys()) {
+      if (this.#bySql.size <= MAX_CACHED && this.#characters <= MAX_CACHED_CHARACTERS) break;
+      this.#bySql.delete(oldest);
+      this.#characters -= oldest.length;
+    }
+    return prepared;
+  }
+
+  /** @throws SqlFailure with SQLite's message */
+  compile(prepared: Prepared, index: number): Compiled {
+    const known = prepared.compiled[index];
+    if (known !== undefined) return known;
+    const statement = prepared.statements[index] as Statement;
+    const first = statement.tokens[0];
+    const last = statement.tokens.at(-1);
+    const text = prepared.sql.slice(first?.start, last?.end);
+    const compiled = this.#compile(text, statement);
+    prepared.compiled[index] = compiled;
+    return compiled;
+  }
+
+  /** From now on every read is careful. */
+  set careful(on: boolean) {
+    this.#careful = on;
+    this.clear();
+  }
+
+  get careful(): boolean {
+    return this.#careful;
+  }
+
+  /** After a change of the schema columns and costs may be others. */
+  clear(): void {
+    this.#bySql.clear();
+    this.#characters = 0;
+  }
+
+  #compile(text: string, statement: Statement): Compiled {
+    const libsql = this.#libsql;
+    let sql = text;
+    let renamed: ReadonlyMap<string, string> | undefined;
+    let native: NativeStatement;
+    try {
+      native = libsql.prepare(this.#database, sql);
+    } catch (error) {
+      if (!isNativeError(error)) throw error;
+      const fixed = unquoteStrings(text, statement, error.message, (candidate) => {
+        try {
+          return libsql.prepare(this.#database, candidate);
+        } catch {
+          return undefined;
+        }
+      });
+      if (fixed === undefined) {
+        const offset = offsetOf(statement.tokens, error.message);
+        throw new SqlFailure(sqliteMessage(error.message, error.code, offset));
+      }
+      native = fixed.result;
+      sql = fixed.sql;
+      renamed = fixed.names;
+    }
+    const reader = libsql.isReader(native);
+    const columns = reader ? libsql.columns(native).map((name) => renamed?.get(name) ?? name) : [];
+    let careful = false;
+    if (reader && statement.kind === 'read' && !statement.explain && (this.#careful || needsCare(statement))) {
+      const wrapped = carefulText(sql, columns.length);
+      if (wrapped !== undefined) {
+        native = libsql.prepare(this.#database, wrapped);
+        sql = wrapped;
+        careful = true;
+      }
+    }
+    const counted = (statement.kind === 'read' || statement.kind === 'write') && !statement.explain;
+    const cost = counted ? this.#cost(text, statement) : NO_COST;
+    return {
+      native,
+      text: sql,
+      kind: statement.kind,
+      reader,
+      explain: statement.explain,
+      careful,
+      columns,
+      cost,
+      steps: 0,
+    };
+  }
+
+  #cost(text: string, statement: Statement): Cost {
+    try {
+      const explained = this.#libsql.prepare(this.#database, `EXPLAIN ${withoutBlobs(text, statement)}`);
+      const cost = costOf(this.#libsql.rows(explained, []));
+      this.#libsql.reset(explained, []);
+      return cost;
+    } catch {
+      return NO_COST;
+    }
+  }
+}
+
+/** EXPLAIN answers literals as text, and text that is not UTF-8 would abort libSQL. */
+function withoutBlobs(text: string, statement: Statement): string {
+  const base = statement.tokens[0]?.start ?? 0;
+  let result = '';
+  let from = 0;
+  for (const { kind, text: literal, start, end } of statement.tokens) {
+    if (kind !== TOKEN.literal || literal !== 'blob') continue;
+    result += `${text.slice(from, start - base)}x''`;
+    from = end - base;
+  }
+  return result + text.slice(from);
+}
+
+function read(sql: string): Prepared {
+  if (sql.length > MAX_SQL_BYTES / 3 && Buffer.byteLength(sql) > MAX_SQL_BYTES) throw new SqlFailure(MESSAGES.tooLong);
+  let statements: Statement[];
+  try {
+    statements = guard(sql);
+  } catch (error) {
+    if (error instanceof RefusedSql) throw new SqlFailure(error.message);
+    if (error instanceof UnreadableSql) throw new SqlFailure(`${error.message}: SQLITE_ERROR`);
+    throw error;
+  }
+  const parameters = statements.at(-1)?.parameters ?? 0;
+  if (statements.slice(0, -1).some((statement) => statement.parameters > 0)) {
+    throw new SqlFailure(MESSAGES.manyWithParameters);
+  }
+  return { sql, statements, compiled: [], parameters, lastDuration: undefined };
+}

@@ -1,0 +1,80 @@
+/**
+ * Two mendings of libSQL's answers towards D1's: "text" in double quotes that names no column is a string there,
+ * and messages say at which offset the error is.
+ */
+import type { Statement } from './statements.ts';
+import { TOKEN, type Token } from './tokenizer.ts';
+
+const MAX_CANDIDATES = 4;
+
+/**
+ * Finds which double-quoted names have to be strings for the statement to compile: the fewest that do.
+ * Gives up where that is not clear-cut, so that nothing gets another meaning than in D1.
+ * @param message libSQL's complaint
+ * @param attempt compiles a text; undefined when it fails
+ */
+export function unquoteStrings<T>(
+  text: string,
+  statement: Statement,
+  message: string,
+  attempt: (sql: string) => T | undefined,
+): { sql: string; result: T; names: ReadonlyMap<string, string> } | undefined {
+  if (!message.startsWith('no such column: ')) return undefined;
+  if (statement.kind !== 'read' && statement.kind !== 'write') return undefined;
+  const base = statement.tokens[0]?.start ?? 0;
+  const quoted = statement.tokens.filter(
+    (token) => token.kind === TOKEN.quoted && text.charAt(token.start - base) === '"',
+  );
+  const unresolved = quoted.filter((token) => !isQualified(statement.tokens, token));
+  if (unresolved.length === 0 || unresolved.length > MAX_CANDIDATES) return undefined;
+  for (const subset of subsetsBySize(unresolved)) {
+    const { sql, names } = rewrite(text, base, subset);
+    const result = attempt(sql);
+    if (result !== undefined) return { sql, result, names };
+  }
+  return undefined;
+}
+
+/** `"a"."b"` is never a string. */
+function isQualified(tokens: Token[], token: Token): boolean {
+  const at = tokens.indexOf(token);
+  return tokens[at - 1]?.text === '.' || tokens[at + 1]?.text === '.';
+}
+
+function subsetsBySize<T>(items: T[]): T[][] {
+  const subsets: T[][] = [];
+  for (let mask = 1; mask < 1 << items.length; mask++) subsets.push(items.filter((_, index) => mask & (1 << index)));
+  return subsets.sort((a, b) => a.length - b.length);
+}
+
+function rewrite(text: string, base: number, tokens: Token[]): { sql: string; names: Map<string, string> } {
+  const names = new Map<string, string>();
+  let sql = '';
+  let from = 0;
+  for (const token of tokens) {
+    const literal = `'${token.text.replaceAll("'", "''")}'`;
+    sql += text.slice(from, token.start - base) + literal;
+    from = token.end - base;
+    // An unnamed column is called by its text, which D1 leaves as written.
+    names.set(literal, text.slice(token.start - base, token.end - base));
+  }
+  return { sql: sql + text.slice(from), names };
+}
+
+const WITH_OFFSET = [
+  /^near "(.+)": syntax error$/s,
+  /^no such column: (?:.*\.)?([^.]+)$/s,
+  /^no such function: (.+)$/s,
+  /^unrecognized token: "(.+)"$/s,
+];
+
+/** Where a message's token is in the text; undefined where that cannot be told for sure. */
+export function offsetOf(tokens: Token[], message: string): number | undefined {
+  for (const pattern of WITH_OFFSET) {
+    const name = pattern.exec(message)?.[1]?.toLowerCase();
+    if (name === undefined) continue;
+    const found = tokens.filter((token) => token.text.toLowerCase() === name);
+    return found.length === 1 ? found[0]?.start : undefined;
+  }
+  return undefined;
+}

@@ -1,0 +1,321 @@
+/**
+ * One tenant's database on libSQL: runs queries, one request in one transaction, and tells what they cost.
+ * Synchronous, in a process of its own: whatever a query does to this process, it does to nobody else.
+ */
+import { statSync } from 'node:fs';
+import { CAREFUL_APPLICATION_ID, decodeRow } from './careful.ts';
+import { MESSAGES, resultTooBig, SqlFailure, sqliteMessage, tooManyRows } from './failure.ts';
+import type { SqlLimits } from './limits.ts';
+import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement } from './native.ts';
+import type { Parameter } from './parameters.ts';
+import { type Compiled, type Prepared, PreparedStatements } from './prepared.ts';
+import type { Query, StatementResult } from './protocol.ts';
+
+/** A statement that took less than this the last time may share a transaction with others, ms. */
+const BRIEF_MS = 1;
+
+export class EmbeddedStore {
+  readonly #libsql: Libsql;
+  readonly #limits: SqlLimits;
+  readonly #path: string;
+  #database: NativeDatabase;
+  #prepared: PreparedStatements;
+  #counters: NativeStatement;
+  #pages: NativeStatement;
+  #pageSize = 4096;
+  #lastRowId = 0;
+  #size = 0;
+  #resultBytes = 0;
+
+  /**
+   * Opens the database, creating it when it is not there.
+   * @param careful an earlier process died reading it: read text as bytes from now on
+   * @throws when the file cannot be opened as one
+   */
+  constructor(libsql: Libsql, path: string, limits: SqlLimits, careful: boolean) {
+    this.#libsql = libsql;
+    this.#limits = limits;
+    this.#path = path;
+    const database = libsql.open(path);
+    const ask = (sql: string): unknown => libsql.rows(libsql.prepare(database, sql), [])[0]?.[0];
+    ask('PRAGMA journal_mode=WAL');
+    // FULL: an answered write survives power loss. Foreign keys are enforced, as in D1.
+    libsql.execute(database, 'PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON');
+    libsql.execute(database, 'PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY');
+    ask(`PRAGMA hard_heap_limit=${limits.heapBytes}`);
+    this.#pageSize = Number(ask('PRAGMA page_size'));
+    ask(`PRAGMA max_page_count=${Math.max(1, Math.floor(limits.quotaBytes / this.#pageSize))}`);
+    this.#database = database;
+    this.#prepared = new PreparedStatements(libsql, database);
+    if (Number(ask('PRAGMA application_id')) === CAREFUL_APPLICATION_ID) this.#prepared.careful = true;
+    else if (careful) this.#takeCare();
+    this.#counters = libsql.prepare(database, 'SELECT total_changes(), last_insert_rowid()');
+    this.#pages = libsql.prepare(database, 'PRAGMA page_count');
+    this.#size = this.#readSize();
+  }
+
+  /** ms since the epoch of the last change on disk. */
+  get modifiedAt(): number {
+    return statSync(this.#path).mtimeMs;
+  }
+
+  /** Whether all of it is one write that was quick before: such may share a transaction, and so a sync to disk. */
+  isBriefWrite(queries: readonly Query[]): boolean {
+    const query = queries[0];
+    if (query === undefined || queries.length !== 1) return false;
+    try {
+      const { statements, lastDuration } = this.#prepared.get(query.sql);
+      // The first such text changes how the database is read, which cannot be in the middle of a transaction.
+      if (!this.#prepared.careful && query.parameters.some(hasNul)) return false;
+      return (
+        statements.length === 1 &&
+        statements[0]?.kind === 'write' &&
+        lastDuration !== undefined &&
+        lastDuration < BRIEF_MS
+      );
+    } catch {
+      return false;
+    }
+  }
+
+  /**
+   * Runs the queries of one request, all or nothing.
+   * @throws SqlFailure with the message for the tenant
+   */
+  run(queries: readonly Query[]): StatementResult[] {
+    this.#resultBytes = 0;
+    const work = this.#prepare(queries);
+    if (work.length === 1 && work[0] !== undefined && isOneStatement(work[0].prepared)) {
+      return [this.#runQuery(work[0])];
+    }
+    this.begin();
+    try {
+      const results = work.map((item) => this.#runQuery(item));
+      this.commit();
+      return results;
+    } catch (error) {
+      this.rollback();
+      throw error;
+    }
+  }
+
+  /** Runs one brief write inside the transaction that the caller began; its failure undoes nothing but itself. */
+  runWithin(queries: readonly Query[]): StatementResult[] {
+    this.#resultBytes = 0;
+    return this.#prepare(queries).map((item) => this.#runQuery(item));
+  }
+
+  begin(): void {
+    this.#libsql.execute(this.#database, 'BEGIN');
+  }
+
+  /** @throws SqlFailure when it could not be kept, such as for a deferred foreign key; call rollback() then */
+  commit(): void {
+    try {
+      this.#libsql.execute(this.#database, 'COMMIT');
+    } catch (error) {
+      throw asFailure(error);
+    }
+  }
+
+  /** Does nothing when SQLite rolled back by itself. */
+  rollback(): void {
+    if (this.#libsql.inTransaction(this.#database)) this.#libsql.execute(this.#database, 'ROLLBACK');
+    // What was rolled back may have been a change of the schema.
+    this.#prepared.clear();
+    this.#size = this.#readSize();
+  }
+
+  get inTransaction(): boolean {
+    return this.#libsql.inTransaction(this.#database);
+  }
+
+  /** Moves everything from the log into the file, and leaves the file alone until `resumeCheckpoints`. */
+  holdCheckpoints(): void {
+    this.#ask('PRAGMA wal_checkpoint(TRUNCATE)');
+    this.#ask('PRAGMA wal_autocheckpoint=0');
+  }
+
+  resumeCheckpoints(): void {
+    this.#ask('PRAGMA wal_autocheckpoint=1000');
+  }
+
+  /** Nothing may be called after this. */
+  close(): void {
+    this.#libsql.close(this.#database);
+  }
+
+  #ask(sql: string): void {
+    this.#libsql.rows(this.#libsql.prepare(this.#database, sql), []);
+  }
+
+  /** Outside of a transaction only: what a rollback would undo must not be relied on. */
+  #takeCare(): void {
+    this.#libsql.execute(this.#database, `PRAGMA application_id=${CAREFUL_APPLICATION_ID}`);
+    this.#prepared.careful = true;
+  }
+
+  #prepare(queries: readonly Query[]): Work[] {
+    const work: Work[] = [];
+    for (const { sql, parameters } of queries) {
+      const prepared = this.#prepared.get(sql);
+      // Text without a statement (blank, comments) is skipped, as in D1, unless there is nothing else.
+      if (prepared.statements.length === 0) continue;
+      if (prepared.parameters !== parameters.length) throw new SqlFailure(MESSAGES.bindings);
+      if (!this.#prepared.careful && parameters.some(hasNul) && !this.inTransaction) this.#takeCare();
+      work.push({ prepared: this.#prepared.get(sql), parameters });
+    }
+    if (work.length === 0) throw new SqlFailure(MESSAGES.noStatements);
+    return work;
+  }
+
+  #runQuery({ prepared, parameters }: Work): StatementResult {
+    const started = performance.now();
+    const lastRowIdBefore = this.#lastRowId;
+    const sizeBefore = this.#size;
+    const count = prepared.statements.length;
+    let changes = 0;
+    let rowsRead = 0;
+    let rowsWritten = 0;
+    let columns: readonly string[] = [];
+    let rows: unknown[][] = [];
+    let writes = false;
+    let redefines = false;
+    try {
+      for (let index = 0; index < count; index++) {
+        const compiled = this.#prepared.compile(prepared, index);
+        rows = this.#runStatement(compiled, index === count - 1 ? parameters : []);
+        columns = compiled.columns;
+        let changed = 0;
+        if (compiled.kind !== 'read') {
+          writes = true;
+          changed = this.#readChanges();
+        }
+        changes += changed;
+        rowsRead += this.#rowsRead(compiled, rows, changed);
+        rowsWritten += compiled.kind === 'write' ? changed * compiled.cost.writesPerChange : changed;
+        if (compiled.kind === 'schema') redefines = true;
+        if (compiled.kind === 'schema' || compiled.kind === 'pragma') this.#prepared.clear();
+      }
+    } catch (error) {
+      throw asFailure(error);
+    }
+    if (writes) this.#size = this.#readSize();
+    const duration = performance.now() - started;
+    prepared.lastDuration = duration;
+    const changed = redefines || changes > 0 || this.#lastRowId !== lastRowIdBefore || this.#size !== sizeBefore;
+    const meta = {
+      duration,
+      changes,
+      lastRowId: this.#lastRowId,
+      changed,
+      sizeAfter: this.#size,
+      rowsRead,
+      rowsWritten,
+    };
+    return { columns, rows, meta };
+  }
+
+  #runStatement(compiled: Compiled, parameters: Parameter[]): unknown[][] {
+    if (!compiled.reader) {
+      this.#libsql.run(compiled.native, parameters);
+      return [];
+    }
+    let measured = 0;
+    let failure: SqlFailure | undefined;
+    const rows = this.#libsql.rows(compiled.native, parameters, (all) => {
+      for (; measured < all.length; measured++) {
+        const row = all[measured] as unknown[];
+        if (compiled.careful) decodeRow(row);
+        this.#resultBytes += finishRow(row);
+      }
+      if (all.length > this.#limits.maxRows) failure = new SqlFailure(tooManyRows(this.#limits.maxRows));
+      else if (this.#resultBytes > this.#limits.maxResultBytes) {
+        failure = new SqlFailure(resultTooBig(this.#limits.maxResultBytes));
+      }
+      if (failure === undefined) return true;
+      // A write has done its work before its first row; it is over only when all of them were read.
+      all.length = 0;
+      measured = 0;
+      return compiled.kind === 'write';
+    });
+    if (compiled.explain || (failure !== undefined && compiled.kind !== 'write')) {
+      this.#libsql.reset(compiled.native, parameters);
+    }
+    if (failure !== undefined) throw failure;
+    return rows;
+  }
+
+  #total = 0;
+  /** Rows changed since the last call, those of triggers and cascades included, as D1 counts. */
+  #readChanges(): number {
+    const row = this.#libsql.rows(this.#counters, [])[0];
+    const total = Number(row?.[0]);
+    const changed = total - this.#total;
+    this.#total = total;
+    this.#lastRowId = Number(row?.[1]);
+    return changed;
+  }
+
+  #readSize(): number {
+    return Number(this.#libsql.rows(this.#pages, [])[0]?.[0]) * this.#pageSize;
+  }
+
+  /** At least what was answered or changed; whole scans are counted by libSQL itself. */
+  #rowsRead(compiled: Compiled, rows: unknown[][], changed: number): number {
+    const { cost, kind } = compiled;
+    if (kind !== 'read' && kind !== 'write') return 0;
+    if (cost.counts && rows.length === 1 && typeof rows[0]?.[0] === 'number') return rows[0][0];
+    let read = 0;
+    if (cost.scans) {
+      const steps = this.#scanSteps(compiled.text);
+      // A step is counted on the way to the next row: the first row of a scan takes none.
+      read = Math.max(0, steps - compiled.steps) + (steps > compiled.steps ? 1 : 0);
+      compiled.steps = steps;
+      read = Math.max(read, rows.length);
+    } else if (cost.seeks) {
+      read = kind === 'read' ? rows.length : Math.max(changed, rows.length);
+    }
+    return read;
+  }
+
+  #scanSteps(text: string): number {
+    const statement = this.#libsql.prepare(this.#database, 'SELECT sum(nscan) FROM sqlite_stmt WHERE sql = ?');
+    return Number(this.#libsql.rows(statement, [text])[0]?.[0] ?? 0);
+  }
+}
+
+interface Work {
+  prepared: Prepared;
+  parameters: Parameter[];
+}
+
+function hasNul(parameter: Parameter): boolean {
+  return typeof parameter === 'string' && parameter.includes('\0');
+}
+
+/** One statement is a transaction by itself; a PRAGMA must not outlive its request, so it gets a real one. */
+function isOneStatement(prepared: Prepared): boolean {
+  return prepared.statements.length === 1 && prepared.statements[0]?.kind !== 'pragma';
+}
+
+/** Makes a row fit for JSON in place (blobs to arrays of numbers) and answers about how long its text will be. */
+function finishRow(row: unknown[]): number {
+  let bytes = 2;
+  for (let index = 0; index < row.length; index++) {
+    const value = row[index];
+    if (typeof value === 'string') {
+      bytes += value.length + 3;
+    } else if (value instanceof Uint8Array) {
+      bytes += value.length * 4;
+      row[index] = Array.from(value);
+    } else {
+      bytes += 8;
+    }
+  }
+  return bytes;
+}
+
+function asFailure(error: unknown): unknown {
+  return isNativeError(error) ? new SqlFailure(sqliteMessage(error.message, error.code)) : error;
+}
