@@ -1,0 +1,250 @@
+/** The life of a deployment on the real host, with stock clients: deploy, call, update, expire, renew, delete. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { account, balances, deploy, type Fetch, jsonPost, jsonPut, mppFetch, x402Fetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+const DAY = 86_400_000;
+const HELLO = (text: string) =>
+  `export default { fetch: (req: Request, env: any) => new Response(${JSON.stringify(text)} + (env.NAME ?? '')) }`;
+
+let host: TestHost;
+let owner: Fetch;
+let other: Fetch;
+let x402: Fetch;
+
+beforeAll(async () => {
+  host = await startHost();
+  owner = mppFetch(host.network, 0);
+  other = mppFetch(host.network, 1);
+  x402 = x402Fetch(host.network, 2);
+});
+afterAll(() => host?.stop());
+
+const body = async (path: string) => (await fetch(`${host.url}${path}`)).text();
+
+describe('deploying', () => {
+  it('works with a stock mppx client, costs exactly 0.20, and the payer is the owner', async () => {
+    const before = await balances(host.network, account(host.network, 0).address);
+    const meta = await deploy(owner, host.url, { slug: 'first', code: HELLO('hi '), secrets: { NAME: 'Ada' } });
+    expect(meta).toMatchObject({ slug: 'first', state: 'active', version: 1 });
+    expect(meta.owner).toBe(`did:pkh:eip155:${host.network.chainId}:${account(host.network, 0).address}`);
+    expect(await body('/first/')).toBe('hi Ada');
+    const after = await balances(host.network, account(host.network, 0).address);
+    expect(before.mpp - after.mpp).toBe(200_000n);
+    expect(after.x402).toBe(before.x402);
+  });
+
+  it('works with a stock @x402/fetch client', async () => {
+    const before = await balances(host.network, account(host.network, 2).address);
+    await deploy(x402, host.url, { slug: 'second', code: HELLO('x402') });
+    expect(await body('/second')).toBe('x402');
+    expect(before.x402 - (await balances(host.network, account(host.network, 2).address)).x402).toBe(200_000n);
+  });
+
+  it('asks for payment first, even for an empty body', async () => {
+    const response = await fetch(`${host.url}/_admin/deploy`, { method: 'POST' });
+    expect(response.status).toBe(402);
+    expect(response.headers.get('www-authenticate')).toMatch(/^Payment /);
+    expect(response.headers.get('payment-required')).toBeTruthy();
+    expect(response.headers.get('cache-control')).toBe('no-store');
+    expect(response.headers.get('access-control-expose-headers')?.toLowerCase()).toContain('www-authenticate');
+  });
+
+  it.each([
+    ['a bad slug', { slug: 'A!', code: HELLO('') }, 400, /slug/],
+    ['a reserved slug', { slug: 'docs', code: HELLO('') }, 409, /reserved/],
+    ['a taken slug', { slug: 'first', code: HELLO('') }, 409, /taken/],
+    ['a syntax error', { slug: 'broken', code: 'export default {\n fetch( }' }, 422, /./],
+    [
+      'an endless loop at top level',
+      { slug: 'broken', code: 'for(;;);\nexport default { fetch() {} }' },
+      422,
+      /time|loop|long/i,
+    ],
+    [
+      'a throwing top level',
+      { slug: 'broken', code: 'throw new Error("no way");\nexport default { fetch() {} }' },
+      422,
+      /no way/,
+    ],
+    ['no default export', { slug: 'broken', code: 'export const a = 1' }, 422, /default/],
+    ['a default without fetch', { slug: 'broken', code: 'export default { get() {} }' }, 422, /fetch/],
+    [
+      'an import of a host file',
+      { slug: 'broken', code: "import x from '/etc/passwd';\nexport default { fetch: () => x }" },
+      422,
+      /passwd/,
+    ],
+    ['an unknown field', { slug: 'broken', code: HELLO(''), colour: 'red' }, 400, /colour/],
+  ])('refuses %s, and it costs nothing', async (_what, request, status, message) => {
+    const address = account(host.network, 0).address;
+    const before = await balances(host.network, address);
+    const response = await owner(`${host.url}/_admin/deploy`, jsonPost(request));
+    const problem = (await response.json()) as { detail: string; errors?: { file?: string; line?: number }[] };
+    expect(response.status).toBe(status);
+    expect(JSON.stringify(problem)).toMatch(message);
+    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/);
+    expect(await balances(host.network, address)).toEqual(before);
+    if (_what === 'a syntax error') expect(problem.errors?.[0]).toMatchObject({ line: 2 });
+    expect((await fetch(`${host.url}/broken/`)).status).toBe(404);
+  });
+
+  it('lets one of two racing payers win and leaves the other its money', async () => {
+    const addresses = [0, 1].map((index) => account(host.network, index).address);
+    const before = await Promise.all(addresses.map((address) => balances(host.network, address)));
+    const answers = await Promise.all(
+      [owner, other].map((pay) => pay(`${host.url}/_admin/deploy`, jsonPost({ slug: 'race', code: HELLO('won') }))),
+    );
+    expect(answers.map(({ status }) => status).sort()).toEqual([201, 409]);
+    const after = await Promise.all(addresses.map((address) => balances(host.network, address)));
+    const paid = before.map(({ mpp }, index) => mpp - (after[index]?.mpp ?? 0n));
+    expect(paid[answers.findIndex(({ status }) => status === 201)]).toBe(200_000n);
+    expect(paid[answers.findIndex(({ status }) => status === 409)]).toBe(0n);
+    expect(await body('/race/')).toBe('won');
+  });
+});
+
+describe('updating', () => {
+  it('replaces code and secrets for the owner', async () => {
+    const response = await owner(
+      `${host.url}/_admin/code/first`,
+      jsonPut({ code: HELLO('bye '), secrets: { NAME: 'Eve' } }),
+    );
+    expect(response.status).toBe(200);
+    expect(await response.json()).toMatchObject({ version: 2 });
+    expect(await body('/first/')).toBe('bye Eve');
+  });
+
+  it('changes one secret and keeps the code', async () => {
+    expect((await owner(`${host.url}/_admin/code/first`, jsonPut({ secretChanges: { NAME: 'Bob' } }))).status).toBe(
+      200,
+    );
+    expect(await body('/first/')).toBe('bye Bob');
+  });
+
+  it('refuses another wallet and changes nothing', async () => {
+    const response = await other(`${host.url}/_admin/code/first`, jsonPut({ code: HELLO('stolen') }));
+    expect(response.status).toBe(403);
+    expect(await response.json()).toMatchObject({ code: 'not_owner' });
+    expect(await body('/first/')).toBe('bye Bob');
+  });
+
+  it('keeps the old version in service when the new one is refused', async () => {
+    const response = await owner(`${host.url}/_admin/code/first`, jsonPut({ code: 'export default { fetch( }' }));
+    expect(response.status).toBe(422);
+    expect(await body('/first/')).toBe('bye Bob');
+  });
+
+  it('rolls back to a version', async () => {
+    const listed = (await (await owner(`${host.url}/_admin/first/versions`)).json()) as {
+      current: number;
+      versions: unknown[];
+    };
+    expect(listed.versions).toHaveLength(2);
+    const response = await owner(`${host.url}/_admin/first/rollback`, jsonPost({ version: 1 }));
+    expect(response.status).toBe(200);
+    expect(await body('/first/')).toBe('hi Bob');
+  });
+
+  it('takes an owner token for a series of calls, for that slug alone', async () => {
+    const issued = (await (await owner(`${host.url}/_admin/session/first`, { method: 'POST' })).json()) as {
+      token: string;
+    };
+    const headers = { authorization: `Bearer ${issued.token}` };
+    expect((await fetch(`${host.url}/_admin/first/usage`, { headers })).status).toBe(200);
+    expect((await fetch(`${host.url}/_admin/second/usage`, { headers })).status).toBe(401);
+    expect((await fetch(`${host.url}/_admin/first/usage`, { headers: { authorization: 'Bearer x.y' } })).status).toBe(
+      401,
+    );
+  });
+});
+
+describe('traffic', () => {
+  it('reaches the handler with its own path, method, query and body', async () => {
+    const code = `export default { async fetch(req) {
+      const url = new URL(req.url);
+      return Response.json({ method: req.method, path: url.pathname + url.search, host: url.host, body: await req.text(),
+        prefix: req.headers.get('x-forwarded-prefix'), payer: req.headers.get('x-payer') });
+    } }`;
+    await deploy(owner, host.url, { slug: 'echo', code });
+    for (const method of ['GET', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS']) {
+      const init = method === 'GET' || method === 'OPTIONS' ? { method } : { method, body: 'x' };
+      const answer = (await (
+        await fetch(`${host.url}/echo/a/b%20c?d=1`, { ...init, headers: { 'x-payer': 'forged' } })
+      ).json()) as Record<string, unknown>;
+      expect(answer).toMatchObject({ method, path: '/a/b%20c?d=1', prefix: '/echo', payer: null });
+    }
+    expect((await fetch(`${host.url}/echo`, { method: 'HEAD' })).status).toBe(200);
+  });
+
+  it('answers 404 for slugs that do not exist', async () => {
+    const response = await fetch(`${host.url}/nobody-here/`);
+    expect(response.status).toBe(404);
+    expect(await response.json()).toMatchObject({ code: 'not_found' });
+  });
+});
+
+describe('expiry', () => {
+  it('expires to the second, asks its owner at the very URL, and lets the paid request through', async () => {
+    await deploy(owner, host.url, { slug: 'mayfly', code: HELLO('alive') });
+    expect(await body('/mayfly/')).toBe('alive');
+    await host.advance(30 * DAY + 1_000);
+    const expired = await until(async () => {
+      const response = await fetch(`${host.url}/mayfly/`);
+      return response.status === 402 ? response : undefined;
+    });
+    expect(expired.headers.get('www-authenticate')).toMatch(/^Payment /);
+    expect(((await (await fetch(`${host.url}/_admin/get/mayfly`)).json()) as { state: string }).state).toBe('expired');
+
+    const stranger = account(host.network, 1).address;
+    const before = await balances(host.network, stranger);
+    expect((await other(`${host.url}/mayfly/`)).status).toBe(403);
+    expect(await balances(host.network, stranger)).toEqual(before);
+
+    const renewed = await owner(`${host.url}/mayfly/`);
+    expect(renewed.status).toBe(200);
+    expect(await renewed.text()).toBe('alive');
+    expect(await body('/mayfly/')).toBe('alive');
+  });
+
+  it('renews from the later of now and the present expiry', async () => {
+    const before = (await (await fetch(`${host.url}/_admin/get/mayfly`)).json()) as { expiresAt: string };
+    const response = await owner(`${host.url}/_admin/renew/mayfly`, { method: 'POST' });
+    expect(response.status).toBe(200);
+    const after = (await response.json()) as { expiresAt: string };
+    expect(Date.parse(after.expiresAt) - Date.parse(before.expiresAt)).toBe(30 * DAY);
+  });
+});
+
+describe('deleting', () => {
+  it('answers 410 at once, keeps the slug for its former owner, and purges after the grace period', async () => {
+    expect((await other(`${host.url}/_admin/mayfly`, { method: 'DELETE' })).status).toBe(403);
+    expect((await owner(`${host.url}/_admin/mayfly`, { method: 'DELETE' })).status).toBe(200);
+    expect((await fetch(`${host.url}/mayfly/`)).status).toBe(410);
+    const taken = await other(`${host.url}/_admin/deploy`, jsonPost({ slug: 'mayfly', code: HELLO('x') }));
+    expect(taken.status).toBe(409);
+    await deploy(owner, host.url, { slug: 'mayfly', code: HELLO('again') });
+    expect(await body('/mayfly/')).toBe('again');
+  });
+});
+
+describe('answers of the host itself', () => {
+  it.each([
+    ['/', 'text/html', /Turnpike/],
+    ['/docs', 'text/html', /_admin\/deploy/],
+    ['/llms.txt', 'text/plain', /WWW-Authenticate/],
+    ['/openapi.json', 'application/json', /x-payment-info/],
+    ['/healthz', 'application/json', /"status":"ok"/],
+  ])('%s', async (path, type, text) => {
+    const response = await fetch(`${host.url}${path}`);
+    expect(response.status).toBe(200);
+    expect(response.headers.get('content-type')).toContain(type);
+    expect(await response.text()).toMatch(text);
+  });
+
+  it('says which methods an endpoint takes', async () => {
+    const response = await fetch(`${host.url}/_admin/deploy`);
+    expect(response.status).toBe(405);
+    expect(response.headers.get('allow')).toBe('POST');
+  });
+});

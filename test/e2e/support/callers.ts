@@ -1,0 +1,85 @@
+/** Stock clients with a test wallet of a running host: mppx (library) and @x402/fetch, and what the wallets hold. */
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
+import { wrapFetchWithPaymentFromConfig } from '@x402/fetch';
+import { Mppx, tempo } from 'mppx/client';
+import { createClient, createPublicClient, http } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { tempo as tempoChain } from 'viem/chains';
+import { Actions } from 'viem/tempo';
+import type { LocalNetworkFile } from './host.ts';
+
+export type Fetch = (input: string, init?: RequestInit) => Promise<Response>;
+
+export function account(network: LocalNetworkFile, index: number) {
+  const wallet = network.wallets[index];
+  if (!wallet) throw new Error(`there is no test wallet ${index}`);
+  return privateKeyToAccount(wallet.privateKey);
+}
+
+function chainClient(network: LocalNetworkFile) {
+  const chain = { ...tempoChain, id: network.chainId, rpcUrls: { default: { http: [network.rpcUrl] } } };
+  return createClient({ chain: chain as never, transport: http(network.rpcUrl), pollingInterval: 20 });
+}
+
+/** A stock mppx client: answers proofs and pays charges. */
+export function mppFetch(network: LocalNetworkFile, index: number): Fetch {
+  const client = Mppx.create({
+    polyfill: false,
+    methods: [tempo.charge({ account: account(network, index), getClient: () => chainClient(network) as never })],
+  });
+  return client.fetch as Fetch;
+}
+
+/** A stock @x402/fetch client that may pay up to five dollars in the local token. */
+export function x402Fetch(network: LocalNetworkFile, index: number): Fetch {
+  const payer = account(network, index);
+  return wrapFetchWithPaymentFromConfig(fetch, {
+    schemes: [
+      { network: 'eip155:*', client: new ExactEvmScheme(payer) },
+      { network: 'eip155:*', client: new UptoEvmScheme(payer, { rpcUrl: network.rpcUrl }) },
+    ],
+    spendControls: {
+      allowedAssets: [{ network: network.x402.network, asset: network.x402.token, maxAmountPerPayment: '5000000' }],
+    },
+  } as never) as Fetch;
+}
+
+/** Micro-USD in both tokens. */
+export async function balances(
+  network: LocalNetworkFile,
+  address: `0x${string}`,
+): Promise<{ mpp: bigint; x402: bigint }> {
+  const mpp = await Actions.token.getBalance(chainClient(network) as never, { token: network.token, account: address });
+  const x402 = await createPublicClient({ transport: http(network.rpcUrl) }).readContract({
+    address: network.x402.token,
+    abi: [
+      {
+        type: 'function',
+        name: 'balanceOf',
+        stateMutability: 'view',
+        inputs: [{ type: 'address', name: 'owner' }],
+        outputs: [{ type: 'uint256', name: '' }],
+      },
+    ] as const,
+    functionName: 'balanceOf',
+    args: [address],
+  });
+  return { mpp: mpp.amount, x402 };
+}
+
+export function jsonPost(body: unknown, headers: Record<string, string> = {}): RequestInit {
+  return { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: JSON.stringify(body) };
+}
+
+export function jsonPut(body: unknown): RequestInit {
+  return { ...jsonPost(body), method: 'PUT' };
+}
+
+/** Deploys and answers the metadata; throws what the host said if it did not. */
+export async function deploy(pay: Fetch, url: string, body: Record<string, unknown>): Promise<Record<string, unknown>> {
+  const response = await pay(`${url}/_admin/deploy`, jsonPost(body));
+  const text = await response.text();
+  if (response.status !== 201) throw new Error(`deploy answered ${response.status}: ${text}`);
+  return JSON.parse(text);
+}
