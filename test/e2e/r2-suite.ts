@@ -1,0 +1,130 @@
+/** Everything that is expected of R2 on every backend. */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { callR2, callSocket, caseNames, type RigOptions, StorageRig, TENANT } from './storage-rig.ts';
+
+const names = await caseNames('r2');
+
+/** @param options what to start the rig with; asked when the suite begins */
+export function r2Suite(options: () => Promise<RigOptions>): void {
+  let rig: StorageRig;
+  beforeAll(async () => {
+    rig = await StorageRig.start(await options());
+  });
+  afterAll(() => rig?.stop());
+
+  const call = (request: Record<string, unknown>, value?: Buffer) =>
+    callR2(join(rig.sockets, 'r2.sock'), request, value);
+
+  for (const name of names)
+    test(name, async () => {
+      const response = await rig.fetch(`/case/r2/${encodeURIComponent(name)}`);
+      expect(await response.text()).toBe('ok');
+    });
+
+  test('the wire: put and get frame their JSON before the value', async () => {
+    const value = Buffer.from('über');
+    const put = await call({ method: 'put', object: 'wire/ü', customFields: [{ k: 'ä', v: 'ö' }] }, value);
+    expect(put.json).toMatchObject({ name: 'wire/ü', size: 5, customFields: [{ k: 'ä', v: 'ö' }] });
+    const get = await call({ method: 'get', object: 'wire/ü', range: { offset: '1', length: '2' } });
+    expect(get.json).toMatchObject({ name: 'wire/ü', size: 5, etag: put.json.etag, range: { offset: 1, length: 2 } });
+    expect(get.value).toEqual(value.subarray(1, 3));
+  });
+
+  test.each([
+    ['nothing is there', { method: 'get', object: 'nowhere' }, 404, 10007],
+    ['an empty name', { method: 'put', object: '' }, 400, 10020],
+    ['an unknown method', { method: 'rename', object: 'x' }, 400, 10029],
+    ['a field of the wrong type', { method: 'put', object: 5 }, 400, 10029],
+    ['a checksum of the wrong length', { method: 'put', object: 'x', sha1: 'abcd' }, 400, 10029],
+    ['a delete of nothing', { method: 'delete' }, 400, 10029],
+    ['a part number of none', { method: 'uploadPart', object: 'x', uploadId: 'y', partNumber: 0 }, 400, 10029],
+    ['an unknown upload', { method: 'abortMultipartUpload', object: 'x', uploadId: 'y' }, 404, 10024],
+  ])('the wire refuses: %s', async (_, request, status, code) => {
+    const answer = await call(request, Buffer.alloc(300_000));
+    expect([answer.status, answer.error?.v4code]).toEqual([status, code]);
+  });
+
+  test('the wire refuses requests without or with broken JSON', async () => {
+    const socket = join(rig.sockets, 'r2.sock');
+    const bad: [string, Record<string, string>][] = [
+      ['GET', {}],
+      ['GET', { 'CF-R2-Request': '{' }],
+      ['PUT', {}],
+      ['PUT', { 'CF-R2-Metadata-Size': '-1' }],
+      ['PUT', { 'CF-R2-Metadata-Size': '999999999' }],
+      ['PUT', { 'CF-R2-Metadata-Size': '100' }],
+      ['DELETE', {}],
+    ];
+    for (const [method, headers] of bad) {
+      const answer = await callSocket(socket, '/', {
+        method,
+        headers,
+        ...(method === 'PUT' ? { body: Buffer.from('{}') } : {}),
+      });
+      expect([method, answer.status, JSON.parse(String(answer.headers['cf-r2-error'])).v4code]).toEqual([
+        method,
+        400,
+        10029,
+      ]);
+    }
+  });
+
+  test('past the quota nothing is stored; deleting and aborting make room', async () => {
+    const tenant = 't00000000000000000009';
+    const folder = join(rig.folder, 'quota');
+    mkdirSync(folder);
+    await rig.open(tenant, folder, { ...rig.quotas, objectBytes: 1_000_000 });
+    const socket = join(folder, 'r2.sock');
+    const put = async (object: string, size: number) =>
+      (await callR2(socket, { method: 'put', object }, Buffer.alloc(size, 1))).error?.v4code ?? 'ok';
+    expect(await put('a', 600_000)).toBe('ok');
+    expect(await put('b', 600_000)).toBe(10507);
+    expect(await put('b', 2_000_000)).toBe(10507);
+    expect(await put('a', 900_000)).toBe('ok');
+    const usage = () => rig.channel.call('usage', { tenant });
+    expect(await usage()).toMatchObject({ objects: 1, objectBytes: 900_001 });
+    await callR2(socket, { method: 'delete', object: 'a' });
+    const { uploadId } = (await callR2(socket, { method: 'createMultipartUpload', object: 'm' })).json;
+    const part = { method: 'uploadPart', object: 'm', uploadId, partNumber: 1 };
+    expect((await callR2(socket, part, Buffer.alloc(700_000))).error).toBeUndefined();
+    expect((await callR2(socket, { ...part, partNumber: 2 }, Buffer.alloc(700_000))).error?.v4code).toBe(10507);
+    expect(await usage()).toMatchObject({ objects: 0, objectBytes: 700_000 });
+    expect(await put('b', 600_000)).toBe(10507);
+    await callR2(socket, { method: 'abortMultipartUpload', object: 'm', uploadId });
+    expect(await usage()).toMatchObject({ objects: 0, objectBytes: 0 });
+    expect(await put('b', 600_000)).toBe('ok');
+    await rig.channel.call('purge', { tenant });
+    expect(await usage()).toMatchObject({ objects: 0, objectBytes: 0 });
+  });
+
+  test('an upload that nobody completes ends after seven days', async () => {
+    const { uploadId } = (await call({ method: 'createMultipartUpload', object: 'stale' })).json;
+    await call({ method: 'uploadPart', object: 'stale', uploadId, partNumber: 1 }, Buffer.alloc(500_000));
+    const before = await rig.channel.call('usage', { tenant: TENANT });
+    await rig.channel.call('setClock', { offsetMs: 7 * 86_400_000 + 1000 });
+    await expect
+      .poll(async () => (await rig.channel.call('usage', { tenant: TENANT })).objectBytes)
+      .toBeLessThanOrEqual(before.objectBytes - 500_000);
+    await rig.channel.call('setClock', { offsetMs: 0 });
+    const late = await call({ method: 'uploadPart', object: 'stale', uploadId, partNumber: 2 }, Buffer.alloc(1));
+    expect(late.error?.v4code).toBe(10024);
+  });
+
+  test('calls past the cap are refused, and the tenant works on', async () => {
+    const tenant = 't00000000000000000008';
+    const folder = join(rig.folder, 'cap');
+    mkdirSync(folder);
+    await rig.open(tenant, folder, { ...rig.quotas, requestsInFlight: 4 });
+    const socket = join(folder, 'r2.sock');
+    const answers = await Promise.all(
+      Array.from({ length: 12 }, (_, i) => callR2(socket, { method: 'put', object: `k${i}` }, Buffer.alloc(400_000))),
+    );
+    const codes = answers.map((answer) => answer.error?.v4code ?? 'ok');
+    expect(codes.filter((code) => code === 'ok').length).toBeGreaterThanOrEqual(4);
+    expect(codes).toContain(10058);
+    expect((await callR2(socket, { method: 'head', object: 'k0' })).status).toBe(200);
+    await rig.channel.call('purge', { tenant });
+  });
+}

@@ -1,0 +1,223 @@
+/**
+ * Storage as it really runs, for tests: the storage process, and a workerd whose handler has STORE and BUCKET on the
+ * sockets of one tenant.
+ */
+import { type ChildProcess, fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { Channel } from '../../host/shared/channel.ts';
+import type { StorageInit, StorageMethods, StorageQuotas } from '../../host/shared/contracts.ts';
+
+const FIXTURES = fileURLToPath(new URL('../fixtures/bindings/', import.meta.url));
+const STORAGE = fileURLToPath(new URL('../../host/storage/main.ts', import.meta.url));
+/** The binary itself: the package's `bin` is a script that starts it as a child. */
+const WORKERD = (createRequire(import.meta.url)('workerd') as { default: string }).default;
+
+export const TENANT = 't00000000000000000001';
+
+export const QUOTAS: StorageQuotas = { kvBytes: 2 ** 30, objectBytes: 10 * 2 ** 30, requestsInFlight: 256 };
+
+export interface RigOptions {
+  objects?: StorageInit['objects'];
+  quotas?: Partial<StorageQuotas>;
+  compatibilityDate?: string;
+}
+
+export class StorageRig {
+  readonly folder = mkdtempSync(join(tmpdir(), 'storage-rig-'));
+  readonly root = join(this.folder, 'data');
+  readonly sockets = join(this.folder, 'run');
+  storage!: ChildProcess;
+  channel!: Channel<StorageMethods>;
+  workerd: ChildProcess | undefined;
+  /** Origin of the handler. */
+  origin = '';
+  readonly #options: RigOptions;
+
+  constructor(options: RigOptions = {}) {
+    this.#options = options;
+    mkdirSync(this.sockets);
+  }
+
+  static async start(options: RigOptions = {}): Promise<StorageRig> {
+    const rig = new StorageRig(options);
+    await rig.startStorage();
+    await rig.startWorkerd();
+    return rig;
+  }
+
+  get quotas(): StorageQuotas {
+    return { ...QUOTAS, ...this.#options.quotas };
+  }
+
+  /** Starts the storage process and opens the tenant; again after a kill. */
+  async startStorage(): Promise<void> {
+    this.storage = fork(STORAGE, { serialization: 'advanced', execArgv: [] });
+    this.channel = new Channel<StorageMethods>(this.storage, {});
+    await this.channel.call('init', {
+      root: this.root,
+      objects: this.#options.objects ?? { kind: 'disk' },
+      clockOffsetMs: 0,
+    });
+    await this.open(TENANT, this.sockets);
+  }
+
+  open(tenant: string, folder: string, quotas = this.quotas): Promise<void> {
+    return this.channel.call('open', { tenant, folder, kv: true, r2: true, quotas });
+  }
+
+  async killStorage(): Promise<void> {
+    const exited = once(this.storage, 'exit');
+    this.storage.kill('SIGKILL');
+    await exited;
+  }
+
+  async startWorkerd(): Promise<void> {
+    for (const file of ['worker.js', 'expect.js', 'kv-cases.js', 'r2-cases.js'])
+      copyFileSync(join(FIXTURES, file), join(this.folder, file));
+    writeFileSync(join(this.folder, 'config.capnp'), this.#config());
+    const workerd = spawn(WORKERD, ['serve', 'config.capnp', '--control-fd=3'], {
+      cwd: this.folder,
+      stdio: ['ignore', 'inherit', 'inherit', 'pipe'],
+    });
+    this.workerd = workerd;
+    const control = workerd.stdio[3] as NodeJS.ReadableStream;
+    let text = '';
+    for await (const chunk of control) {
+      text += chunk;
+      const port = /"socket":"http","port":(\d+)/.exec(text)?.[1];
+      if (!port) continue;
+      this.origin = `http://127.0.0.1:${port}`;
+      return;
+    }
+    throw new Error('workerd did not start');
+  }
+
+  fetch(path: string, init?: RequestInit): Promise<Response> {
+    return fetch(this.origin + path, init);
+  }
+
+  async stop(): Promise<void> {
+    if (this.workerd?.exitCode === null) {
+      const exited = once(this.workerd, 'exit');
+      this.workerd.kill('SIGKILL');
+      await exited;
+    }
+    if (this.storage.exitCode === null && this.storage.signalCode === null) {
+      const exited = once(this.storage, 'exit');
+      this.storage.disconnect();
+      await exited;
+    }
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  #config(): string {
+    const date = this.#options.compatibilityDate ?? '2026-01-01';
+    const external = (name: string) =>
+      `(name = "${name}", external = (address = "unix:${join(this.sockets, `${name}.sock`)}", http = ()))`;
+    const module = (name: string) => `(name = "${name}", esModule = embed "${name}")`;
+    return `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [ (name = "main", worker = .main), ${external('kv')}, ${external('r2')} ],
+  sockets = [ (name = "http", address = "127.0.0.1:0", http = (), service = "main") ]
+);
+const main :Workerd.Worker = (
+  modules = [ ${['worker.js', 'expect.js', 'kv-cases.js', 'r2-cases.js'].map(module).join(', ')} ],
+  compatibilityDate = "${date}",
+  bindings = [ (name = "STORE", kvNamespace = "kv"), (name = "BUCKET", r2Bucket = "r2") ]
+);
+`;
+  }
+}
+
+/** Peak of resident memory, bytes. */
+export function peakMemory(pid: number | undefined): number {
+  const kilobytes = /VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+  return Number(kilobytes) * 1024;
+}
+
+/** CPU time of a process so far, µs. */
+export function cpuMicroseconds(pid: number | undefined): number {
+  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return (Number(fields[11]) + Number(fields[12])) * 10_000;
+}
+
+/** Names of the cases in a suite of test/fixtures/bindings. */
+export async function caseNames(suite: 'kv' | 'r2'): Promise<string[]> {
+  const cases = await import(pathToFileURL(join(FIXTURES, `${suite}-cases.js`)).href);
+  return Object.keys(cases[`${suite}Cases`]);
+}
+
+export interface SocketCall {
+  method?: string;
+  headers?: Record<string, string>;
+  /** A buffer, because Node sends headers as UTF-8 beside a body that is a string. */
+  body?: Buffer;
+}
+
+export interface SocketAnswer {
+  status: number;
+  reason: string;
+  headers: NodeJS.Dict<string | string[]>;
+  body: Buffer;
+}
+
+/** A plain HTTP call on a unix socket. */
+export function callSocket(socketPath: string, path: string, call: SocketCall = {}): Promise<SocketAnswer> {
+  return new Promise((resolve, reject) => {
+    const sent = request(
+      { socketPath, path, method: call.method ?? 'GET', headers: call.headers ?? {} },
+      (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.on('error', reject);
+        response.on('end', () =>
+          resolve({
+            status: response.statusCode ?? 0,
+            reason: response.statusMessage ?? '',
+            headers: response.headers,
+            body: Buffer.concat(chunks),
+          }),
+        );
+      },
+    );
+    sent.on('error', reject);
+    sent.end(call.body);
+  });
+}
+
+export interface R2Answer {
+  status: number;
+  error: { v4code: number; message: string } | undefined;
+  /** The reply's JSON. */
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into it as they like
+  json: any;
+  value: Buffer;
+}
+
+/** A call of R2 without workerd: JSON in a header for what reads, in front of the body for what writes. */
+export async function callR2(socketPath: string, request: Record<string, unknown>, value?: Buffer): Promise<R2Answer> {
+  const json = JSON.stringify({ version: 1, ...request });
+  const reads = ['head', 'get', 'list'].includes(String(request.method));
+  const answer = await callSocket(socketPath, '/', {
+    method: reads ? 'GET' : 'PUT',
+    headers: reads
+      ? { 'CF-R2-Request': Buffer.from(json).toString('latin1') }
+      : { 'CF-R2-Metadata-Size': String(Buffer.byteLength(json)) },
+    ...(reads ? {} : { body: Buffer.concat([Buffer.from(json), value ?? Buffer.alloc(0)]) }),
+  });
+  const size = Number(answer.headers['cf-r2-metadata-size'] ?? 0);
+  const error = answer.headers['cf-r2-error'];
+  return {
+    status: answer.status,
+    error: error === undefined ? undefined : JSON.parse(String(error)),
+    json: size > 0 ? JSON.parse(answer.body.subarray(0, size).toString()) : undefined,
+    value: answer.body.subarray(size),
+  };
+}
