@@ -115,7 +115,7 @@ function anvilBinary(): string {
   }
   throw new Problem(
     'start_failed',
-    `No local payment network for ${process.platform}-${process.arch}: run npm ci again, or set payments.network to tempo.`,
+    `No local payment network for ${process.platform}-${process.arch}: remove node_modules and start again, or set payments.network to tempo.`,
   );
 }
 
