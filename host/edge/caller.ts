@@ -1,5 +1,6 @@
 /** Who is calling, and how it reached us: the socket's peer, or what a trusted proxy says of the caller. */
 import { BlockList, isIP } from 'node:net';
+import type { Peer } from './exchange.ts';
 import type { RequestHead } from './http1/head.ts';
 
 export interface Caller {
@@ -35,9 +36,7 @@ export class TrustedProxies {
     return version !== 0 && this.#list.check(ip, version === 4 ? 'ipv4' : 'ipv6');
   }
 
-  /** @param peerIp address of the socket's other end */
-  callerOf(peerIp: string, encrypted: boolean, head: RequestHead): Caller {
-    const ip = plainIp(peerIp);
+  callerOf({ address: ip, encrypted }: Peer, head: RequestHead): Caller {
     const proto = encrypted ? 'https' : 'http';
     if (!this.trusts(ip)) return { ip, proto, host: head.host };
     return {

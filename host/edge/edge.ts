@@ -4,7 +4,7 @@ import type { Server } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ControlForEdge, EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
 import { TrustedProxies } from './caller.ts';
-import type { Forwarding } from './forwarding.ts';
+import type { Forwarding, ForwardingEnvironment } from './forwarding.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
 import { answerField } from './http1/fields.ts';
@@ -21,6 +21,7 @@ export interface EdgeControl {
   traffic(traffic: Parameters<ControlForEdge['traffic']>[0]): void;
 }
 
+const READ_BYTES = 65_536;
 const REPORT_MS = 1_000;
 const SWEEP_MS = 500;
 const HEAD_MS = 15_000;
@@ -35,6 +36,7 @@ export class Edge {
   readonly #metrics: EdgeMetrics;
   readonly #active = new Set<Forwarding>();
   readonly #control: UpstreamPool;
+  readonly #environment: ForwardingEnvironment;
   readonly #timers: NodeJS.Timeout[];
   #idle: (() => void)[] = [];
 
@@ -46,11 +48,23 @@ export class Edge {
       baseDomain: init.baseDomain,
       reservedSlugs: init.reservedSlugs ?? [],
     });
+    // Every socket is read and what it gave is dealt with before the next one: one piece of memory serves all.
+    const readBuffer = Buffer.allocUnsafeSlow(READ_BYTES);
     this.#instances = new Instances((slug) => {
       this.#metrics.waited();
       return control.acquire(slug);
-    });
-    this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField });
+    }, readBuffer);
+    this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField, readBuffer });
+    this.#environment = {
+      date: () => date.now(),
+      active: this.#active,
+      sweeps: 0,
+      replace: (instance) => {
+        this.#instances.lost(instance);
+        return this.#instances.start(instance.slug);
+      },
+      finished: (forwarding) => this.#finished(forwarding),
+    };
     const frontDoor = new FrontDoor({
       routes: this.#routes,
       instances: this.#instances,
@@ -58,11 +72,7 @@ export class Edge {
       control: this.#control,
       traffic,
       controlMaxBodyBytes: init.controlMaxBodyBytes ?? CONTROL_MAX_BODY_BYTES,
-      environment: {
-        date: () => date.now(),
-        active: this.#active,
-        finished: (forwarding) => this.#finished(forwarding),
-      },
+      environment: this.#environment,
     });
     this.#listeners = new Listeners(frontDoor, {
       maxHeadBytes: init.maxHeaderBytes,
@@ -145,7 +155,7 @@ export class Edge {
   }
 
   #sweep(): void {
-    const now = performance.now();
-    for (const forwarding of this.#active) forwarding.sweep(now);
+    this.#environment.sweeps += 1;
+    for (const forwarding of this.#active) forwarding.sweep(SWEEP_MS);
   }
 }

@@ -5,6 +5,16 @@ import type { Duplex } from 'node:stream';
 import type { RequestHead } from './http1/head.ts';
 import type { WireError } from './http1/wire-error.ts';
 
+/** The other end of a caller's connection. */
+export interface Peer {
+  /** IP address of the socket's other end, or of the caller that a PROXY header names; IPv4 in its own form. */
+  address: string;
+  encrypted: boolean;
+  /** TLS version and cipher, empty without TLS. */
+  tlsVersion: string;
+  tlsCipher: string;
+}
+
 /** Told about the caller's side of an exchange. */
 export interface ExchangeListener {
   /** A piece of the request body. */
@@ -22,12 +32,7 @@ export type AnswerLength = number | 'unknown' | 'none';
 
 export interface Exchange {
   readonly head: RequestHead;
-  /** IP address of the peer, or of the caller that a PROXY header names. */
-  readonly remoteAddress: string;
-  readonly encrypted: boolean;
-  /** TLS version and cipher, empty without TLS. */
-  readonly tlsVersion: string;
-  readonly tlsCipher: string;
+  readonly peer: Peer;
 
   /** Whom to tell; before anything else. */
   listen(listener: ExchangeListener): void;
@@ -45,7 +50,10 @@ export interface Exchange {
    * @param declaredLength Content-Length of an answer without a body (HEAD, 304)
    */
   answer(status: number, reason: string, fields: string, length: AnswerLength, declaredLength?: string): void;
-  /** @returns false: wait for `drained` */
+  /**
+   * @param chunk its memory may be used again after the call
+   * @returns false: wait for `answerDrained`
+   */
   write(chunk: Buffer): boolean;
   finish(trailers: string): void;
   /** Sends what was gathered. */

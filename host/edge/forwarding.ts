@@ -20,17 +20,11 @@ export interface ForwardingEnvironment {
   date(): string;
   /** Forwardings under way, for the idle limit. */
   active: Set<Forwarding>;
+  /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
+  sweeps: number;
+  /** An instance in place of one that nobody listens for any more. @throws Problem */
+  replace(instance: Instance): Promise<Instance>;
   finished(forwarding: Forwarding): void;
-}
-
-/** Where the request goes. `again` finds another target after nobody listened on this one. */
-export interface Target {
-  pool: UpstreamPool;
-  /** Whole head of the request. */
-  head: string;
-  /** undefined: control. */
-  instance: Instance | undefined;
-  again?: () => Promise<Target>;
 }
 
 export interface ForwardingLimits {
@@ -52,20 +46,25 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   readonly requestId: string;
   readonly place: AnswerPlace;
   readonly startedAt = performance.now();
-  lastActivity = this.startedAt;
   status = 0;
+  #lastActivity: number;
   readonly #environment: ForwardingEnvironment;
   readonly #limits: ForwardingLimits;
   readonly #traffic: EdgeTraffic | undefined;
-  #target: Target | undefined;
+  #pool: UpstreamPool | undefined;
+  /** undefined: control. */
+  #instance: Instance | undefined;
+  /** Whole head of the request, until the answer came. */
+  #head = '';
   #call: UpstreamCall | undefined;
   #endTunnel: (() => void) | undefined;
   /** The caller takes no more of the answer for now. */
   #answerPaused = false;
   #bodyBytes = 0;
   #bodyDone: boolean;
-  #replay: Buffer[] | undefined = [];
+  #replay: Buffer[] | undefined;
   #retries = 0;
+  #entered = false;
   #over = false;
 
   constructor(
@@ -82,7 +81,9 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     this.requestId = requestId;
     this.#limits = limits;
     this.#traffic = traffic;
+    this.#lastActivity = environment.sweeps;
     this.#bodyDone = exchange.head.framing.kind === 'none';
+    if (!this.#bodyDone) this.#replay = [];
     if (traffic) {
       traffic.requests += 1;
       traffic.inFlight += 1;
@@ -91,10 +92,21 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     exchange.listen(this);
   }
 
-  /** Sends the request. */
-  go(target: Target): void {
+  /** Sends the request, whose head is given whole. */
+  toInstance(instance: Instance, head: string): void {
+    this.#instance = instance;
+    this.#head = head;
+    this.#go(instance.pool);
+  }
+
+  toControl(pool: UpstreamPool, head: string): void {
+    this.#head = head;
+    this.#go(pool);
+  }
+
+  #go(pool: UpstreamPool): void {
     if (this.#over) return;
-    this.#send(target, false);
+    this.#send(pool, false);
     if (this.#bodyDone) return;
     this.exchange.receive();
     this.#call?.flush();
@@ -108,26 +120,25 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     answerProblem(this.exchange, problem, this.requestId, this.#environment.date());
   }
 
-  /** Applies the idle limit. */
-  sweep(now: number): void {
+  /** Applies the idle limit. @param sweepMs time between two sweeps */
+  sweep(sweepMs: number): void {
+    const idleMs = (this.#environment.sweeps - this.#lastActivity) * sweepMs;
     // A caller that does not read its answer is the connection's to cut off.
-    if (now - this.lastActivity < this.#limits.idleTimeoutMs || this.#answerPaused || (!this.#call && !this.#endTunnel))
-      return;
+    if (idleMs <= this.#limits.idleTimeoutMs || this.#answerPaused) return;
     if (this.#endTunnel) {
       this.#endTunnel();
-      return;
+    } else if (this.#call) {
+      this.#call.destroy();
+      const seconds = this.#limits.idleTimeoutMs / 1000;
+      this.#broken(new Problem('upstream_timeout', `No byte came for ${seconds} seconds.`));
     }
-    this.#call?.destroy();
-    this.#broken(
-      new Problem('upstream_timeout', `No byte came for ${Math.round(this.#limits.idleTimeoutMs / 1000)} seconds.`),
-    );
   }
 
   // ------------------------------------------------------------------------------- the caller's side
 
   bodyData(chunk: Buffer): void {
     if (this.#over) return;
-    this.lastActivity = performance.now();
+    this.#lastActivity = this.#environment.sweeps;
     this.#bodyBytes += chunk.length;
     if (this.#traffic) this.#traffic.bytesIn += chunk.length;
     if (this.#bodyBytes > this.#limits.maxBodyBytes) {
@@ -144,12 +155,12 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   bodyEnd(): void {
     this.#bodyDone = true;
-    this.lastActivity = performance.now();
+    this.#lastActivity = this.#environment.sweeps;
     this.#call?.end();
   }
 
   answerDrained(): void {
-    this.lastActivity = performance.now();
+    this.#lastActivity = this.#environment.sweeps;
     if (!this.#answerPaused) return;
     this.#answerPaused = false;
     this.#call?.resume();
@@ -164,13 +175,14 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   // ------------------------------------------------------------------------------------ the answer's side
 
   informational(head: ResponseHead): void {
-    this.lastActivity = performance.now();
+    this.#lastActivity = this.#environment.sweeps;
     this.exchange.informational(head.status, head.reason, head.fields);
   }
 
   head(head: ResponseHead): void {
-    this.lastActivity = performance.now();
+    this.#lastActivity = this.#environment.sweeps;
     this.#replay = undefined;
+    this.#head = '';
     this.status = head.status;
     this.exchange.answer(
       head.status,
@@ -182,7 +194,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   data(chunk: Buffer): void {
-    this.lastActivity = performance.now();
+    this.#lastActivity = this.#environment.sweeps;
     if (this.#traffic) this.#traffic.bytesOut += chunk.length;
     if (!this.exchange.write(chunk) && !this.#answerPaused) {
       this.#answerPaused = true;
@@ -201,7 +213,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   drained(): void {
-    this.lastActivity = performance.now();
+    this.#lastActivity = this.#environment.sweeps;
     if (!this.#over) this.exchange.resume();
   }
 
@@ -214,11 +226,11 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     );
     this.#endTunnel = joinSockets(caller.socket, caller.rest, socket, rest, {
       in: (bytes) => {
-        this.lastActivity = performance.now();
+        this.#lastActivity = this.#environment.sweeps;
         if (this.#traffic) this.#traffic.bytesIn += bytes;
       },
       out: (bytes) => {
-        this.lastActivity = performance.now();
+        this.#lastActivity = this.#environment.sweeps;
         if (this.#traffic) this.#traffic.bytesOut += bytes;
       },
       closed: () => this.#leave(),
@@ -226,30 +238,21 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   failed(error: UpstreamError): void {
-    const target = this.#target;
+    const instance = this.#instance;
     this.#call = undefined;
-    if (this.#over || !target) return;
+    if (this.#over) return;
     if (this.#mayRetry(error)) {
       this.#retries += 1;
-      if (error.failure === 'stale') {
-        this.#resend(target, true);
-        return;
-      }
-      if (target.again) {
-        this.#depart();
-        target.again().then(
-          (next) => this.#over || this.#resend(next, true),
-          (reason: unknown) => this.refuse(asProblem(reason)),
-        );
-        return;
-      }
-    }
-    if (!target.instance) {
-      this.#broken(new Problem('not_ready', 'A part of the host is restarting; try again in a second.'));
+      this.#depart();
+      if (error.failure === 'stale') this.#resend(instance);
+      else if (instance) this.#again(instance);
+      else this.#broken(restarting());
+    } else if (!instance) {
+      this.#broken(restarting());
     } else if (this.status !== 0) {
       this.#broken(new Problem('upstream_failed', error.message));
     } else {
-      void target.instance.whyDead(DEATH_NOTICE_MS).then((problem) => {
+      void instance.whyDead(DEATH_NOTICE_MS).then((problem) => {
         this.#broken(problem ?? new Problem('upstream_failed', 'The handler ended the connection without an answer.'));
       });
     }
@@ -257,18 +260,32 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   // --------------------------------------------------------------------------------------------- inner
 
-  #send(target: Target, fresh: boolean): void {
-    this.#target = target;
-    target.instance?.enter();
+  #send(pool: UpstreamPool, fresh: boolean): void {
+    this.#pool = pool;
     const { head } = this.exchange;
-    if (target.instance) this.exchange.sendContinue();
-    this.#call = target.pool.start(head.method, target.head, head.framing, this, fresh);
+    if (this.#instance) {
+      this.#instance.enter();
+      this.#entered = true;
+      if (head.expectContinue) this.exchange.sendContinue();
+    }
+    const mode = head.upgrade ? 'upgrade' : fresh ? 'fresh' : 'pooled';
+    this.#call = pool.start(head.method, this.#head, head.framing, this, mode);
+  }
+
+  #again(instance: Instance): void {
+    this.#environment.replace(instance).then(
+      (next) => this.#resend(next),
+      (reason: unknown) => this.refuse(asProblem(reason)),
+    );
   }
 
   /** Sends the request anew with what came of its body so far. */
-  #resend(target: Target, fresh: boolean): void {
-    this.#depart();
-    this.#send(target, fresh);
+  #resend(instance: Instance | undefined): void {
+    if (this.#over) return;
+    this.#instance = instance;
+    const pool = instance?.pool ?? this.#pool;
+    if (!pool) return;
+    this.#send(pool, true);
     const call = this.#call;
     for (const chunk of this.#replay ?? []) call?.write(chunk);
     if (this.#bodyDone) call?.end();
@@ -281,7 +298,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   /** Never where the handler may have seen the request and a second run could do more than the first. */
   #mayRetry(error: UpstreamError): boolean {
-    if (this.status !== 0 || this.#retries >= MAX_RETRIES || this.#replay === undefined) return false;
+    if (this.status !== 0 || this.#retries >= MAX_RETRIES || (this.#bodyBytes > 0 && !this.#replay)) return false;
     if (error.failure === 'connect') return true;
     return error.failure === 'stale' && IDEMPOTENT.has(this.exchange.head.method) && !this.exchange.head.upgrade;
   }
@@ -299,14 +316,16 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   #depart(): void {
-    this.#target?.instance?.leave();
-    this.#target = undefined;
+    if (!this.#entered) return;
+    this.#entered = false;
+    this.#instance?.leave();
   }
 
   #leave(): void {
     if (this.#over) return;
     this.#over = true;
     this.#replay = undefined;
+    this.#head = '';
     this.#depart();
     if (this.#traffic) {
       this.#traffic.inFlight -= 1;
@@ -315,6 +334,10 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     this.#environment.active.delete(this);
     this.#environment.finished(this);
   }
+}
+
+function restarting(): Problem {
+  return new Problem('not_ready', 'A part of the host is restarting; try again in a second.');
 }
 
 export function bodyTooLarge(maxBytes: number): Problem {

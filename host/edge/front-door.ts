@@ -4,13 +4,13 @@ import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
 import type { Exchange, ExchangeHandler } from './exchange.ts';
-import { bodyTooLarge, Forwarding, type ForwardingEnvironment, type Target } from './forwarding.ts';
+import { bodyTooLarge, Forwarding, type ForwardingEnvironment } from './forwarding.ts';
 import type { WireError } from './http1/wire-error.ts';
 import { controlHead, instanceHead } from './instance-request.ts';
-import type { Instance, Instances } from './instances.ts';
+import type { Instances } from './instances.ts';
 import { matchPaidRoute } from './paid-routes.ts';
 import { type ProblemAnswer, problemAnswer } from './problem-answer.ts';
-import { hostName, type Resolution, type RouteTable } from './routes.ts';
+import type { Resolution, RouteTable } from './routes.ts';
 import type { Traffic } from './traffic.ts';
 import type { UpstreamPool } from './upstream.ts';
 
@@ -33,6 +33,8 @@ const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 /** Control adds a generated description for tenants with prices. */
 const OPENAPI_PATH = '/openapi.json';
 
+const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '' };
+
 type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 
 export class FrontDoor implements ExchangeHandler {
@@ -47,7 +49,7 @@ export class FrontDoor implements ExchangeHandler {
 
   handle(exchange: Exchange): void {
     const { head } = exchange;
-    const caller = this.#parts.proxies.callerOf(exchange.remoteAddress, exchange.encrypted, head);
+    const caller = this.#parts.proxies.callerOf(exchange.peer, head);
     const requestId = REQUEST_ID.test(head.requestId) ? head.requestId : this.#nextId();
     const resolution = this.#parts.routes.resolve(caller.host, head.target);
     if (!METHODS.has(head.method)) {
@@ -81,7 +83,7 @@ export class FrontDoor implements ExchangeHandler {
     const forwarding = new Forwarding(
       this.#parts.environment,
       exchange,
-      { via: tenant.via, prefix: tenant.prefix, hostName: hostName(caller.host) },
+      tenant,
       requestId,
       route,
       this.#parts.traffic.of(route.slug),
@@ -100,24 +102,15 @@ export class FrontDoor implements ExchangeHandler {
         fields: head.fields,
       },
       { requestId, clientIp: caller.ip, proto: caller.proto, prefix: tenant.prefix },
-      { version: head.version, tlsVersion: exchange.tlsVersion, tlsCipher: exchange.tlsCipher },
+      { version: head.version, tlsVersion: exchange.peer.tlsVersion, tlsCipher: exchange.peer.tlsCipher },
     );
-    const target = (instance: Instance): Target => ({
-      pool: instance.pool,
-      head: text,
-      instance,
-      again: async () => {
-        this.#parts.instances.lost(instance);
-        return target(await this.#parts.instances.start(route.slug));
-      },
-    });
     const instance = this.#parts.instances.current(route.slug);
     if (instance) {
-      forwarding.go(target(instance));
+      forwarding.toInstance(instance, text);
       return;
     }
     this.#parts.instances.start(route.slug).then(
-      (started) => forwarding.go(target(started)),
+      (started) => forwarding.toInstance(started, text),
       (reason: unknown) => forwarding.refuse(asProblem(reason)),
     );
   }
@@ -136,7 +129,7 @@ export class FrontDoor implements ExchangeHandler {
     const forwarding = new Forwarding(
       environment,
       exchange,
-      { via: tenant?.via ?? 'control', prefix: tenant?.prefix ?? '', hostName: hostName(caller.host) },
+      tenant ?? HOST_ITSELF,
       requestId,
       { idleTimeoutMs: tenant ? Math.max(CONTROL_IDLE_MS, tenant.route.idleTimeoutMs) : CONTROL_IDLE_MS, maxBodyBytes },
       tenant?.route.state === 'active' ? traffic.of(tenant.route.slug) : undefined,
@@ -157,7 +150,7 @@ export class FrontDoor implements ExchangeHandler {
       },
       context,
     );
-    forwarding.go({ pool: control, head: text, instance: undefined });
+    forwarding.toControl(control, text);
   }
 
   #hasPrice({ route, tenantPath }: TenantResolution, method: string): boolean {
@@ -170,7 +163,7 @@ export class FrontDoor implements ExchangeHandler {
     new Forwarding(
       this.#parts.environment,
       exchange,
-      { via: 'control', prefix: '', hostName: '' },
+      HOST_ITSELF,
       requestId,
       { idleTimeoutMs: CONTROL_IDLE_MS, maxBodyBytes: 0 },
       undefined,

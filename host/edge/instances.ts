@@ -21,10 +21,10 @@ export class Instance {
   #idle: (() => void)[] = [];
   #deaths: ((problem: Problem) => void)[] = [];
 
-  constructor(slug: string, generation: number, socketPath: string) {
+  constructor(slug: string, generation: number, socketPath: string, readBuffer: Buffer) {
     this.slug = slug;
     this.generation = generation;
-    this.pool = new UpstreamPool({ socketPath, classify: answerField });
+    this.pool = new UpstreamPool({ socketPath, classify: answerField, readBuffer });
   }
 
   enter(): void {
@@ -68,13 +68,16 @@ export class Instance {
 
 export class Instances {
   readonly #acquire: Acquire;
+  readonly #readBuffer: Buffer;
   readonly #current = new Map<string, Instance>();
   /** Retired ones with requests in flight, to find the reason when they die. */
   readonly #leaving = new Set<Instance>();
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
 
-  constructor(acquire: Acquire) {
+  /** @param readBuffer memory that the sockets of all instances read into */
+  constructor(acquire: Acquire, readBuffer: Buffer) {
     this.#acquire = acquire;
+    this.#readBuffer = readBuffer;
   }
 
   current(slug: string): Instance | undefined {
@@ -108,7 +111,7 @@ export class Instances {
     // Messages about an older one may come late.
     if (current && current.generation >= generation) return;
     if (current) this.#leave(current);
-    this.#current.set(slug, new Instance(slug, generation, socket));
+    this.#current.set(slug, new Instance(slug, generation, socket, this.#readBuffer));
   }
 
   /** It does not answer any more; the next request asks control. */

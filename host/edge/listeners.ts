@@ -1,7 +1,8 @@
 /** The sockets that callers come in on, their connections, and the time limits of all of them. */
 import type { Server, Socket } from 'node:net';
-import type { ExchangeHandler } from './exchange.ts';
-import { type ConnectionLimits, Http1Connection, type Peer } from './http1/connection.ts';
+import { plainIp } from './caller.ts';
+import type { ExchangeHandler, Peer } from './exchange.ts';
+import { type ConnectionLimits, Http1Connection } from './http1/connection.ts';
 
 const SWEEP_MS = 500;
 /** Beyond it a new connection is closed at once. */
@@ -31,7 +32,7 @@ export class Listeners {
     this.#servers.add(server);
     server.on('connection', (socket) => {
       this.accept(socket, {
-        remoteAddress: socket.remoteAddress ?? '',
+        address: plainIp(socket.remoteAddress ?? ''),
         encrypted: false,
         tlsVersion: '',
         tlsCipher: '',
@@ -40,7 +41,7 @@ export class Listeners {
   }
 
   accept(socket: Socket, peer: Peer): void {
-    if (this.#connections.size >= MAX_CONNECTIONS || peer.remoteAddress === '') {
+    if (this.#connections.size >= MAX_CONNECTIONS || peer.address === '') {
       socket.destroy();
       return;
     }

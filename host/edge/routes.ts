@@ -5,7 +5,17 @@
 import type { EdgeContext, Route } from '../shared/contracts.ts';
 
 export type Resolution =
-  | { kind: 'tenant'; route: Route; prefix: string; tenantPath: string; via: NonNullable<EdgeContext['via']> }
+  | {
+      kind: 'tenant';
+      route: Route;
+      /** `/<slug>` on the shared origin, else empty. */
+      prefix: string;
+      /** Raw path and query as the tenant sees them. */
+      tenantPath: string;
+      via: NonNullable<EdgeContext['via']>;
+      /** Host name of the request, without port. */
+      hostName: string;
+    }
   /** The host's own pages and endpoints. */
   | { kind: 'control' }
   | { kind: 'unknown'; detail: string };
@@ -31,6 +41,8 @@ export class RouteTable {
   readonly #publicHost: string | undefined;
   readonly #baseSuffix: string;
   readonly #baseDomain: string;
+  #lastHost = '';
+  #lastName = '';
 
   constructor(names: Names) {
     this.#own = new Set([...OWN_SEGMENTS, ...names.reservedSlugs]);
@@ -75,25 +87,32 @@ export class RouteTable {
    * @param target raw request target in origin form
    */
   resolve(host: string, target: string): Resolution {
-    const name = hostName(host);
+    const name = host === this.#lastHost ? this.#lastName : this.#remember(host);
     if (this.#domains.size > 0) {
       const route = this.#domains.get(name);
-      if (route) return this.#whole(route, target, 'domain');
+      if (route) return this.#whole(route, target, 'domain', name);
     }
     if (name.endsWith(this.#baseSuffix) && name !== this.#publicHost) {
       const label = name.slice(0, -this.#baseSuffix.length);
       const route = this.#slugs.get(label);
-      if (route) return this.#whole(route, target, 'subdomain');
+      if (route) return this.#whole(route, target, 'subdomain', name);
       if (!this.#isShared(name)) return { kind: 'unknown', detail: `Nothing is deployed at ${name}.` };
     }
     if (!this.#isShared(name)) {
       if (target.startsWith(CHALLENGE_PREFIX) || target === '/healthz') return { kind: 'control' };
       return { kind: 'unknown', detail: `No tenant of this host answers at ${name}.` };
     }
-    return this.#byPath(target);
+    return this.#byPath(target, name);
   }
 
-  #byPath(target: string): Resolution {
+  /** Most requests in a row name the same host. */
+  #remember(host: string): string {
+    this.#lastHost = host;
+    this.#lastName = hostName(host);
+    return this.#lastName;
+  }
+
+  #byPath(target: string, name: string): Resolution {
     let end = 1;
     for (; end < target.length; end += 1) {
       const code = target.charCodeAt(end);
@@ -104,15 +123,15 @@ export class RouteTable {
     if (route) {
       const rest = target.slice(end);
       const tenantPath = rest.charCodeAt(0) === 0x2f ? rest : `/${rest}`;
-      return { kind: 'tenant', route, prefix: `/${segment}`, tenantPath, via: 'path' };
+      return { kind: 'tenant', route, prefix: `/${segment}`, tenantPath, via: 'path', hostName: name };
     }
     if (!SLUG.test(segment) || this.#own.has(segment)) return { kind: 'control' };
     return { kind: 'unknown', detail: `Nothing is deployed at /${segment}.` };
   }
 
-  #whole(route: Route, target: string, via: 'subdomain' | 'domain'): Resolution {
+  #whole(route: Route, target: string, via: 'subdomain' | 'domain', name: string): Resolution {
     if (target.startsWith(CHALLENGE_PREFIX)) return { kind: 'control' };
-    return { kind: 'tenant', route, prefix: '', tenantPath: target, via };
+    return { kind: 'tenant', route, prefix: '', tenantPath: target, via, hostName: name };
   }
 
   /** Whether a host name is the origin that tenants share: with no public URL set, every name that is not a tenant's. */

@@ -13,6 +13,7 @@ export interface UpstreamHandler {
   /** 100 and 103. */
   informational(head: ResponseHead): void;
   head(head: ResponseHead): void;
+  /** @param chunk a piece of the body; its memory is used again after the call: copy what is kept */
   data(chunk: Buffer): void;
   /** The answer is complete. @param trailers field block */
   end(trailers: string): void;
@@ -53,19 +54,38 @@ export interface UpstreamOptions {
    */
   idleMs?: number;
   maxIdle?: number;
+  /** Memory that sockets read into; may be shared by all pools of a process. */
+  readBuffer?: Buffer;
 }
+
+/**
+ * - `pooled`: a kept-alive connection where there is one
+ * - `fresh`: a new connection, for what must not meet one that the server is just closing
+ * - `upgrade`: a new connection that may become a WebSocket's
+ */
+export type ConnectionMode = 'pooled' | 'fresh' | 'upgrade';
 
 /** Bodies up to this size travel in one write with the head. */
 const SMALL = 8_192;
+const READ_BYTES = 65_536;
+/** Idle times are counted in whole ticks: reading a clock for each request would cost more than it tells. */
+const TICKS = 4;
 
 export class UpstreamPool {
   readonly options: Required<UpstreamOptions>;
   readonly #idle: UpstreamConnection[] = [];
   #timer: NodeJS.Timeout | undefined;
+  #tick = 0;
   #closed = false;
 
   constructor(options: UpstreamOptions) {
-    this.options = { maxHeadBytes: 131_072, idleMs: 4_000, maxIdle: 256, ...options };
+    this.options = {
+      maxHeadBytes: 131_072,
+      idleMs: 4_000,
+      maxIdle: 256,
+      ...options,
+      readBuffer: options.readBuffer ?? Buffer.allocUnsafeSlow(READ_BYTES),
+    };
   }
 
   /**
@@ -73,16 +93,22 @@ export class UpstreamPool {
    * @param head whole request head in latin1 with framing and empty line, from checked parts only
    * @param framing what that head says of the body
    */
-  start(method: string, head: string, framing: Framing, handler: UpstreamHandler, fresh = false): UpstreamCall {
-    let connection = fresh ? undefined : this.#takeIdle();
-    connection ??= new UpstreamConnection(this);
+  start(
+    method: string,
+    head: string,
+    framing: Framing,
+    handler: UpstreamHandler,
+    mode: ConnectionMode = 'pooled',
+  ): UpstreamCall {
+    const connection =
+      (mode === 'pooled' ? this.#takeIdle() : undefined) ?? new UpstreamConnection(this, mode === 'upgrade');
     return connection.begin(method, head, framing, handler);
   }
 
   /** Ends idle connections, and each busy one after its answer. */
   close(): void {
     this.#closed = true;
-    clearTimeout(this.#timer);
+    clearInterval(this.#timer);
     for (const connection of this.#idle.splice(0)) connection.socket.destroy();
   }
 
@@ -92,9 +118,9 @@ export class UpstreamPool {
       connection.socket.destroy();
       return;
     }
-    connection.idleSince = performance.now();
+    connection.idleSince = this.#tick;
     this.#idle.push(connection);
-    this.#timer ??= setTimeout(() => this.#sweep(), this.options.idleMs).unref();
+    this.#timer ??= setInterval(() => this.#sweep(), this.options.idleMs / TICKS).unref();
   }
 
   /** @internal */
@@ -104,22 +130,23 @@ export class UpstreamPool {
   }
 
   #takeIdle(): UpstreamConnection | undefined {
-    const connection = this.#idle.pop();
-    if (!connection) return undefined;
-    if (performance.now() - connection.idleSince < this.options.idleMs) return connection;
-    // The newest is too old, so all are.
-    connection.socket.destroy();
-    for (const older of this.#idle.splice(0)) older.socket.destroy();
-    return undefined;
+    return this.#idle.pop();
   }
 
+  /** The oldest are first. */
   #sweep(): void {
-    this.#timer = undefined;
-    const limit = performance.now() - this.options.idleMs;
+    this.#tick += 1;
     let expired = 0;
-    while (expired < this.#idle.length && (this.#idle[expired] as UpstreamConnection).idleSince <= limit) expired += 1;
-    for (const connection of this.#idle.splice(0, expired)) connection.socket.destroy();
-    if (this.#idle.length > 0) this.#timer = setTimeout(() => this.#sweep(), this.options.idleMs).unref();
+    while (expired < this.#idle.length) {
+      const connection = this.#idle[expired] as UpstreamConnection;
+      if (this.#tick - connection.idleSince < TICKS) break;
+      connection.socket.destroy();
+      expired += 1;
+    }
+    if (expired > 0) this.#idle.splice(0, expired);
+    if (this.#idle.length > 0) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
   }
 }
 
@@ -183,19 +210,36 @@ class UpstreamConnection implements BodyReader {
   #chunkedRequest = false;
   #requestDone = true;
   #decoder: BodyDecoder | undefined;
-  #reusable = true;
+  #reusable: boolean;
   #used = false;
   #connected = false;
   #answered = false;
 
-  constructor(pool: UpstreamPool) {
+  /** @param upgrade the socket may be handed over, and is read as a stream then */
+  constructor(pool: UpstreamPool, upgrade: boolean) {
     this.#pool = pool;
+    this.#reusable = !upgrade;
     this.#heads = incoming(pool.options.maxHeadBytes);
-    this.socket = connect({ path: pool.options.socketPath });
+    const path = pool.options.socketPath;
+    if (upgrade) {
+      this.socket = connect({ path });
+      this.socket.on('data', (bytes) => this.#receive(bytes));
+    } else {
+      const buffer = pool.options.readBuffer;
+      this.socket = connect({
+        path,
+        onread: {
+          buffer,
+          callback: (length) => {
+            this.#receive(length === buffer.length ? buffer : buffer.subarray(0, length));
+            return true;
+          },
+        },
+      });
+    }
     this.socket.on('connect', () => {
       this.#connected = true;
     });
-    this.socket.on('data', (bytes) => this.#receive(bytes));
     this.socket.on('drain', () => this.#handler?.drained());
     this.socket.on('end', () => this.#ended());
     // 'close' follows and says the same.
@@ -207,7 +251,6 @@ class UpstreamConnection implements BodyReader {
     this.#method = method;
     this.#handler = handler;
     this.#answered = false;
-    this.#reusable = true;
     this.#decoder = undefined;
     this.#chunkedRequest = framing.kind === 'chunked';
     this.#requestDone = framing.kind === 'none' || (framing.kind === 'length' && framing.length === 0);
@@ -297,7 +340,7 @@ class UpstreamConnection implements BodyReader {
         const head = this.#heads.take(bytes, at);
         if (!head) break;
         at = head.next;
-        this.#takeHead(parseResponseHead(head.text, this.#method, this.#pool.options.classify), bytes.subarray(at));
+        this.#takeHead(parseResponseHead(head.text, this.#method, this.#pool.options.classify), bytes, at);
       }
       if (at < bytes.length && this.#handler === undefined) {
         this.#pool.forget(this);
@@ -309,7 +352,7 @@ class UpstreamConnection implements BodyReader {
     handler.flush();
   }
 
-  #takeHead(head: ResponseHead, rest: Buffer): void {
+  #takeHead(head: ResponseHead, bytes: Buffer, at: number): void {
     this.#answered = true;
     const handler = this.#handler;
     if (head.status === 101) {
@@ -318,7 +361,7 @@ class UpstreamConnection implements BodyReader {
       this.#call?.detach();
       this.#call = undefined;
       this.socket.removeAllListeners();
-      handler.upgraded(head, this.socket, Buffer.from(rest));
+      handler.upgraded(head, this.socket, Buffer.from(bytes.subarray(at)));
       return;
     }
     if (head.status < 200) {

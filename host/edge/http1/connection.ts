@@ -4,7 +4,7 @@
  */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { AnswerLength, Exchange, ExchangeHandler, ExchangeListener } from '../exchange.ts';
+import type { AnswerLength, Exchange, ExchangeHandler, ExchangeListener, Peer } from '../exchange.ts';
 import { BodyDecoder, type BodyReader } from './body.ts';
 import { requestField } from './fields.ts';
 import { parseRequestHead, type RequestHead } from './head.ts';
@@ -19,13 +19,6 @@ export interface ConnectionLimits {
   keepAliveMs: number;
   /** A caller that takes no byte of its answer for so long is cut off, ms. */
   stallMs: number;
-}
-
-export interface Peer {
-  remoteAddress: string;
-  encrypted: boolean;
-  tlsVersion: string;
-  tlsCipher: string;
 }
 
 /** Pieces up to this size are gathered into one write. */
@@ -49,8 +42,10 @@ export class Http1Connection {
   #processing = false;
   #draining = false;
   #lingering = -1;
-  /** Of `performance.now()`; 0: none. */
-  #deadline: number;
+  /** Limit of what is waited for now, ms; 0: none. Counted from the first sweep that sees it. */
+  #limit: number;
+  #limitSince = 0;
+  #stalled = false;
   #stalledSince = 0;
 
   /** @param closed called once, when the socket is gone or was handed over */
@@ -61,7 +56,7 @@ export class Http1Connection {
     this.#limits = limits;
     this.#heads = incoming(limits.maxHeadBytes);
     this.#closed = closed;
-    this.#deadline = performance.now() + limits.headMs;
+    this.#limit = limits.headMs;
     socket.setNoDelay(true);
     socket.on('data', (bytes) => this.#receive(bytes));
     socket.on('drain', () => this.#drained());
@@ -73,16 +68,17 @@ export class Http1Connection {
     });
   }
 
-  /** Applies the time limits; called about every second. */
+  /**
+   * Applies the time limits; called about twice a second. Starting a limit is only an assignment, so that requests
+   * need no clock.
+   */
   sweep(now: number): void {
-    if (this.#stalledSince > 0 && now - this.#stalledSince > this.#limits.stallMs) this.#socket.destroy();
-    if (this.#deadline === 0 || now < this.#deadline) return;
-    if (this.#exchange || this.#lingering >= 0) this.#socket.destroy();
-    else if (this.#heads.held > 0) this.#refuse(new WireError('request_timeout', 'The request head took too long.'));
-    else this.#socket.end();
-    // An `end` that a silent peer never answers must not hold the socket.
-    this.#deadline = now;
-    if (this.#socket.writableEnded) setTimeout(() => this.#socket.destroy(), LINGER_MS).unref();
+    if (!this.#stalled) this.#stalledSince = 0;
+    else if (this.#stalledSince === 0) this.#stalledSince = now;
+    else if (now - this.#stalledSince > this.#limits.stallMs) this.#socket.destroy();
+    if (this.#limit === 0) return;
+    if (this.#limitSince === 0) this.#limitSince = now;
+    else if (now - this.#limitSince >= this.#limit) this.#expired();
   }
 
   /** No further request: ends at once where none is under way, else after the answer. */
@@ -97,6 +93,17 @@ export class Http1Connection {
 
   destroy(): void {
     this.#socket.destroy();
+  }
+
+  #wait(limitMs: number): void {
+    this.#limit = limitMs;
+    this.#limitSince = 0;
+  }
+
+  #expired(): void {
+    if (this.#exchange || this.#lingering >= 0) this.#socket.destroy();
+    else if (this.#heads.held > 0) this.#refuse(new WireError('request_timeout', 'The request head took too long.'));
+    else this.#linger();
   }
 
   #receive(bytes: Buffer): void {
@@ -129,7 +136,7 @@ export class Http1Connection {
             at += 2;
             continue;
           }
-          this.#deadline = performance.now() + this.#limits.headMs;
+          this.#wait(this.#limits.headMs);
         }
         const head = this.#heads.take(bytes, at);
         if (!head) return;
@@ -146,18 +153,8 @@ export class Http1Connection {
   }
 
   #begin(head: RequestHead): void {
-    this.#deadline = 0;
-    const exchange = new Http1Exchange(this.#socket, this.#peer, head, this.#draining, {
-      finished: (reusable) => this.#finished(exchange, reusable),
-      wanted: () => this.#wanted(),
-      handedOver: () => this.#handOver(),
-      stalled: () => {
-        this.#stalledSince ||= performance.now();
-      },
-      discarding: () => {
-        this.#deadline = performance.now() + LINGER_MS;
-      },
-    });
+    this.#limit = 0;
+    const exchange = new Http1Exchange(this, this.#socket, this.#peer, head, this.#draining);
     this.#exchange = exchange;
     this.#handler.handle(exchange);
   }
@@ -167,30 +164,41 @@ export class Http1Connection {
     if (!this.#exchange?.bodyDone || bytes.length > this.#limits.maxHeadBytes) this.#socket.pause();
   }
 
-  /** The exchange is ready for its body, or the next request for its turn. */
-  #wanted(): void {
+  /** @internal The exchange is ready for its body, or the next request for its turn. */
+  wanted(): void {
     if (this.#processing) return;
     const held = this.#held;
     if (held) this.#process(held);
     if (!this.#held && !this.#socket.destroyed) this.#socket.resume();
   }
 
-  #finished(exchange: Http1Exchange, reusable: boolean): void {
+  /** @internal The answer is complete. */
+  finished(exchange: Http1Exchange, reusable: boolean): void {
     if (this.#exchange !== exchange) return;
     this.#exchange = undefined;
     if (!reusable || this.#draining) {
       this.#linger();
       return;
     }
-    this.#deadline = performance.now() + this.#limits.keepAliveMs;
-    if (this.#held) this.#wanted();
+    this.#wait(this.#limits.keepAliveMs);
+    if (this.#held) this.wanted();
+  }
+
+  /** @internal The caller does not keep up with its answer. */
+  stalled(): void {
+    this.#stalled = true;
+  }
+
+  /** @internal The rest of a body is thrown away, for a while. */
+  discarding(): void {
+    this.#wait(LINGER_MS);
   }
 
   /** Ends our side and reads on for a while: closing on unread bytes would reset the connection and lose the answer. */
   #linger(): void {
     this.#lingering = 0;
     this.#held = undefined;
-    this.#deadline = performance.now() + LINGER_MS;
+    this.#wait(LINGER_MS);
     this.#socket.end();
     this.#socket.resume();
   }
@@ -212,16 +220,17 @@ export class Http1Connection {
   }
 
   #drained(): void {
-    this.#stalledSince = 0;
+    this.#stalled = false;
     this.#exchange?.listener?.answerDrained();
-    if (!this.#exchange && this.#held) this.#wanted();
+    if (!this.#exchange && this.#held) this.wanted();
   }
 
-  #handOver(): Buffer {
+  /** @internal The socket is no longer this connection's. @returns bytes that came already */
+  handOver(): Buffer {
     const rest = this.#held;
     this.#held = undefined;
     this.#exchange = undefined;
-    this.#deadline = 0;
+    this.#limit = 0;
     this.#socket.removeAllListeners();
     this.#closed();
     return rest ? Buffer.from(rest) : Buffer.alloc(0);
@@ -237,25 +246,14 @@ export class Http1Connection {
   }
 }
 
-interface ExchangeOwner {
-  finished(reusable: boolean): void;
-  wanted(): void;
-  handedOver(): Buffer;
-  stalled(): void;
-  discarding(): void;
-}
-
-class Http1Exchange implements Exchange {
+class Http1Exchange implements Exchange, BodyReader {
   readonly head: RequestHead;
-  readonly remoteAddress: string;
-  readonly encrypted: boolean;
-  readonly tlsVersion: string;
-  readonly tlsCipher: string;
+  readonly peer: Peer;
   listener: ExchangeListener | undefined;
   receiving = false;
   answered = false;
   readonly #socket: Socket;
-  readonly #owner: ExchangeOwner;
+  readonly #owner: Http1Connection;
   readonly #decoder: BodyDecoder | undefined;
   #out = '';
   #chunked = false;
@@ -263,17 +261,10 @@ class Http1Exchange implements Exchange {
   #reusable: boolean;
   #continued = false;
   #over = false;
-  readonly #body: BodyReader = {
-    data: (chunk) => this.listener?.bodyData(chunk),
-    end: () => this.listener?.bodyEnd(),
-  };
 
-  constructor(socket: Socket, peer: Peer, head: RequestHead, draining: boolean, owner: ExchangeOwner) {
+  constructor(owner: Http1Connection, socket: Socket, peer: Peer, head: RequestHead, draining: boolean) {
     this.head = head;
-    this.remoteAddress = peer.remoteAddress;
-    this.encrypted = peer.encrypted;
-    this.tlsVersion = peer.tlsVersion;
-    this.tlsCipher = peer.tlsCipher;
+    this.peer = peer;
     this.#socket = socket;
     this.#owner = owner;
     this.#reusable = head.keepAlive && !draining;
@@ -294,7 +285,15 @@ class Http1Exchange implements Exchange {
   }
 
   feed(bytes: Buffer, offset: number): number {
-    return (this.#decoder as BodyDecoder).feed(bytes, offset, this.#body);
+    return (this.#decoder as BodyDecoder).feed(bytes, offset, this);
+  }
+
+  data(chunk: Buffer): void {
+    this.listener?.bodyData(chunk);
+  }
+
+  end(): void {
+    this.listener?.bodyEnd();
   }
 
   pause(): void {
@@ -356,7 +355,8 @@ class Http1Exchange implements Exchange {
       this.#socket.cork();
       if (this.#chunked) this.#out += `${chunk.length.toString(16)}\r\n`;
       this.flush();
-      this.#socket.write(chunk);
+      // The piece's memory is the reader's, and this write may take longer.
+      this.#socket.write(Buffer.from(chunk));
       if (this.#chunked) this.#out = '\r\n';
       this.#socket.uncork();
     }
@@ -378,7 +378,7 @@ class Http1Exchange implements Exchange {
       this.#discardBody();
       return;
     }
-    this.#owner.finished(this.#reusable && this.bodyDone);
+    this.#owner.finished(this, this.#reusable && this.bodyDone);
   }
 
   flush(): void {
@@ -397,7 +397,7 @@ class Http1Exchange implements Exchange {
   upgrade(head: string): { socket: Duplex; rest: Buffer } {
     this.#over = true;
     this.answered = true;
-    const rest = this.#owner.handedOver();
+    const rest = this.#owner.handOver();
     this.#socket.write(head, 'latin1');
     return { socket: this.#socket, rest };
   }
@@ -408,9 +408,9 @@ class Http1Exchange implements Exchange {
     this.listener = {
       bodyData: (chunk) => {
         bytes += chunk.length;
-        if (bytes > LINGER_BYTES) this.#owner.finished(false);
+        if (bytes > LINGER_BYTES) this.#owner.finished(this, false);
       },
-      bodyEnd: () => this.#owner.finished(true),
+      bodyEnd: () => this.#owner.finished(this, true),
       answerDrained: () => {},
       aborted: () => {},
     };

@@ -2,7 +2,7 @@
  * Reads request and response heads. This is the boundary where a caller's or a tenant's bytes become fields:
  * anything that two HTTP parsers could read differently is refused (RFC 9112, sections 3 to 6).
  */
-import { type Classifier, Field, type FieldKind } from './fields.ts';
+import { type Classifier, Field } from './fields.ts';
 import { WireError } from './wire-error.ts';
 
 /** How the bytes after a head are delimited. */
@@ -92,48 +92,64 @@ export function parseRequestHead(text: string, classify: Classifier): RequestHea
   let coding: string | undefined;
   let connection = '';
   let upgrade = '';
-  head.fields = takeFields(text, lineEnd + 2, classify, (kind, value) => {
-    switch (kind) {
-      case Field.host:
-        hosts += 1;
-        head.host = value;
-        break;
-      case Field.contentLength:
-        if (length !== undefined) throw new WireError('bad_request', 'Content-Length is given twice.');
-        length = value;
-        break;
-      case Field.transferEncoding:
-        if (coding !== undefined) throw new WireError('bad_request', 'Transfer-Encoding is given twice.');
-        coding = value;
-        break;
-      case Field.connection:
-        connection = join(connection, value.toLowerCase());
-        break;
-      case Field.upgrade:
-        upgrade = join(upgrade, value.toLowerCase());
-        break;
-      case Field.expect:
-        if (value.toLowerCase() !== '100-continue')
-          throw new WireError('bad_request', 'Only Expect: 100-continue is understood.');
-        head.expectContinue = head.version === '1.1';
-        break;
-      case Field.te:
-        if (/(?:^|,)[\t ]*trailers[\t ]*(?:,|$)/i.test(value)) head.acceptsTrailers = true;
-        break;
-      case Field.forwardedFor:
-        head.forwardedFor = join(head.forwardedFor, value);
-        break;
-      case Field.forwardedProto:
-        head.forwardedProto = join(head.forwardedProto, value);
-        break;
-      case Field.forwardedHost:
-        head.forwardedHost = join(head.forwardedHost, value);
-        break;
-      case Field.requestId:
-        head.requestId = value;
-        break;
+  const start = lineEnd + 2;
+  checkLines(text, start);
+  let kept = '';
+  let keptFrom = start;
+  let count = 0;
+  for (let at = start; at < text.length; ) {
+    if (++count > MAX_FIELDS) throw tooMany();
+    const colon = text.indexOf(':', at);
+    const end = text.indexOf('\r\n', colon);
+    const kind = classify(text.slice(at, colon));
+    if (kind !== Field.keep) {
+      if (keptFrom !== at) kept += text.slice(keptFrom, at);
+      keptFrom = end + 2;
+      const value = kind === Field.drop ? '' : trim(text, colon + 1, end);
+      switch (kind) {
+        case Field.host:
+          hosts += 1;
+          head.host = value;
+          break;
+        case Field.contentLength:
+          if (length !== undefined) throw new WireError('bad_request', 'Content-Length is given twice.');
+          length = value;
+          break;
+        case Field.transferEncoding:
+          if (coding !== undefined) throw new WireError('bad_request', 'Transfer-Encoding is given twice.');
+          coding = value;
+          break;
+        case Field.connection:
+          connection = join(connection, value.toLowerCase());
+          break;
+        case Field.upgrade:
+          upgrade = join(upgrade, value.toLowerCase());
+          break;
+        case Field.expect:
+          if (value.toLowerCase() !== '100-continue')
+            throw new WireError('bad_request', 'Only Expect: 100-continue is understood.');
+          head.expectContinue = head.version === '1.1';
+          break;
+        case Field.te:
+          if (/(?:^|,)[\t ]*trailers[\t ]*(?:,|$)/i.test(value)) head.acceptsTrailers = true;
+          break;
+        case Field.forwardedFor:
+          head.forwardedFor = join(head.forwardedFor, value);
+          break;
+        case Field.forwardedProto:
+          head.forwardedProto = join(head.forwardedProto, value);
+          break;
+        case Field.forwardedHost:
+          head.forwardedHost = join(head.forwardedHost, value);
+          break;
+        case Field.requestId:
+          head.requestId = value;
+          break;
+      }
     }
-  });
+    at = end + 2;
+  }
+  head.fields = keptFrom === start ? text.slice(start) : kept + text.slice(keptFrom);
   if (hosts > 1) throw new WireError('bad_request', 'Host is given twice.');
   if (hosts === 0 ? head.version === '1.1' : !HOST.test(head.host)) {
     throw new WireError('bad_request', 'The Host header is missing or malformed.');
@@ -180,33 +196,49 @@ export function parseResponseHead(text: string, method: string, classify: Classi
   let length: string | undefined;
   let coding: string | undefined;
   let connection = '';
-  head.fields = takeFields(text, lineEnd + 2, classify, (kind, value, name) => {
-    switch (kind) {
-      case Field.contentLength:
-        if (length !== undefined && length !== value)
-          throw new WireError('upstream_failed', 'Content-Length is given twice.');
-        length = value;
-        break;
-      case Field.transferEncoding:
-        coding = join(coding ?? '', value);
-        break;
-      case Field.connection:
-        connection = join(connection, value.toLowerCase());
-        break;
-      case Field.upgrade:
-        head.upgrade = value.toLowerCase() === 'websocket';
-        break;
-      case Field.date:
-        head.date = value;
-        break;
-      case Field.setCookie:
-        head.cookies.push(value);
-        break;
-      case Field.sharedOrigin:
-        head.originFields += `${name}: ${value}\r\n`;
-        break;
+  const start = lineEnd + 2;
+  checkLines(text, start);
+  let kept = '';
+  let keptFrom = start;
+  let count = 0;
+  for (let at = start; at < text.length; ) {
+    if (++count > MAX_FIELDS) throw tooMany();
+    const colon = text.indexOf(':', at);
+    const end = text.indexOf('\r\n', colon);
+    const kind = classify(text.slice(at, colon));
+    if (kind !== Field.keep) {
+      if (keptFrom !== at) kept += text.slice(keptFrom, at);
+      keptFrom = end + 2;
+      const value = kind === Field.drop ? '' : trim(text, colon + 1, end);
+      switch (kind) {
+        case Field.contentLength:
+          if (length !== undefined && length !== value)
+            throw new WireError('upstream_failed', 'Content-Length is given twice.');
+          length = value;
+          break;
+        case Field.transferEncoding:
+          coding = join(coding ?? '', value);
+          break;
+        case Field.connection:
+          connection = join(connection, value.toLowerCase());
+          break;
+        case Field.upgrade:
+          head.upgrade = value.toLowerCase() === 'websocket';
+          break;
+        case Field.date:
+          head.date = value;
+          break;
+        case Field.setCookie:
+          head.cookies.push(value);
+          break;
+        case Field.sharedOrigin:
+          head.originFields += `${text.slice(at, end)}\r\n`;
+          break;
+      }
     }
-  });
+    at = end + 2;
+  }
+  head.fields = keptFrom === start ? text.slice(start) : kept + text.slice(keptFrom);
   if (connection !== '') {
     const tokens = connectionTokens(connection);
     if (tokens.includes('close')) head.keepAlive = false;
@@ -262,33 +294,15 @@ function checkTarget(head: RequestHead): void {
   head.target = rest.startsWith('/') ? rest : `/${rest}`;
 }
 
-/** Goes through all field lines, takes out those that are not `keep`, and gives back the others as one block. */
-function takeFields(
-  text: string,
-  start: number,
-  classify: Classifier,
-  take: (kind: FieldKind, value: string, name: string) => void,
-): string {
-  if (start !== text.length && !FIELD_LINES.test(start === 0 ? text : text.slice(start))) {
+/** Everything after the first line must be lines of a name, a colon and a value without control characters. */
+function checkLines(text: string, start: number): void {
+  if (start !== text.length && !FIELD_LINES.test(text.slice(start))) {
     throw new WireError('bad_request', 'A header line is malformed.');
   }
-  let kept = '';
-  let keptFrom = start;
-  let count = 0;
-  for (let at = start; at < text.length; ) {
-    if (++count > MAX_FIELDS) throw new WireError('header_too_large', `At most ${MAX_FIELDS} header lines are read.`);
-    const colon = text.indexOf(':', at);
-    const end = text.indexOf('\r\n', colon);
-    const name = text.slice(at, colon);
-    const kind = classify(name);
-    if (kind !== Field.keep) {
-      kept += text.slice(keptFrom, at);
-      keptFrom = end + 2;
-      if (kind !== Field.drop) take(kind, trim(text, colon + 1, end), name);
-    }
-    at = end + 2;
-  }
-  return kept + text.slice(keptFrom);
+}
+
+function tooMany(): WireError {
+  return new WireError('header_too_large', `At most ${MAX_FIELDS} header lines are read.`);
 }
 
 function trim(text: string, from: number, to: number): string {

@@ -22,6 +22,8 @@ export interface Incoming {
 
 const END = Buffer.from('\r\n\r\n', 'latin1');
 
+const SMALL = 2_048;
+
 export function incoming(maxBytes: number): Incoming {
   return new HeadBuffer(maxBytes);
 }
@@ -37,6 +39,15 @@ class HeadBuffer implements Incoming {
 
   take(bytes: Buffer, offset: number): IncomingHead | undefined {
     if (this.held === 0) {
+      if (bytes.length - offset <= SMALL) {
+        // One conversion is cheaper than a search in bytes and a conversion.
+        const text = bytes.toString('latin1', offset, bytes.length);
+        const end = text.indexOf('\r\n\r\n');
+        if (end > this.#maxBytes) throw this.#tooLarge();
+        if (end >= 0) return { text: text.slice(0, end + 2), next: offset + end + 4 };
+        this.#keep(bytes, offset, bytes.length);
+        return undefined;
+      }
       const end = bytes.indexOf(END, offset);
       if (end < 0) {
         this.#keep(bytes, offset, bytes.length);

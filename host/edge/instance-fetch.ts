@@ -1,0 +1,299 @@
+/**
+ * Calls an instance from control, as the toll does for a paid request: a `fetch` over the instance's socket that
+ * streams both ways, and a joined socket for a paid WebSocket. The handler sees what it would see from the edge.
+ */
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { EdgeContext } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import { blockPairs, FIELD_VALUE, plainAnswerField } from './http1/fields.ts';
+import type { Framing, ResponseHead } from './http1/head.ts';
+import { fieldLine, instanceFields, instanceHead } from './instance-request.ts';
+import { joinSockets } from './tunnel.ts';
+import { type UpstreamCall, type UpstreamError, type UpstreamHandler, UpstreamPool } from './upstream.ts';
+
+export interface InstanceCall {
+  method: string;
+  /** Raw path and query as the handler sees it (`EdgeContext.tenantPath`). */
+  path: string;
+  /** The caller's headers as control got them; those that only the host may set are left out here. */
+  headers: Iterable<[string, string]>;
+  body?: ReadableStream<Uint8Array> | Uint8Array | null;
+  signal?: AbortSignal;
+  /** Longest wait for a byte of the answer, ms. */
+  idleTimeoutMs?: number;
+  /** Headers of control's own, such as `x-payer`. */
+  extra?: Record<string, string>;
+}
+
+const IDLE_TIMEOUT_MS = 300_000;
+const RETRIED = new Set(['GET', 'HEAD', 'OPTIONS']);
+const NO_FRAMING: Framing = { kind: 'none' };
+
+/** Connections to one instance, for `fetchInstance` and `joinInstance`. Close it when the instance goes. */
+export function instancePool(socketPath: string): UpstreamPool {
+  return new UpstreamPool({ socketPath, classify: plainAnswerField });
+}
+
+/**
+ * @returns the handler's answer with all its headers (`x-charge` too) but those of the hop; the body streams
+ * @throws Problem upstream_failed, upstream_timeout; what `signal` was aborted with
+ */
+export async function fetchInstance(pool: UpstreamPool, call: InstanceCall, context: EdgeContext): Promise<Response> {
+  const fixed = call.body instanceof Uint8Array ? call.body : undefined;
+  const stream = call.body instanceof Uint8Array ? null : (call.body ?? null);
+  const framing = framingOf(call, fixed, stream !== null);
+  const head = headOf(call, framing, false, context);
+  // A connection of its own for what must not run twice: a kept-alive one might be closing at the other end.
+  const fresh = !RETRIED.has(call.method) || stream !== null;
+  const attempt = (own: boolean) => new FetchHandler(pool, call, head, framing, own).start(fixed, stream);
+  return await attempt(fresh).catch((error: unknown) => {
+    if (!fresh && error instanceof StaleConnection) return attempt(true);
+    throw error;
+  });
+}
+
+/**
+ * Joins a caller's WebSocket handshake that control received (`server.on('upgrade')`) with the instance. Where the
+ * handler refuses the handshake, its answer is written to the socket, which is then ended.
+ * @returns the handler's status, once known
+ */
+export function joinInstance(
+  pool: UpstreamPool,
+  call: Omit<InstanceCall, 'body' | 'method'>,
+  context: EdgeContext,
+  socket: Duplex,
+  received: Buffer,
+): Promise<number> {
+  const head = headOf({ ...call, method: 'GET' }, NO_FRAMING, true, context);
+  return new Promise((resolve, reject) => {
+    const abandon = () => upstream.destroy();
+    const fields = (answer: ResponseHead) => `HTTP/1.1 ${answer.status} ${answer.reason}\r\n${answer.fields}`;
+    const upstream = pool.start(
+      'GET',
+      head,
+      NO_FRAMING,
+      {
+        informational: () => {},
+        head: (answer) => {
+          socket.write(`${fields(answer)}connection: close\r\n\r\n`, 'latin1');
+          resolve(answer.status);
+        },
+        data: (chunk) => {
+          if (!socket.write(Buffer.from(chunk))) upstream.pause();
+        },
+        end: () => socket.end(),
+        flush: () => {},
+        drained: () => {},
+        upgraded: (answer, other, rest) => {
+          socket.off('close', abandon);
+          socket.write(`${fields(answer)}connection: Upgrade\r\nupgrade: websocket\r\n\r\n`, 'latin1');
+          joinSockets(socket, received, other, rest, { in: () => {}, out: () => {}, closed: () => {} });
+          resolve(answer.status);
+        },
+        failed: (error) => {
+          socket.destroy();
+          reject(new Problem('upstream_failed', error.message));
+        },
+      },
+      'upgrade',
+    );
+    socket.on('drain', () => upstream.resume());
+    socket.on('error', () => {});
+    socket.on('close', abandon);
+  });
+}
+
+class StaleConnection extends Problem {}
+
+class FetchHandler implements UpstreamHandler {
+  readonly #pool: UpstreamPool;
+  readonly #request: InstanceCall;
+  readonly #head: string;
+  readonly #framing: Framing;
+  readonly #fresh: boolean;
+  readonly #idleTimeoutMs: number;
+  readonly #idle: NodeJS.Timeout;
+  #call: UpstreamCall | undefined;
+  #resolve: (response: Response) => void = () => {};
+  #reject: (error: unknown) => void = () => {};
+  #body: ReadableStreamDefaultController<Uint8Array> | undefined;
+  #drained: (() => void) | undefined;
+  #answered = false;
+  #over = false;
+  readonly #onAbort = () => this.#fail(this.#request.signal?.reason);
+
+  constructor(pool: UpstreamPool, request: InstanceCall, head: string, framing: Framing, fresh: boolean) {
+    this.#pool = pool;
+    this.#request = request;
+    this.#head = head;
+    this.#framing = framing;
+    this.#fresh = fresh;
+    this.#idleTimeoutMs = request.idleTimeoutMs ?? IDLE_TIMEOUT_MS;
+    this.#idle = setTimeout(() => this.#timedOut(), this.#idleTimeoutMs);
+  }
+
+  start(fixed: Uint8Array | undefined, stream: ReadableStream<Uint8Array> | null): Promise<Response> {
+    const { signal, method } = this.#request;
+    return new Promise((resolve, reject) => {
+      this.#resolve = resolve;
+      this.#reject = reject;
+      if (signal?.aborted) return this.#fail(signal.reason);
+      signal?.addEventListener('abort', this.#onAbort, { once: true });
+      this.#call = this.#pool.start(method, this.#head, this.#framing, this, this.#fresh ? 'fresh' : 'pooled');
+      if (fixed && fixed.length > 0) this.#call.write(Buffer.from(fixed.buffer, fixed.byteOffset, fixed.byteLength));
+      if (stream) void this.#upload(stream);
+      else this.#call.end();
+    });
+  }
+
+  informational(): void {
+    this.#idle.refresh();
+  }
+
+  head(head: ResponseHead): void {
+    this.#idle.refresh();
+    this.#answered = true;
+    const headers = new Headers();
+    for (const [name, value] of blockPairs(head.fields)) headers.append(name, value);
+    if (head.framing.kind === 'length' || head.framing.kind === 'none') {
+      if (head.contentLength !== undefined) headers.set('content-length', head.contentLength);
+    }
+    const body =
+      head.framing.kind === 'none'
+        ? null
+        : new ReadableStream<Uint8Array>(
+            {
+              start: (controller) => {
+                this.#body = controller;
+              },
+              pull: () => this.#call?.resume(),
+              cancel: () => this.#finish(),
+            },
+            { highWaterMark: 1 },
+          );
+    this.#resolve(
+      new Response(body, {
+        status: head.status,
+        statusText: head.reason || (STATUS_CODES[head.status] ?? ''),
+        headers,
+      }),
+    );
+  }
+
+  data(chunk: Buffer): void {
+    this.#idle.refresh();
+    this.#body?.enqueue(new Uint8Array(chunk));
+    if ((this.#body?.desiredSize ?? 0) <= 0) this.#call?.pause();
+  }
+
+  end(): void {
+    this.#body?.close();
+    this.#leave();
+  }
+
+  flush(): void {}
+
+  drained(): void {
+    this.#idle.refresh();
+    this.#drained?.();
+  }
+
+  upgraded(_head: ResponseHead, socket: Socket): void {
+    socket.destroy();
+    this.failed();
+  }
+
+  failed(error?: UpstreamError): void {
+    const detail = 'The handler ended the connection before its answer was complete.';
+    this.#fail(
+      error?.failure === 'stale'
+        ? new StaleConnection('upstream_failed', detail)
+        : new Problem('upstream_failed', detail),
+    );
+  }
+
+  async #upload(stream: ReadableStream<Uint8Array>): Promise<void> {
+    const reader = stream.getReader();
+    const declared = this.#framing.kind === 'length' ? this.#framing.length : undefined;
+    let sent = 0;
+    try {
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (this.#over) break;
+        sent += value?.length ?? 0;
+        // Bytes past the declared length would be read as another request.
+        if (declared !== undefined && (done ? sent !== declared : sent > declared)) {
+          throw new Problem('bad_request', 'The body is not as long as its Content-Length says.');
+        }
+        if (done) {
+          this.#call?.end();
+          return;
+        }
+        if (value.length === 0) continue;
+        this.#idle.refresh();
+        const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
+        if (this.#call?.write(bytes) === false) {
+          await new Promise<void>((resolve) => {
+            this.#drained = resolve;
+          });
+        }
+      }
+      await reader.cancel();
+    } catch (error) {
+      this.#fail(error);
+    }
+  }
+
+  #timedOut(): void {
+    const seconds = Math.round(this.#idleTimeoutMs / 1000);
+    this.#fail(new Problem('upstream_timeout', `The handler sent no byte for ${seconds} seconds.`));
+  }
+
+  #fail(error: unknown): void {
+    if (this.#over) return;
+    this.#finish();
+    if (this.#answered) this.#body?.error(error);
+    else this.#reject(error);
+  }
+
+  #finish(): void {
+    this.#call?.destroy();
+    this.#leave();
+  }
+
+  #leave(): void {
+    this.#over = true;
+    this.#call = undefined;
+    this.#drained?.();
+    clearTimeout(this.#idle);
+    this.#request.signal?.removeEventListener('abort', this.#onAbort);
+  }
+}
+
+function headOf(call: InstanceCall, framing: Framing, upgrade: boolean, context: EdgeContext): string {
+  const raw: string[] = [];
+  for (const [name, value] of call.headers) raw.push(name, value);
+  let extra = '';
+  for (const [name, value] of Object.entries(call.extra ?? {})) extra += fieldLine(name, value);
+  if (!/^\/[\x21-\x7e\x80-\xff]*$/.test(call.path) || !FIELD_VALUE.test(context.host)) {
+    throw new Problem('bad_request', 'The path is malformed.');
+  }
+  return instanceHead(
+    { method: call.method, path: call.path, host: context.host, framing, upgrade, fields: instanceFields(raw) },
+    context,
+    { version: '1.1', tlsVersion: '', tlsCipher: '' },
+    extra,
+  );
+}
+
+function framingOf(call: InstanceCall, fixed: Uint8Array | undefined, streamed: boolean): Framing {
+  if (fixed) return { kind: 'length', length: fixed.length };
+  if (!streamed) return NO_FRAMING;
+  for (const [name, value] of call.headers) {
+    if (name.toLowerCase() === 'content-length' && /^\d{1,15}$/.test(value))
+      return { kind: 'length', length: Number(value) };
+  }
+  return { kind: 'chunked' };
+}
