@@ -6,8 +6,8 @@ import { type List, Message } from 'capnp-ts';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import {
   Config,
-  HttpOptions_Style,
   type HttpOptions,
+  HttpOptions_Style,
   type Service,
   type Socket,
   type Worker_Binding,
@@ -103,10 +103,13 @@ function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void 
 }
 
 function writeBindings(spec: InstanceSpec, init: (length: number) => List<Worker_Binding>): void {
-  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(spec.secrets).map(([name, value]) => (binding) => {
-    binding.setName(name);
-    binding.setText(value);
-  });
+  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(spec.secrets).map(
+    ([name, value]) =>
+      (binding) => {
+        binding.setName(name);
+        binding.setText(value);
+      },
+  );
   if (spec.bindings.kv) {
     writers.push((binding) => {
       binding.setName('STORE');

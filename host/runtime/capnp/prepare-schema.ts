@@ -10,7 +10,10 @@ export function prepareSchema(text: string): string {
     .replace(/^using Cxx = .*\n/m, '')
     .replace(/^\$Cxx\..*\n/gm, '')
     // A bare string for a struct's first field is a shorthand that compilers before 1.0 do not know.
-    .replace('globalOutbound @6 :ServiceDesignator = "internet"', 'globalOutbound @6 :ServiceDesignator = (name = "internet")')
+    .replace(
+      'globalOutbound @6 :ServiceDesignator = "internet"',
+      'globalOutbound @6 :ServiceDesignator = (name = "internet")',
+    )
     .replace(/^\s*#.*\n/gm, '')
     .replace(/\n{2,}/g, '\n')
     .trim()}\n`;

@@ -1,0 +1,239 @@
+/**
+ * One workerd process of one deployment: started in its sandbox, watched, asked for health, ended. What it is started
+ * for and when it ends is decided elsewhere (deployment-runner.ts).
+ */
+import { chownSync, mkdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import type { InstanceSpec } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import { encodeConfig } from './config.ts';
+import type { ExitReason } from './contract.ts';
+import { readLines } from './logs/flood-gate.ts';
+import type { NewLogEntry } from './logs/log-entry.ts';
+import { createMask } from './logs/mask.ts';
+import { createStackMapper } from './logs/stack.ts';
+import { isHeapLimit, parseOutputLine } from './logs/workerd-output.ts';
+import { type ProcessUsage, usageOf } from './process-tree.ts';
+import { type ConfinedProcess, type ProcessEnd, spawnConfined } from './sandbox/spawn.ts';
+import { type Bind, type Sandbox, tenantUser } from './sandbox.ts';
+import { askScheduled, ping, type ScheduledAnswer } from './system-calls.ts';
+import { workerdBinary } from './workerd-binary.ts';
+
+export interface InstanceOptions {
+  spec: InstanceSpec;
+  generation: number;
+  sandbox: Sandbox;
+  /** `<run>/<slug>`; the instance makes a folder of its own in it. */
+  folder: string;
+  /** Folder of the sockets it may use. */
+  servicesFolder: string;
+  heapMb: number;
+  startTimeoutMs: number;
+  /** A line for the owner, with secrets masked. */
+  onLog(entry: NewLogEntry): void;
+  /** A line of workerd's own for the host's log. */
+  onDiagnostic(text: string): void;
+}
+
+export interface InstanceExit {
+  reason: ExitReason;
+  detail: string;
+}
+
+/** Room for connections of callers and to services. */
+const OPEN_FILES = 4_096;
+/** Threads and processes of one tenant's user, both generations and the database included. */
+const PROCESSES = 256;
+/** From SIGTERM to SIGKILL: an open WebSocket or a busy loop keeps workerd from ending. */
+const TERMINATE_MS = 5_000;
+/** workerd's own messages that are kept to explain a failed start. */
+const KEPT_DIAGNOSTICS = 20;
+
+export class Instance {
+  readonly spec: InstanceSpec;
+  readonly generation: number;
+  /** Where it serves requests. */
+  readonly socket: string;
+  readonly startedAt: number;
+  /** Resolves when the process is gone and its folder removed. */
+  readonly ended: Promise<InstanceExit>;
+  readonly #systemSocket: string;
+  readonly #process: ConfinedProcess;
+  /** Set before the process is made to end; the first reason stands. */
+  #reason: InstanceExit | undefined;
+  #heapLimit = false;
+  #alive = true;
+  #lastUsage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
+
+  private constructor(options: InstanceOptions, folder: string, process: ConfinedProcess) {
+    this.spec = options.spec;
+    this.generation = options.generation;
+    this.socket = path.join(folder, 'http.sock');
+    this.startedAt = Date.now();
+    this.#systemSocket = path.join(folder, 'system.sock');
+    this.#process = process;
+    this.ended = process.ended.then((end) => {
+      this.#alive = false;
+      rmSync(folder, { recursive: true, force: true });
+      return this.#reason ?? this.#explain(end);
+    });
+  }
+
+  /**
+   * @returns once it listens
+   * @throws Problem start_failed with workerd's own words; nothing is left behind
+   */
+  static async start(options: InstanceOptions): Promise<Instance> {
+    const { spec, sandbox } = options;
+    const folder = path.join(options.folder, options.generation.toString(36));
+    const uid = tenantUser(spec.tenant);
+    rmSync(folder, { recursive: true, force: true });
+    mkdirSync(folder, { mode: 0o700 });
+    if (uid !== undefined) chownSync(folder, uid, uid);
+    const listen: Bind = { from: folder, to: '/run/listen', writable: true };
+    const services: Bind = { from: options.servicesFolder, to: '/run/services' };
+    const process = await spawnConfined(sandbox, {
+      program: workerdBinary(),
+      // Verbose: only then are uncaught exceptions reported with their stacks.
+      args: ['serve', '--binary', '-', '--control-fd=3', '--verbose'],
+      binds: [listen, services],
+      uid,
+      profile: 'worker',
+      limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: 0 },
+    });
+    const instance = new Instance(options, folder, process);
+    const diagnostics = instance.#readOutput(options);
+    const paths = { listen: sandbox.inside(listen), services: sandbox.inside(services) };
+    process.stdin.end(encodeConfig(spec, paths, options.heapMb));
+    await instance.#listening(options.startTimeoutMs, diagnostics);
+    return instance;
+  }
+
+  get alive(): boolean {
+    return this.#alive;
+  }
+
+  /** Last known when the process is gone. */
+  usage(): ProcessUsage {
+    const pid = this.#process.pid();
+    const usage = pid === undefined ? undefined : usageOf(pid);
+    if (usage && this.#alive) this.#lastUsage = usage;
+    return this.#lastUsage;
+  }
+
+  get pid(): number | undefined {
+    return this.#process.pid();
+  }
+
+  /** Whether the event loop turned within the time. */
+  ping(timeoutMs: number): Promise<boolean> {
+    return ping(this.#systemSocket, timeoutMs);
+  }
+
+  /** Calls the tenant's `scheduled()`. @throws Error when the process ends before it answered */
+  scheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledAnswer> {
+    return askScheduled(this.#systemSocket, cron, scheduledTimeMs);
+  }
+
+  /** Lets requests in flight end; after five seconds it is killed. Resolves when it is gone. */
+  async terminate(reason: ExitReason, detail: string): Promise<InstanceExit> {
+    this.#reason ??= { reason, detail };
+    this.#process.terminate();
+    const timer = setTimeout(() => this.#process.kill(), TERMINATE_MS);
+    const exit = await this.ended;
+    clearTimeout(timer);
+    return exit;
+  }
+
+  /** Ends it at once. */
+  kill(reason: ExitReason, detail: string): Promise<InstanceExit> {
+    this.#reason ??= { reason, detail };
+    this.#process.kill();
+    return this.ended;
+  }
+
+  #readOutput(options: InstanceOptions): string[] {
+    const { spec } = options;
+    const mask = createMask(spec.secrets);
+    const mapStack = createStackMapper(spec.bundle.modules[0]?.name ?? '', spec.bundle.sourceMap);
+    const diagnostics: string[] = [];
+    const onLine = (line: string): void => {
+      const output = parseOutputLine(line);
+      if (!output) return;
+      switch (output.kind) {
+        case 'console':
+          options.onLog({ ...output, text: mask(output.level === 'error' ? mapStack(output.text) : output.text) });
+          return;
+        case 'exception': {
+          const stack = mask(mapStack(output.stack));
+          options.onLog({ kind: 'exception', text: mask(output.text), stack });
+          return;
+        }
+        case 'runtime':
+          if (output.level === 'info') return;
+          if (diagnostics.length < KEPT_DIAGNOSTICS) diagnostics.push(mask(mapStack(output.text)));
+          options.onDiagnostic(mask(output.text).slice(0, 2_000));
+      }
+    };
+    const onDropped = (lines: number, bytes: number): void =>
+      options.onLog({
+        kind: 'platform',
+        event: 'log-dropped',
+        text: `${lines} lines (${bytes} bytes) were printed faster than a log takes them, and dropped`,
+      });
+    readLines(this.#process.stdout, { onLine, onDropped });
+    readLines(this.#process.stderr, {
+      onLine: (line) => {
+        if (isHeapLimit(line)) this.#heapLimit = true;
+        else onLine(line);
+      },
+      onDropped,
+    });
+    return diagnostics;
+  }
+
+  async #listening(timeoutMs: number, diagnostics: string[]): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const outcome = await Promise.race([
+      listensOn(this.#process, ['http', 'system']).then(() => 'listening' as const),
+      this.ended,
+      new Promise<'late'>((resolve) => {
+        timer = setTimeout(resolve, timeoutMs, 'late');
+      }),
+    ]);
+    clearTimeout(timer);
+    if (outcome === 'listening') return;
+    if (outcome === 'late') {
+      const detail = `The handler did not finish loading within ${timeoutMs / 1_000} s; look for an endless loop or a long computation outside of its functions.`;
+      await this.kill('start_failed', detail);
+      throw new Problem('start_failed', detail);
+    }
+    const said = diagnostics.join('\n').trim();
+    if (outcome.reason === 'memory_exceeded') throw new Problem('memory_exceeded', outcome.detail);
+    throw new Problem('start_failed', said === '' ? outcome.detail : said);
+  }
+
+  #explain(end: ProcessEnd): InstanceExit {
+    if (this.#heapLimit) {
+      return { reason: 'memory_exceeded', detail: 'The JavaScript heap reached its limit.' };
+    }
+    const how =
+      end.signal ?? (end.code !== undefined && end.code > 128 ? `signal ${end.code - 128}` : `code ${end.code}`);
+    return { reason: 'crashed', detail: `The process ended by itself (${how}).` };
+  }
+}
+
+/** Resolves when workerd reported that it listens on all of these sockets. */
+function listensOn(process: ConfinedProcess, names: string[]): Promise<void> {
+  const missing = new Set(names);
+  return new Promise((resolve) => {
+    readLines(process.control, {
+      onLine(line) {
+        const event = JSON.parse(line) as { event?: string; socket?: string };
+        if (event.event === 'listen' && event.socket !== undefined) missing.delete(event.socket);
+        if (missing.size === 0) resolve();
+      },
+      onDropped: () => undefined,
+    });
+  });
+}

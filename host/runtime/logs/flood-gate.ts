@@ -1,0 +1,77 @@
+/**
+ * Reads a process' output line by line without letting a flood of it cost the host: beyond a rate, lines are counted
+ * and dropped unparsed; beyond a higher one, reading pauses, and the writer waits on its own pipe.
+ */
+import type { Readable } from 'node:stream';
+import { StringDecoder } from 'node:string_decoder';
+
+export interface FloodGateOptions {
+  onLine(line: string): void;
+  /** Called after a flood, at most once a window. */
+  onDropped(lines: number, bytes: number): void;
+  /** Bytes parsed per window. */
+  parseBytes?: number;
+  /** Bytes read per window; reading pauses beyond. */
+  readBytes?: number;
+  windowMs?: number;
+}
+
+/** Longest line that is kept, bytes: workerd escapes a text of MAX_TEXT to less than this. */
+const MAX_LINE = 64 * 1024;
+const NEWLINE = 10;
+
+export function readLines(
+  stream: Readable,
+  { onLine, onDropped, parseBytes = 128 * 1024, readBytes = 4 * 1024 * 1024, windowMs = 1_000 }: FloodGateOptions,
+): void {
+  let rest = '';
+  let decoder = new StringDecoder('utf8');
+  let parsed = 0;
+  let read = 0;
+  let droppedLines = 0;
+  let droppedBytes = 0;
+  let timer: NodeJS.Timeout | undefined;
+
+  const nextWindow = (): void => {
+    timer = undefined;
+    const lines = droppedLines;
+    const bytes = droppedBytes;
+    parsed = 0;
+    read = 0;
+    droppedLines = 0;
+    droppedBytes = 0;
+    if (bytes > 0) onDropped(lines, bytes);
+    stream.resume();
+  };
+
+  stream.on('data', (chunk: Buffer) => {
+    timer ??= setTimeout(nextWindow, windowMs).unref();
+    read += chunk.length;
+    if (read > readBytes) stream.pause();
+    if (parsed + chunk.length > parseBytes) {
+      droppedBytes += chunk.length;
+      for (let at = chunk.indexOf(NEWLINE); at >= 0; at = chunk.indexOf(NEWLINE, at + 1)) droppedLines++;
+      // The line that the gate came down on is lost, too.
+      rest = '';
+      decoder = new StringDecoder('utf8');
+      return;
+    }
+    parsed += chunk.length;
+    const lines = (rest + decoder.write(chunk)).split('\n');
+    rest = lines.pop() ?? '';
+    if (rest.length > MAX_LINE) {
+      droppedLines++;
+      droppedBytes += rest.length;
+      rest = '';
+    }
+    for (const line of lines) onLine(line);
+  });
+  stream.on('end', () => {
+    if (rest !== '') onLine(rest);
+    if (timer) {
+      clearTimeout(timer);
+      nextWindow();
+    }
+  });
+  stream.on('error', () => undefined);
+}

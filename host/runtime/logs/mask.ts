@@ -1,0 +1,23 @@
+/** Hides the values of secrets in what a handler prints, in the spellings in which they usually slip out. */
+
+/** Shorter values are common words and numbers: hiding them would ruin the log and protect nothing. */
+const SHORTEST = 4;
+const MASK = '[secret]';
+
+/** @returns a function that replaces every secret value in a text */
+export function createMask(secrets: Record<string, string>): (text: string) => string {
+  const spellings = new Set<string>();
+  for (const value of Object.values(secrets)) {
+    if (value.length < SHORTEST) continue;
+    spellings.add(value);
+    spellings.add(JSON.stringify(value).slice(1, -1));
+    spellings.add(encodeURIComponent(value));
+    spellings.add(Buffer.from(value).toString('base64'));
+    spellings.add(Buffer.from(value).toString('base64url'));
+    // Multi-line values (keys) are often printed line by line.
+    for (const line of value.split(/\r?\n/)) if (line.length >= 16) spellings.add(line);
+  }
+  // Longest first, so that a value that is part of another does not leave the rest of it readable.
+  const ordered = [...spellings].sort((a, b) => b.length - a.length);
+  return (text) => ordered.reduce((masked, value) => masked.replaceAll(value, MASK), text);
+}

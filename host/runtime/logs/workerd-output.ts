@@ -1,0 +1,56 @@
+/**
+ * The boundary for what workerd prints: the handler's console output and workerd's own messages, as JSON lines
+ * (`logging: structured`). The text is a tenant's doing: it is parsed here, bounded, and never trusted.
+ */
+import type { ConsoleLevel, NewLogEntry } from './log-entry.ts';
+
+export type Output =
+  | { kind: 'console'; level: ConsoleLevel; text: string }
+  | { kind: 'exception'; text: string; stack?: string }
+  /** workerd itself: why it cannot start, or ends. */
+  | { kind: 'runtime'; level: 'info' | 'warning' | 'error' | 'fatal'; text: string };
+
+const LEVELS: Record<string, ConsoleLevel> = { debug: 'debug', log: 'log', info: 'info', warn: 'warn', error: 'error' };
+/** With `--verbose`, workerd 1.20261117.1 reports an exception that left a handler in this form. */
+const UNCAUGHT = /^uncaught exception; source = [^;]*; stack = ([\s\S]*)$/;
+
+/** V8's last words on standard error, in plain text. A handler cannot write there. */
+export function isHeapLimit(line: string): boolean {
+  return !line.startsWith('{') && /Reached heap limit|heap out of memory/i.test(line);
+}
+
+/** @returns undefined for lines that say nothing to anyone */
+export function parseOutputLine(line: string): Output | undefined {
+  const record = parseObject(line);
+  if (!record) return line.trim() === '' ? undefined : { kind: 'runtime', level: 'info', text: line };
+  const message = typeof record.message === 'string' ? record.message : '';
+  const level = typeof record.level === 'string' ? record.level : 'log';
+  // Only workerd's own lines name their source; console output never does.
+  if (typeof record.source !== 'string') return { kind: 'console', level: LEVELS[level] ?? 'log', text: message };
+  const stack = UNCAUGHT.exec(message)?.[1];
+  if (stack !== undefined) return { kind: 'exception', text: stack.split('\n')[0] ?? '', stack };
+  const severity = level === 'error' || level === 'fatal' || level === 'warning' ? level : 'info';
+  return { kind: 'runtime', level: severity, text: message };
+}
+
+/** What of workerd's output the owner sees; the rest is for the host's own log. */
+export function toLogEntry(output: Output): NewLogEntry | undefined {
+  switch (output.kind) {
+    case 'console':
+      return output;
+    case 'exception':
+      return output;
+    case 'runtime':
+      return undefined;
+  }
+}
+
+function parseObject(line: string): Record<string, unknown> | undefined {
+  if (!line.startsWith('{')) return undefined;
+  try {
+    const value: unknown = JSON.parse(line);
+    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : undefined;
+  } catch {
+    return undefined;
+  }
+}

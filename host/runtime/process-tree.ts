@@ -1,0 +1,77 @@
+/** What the kernel says about processes: children, CPU time, private memory. Everything is read from /proc. */
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** Linux reports CPU time in this unit to user space on every architecture Node runs on. */
+const TICKS_PER_SECOND = 100;
+
+export interface ProcessUsage {
+  /** User and system time of all threads since the start, ms. */
+  cpuMs: number;
+  /** Anonymous and shared-memory pages, resident or swapped, bytes: what the process costs by itself. */
+  privateBytes: number;
+}
+
+/** @returns undefined when the process is gone */
+export function usageOf(pid: number): ProcessUsage | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // The name in parentheses may hold anything, parentheses too.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const ticks = Number(fields[11]) + Number(fields[12]);
+    const status = readFileSync(`/proc/${pid}/status`, 'latin1');
+    return {
+      cpuMs: (ticks * 1_000) / TICKS_PER_SECOND,
+      privateBytes: kilobytes(status, 'RssAnon') + kilobytes(status, 'RssShmem') + kilobytes(status, 'VmSwap'),
+    };
+  } catch {
+    return undefined;
+  }
+}
+
+/** Direct children, oldest first. */
+export function childrenOf(pid: number): number[] {
+  try {
+    return readFileSync(`/proc/${pid}/task/${pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number);
+  } catch {
+    return childrenByScan(pid);
+  }
+}
+
+/** The process itself and all below it. */
+export function treeOf(pid: number): number[] {
+  const found = [pid];
+  for (const parent of found) found.push(...childrenOf(parent));
+  return found;
+}
+
+/** The program behind `depth` helper processes; undefined while it is not there yet. */
+export function descend(pid: number, depth: number): number | undefined {
+  let found: number | undefined = pid;
+  for (let level = 0; level < depth && found !== undefined; level++) found = childrenOf(found)[0];
+  return found;
+}
+
+/** Memory that programs may still take, bytes. */
+export function availableMemory(): number {
+  return kilobytes(readFileSync('/proc/meminfo', 'latin1'), 'MemAvailable');
+}
+
+/** For kernels without CONFIG_PROC_CHILDREN. */
+function childrenByScan(parent: number): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      try {
+        const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+        return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[1]) === parent;
+      } catch {
+        return false;
+      }
+    });
+}
+
+function kilobytes(text: string, name: string): number {
+  const match = new RegExp(`^${name}:\\s+(\\d+) kB$`, 'm').exec(text);
+  return Number(match?.[1] ?? 0) * 1_024;
+}

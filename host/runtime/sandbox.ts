@@ -1,0 +1,173 @@
+/**
+ * How processes that run tenants' code or tenants' SQL are confined: chooses a way that works on this machine, and
+ * turns "this program with these files" into the command line that starts it so.
+ */
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { Problem } from '../shared/problem.ts';
+import { bwrapCommand } from './sandbox/bwrap.ts';
+import { type Libraries, librariesOf } from './sandbox/libraries.ts';
+import { type SeccompProfile, seccompProgram } from './sandbox/seccomp.ts';
+import { unshareCommand } from './sandbox/unshare.ts';
+
+export type SandboxLevel = 'bwrap' | 'unshare' | 'none';
+
+/** A file or folder of the host that is visible inside, read-only unless `writable`. */
+export interface Bind {
+  from: string;
+  to: string;
+  writable?: boolean;
+}
+
+export interface Confinement {
+  /** The executable, as a path of the host. */
+  program: string;
+  args: string[];
+  binds: Bind[];
+  /** Programs and libraries whose shared libraries must be there too, as paths of the host. */
+  needs?: string[];
+  /** The user that the process runs as; only where the host runs as root. */
+  uid: number | undefined;
+  profile: SeccompProfile;
+  limits: { openFiles: number; processes: number /** Largest file that can be written, bytes. */; fileBytes: number };
+  environment?: Record<string, string>;
+}
+
+/** What to spawn. When `seccomp` is set, the child must find its bytes at file descriptor `SECCOMP_FD`. */
+export interface Command {
+  file: string;
+  args: string[];
+  seccomp: Uint8Array | undefined;
+}
+
+/** File descriptor at which bwrap reads the filter; 3 is workerd's control channel. */
+export const SECCOMP_FD = 4;
+
+export interface Sandbox {
+  readonly level: SandboxLevel;
+  /** One sentence for the operator. */
+  readonly detail: string;
+  readonly seccomp: boolean;
+  /** How many helper processes stand between the one that is spawned and the program. */
+  readonly depth: number;
+  /** The path under which the process sees a bind. */
+  inside(bind: Bind): string;
+  command(confinement: Confinement): Promise<Command>;
+}
+
+/** Programs that the ways need, and the packages that carry them on Debian. */
+const ADVICE = 'Install bubblewrap (apt-get install bubblewrap), or allow user namespaces for unshare and setpriv';
+
+/**
+ * Picks the strongest way that works here, by running a program in it.
+ * @param wanted `auto`, or the one way that the operator insists on
+ * @throws Problem start_failed when it does not work; unconfined only with `none`
+ */
+export async function detectSandbox(wanted: 'auto' | SandboxLevel): Promise<Sandbox> {
+  if (wanted === 'none') return unconfined();
+  const reasons: string[] = [];
+  for (const level of wanted === 'auto' ? (['bwrap', 'unshare'] as const) : [wanted]) {
+    const sandbox = confined(level);
+    const failure = await tryOut(sandbox);
+    if (failure === undefined) return sandbox;
+    reasons.push(`${level}: ${failure}`);
+  }
+  throw new Problem(
+    'start_failed',
+    `No sandbox works on this machine (${reasons.join('; ')}). ${ADVICE}; or set runtime.sandbox to "none" and run tenants' code without one.`,
+  );
+}
+
+/** Whether processes can be given users of their own. */
+export function canChangeUser(): boolean {
+  return process.getuid?.() === 0;
+}
+
+/**
+ * A user for a tenant's processes, the same at every start and most likely shared with no other tenant. Where the
+ * host runs in a container with few users, the range is smaller.
+ * @returns undefined where the host is not root
+ */
+export function tenantUser(tenant: string): number | undefined {
+  if (!canChangeUser()) return undefined;
+  let hash = 0;
+  for (const character of tenant) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) >>> 0;
+  const wide = highestUser() > 0x7fff_ffff - 1;
+  return wide ? 0x7000_0000 + (hash % 0x0fff_0000) : 20_000 + (hash % 40_000);
+}
+
+function highestUser(): number {
+  try {
+    const ranges = readFileSync('/proc/self/uid_map', 'utf8').trim().split('\n');
+    return Math.max(
+      ...ranges.map((range) => {
+        const [first = 0, , length = 0] = range.trim().split(/\s+/).map(Number);
+        return first + length - 1;
+      }),
+    );
+  } catch {
+    return 65_535;
+  }
+}
+
+function confined(level: 'bwrap' | 'unshare'): Sandbox {
+  const known = new Map<string, Promise<Libraries>>();
+  const libraries = async (programs: string[]): Promise<string[]> => {
+    const found = await Promise.all(
+      programs.map((program) => {
+        const pending = known.get(program) ?? librariesOf(program);
+        known.set(program, pending);
+        return pending;
+      }),
+    );
+    return [...new Set(found.flat())];
+  };
+  const seccomp = level === 'bwrap' && seccompProgram('worker') !== undefined;
+  return {
+    level,
+    seccomp,
+    depth: level === 'bwrap' ? 2 : 1,
+    detail:
+      level === 'bwrap'
+        ? `bubblewrap: own namespaces, no network, no capabilities${seccomp ? ', system call filter' : ''}${canChangeUser() ? ', own user per tenant' : ''}`
+        : 'unshare: own namespaces, no network, no capabilities, but no system call filter; bubblewrap has one',
+    inside: (bind) => bind.to,
+    command: (confinement) =>
+      level === 'bwrap' ? bwrapCommand(confinement, libraries) : unshareCommand(confinement, libraries),
+  };
+}
+
+function unconfined(): Sandbox {
+  return {
+    level: 'none',
+    seccomp: false,
+    depth: 0,
+    detail: 'none: tenants can read this machine and reach its network; never with strangers as tenants',
+    inside: (bind) => bind.from,
+    command: async ({ program, args }) => ({ file: program, args, seccomp: undefined }),
+  };
+}
+
+/** @returns why it does not work, or undefined */
+async function tryOut(sandbox: Sandbox): Promise<string | undefined> {
+  try {
+    const { file, args } = await sandbox.command({
+      program: process.execPath,
+      args: ['-e', 'process.exit(7)'],
+      binds: [],
+      uid: tenantUser('trial'),
+      profile: 'database',
+      limits: { openFiles: 256, processes: 256, fileBytes: 0 },
+    });
+    return await new Promise((resolve) => {
+      // The filter has a descriptor of its own, which execFile cannot give: the trial goes without.
+      const plain = args.filter((argument, index) => argument !== '--seccomp' && args[index - 1] !== '--seccomp');
+      execFile(file, plain, { timeout: 10_000 }, (error, _, stderr) => {
+        if (error?.code === 7) resolve(undefined);
+        else resolve(stderr.trim().split('\n').at(-1) || error?.message || 'the trial program did not run');
+      });
+    });
+  } catch (error) {
+    return (error as Error).message;
+  }
+}

@@ -1,0 +1,80 @@
+/** Starts a confined process and ends it; knows about the helper processes in between and nothing about its purpose. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Readable, Writable } from 'node:stream';
+import { descend } from '../process-tree.ts';
+import { type Confinement, type Sandbox, SECCOMP_FD } from '../sandbox.ts';
+
+export interface ProcessEnd {
+  /** Exit code, or undefined when a signal ended it. Helpers report a signal as 128 + its number. */
+  code: number | undefined;
+  signal: NodeJS.Signals | undefined;
+}
+
+export interface ConfinedProcess {
+  stdin: Writable;
+  stdout: Readable;
+  stderr: Readable;
+  /** What the program writes to file descriptor 3. */
+  control: Readable;
+  /** Resolves when nothing of it runs. Never rejects. */
+  ended: Promise<ProcessEnd>;
+  /** The program's own process; undefined until it runs. */
+  pid(): number | undefined;
+  /** Asks the program to end. */
+  terminate(): void;
+  /** Ends everything at once. */
+  kill(): void;
+}
+
+export async function spawnConfined(sandbox: Sandbox, confinement: Confinement): Promise<ConfinedProcess> {
+  const { file, args, seccomp } = await sandbox.command(confinement);
+  const child: ChildProcess = spawn(file, args, {
+    stdio: ['pipe', 'pipe', 'pipe', 'pipe', ...(seccomp ? (['pipe'] as const) : [])],
+    // Nothing of the host's environment, where secrets may be; helpers are named by full paths.
+    env: sandbox.level === 'none' ? { ...confinement.environment } : {},
+    cwd: '/',
+  });
+  const ended = new Promise<ProcessEnd>((resolve) => {
+    child.once('error', () => resolve({ code: 127, signal: undefined }));
+    // `close` comes after the last output was read.
+    child.once('close', (code, signal) => resolve({ code: code ?? undefined, signal: signal ?? undefined }));
+  });
+  for (const stream of child.stdio) stream?.on('error', () => undefined);
+  if (seccomp) (child.stdio[SECCOMP_FD] as Writable).end(seccomp);
+  await Promise.race([once(child, 'spawn'), ended]);
+
+  let program: number | undefined;
+  const pid = (): number | undefined => {
+    if (program === undefined && child.pid !== undefined) program = descend(child.pid, sandbox.depth);
+    return program;
+  };
+  return {
+    stdin: child.stdio[0] as Writable,
+    stdout: child.stdio[1] as Readable,
+    stderr: child.stdio[2] as Readable,
+    control: child.stdio[3] as Readable,
+    ended,
+    pid,
+    terminate() {
+      // The helpers do not pass signals on.
+      const target = pid() ?? child.pid;
+      if (target !== undefined && child.exitCode === null && child.signalCode === null) signalTo(target, 'SIGTERM');
+    },
+    kill() {
+      // The helper takes its children along; the program first, in case there is none.
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      const target = pid();
+      if (target !== undefined) signalTo(target, 'SIGKILL');
+      child.kill('SIGKILL');
+    },
+  };
+}
+
+function signalTo(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // It ended in the meantime.
+  }
+}

@@ -1,0 +1,53 @@
+/** Calls to our own worker in an instance's process; see system-worker.ts for the other side. */
+import { request } from 'node:http';
+import { PING_PATH, SCHEDULED_PATH } from './system-worker.ts';
+
+export type ScheduledAnswer = { outcome: 'ok' } | { outcome: 'exception'; error: string };
+
+/** Longest run of a `scheduled()` handler, ms: Cloudflare's limit for crons. */
+const SCHEDULED_TIMEOUT_MS = 15 * 60_000;
+const MAX_ANSWER_BYTES = 16 * 1_024;
+
+/** Whether the answer came in time. Never rejects. */
+export function ping(socketPath: string, timeoutMs: number): Promise<boolean> {
+  return call(socketPath, 'GET', PING_PATH, undefined, timeoutMs).then(
+    (text) => text === 'pong',
+    () => false,
+  );
+}
+
+/** @throws Error when the process ends, or the handler takes too long */
+export async function askScheduled(socketPath: string, cron: string, scheduledTime: number): Promise<ScheduledAnswer> {
+  const text = await call(
+    socketPath,
+    'POST',
+    SCHEDULED_PATH,
+    JSON.stringify({ cron, scheduledTime }),
+    SCHEDULED_TIMEOUT_MS,
+  );
+  const answer = JSON.parse(text) as { outcome?: unknown; error?: unknown };
+  return answer.outcome === 'ok' ? { outcome: 'ok' } : { outcome: 'exception', error: String(answer.error) };
+}
+
+function call(
+  socketPath: string,
+  method: string,
+  path: string,
+  body: string | undefined,
+  timeoutMs: number,
+): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const signal = AbortSignal.timeout(timeoutMs);
+    const outgoing = request({ socketPath, method, path, signal, agent: false }, (incoming) => {
+      let text = '';
+      incoming.setEncoding('utf8');
+      incoming.on('data', (chunk: string) => {
+        if (text.length < MAX_ANSWER_BYTES) text += chunk;
+      });
+      incoming.on('end', () => resolve(text));
+      incoming.on('error', reject);
+    });
+    outgoing.on('error', reject);
+    outgoing.end(body);
+  });
+}
