@@ -1,0 +1,63 @@
+/** Measures several subjects under the same load, in turn and several times, so that a drifting machine hits all. */
+import { type LoadOptions, type LoadResult, load, medianOf } from './load.ts';
+import type { Starter, Subject } from './subject.ts';
+import { type Figure, round } from './table.ts';
+
+export interface Comparison {
+  results: Map<string, LoadResult>;
+  figures: Figure[];
+  skipped: string[];
+}
+
+export interface CompareOptions {
+  load: Omit<LoadOptions, 'url' | 'seconds'> & { path: string; seconds?: number };
+  rounds?: number;
+  /** Before the first load, for each subject. */
+  warmUp?(subject: Subject): Promise<void>;
+  /** Bytes a second instead of requests. */
+  throughput?: boolean;
+}
+
+export async function compare(starters: Starter[], options: CompareOptions): Promise<Comparison> {
+  const skipped: string[] = [];
+  const subjects: Subject[] = [];
+  try {
+    for (const starter of starters) {
+      const reason = starter.missing();
+      if (reason) skipped.push(`${starter.name}: ${reason}`);
+      else subjects.push(await starter.start());
+    }
+    return { ...(await measure(subjects, options)), skipped };
+  } finally {
+    for (const subject of subjects) await subject.stop();
+  }
+}
+
+export async function measure(subjects: Subject[], options: CompareOptions): Promise<Omit<Comparison, 'skipped'>> {
+  const runs = new Map<string, LoadResult[]>();
+  const { path, seconds = 2, ...rest } = options.load;
+  for (const subject of subjects) {
+    await options.warmUp?.(subject);
+    await load({ ...rest, url: subject.origin + path, seconds: 1 }, subject.pids());
+  }
+  for (let turn = 0; turn < (options.rounds ?? 3); turn++) {
+    for (const subject of subjects) {
+      const result = await load({ ...rest, url: subject.origin + path, seconds }, subject.pids());
+      runs.set(subject.name, [...(runs.get(subject.name) ?? []), result]);
+    }
+  }
+  const results = new Map([...runs].map(([name, list]) => [name, medianOf(list)]));
+  const ours = results.get('Turnpike');
+  const figures = [...results].map(([subject, result]) => ({
+    subject,
+    cells: {
+      ...(options.throughput ? { 'MB/s': round(result.bytesPerSecond / 1e6) } : { 'req/s': round(result.perSecond) }),
+      'p50 ms': round(result.p50Ms),
+      'p99 ms': round(result.p99Ms),
+      'CPU µs': round(result.cpuMicros),
+      'ours ÷ it': ours ? round(ours.perSecond / result.perSecond) : '',
+      ...(result.errors > 0 ? { errors: String(result.errors) } : {}),
+    },
+  }));
+  return { results, figures };
+}

@@ -1,0 +1,93 @@
+/**
+ * `npm run bench`: everything side by side in one session; writes bench/latest.md and .json and prints the table.
+ * `--rows a,b` runs some rows only; `--compare` also shows what got worse since the last recorded run.
+ */
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { hasWrk } from './load.ts';
+import { lifecycleRows } from './rows/lifecycle.ts';
+import { paymentRows } from './rows/payments.ts';
+import { download, hello, storageRows, upload } from './rows/requests.ts';
+import { scaleRows } from './rows/scale.ts';
+import { markdown, type Report, type RowResult, regressions } from './table.ts';
+
+const FOLDER = fileURLToPath(new URL('../../bench/', import.meta.url));
+
+interface Row {
+  id: string;
+  run(): Promise<RowResult>;
+}
+
+const ROWS: Row[] = [
+  { id: 'hello', run: hello },
+  { id: 'download', run: download },
+  { id: 'upload', run: upload },
+  ...storageRows(),
+  ...lifecycleRows(),
+  ...paymentRows(),
+  ...scaleRows(),
+];
+
+const { values } = parseArgs({
+  options: { rows: { type: 'string' }, compare: { type: 'boolean' }, help: { type: 'boolean' } },
+});
+if (values.help) {
+  console.log(`npm run bench -- [--rows ${ROWS.map(({ id }) => id).join(',')}] [--compare]`);
+  process.exit(0);
+}
+if (!hasWrk()) {
+  console.error('The bench needs wrk: apt-get install wrk');
+  process.exit(1);
+}
+
+const wanted = values.rows?.split(',');
+const report: Report = {
+  at: new Date().toISOString(),
+  machine: `${os.cpus().length} × ${os.cpus()[0]?.model ?? 'unknown'}, ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}, Node ${process.version}`,
+  rows: [],
+};
+const started = performance.now();
+for (const row of ROWS) {
+  if (wanted && !wanted.includes(row.id)) continue;
+  process.stderr.write(`${row.id} … `);
+  const at = performance.now();
+  try {
+    report.rows.push(await row.run());
+  } catch (error) {
+    // A row that fails is shown as failed; the others are still worth having.
+    report.rows.push({
+      id: row.id,
+      title: row.id,
+      figures: [],
+      targets: [],
+      skipped: [`failed: ${(error as Error).message}`],
+    });
+    process.exitCode = 1;
+  }
+  process.stderr.write(`${Math.round((performance.now() - at) / 1000)} s\n`);
+}
+
+mkdirSync(FOLDER, { recursive: true });
+const latest = `${FOLDER}latest.json`;
+const before = existsSync(latest) ? (JSON.parse(readFileSync(latest, 'utf8')) as Report) : undefined;
+if (before) renameSync(latest, `${FOLDER}previous.json`);
+// Rows that were not run keep their earlier figures in the record.
+const record = {
+  ...report,
+  rows: [...(before?.rows ?? []).filter(({ id }) => !report.rows.some((row) => row.id === id)), ...report.rows],
+};
+writeFileSync(latest, `${JSON.stringify(record, null, 2)}\n`);
+writeFileSync(`${FOLDER}latest.md`, markdown(record));
+console.log(markdown(report));
+console.log(`${Math.round((performance.now() - started) / 1000)} s`);
+if (values.compare && before) {
+  const worse = regressions(before, report);
+  console.log(
+    worse.length === 0
+      ? 'Nothing got worse by more than 15 %.'
+      : `Worse by more than 15 %:\n${worse.map((line) => `- ${line}`).join('\n')}`,
+  );
+  if (worse.length > 0) process.exitCode = 1;
+}

@@ -1,0 +1,68 @@
+/** Miniflare, in a process of its own so that its CPU can be told apart. */
+import { fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import type { Starter } from '../subject.ts';
+import { stopProgram } from './programs.ts';
+
+const SELF = fileURLToPath(import.meta.url);
+
+interface MiniflareOptions {
+  code: string;
+  bindings?: boolean;
+  /** Without Miniflare's entry worker: the worker and the storage modules alone, in one workerd. */
+  direct?: boolean;
+}
+
+export function miniflare(options: MiniflareOptions): Starter {
+  const name = options.direct ? "workerd's own module" : 'Miniflare';
+  return {
+    name,
+    missing: () => undefined,
+    async start() {
+      const child = fork(SELF, [], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+      child.send(options);
+      const origin = await new Promise<string>((resolve, reject) => {
+        child.once('message', (message) => resolve(String(message)));
+        child.once('exit', (code) => reject(new Error(`Miniflare ended with ${code}`)));
+      });
+      return { name, origin, pids: () => [child.pid ?? 0], stop: () => stopProgram(child) };
+    },
+  };
+}
+
+if (process.argv[1] === SELF) {
+  process.once('message', async (message) => {
+    const { Miniflare } = await import('miniflare');
+    const { mkdtempSync, rmSync } = await import('node:fs');
+    const { tmpdir } = await import('node:os');
+    const path = await import('node:path');
+    const { code, bindings, direct } = message as MiniflareOptions;
+    const folder = mkdtempSync(path.join(tmpdir(), 'bench-miniflare-'));
+    const server = new Miniflare({
+      modules: true,
+      script: code,
+      compatibilityDate: '2026-01-01',
+      host: '127.0.0.1',
+      port: 0,
+      ...(bindings
+        ? {
+            kvNamespaces: ['STORE'],
+            d1Databases: ['DB'],
+            r2Buckets: ['BUCKET'],
+            kvPersist: path.join(folder, 'kv'),
+            d1Persist: path.join(folder, 'd1'),
+            r2Persist: path.join(folder, 'r2'),
+          }
+        : {}),
+      ...(direct ? { unsafeDirectSockets: [{ host: '127.0.0.1', port: 0 }] } : {}),
+    });
+    const entry = await server.ready;
+    const url = direct ? await server.unsafeGetDirectURL() : entry;
+    process.send?.(url.origin);
+    process.once('SIGTERM', async () => {
+      await server.dispose();
+      rmSync(folder, { recursive: true, force: true });
+      process.exit(0);
+    });
+  });
+}

@@ -1,0 +1,24 @@
+/** Ours: the real host, paid for by a test wallet, with one deployment for the row that is measured. */
+import { deploy, mppFetch } from '../../e2e/support/callers.ts';
+import { type HostOptions, startHost, type TestHost, until } from '../../e2e/support/host.ts';
+import type { Starter, Subject } from '../subject.ts';
+
+export interface TurnpikeSubject extends Subject {
+  host: TestHost;
+}
+
+export async function startTurnpike(
+  code: string,
+  bindings: Record<string, boolean> = {},
+  options: HostOptions & { deployment?: Record<string, unknown> } = {},
+): Promise<TurnpikeSubject> {
+  const host = await startHost({ ...options, flags: { 'log-level': 'error', ...options.flags } });
+  await deploy(mppFetch(host.network, 0), host.url, { slug: 'bench', code, bindings, ...options.deployment });
+  const origin = `${host.url}/bench`;
+  await until(async () => ((await fetch(`${origin}/`)).status < 500 ? true : undefined));
+  return { name: 'Turnpike', origin, host, pids: () => [host.pid], stop: () => host.stop() };
+}
+
+export function turnpike(code: string, bindings?: Record<string, boolean>): Starter {
+  return { name: 'Turnpike', missing: () => undefined, start: () => startTurnpike(code, bindings) };
+}

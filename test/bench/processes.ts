@@ -1,0 +1,67 @@
+/** CPU time and memory of process trees, from /proc. */
+import { readdirSync, readFileSync } from 'node:fs';
+
+const TICKS_PER_SECOND = 100;
+
+/** The given processes and everything below them. */
+export function processTree(roots: number[]): number[] {
+  const children = new Map<number, number[]>();
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue;
+    const fields = statFields(Number(name));
+    if (!fields) continue;
+    const parent = Number(fields[1]);
+    children.set(parent, [...(children.get(parent) ?? []), Number(name)]);
+  }
+  const found = new Set<number>();
+  const visit = (pid: number) => {
+    if (found.has(pid)) return;
+    found.add(pid);
+    for (const child of children.get(pid) ?? []) visit(child);
+  };
+  for (const root of roots) visit(root);
+  return [...found];
+}
+
+/** CPU seconds that the processes have used, user and system. */
+export function cpuSeconds(roots: number[]): number {
+  let ticks = 0;
+  for (const pid of processTree(roots)) {
+    const fields = statFields(pid);
+    if (fields) ticks += Number(fields[11]) + Number(fields[12]);
+  }
+  return ticks / TICKS_PER_SECOND;
+}
+
+/** Private memory (what ending the processes would free), bytes. */
+export function privateBytes(roots: number[]): number {
+  return processTree(roots).reduce((sum, pid) => sum + privateOf(pid), 0);
+}
+
+export function privateOf(pid: number): number {
+  try {
+    const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+    const kib = [...text.matchAll(/^Private_(?:Clean|Dirty):\s+(\d+) kB/gm)].reduce((sum, [, n]) => sum + Number(n), 0);
+    return kib * 1024;
+  } catch {
+    return 0;
+  }
+}
+
+export function commandOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();
+  } catch {
+    return '';
+  }
+}
+
+/** The fields of /proc/<pid>/stat after the name: [0] state, [1] parent, [11] user ticks, [12] system ticks. */
+function statFields(pid: number): string[] | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return text.slice(text.lastIndexOf(')') + 2).split(' ');
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,140 @@
+/** Rows about requests: hello through the edge, large bodies, the storage bindings. */
+import { compare } from '../compare.ts';
+import type { LoadResult } from '../load.ts';
+import { miniflare } from '../peers/miniflare.ts';
+import { caddy, haproxy, nginx } from '../peers/proxies.ts';
+import { turnpike } from '../peers/turnpike.ts';
+import { bareWorkerd } from '../peers/workerd.ts';
+import type { Subject } from '../subject.ts';
+import type { RowResult, Target } from '../table.ts';
+import { HELLO, STORAGE, TEN_MB } from '../workers.ts';
+
+type Results = Map<string, LoadResult>;
+
+/** Compares a figure of ours with a peer's; left out where the peer is not there. */
+function target(
+  results: Results,
+  peer: string,
+  figure: keyof LoadResult,
+  relation: '≤' | '≥',
+  factor: number,
+  label: string,
+): Target[] {
+  const ours = results.get('Turnpike')?.[figure];
+  const its = results.get(peer)?.[figure];
+  if (ours === undefined || its === undefined || its === 0) return [];
+  const value = ours / its;
+  return [
+    {
+      text: `${label} ${relation} ${factor} × ${peer}`,
+      value,
+      met: relation === '≤' ? value <= factor : value >= factor,
+    },
+  ];
+}
+
+export async function hello(): Promise<RowResult> {
+  const { results, figures, skipped } = await compare(
+    [turnpike(HELLO), bareWorkerd(HELLO), haproxy(HELLO), nginx(HELLO), caddy(HELLO), miniflare({ code: HELLO })],
+    { load: { path: '/' } },
+  );
+  return {
+    id: 'hello',
+    title: 'Hello through the edge (32 connections)',
+    figures,
+    skipped,
+    targets: [
+      ...target(results, 'bare workerd', 'cpuMicros', '≤', 1.6, 'CPU a request'),
+      ...target(results, 'Caddy', 'perSecond', '≥', 1.4, 'req/s'),
+      ...target(results, 'Miniflare', 'perSecond', '≥', 2, 'req/s'),
+      ...target(results, 'HAProxy', 'p99Ms', '≤', 2, 'p99'),
+    ],
+  };
+}
+
+export async function download(): Promise<RowResult> {
+  const { results, figures, skipped } = await compare(
+    [turnpike(TEN_MB), haproxy(TEN_MB), nginx(TEN_MB), caddy(TEN_MB)],
+    {
+      load: { path: '/', connections: 4 },
+      throughput: true,
+    },
+  );
+  return {
+    id: 'download',
+    title: '10 MB down through the edge (4 connections)',
+    figures,
+    skipped,
+    targets: target(results, 'HAProxy', 'bytesPerSecond', '≥', 0.8, 'bytes/s'),
+  };
+}
+
+export async function upload(): Promise<RowResult> {
+  const { results, figures, skipped } = await compare(
+    [turnpike(TEN_MB), haproxy(TEN_MB), nginx(TEN_MB), caddy(TEN_MB)],
+    {
+      load: { path: '/', connections: 4, method: 'POST', bodyBytes: 10 * 1_048_576 },
+    },
+  );
+  return {
+    id: 'upload',
+    title: '10 MB up through the edge (4 connections)',
+    figures,
+    skipped,
+    targets: target(results, 'HAProxy', 'perSecond', '≥', 0.8, 'bodies/s'),
+  };
+}
+
+interface StorageRow {
+  id: string;
+  title: string;
+  path: string;
+  miniflare: number;
+  module?: number;
+}
+
+const STORAGE_ROWS: StorageRow[] = [
+  { id: 'kv-get', title: 'KV get, 1 KiB', path: '/kv/get', miniflare: 3, module: 1.5 },
+  {
+    id: 'kv-put',
+    title: 'KV put, 1 KiB (ours synced before the answer, Miniflare does not sync)',
+    path: '/kv/put',
+    miniflare: 4,
+    module: 1.5,
+  },
+  { id: 'd1-select', title: 'D1 select by key', path: '/d1/select', miniflare: 3 },
+  { id: 'd1-insert', title: 'D1 insert (ours synced before the answer)', path: '/d1/insert', miniflare: 2 },
+  { id: 'r2-get', title: 'R2 get, 100 KiB', path: '/r2/get', miniflare: 3 },
+  { id: 'r2-put', title: 'R2 put, 100 KiB (ours synced before the answer)', path: '/r2/put', miniflare: 4 },
+];
+
+export function storageRows(): { id: string; run(): Promise<RowResult> }[] {
+  const bindings = { kv: true, d1: true, r2: true };
+  const seed = async (subject: Subject) => {
+    const answer = await fetch(`${subject.origin}/seed`);
+    if (!answer.ok) throw new Error(`${subject.name} was not seeded: ${answer.status} ${await answer.text()}`);
+  };
+  return STORAGE_ROWS.map(({ id, title, path, miniflare: factor, module }) => ({
+    id,
+    async run() {
+      const { results, figures, skipped } = await compare(
+        [
+          turnpike(STORAGE, bindings),
+          miniflare({ code: STORAGE, bindings: true }),
+          ...(module ? [miniflare({ code: STORAGE, bindings: true, direct: true })] : []),
+        ],
+        { load: { path }, warmUp: seed },
+      );
+      return {
+        id,
+        title,
+        figures,
+        skipped,
+        targets: [
+          ...target(results, 'Miniflare', 'perSecond', '≥', factor, 'req/s'),
+          ...(module ? target(results, "workerd's own module", 'perSecond', '≥', module, 'req/s') : []),
+        ],
+      };
+    },
+  }));
+}

@@ -1,0 +1,54 @@
+/** The handlers that every subject runs: the same text for ours and for the peers. */
+
+export const HELLO = `export default { fetch() { return new Response('hello'); } };`;
+
+export const TEN_MB = `
+const chunk = new Uint8Array(65536).fill(120);
+export default {
+  async fetch(request) {
+    if (request.method === 'POST') {
+      let bytes = 0;
+      for await (const piece of request.body) bytes += piece.byteLength;
+      return new Response(String(bytes));
+    }
+    let left = 160;
+    return new Response(new ReadableStream({
+      pull(controller) { if (left-- > 0) controller.enqueue(chunk); else controller.close(); },
+    }), { headers: { 'content-length': String(160 * 65536) } });
+  },
+};`;
+
+export const ECHO_SOCKET = `
+export default {
+  fetch(request) {
+    const [client, server] = Object.values(new WebSocketPair());
+    server.accept();
+    server.addEventListener('message', ({ data }) => server.send(data));
+    return new Response(null, { status: 101, webSocket: client });
+  },
+};`;
+
+/** Paths: /kv/get /kv/put /d1/select /d1/insert /r2/get /r2/put, and /seed once before. */
+export const STORAGE = `
+const value = 'x'.repeat(1024);
+const object = new Uint8Array(102400).fill(120);
+let n = 0;
+export default {
+  async fetch(request, env) {
+    switch (new URL(request.url).pathname.replace(/^\\/bench/, '')) {
+      case '/seed':
+        await env.STORE.put('hot', value);
+        await env.DB.exec('CREATE TABLE IF NOT EXISTS t (id INTEGER PRIMARY KEY, v TEXT)');
+        await env.DB.prepare('INSERT OR REPLACE INTO t (id, v) VALUES (1, ?)').bind(value).run();
+        await env.BUCKET.put('hot', object);
+        return new Response('seeded');
+      case '/kv/get': return new Response(await env.STORE.get('hot'));
+      case '/kv/put': await env.STORE.put('k' + (n++ % 1000), value); return new Response('ok');
+      case '/d1/select': return Response.json(await env.DB.prepare('SELECT v FROM t WHERE id = ?').bind(1).first());
+      case '/d1/insert': await env.DB.prepare('INSERT INTO t (v) VALUES (?)').bind(value).run(); return new Response('ok');
+      case '/r2/get': return new Response((await env.BUCKET.get('hot')).body);
+      case '/r2/put': await env.BUCKET.put('k' + (n++ % 100), object); return new Response('ok');
+      default: return new Response('ready');
+    }
+  },
+};`;
