@@ -1,0 +1,95 @@
+/**
+ * Runs one program for one job: no shell, an empty environment, low priority, a deadline, bounded output.
+ * The programs (decoders, recognizers, synthesizers) are ours or the distribution's, what they read is not.
+ */
+import { spawn } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { constants, setPriority } from 'node:os';
+import { EngineFailure } from './failure.ts';
+
+export interface ChildJob {
+  program: string;
+  args: string[];
+  cwd: string;
+  signal: AbortSignal;
+  timeoutMs: number;
+  /** Private memory after which the program is killed, bytes. */
+  memoryBytes?: number;
+  maxOutputBytes?: number;
+}
+
+export interface ChildResult {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+const MEMORY_CHECK_MS = 200;
+
+/**
+ * @throws EngineFailure timeout, unsupported_audio (memory), no_engine (not installed); the signal's reason when aborted
+ */
+export async function runChild(job: ChildJob): Promise<ChildResult> {
+  job.signal.throwIfAborted();
+  const { promise, resolve, reject } = Promise.withResolvers<ChildResult>();
+  const child = spawn(job.program, job.args, {
+    cwd: job.cwd,
+    env: { PATH: '/usr/local/bin:/usr/bin:/bin', HOME: job.cwd, LC_ALL: 'C.UTF-8' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const end = (failure: unknown) => {
+    reject(failure);
+    child.kill('SIGKILL');
+  };
+  const onAbort = () => end(job.signal.reason);
+  job.signal.addEventListener('abort', onAbort, { once: true });
+  const deadline = setTimeout(
+    () => end(new EngineFailure('timeout', 'The audio took too long to process; send a shorter part.')),
+    job.timeoutMs,
+  );
+  const watch = job.memoryBytes === undefined ? undefined : watchMemory(child.pid, job.memoryBytes, end);
+  const output = { stdout: '', stderr: '' };
+  const limit = job.maxOutputBytes ?? 16 * 1024 * 1024;
+  for (const name of ['stdout', 'stderr'] as const) {
+    child[name].setEncoding('utf8');
+    child[name].on('data', (text: string) => {
+      if (name === 'stderr') output.stderr = (output.stderr + text).slice(-4096);
+      else if (output.stdout.length + text.length > limit) end(new EngineFailure('internal', 'Too much output.'));
+      else output.stdout += text;
+    });
+  }
+  child.on('error', (error: NodeJS.ErrnoException) =>
+    reject(error.code === 'ENOENT' ? new EngineFailure('no_engine', `${job.program} is not installed.`) : error),
+  );
+  child.on('close', (code) => resolve({ code, ...output }));
+  lowerPriority(child.pid);
+  try {
+    return await promise;
+  } finally {
+    clearTimeout(deadline);
+    clearInterval(watch);
+    job.signal.removeEventListener('abort', onAbort);
+  }
+}
+
+/** Whatever serves callers at once goes first; a job takes what is left. */
+export function lowerPriority(pid: number | undefined): void {
+  if (pid === undefined) return;
+  try {
+    setPriority(pid, constants.priority.PRIORITY_LOW);
+  } catch {
+    // it ended already
+  }
+}
+
+function watchMemory(pid: number | undefined, limit: number, end: (failure: EngineFailure) => void): NodeJS.Timeout {
+  return setInterval(async () => {
+    const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
+    const kilobytes = Number(/^RssAnon:\s+(\d+) kB/m.exec(status)?.[1] ?? 0);
+    if (kilobytes * 1024 > limit) {
+      end(
+        new EngineFailure('unsupported_audio', 'The audio needs too much memory to decode; send it in another format.'),
+      );
+    }
+  }, MEMORY_CHECK_MS);
+}

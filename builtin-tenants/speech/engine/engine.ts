@@ -1,0 +1,229 @@
+/**
+ * The engine itself, without its HTTP: three lanes of work over one decoder, one recognizer and two sets of threads.
+ */
+import type { Readable } from 'node:stream';
+import { Piscina } from 'piscina';
+import { Decoder } from './audio/decode.ts';
+import { EngineFailure } from './failure.ts';
+import { KeptAudio } from './kept-audio.ts';
+import { Lane, type LaneState } from './lane.ts';
+import { type Choice, chooseTranscriber } from './listen/choose.ts';
+import { type ListenAnswer, type ListenRequest, measure, transcribe } from './listen/listen.ts';
+import { findProgram } from './programs.ts';
+import type { ReadAnswer, ReadTask } from './read/thread.ts';
+import type { Settings } from './settings.ts';
+import { Speaker, type SpeakRequest, type SpeechSink } from './speak/speaker.ts';
+import { Spool, type SpooledAudio } from './spool.ts';
+
+const READ_LONGEST_MS = 30_000;
+
+export interface EngineHealth {
+  listen: { ok: boolean; engine?: string; fix?: string; decoder: string; queue: LaneState };
+  speak: { ok: boolean; engines: string[]; fix?: string; queue: LaneState };
+  read: { ok: boolean; engine: string; queue: LaneState };
+  memoryBytes: number;
+}
+
+/** Measured audio, kept for `GET /audio/<id>`. */
+export interface KeptFacts {
+  id: string;
+  sha256: string;
+  bytes: number;
+  durationMs: number;
+  billableMs: number;
+  channels: number;
+}
+
+export class Engine {
+  readonly #settings: Settings;
+  readonly #spool: Spool;
+  readonly #decoder: Decoder;
+  readonly #choice: Choice;
+  readonly #voices: string[];
+  readonly #listening: Lane;
+  readonly #speaking: Lane;
+  readonly #reading: Lane;
+  readonly #readers: Piscina;
+  readonly #speakers: Piscina;
+  readonly #speaker: Speaker;
+  readonly kept: KeptAudio;
+
+  private constructor(parts: {
+    settings: Settings;
+    spool: Spool;
+    decoder: Decoder;
+    choice: Choice;
+    voices: string[];
+    readers: Piscina;
+    speakers: Piscina;
+  }) {
+    const { settings } = parts;
+    this.#settings = settings;
+    this.#spool = parts.spool;
+    this.#decoder = parts.decoder;
+    this.#choice = parts.choice;
+    this.#voices = parts.voices;
+    this.#readers = parts.readers;
+    this.#speakers = parts.speakers;
+    this.#speaker = new Speaker(parts.speakers, settings.speak);
+    this.#listening = new Lane('transcription', settings.listen);
+    this.#speaking = new Lane('speech', settings.speak);
+    this.#reading = new Lane('text', settings.read);
+    this.kept = new KeptAudio(settings.limits.keepSeconds * 1000);
+  }
+
+  /** Looks what is installed, and has voices and language model loaded before it answers. */
+  static async open(settings: Settings): Promise<Engine> {
+    const spool = new Spool(settings.spool);
+    await spool.clear();
+    const pool = (file: string, threads: number) =>
+      new Piscina({
+        filename: new URL(file, import.meta.url).href,
+        minThreads: threads,
+        maxThreads: threads,
+        resourceLimits: { maxOldGenerationSizeMb: 256 },
+        // threads inherit nothing that a caller's text could bring to light
+        env: {},
+        // a waiting thread must still see that its listener has gone
+        atomics: 'disabled',
+      });
+    const speakers = pool('speak/thread.ts', settings.speak.jobs);
+    const readers = pool('read/thread.ts', settings.read.jobs);
+    const [choice, ffmpeg, voices] = await Promise.all([
+      chooseTranscriber(settings.listen),
+      findProgram('ffmpeg'),
+      speakers.run(undefined, { name: 'voices' }) as Promise<string[]>,
+    ]);
+    return new Engine({ settings, spool, decoder: new Decoder(ffmpeg), choice, voices, readers, speakers });
+  }
+
+  /**
+   * @param body the audio; read only when there is a place in the queue
+   * @throws EngineFailure; the signal's reason when aborted
+   */
+  async listen(body: Readable, request: ListenRequest, caller: AbortSignal): Promise<ListenAnswer> {
+    const transcriber = this.#transcriber();
+    const place = this.#listening.admit();
+    try {
+      const audio = await this.#receive(body, caller);
+      try {
+        const { signal, timeLeft } = this.#deadline(caller);
+        return await place.run(async () => {
+          const measured = await measure(audio, request, this.#decoder, this.#settings.limits, signal);
+          return await transcribe(audio, measured, request, transcriber, { signal, timeoutMs: timeLeft() });
+        }, signal);
+      } finally {
+        await this.#spool.remove(audio.folder);
+      }
+    } finally {
+      place.leave();
+    }
+  }
+
+  /** Measures audio and keeps it, for engines elsewhere. The place in the queue is held until it is dropped. */
+  async keep(body: Readable, request: ListenRequest, caller: AbortSignal): Promise<KeptFacts> {
+    const place = this.#listening.admit();
+    let audio: SpooledAudio | undefined;
+    try {
+      audio = await this.#receive(body, caller);
+      const { folder, sha256, bytes } = audio;
+      const { signal } = this.#deadline(caller);
+      const { files, durationMs, billableMs } = await measure(
+        audio,
+        request,
+        this.#decoder,
+        this.#settings.limits,
+        signal,
+      );
+      const id = this.kept.keep(audio, () => {
+        place.leave();
+        void this.#spool.remove(folder);
+      });
+      return { id, sha256, bytes, durationMs, billableMs, channels: files.length };
+    } catch (error) {
+      if (audio !== undefined) await this.#spool.remove(audio.folder);
+      place.leave();
+      throw error;
+    }
+  }
+
+  async speak(request: SpeakRequest, sink: SpeechSink, caller: AbortSignal): Promise<void> {
+    const { signal } = this.#deadline(caller);
+    await this.#speaking.admit().run(() => this.#speaker.speak(request, sink, signal), signal);
+  }
+
+  async read(task: ReadTask, caller: AbortSignal): Promise<ReadAnswer> {
+    const { signal } = this.#deadline(caller);
+    return await this.#reading
+      .admit()
+      .run(() => this.#readers.run(task, { signal: AbortSignal.timeout(READ_LONGEST_MS) }), signal)
+      .catch((error: unknown) => {
+        if (error instanceof Error && error.name === 'AbortError') throw tooSlow('text');
+        throw error;
+      });
+  }
+
+  health(): EngineHealth {
+    const { transcriber, fix } = { transcriber: undefined, fix: undefined, ...this.#choice };
+    return {
+      listen: {
+        ok: transcriber !== undefined,
+        ...(transcriber === undefined ? {} : { engine: transcriber.model }),
+        ...(fix === undefined ? {} : { fix }),
+        decoder: this.#decoder.name,
+        queue: this.#listening.state,
+      },
+      speak: {
+        ok: this.#voices.length > 0,
+        engines: this.#voices,
+        ...(this.#voices.length > 0 ? {} : { fix: 'Install @echogarden/espeak-ng-emscripten or Debian’s flite.' }),
+        queue: this.#speaking.state,
+      },
+      read: { ok: true, engine: 'wink-nlp, VADER, TextRank', queue: this.#reading.state },
+      memoryBytes: process.memoryUsage.rss(),
+    };
+  }
+
+  async close(): Promise<void> {
+    this.kept.dropAll();
+    await Promise.all([this.#readers.destroy(), this.#speakers.destroy()]);
+    await this.#spool.clear();
+  }
+
+  #transcriber() {
+    if ('fix' in this.#choice) throw new EngineFailure('no_engine', this.#choice.fix);
+    return this.#choice.transcriber;
+  }
+
+  async #receive(body: Readable, caller: AbortSignal): Promise<SpooledAudio> {
+    const { audioBytes, uploadSeconds } = this.#settings.limits;
+    const signal = AbortSignal.any([caller, AbortSignal.timeout(uploadSeconds * 1000)]);
+    try {
+      return await this.#spool.receive(body, audioBytes, signal);
+    } catch (error) {
+      if (signal.aborted && !caller.aborted) throw tooSlow('upload');
+      throw error;
+    }
+  }
+
+  #deadline(caller: AbortSignal): { signal: AbortSignal; timeLeft: () => number } {
+    const ms = this.#settings.limits.jobSeconds * 1000;
+    const ends = performance.now() + ms;
+    const expired = new AbortController();
+    const timer = setTimeout(() => expired.abort(tooSlow('work')), ms);
+    timer.unref();
+    return {
+      signal: AbortSignal.any([caller, expired.signal]),
+      timeLeft: () => Math.max(1, ends - performance.now()),
+    };
+  }
+}
+
+function tooSlow(what: 'upload' | 'work' | 'text'): EngineFailure {
+  const sentence = {
+    upload: 'The audio did not arrive in time; send it faster or in parts.',
+    work: 'The work was not done in time; send shorter audio, or try again when the queue is shorter.',
+    text: 'The text took too long to read; send a shorter one.',
+  };
+  return new EngineFailure('timeout', sentence[what]);
+}

@@ -1,0 +1,107 @@
+/**
+ * One transcription from spooled audio to words: decode, measure, refuse what would cost more than was held, transcribe.
+ */
+
+import type { RawFormat } from '../audio/container.ts';
+import type { Decoder } from '../audio/decode.ts';
+import { EngineFailure } from '../failure.ts';
+import type { Settings } from '../settings.ts';
+import type { SpooledAudio } from '../spool.ts';
+import type { HeardWord, Transcriber } from './transcriber.ts';
+
+export interface ListenRequest {
+  multichannel: boolean;
+  language: string | undefined;
+  raw: RawFormat | undefined;
+  /** The most that may be charged for, in milliseconds over all channels; undefined: no bound but the settings'. */
+  maxBillableMs: number | undefined;
+}
+
+/** The wire form of a transcription. */
+export interface ListenAnswer {
+  sha256: string;
+  bytes: number;
+  durationMs: number;
+  /** durationMs times the channels that were worked on. */
+  billableMs: number;
+  language?: string;
+  engine: { model: string; arch: string; version: string; punctuates: boolean };
+  channels: { words: HeardWord[] }[];
+  warnings: string[];
+}
+
+export interface Measured {
+  files: string[];
+  durationMs: number;
+  billableMs: number;
+}
+
+/** @throws EngineFailure too_expensive with `billableMs`, and what decoding throws */
+export async function measure(
+  audio: SpooledAudio,
+  request: ListenRequest,
+  decoder: Decoder,
+  limits: Settings['limits'],
+  signal: AbortSignal,
+): Promise<Measured> {
+  const options = {
+    multichannel: request.multichannel,
+    raw: request.raw,
+    maxSeconds: limits.audioSeconds,
+    maxChannels: limits.channels,
+    timeoutMs: limits.decodeSeconds * 1000,
+  };
+  const { files, durationMs } = await decoder.decode(audio, options, signal);
+  const billableMs = durationMs * files.length;
+  if (request.maxBillableMs !== undefined && billableMs > request.maxBillableMs) {
+    throw new EngineFailure('too_expensive', `The audio is ${(billableMs / 1000).toFixed(3)} s long.`, { billableMs });
+  }
+  return { files, durationMs, billableMs };
+}
+
+export async function transcribe(
+  audio: SpooledAudio,
+  measured: Measured,
+  request: ListenRequest,
+  transcriber: Transcriber,
+  job: { signal: AbortSignal; timeoutMs: number },
+): Promise<ListenAnswer> {
+  const warnings: string[] = [];
+  const { languages } = transcriber;
+  if (request.language !== undefined && languages !== undefined && !hears(languages, request.language)) {
+    warnings.push(`language=${request.language}: ${transcriber.model} hears ${languages[0]} only`);
+  }
+  const channels: ListenAnswer['channels'] = [];
+  let language: string | undefined;
+  for (const file of measured.files) {
+    const { durationMs } = measured;
+    const heard = await transcriber.transcribe({
+      file,
+      folder: audio.folder,
+      durationMs,
+      language: request.language,
+      ...job,
+    });
+    language ??= heard.language;
+    channels.push({ words: heard.words });
+  }
+  return {
+    sha256: audio.sha256,
+    bytes: audio.bytes,
+    durationMs: measured.durationMs,
+    billableMs: measured.billableMs,
+    ...(language === undefined ? {} : { language }),
+    engine: {
+      model: transcriber.model,
+      arch: transcriber.arch,
+      version: transcriber.version,
+      punctuates: transcriber.punctuates,
+    },
+    channels,
+    warnings,
+  };
+}
+
+function hears(languages: string[], asked: string): boolean {
+  return asked === 'multi' || languages.some((known) => known.toLowerCase() === asked.toLowerCase());
+}

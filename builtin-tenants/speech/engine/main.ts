@@ -1,0 +1,37 @@
+/**
+ * Entry of the speech engine process. It reads its settings as one line of JSON on standard input, writes
+ * `{"event":"listening","socket":…}` on standard output when it is ready, and ends when standard input does.
+ */
+import { once } from 'node:events';
+import { rm } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { Engine } from './engine.ts';
+import { createEngineServer } from './server.ts';
+import { parseSettings } from './settings.ts';
+
+const log = (line: object) => process.stderr.write(`${JSON.stringify({ ...line, time: Date.now() })}\n`);
+
+const input = createInterface({ input: process.stdin });
+const [line] = (await once(input, 'line')) as [string];
+const settings = parseSettings(line);
+const engine = await Engine.open(settings);
+const server = createEngineServer(engine, settings.limits, log);
+
+// the socket of an earlier process that was killed
+await rm(settings.socket, { force: true });
+server.listen(settings.socket);
+await once(server, 'listening');
+process.stdout.write(`${JSON.stringify({ event: 'listening', socket: settings.socket })}\n`);
+
+let ending = false;
+async function end(): Promise<void> {
+  if (ending) return;
+  ending = true;
+  server.close();
+  server.closeAllConnections();
+  await engine.close();
+  process.exit(0);
+}
+input.once('close', end);
+process.once('SIGTERM', end);
+process.once('SIGINT', end);

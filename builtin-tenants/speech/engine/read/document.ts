@@ -1,0 +1,133 @@
+/**
+ * Text as the readers see it: sentences with their word positions, and the noun phrases and content words in each.
+ */
+
+import model from 'wink-eng-lite-web-model';
+import winkNLP, { type ItemSentence } from 'wink-nlp';
+
+/** A noun phrase. */
+export interface Phrase {
+  /** Lower case; the last word is a lemma. */
+  key: string;
+  head: string;
+  words: number;
+  /** Index of its first token in the sentence. */
+  at: number;
+}
+
+export interface Token {
+  text: string;
+  partOfSpeech: string;
+  lemma: string;
+  stopWord: boolean;
+}
+
+export interface Sentence {
+  text: string;
+  /** Positions among the words (separated by white space) of the whole text. */
+  startWord: number;
+  endWord: number;
+  wordCount: number;
+  tokens: Token[];
+  phrases: Phrase[];
+  /** Lemmas of the words that carry meaning. */
+  content: Set<string>;
+}
+
+/** A piece of the answer, as Deepgram spells it. */
+export interface Segment {
+  text: string;
+  start_word: number;
+  end_word: number;
+}
+
+const nlp = winkNLP(model, ['sbd', 'pos']);
+const { its } = nlp;
+
+/** Heads that say nothing about what a text is about. */
+const VAGUE = new Set(
+  'thing things way lot one ones something anything everything nothing someone day time today tomorrow yesterday morning night hour hours minute minutes year years week month bit kind sort part half quarter'.split(
+    ' ',
+  ),
+);
+const DETERMINERS = new Set(
+  'the a an this that these those my your his her its our their some any every each all no another other such same more most many much few own new next last first'.split(
+    ' ',
+  ),
+);
+const LONGEST_PHRASE = 3;
+
+export function readDocument(text: string): Sentence[] {
+  const sentences: Sentence[] = [];
+  let words = 0;
+  nlp
+    .readDoc(text)
+    .sentences()
+    .each((item: ItemSentence) => {
+      const trimmed = item.out().trim();
+      const wordCount = trimmed.split(/\s+/).filter(Boolean).length;
+      if (wordCount === 0) return;
+      const collection = item.tokens();
+      const texts = collection.out();
+      const parts = collection.out(its.pos) as string[];
+      const lemmas = collection.out(its.lemma) as string[];
+      const stops = collection.out(its.stopWordFlag) as unknown as boolean[];
+      const tokens = texts.map((token, index) => ({
+        text: token,
+        partOfSpeech: parts[index] ?? '',
+        lemma: (lemmas[index] ?? token).toLowerCase(),
+        stopWord: stops[index] ?? false,
+      }));
+      const content = tokens.filter((token) => /NOUN|PROPN|VERB|ADJ/.test(token.partOfSpeech) && !token.stopWord);
+      sentences.push({
+        text: trimmed,
+        startWord: words,
+        endWord: words + wordCount - 1,
+        wordCount,
+        tokens,
+        phrases: phrasesOf(tokens),
+        content: new Set(content.map((token) => token.lemma)),
+      });
+      words += wordCount;
+    });
+  return sentences;
+}
+
+export function segmentOf(sentence: Sentence): Segment {
+  return { text: sentence.text, start_word: sentence.startWord, end_word: sentence.endWord };
+}
+
+/** Runs of adjectives and nouns that end in a noun. */
+function phrasesOf(tokens: Token[]): Phrase[] {
+  const phrases: Phrase[] = [];
+  let run: { token: Token; at: number }[] = [];
+  const finish = () => {
+    const phrase = phraseOf(run);
+    if (phrase !== undefined) phrases.push(phrase);
+    run = [];
+  };
+  tokens.forEach((token, at) => {
+    const belongs = /^(ADJ|NOUN|PROPN)$/.test(token.partOfSpeech) && /^[A-Za-z][\w'-]*$/.test(token.text);
+    if (belongs) run.push({ token, at });
+    else finish();
+  });
+  finish();
+  return phrases;
+}
+
+function phraseOf(run: { token: Token; at: number }[]): Phrase | undefined {
+  const rest = [...run];
+  while (rest.length > 0 && !/NOUN|PROPN/.test(rest.at(-1)?.token.partOfSpeech ?? '')) rest.pop();
+  while (rest[0] !== undefined && startsEmpty(rest[0].token)) rest.shift();
+  const [first] = rest;
+  const last = rest.at(-1);
+  if (first === undefined || last === undefined || VAGUE.has(last.token.lemma)) return undefined;
+  const kept = rest.slice(-LONGEST_PHRASE);
+  const key = kept.map(({ token }) => (token === last.token ? token.lemma : token.text.toLowerCase())).join(' ');
+  if (!/[a-z]{3}/.test(key)) return undefined;
+  return { key, head: last.token.lemma, words: kept.length, at: first.at };
+}
+
+function startsEmpty(token: Token): boolean {
+  return DETERMINERS.has(token.text.toLowerCase()) || (token.stopWord && token.partOfSpeech === 'ADJ');
+}

@@ -1,0 +1,47 @@
+/**
+ * A worker thread that reads text: the language model stays loaded, one text at a time.
+ */
+import { constants, setPriority } from 'node:os';
+import { readDocument } from './document.ts';
+import { findIntents, type IntentSegment } from './intents.ts';
+import { findSentiments, type Sentiments } from './sentiments.ts';
+import { summarize } from './summary.ts';
+import { findTopics, type TopicSegment } from './topics.ts';
+
+export interface ReadTask {
+  text: string;
+  summarize: boolean;
+  topics: boolean;
+  intents: boolean;
+  sentiment: boolean;
+  customTopics: string[];
+  customTopicMode: 'extended' | 'strict';
+  customIntents: string[];
+  customIntentMode: 'extended' | 'strict';
+}
+
+/** In Deepgram's flat shape. */
+export interface ReadAnswer {
+  summary?: { text: string };
+  topics?: { segments: TopicSegment[] };
+  intents?: { segments: IntentSegment[] };
+  sentiments?: Sentiments;
+  /** Words of the text, which Deepgram reports as tokens. */
+  words: number;
+}
+
+// on Linux 0 is the calling thread: the event loop of the engine keeps its own priority
+setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL);
+
+export default function read(task: ReadTask): ReadAnswer {
+  const sentences = readDocument(task.text);
+  return {
+    words: (sentences.at(-1)?.endWord ?? -1) + 1,
+    ...(task.summarize ? { summary: { text: summarize(task.text, sentences) } } : {}),
+    ...(task.topics ? { topics: { segments: findTopics(sentences, task.customTopics, task.customTopicMode) } } : {}),
+    ...(task.intents
+      ? { intents: { segments: findIntents(sentences, task.customIntents, task.customIntentMode) } }
+      : {}),
+    ...(task.sentiment ? { sentiments: findSentiments(sentences) } : {}),
+  };
+}

@@ -1,0 +1,123 @@
+/**
+ * The engine's HTTP: POST /listen, /audio, /speak, /read; GET and DELETE /audio/<id>; GET /health.
+ * Spoken on a unix socket that only the speech tenant may reach.
+ */
+import { createReadStream } from 'node:fs';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { pipeline } from 'node:stream/promises';
+import type { Engine } from './engine.ts';
+import { asFailure, EngineFailure } from './failure.ts';
+import { parseListen, parseRead, parseSpeak, readJson } from './requests.ts';
+import type { Settings } from './settings.ts';
+import type { SpeechSink } from './speak/speaker.ts';
+
+/** Speech that slow listeners have not taken yet; beyond it new speech is refused. */
+const UNSENT_BYTES = 64 * 1024 * 1024;
+
+interface Exchange {
+  request: IncomingMessage;
+  response: ServerResponse;
+  url: URL;
+  signal: AbortSignal;
+}
+
+/** @param log one line of JSON per failure that was not the caller's */
+export function createEngineServer(engine: Engine, limits: Settings['limits'], log: (line: object) => void): Server {
+  const unsent = new Set<ServerResponse>();
+  const routes: Record<string, (exchange: Exchange) => Promise<void>> = {
+    'GET /health': async ({ response }) => json(response, 200, engine.health()),
+    'POST /listen': async ({ request, response, url, signal }) =>
+      json(response, 200, await engine.listen(request, parseListen(url.searchParams), signal)),
+    'POST /audio': async ({ request, response, url, signal }) =>
+      json(response, 201, await engine.keep(request, parseListen(url.searchParams), signal)),
+    'POST /read': async ({ request, response, signal }) =>
+      json(response, 200, await engine.read(parseRead(await readJson(request, limits.textBytes * 2)), signal)),
+    'POST /speak': async ({ request, response, signal }) => {
+      const asked = parseSpeak(await readJson(request, limits.textBytes));
+      const waiting = [...unsent].reduce((sum, one) => sum + one.writableLength, 0);
+      if (waiting > UNSENT_BYTES) {
+        throw new EngineFailure('queue_full', 'Too much speech is waiting to be taken.', { retryAfter: 5 });
+      }
+      unsent.add(response);
+      response.once('close', () => unsent.delete(response));
+      await engine.speak(asked, speechSink(response), signal);
+      response.end();
+    },
+  };
+
+  return createServer({ requestTimeout: 0, keepAliveTimeout: 30_000 }, async (request, response) => {
+    const gone = new AbortController();
+    response.once('close', () => {
+      if (!response.writableFinished) gone.abort(new Error('the caller has gone'));
+    });
+    const url = new URL(request.url ?? '/', 'http://speech-engine.internal');
+    try {
+      const kept = /^\/audio\/([0-9a-f-]{36})$/.exec(url.pathname)?.[1];
+      const route = routes[`${request.method} ${url.pathname}`];
+      if (kept !== undefined) await keptAudio(engine, kept, request, response);
+      else if (route !== undefined) await route({ request, response, url, signal: gone.signal });
+      else throw new EngineFailure('not_found', 'Nothing is here.');
+    } catch (error) {
+      answerFailure(request, response, error, gone.signal.aborted ? () => {} : log);
+    }
+  });
+}
+
+async function keptAudio(engine: Engine, id: string, request: IncomingMessage, response: ServerResponse) {
+  const audio = engine.kept.get(id);
+  if (audio === undefined) throw new EngineFailure('not_found', 'The audio was dropped.');
+  if (request.method === 'DELETE') {
+    engine.kept.drop(id);
+    response.writeHead(204).end();
+    return;
+  }
+  response.writeHead(200, { 'content-type': 'application/octet-stream', 'content-length': audio.bytes });
+  await pipeline(createReadStream(audio.path), response);
+}
+
+function speechSink(response: ServerResponse): SpeechSink {
+  return {
+    start({ format, engine, voice, warnings }) {
+      response.writeHead(200, {
+        'content-type': format.contentType,
+        'x-engine': engine,
+        'x-voice': voice,
+        'x-warnings': encodeURIComponent(JSON.stringify(warnings)),
+      });
+    },
+    write(bytes) {
+      if (!response.destroyed) response.write(bytes);
+    },
+  };
+}
+
+function json(response: ServerResponse, status: number, body: object): void {
+  response.writeHead(status, { 'content-type': 'application/json' });
+  response.end(JSON.stringify(body));
+}
+
+function answerFailure(
+  request: IncomingMessage,
+  response: ServerResponse,
+  error: unknown,
+  log: (line: object) => void,
+): void {
+  const failure = asFailure(error);
+  if (failure.code === 'internal') {
+    log({
+      level: 50,
+      msg: 'speech engine',
+      err: error instanceof Error ? (error.stack ?? error.message) : String(error),
+    });
+  }
+  if (response.destroyed) return;
+  if (response.headersSent) {
+    response.destroy();
+    return;
+  }
+  // what is left of an upload is not waited for
+  if (!request.complete) response.setHeader('connection', 'close');
+  const { retryAfter } = failure.facts;
+  if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
+  json(response, failure.status, failure);
+}

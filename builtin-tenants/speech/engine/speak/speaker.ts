@@ -1,0 +1,105 @@
+/**
+ * Speaks text through the speaking threads and hands the bytes on as they are made.
+ */
+import { MessageChannel } from 'node:worker_threads';
+import type { Piscina } from 'piscina';
+import { EngineFailure } from '../failure.ts';
+import { chooseFormat, type FormatRequest, type SpeechFormat } from './format.ts';
+import { cutSentences } from './sentences.ts';
+import type { SpeakMessage, SpeakTask } from './thread.ts';
+import { readModel } from './voice.ts';
+
+export interface SpeakRequest extends FormatRequest {
+  text: string;
+  model?: string | undefined;
+  speed?: number | undefined;
+}
+
+/** What is known before the first byte. */
+export interface SpeechStart {
+  engine: string;
+  voice: string;
+  format: SpeechFormat;
+  warnings: string[];
+}
+
+export interface SpeechSink {
+  start(start: SpeechStart): void;
+  write(bytes: Uint8Array): void;
+}
+
+const SLOWEST = 0.7;
+const FASTEST = 1.5;
+const LONGEST_MS = 60_000;
+
+export class Speaker {
+  readonly #threads: Piscina;
+  readonly #engine: 'auto' | 'espeak-ng' | 'flite';
+  readonly #standardVoice: string;
+
+  constructor(threads: Piscina, settings: { engine: 'auto' | 'espeak-ng' | 'flite'; voice: string }) {
+    this.#threads = threads;
+    this.#engine = settings.engine;
+    this.#standardVoice = settings.voice;
+  }
+
+  /**
+   * `sink.start` is called with the first bytes at hand, so that what fails before them can still be an error answer.
+   * @throws EngineFailure unsupported_option, bad_request, no_engine
+   */
+  async speak(request: SpeakRequest, sink: SpeechSink, signal: AbortSignal): Promise<void> {
+    const format = chooseFormat(request);
+    const asked = readModel(request.model);
+    const pieces = cutSentences(request.text);
+    if (pieces.length === 0) throw new EngineFailure('bad_request', 'The text holds nothing to speak.');
+    const { port1, port2 } = new MessageChannel();
+    let voice: { engine: string; voice: string } | undefined;
+    let started = false;
+    let fix: string | undefined;
+    const ended = Promise.withResolvers<void>();
+    port1.once('close', ended.resolve);
+    port1.on('message', (message: SpeakMessage) => {
+      if ('engine' in message) voice = message;
+      else if ('fix' in message) fix = message.fix;
+      else if ('end' in message) ended.resolve();
+      else {
+        if (!started && voice !== undefined) {
+          started = true;
+          sink.start({ ...voice, format, warnings: warningsOf(request, asked.substituted, voice.voice) });
+        }
+        sink.write(message.bytes);
+      }
+    });
+    const hangUp = () => port1.close();
+    signal.addEventListener('abort', hangUp, { once: true });
+    try {
+      const task: SpeakTask = {
+        pieces,
+        asked,
+        speed: Math.min(FASTEST, Math.max(SLOWEST, request.speed ?? 1)),
+        format,
+        engine: this.#engine,
+        standardVoice: this.#standardVoice,
+        port: port2,
+      };
+      // a thread that hangs is ended and replaced
+      await this.#threads.run(task, { transferList: [port2], signal: AbortSignal.timeout(LONGEST_MS) });
+      await ended.promise;
+    } finally {
+      signal.removeEventListener('abort', hangUp);
+      port1.close();
+    }
+    signal.throwIfAborted();
+    if (!started) throw new EngineFailure('no_engine', fix ?? 'No voice is installed on this host.');
+  }
+}
+
+function warningsOf(request: SpeakRequest, substituted: boolean, voice: string): string[] {
+  const warnings: string[] = [];
+  if (substituted) warnings.push(`model=${request.model}: spoken by ${voice}`);
+  const { speed } = request;
+  if (speed !== undefined && (speed < SLOWEST || speed > FASTEST)) {
+    warnings.push(`speed=${speed}: between ${SLOWEST} and ${FASTEST} here`);
+  }
+  return warnings;
+}
