@@ -26,6 +26,17 @@ export default defineConfig({
           retry: 0,
         },
       },
+      {
+        root: fileURLToPath(new URL('..', import.meta.url)),
+        test: {
+          name: 's3',
+          include: ['test/s3/**/*.test.ts'],
+          testTimeout: 180_000,
+          hookTimeout: 180_000,
+          fileParallelism: false,
+          retry: 0,
+        },
+      },
     ],
   },
 });

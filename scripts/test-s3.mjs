@@ -1,0 +1,35 @@
+// `npm run test:s3 -- [--install-system] [file …]`: the object storage suites on a real S3, Ceph's radosgw on loopback.
+// Its Debian packages have to be installed; where they are not, it says so and ends with 3.
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { prepare, root, run } from './launch.mjs';
+
+const PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd', 'ceph-base'];
+
+const args = process.argv.slice(2);
+const installed = () =>
+  ['radosgw', 'ceph-mon', 'ceph-osd'].every((name) => spawnSync(name, ['--version'], { stdio: 'ignore' }).status === 0);
+
+if (args.includes('--install-system') && !installed()) {
+  spawnSync('apt-get', ['install', '-y', '--no-install-recommends', ...PACKAGES], { stdio: 'inherit' });
+}
+if (!installed()) {
+  console.error(
+    `skipped: the S3 tests need Ceph. Run: apt-get install --no-install-recommends ${PACKAGES.join(' ')} (about 430 MB)`,
+  );
+  process.exit(3);
+}
+const node = await prepare({ development: true });
+process.exit(
+  await run(
+    node,
+    [
+      join('node_modules', 'vitest', 'vitest.mjs'),
+      'run',
+      '--config=config/vitest.config.ts',
+      '--project=s3',
+      ...args.filter((arg) => !arg.startsWith('--')),
+    ],
+    { cwd: root },
+  ),
+);
