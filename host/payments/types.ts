@@ -111,13 +111,11 @@ export interface OfferInfo {
   description?: string;
 }
 
-/** Sends a request to a tenant's handler and answers its response as it streams. `headers` are set over the request's. */
-export type Forward = (
-  slug: string,
-  request: Request,
-  context: EdgeContext,
-  headers: Record<string, string>,
-) => Promise<Response>;
+/**
+ * Sends a request to a tenant's handler and answers its response as it streams. The request carries the edge's context
+ * as it came; `headers` are set over its own. An abort of its signal gives the handler up.
+ */
+export type Forward = (slug: string, request: Request, headers: Record<string, string>) => Promise<Response>;
 
 export interface OwnerTokens {
   /** A bearer token for one slug. */

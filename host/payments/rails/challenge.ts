@@ -48,6 +48,7 @@ export function prepareOffers(terms: Terms, offers: readonly Offer[]): PreparedO
 /** Binding data of a challenge: `opaque` of MPP, authenticated by the challenge id. */
 export function challengeMeta(terms: Terms, nonce: string): Record<string, string> {
   return {
+    ...terms.meta,
     n: nonce,
     scope: terms.scope,
     ...(terms.sku === undefined ? {} : { sku: terms.sku }),

@@ -26,6 +26,8 @@ export interface Terms {
   description: string;
   sku: string | undefined;
   pricingVersion: number | undefined;
+  /** What else a tenant's own challenge carries; authenticated, given back at verification. */
+  meta?: Record<string, string>;
 }
 
 /** Terms as a payment row keeps them, so that recovery does not depend on the present deployment. */

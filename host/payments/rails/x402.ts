@@ -4,7 +4,7 @@
  */
 import { x402Facilitator } from '@x402/core/facilitator';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
-import { PERMIT2_ADDRESS, toFacilitatorEvmSigner } from '@x402/evm';
+import { PERMIT2_ADDRESS, toFacilitatorEvmSigner, x402UptoPermit2ProxyAddress } from '@x402/evm';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
 import { type Account, type Hex, parseAbi, parseAbiItem } from 'viem';
@@ -50,6 +50,14 @@ export interface X402Options {
   upto: boolean;
 }
 
+/** Whether Permit2 and x402's proxy for `upto` are on the chain. */
+export async function uptoAvailable(network: X402Network): Promise<boolean> {
+  const client = network.getClient();
+  const addresses = [PERMIT2_ADDRESS, x402UptoPermit2ProxyAddress] as Hex[];
+  const codes = await Promise.all(addresses.map((address) => client.getCode({ address }).catch(() => undefined)));
+  return codes.every((code) => code !== undefined && code !== '0x');
+}
+
 export function x402Rails({ network, facilitator: account, challengeKey, upto }: X402Options): Rail[] {
   const chainId = network.chain.id;
   const client = network.getClient(account);
@@ -72,6 +80,7 @@ export function x402Rails({ network, facilitator: account, challengeKey, upto }:
         version: network.version,
         assetTransferMethod: scheme === 'exact' ? 'eip3009' : 'permit2',
         ...(scheme === 'upto' ? { facilitatorAddress: account.address } : {}),
+        ...(terms.meta?.token === undefined ? {} : { challenge: terms.meta.token }),
       },
     };
   }

@@ -6,6 +6,7 @@ import type { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import type { Logger } from 'pino';
 import { type Account, type Hex, keccak256, zeroAddress } from 'viem';
+import { getBlockNumber, getContractEvents } from 'viem/actions';
 import type { ChannelRow } from '../../registry/schema/payments.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -27,10 +28,13 @@ import {
 } from './payload.ts';
 import { sessionReceipt } from './receipt.ts';
 
-const { Chain, Protocol, Voucher: Vouchers } = Session.Precompile;
+const { Chain, escrowAbi, Protocol, Voucher: Vouchers } = Session.Precompile;
 
 /** How long the chain's word on a channel (is it being closed by its payer?) is believed, ms. */
 const CHAIN_STATE_MS = 15_000;
+
+/** Blocks that are searched for a closing whose hash was lost. */
+const SEARCH_BLOCKS = 5_000n;
 
 export interface SessionDeskOptions {
   network: MppNetwork;
@@ -354,6 +358,20 @@ export class SessionDesk {
 
   chainState(id: string) {
     return this.#chainState(id);
+  }
+
+  /** The last transaction that closed or settled a channel, found by its event. */
+  async lastHash(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled'): Promise<string | undefined> {
+    const client = this.#options.network.getClient();
+    const latest = await getBlockNumber(client);
+    const logs = await getContractEvents(client, {
+      address: channel.escrow as Hex,
+      abi: escrowAbi,
+      eventName,
+      args: { channelId: channel.id as Hex },
+      fromBlock: latest > SEARCH_BLOCKS ? latest - SEARCH_BLOCKS : 0n,
+    });
+    return logs.at(-1)?.transactionHash ?? undefined;
   }
 
   #chainState(id: string) {

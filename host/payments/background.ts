@@ -1,0 +1,107 @@
+/** The timed work of payments: pending settlements, what is owed, channels, holds that run out, old answers. */
+import { and, eq, isNotNull, lt } from 'drizzle-orm';
+import type { Logger } from 'pino';
+import { payments } from '../registry/schema/payments.ts';
+import type { Sender } from './outgoing/sender.ts';
+import type { ChannelKeeper } from './sessions/keeper.ts';
+import { type RecoveryOptions, reconcilePending } from './settlement/recovery.ts';
+
+/** A hold whose signature runs out within this time is settled, so that the tenant can still capture it, ms. */
+const HOLD_MARGIN_MS = 1_500;
+/** A hold that was settled and then forgotten goes back to its payer, ms. */
+const FORGOTTEN_HOLD_MS = 24 * 3_600_000;
+const KEEP_ANSWERS_MS = 24 * 3_600_000;
+
+export interface BackgroundOptions extends RecoveryOptions {
+  sender: Sender;
+  keeper: ChannelKeeper | undefined;
+  /** How often payouts and the operator's share are sent, ms; refunds go at once. */
+  payoutEveryMs: number;
+  log: Logger;
+}
+
+export class Background {
+  readonly #options: BackgroundOptions;
+  readonly #timers: NodeJS.Timeout[] = [];
+  readonly #running = new Set<Promise<void>>();
+
+  constructor(options: BackgroundOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    const { sender, keeper, payoutEveryMs, machine } = this.#options;
+    this.#every(1_000, () => this.#holds());
+    this.#every(2_000, () => reconcilePending(this.#options));
+    this.#every(Math.min(payoutEveryMs, 1_000), () => sender.run(['refund']));
+    this.#every(payoutEveryMs, () => sender.run());
+    if (keeper) this.#every(60_000, () => keeper.run());
+    this.#every(600_000, () => machine.store.sweep(KEEP_ANSWERS_MS));
+  }
+
+  async stop(): Promise<void> {
+    for (const timer of this.#timers) clearInterval(timer);
+    await Promise.allSettled(this.#running);
+    await this.#options.machine.idle();
+  }
+
+  /** Never two rounds of the same work at once. */
+  #every(ms: number, work: () => Promise<void>): void {
+    let busy = false;
+    const timer = setInterval(() => {
+      if (busy) return;
+      busy = true;
+      const round = work()
+        .catch((error) => this.#options.log.error({ err: error }, 'timed work of payments failed'))
+        .finally(() => {
+          busy = false;
+          this.#running.delete(round);
+        });
+      this.#running.add(round);
+    }, ms);
+    timer.unref();
+    this.#timers.push(timer);
+  }
+
+  /** Holds of tenants: settled when their signature runs out, given back when nobody captures them. */
+  async #holds(): Promise<void> {
+    const { machine } = this.#options;
+    const { db } = machine.store;
+    const due = await db
+      .select()
+      .from(payments)
+      .where(
+        and(
+          eq(payments.kind, 'binding'),
+          eq(payments.state, 'working'),
+          isNotNull(payments.settleBefore),
+          lt(payments.settleBefore, Date.now() + HOLD_MARGIN_MS),
+        ),
+      );
+    for (const row of due) {
+      await machine.exclusively(row, async () => {
+        const current = await machine.store.byId(row.id);
+        if (current?.state !== 'working') return;
+        if (current.custody === 'collected') await machine.takeEarly(current).catch(() => undefined);
+        else await machine.store.released(current, 'the hold ran out');
+      });
+    }
+    const forgotten = await db
+      .select()
+      .from(payments)
+      .where(
+        and(
+          eq(payments.kind, 'binding'),
+          eq(payments.state, 'settled'),
+          lt(payments.updatedAt, machine.store.now() - FORGOTTEN_HOLD_MS),
+        ),
+      );
+    for (const row of forgotten) {
+      if (row.charged === null)
+        await machine.exclusively(
+          row,
+          async () => void (await machine.store.refundOwed(row, 'the hold was forgotten')),
+        );
+    }
+  }
+}

@@ -1,0 +1,194 @@
+/**
+ * Payments of the host, composed: rails on the network, the settlement machine on the registry, and on top of it the
+ * host's own paid calls, tenants' paid routes and their `env.PAYMENTS`.
+ */
+import { eq } from 'drizzle-orm';
+import type { Logger } from 'pino';
+import type { Registry } from '../registry/index.ts';
+import { settings } from '../registry/schema/deployments.ts';
+import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import { Background } from './background.ts';
+import { PaymentService } from './bindings/service.ts';
+import { Reconciler } from './ledger/reconcile.ts';
+import { Reports } from './ledger/reports.ts';
+import type { Network } from './network/types.ts';
+import { OfferBook } from './offers.ts';
+import { Operations } from './operations.ts';
+import { Sender } from './outgoing/sender.ts';
+import { openWallets } from './outgoing/wallets.ts';
+import { createOwnerTokens } from './owner-tokens.ts';
+import { openPaymentsKey } from './payments-key.ts';
+import { ProofDesk } from './proof.ts';
+import { Challenger } from './rails/challenge.ts';
+import type { Rail } from './rails/rail.ts';
+import { tempoCharge } from './rails/tempo-charge.ts';
+import { tempoSession } from './rails/tempo-session.ts';
+import { lower } from './rails/terms.ts';
+import { uptoAvailable, x402Rails } from './rails/x402.ts';
+import { ChannelStore } from './sessions/channels.ts';
+import { SessionDesk } from './sessions/desk.ts';
+import { ChannelKeeper, type KeeperSchedule } from './sessions/keeper.ts';
+import { sessionReceipt } from './sessions/receipt.ts';
+import { SettlementMachine } from './settlement/machine.ts';
+import { continueSettled, recoverAll } from './settlement/recovery.ts';
+import { PaymentStore } from './settlement/store.ts';
+import { Toll } from './toll/toll.ts';
+import type { Forward, Payments } from './types.ts';
+
+export type * from './types.ts';
+
+export interface PaymentsOptions {
+  config: Config['payments'];
+  network: Network;
+  registry: Registry;
+  /** `payments.key` is kept here. */
+  dataFolder: string;
+  /** Public origin; its host name is the realm of every challenge. */
+  publicUrl: string;
+  clock: Clock;
+  log: Logger;
+  forward: Forward;
+  /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
+  payoutEveryMs?: number;
+  /** When channels are settled and closed. */
+  schedule?: KeeperSchedule;
+}
+
+const LOCAL_PAYOUT_MS = 250;
+const PAYOUT_MS = 600_000;
+
+export async function createPayments(options: PaymentsOptions): Promise<Payments> {
+  const { config, network, registry, clock, log, forward } = options;
+  const key = await openPaymentsKey(options.dataFolder);
+  const { challengeKey } = key;
+  const realm = () => new URL(options.publicUrl).hostname;
+  const store = new PaymentStore(registry, clock);
+  const channels = new ChannelStore(store);
+  const { mpp, x402, hostAccounts } = network;
+  const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;
+  const collector = lower(hostAccounts.settler.address);
+  const rails: Rail[] = [
+    ...(mpp ? [tempoCharge({ network: mpp, collector, challengeKey })] : []),
+    ...(mpp && desk ? [tempoSession({ network: mpp, payee: collector, desk })] : []),
+    ...(x402
+      ? x402Rails({
+          network: x402,
+          facilitator: hostAccounts.facilitator,
+          challengeKey,
+          upto: await uptoAvailable(x402),
+        })
+      : []),
+  ];
+  const offers = new OfferBook(rails);
+  const challenger = new Challenger(challengeKey, network.testMoney);
+  const machine = new SettlementMachine({
+    store,
+    rails,
+    log,
+    channels: {
+      /** The receipt says what the channel has spent once this payment is in the books. */
+      async receipt(row, charged) {
+        const channel = await channels.byId(row.channel ?? '');
+        if (!channel) return '{}';
+        const after = {
+          ...channel,
+          captured: (channel.captured + charged) as typeof charged,
+          units: channel.units + 1,
+        };
+        return JSON.stringify({ 'payment-receipt': sessionReceipt(after, row.credentialId) });
+      },
+    },
+  });
+  const operations = new Operations({ machine, offers, challenger, challengeKey, realm, log });
+  const sender = new Sender(store, openWallets(network), log);
+  const proof = new ProofDesk({ network: mpp, challengeKey, challenger, store });
+  const { feeBps } = config;
+  const sessions = desk ? { desk, channels } : undefined;
+  const toll = new Toll({ machine, offers, challenger, challengeKey, sessions, feeBps, realm, forward, log });
+  const tokenKey = key.derive('binding-token');
+  const service = new PaymentService({
+    machine,
+    offers,
+    challenger,
+    proof,
+    challengeKey,
+    tokenKey,
+    feeBps,
+    realm,
+    log,
+  });
+  const recovery = { machine, operations, log };
+  const keeper = desk
+    ? new ChannelKeeper({ desk, channels, clock, log, ...(options.schedule ? { schedule: options.schedule } : {}) })
+    : undefined;
+  const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
+  const background = new Background({ ...recovery, sender, keeper, payoutEveryMs });
+  const reconciler = new Reconciler({ store, network, desk, opening: openingBalance(registry) });
+  const reports = new Reports({
+    store,
+    machine,
+    sender,
+    continue: async (row) => void (await continueSettled(machine, operations, row)),
+  });
+
+  return {
+    async start() {
+      await recoverAll(recovery);
+      await channels.recountReserved();
+      await reconciler.noteOpening().catch((error) => log.warn({ err: error }, 'the network does not answer yet'));
+      await sender.run();
+      background.start();
+    },
+    async stop() {
+      await background.stop();
+      await service.closeAll();
+    },
+    registerCompletion: (name, complete, abandon) => operations.register(name, complete, abandon),
+    paidOperation: (request, context, operation) => operations.call(request, context, operation),
+    proveOwner: (request, context, asked) =>
+      proof.prove(
+        request.headers,
+        {
+          realm: realm(),
+          resource: `${context.proto}://${context.host}${new URL(request.url).pathname}`,
+          requestId: context.requestId,
+        },
+        asked,
+      ),
+    ownerTokens: createOwnerTokens(key.derive('owner-token'), clock),
+    toll: (request, context, deployment) => toll.handle(request, context, deployment),
+    bindings: service,
+    ledger: {
+      revenue: (filter) => reports.revenue(filter),
+      csv: (filter) => reports.csv(filter),
+      lines: (filter) => reports.lines(filter),
+      open: () => reports.open(),
+      resolve: (id, how) => reports.resolve(id, how),
+      summary: () => reports.summary(),
+      async reconcile() {
+        await keeper?.run();
+        await sender.run();
+        return reconciler.run();
+      },
+    },
+    offers: (amount, about) => offers.describe(amount, about),
+    status: () => ({
+      network: network.name,
+      testMoney: network.testMoney,
+      recipient: mpp ? lower(mpp.recipient) : x402 ? lower(x402.recipient) : undefined,
+    }),
+  };
+}
+
+/** The balance of a collecting wallet when the books began, kept in the registry's settings. */
+function openingBalance(registry: Registry) {
+  return async (asset: string, balance: () => Promise<bigint>): Promise<bigint> => {
+    const name = `payments-opening:${asset}`;
+    const [row] = await registry.db.select().from(settings).where(eq(settings.name, name));
+    if (row) return BigInt(row.value);
+    const value = await balance();
+    await registry.db.insert(settings).values({ name, value: value.toString() }).onConflictDoNothing();
+    return value;
+  };
+}

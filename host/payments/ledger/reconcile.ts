@@ -1,0 +1,233 @@
+/**
+ * Compares the books with the chain: every transaction that the ledger names, what the host's wallets hold, and what
+ * channels have settled. Nothing is repaired here; a difference is a finding.
+ */
+import { inArray, isNotNull, sql } from 'drizzle-orm';
+import { type Hex, parseAbiItem, parseEventLogs } from 'viem';
+import { getTransactionReceipt, readContract } from 'viem/actions';
+import { ledger, paymentChannels } from '../../registry/schema/payments.ts';
+import type { Network } from '../network/types.ts';
+import { assetId, lower } from '../rails/terms.ts';
+import type { SessionDesk } from '../sessions/desk.ts';
+import type { PaymentStore } from '../settlement/store.ts';
+import type { ReconciliationReport } from '../types.ts';
+
+/** Tempo takes fees by a transfer to this address. */
+const FEE_MANAGER = '0xfeec000000000000000000000000000000000000';
+
+const TRANSFER = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)');
+const BALANCE = parseAbiItem('function balanceOf(address) view returns (uint256)');
+
+interface Asset {
+  id: string;
+  token: Hex;
+  /** The host's wallet that collects in this asset. */
+  collector: string;
+  client: Parameters<typeof getTransactionReceipt>[0];
+}
+
+export interface ReconcileOptions {
+  store: PaymentStore;
+  network: Network;
+  desk: SessionDesk | undefined;
+  /** Balance of a collecting wallet that was there before the books began; noted once. */
+  opening(asset: string, balance: () => Promise<bigint>): Promise<bigint>;
+}
+
+/** Net movement of every address in one transaction. */
+type Movements = Map<string, bigint>;
+
+export class Reconciler {
+  readonly #options: ReconcileOptions;
+  readonly #assets: Asset[];
+
+  constructor(options: ReconcileOptions) {
+    this.#options = options;
+    const { mpp, x402, hostAccounts } = options.network;
+    this.#assets = [
+      ...(mpp
+        ? [
+            {
+              id: assetId(mpp.chain.id, mpp.currency),
+              token: mpp.currency as Hex,
+              collector: lower(hostAccounts.settler.address),
+              client: mpp.getClient(),
+            },
+          ]
+        : []),
+      ...(x402
+        ? [
+            {
+              id: assetId(x402.chain.id, x402.token),
+              token: x402.token as Hex,
+              collector: lower(hostAccounts.facilitator.address),
+              client: x402.getClient(),
+            },
+          ]
+        : []),
+    ] as Asset[];
+  }
+
+  /** Notes what the collecting wallets hold before the first payment. */
+  async noteOpening(): Promise<void> {
+    for (const asset of this.#assets) await this.#options.opening(asset.id, () => this.#balance(asset));
+  }
+
+  async run(): Promise<ReconciliationReport> {
+    const differences: ReconciliationReport['differences'] = [];
+    let checked = 0;
+    const fees = new Map<string, bigint>();
+    for (const asset of this.#assets) {
+      const references = await this.#references(asset.id);
+      for (const [reference, lines] of references) {
+        checked += 1;
+        const chain = await this.#movements(asset, reference as Hex);
+        if (!chain) {
+          differences.push({ what: 'transaction', ledger: 'happened', chain: 'not found', reference });
+          continue;
+        }
+        fees.set(asset.id, (fees.get(asset.id) ?? 0n) + chain.fee);
+        differences.push(...compare(asset, reference, lines, chain.net));
+      }
+      const difference = await this.#compareWallet(asset, fees.get(asset.id) ?? 0n);
+      if (difference) differences.push(difference);
+    }
+    differences.push(...(await this.#compareChannels()), ...(await this.#unbalanced()));
+    return { ok: differences.length === 0, checked, differences, accounts: await this.#accounts() };
+  }
+
+  async #references(asset: string): Promise<Map<string, { account: string; amount: bigint }[]>> {
+    const rows = await this.#options.store.db
+      .select()
+      .from(ledger)
+      .where(sql`${ledger.asset} = ${asset} AND ${isNotNull(ledger.reference)}`);
+    const byReference = new Map<string, { account: string; amount: bigint }[]>();
+    for (const { reference, account, amount } of rows) {
+      const key = reference ?? '';
+      byReference.set(key, [...(byReference.get(key) ?? []), { account, amount }]);
+    }
+    return byReference;
+  }
+
+  async #movements(asset: Asset, hash: Hex): Promise<{ net: Movements; fee: bigint } | undefined> {
+    try {
+      const receipt = await getTransactionReceipt(asset.client, { hash });
+      if (receipt.status !== 'success') return undefined;
+      const net: Movements = new Map();
+      let fee = 0n;
+      for (const { address, args } of parseEventLogs({ abi: [TRANSFER], logs: receipt.logs })) {
+        if (lower(address) !== lower(asset.token)) continue;
+        const [from, to] = [lower(args.from), lower(args.to)];
+        if (to === FEE_MANAGER || from === FEE_MANAGER) {
+          if (from === asset.collector) fee += args.value;
+          if (to === asset.collector) fee -= args.value;
+          continue;
+        }
+        net.set(from, (net.get(from) ?? 0n) - args.value);
+        net.set(to, (net.get(to) ?? 0n) + args.value);
+      }
+      return { net, fee };
+    } catch {
+      return undefined;
+    }
+  }
+
+  async #balance(asset: Asset): Promise<bigint> {
+    return readContract(asset.client, {
+      address: asset.token,
+      abi: [BALANCE],
+      functionName: 'balanceOf',
+      args: [asset.collector as Hex],
+    });
+  }
+
+  /** What the wallet holds must be what it held at the beginning and what the books say it keeps for others. */
+  async #compareWallet(asset: Asset, fees: bigint): Promise<ReconciliationReport['differences'][number] | undefined> {
+    const [row] = await this.#options.store.db
+      .select({ sum: sql<number>`coalesce(sum(${ledger.amount}), 0)` })
+      .from(ledger)
+      .where(
+        sql`${ledger.asset} = ${asset.id} AND ${ledger.account} LIKE 'claim:%' AND ${ledger.reference} IS NOT NULL`,
+      );
+    const opening = await this.#options.opening(asset.id, async () => 0n);
+    const expected = opening + BigInt(row?.sum ?? 0) - fees;
+    const found = await this.#balance(asset);
+    return found === expected
+      ? undefined
+      : { what: `balance of ${asset.collector} in ${asset.id}`, ledger: expected.toString(), chain: found.toString() };
+  }
+
+  async #compareChannels(): Promise<ReconciliationReport['differences']> {
+    const { desk, store } = this.#options;
+    if (!desk) return [];
+    const rows = await store.db
+      .select()
+      .from(paymentChannels)
+      .where(inArray(paymentChannels.state, ['open', 'closed']));
+    const differences: ReconciliationReport['differences'] = [];
+    for (const row of rows) {
+      const state = await desk.chainState(row.id);
+      if (row.state === 'closed') {
+        if (state.deposit !== 0n)
+          differences.push({ what: `channel ${row.id}`, ledger: 'closed', chain: `open with ${state.deposit}` });
+      } else if (state.settled !== row.settled) {
+        differences.push({
+          what: `channel ${row.id}`,
+          ledger: `settled ${row.settled}`,
+          chain: `settled ${state.settled}`,
+        });
+      }
+    }
+    return differences;
+  }
+
+  /** Transactions whose lines do not sum to zero: the writer refuses them, so one of these is a damaged file. */
+  async #unbalanced(): Promise<ReconciliationReport['differences']> {
+    const rows = await this.#options.store.db
+      .select({ txn: ledger.txn, asset: ledger.asset, sum: sql<number>`sum(${ledger.amount})` })
+      .from(ledger)
+      .groupBy(ledger.txn, ledger.asset)
+      .having(sql`sum(${ledger.amount}) <> 0`);
+    return rows.map((row) => ({ what: `ledger transaction ${row.txn}`, ledger: String(row.sum), chain: '0' }));
+  }
+
+  async #accounts(): Promise<ReconciliationReport['accounts']> {
+    const rows = await this.#options.store.db
+      .select({ account: ledger.account, asset: ledger.asset, balance: sql<number>`sum(${ledger.amount})` })
+      .from(ledger)
+      .groupBy(ledger.account, ledger.asset)
+      .having(sql`sum(${ledger.amount}) <> 0`)
+      .orderBy(ledger.account);
+    return rows.map((row) => ({ ...row, balance: String(row.balance) }));
+  }
+}
+
+/** The books' movements of one transaction against the chain's. */
+function compare(
+  asset: Asset,
+  reference: string,
+  lines: { account: string; amount: bigint }[],
+  chain: Movements,
+): ReconciliationReport['differences'] {
+  const differences: ReconciliationReport['differences'] = [];
+  let kept = 0n;
+  const received = new Map<string, bigint>();
+  for (const { account, amount } of lines) {
+    if (account.startsWith('claim:')) kept += amount;
+    else if (amount > 0n) {
+      const address = account.slice('wallet:'.length);
+      received.set(address, (received.get(address) ?? 0n) + amount);
+    }
+  }
+  // The collector may also be a recipient, such as of the operator's share.
+  const collector = kept + (received.get(asset.collector) ?? 0n);
+  const check = (what: string, expected: bigint, address: string) => {
+    const found = chain.get(address) ?? 0n;
+    if (found !== expected) differences.push({ what, ledger: expected.toString(), chain: found.toString(), reference });
+  };
+  if (collector !== 0n) check(`collected by ${asset.collector}`, collector, asset.collector);
+  for (const [address, amount] of received) {
+    if (address !== asset.collector) check(`received by ${address}`, amount, address);
+  }
+  return differences;
+}

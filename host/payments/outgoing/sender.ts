@@ -1,0 +1,201 @@
+/**
+ * Sends payouts, the operator's share and refunds. A transaction is signed and stored before it is sent, so that a
+ * crash in between sends the same one again and never a second one.
+ */
+
+import { randomBytes } from 'node:crypto';
+import { and, asc, eq, inArray, lt } from 'drizzle-orm';
+import type { Logger } from 'pino';
+import { type OutgoingRow, paymentOutgoing, payments, paymentTransfers } from '../../registry/schema/payments.ts';
+import { add, type Money, ZERO } from '../../shared/money.ts';
+import * as book from '../ledger/book.ts';
+import type { SettleResult } from '../rails/terms.ts';
+import type { PaymentStore, Statement } from '../settlement/store.ts';
+import type { Wallet } from './wallets.ts';
+
+/** After that many refusals a person has to look at it. */
+const MAX_ATTEMPTS = 5;
+
+export class Sender {
+  readonly #store: PaymentStore;
+  readonly #wallets: readonly Wallet[];
+  readonly #log: Logger;
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(store: PaymentStore, wallets: readonly Wallet[], log: Logger) {
+    this.#store = store;
+    this.#wallets = wallets;
+    this.#log = log;
+  }
+
+  /** Sends what is due. Calls queue, so that no two rounds pick the same rows. */
+  run(kinds: readonly OutgoingRow['kind'][] = ['payout', 'fee', 'refund']): Promise<void> {
+    const round = this.#running.then(() => this.#round(kinds));
+    this.#running = round.catch((error) => this.#log.error({ err: error }, 'sending payouts failed'));
+    return this.#running;
+  }
+
+  async #round(kinds: readonly OutgoingRow['kind'][]): Promise<void> {
+    await this.#resume();
+    const { db } = this.#store;
+    const due = await db
+      .select()
+      .from(paymentOutgoing)
+      .where(
+        and(
+          eq(paymentOutgoing.state, 'owed'),
+          inArray(paymentOutgoing.kind, [...kinds]),
+          lt(paymentOutgoing.attempts, MAX_ATTEMPTS),
+        ),
+      )
+      .orderBy(asc(paymentOutgoing.createdAt))
+      .limit(500);
+    for (const rows of groups(due)) await this.#pay(rows);
+  }
+
+  /** Transactions that were signed before a crash, or whose outcome was not known. */
+  async #resume(): Promise<void> {
+    const { db } = this.#store;
+    const open = await db.select().from(paymentTransfers).where(eq(paymentTransfers.state, 'sending'));
+    for (const transfer of open) {
+      const rows = await db.select().from(paymentOutgoing).where(eq(paymentOutgoing.transfer, transfer.id));
+      const wallet = this.#wallet(transfer.asset);
+      if (!wallet) continue;
+      const signed = {
+        raw: transfer.transactionRaw as `0x${string}`,
+        hash: transfer.hash as `0x${string}`,
+        validUntil: transfer.validUntil,
+      };
+      await this.#finish(transfer.id, rows, await wallet.send(signed, transfer.source));
+    }
+  }
+
+  async #pay(rows: OutgoingRow[]): Promise<void> {
+    const [first] = rows;
+    const wallet = first && this.#wallet(first.asset);
+    if (!first || !wallet) return;
+    if (!wallet.canSign(first.source)) {
+      await this.#mark(rows, {
+        state: 'stuck',
+        error: `the host does not hold the key of ${first.source}; send it yourself`,
+      });
+      return;
+    }
+    const totals = new Map<string, Money>();
+    for (const row of rows) {
+      const to = recipientOf(row, wallet);
+      totals.set(to, add(totals.get(to) ?? ZERO, row.amount));
+    }
+    const recipients = [...totals].slice(0, wallet.batch);
+    const chosen = rows.filter((row) => recipients.some(([to]) => to === recipientOf(row, wallet)));
+    const transfers = recipients.map(([recipient, amount]) => ({ recipient, amount }));
+    try {
+      const signed = await wallet.sign(first.source, transfers);
+      const id = `tx_${randomBytes(12).toString('base64url')}`;
+      await this.#store.write([
+        this.#store.db.insert(paymentTransfers).values({
+          id,
+          asset: first.asset,
+          source: first.source,
+          transactionRaw: signed.raw,
+          hash: signed.hash,
+          validUntil: signed.validUntil,
+          state: 'sending',
+          createdAt: this.#store.now(),
+        }),
+        this.#change(chosen, { state: 'sending', transfer: id }),
+      ]);
+      await this.#finish(id, chosen, await wallet.send(signed, first.source));
+    } catch (error) {
+      this.#log.warn({ err: error, asset: first.asset }, 'a transfer could not be signed');
+      await this.#failed(chosen, 'it could not be signed: does the wallet have the money?');
+    }
+    const rest = rows.filter((row) => !chosen.includes(row));
+    if (rest.length > 0) await this.#pay(rest);
+  }
+
+  async #finish(id: string, rows: OutgoingRow[], result: SettleResult): Promise<void> {
+    const { db } = this.#store;
+    if (result.status === 'unknown') return;
+    if (result.status === 'failed') {
+      await this.#store.write([
+        db.update(paymentTransfers).set({ state: 'failed' }).where(eq(paymentTransfers.id, id)),
+      ]);
+      await this.#failed(rows, result.reason);
+      return;
+    }
+    const statements: Statement[] = [
+      db.update(paymentTransfers).set({ state: 'sent' }).where(eq(paymentTransfers.id, id)),
+      this.#change(rows, { state: 'sent', error: null }),
+    ];
+    for (const row of rows) statements.push(...(await this.sentStatements(row, result.reference)));
+    await this.#store.write(statements);
+  }
+
+  /** What the books and the payment say once money for a row has arrived. */
+  async sentStatements(row: OutgoingRow, reference: string): Promise<Statement[]> {
+    const payment = await this.#store.byId(row.payment);
+    const wallet = this.#wallet(row.asset);
+    if (!payment || !wallet) return [];
+    const entry = {
+      id: row.id,
+      kind: row.kind,
+      payment: row.payment,
+      asset: row.asset,
+      source: row.source,
+      recipient: recipientOf(row, wallet),
+      amount: row.amount,
+      held: payment.custody !== 'direct',
+      reference,
+    };
+    const statements = this.#store.lines(book.sent(entry));
+    if (row.kind === 'refund') {
+      const refunded = add(payment.refunded, row.amount);
+      const state = payment.state === 'refund_owed' ? { state: 'refunded' as const } : {};
+      statements.push(
+        this.#store.db
+          .update(payments)
+          .set({ refunded, ...state })
+          .where(eq(payments.id, row.payment)),
+      );
+    }
+    return statements;
+  }
+
+  async #failed(rows: OutgoingRow[], error: string): Promise<void> {
+    for (const row of rows) {
+      const attempts = row.attempts + 1;
+      await this.#mark([row], { state: attempts >= MAX_ATTEMPTS ? 'stuck' : 'owed', attempts, error, transfer: null });
+    }
+  }
+
+  async #mark(rows: OutgoingRow[], change: Partial<OutgoingRow>): Promise<void> {
+    await this.#store.write([this.#change(rows, change)]);
+  }
+
+  #change(rows: OutgoingRow[], change: Partial<OutgoingRow>): Statement {
+    const ids = rows.map((row) => row.id);
+    return this.#store.db
+      .update(paymentOutgoing)
+      .set({ ...change, updatedAt: this.#store.now() })
+      .where(inArray(paymentOutgoing.id, ids));
+  }
+
+  #wallet(asset: string): Wallet | undefined {
+    return this.#wallets.find((wallet) => wallet.asset === asset);
+  }
+}
+
+function recipientOf(row: OutgoingRow, wallet: Wallet): string {
+  return row.kind === 'fee' ? wallet.operator : row.recipient;
+}
+
+/** One group per asset and paying wallet. */
+function groups(rows: OutgoingRow[]): OutgoingRow[][] {
+  const byWallet = new Map<string, OutgoingRow[]>();
+  for (const row of rows) {
+    const key = `${row.asset} ${row.source}`;
+    byWallet.set(key, [...(byWallet.get(key) ?? []), row]);
+  }
+  return [...byWallet.values()];
+}

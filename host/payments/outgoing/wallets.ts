@@ -1,0 +1,163 @@
+/** Signs and sends what the host owes, from the wallets whose keys it holds. One transaction may pay many. */
+import { type Account, encodeFunctionData, erc20Abi, type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
+import {
+  getTransactionReceipt,
+  prepareTransactionRequest,
+  sendRawTransaction,
+  sendRawTransactionSync,
+  signTransaction,
+} from 'viem/actions';
+import { Actions } from 'viem/tempo';
+import type { Money } from '../../shared/money.ts';
+import type { Network } from '../network/types.ts';
+import { isRefusal } from '../rails/tempo-charge.ts';
+import { assetId, lower, type SettleResult } from '../rails/terms.ts';
+
+/** Tempo's longest life of a transaction without a nonce is 30 s. */
+const TEMPO_LIFE_S = 25;
+const GRACE_MS = 5_000;
+
+export interface Transfer {
+  recipient: string;
+  amount: Money;
+}
+
+export interface SignedTransfer {
+  raw: Hex;
+  hash: Hex;
+  /** ms; null: until its nonce is used. */
+  validUntil: number | null;
+}
+
+export interface Wallet {
+  asset: string;
+  /** Most transfers in one transaction. */
+  batch: number;
+  canSign(source: string): boolean;
+  sign(source: string, transfers: Transfer[]): Promise<SignedTransfer>;
+  /** Sends it (again). Idempotent: the same signed transaction happens once. */
+  send(signed: SignedTransfer, source: string): Promise<SettleResult>;
+  /** The operator's own wallet for this asset. */
+  operator: string;
+}
+
+export function openWallets(network: Network): Wallet[] {
+  const accounts = new Map(
+    Object.values(network.hostAccounts).map((account: Account) => [lower(account.address), account]),
+  );
+  const account = (source: string): Account => {
+    const found = accounts.get(lower(source));
+    if (!found) throw new Error('the host does not hold the key of that wallet');
+    return found;
+  };
+  const canSign = (source: string) => accounts.has(lower(source));
+  const wallets: Wallet[] = [];
+  if (network.mpp) wallets.push(tempoWallet(network.mpp, account, canSign));
+  if (network.x402) wallets.push(evmWallet(network.x402, account, canSign));
+  return wallets;
+}
+
+function tempoWallet(
+  mpp: NonNullable<Network['mpp']>,
+  account: (source: string) => Account,
+  canSign: Wallet['canSign'],
+): Wallet {
+  return {
+    asset: assetId(mpp.chain.id, mpp.currency),
+    batch: 50,
+    canSign,
+    operator: lower(mpp.recipient),
+    async sign(source, transfers) {
+      const signer = account(source);
+      const client = mpp.getClient(signer);
+      const validBefore = Math.floor(Date.now() / 1000) + TEMPO_LIFE_S;
+      const calls = transfers.map(({ recipient, amount }) =>
+        Actions.token.transfer.call(client as never, { token: mpp.currency, to: recipient as Hex, amount }),
+      );
+      const prepared = await prepareTransactionRequest(client, {
+        account: signer,
+        calls,
+        nonceKey: 'expiring',
+        validBefore,
+      } as never);
+      const raw = (await signTransaction(client, prepared as never)) as unknown as Hex;
+      return { raw, hash: keccak256(raw), validUntil: validBefore * 1000 };
+    },
+    async send(signed) {
+      const client = mpp.getClient();
+      const found = await receiptOf(client, signed.hash);
+      if (found) return found;
+      if (signed.validUntil !== null && signed.validUntil + GRACE_MS < Date.now())
+        return { status: 'failed', reason: 'expired' };
+      try {
+        await sendRawTransactionSync(client, { serializedTransaction: signed.raw as never, timeout: 10_000 });
+      } catch (error) {
+        const mined = await receiptOf(client, signed.hash);
+        if (mined) return mined;
+        if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transfer' };
+      }
+      return (await receiptOf(client, signed.hash)) ?? { status: 'unknown', reason: 'not confirmed yet' };
+    },
+  };
+}
+
+function evmWallet(
+  x402: NonNullable<Network['x402']>,
+  account: (source: string) => Account,
+  canSign: Wallet['canSign'],
+): Wallet {
+  return {
+    asset: assetId(x402.chain.id, x402.token),
+    batch: 1,
+    canSign,
+    operator: lower(x402.recipient),
+    async sign(source, [transfer]) {
+      if (!transfer) throw new Error('nothing to send');
+      const signer = account(source);
+      const client = x402.getClient(signer);
+      const data = encodeFunctionData({
+        abi: erc20Abi,
+        functionName: 'transfer',
+        args: [transfer.recipient as Hex, transfer.amount],
+      });
+      const prepared = await prepareTransactionRequest(client, {
+        account: signer,
+        to: x402.token,
+        data,
+        chain: x402.chain,
+      });
+      const raw = await signTransaction(client, prepared as never);
+      return { raw, hash: keccak256(raw), validUntil: null };
+    },
+    async send(signed) {
+      const client = x402.getClient();
+      const found = await receiptOf(client, signed.hash);
+      if (found) return found;
+      try {
+        await sendRawTransaction(client, { serializedTransaction: signed.raw });
+        await client.waitForTransactionReceipt({ hash: signed.hash, timeout: 20_000 });
+      } catch (error) {
+        const mined = await receiptOf(client, signed.hash);
+        if (mined) return mined;
+        if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transfer' };
+      }
+      return (await receiptOf(client, signed.hash)) ?? { status: 'unknown', reason: 'not confirmed yet' };
+    },
+  };
+}
+
+async function receiptOf(
+  client: Parameters<typeof getTransactionReceipt>[0],
+  hash: Hex,
+): Promise<SettleResult | undefined> {
+  try {
+    const receipt = await getTransactionReceipt(client, { hash });
+    return receipt.status === 'success'
+      ? { status: 'settled', reference: hash }
+      : { status: 'failed', reason: 'the transfer was reverted' };
+  } catch (error) {
+    return error instanceof TransactionReceiptNotFoundError
+      ? undefined
+      : { status: 'unknown', reason: 'the network does not answer' };
+  }
+}

@@ -1,0 +1,116 @@
+/**
+ * Keeps channels: settles what they owe on a schedule, closes those that their payer gave up or wants back, and
+ * finishes what a crash interrupted. Without it a payer could take its deposit back before the host has its share.
+ */
+import type { Logger } from 'pino';
+import type { ChannelRow } from '../../registry/schema/payments.ts';
+import type { Clock } from '../../shared/clock.ts';
+import { type Money, micro } from '../../shared/money.ts';
+import { atomic, type ChannelStore } from './channels.ts';
+import type { SessionDesk } from './desk.ts';
+
+export interface KeeperSchedule {
+  /** Settle when a channel owes this much. */
+  settleAmount: Money;
+  /** Settle at the latest so long after the last settlement, ms. */
+  settleEveryMs: number;
+  /** Close a channel that was not used for so long, ms. */
+  idleMs: number;
+}
+
+export const DEFAULT_SCHEDULE: KeeperSchedule = {
+  settleAmount: micro(5_000_000),
+  settleEveryMs: 3_600_000,
+  idleMs: 24 * 3_600_000,
+};
+
+/** A deposit that did not arrive so long after it was noted never will: its transaction has expired. */
+const OPENING_MS = 120_000;
+
+export class ChannelKeeper {
+  readonly #desk: SessionDesk;
+  readonly #channels: ChannelStore;
+  readonly #schedule: KeeperSchedule;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+
+  constructor(options: {
+    desk: SessionDesk;
+    channels: ChannelStore;
+    schedule?: KeeperSchedule;
+    clock: Clock;
+    log: Logger;
+  }) {
+    this.#desk = options.desk;
+    this.#channels = options.channels;
+    this.#schedule = options.schedule ?? DEFAULT_SCHEDULE;
+    this.#clock = options.clock;
+    this.#log = options.log;
+  }
+
+  /** One look at every channel that is not closed. */
+  async run(): Promise<void> {
+    for (const channel of await this.#channels.inState('opening', 'open', 'closing')) {
+      try {
+        await this.#desk.exclusively(channel.id, () => this.#look(channel.id));
+      } catch (error) {
+        this.#log.warn({ err: error, channel: channel.id }, 'channel could not be looked after; it is tried again');
+      }
+    }
+  }
+
+  async #look(id: string): Promise<void> {
+    const channel = await this.#channels.byId(id);
+    switch (channel?.state) {
+      case 'opening':
+        if (await this.#desk.confirmOpening(channel)) return;
+        if (channel.createdAt + OPENING_MS < this.#clock.now())
+          await this.#channels.failed(id, 'the deposit never arrived');
+        return;
+      case 'open':
+        return this.#keep(await this.#catchUp(await this.#desk.refresh(channel)));
+      case 'closing':
+        return this.#finishClosing(channel);
+    }
+  }
+
+  /** The process may have died after the chain settled and before the books said so. */
+  async #catchUp(channel: ChannelRow): Promise<ChannelRow> {
+    const settled = atomic((await this.#desk.chainState(channel.id)).settled);
+    if (settled <= channel.settled) return channel;
+    const hash = await this.#desk.lastHash(channel, 'Settled');
+    if (hash) await this.#channels.settled(channel, settled, hash, false);
+    return (await this.#channels.byId(channel.id)) ?? channel;
+  }
+
+  async #keep(channel: ChannelRow): Promise<void> {
+    const now = this.#clock.now();
+    const owed = channel.captured - channel.settled;
+    const idle = channel.usedAt + this.#schedule.idleMs < now;
+    if (channel.reserved === 0n && (idle || channel.closeRequestedAt !== 0)) {
+      await this.#desk.close(channel);
+    } else if (owed > 0n) {
+      const since = channel.settledAt ?? channel.createdAt;
+      const due =
+        owed >= this.#schedule.settleAmount ||
+        since + this.#schedule.settleEveryMs < now ||
+        channel.closeRequestedAt !== 0;
+      if (due) await this.#desk.settle(channel);
+    }
+  }
+
+  /** The process may have died after the chain closed the channel and before the books said so. */
+  async #finishClosing(channel: ChannelRow): Promise<void> {
+    const state = await this.#desk.chainState(channel.id);
+    if (state.deposit > 0n) {
+      await this.#desk.close({
+        ...channel,
+        settled: atomic(state.settled) > channel.settled ? atomic(state.settled) : channel.settled,
+      });
+      return;
+    }
+    const hash = await this.#desk.lastHash(channel, 'ChannelClosed');
+    if (hash) await this.#channels.settled(channel, channel.captured, hash, true);
+    else this.#log.error({ channel: channel.id }, 'channel is gone from the chain and its closing was not found');
+  }
+}

@@ -1,0 +1,75 @@
+/**
+ * What the start after a crash (and a timer) does with every payment that is between two states: finish it where money
+ * moved, let it go where none did, and note a refund where the work was lost.
+ */
+import type { Logger } from 'pino';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { Operations } from '../operations.ts';
+import type { SettlementMachine } from './machine.ts';
+
+export interface RecoveryOptions {
+  machine: SettlementMachine;
+  operations: Operations;
+  log: Logger;
+}
+
+/** At start: nobody is at work on anything. */
+export async function recoverAll({ machine, operations, log }: RecoveryOptions): Promise<void> {
+  for (const row of await machine.store.open()) {
+    try {
+      const next = await machine.exclusively(row, () => recover(machine, operations, row));
+      if (next.state !== row.state) log.info({ payment: row.id, from: row.state, to: next.state }, 'payment recovered');
+    } catch (error) {
+      log.error({ err: error, payment: row.id, state: row.state }, 'payment could not be recovered yet');
+    }
+  }
+}
+
+/** While running: settlements whose outcome was not known. */
+export async function reconcilePending({ machine, operations, log }: RecoveryOptions): Promise<void> {
+  for (const row of await machine.store.open()) {
+    if (row.state !== 'settling' || row.pendingSince === null) continue;
+    try {
+      await machine.exclusively(row, async () => continueSettled(machine, operations, await machine.reconcile(row)));
+    } catch (error) {
+      log.warn({ err: error, payment: row.id }, 'pending payment could not be reconciled yet');
+    }
+  }
+}
+
+async function recover(machine: SettlementMachine, operations: Operations, row: PaymentRow): Promise<PaymentRow> {
+  switch (row.state) {
+    case 'verified':
+      return machine.store.released(row, 'the host was restarted before the work was done');
+    case 'working':
+      // A tenant's hold is the tenant's to capture or release, and its time limit's.
+      return row.kind === 'binding'
+        ? row
+        : machine.store.released(row, 'the host was restarted while the handler worked');
+    case 'settling':
+      return continueSettled(machine, operations, await machine.reconcile(row));
+    case 'settled':
+      return continueSettled(machine, operations, row);
+    default:
+      return row;
+  }
+}
+
+/** What follows once it is known what became of a settlement. The payment's lock is held by the caller. */
+export async function continueSettled(
+  machine: SettlementMachine,
+  operations: Operations,
+  row: PaymentRow,
+): Promise<PaymentRow> {
+  if (row.state === 'released') {
+    if (row.kind === 'operation') await operations.abandoned(row);
+    return row;
+  }
+  if (row.state !== 'settled') return row;
+  if (row.kind === 'operation') return operations.complete(row);
+  // A hold that was settled early is still the tenant's to capture.
+  if (row.kind === 'binding') return row.charged === null ? row : machine.store.answered(row, undefined, true);
+  if (row.answerStatus !== null && row.answerBody !== null && row.charged !== null)
+    return machine.store.answered(row, undefined, true);
+  return machine.store.refundOwed(row, 'the host was restarted before the answer was out');
+}

@@ -1,0 +1,384 @@
+/**
+ * The toll before a tenant's paid routes: 402 for who did not pay, verify, forward, and settle only for answers below
+ * 400. Small answers are read before they are settled; streaming ones are settled before their first byte goes out.
+ */
+import { createHash } from 'node:crypto';
+import type { Logger } from 'pino';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { EdgeContext } from '../../shared/contracts.ts';
+import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
+import { asProblem, Problem } from '../../shared/problem.ts';
+import type { OfferBook } from '../offers.ts';
+import { findPaidRoute, routeName } from '../paid-routes.ts';
+import { type ChallengeContext, type Challenger, EXPOSED_HEADERS, type PreparedOffers } from '../rails/challenge.ts';
+import { type Presented, readCredential } from '../rails/credential.ts';
+import type { Terms } from '../rails/terms.ts';
+import { declaredLength, readBody, readIdempotencyKey } from '../request.ts';
+import type { ChannelStore } from '../sessions/channels.ts';
+import type { SessionDesk } from '../sessions/desk.ts';
+import { sessionReceipt } from '../sessions/receipt.ts';
+import type { SettlementMachine } from '../settlement/machine.ts';
+import { receiptHeaders } from '../settlement/receipts.ts';
+import { replay } from '../settlement/replay.ts';
+import type { StoredAnswer } from '../settlement/store.ts';
+import type { Forward, PaidRoute, TollDeployment } from '../types.ts';
+import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
+import { chargeOf, maxPrice } from './charge.ts';
+
+/** Bodies up to this length are bound to the challenge and to the Idempotency-Key. */
+const DIGEST_BYTES = 64 * 1024;
+
+/** Fields that only the toll may set; callers' own are dropped. */
+const OURS = ['x-payer', 'x-payment-id', 'x-payment-check', 'x-charge', 'payment-signature'];
+
+export interface TollOptions {
+  machine: SettlementMachine;
+  offers: OfferBook;
+  challenger: Challenger;
+  challengeKey: string;
+  sessions: { desk: SessionDesk; channels: ChannelStore } | undefined;
+  feeBps: number;
+  realm(): string;
+  forward: Forward;
+  log: Logger;
+}
+
+interface Visit {
+  request: Request;
+  context: EdgeContext;
+  deployment: TollDeployment;
+  route: PaidRoute;
+  prepared: PreparedOffers;
+  challenge: ChallengeContext;
+  /** Body, where it was read to be bound; otherwise it streams. */
+  body: Uint8Array | undefined;
+  limit: Money;
+}
+
+export class Toll {
+  readonly #options: TollOptions;
+
+  constructor(options: TollOptions) {
+    this.#options = options;
+  }
+
+  async handle(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response> {
+    const { offers, challenger, challengeKey, realm, feeBps } = this.#options;
+    const tenantPath = context.tenantPath ?? '/';
+    const route = findPaidRoute(deployment.paidRoutes, request.method, tenantPath);
+    if (!route || isPreflight(request)) return this.#free(request, deployment);
+    const prepared = offers.prepare(termsOf(deployment, route, feeBps));
+    const challenge: ChallengeContext = {
+      realm: realm(),
+      resource: `${context.proto}://${context.host}${context.prefix ?? ''}${tenantPath}`,
+      requestId: context.requestId,
+    };
+    try {
+      const price = prepared.terms.amount;
+      const most = maxPrice(request.headers);
+      if (most !== undefined && most < price && route.mode === 'fixed')
+        throw new Problem(
+          'conflict',
+          `This costs ${formatUsd(price)} USD, more than x-max-price allows. Nothing was charged.`,
+        );
+      const limit = most !== undefined && most < price ? most : price;
+      const presented = readCredential(request.headers, challengeKey);
+      const management = presented && (await this.#manage(presented));
+      if (management) return management;
+      const length = declaredLength(request.headers);
+      const body =
+        length !== undefined && length > 0 && length <= DIGEST_BYTES
+          ? await readBody(request, DIGEST_BYTES)
+          : undefined;
+      if (body) challenge.digest = `sha-256=${createHash('sha256').update(body).digest('base64')}`;
+      const visit: Visit = { request, context, deployment, route, prepared, challenge, body, limit };
+      return presented ? await this.#paid(visit, presented) : await this.#unpaid(visit);
+    } catch (error) {
+      const problem = asProblem(error);
+      if (problem.code === 'payment_invalid') return challenger.response(prepared, challenge, problem);
+      if (problem.code === 'internal') throw error;
+      return exposed(problem.toResponse(context.requestId));
+    }
+  }
+
+  /** Not for sale after all: session clients manage their channels by POST wherever they pay. */
+  async #free(request: Request, deployment: TollDeployment): Promise<Response> {
+    if (request.method === 'POST' && /^payment /i.test(request.headers.get('authorization') ?? '')) {
+      try {
+        const presented = readCredential(request.headers, this.#options.challengeKey);
+        const management = presented && (await this.#manage(presented));
+        if (management) return management;
+      } catch (error) {
+        // Not a credential of ours: the handler may know what it is.
+        if (!(error instanceof Problem && error.code === 'payment_invalid')) throw error;
+      }
+    }
+    return this.#options.forward(deployment.slug, forwarded(request, undefined, undefined), {});
+  }
+
+  async #manage(presented: Presented): Promise<Response | undefined> {
+    const { sessions } = this.#options;
+    if (presented.rail !== 'tempo/session' || presented.via !== 'mpp' || !sessions) return undefined;
+    const { action } = sessions.desk.read(presented.credential);
+    return action === 'topUp' || action === 'close' ? sessions.desk.manage(presented.credential) : undefined;
+  }
+
+  async #unpaid({ request, deployment, route, prepared, challenge, body, context }: Visit): Promise<Response> {
+    const { challenger, forward } = this.#options;
+    if (route.checkBeforePay) {
+      const checked = await forward(deployment.slug, forwarded(request, body, undefined), { 'x-payment-check': '1' });
+      if (checked.status >= 400 && checked.status !== 402) return withRequestId(checked, context);
+      await checked.body?.cancel();
+    }
+    return challenger.response(prepared, challenge);
+  }
+
+  async #paid(visit: Visit, presented: Presented): Promise<Response> {
+    const { machine } = this.#options;
+    const { request, prepared, challenge, body, context } = visit;
+    const admitted = await machine.admit({
+      presented,
+      prepared,
+      asked: { realm: challenge.realm, resource: challenge.resource, digest: challenge.digest, now: Date.now() },
+      requestHash: requestHash(visit, body),
+      idempotencyKey: readIdempotencyKey(request.headers),
+      state: 'working',
+    });
+    if (admitted.kind === 'replay') {
+      await request.body?.cancel().catch(() => {});
+      return exposed(replay(admitted.row, context.requestId));
+    }
+    const { done, verified } = admitted;
+    try {
+      const answer = await this.#work(visit, admitted.row, done);
+      // The payer's deposit is on the chain whatever the handler said: without a receipt clients forget the channel.
+      return verified.opened && !answer.headers.has('payment-receipt')
+        ? await this.#openReceipt(answer, admitted.row)
+        : answer;
+    } catch (error) {
+      done();
+      throw error;
+    }
+  }
+
+  /** Forwards, decides what it costs, and settles. Calls `done` when the payment is final. */
+  async #work(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response> {
+    const { machine } = this.#options;
+    const { context, route, limit } = visit;
+    const deadline = new Deadline(begun, machine);
+    let response: Response;
+    let charged: Money;
+    let whole: Buffer | undefined;
+    try {
+      response = await deadline.race(this.#forwardPaid(visit, begun, deadline.signal));
+      if (response.status >= 400) {
+        await this.#release(await deadline.settled(), `the handler answered ${response.status}`);
+        done();
+        return withRequestId(response, context);
+      }
+      charged = chargeOf(route.mode, response.headers.get('x-charge'), limit);
+      if (readsWhole(response)) whole = await deadline.race(readWhole(response));
+    } catch (error) {
+      const problem =
+        error instanceof Problem
+          ? error
+          : new Problem('upstream_failed', 'The handler broke off. Nothing was charged.', { cause: error });
+      await this.#release(await deadline.settled(), problem.message);
+      throw problem;
+    } finally {
+      deadline.end();
+    }
+    const answer: StoredAnswer = { status: response.status, headers: answerHeaders(response.headers), body: whole };
+    let row: PaymentRow;
+    try {
+      row = await machine.take(await deadline.settled(), charged, { answer });
+    } catch (error) {
+      if (whole === undefined) await response.body?.cancel().catch(() => {});
+      throw error;
+    }
+    const headers = paidHeaders(response, row, context);
+    if (whole !== undefined || response.body === null) {
+      const final = row.state === 'answered' ? row : await machine.store.answered(row, answer, false);
+      done();
+      const empty = whole === undefined || whole.length === 0;
+      return new Response(empty ? null : new Uint8Array(whole ?? []), {
+        status: final.answerStatus ?? response.status,
+        statusText: response.statusText,
+        headers,
+      });
+    }
+    const body = passThrough(response.body, async (end) => {
+      try {
+        const { kept, clientGone } = await end;
+        await machine.store.answered(row, { ...answer, body: kept }, clientGone);
+      } catch (error) {
+        this.#options.log.warn({ err: error, payment: row.id }, 'a paid answer broke off: the payer gets it back');
+        await machine.store.refundOwed(row, 'the answer broke off');
+      } finally {
+        done();
+      }
+    });
+    return new Response(body, { status: response.status, statusText: response.statusText, headers });
+  }
+
+  async #forwardPaid(
+    { request, deployment, body, route, limit }: Visit,
+    row: PaymentRow,
+    signal: AbortSignal,
+  ): Promise<Response> {
+    const { forward } = this.#options;
+    return forward(deployment.slug, forwarded(request, body, signal), {
+      'x-payer': row.payerDid,
+      'x-payment-id': row.id,
+      ...(route.mode === 'metered' ? { 'x-max-price': formatUsd(limit) } : {}),
+    });
+  }
+
+  /** The work came to nothing: nothing is charged, and what was taken beforehand goes back. */
+  async #release(row: PaymentRow, reason: string): Promise<void> {
+    const { machine } = this.#options;
+    if (row.state === 'settled') await machine.store.refundOwed(row, reason);
+    else if (row.state !== 'released') await machine.store.released(row, reason);
+  }
+
+  async #openReceipt(answer: Response, row: PaymentRow): Promise<Response> {
+    const channel = await this.#options.sessions?.channels.byId(row.channel ?? '');
+    if (!channel) return answer;
+    const headers = new Headers(answer.headers);
+    headers.set('payment-receipt', sessionReceipt(channel, row.credentialId));
+    return new Response(answer.body, { status: answer.status, statusText: answer.statusText, headers });
+  }
+}
+
+/**
+ * The time in which a signed payment can still be settled. A payment that the host collects is settled when the time is
+ * nearly up and the work goes on; one that goes straight to the tenant cannot be given back, so the work is given up.
+ */
+class Deadline {
+  readonly #row: PaymentRow;
+  readonly #abort = new AbortController();
+  readonly #timeUp = Promise.withResolvers<never>();
+  #early: Promise<PaymentRow> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(row: PaymentRow, machine: SettlementMachine) {
+    this.#row = row;
+    this.#timeUp.promise.catch(() => {});
+    if (row.settleBefore === null || row.custody === 'channel') return;
+    const left = Math.min(row.settleBefore - Date.now(), 2 ** 31 - 1);
+    this.#timer = setTimeout(
+      () => {
+        if (row.custody !== 'collected') return this.#giveUp(slowProblem());
+        this.#early = machine.takeEarly(row);
+        this.#early.catch((error) => this.#giveUp(asProblem(error)));
+      },
+      Math.max(left, 0),
+    );
+  }
+
+  get signal(): AbortSignal {
+    return this.#abort.signal;
+  }
+
+  #giveUp(problem: Problem): void {
+    this.#timeUp.reject(problem);
+    this.#abort.abort(problem);
+  }
+
+  race<T>(work: Promise<T>): Promise<T> {
+    return Promise.race([work, this.#timeUp.promise]);
+  }
+
+  /** The payment as it stands: settled where the time ran out and it was taken. */
+  async settled(): Promise<PaymentRow> {
+    if (!this.#early) return this.#row;
+    try {
+      return await this.#early;
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'payment_pending') throw error;
+      return { ...this.#row, state: 'released' };
+    }
+  }
+
+  end(): void {
+    clearTimeout(this.#timer);
+  }
+}
+
+function slowProblem(): Problem {
+  return new Problem(
+    'upstream_timeout',
+    'The handler took longer than the signed payment is good for. Nothing was charged; pay by x402 or a session, or ask the tenant to mark the route as slow.',
+  );
+}
+
+function termsOf(deployment: TollDeployment, route: PaidRoute, feeBps: number): Terms {
+  const name = routeName(route);
+  return {
+    kind: 'route',
+    name,
+    scope: `route:${deployment.tenant}:${name}`,
+    slug: deployment.slug,
+    tenant: deployment.tenant,
+    amount: parseUsd(route.price),
+    mode: route.mode,
+    slow: route.slow ?? false,
+    payTo: deployment.payTo,
+    feeBps,
+    description: route.description ?? `${name} of ${deployment.slug}`,
+    sku: route.sku,
+    pricingVersion: route.pricingVersion,
+  };
+}
+
+function requestHash({ request, context }: Visit, body: Uint8Array | undefined): string | undefined {
+  if (request.body !== null && body === undefined) return undefined;
+  const hash = createHash('sha256').update(`${request.method} ${context.tenantPath ?? ''}\n`);
+  return hash.update(body ?? new Uint8Array()).digest('hex');
+}
+
+/** The request as the handler may see it: without credentials that pay, and without what only the toll may say. */
+function forwarded(request: Request, body: Uint8Array | undefined, signal: AbortSignal | undefined): Request {
+  const headers = new Headers(request.headers);
+  for (const name of OURS) headers.delete(name);
+  if (/^payment /i.test(headers.get('authorization') ?? '')) headers.delete('authorization');
+  const content = body ? Buffer.from(body) : request.body;
+  return new Request(request.url, {
+    method: request.method,
+    headers,
+    body: request.method === 'GET' || request.method === 'HEAD' ? null : content,
+    ...(content === request.body && content !== null ? { duplex: 'half' as const } : {}),
+    redirect: 'manual',
+    ...(signal ? { signal } : {}),
+  });
+}
+
+function isPreflight(request: Request): boolean {
+  return request.method === 'OPTIONS' && request.headers.has('access-control-request-method');
+}
+
+function paidHeaders(response: Response, row: PaymentRow, context: EdgeContext): Headers {
+  const headers = new Headers(answerHeaders(response.headers));
+  for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);
+  headers.set('x-request-id', context.requestId);
+  // A paid answer is its payer's: caches in between must not hand it to others.
+  if (!/no-store|private/i.test(headers.get('cache-control') ?? '')) headers.set('cache-control', 'private');
+  return expose(headers);
+}
+
+function expose(headers: Headers): Headers {
+  const present = headers.get('access-control-expose-headers');
+  headers.set('access-control-expose-headers', present ? `${present}, ${EXPOSED_HEADERS}` : EXPOSED_HEADERS);
+  return headers;
+}
+
+function exposed(response: Response): Response {
+  expose(response.headers);
+  return response;
+}
+
+function withRequestId(response: Response, context: EdgeContext): Response {
+  const headers = new Headers(answerHeaders(response.headers));
+  headers.set('x-request-id', context.requestId);
+  return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
+}
