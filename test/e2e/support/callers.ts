@@ -83,3 +83,13 @@ export async function deploy(pay: Fetch, url: string, body: Record<string, unkno
   if (response.status !== 201) throw new Error(`deploy answered ${response.status}: ${text}`);
   return JSON.parse(text);
 }
+
+/** A stock mppx client that pays by session: one deposit, then vouchers. */
+export async function mppSessionFetch(network: LocalNetworkFile, index: number): Promise<Fetch> {
+  const manager = tempo.session.manager({
+    account: account(network, index),
+    getClient: () => chainClient(network) as never,
+    maxDeposit: '5',
+  } as never);
+  return (input, init) => manager.fetch(input, init) as Promise<Response>;
+}

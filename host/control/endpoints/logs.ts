@@ -1,0 +1,99 @@
+/** GET /_admin/:slug/logs: the newest lines of the owner's log; as server-sent events with `Accept: text/event-stream`. */
+
+import type { LogEntry } from '../../runtime/logs/log-entry.ts';
+import { Problem } from '../../shared/problem.ts';
+import { type Endpoint, json } from '../endpoint.ts';
+import { iso } from '../metadata.ts';
+import { requireOwner } from '../ownership.ts';
+import type { ControlParts } from '../parts.ts';
+
+const DEFAULT_LIMIT = 200;
+const MAX_LIMIT = 5_000;
+/** A comment is sent this often, so that proxies keep a quiet stream open. */
+const HEARTBEAT_MS = 15_000;
+
+export function logsEndpoint(parts: ControlParts): Endpoint {
+  return {
+    method: 'GET',
+    path: '/_admin/:slug/logs',
+    access: 'owner',
+    summary: "The owner's log",
+    description:
+      'Console output, exceptions with source-mapped stacks and platform events; secrets are masked. ' +
+      `\`?limit=\` (default ${DEFAULT_LIMIT}), \`?since=\` (ISO time), \`?after=\` (id). With \`Accept: text/event-stream\`: ` +
+      'the newest lines, then every further one; `Last-Event-ID` goes on where a stream was cut.',
+    responses: { 200: '`{entries: [{id, time, kind, ...}]}`, or events', 403: 'Another wallet owns the slug.' },
+    handle: async (call) => {
+      const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/logs`);
+      if ('response' in owned) return owned.response;
+      const { tenant } = owned.deployment;
+      const { searchParams } = new URL(call.request.url);
+      const limit = numberOf(searchParams.get('limit'), 'limit', DEFAULT_LIMIT, MAX_LIMIT);
+      const after = numberOf(call.request.headers.get('last-event-id') ?? searchParams.get('after'), 'after', 0);
+      const since = timeOf(searchParams.get('since'));
+      if ((call.request.headers.get('accept') ?? '').includes('text/event-stream')) {
+        return stream(parts, tenant, call.request.signal, { limit, after, since });
+      }
+      const entries = await parts.logs.read(tenant, { limit, after, since });
+      return json({ slug: owned.deployment.slug, entries: entries.map((entry) => view(entry)) });
+    },
+  };
+}
+
+function stream(
+  { logs }: ControlParts,
+  tenant: string,
+  signal: AbortSignal,
+  from: { limit: number; after: number; since: number },
+): Response {
+  const encoder = new TextEncoder();
+  const ended = new AbortController();
+  signal.addEventListener('abort', () => ended.abort());
+  const body = new ReadableStream<Uint8Array>({
+    async start(controller) {
+      const heartbeat = setInterval(() => controller.enqueue(encoder.encode(': quiet\n\n')), HEARTBEAT_MS);
+      const send = (entry: LogEntry) =>
+        controller.enqueue(encoder.encode(`id: ${entry.id}\ndata: ${JSON.stringify(view(entry))}\n\n`));
+      try {
+        const recent = await logs.read(tenant, from);
+        for (const entry of recent) send(entry);
+        for await (const entry of logs.tail(tenant, ended.signal, recent.at(-1)?.id ?? from.after)) send(entry);
+        controller.close();
+      } catch {
+        // The reader has gone; there is nobody to tell.
+      } finally {
+        clearInterval(heartbeat);
+      }
+    },
+    cancel() {
+      ended.abort();
+    },
+  });
+  return new Response(body, {
+    headers: {
+      'content-type': 'text/event-stream; charset=utf-8',
+      'cache-control': 'no-store',
+      'x-accel-buffering': 'no',
+    },
+  });
+}
+
+function view({ time, ...entry }: LogEntry) {
+  return { ...entry, time: iso(time) };
+}
+
+function numberOf(text: string | null, name: string, fallback: number, highest = Number.MAX_SAFE_INTEGER): number {
+  if (text === null || text === '') return fallback;
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value > highest) {
+    throw new Problem('invalid_field', `${name} takes a whole number${highest < 1e9 ? ` up to ${highest}` : ''}.`);
+  }
+  return value;
+}
+
+function timeOf(text: string | null): number {
+  if (text === null || text === '') return 0;
+  const time = Date.parse(text);
+  if (Number.isNaN(time)) throw new Problem('invalid_field', 'since takes an ISO time such as 2026-11-01T12:00:00Z.');
+  return time;
+}

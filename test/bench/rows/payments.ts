@@ -1,0 +1,95 @@
+/** Rows about money: the unpaid 402, and paid calls over each rail, with stock clients. */
+import { type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
+import { load } from '../load.ts';
+import { startTurnpike } from '../peers/turnpike.ts';
+import { cpuSeconds } from '../processes.ts';
+import { type Figure, type RowResult, round } from '../table.ts';
+import { HELLO } from '../workers.ts';
+
+export function paymentRows(): { id: string; run(): Promise<RowResult> }[] {
+  return [{ id: 'payments', run: payments }];
+}
+
+const SECONDS = 3;
+
+/** Calls one after another on four lanes, for some seconds. */
+async function calls(
+  pay: Fetch,
+  url: string,
+  pids: number[],
+): Promise<{ perSecond: number; cpuMillis: number; failed: number }> {
+  let done = 0;
+  let failed = 0;
+  const before = cpuSeconds(pids);
+  const from = performance.now();
+  await Promise.all(
+    Array.from({ length: 4 }, async () => {
+      while (performance.now() - from < SECONDS * 1000) {
+        const response = await pay(url);
+        await response.arrayBuffer();
+        if (response.ok) done += 1;
+        else failed += 1;
+      }
+    }),
+  );
+  const seconds = (performance.now() - from) / 1000;
+  return { perSecond: done / seconds, cpuMillis: ((cpuSeconds(pids) - before) * 1000) / Math.max(1, done), failed };
+}
+
+async function payments(): Promise<RowResult> {
+  const subject = await startTurnpike(
+    HELLO,
+    {},
+    {
+      deployment: {
+        paidRoutes: [
+          { method: 'GET', path: '/paid', price: '0.001' },
+          { method: 'GET', path: '/metered', price: '0.001', mode: 'metered' },
+        ],
+      },
+    },
+  );
+  try {
+    const { network } = subject.host;
+    const unpaid = await load({ url: `${subject.origin}/paid`, seconds: SECONDS }, subject.pids());
+    const figures: Figure[] = [
+      {
+        subject: 'unpaid 402',
+        cells: {
+          'calls/s': round(unpaid.perSecond),
+          'CPU ms a call': round(unpaid.cpuMicros / 1000),
+          'p99 ms': round(unpaid.p99Ms),
+        },
+      },
+    ];
+    const rails: [string, Fetch, string][] = [
+      ['MPP charge', mppFetch(network, 1), '/paid'],
+      ['x402 exact', x402Fetch(network, 2), '/paid'],
+      ['MPP session voucher', await mppSessionFetch(network, 3), '/metered'],
+      ['x402 upto', x402Fetch(network, 4), '/metered'],
+    ];
+    let session = 0;
+    for (const [name, pay, path] of rails) {
+      const { perSecond, cpuMillis, failed } = await calls(pay, subject.origin + path, subject.pids());
+      // The client signs in this process and shares the machine: the host's own limit is its CPU a call.
+      if (name === 'MPP session voucher') session = 1000 / cpuMillis;
+      figures.push({
+        subject: name,
+        cells: { 'calls/s': round(perSecond), 'CPU ms a call': round(cpuMillis), failed: String(failed) },
+      });
+    }
+    return {
+      id: 'payments',
+      title: 'Paid routes (402, and calls with stock clients on four lanes)',
+      figures,
+      targets: [
+        { text: 'unpaid 402 a second ≥ 3000', value: unpaid.perSecond, met: unpaid.perSecond >= 3000 },
+        { text: 'session vouchers a second and core ≥ 150', value: session, met: session >= 150 },
+      ],
+      skipped: [],
+      note: 'unpaid: 402 answers count as errors for wrk and are not shown as such',
+    };
+  } finally {
+    await subject.stop();
+  }
+}

@@ -1,0 +1,240 @@
+/** Rows about size: memory idle and per tenant, thousands of registered tenants, a hundred warm ones, bad neighbours. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { deploy, mppFetch } from '../../e2e/support/callers.ts';
+import { startHost, until } from '../../e2e/support/host.ts';
+import { seedDeployments } from '../../e2e/support/seed.ts';
+import { load } from '../load.ts';
+import { startTurnpike } from '../peers/turnpike.ts';
+import { commandOf, privateBytes, privateOf, processTree } from '../processes.ts';
+import { type RowResult, round } from '../table.ts';
+import { HELLO } from '../workers.ts';
+
+const MB = 1e6;
+const WARM = 200;
+
+export function scaleRows(): { id: string; run(): Promise<RowResult> }[] {
+  return [
+    { id: 'memory', run: memory },
+    { id: 'registered', run: registered },
+    { id: 'warm', run: warm },
+    { id: 'fairness', run: fairness },
+  ];
+}
+
+function instanceBytes(root: number, program: RegExp): number {
+  return processTree([root])
+    .filter((pid) => program.test(commandOf(pid)))
+    .reduce((sum, pid) => sum + privateOf(pid), 0);
+}
+
+const WITH_DB = `export default { async fetch(r, env) { return Response.json(await env.DB.prepare('SELECT 1 AS one').first()); } };`;
+
+async function memory(): Promise<RowResult> {
+  const host = await startHost({ flags: { 'log-level': 'error' } });
+  try {
+    const pay = mppFetch(host.network, 0);
+    const idle = privateBytes([host.pid]);
+    await deploy(pay, host.url, { slug: 'plain', code: HELLO });
+    await (await fetch(`${host.url}/plain/`)).text();
+    const plain = instanceBytes(host.pid, /workerd serve/);
+    await deploy(pay, host.url, { slug: 'with-db', code: WITH_DB, bindings: { d1: true } });
+    await (await fetch(`${host.url}/with-db/`)).text();
+    const sql = instanceBytes(host.pid, /storage\/sql\/main/);
+    return {
+      id: 'memory',
+      title: 'Private memory',
+      figures: [
+        { subject: 'host, everything idle', cells: { MB: round(idle / MB) } },
+        { subject: 'warm idle tenant', cells: { MB: round(plain / MB) } },
+        { subject: 'its database process', cells: { MB: round(sql / MB) } },
+      ],
+      targets: [
+        { text: 'host ≤ 350 MB', value: idle / MB, met: idle <= 350 * MB },
+        { text: 'warm idle tenant ≤ 15 MB', value: plain / MB, met: plain <= 15 * MB },
+        { text: 'its database ≤ 15 MB', value: sql / MB, met: sql <= 15 * MB },
+      ],
+      skipped: [],
+    };
+  } finally {
+    await host.stop();
+  }
+}
+
+/** Starts a host over a registry with so many tenants; measures start, memory and load on one of them. */
+async function withRegistered(count: number) {
+  const data = mkdtempSync(path.join(tmpdir(), 'tp-scale-'));
+  try {
+    const first = await startHost({ data, flags: { 'log-level': 'error' } });
+    await deploy(mppFetch(first.network, 0), first.url, { slug: 'bench', code: HELLO });
+    await first.stop();
+    await seedDeployments(data, 'bench', count);
+    const from = performance.now();
+    const host = await startHost({ data, flags: { 'log-level': 'error' } });
+    const startMs = performance.now() - from;
+    try {
+      await (await fetch(`${host.url}/bench/`)).text();
+      const bytes = privateBytes([host.pid]);
+      const result = await load({ url: `${host.url}/bench/`, seconds: 2 }, [host.pid]);
+      return { count, startMs, bytes, result };
+    } finally {
+      await host.stop();
+    }
+  } finally {
+    rmSync(data, { recursive: true, force: true });
+  }
+}
+
+async function registered(): Promise<RowResult> {
+  const runs = [];
+  for (const count of [10, 1_000, 10_000]) runs.push(await withRegistered(count));
+  const [few, , many] = runs;
+  if (!few || !many) throw new Error('nothing measured');
+  const growth = (many.bytes - few.bytes) / MB;
+  const slower = many.result.cpuMicros / few.result.cpuMicros;
+  return {
+    id: 'registered',
+    title: 'Registered tenants (one of them under load)',
+    figures: runs.map(({ count, startMs, bytes, result }) => ({
+      subject: `${count} tenants`,
+      cells: {
+        'start ms': round(startMs),
+        'private MB': round(bytes / MB),
+        'req/s': round(result.perSecond),
+        'CPU µs': round(result.cpuMicros),
+      },
+    })),
+    targets: [
+      { text: 'start with 10,000 ≤ 3000 ms', value: many.startMs, met: many.startMs <= 3000 },
+      { text: 'memory growth ≤ 50 MB', value: growth, met: growth <= 50 },
+      { text: 'CPU a request with 10,000 ≤ 1.15 × with 10', value: slower, met: slower <= 1.15 },
+    ],
+    skipped: [],
+  };
+}
+
+async function warm(): Promise<RowResult> {
+  const data = mkdtempSync(path.join(tmpdir(), 'tp-warm-'));
+  try {
+    const first = await startHost({ data, flags: { 'log-level': 'error' } });
+    await deploy(mppFetch(first.network, 0), first.url, { slug: 'bench', code: HELLO });
+    await first.stop();
+    await seedDeployments(data, 'bench', WARM);
+    const host = await startHost({ data, flags: { 'log-level': 'error' } });
+    try {
+      const from = performance.now();
+      const times: number[] = [];
+      for (let next = 0; next < WARM; next++) {
+        const at = performance.now();
+        const response = await fetch(`${host.url}/seed-${next}/`);
+        if ((await response.text()) !== 'hello') throw new Error(`seed-${next} answered ${response.status}`);
+        times.push(performance.now() - at);
+      }
+      const seconds = (performance.now() - from) / 1000;
+      const bytes = privateBytes([host.pid]);
+      times.sort((a, b) => a - b);
+      return {
+        id: 'warm',
+        title: `${WARM} warm tenants at once`,
+        figures: [
+          {
+            subject: 'Turnpike',
+            cells: {
+              'private MB': round(bytes / MB),
+              'cold starts/s': round(WARM / seconds),
+              'cold p50 ms': round(times[WARM >> 1] ?? 0),
+              'cold p99 ms': round(times[Math.floor(WARM * 0.99)] ?? 0),
+            },
+          },
+        ],
+        targets: [{ text: 'memory ≤ 8000 MB', value: bytes / MB, met: bytes <= 8000 * MB }],
+        skipped: [],
+      };
+    } finally {
+      await host.stop();
+    }
+  } finally {
+    rmSync(data, { recursive: true, force: true });
+  }
+}
+
+const NEIGHBOURS: Record<string, { code: string; bindings?: Record<string, boolean> }> = {
+  'busy loop': {
+    code: `export default { fetch() { const end = Date.now(); for (let i = 0; ; i++) if (i < 0) return new Response('x'); } };`,
+  },
+  'memory bomb': {
+    code: `const hold = []; export default { fetch() { for (;;) hold.push(new Uint8Array(1e6).fill(1)); } };`,
+  },
+  'runaway query': {
+    code: `export default { async fetch(r, env) { await env.DB.prepare('WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c) SELECT count(*) FROM c').first(); return new Response('x'); } };`,
+    bindings: { d1: true },
+  },
+};
+
+async function fairness(): Promise<RowResult> {
+  const subject = await startTurnpike(HELLO);
+  try {
+    const pay = mppFetch(subject.host.network, 1);
+    const slugs: string[] = [];
+    for (const [name, { code, bindings = {} }] of Object.entries(NEIGHBOURS)) {
+      const slug = name.replaceAll(' ', '-');
+      slugs.push(slug);
+      await deploy(pay, subject.host.url, { slug, code, bindings });
+    }
+    // Light load: what is compared is waiting, not throughput.
+    const options = { url: `${subject.origin}/`, seconds: 4, connections: 4 };
+    await load({ ...options, seconds: 1 }, []);
+    const alone = await load(options, []);
+    const stop = new AbortController();
+    const nuisance = slugs.map(async (slug) => {
+      while (!stop.signal.aborted) {
+        await fetch(`${subject.host.url}/${slug}/`, { signal: stop.signal }).then(
+          (response) => response.text(),
+          () => undefined,
+        );
+      }
+    });
+    await until(async () => {
+      const meta = (await (await fetch(`${subject.host.url}/_admin/get/busy-loop`)).json()) as {
+        runtime: { state: string };
+      };
+      return meta.runtime.state === 'warm' ? true : undefined;
+    });
+    const beside = await load(options, []);
+    stop.abort();
+    await Promise.all(nuisance);
+    const value = beside.p99Ms / alone.p99Ms;
+    return {
+      id: 'fairness',
+      title: `A tenant's p99 beside ${slugs.join(', ')}`,
+      figures: [
+        {
+          subject: 'alone',
+          cells: {
+            'req/s': round(alone.perSecond),
+            'p50 ms': round(alone.p50Ms),
+            'p99 ms': round(alone.p99Ms),
+            failed: String(alone.errors),
+          },
+        },
+        {
+          subject: 'beside them',
+          cells: {
+            'req/s': round(beside.perSecond),
+            'p50 ms': round(beside.p50Ms),
+            'p99 ms': round(beside.p99Ms),
+            failed: String(beside.errors),
+          },
+        },
+      ],
+      targets: [
+        { text: 'p99 ≤ 2 × alone', value, met: value <= 2 },
+        { text: 'failed requests ≤ 0', value: beside.errors, met: beside.errors === 0 },
+      ],
+      skipped: [],
+    };
+  } finally {
+    await subject.stop();
+  }
+}
