@@ -48,7 +48,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     store: Store.memory(),
   });
 
-  function transactionOf(payment: PaymentRow): { raw: Hex; hash: Hex } {
+  async function transactionOf(payment: PaymentRow): Promise<{ raw: Hex; hash: Hex }> {
     const presented = readStored('tempo/charge', payment.credential ?? '', challengeKey);
     if (presented.via !== 'mpp') throw new Error('not an MPP credential');
     return signedTransaction(presented.credential.payload);
@@ -135,12 +135,12 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     },
 
     async settle(payment) {
-      const { raw, hash } = transactionOf(payment);
+      const { raw, hash } = await transactionOf(payment);
       return send(raw, hash);
     },
 
     async reconcile(payment) {
-      const { raw, hash } = transactionOf(payment);
+      const { raw, hash } = await transactionOf(payment);
       const found = await lookUp(hash);
       if (found) return found;
       const expired = (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now();
@@ -151,9 +151,9 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
 }
 
 /** The canonical form of the payer's transaction: nodes normalize signatures before they hash (mppx 0.11 does the same). */
-function signedTransaction(payload: unknown): { raw: Hex; hash: Hex } {
+async function signedTransaction(payload: unknown): Promise<{ raw: Hex; hash: Hex }> {
   const { signature } = payload as { signature: Hex };
-  const raw = Transaction.serialize(Transaction.deserialize(signature as never) as never) as unknown as Hex;
+  const raw = (await Transaction.serialize(Transaction.deserialize(signature as never) as never)) as unknown as Hex;
   return { raw, hash: keccak256(raw) };
 }
 

@@ -103,10 +103,7 @@ export class ChannelKeeper {
   async #finishClosing(channel: ChannelRow): Promise<void> {
     const state = await this.#desk.chainState(channel.id);
     if (state.deposit > 0n) {
-      await this.#desk.close({
-        ...channel,
-        settled: atomic(state.settled) > channel.settled ? atomic(state.settled) : channel.settled,
-      });
+      await this.#desk.close(await this.#catchUp(channel));
       return;
     }
     const hash = await this.#desk.lastHash(channel, 'ChannelClosed');

@@ -186,7 +186,11 @@ export class SettlementMachine {
 
   async #settle(row: PaymentRow, charged: Money | undefined): Promise<PaymentRow> {
     const work = this.rail(row.rail).settle(row, charged ?? row.authorized);
-    const settled = this.#track(work.then((result) => this.#apply(row, charged, result)));
+    const result = work.catch((error): SettleResult => {
+      this.#log.error({ err: error, payment: row.id }, 'unexpected error in a settlement');
+      return { status: 'unknown', reason: 'unexpected error' };
+    });
+    const settled = this.#track(result.then((outcome) => this.#apply(row, charged, outcome)));
     const next = await withTimeout(settled, SETTLE_WAIT_MS);
     if (next === undefined) {
       const waiting = await this.store.pending(row, 'the network did not answer in time');
