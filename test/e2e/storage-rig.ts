@@ -5,7 +5,7 @@
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { request } from 'node:http';
+import { type Agent, request } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -159,6 +159,7 @@ export interface SocketCall {
   headers?: Record<string, string>;
   /** A buffer, because Node sends headers as UTF-8 beside a body that is a string. */
   body?: Buffer;
+  agent?: Agent;
 }
 
 export interface SocketAnswer {
@@ -172,7 +173,7 @@ export interface SocketAnswer {
 export function callSocket(socketPath: string, path: string, call: SocketCall = {}): Promise<SocketAnswer> {
   return new Promise((resolve, reject) => {
     const sent = request(
-      { socketPath, path, method: call.method ?? 'GET', headers: call.headers ?? {} },
+      { socketPath, path, method: call.method ?? 'GET', headers: call.headers ?? {}, agent: call.agent },
       (response) => {
         const chunks: Buffer[] = [];
         response.on('data', (chunk: Buffer) => chunks.push(chunk));
@@ -202,7 +203,12 @@ export interface R2Answer {
 }
 
 /** A call of R2 without workerd: JSON in a header for what reads, in front of the body for what writes. */
-export async function callR2(socketPath: string, request: Record<string, unknown>, value?: Buffer): Promise<R2Answer> {
+export async function callR2(
+  socketPath: string,
+  request: Record<string, unknown>,
+  value?: Buffer,
+  agent?: Agent,
+): Promise<R2Answer> {
   const json = JSON.stringify({ version: 1, ...request });
   const reads = ['head', 'get', 'list'].includes(String(request.method));
   const answer = await callSocket(socketPath, '/', {
@@ -210,6 +216,7 @@ export async function callR2(socketPath: string, request: Record<string, unknown
     headers: reads
       ? { 'CF-R2-Request': Buffer.from(json).toString('latin1') }
       : { 'CF-R2-Metadata-Size': String(Buffer.byteLength(json)) },
+    ...(agent ? { agent } : {}),
     ...(reads ? {} : { body: Buffer.concat([Buffer.from(json), value ?? Buffer.alloc(0)]) }),
   });
   const size = Number(answer.headers['cf-r2-metadata-size'] ?? 0);
