@@ -114,6 +114,42 @@ export class Deployments {
     return await this.#db.select().from(deployments).orderBy(asc(deployments.createdAt));
   }
 
+  /** Active deployments that run on a schedule. */
+  async scheduled(): Promise<Pick<Deployment, 'tenant' | 'slug' | 'crons'>[]> {
+    return await this.#db
+      .select({ tenant: deployments.tenant, slug: deployments.slug, crons: deployments.crons })
+      .from(deployments)
+      .where(and(eq(deployments.state, 'active'), sql`${deployments.crons} <> '[]'`));
+  }
+
+  /** Active deployments that sell something, oldest first. */
+  async selling(limit: number): Promise<Deployment[]> {
+    return await this.#db
+      .select()
+      .from(deployments)
+      .where(and(eq(deployments.state, 'active'), sql`${deployments.paidRoutes} <> '[]'`))
+      .orderBy(asc(deployments.createdAt))
+      .limit(limit);
+  }
+
+  /** Slugs of the built-in tenants. */
+  async builtin(): Promise<string[]> {
+    const rows = await this.#db
+      .select({ slug: deployments.slug })
+      .from(deployments)
+      .where(and(eq(deployments.state, 'active'), eq(deployments.builtin, true)))
+      .orderBy(asc(deployments.createdAt));
+    return rows.map((row) => row.slug);
+  }
+
+  async countByState(): Promise<Record<string, number>> {
+    const rows = await this.#db
+      .select({ state: deployments.state, count: sql<number>`count(*)` })
+      .from(deployments)
+      .groupBy(deployments.state);
+    return Object.fromEntries(rows.map(({ state, count }) => [state, count]));
+  }
+
   async versions(tenant: TenantId) {
     return await this.#db.select().from(versions).where(eq(versions.tenant, tenant)).orderBy(desc(versions.version));
   }

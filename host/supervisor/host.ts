@@ -3,12 +3,15 @@
  * stops them in reverse. Nothing is decided here; every part gets what it needs from its constructor.
  */
 import { readdir, stat } from 'node:fs/promises';
+import http from 'node:http';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { eq } from 'drizzle-orm';
 import type { Logger } from 'pino';
 import { createApp } from '../control/app.ts';
 import { type BuiltinOwner, deployBuiltin } from '../control/builtin-tenants.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
+import { readContext } from '../control/edge-context.ts';
 import { createForwarding } from '../control/forward.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
@@ -17,11 +20,15 @@ import { createPipeline } from '../control/pipeline.ts';
 import { RouteTable } from '../control/route-table.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
 import { tenantRequest, tollView } from '../control/tenant-requests.ts';
+import { DomainChecks } from '../domains/domain-checks.ts';
+import { OwnershipRecords } from '../domains/ownership-record.ts';
 import { health, type Part } from '../observability/health.ts';
 import { createHostMetrics } from '../observability/host-metrics.ts';
 import { metricsText } from '../observability/metrics-text.ts';
 import { createPayments } from '../payments/index.ts';
-import { openNetwork } from '../payments/network/index.ts';
+import { type Network, openNetwork } from '../payments/network/index.ts';
+import type { Database } from '../registry/index.ts';
+import { settings } from '../registry/schema/deployments.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
 import { createRuntime } from '../runtime/runtime.ts';
@@ -30,7 +37,14 @@ import { createScheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type { ControlForEdge, ControlForEgress, EgressMethods, StorageMethods } from '../shared/contracts.ts';
+import type {
+  ControlForEdge,
+  ControlForEgress,
+  EdgeTraffic,
+  EgressMethods,
+  StorageMethods,
+  TenantId,
+} from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Child } from './child.ts';
 import { Edges } from './edges.ts';
@@ -44,6 +58,11 @@ const FLUSH_USAGE_MS = 5_000;
 const DRAIN_MS = 4_000;
 const LIFECYCLE_TICK_MS = 60_000;
 const NETWORK_CHECK_MS = 10_000;
+const DOMAIN_SWEEP_MS = 15_000;
+const TRAFFIC_MS = 1_000;
+const CLOCK_SETTING = 'clock-offset-ms';
+/** The identity under which the host itself calls out (notify webhooks). */
+const OWN_EGRESS = 'host';
 
 export interface RunningHost {
   url: string;
@@ -89,7 +108,6 @@ interface Composition {
 
 async function compose({ config, folders, log, version, onStop }: Composition): Promise<Omit<RunningHost, 'stop'>> {
   const startedAt = Date.now();
-  const clock = new AdjustableClock();
   const sandbox = await detectSandbox(config.runtime.sandbox);
 
   const publicSocket = bindSocket(config.host, config.port);
@@ -99,6 +117,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const stores = await openStores(folders);
   onStop(() => stores.close());
   const { registry, deployments, domains, usage, secrets, operator } = stores;
+  const clock = new AdjustableClock(config.clock.movable ? await storedOffset(registry.db) : 0);
   const codeStore = new CodeStore(folders.code);
   const logs = new LogStore({ folder: folders.tenants, clock, maxBytes: config.runtime.logBytes });
 
@@ -107,6 +126,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const network = await openNetwork({ config, dataFolder: folders.data, clock, log });
   onStop(() => network.close());
   refuseTestMoneyInPublic(config, network.testMoney);
+
+  const hostEgressSocket = path.join(folders.run, 'egress.sock');
 
   // --- child processes -------------------------------------------------------------------------------------------
   const storage = new Child<StorageMethods>({
@@ -133,6 +154,13 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     } satisfies ControlForEgress,
     async setUp(channel) {
       await channel.call('init', egressInit(config, publicUrl, publicSocket.port, clock.offsetMs));
+      await channel.call('open', {
+        tenant: OWN_EGRESS,
+        slug: OWN_EGRESS,
+        socket: hostEgressSocket,
+        allow: [],
+        limits: { inFlight: 20, bytesPerHour: 10_000_000, timeoutMs: 30_000 },
+      });
       if (egress.restarts > 0) await runtime.reopen('egress');
     },
   });
@@ -185,7 +213,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 
   async function resolveInstance(slug: string) {
     const row = await deployments.bySlug(slug);
-    if (row?.state !== 'active') throw new Problem('not_found', `${slug} does not run: it is ${row?.state ?? 'not deployed'}.`);
+    if (row?.state !== 'active')
+      throw new Problem('not_found', `${slug} does not run: it is ${row?.state ?? 'not deployed'}.`);
     return {
       slug,
       tenant: row.tenant,
@@ -258,7 +287,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     tenantsFolder: folders.tenants,
     purgeStorage: (tenant) => storage.channel().call('purge', { tenant }),
     removeCode: (digests) => codeStore.remove(digests),
-    post: (url, body, timeoutMs) => postOutside(url, body, timeoutMs),
+    post: (url, body, timeoutMs) => postOutside(hostEgressSocket, url, body, timeoutMs),
   });
   const control: ControlParts = {
     config,
@@ -281,4 +310,245 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     scheduleChanged: () => void planTimedWork(),
   };
   const parse = deploymentParser(config.runtime);
-  const endpoints = endpointTable(control, parse);
+  const checks = new DomainChecks({
+    domains,
+    records: new OwnershipRecords(config.domains.resolver),
+    clock,
+    log,
+    registrarTokenHashes: config.domains.registrarTokens,
+    servesAtOnce: () => true,
+    async onChange(_domain, tenant) {
+      const row = await deployments.byTenant(tenant);
+      if (row) await routes.push(row.slug);
+    },
+  });
+  const endpoints = endpointTable(control, parse, checks);
+  const pages = pageTable({ control, endpoints, version, health: () => healthNow() });
+  const app = createApp({
+    endpoints,
+    pages,
+    log,
+    tenant: (request, context, slug) => tenantRequest(control, forwarding.forward, request, context, slug),
+  });
+  const controlServer = await serve(app.fetch, { socket: controlSocket });
+  onStop(() => controlServer.close());
+
+  // --- timed work ------------------------------------------------------------------------------------------------
+  let cancelExpiry = () => {};
+  let scheduled = new Set<TenantId>();
+  async function planTimedWork(): Promise<void> {
+    cancelExpiry();
+    const next = await lifecycle.tick();
+    if (next !== undefined) cancelExpiry = scheduler.at(next, 'expiry', () => planTimedWork());
+    const wanted = new Map((await deployments.scheduled()).map((row) => [row.tenant, row]));
+    for (const tenant of scheduled) if (!wanted.has(tenant)) await crons.remove(tenant);
+    for (const { tenant, slug, crons: expressions } of wanted.values()) await crons.set(tenant, slug, expressions);
+    scheduled = new Set(wanted.keys());
+  }
+
+  // --- health and metrics ----------------------------------------------------------------------------------------
+  let ready = false;
+  let networkHealth = await network.healthy();
+  const healthNow = () =>
+    health(
+      [
+        { name: 'control', state: ready ? 'ready' : 'starting', essential: true },
+        ...[...edges.children, storage, egress].map(
+          (child): Part => ({ name: child.name, state: child.state, essential: true }),
+        ),
+        {
+          name: 'network',
+          state: network.name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
+          essential: false,
+          detail: networkHealth.detail,
+        },
+      ],
+      {
+        version,
+        uptimeMs: Date.now() - startedAt,
+        extra: { isolation: runtime.isolation, network: { name: network.name, testMoney: network.testMoney } },
+      },
+    );
+  const metrics = createHostMetrics({
+    deployments: () => deployments.countByState(),
+    instances() {
+      const list = runtime.list();
+      const byState = Object.groupBy(list, ({ status }) => status.state);
+      return {
+        byState: Object.fromEntries(Object.entries(byState).map(([state, rows]) => [state, rows?.length ?? 0])),
+        memoryBytes: list.reduce((sum, { status }) => sum + (status.memoryBytes ?? 0), 0),
+      };
+    },
+    restarts: () =>
+      Object.fromEntries([...edges.children, storage, egress].map((child) => [child.name, child.restarts])),
+    payments: async () => ({ byState: {}, owedMicroUsd: 0 }),
+    queues: () => ({ cron: crons.waiting }),
+  });
+
+  // --- the operator's API ----------------------------------------------------------------------------------------
+  const operatorParts = {
+    tokenHash: operator.hash,
+    deployments,
+    secrets,
+    payments,
+    log,
+    health: healthNow,
+    metrics: () =>
+      metricsText(
+        metrics.registry,
+        [...edges.children, storage, egress].map((child) => ({
+          process: child.name,
+          read: async () => child.channel().call('metrics', undefined),
+        })),
+      ),
+    async moveClock(offsetMs: number) {
+      if (!config.clock.movable) {
+        throw new Problem('forbidden', 'Business time moves only where the host was started with --clock-movable.');
+      }
+      clock.setOffset(offsetMs);
+      await registry.db
+        .insert(settings)
+        .values({ name: CLOCK_SETTING, value: String(offsetMs) })
+        .onConflictDoUpdate({ target: settings.name, set: { value: String(offsetMs) } });
+      await Promise.all([
+        edges.each('setClock', { offsetMs }),
+        storage.channel().call('setClock', { offsetMs }),
+        egress.channel().call('setClock', { offsetMs }),
+      ]);
+      await planTimedWork();
+      return { now: clock.now(), offsetMs };
+    },
+    clockOffset: () => clock.offsetMs,
+    backup: () => {
+      throw new Problem('not_implemented', 'Backups are not wired yet.');
+    },
+    async mayServe(domain: string) {
+      const row = await domains.byName(domain.toLowerCase());
+      return row !== undefined && row.state !== 'pending';
+    },
+  };
+  const operatorSocket = await serve(createOperatorApp(operatorParts, true).fetch, {
+    socket: path.join(folders.run, 'operator.sock'),
+  });
+  onStop(() => operatorSocket.close());
+  const operatorPort = await serve(createOperatorApp(operatorParts, false).fetch, {
+    host: '127.0.0.1',
+    port: config.adminPort,
+  });
+  onStop(() => operatorPort.close());
+
+  // --- start -----------------------------------------------------------------------------------------------------
+  await crons.recover();
+  await payments.start();
+  onStop(() => payments.stop());
+  await edges.start();
+  onStop(() => edges.stop(DRAIN_MS));
+  await planTimedWork();
+  scheduler.every(LIFECYCLE_TICK_MS, 'lifecycle', () => planTimedWork());
+  scheduler.every(FLUSH_USAGE_MS, 'usage', () => usage.flush());
+  scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => checks.sweep());
+  scheduler.every(TRAFFIC_MS, 'traffic of control', () => countTraffic(forwarding.traffic()));
+  scheduler.every(NETWORK_CHECK_MS, 'network health', async () => {
+    networkHealth = await network.healthy();
+  });
+  ready = true;
+  void deployBuiltins();
+
+  return {
+    url: publicUrl,
+    port: publicSocket.port,
+    adminPort: operatorPort.port,
+    freshOperatorToken: operator.fresh,
+    isolation: runtime.isolation,
+    network: {
+      name: network.name,
+      testMoney: network.testMoney,
+      wallets: network.wallets?.map(({ address }) => address) ?? [],
+    },
+  };
+
+  /** One after the other and in the background: the host serves meanwhile, and a bad one does not keep it from it. */
+  async function deployBuiltins(): Promise<void> {
+    const owner = builtinOwner(network);
+    for (const name of config.builtinTenants.enabled) {
+      try {
+        await deployBuiltin(
+          control,
+          parse,
+          path.join(BUILTIN_TENANTS, name),
+          owner,
+          config.builtinTenants.secrets[name] ?? {},
+        );
+      } catch (error) {
+        log.error({ err: error, name }, 'a built-in tenant was not deployed');
+      }
+    }
+  }
+}
+
+async function storedOffset(db: Database): Promise<number> {
+  const [row] = await db.select().from(settings).where(eq(settings.name, CLOCK_SETTING));
+  return Number(row?.value ?? 0);
+}
+
+const BUILTIN_TENANTS = fileURLToPath(new URL('../../builtin-tenants/', import.meta.url));
+
+function entry(relative: string): string {
+  return fileURLToPath(new URL(relative, import.meta.url));
+}
+
+/** Built-in tenants belong to the wallet that receives the operator's money. */
+function builtinOwner(network: Network): BuiltinOwner {
+  const address = (network.mpp?.recipient ?? network.x402?.recipient ?? `0x${'0'.repeat(40)}`).toLowerCase();
+  const chain = network.mpp?.chain.id ?? network.x402?.chain.id ?? 0;
+  return { address, did: `did:pkh:eip155:${chain}:${address}` };
+}
+
+function refuseTestMoneyInPublic(config: Config, testMoney: boolean): void {
+  if (!testMoney || isLoopback(config.host) || config.payments.allowTestMoneyInPublic) return;
+  throw new Problem(
+    'invalid_config',
+    `The ${config.payments.network} network is test money, and ${config.host} is reachable by others. Set payments.network ` +
+      'and payments.recipient for real money, or payments.allowTestMoneyInPublic if you mean it.',
+  );
+}
+
+async function folderBytes(folder: string): Promise<number> {
+  const names = await readdir(folder).catch(() => []);
+  const sizes = await Promise.all(
+    names.map((name) =>
+      stat(path.join(folder, name)).then(
+        ({ size }) => size,
+        () => 0,
+      ),
+    ),
+  );
+  return sizes.reduce((sum, size) => sum + size, 0);
+}
+
+/** Posts to a URL of a tenant's choice, by the same way out and under the same address policy as tenants' own fetch. */
+async function postOutside(socket: string, url: string, body: string, timeoutMs: number): Promise<void> {
+  const status = await new Promise<number>((resolve, reject) => {
+    const request = http.request(
+      {
+        socketPath: socket,
+        method: 'POST',
+        path: url,
+        headers: {
+          host: new URL(url).host,
+          'content-type': 'application/json',
+          'content-length': Buffer.byteLength(body),
+        },
+        timeout: timeoutMs,
+      },
+      (response) => {
+        response.resume();
+        response.on('end', () => resolve(response.statusCode ?? 0));
+      },
+    );
+    request.on('timeout', () => request.destroy(new Error('no answer in time')));
+    request.on('error', reject);
+    request.end(body);
+  });
+  if (status >= 400) throw new Error(`${new URL(url).host} answered ${status}`);
+}

@@ -1,6 +1,7 @@
 /** What the host says to a person: the start screen and `--help`. */
-import type { Folders } from './folders.ts';
+
 import { settings } from './configuration.ts';
+import type { Folders } from './folders.ts';
 import type { RunningHost } from './host.ts';
 
 export function startScreen(host: Omit<RunningHost, 'stop'>, folders: Folders, version: string): string {

@@ -21,9 +21,7 @@ export function landingPage({ payments, deployments, publicUrl, price, termDays 
   return {
     path: '/',
     render: async () => {
-      const builtin = (await deployments.all())
-        .filter((row) => row.builtin && row.state === 'active')
-        .map((row) => row.slug);
+      const builtin = await deployments.builtin();
       const { network, testMoney } = payments.status();
       const url = escapeHtml(publicUrl);
       return htmlPage(

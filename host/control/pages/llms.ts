@@ -13,7 +13,8 @@ export interface LlmsParts {
   termDays: number;
 }
 
-/** More paid routes than this are left to the tenants' own openapi.json. */
+/** More than this is left to the tenants' own openapi.json. */
+const MAX_LISTED_TENANTS = 100;
 const MAX_LISTED_ROUTES = 200;
 
 export function llmsPage(parts: LlmsParts): Page {
@@ -24,14 +25,12 @@ async function llmsText({ endpoints, payments, deployments, publicUrl, termDays 
   const { network, testMoney } = payments.status();
   const deploy = endpoints.find((endpoint) => endpoint.path === '/_admin/deploy');
   const price = deploy?.price === undefined ? '' : formatUsd(deploy.price);
-  const paid = (await deployments.all())
-    .filter((row) => row.state === 'active')
-    .flatMap((row) =>
-      row.paidRoutes.map((route) => {
-        const { description } = route as { description?: string };
-        return `- ${route.method} ${publicUrl}/${row.slug}${route.path}: ${route.price} USD${description ? ` – ${description}` : ''}`;
-      }),
-    );
+  const paid = (await deployments.selling(MAX_LISTED_TENANTS)).flatMap((row) =>
+    row.paidRoutes.map((route) => {
+      const { description } = route as { description?: string };
+      return `- ${route.method} ${publicUrl}/${row.slug}${route.path}: ${route.price} USD${description ? ` – ${description}` : ''}`;
+    }),
+  );
   return `# Turnpike at ${publicUrl}
 
 > Pay-per-use host for HTTP handlers. Pay ${price} USD over HTTP 402, deploy a JavaScript or TypeScript handler, and it is
