@@ -22,6 +22,7 @@ const OPCODE = 1;
 const P1 = 2;
 const P5 = 6;
 const FULL_SCAN_STEP = 1;
+const OPENS_EPHEMERAL = new Set(['OpenEphemeral', 'OpenAutoindex', 'OpenPseudo', 'SorterOpen']);
 
 /** @param program the rows of EXPLAIN */
 export function costOf(program: readonly (readonly unknown[])[]): Cost {
@@ -29,15 +30,11 @@ export function costOf(program: readonly (readonly unknown[])[]): Cost {
   const ephemeral = new Set<unknown>();
   let deletes = false;
   const cost: Cost = { ...NO_COST };
+  // Programs open some cursors at their end, which is run first.
+  for (const row of program) if (OPENS_EPHEMERAL.has(String(row[OPCODE]))) ephemeral.add(row[P1]);
   for (const row of program) {
     const cursor = row[P1];
     switch (row[OPCODE]) {
-      case 'OpenEphemeral':
-      case 'OpenAutoindex':
-      case 'OpenPseudo':
-      case 'SorterOpen':
-        ephemeral.add(cursor);
-        break;
       case 'Insert':
       case 'IdxInsert':
         if (!ephemeral.has(cursor)) written.add(cursor);

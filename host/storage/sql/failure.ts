@@ -16,6 +16,7 @@ export const MESSAGES = {
   crashed: 'query crashed the database process; nothing of it was kept, and the database is available again',
   reset: 'D1 DB was reset by another query before this one was finished; it was not applied. Try again.',
   overloaded: 'D1 DB is overloaded. Too many requests queued.',
+  unreachable: 'D1 DB is unreachable. Try again.',
   unavailable: 'D1 DB could not be started. Try again; if it persists, ask the operator to read the log.',
 } as const;
 

@@ -144,7 +144,7 @@ function checkTables(tokens: Token[], anywhere: boolean): void {
     if (name === undefined || !isDeniedTable(name)) continue;
     // No tenant's column has such a name; a string may, and is a table only where a table is expected.
     if (tokens[index]?.kind === TOKEN.string && !anywhere && !isTablePosition(tokens, index)) continue;
-    throw new RefusedSql(`no such table: ${name}: SQLITE_ERROR`);
+    throw new RefusedSql(name.startsWith('pragma_') ? NOT_AUTHORIZED : `no such table: ${name}: SQLITE_ERROR`);
   }
 }
 

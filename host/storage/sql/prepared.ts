@@ -1,13 +1,12 @@
 /** Prepared statements by their text: checked by the guard once, compiled once, the least recently used forgotten. */
 import { carefulText, needsCare } from './careful.ts';
 import { type Cost, costOf, NO_COST } from './cost.ts';
-import { MESSAGES, SqlFailure, sqliteMessage } from './failure.ts';
-import { guard, RefusedSql } from './guard.ts';
-import { MAX_SQL_BYTES } from './limits.ts';
+import { SqlFailure, sqliteMessage } from './failure.ts';
 import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement } from './native.ts';
-import { offsetOf, unquoteStrings } from './quotes.ts';
+import { type Candidate, offsetOf, stringCandidates } from './quotes.ts';
+import { readStatements, textOf } from './reading.ts';
 import type { Statement, StatementKind } from './statements.ts';
-import { TOKEN, UnreadableSql } from './tokenizer.ts';
+import { TOKEN } from './tokenizer.ts';
 
 /** One text; usually one statement. */
 export interface Prepared {
@@ -79,10 +78,7 @@ export class PreparedStatements {
     const known = prepared.compiled[index];
     if (known !== undefined) return known;
     const statement = prepared.statements[index] as Statement;
-    const first = statement.tokens[0];
-    const last = statement.tokens.at(-1);
-    const text = prepared.sql.slice(first?.start, last?.end);
-    const compiled = this.#compile(text, statement);
+    const compiled = this.#compile(textOf(prepared.sql, statement), statement);
     prepared.compiled[index] = compiled;
     return compiled;
   }
@@ -112,20 +108,14 @@ export class PreparedStatements {
       native = libsql.prepare(this.#database, sql);
     } catch (error) {
       if (!isNativeError(error)) throw error;
-      const fixed = unquoteStrings(text, statement, error.message, (candidate) => {
-        try {
-          return libsql.prepare(this.#database, candidate);
-        } catch {
-          return undefined;
-        }
-      });
-      if (fixed === undefined) {
+      const mended = this.#mend(text, statement, error.message);
+      if (mended === undefined) {
         const offset = offsetOf(statement.tokens, error.message);
         throw new SqlFailure(sqliteMessage(error.message, error.code, offset));
       }
-      native = fixed.result;
-      sql = fixed.sql;
-      renamed = fixed.names;
+      native = mended.native;
+      sql = mended.sql;
+      renamed = mended.names;
     }
     const reader = libsql.isReader(native);
     const columns = reader ? libsql.columns(native).map((name) => renamed?.get(name) ?? name) : [];
@@ -151,6 +141,17 @@ export class PreparedStatements {
       cost,
       steps: 0,
     };
+  }
+
+  #mend(text: string, statement: Statement, message: string): (Candidate & { native: NativeStatement }) | undefined {
+    for (const candidate of stringCandidates(text, statement, message)) {
+      try {
+        return { ...candidate, native: this.#libsql.prepare(this.#database, candidate.sql) };
+      } catch {
+        // The next one.
+      }
+    }
+    return undefined;
   }
 
   #cost(text: string, statement: Statement): Cost {
@@ -179,18 +180,5 @@ function withoutBlobs(text: string, statement: Statement): string {
 }
 
 function read(sql: string): Prepared {
-  if (sql.length > MAX_SQL_BYTES / 3 && Buffer.byteLength(sql) > MAX_SQL_BYTES) throw new SqlFailure(MESSAGES.tooLong);
-  let statements: Statement[];
-  try {
-    statements = guard(sql);
-  } catch (error) {
-    if (error instanceof RefusedSql) throw new SqlFailure(error.message);
-    if (error instanceof UnreadableSql) throw new SqlFailure(`${error.message}: SQLITE_ERROR`);
-    throw error;
-  }
-  const parameters = statements.at(-1)?.parameters ?? 0;
-  if (statements.slice(0, -1).some((statement) => statement.parameters > 0)) {
-    throw new SqlFailure(MESSAGES.manyWithParameters);
-  }
-  return { sql, statements, compiled: [], parameters, lastDuration: undefined };
+  return { ...readStatements(sql), sql, compiled: [], lastDuration: undefined };
 }

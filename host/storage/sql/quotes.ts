@@ -7,32 +7,28 @@ import { TOKEN, type Token } from './tokenizer.ts';
 
 const MAX_CANDIDATES = 4;
 
+/** A text in which some double-quoted names became strings. */
+export interface Candidate {
+  sql: string;
+  /** Column names that changed with it -> what D1 calls them. */
+  names: ReadonlyMap<string, string>;
+}
+
 /**
- * Finds which double-quoted names have to be strings for the statement to compile: the fewest that do.
- * Gives up where that is not clear-cut, so that nothing gets another meaning than in D1.
+ * Texts to try when libSQL complains of an unknown column: with the fewest names made strings first.
+ * Empty where that is not clear-cut, so that nothing gets another meaning than in D1.
  * @param message libSQL's complaint
- * @param attempt compiles a text; undefined when it fails
  */
-export function unquoteStrings<T>(
-  text: string,
-  statement: Statement,
-  message: string,
-  attempt: (sql: string) => T | undefined,
-): { sql: string; result: T; names: ReadonlyMap<string, string> } | undefined {
-  if (!message.startsWith('no such column: ')) return undefined;
-  if (statement.kind !== 'read' && statement.kind !== 'write') return undefined;
+export function stringCandidates(text: string, statement: Statement, message: string): Candidate[] {
+  if (!message.startsWith('no such column: ')) return [];
+  if (statement.kind !== 'read' && statement.kind !== 'write') return [];
   const base = statement.tokens[0]?.start ?? 0;
   const quoted = statement.tokens.filter(
-    (token) => token.kind === TOKEN.quoted && text.charAt(token.start - base) === '"',
+    (token) =>
+      token.kind === TOKEN.quoted && text.charAt(token.start - base) === '"' && !isQualified(statement.tokens, token),
   );
-  const unresolved = quoted.filter((token) => !isQualified(statement.tokens, token));
-  if (unresolved.length === 0 || unresolved.length > MAX_CANDIDATES) return undefined;
-  for (const subset of subsetsBySize(unresolved)) {
-    const { sql, names } = rewrite(text, base, subset);
-    const result = attempt(sql);
-    if (result !== undefined) return { sql, result, names };
-  }
-  return undefined;
+  if (quoted.length > MAX_CANDIDATES) return [];
+  return subsetsBySize(quoted).map((subset) => rewrite(text, base, subset));
 }
 
 /** `"a"."b"` is never a string. */
@@ -47,7 +43,7 @@ function subsetsBySize<T>(items: T[]): T[][] {
   return subsets.sort((a, b) => a.length - b.length);
 }
 
-function rewrite(text: string, base: number, tokens: Token[]): { sql: string; names: Map<string, string> } {
+function rewrite(text: string, base: number, tokens: Token[]): Candidate {
   const names = new Map<string, string>();
   let sql = '';
   let from = 0;

@@ -142,6 +142,8 @@ export class EmbeddedStore {
 
   /** Nothing may be called after this. */
   close(): void {
+    // Statements that were not collected yet keep libSQL from tidying up by itself.
+    this.#ask('PRAGMA wal_checkpoint(TRUNCATE)');
     this.#libsql.close(this.#database);
   }
 

@@ -1,0 +1,51 @@
+/** Serves a tenant's database that lives on a libSQL server: the same protocol on the same socket, no SQL engine here. */
+import { unlinkSync } from 'node:fs';
+import { Bookmarks } from './bookmark.ts';
+import { MESSAGES, SqlFailure } from './failure.ts';
+import { answer, createSqlServer, type SqlRequest } from './http.ts';
+import { failureText, successText } from './protocol.ts';
+import { RemoteStore } from './remote-store.ts';
+import type { RemoteSettings, SqlSettings } from './settings.ts';
+
+/** Listens as the settings say; answers the function that stops it. */
+export function serveRemote(settings: SqlSettings, remote: RemoteSettings, listening: () => void): () => void {
+  const store = new RemoteStore(remote, settings);
+  const bookmarks = new Bookmarks(0, Date.now);
+
+  const reply = async ({ queries, format, inSession, response }: SqlRequest): Promise<void> => {
+    let text: string;
+    let bookmark: string | undefined;
+    try {
+      text = successText(await store.run(queries), format);
+      if (inSession) bookmark = bookmarks.next();
+    } catch (error) {
+      if (!(error instanceof SqlFailure)) {
+        process.stderr.write(`${JSON.stringify({ level: 'error', event: 'remote', message: String(error) })}\n`);
+      }
+      text = failureText(error instanceof SqlFailure ? error.message : MESSAGES.unreachable);
+    }
+    answer(response, 200, text, bookmark);
+  };
+
+  const server = createSqlServer({
+    received: () => undefined,
+    finished: () => undefined,
+    query: (request) => void reply(request),
+    // The server has backups of its own.
+    backup: () => '{"success":true}',
+  });
+  if (typeof settings.listen === 'number') {
+    server.listen({ fd: settings.listen }, listening);
+  } else {
+    try {
+      unlinkSync(settings.listen);
+    } catch {
+      // It was not there.
+    }
+    server.listen(settings.listen, listening);
+  }
+  return () => {
+    server.close(() => process.exit(0));
+    server.closeIdleConnections();
+  };
+}

@@ -1,0 +1,195 @@
+import { describe, expect, it } from 'vitest';
+import { Bookmarks } from '../../../host/storage/sql/bookmark.ts';
+import { carefulText, decodeRow } from '../../../host/storage/sql/careful.ts';
+import { costOf } from '../../../host/storage/sql/cost.ts';
+import { sqliteMessage } from '../../../host/storage/sql/failure.ts';
+import { checkParameters } from '../../../host/storage/sql/parameters.ts';
+import { parseQueries, resultsFormat, successText } from '../../../host/storage/sql/protocol.ts';
+import { offsetOf, stringCandidates } from '../../../host/storage/sql/quotes.ts';
+import { readStatements } from '../../../host/storage/sql/reading.ts';
+import { parseSettings } from '../../../host/storage/sql/settings.ts';
+import { tokenize } from '../../../host/storage/sql/tokenizer.ts';
+
+const META = {
+  duration: 0.25,
+  changes: 1,
+  lastRowId: 7,
+  changed: true,
+  sizeAfter: 8192,
+  rowsRead: 2,
+  rowsWritten: 3,
+};
+
+describe('parameters', () => {
+  it('become what SQLite can bind', () => {
+    expect(checkParameters([1, 1.5, 'x', null, true, false, [0, 255]])).toEqual([
+      1,
+      1.5,
+      'x',
+      null,
+      1,
+      0,
+      Buffer.from([0, 255]),
+    ]);
+    expect(checkParameters(undefined)).toEqual([]);
+    expect(checkParameters(null)).toEqual([]);
+  });
+
+  it.each([[[{}]], [[[256]]], [[[-1]]], [[['a']]], ['x'], [{ a: 1 }], [[[1.5, {}]]]])('refuse %j', (params) => {
+    expect(() => checkParameters(params)).toThrow();
+  });
+
+  it("keep D1's limits", () => {
+    expect(() => checkParameters(Array(101).fill(1))).toThrow('too many SQL variables');
+    expect(() => checkParameters(['x'.repeat(2_000_001)])).toThrow('too big');
+    expect(checkParameters(['x'.repeat(2_000_000)])).toHaveLength(1);
+    expect(() => checkParameters([Array(2_000_001).fill(0)])).toThrow('too big');
+  });
+});
+
+describe('requests', () => {
+  it('are one query or an array', () => {
+    expect(parseQueries('{"sql":"select ?","params":[1]}')).toEqual([{ sql: 'select ?', parameters: [1] }]);
+    expect(parseQueries('[{"sql":"a"},{"sql":"b","params":null}]')).toHaveLength(2);
+  });
+
+  it.each(['', '{', 'null', '1', '{}', '{"sql":1}', '[[]]', '{"sql":"a","params":{}}'])('refuse %j', (body) => {
+    expect(() => parseQueries(body)).toThrow();
+  });
+
+  it('say in the query string how results are wanted', () => {
+    expect(resultsFormat('?resultsFormat=ROWS_AND_COLUMNS')).toBe('rows');
+    expect(resultsFormat('?resultsFormat=NONE')).toBe('objects');
+    expect(resultsFormat('')).toBe('objects');
+  });
+});
+
+describe('answers', () => {
+  const result = { columns: ['a', 'a'], rows: [[1, 2]], meta: META };
+
+  it('carry rows and columns, and meta with every figure', () => {
+    expect(JSON.parse(successText([result], 'rows'))).toEqual([
+      {
+        success: true,
+        results: { columns: ['a', 'a'], rows: [[1, 2]] },
+        meta: {
+          served_by: 'turnpike',
+          served_by_primary: true,
+          total_attempts: 1,
+          timings: { sql_duration_ms: 0.25 },
+          duration: 0.25,
+          changes: 1,
+          last_row_id: 7,
+          changed_db: true,
+          size_after: 8192,
+          rows_read: 2,
+          rows_written: 3,
+        },
+      },
+    ]);
+  });
+
+  it('carry objects for run(), the later of two equal names winning', () => {
+    expect(JSON.parse(successText([result], 'objects'))[0].results).toEqual([{ a: 2 }]);
+  });
+
+  it('name errors as workerd does', () => {
+    expect(sqliteMessage('no such table: x', 'SQLITE_ERROR')).toBe('no such table: x: SQLITE_ERROR');
+    expect(sqliteMessage('UNIQUE constraint failed: t.a', 'SQLITE_CONSTRAINT_UNIQUE')).toBe(
+      'UNIQUE constraint failed: t.a: SQLITE_CONSTRAINT (extended: SQLITE_CONSTRAINT_UNIQUE)',
+    );
+    expect(sqliteMessage('near "x": syntax error', 'SQLITE_ERROR', 4)).toBe(
+      'near "x": syntax error at offset 4: SQLITE_ERROR',
+    );
+    expect(sqliteMessage('database or disk is full', 'SQLITE_FULL')).toContain('Exceeded maximum DB size');
+  });
+});
+
+describe('bookmarks', () => {
+  it('sort increasingly, over a clock that stands, steps back, and a restart', () => {
+    let now = 1_700_000_000_000;
+    const first = new Bookmarks(0, () => now);
+    const made = [first.next(), first.next()];
+    now -= 10_000;
+    made.push(first.next());
+    now += 20_000;
+    made.push(first.next());
+    now -= 15_000;
+    made.push(new Bookmarks(now + 15_001, () => now).next());
+    const sorted = [...made].sort((a, b) => a.localeCompare(b));
+    expect(made).toEqual(sorted);
+    expect(new Set(made).size).toBe(made.length);
+    for (const bookmark of made) expect(bookmark).toMatch(/^[0-9a-f]{8}-[0-9a-f]{8}-[0-9a-f]{8}-[0-9a-f]{32}$/);
+  });
+});
+
+describe('double-quoted strings', () => {
+  const candidates = (sql: string, message: string): string[] => {
+    const statement = readStatements(sql).statements[0];
+    return statement === undefined ? [] : stringCandidates(sql, statement, message).map((candidate) => candidate.sql);
+  };
+
+  it('are tried where a column is unknown, the fewest first', () => {
+    expect(candidates('select "a", "b"', 'no such column: a')).toEqual([
+      'select \'a\', "b"',
+      'select "a", \'b\'',
+      "select 'a', 'b'",
+    ]);
+    expect(candidates('select "it\'s"', "no such column: it's")).toEqual(["select 'it''s'"]);
+  });
+
+  it('are left alone for any other error, in schemas, and where a table is named', () => {
+    expect(candidates('select "a"', 'no such table: a')).toEqual([]);
+    expect(candidates('create view v as select "a"', 'no such column: a')).toEqual([]);
+    expect(candidates('select t."a" from t', 'no such column: t.a')).toEqual([]);
+    expect(candidates('select "a","b","c","d","e"', 'no such column: a')).toEqual([]);
+  });
+
+  it('offsets are told only when they are certain', () => {
+    expect(offsetOf(tokenize('select nofunc(1)'), 'no such function: nofunc')).toBe(7);
+    expect(offsetOf(tokenize('select x, x'), 'no such column: x')).toBeUndefined();
+    expect(offsetOf(tokenize('select 1'), 'database is locked')).toBeUndefined();
+  });
+});
+
+describe('careful reading', () => {
+  it('asks for text as bytes and decodes it', () => {
+    expect(carefulText('select a from t -- x', 1)).toContain('select a from t -- x\n)');
+    expect(carefulText('select 1', 0)).toBeUndefined();
+    const row = [Buffer.from([0xff, 0x41]), 1, Buffer.from([1]), 0, 5, 0, null, 0];
+    decodeRow(row);
+    expect(row).toEqual(['\ufffdA', Buffer.from([1]), 5, null]);
+  });
+});
+
+describe('costs', () => {
+  it('count written tables and indexes, not scratch ones', () => {
+    const program = [
+      [0, 'Init', 0, 9, 0, null, 0],
+      [1, 'Insert', 0, 4, 1, 't', 49],
+      [2, 'IdxInsert', 1, 3, 4, null, 16],
+      [3, 'Insert', 5, 3, 4, null, 0],
+      [4, 'OpenEphemeral', 5, 1, 0, null, 0],
+    ];
+    expect(costOf(program)).toEqual({ writesPerChange: 2, scans: false, counts: false, seeks: false });
+  });
+});
+
+describe('settings', () => {
+  it('need a place to listen and a database', () => {
+    expect(parseSettings('{"socket":"/s","database":"/d"}')).toMatchObject({
+      listen: '/s',
+      database: '/d',
+      timeoutMs: 30_000,
+    });
+    expect(parseSettings('{"fd":3,"database":"/d","timeoutMs":5}')).toMatchObject({ listen: 3, timeoutMs: 5 });
+    for (const line of [
+      '{}',
+      '{"socket":"/s"}',
+      '{"database":"/d"}',
+      '{"socket":"/s","database":"/d","timeoutMs":0}',
+    ]) {
+      expect(() => parseSettings(line)).toThrow();
+    }
+  });
+});
