@@ -138,6 +138,8 @@ export interface Runtime {
   status(slug: string): InstanceStatus;
   /** Every slug that is not cold. */
   list(): { slug: string; tenant: TenantId; status: InstanceStatus }[];
+  /** Instances in service, for an edge that starts later than they did. */
+  instances(): { slug: string; generation: number; socket: string }[];
   /** What the edges report about once a second: keeps an instance from being idle. */
   reportTraffic(traffic: EdgeTraffic[]): void;
   /** Call after the storage (or egress) process was started again: opens the sockets of all running instances anew. */

@@ -165,8 +165,7 @@ export class Instance {
           options.onLog({ ...output, text: mask(output.level === 'error' ? mapStack(output.text) : output.text) });
           return;
         case 'exception': {
-          const stack = mask(mapStack(output.stack));
-          options.onLog({ kind: 'exception', text: mask(output.text), stack });
+          options.onLog({ ...output, text: mask(output.text), stack: mask(mapStack(output.stack)) });
           return;
         }
         case 'runtime':

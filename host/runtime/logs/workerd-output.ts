@@ -2,11 +2,11 @@
  * The boundary for what workerd prints: the handler's console output and workerd's own messages, as JSON lines
  * (`logging: structured`). The text is a tenant's doing: it is parsed here, bounded, and never trusted.
  */
-import type { ConsoleLevel, NewLogEntry } from './log-entry.ts';
+import type { ConsoleLevel } from './log-entry.ts';
 
 export type Output =
   | { kind: 'console'; level: ConsoleLevel; text: string }
-  | { kind: 'exception'; text: string; stack?: string }
+  | { kind: 'exception'; text: string; stack: string }
   /** workerd itself: why it cannot start, or ends. */
   | { kind: 'runtime'; level: 'info' | 'warning' | 'error' | 'fatal'; text: string };
 
@@ -31,18 +31,6 @@ export function parseOutputLine(line: string): Output | undefined {
   if (stack !== undefined) return { kind: 'exception', text: stack.split('\n')[0] ?? '', stack };
   const severity = level === 'error' || level === 'fatal' || level === 'warning' ? level : 'info';
   return { kind: 'runtime', level: severity, text: message };
-}
-
-/** What of workerd's output the owner sees; the rest is for the host's own log. */
-export function toLogEntry(output: Output): NewLogEntry | undefined {
-  switch (output.kind) {
-    case 'console':
-      return output;
-    case 'exception':
-      return output;
-    case 'runtime':
-      return undefined;
-  }
 }
 
 function parseObject(line: string): Record<string, unknown> | undefined {

@@ -1,0 +1,123 @@
+/**
+ * Starts a tenant's SQL process in a sandbox whose only writable folders are the database's and the socket's.
+ * With a remote libSQL server it needs the network, so it then runs outside: it is our code, and runs no SQL itself.
+ */
+import { chownSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import type { Config } from '../shared/config.ts';
+import type { TenantId } from '../shared/contracts.ts';
+import { readLines } from './logs/flood-gate.ts';
+import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
+import { type Bind, detectSandbox, type Sandbox, tenantUser } from './sandbox.ts';
+
+export interface DatabaseProcessOptions {
+  tenant: TenantId;
+  sandbox: Sandbox;
+  storage: Config['storage'];
+  /** What `buildDatabaseProgram` wrote. */
+  program: Promise<string>;
+  /** Folder of the database file, created where missing. */
+  dataFolder: string;
+  /** Folder in which the process creates `SOCKET_NAME`. */
+  socketFolder: string;
+  startTimeoutMs: number;
+  onDiagnostic(text: string): void;
+}
+
+export const SOCKET_NAME = 'sql.sock';
+const DATABASE_NAME = 'db.sqlite';
+const OPEN_FILES = 1_024;
+const PROCESSES = 256;
+/** The database, its log and a rebuild of it may be on disk at once. */
+const FILES_PER_QUOTA = 2;
+/** The first process only accepts connections: a small heap keeps an idle database cheap. */
+const NODE_FLAGS = [
+  '--disable-warning=ExperimentalWarning',
+  '--max-old-space-size=32',
+  '--max-semi-space-size=1',
+  '--v8-pool-size=1',
+];
+
+/**
+ * @returns once it listens
+ * @throws Error when it does not start
+ */
+export async function startDatabaseProcess(options: DatabaseProcessOptions): Promise<ConfinedProcess> {
+  const { tenant, storage, dataFolder, socketFolder } = options;
+  const remote = storage.sql !== 'local';
+  const sandbox = remote ? await detectSandbox('none') : options.sandbox;
+  const uid = remote ? undefined : tenantUser(tenant);
+  ownFolder(dataFolder, uid);
+  ownFolder(socketFolder, uid);
+  const native = createRequire(createRequire(import.meta.url).resolve('libsql')).resolve(nativePackage());
+  const program: Bind = { from: await options.program, to: '/app/sql.mjs' };
+  const binding: Bind = { from: realpathSync(native), to: '/app/libsql.node' };
+  const data: Bind = { from: dataFolder, to: '/data', writable: true };
+  const socket: Bind = { from: socketFolder, to: '/run/sql', writable: true };
+  const child = await spawnConfined(sandbox, {
+    program: process.execPath,
+    args: [...NODE_FLAGS, sandbox.inside(program)],
+    binds: [program, binding, data, socket],
+    needs: [native],
+    uid,
+    profile: 'database',
+    limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: storage.sqlBytes * FILES_PER_QUOTA },
+  });
+  const settings = {
+    socket: `${sandbox.inside(socket)}/${SOCKET_NAME}`,
+    database: `${sandbox.inside(data)}/${DATABASE_NAME}`,
+    native: sandbox.inside(binding),
+    quotaBytes: storage.sqlBytes,
+    timeoutMs: storage.sqlTimeoutMs,
+    // Standard input stays open: when the host ends, however it ends, so does the process.
+    lifeline: true,
+    ...(remote ? { remote: { url: storage.sql, token: storage.sqlToken, namespace: tenant } } : {}),
+  };
+  child.stdin.write(`${JSON.stringify(settings)}\n`);
+  const diagnostics: string[] = [];
+  readLines(child.stderr, {
+    onLine: (line) => {
+      if (diagnostics.length < 10) diagnostics.push(line);
+      options.onDiagnostic(line.slice(0, 2_000));
+    },
+    onDropped: () => undefined,
+  });
+  await listening(child, options.startTimeoutMs, diagnostics);
+  return child;
+}
+
+function listening(child: ConfinedProcess, timeoutMs: number, diagnostics: string[]): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const fail = (why: string): void => reject(new Error(`${why}: ${diagnostics.join(' ')}`));
+    const timer = setTimeout(() => {
+      child.kill();
+      fail('the database process did not start in time');
+    }, timeoutMs);
+    readLines(child.stdout, {
+      onLine: (line) => {
+        if (!line.includes('"listening"')) return;
+        clearTimeout(timer);
+        resolve();
+      },
+      onDropped: () => undefined,
+    });
+    void child.ended.then(() => {
+      clearTimeout(timer);
+      fail('the database process ended while starting');
+    });
+  });
+}
+
+function nativePackage(): string {
+  const report = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
+  return `@libsql/linux-${process.arch}-${report.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
+}
+
+/** Gives a folder and what is in it to the tenant's user. */
+function ownFolder(folder: string, uid: number | undefined): void {
+  mkdirSync(folder, { recursive: true, mode: 0o700 });
+  if (uid === undefined) return;
+  chownSync(folder, uid, uid);
+  for (const name of readdirSync(folder)) chownSync(path.join(folder, name), uid, uid);
+}

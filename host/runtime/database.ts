@@ -1,0 +1,163 @@
+/**
+ * A tenant's `sql.sock`: there from the start, with a process behind it from the first connection on. Until that
+ * process listens, and after it died, this listener takes connections and passes them through, so no query is refused.
+ */
+import { chmodSync, chownSync, renameSync, rmSync } from 'node:fs';
+import net from 'node:net';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from './database-process.ts';
+import { type ProcessUsage, treeOf, usageOf } from './process-tree.ts';
+import type { ConfinedProcess } from './sandbox/spawn.ts';
+import { tenantUser } from './sandbox.ts';
+
+export interface DatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
+  /** Where workerd looks for the socket. */
+  servicesFolder: string;
+  log: Logger;
+  /** Told when the process ended without being asked. */
+  onDeath(detail: string): void;
+}
+
+/** A process that keeps dying is not started more often than this, ms. */
+const RESTART_PAUSE_MS = 1_000;
+const TERMINATE_MS = 3_000;
+
+export class Database {
+  readonly #options: DatabaseOptions;
+  /** The name that workerd connects to; listener and process take turns behind it, by renames. */
+  readonly #public: string;
+  #listener: net.Server | undefined;
+  #listeners = 0;
+  #process: ConfinedProcess | undefined;
+  #starting: Promise<string> | undefined;
+  #failedAt = 0;
+  #closed = false;
+  /** Where the process' own socket is: connections that came too early are passed on to it. */
+  #behind: string | undefined;
+
+  constructor(options: DatabaseOptions) {
+    this.#options = options;
+    this.#public = path.join(options.servicesFolder, SOCKET_NAME);
+  }
+
+  /** Makes the socket. */
+  open(): Promise<void> {
+    return this.#listen();
+  }
+
+  /** Starts the process ahead of the first query. */
+  warm(): void {
+    this.#running().catch(() => undefined);
+  }
+
+  /** All processes of the database. */
+  usage(): ProcessUsage {
+    const pid = this.#process?.pid();
+    const total: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
+    if (pid === undefined) return total;
+    for (const member of treeOf(pid)) {
+      const usage = usageOf(member);
+      total.cpuMs += usage?.cpuMs ?? 0;
+      total.privateBytes += usage?.privateBytes ?? 0;
+    }
+    return total;
+  }
+
+  pids(): number[] {
+    const pid = this.#process?.pid();
+    return pid === undefined ? [] : treeOf(pid);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#listener?.close();
+    const process = this.#process;
+    if (process) {
+      process.terminate();
+      const timer = setTimeout(() => process.kill(), TERMINATE_MS);
+      await process.ended;
+      clearTimeout(timer);
+    }
+    rmSync(this.#public, { force: true });
+  }
+
+  async #listen(): Promise<void> {
+    const { servicesFolder } = this.#options;
+    const listener = net.createServer((socket) => void this.#passOn(socket));
+    const own = path.join(servicesFolder, `l${(this.#listeners++).toString(36)}`);
+    rmSync(own, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      listener.once('error', reject);
+      listener.listen(own, resolve);
+    });
+    listener.on('error', (error) => this.#options.log.warn({ err: error }, 'a database listener failed'));
+    permit(own, tenantUser(this.#options.tenant));
+    // Node removes the file it bound when a server closes: by then that name leads nowhere.
+    renameSync(own, this.#public);
+    this.#listener?.close();
+    this.#listener = listener;
+  }
+
+  async #passOn(socket: net.Socket): Promise<void> {
+    socket.on('error', () => socket.destroy());
+    socket.pause();
+    try {
+      const behind = net.connect(await this.#running());
+      behind.on('error', () => socket.destroy());
+      socket.on('close', () => behind.destroy());
+      behind.on('close', () => socket.destroy());
+      socket.pipe(behind).pipe(socket);
+    } catch {
+      socket.destroy();
+    }
+  }
+
+  /** @returns the socket of the running process */
+  #running(): Promise<string> {
+    if (this.#behind !== undefined) return Promise.resolve(this.#behind);
+    this.#starting ??= this.#start().finally(() => {
+      this.#starting = undefined;
+    });
+    return this.#starting;
+  }
+
+  async #start(): Promise<string> {
+    const { socketFolder, tenant, log, onDeath } = this.#options;
+    if (this.#closed) throw new Error('closed');
+    if (Date.now() - this.#failedAt < RESTART_PAUSE_MS) throw new Error('the database process just failed');
+    let child: ConfinedProcess;
+    try {
+      child = await startDatabaseProcess({
+        ...this.#options,
+        onDiagnostic: (text) => log.debug({ tenant, text }, 'database process'),
+      });
+    } catch (error) {
+      this.#failedAt = Date.now();
+      log.error({ tenant, err: error }, 'a database process did not start');
+      onDeath('the database process did not start');
+      throw error;
+    }
+    this.#process = child;
+    const own = path.join(socketFolder, SOCKET_NAME);
+    permit(own, tenantUser(tenant));
+    this.#behind = this.#public;
+    renameSync(own, this.#public);
+    void child.ended.then(async (end) => {
+      this.#process = undefined;
+      this.#behind = undefined;
+      if (this.#closed) return;
+      onDeath(`the database process ended (${end.signal ?? `code ${end.code}`})`);
+      await this.#listen();
+    });
+    if (this.#closed) child.kill();
+    return this.#public;
+  }
+}
+
+/** Connecting takes write permission on the socket. */
+function permit(socket: string, uid: number | undefined): void {
+  if (uid === undefined) return;
+  chmodSync(socket, 0o600);
+  chownSync(socket, uid, uid);
+}

@@ -1,0 +1,419 @@
+/**
+ * The life of one slug: cold, starting, warm, draining, cold. It shares one start among concurrent callers, replaces
+ * instances without a failed request, and backs off from what keeps failing.
+ */
+import path from 'node:path';
+import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
+import { Problem, type ProblemCode } from '../shared/problem.ts';
+import { afterFailure, type FailureRecord, NO_FAILURES } from './back-off.ts';
+import type {
+  ExitReason,
+  InstanceState,
+  InstanceStatus,
+  LastExit,
+  RuntimeDependencies,
+  RuntimeEvent,
+  ScheduledResult,
+} from './contract.ts';
+import { Instance, type InstanceExit } from './instance.ts';
+import type { NewLogEntry } from './logs/log-entry.ts';
+import type { ProcessUsage } from './process-tree.ts';
+import { Services } from './services.ts';
+import { StallWatch } from './stall-watch.ts';
+
+export interface RunnerOptions {
+  slug: string;
+  dependencies: RuntimeDependencies;
+  databaseProgram: Promise<string>;
+  nextGeneration(): number;
+  /** Makes room for one more instance. @throws Problem overloaded */
+  admit(): Promise<void>;
+}
+
+/** One instance in service, and what is watched of it. */
+interface Current {
+  instance: Instance;
+  watch: StallWatch;
+}
+
+/** Requests of a replaced or idle instance may go on for this long, ms. */
+const DRAIN_MS = 30_000;
+/** How long a report of requests in flight counts, ms. */
+const REPORT_MS = 2_500;
+/** Reasons that count towards the back-off, and that callers in flight are told of. */
+const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
+  cpu_exceeded: 'cpu_exceeded',
+  memory_exceeded: 'memory_exceeded',
+  crashed: 'upstream_failed',
+  start_failed: 'start_failed',
+};
+
+export class DeploymentRunner {
+  readonly slug: string;
+  readonly #options: RunnerOptions;
+  #current: Current | undefined;
+  #starting: Promise<Instance> | undefined;
+  /** Old instances with requests in flight. */
+  readonly #draining = new Set<Instance>();
+  /** Starts, replacements and closings happen one after the other. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #services: Services | undefined;
+  #tenant: TenantId | undefined;
+  #failures: FailureRecord = NO_FAILURES;
+  #lastExit: LastExit | undefined;
+  #lastActive = 0;
+  #requestsInFlight = 0;
+  /** Until when the last report of requests in flight counts: edges report them every second. */
+  #requestsUntil = 0;
+  #runsInFlight = 0;
+  #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
+  #databaseUsed = false;
+
+  constructor(options: RunnerOptions) {
+    this.slug = options.slug;
+    this.#options = options;
+  }
+
+  /** Nothing runs, and nothing needs to be remembered. */
+  get forgettable(): boolean {
+    return (
+      this.state === 'cold' && this.#services === undefined && Date.now() > this.#failures.retryAt && !this.#lastExit
+    );
+  }
+
+  get state(): InstanceState {
+    if (this.#current?.instance.alive) return 'warm';
+    if (this.#starting) return 'starting';
+    return this.#draining.size > 0 ? 'draining' : 'cold';
+  }
+
+  get tenant(): TenantId | undefined {
+    return this.#tenant;
+  }
+
+  get lastActive(): number {
+    return this.#lastActive;
+  }
+
+  get inFlight(): number {
+    return (Date.now() < this.#requestsUntil ? this.#requestsInFlight : 0) + this.#runsInFlight;
+  }
+
+  get privateBytes(): number {
+    return this.#usage.privateBytes;
+  }
+
+  /** @throws Problem */
+  async acquire(): Promise<Instance> {
+    this.#lastActive = Date.now();
+    const current = this.#current?.instance;
+    if (current?.alive) return current;
+    this.#starting ??= this.#inTurn(() => this.#startCold()).finally(() => {
+      this.#starting = undefined;
+    });
+    return this.#starting;
+  }
+
+  /** @throws Problem when the new revision does not start; the old one then goes on */
+  async activate(): Promise<void> {
+    // A new revision deserves a new chance.
+    this.#failures = NO_FAILURES;
+    if (this.state === 'cold') return;
+    await this.#inTurn(async () => {
+      const old = this.#current?.instance;
+      if (!old?.alive) return;
+      const spec = await this.#options.dependencies.resolve(this.slug);
+      if (spec.revision === old.spec.revision) return;
+      if (spec.tenant !== old.spec.tenant) {
+        await this.#end(old, 'replaced', 'The slug belongs to another deployment now.', 0);
+        return;
+      }
+      await this.#options.admit();
+      const instance = await this.#start(spec);
+      await this.#options.dependencies.edges.setInstance({
+        slug: this.slug,
+        generation: instance.generation,
+        socket: instance.socket,
+      });
+      this.#log({ kind: 'platform', event: 'replaced', text: 'The new version is in service.' });
+      void this.#end(old, 'replaced', 'A new version took over.', DRAIN_MS);
+    });
+  }
+
+  /** Drains and ends everything; resolves when nothing runs. */
+  async stop(reason: ExitReason, detail: string, drainMs = DRAIN_MS): Promise<void> {
+    await this.#inTurn(async () => {
+      const current = this.#current?.instance;
+      if (current?.alive) await this.#end(current, reason, detail, drainMs);
+      await Promise.all([...this.#draining].map((instance) => instance.terminate(reason, detail)));
+      await this.#closeServices();
+    });
+  }
+
+  async runScheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
+    const startedAt = Date.now();
+    const finish = (outcome: ScheduledResult['outcome'], error?: string): ScheduledResult => ({
+      outcome,
+      durationMs: Date.now() - startedAt,
+      ...(error === undefined ? {} : { error }),
+    });
+    let instance: Instance;
+    this.#runsInFlight++;
+    try {
+      instance = await this.acquire();
+      const answer = await instance.scheduled(cron, scheduledTimeMs).catch(() => undefined);
+      if (answer) return answer.outcome === 'ok' ? finish('ok') : finish('exception', answer.error);
+      const exit = instance.alive ? undefined : await instance.ended;
+      if (exit?.reason === 'cpu_exceeded') return finish('exceeded_cpu', exit.detail);
+      if (exit?.reason === 'memory_exceeded') return finish('exceeded_memory', exit.detail);
+      return finish('exception', exit?.detail ?? 'The run took too long.');
+    } catch (error) {
+      return finish('not_started', error instanceof Problem ? error.message : 'The instance did not start.');
+    } finally {
+      this.#runsInFlight--;
+      this.#lastActive = Date.now();
+    }
+  }
+
+  /** @param requests answered since the last report; @param inFlight now */
+  reportTraffic(requests: number, inFlight: number): void {
+    const now = Date.now();
+    if (requests > 0 || inFlight > 0) this.#lastActive = now;
+    // One edge's silence says nothing about another's requests.
+    if (inFlight === 0) return;
+    this.#requestsInFlight = inFlight;
+    this.#requestsUntil = now + REPORT_MS;
+  }
+
+  /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. */
+  sample(now: number): ProcessUsage {
+    const current = this.#current;
+    if (!current?.instance.alive) {
+      this.#usage = { cpuMs: 0, privateBytes: 0 };
+      return this.#usage;
+    }
+    const own = current.instance.usage();
+    const database = this.#services?.database?.usage() ?? { cpuMs: 0, privateBytes: 0 };
+    if (database.privateBytes > 0) this.#databaseUsed = true;
+    this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };
+    const { memoryBytes } = this.#options.dependencies.config;
+    if (own.privateBytes > memoryBytes) {
+      const detail = `The process held ${megabytes(own.privateBytes)} MB; ${megabytes(memoryBytes)} MB are allowed.`;
+      void current.instance.kill('memory_exceeded', detail);
+    }
+    current.watch.sample(now, own.cpuMs);
+    return this.#usage;
+  }
+
+  /** Opens the sockets again that a restarted part served. */
+  async reopen(part: 'storage' | 'egress'): Promise<void> {
+    if (part === 'storage') await this.#services?.openStorage();
+    else await this.#services?.openEgress();
+  }
+
+  /** Every process of the slug, for limits that the kernel keeps. */
+  pids(): number[] {
+    const own = this.#current?.instance.pid;
+    return [...(own === undefined ? [] : [own]), ...(this.#services?.database?.pids() ?? [])];
+  }
+
+  status(): InstanceStatus {
+    const current = this.#current?.instance;
+    return {
+      state: this.state,
+      inFlight: this.inFlight,
+      ...(current
+        ? {
+            generation: current.generation,
+            revision: current.spec.revision,
+            startedAt: current.startedAt,
+            memoryBytes: this.#usage.privateBytes,
+            cpuMs: this.#usage.cpuMs,
+          }
+        : {}),
+      ...(this.#lastExit ? { lastExit: this.#lastExit } : {}),
+      ...(this.#failures.retryAt > Date.now() ? { retryAt: this.#failures.retryAt } : {}),
+    };
+  }
+
+  /** The address of the instance in service, for an edge that starts later. */
+  address(): { slug: string; generation: number; socket: string } | undefined {
+    const current = this.#current?.instance;
+    return current?.alive ? { slug: this.slug, generation: current.generation, socket: current.socket } : undefined;
+  }
+
+  async #startCold(): Promise<Instance> {
+    const running = this.#current?.instance;
+    if (running?.alive) return running;
+    this.#refuseWhileBackingOff();
+    const { dependencies, admit } = this.#options;
+    const startedAt = performance.now();
+    const [spec] = await Promise.all([dependencies.resolve(this.slug), admit()]);
+    if (this.#tenant !== undefined && this.#tenant !== spec.tenant) await this.#closeServices();
+    const instance = await this.#start(spec);
+    // Not waited for: the edge that asked learns it from the answer, the others may as well ask.
+    void dependencies.edges
+      .setInstance({ slug: this.slug, generation: instance.generation, socket: instance.socket })
+      .catch(() => undefined);
+    this.#emit({
+      type: 'started',
+      slug: this.slug,
+      tenant: spec.tenant,
+      generation: instance.generation,
+      coldStartMs: performance.now() - startedAt,
+    });
+    return instance;
+  }
+
+  /** Starts an instance beside whatever runs, and makes it the current one. */
+  async #start(spec: InstanceSpec): Promise<Instance> {
+    const { dependencies, databaseProgram, nextGeneration } = this.#options;
+    const { config, sandbox, log } = dependencies;
+    this.#tenant = spec.tenant;
+    const folder = path.join(dependencies.runFolder, this.slug);
+    this.#services ??= new Services({
+      dependencies,
+      spec,
+      folder,
+      databaseProgram,
+      onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
+    });
+    const services = this.#services;
+    const tenant = spec.tenant;
+    const starting = Instance.start({
+      spec,
+      generation: nextGeneration(),
+      sandbox,
+      folder,
+      servicesFolder: services.folder,
+      heapMb: config.heapMb,
+      startTimeoutMs: config.startTimeoutMs,
+      onLog: (entry) => this.#log(entry),
+      onDiagnostic: (text) => log.debug({ tenant, slug: this.slug, text }, 'workerd'),
+    });
+    try {
+      const [instance] = await Promise.all([starting, services.open(spec.bindings)]);
+      this.#adopt(instance);
+      if (spec.bindings.d1 && this.#databaseUsed) services.database?.warm();
+      return instance;
+    } catch (error) {
+      void starting.then((instance) => instance.kill('start_failed', 'A service did not open.')).catch(() => undefined);
+      if (!this.#current && this.#draining.size === 0) await this.#closeServices();
+      if (error instanceof Problem && (error.code === 'start_failed' || error.code === 'memory_exceeded')) {
+        this.#failed(error.code, error.message, 0);
+        this.#emit({ type: 'start_failed', slug: this.slug, tenant, detail: error.message });
+      }
+      throw error;
+    }
+  }
+
+  #adopt(instance: Instance): void {
+    const { config } = this.#options.dependencies;
+    const watch = new StallWatch({
+      limitMs: config.cpuStallMs,
+      ping: (timeoutMs) => instance.ping(timeoutMs),
+      onStall: () =>
+        void instance.kill(
+          'cpu_exceeded',
+          `The event loop did not turn while the process used ${config.cpuStallMs / 1_000} s of CPU.`,
+        ),
+    });
+    this.#current = { instance, watch };
+    this.#lastActive = Date.now();
+    this.#log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });
+    void instance.ended.then((exit) => this.#ended(instance, exit));
+  }
+
+  /** The process is gone, for whatever reason. */
+  #ended(instance: Instance, exit: InstanceExit): void {
+    const { reason, detail } = exit;
+    const { edges, log } = this.#options.dependencies;
+    const wasCurrent = this.#current?.instance === instance;
+    if (wasCurrent) this.#current = undefined;
+    this.#draining.delete(instance);
+    const code = FAILURES[reason];
+    if (code !== undefined) {
+      void edges.failed({ slug: this.slug, generation: instance.generation, code, detail }).catch(() => undefined);
+      this.#failed(reason, detail, Date.now() - instance.startedAt);
+    } else if (wasCurrent || reason !== 'replaced') {
+      this.#lastExit = { reason, detail, at: this.#options.dependencies.clock.now() };
+      this.#log({ kind: 'platform', event: 'stopped', text: detail });
+    }
+    const { cpuMs } = instance.usage();
+    log.debug({ slug: this.slug, reason, detail, cpuMs }, 'instance ended');
+    this.#emit({
+      type: 'stopped',
+      slug: this.slug,
+      tenant: instance.spec.tenant,
+      generation: instance.generation,
+      reason,
+      detail,
+      cpuMs,
+    });
+    if (!this.#current && this.#draining.size === 0) {
+      this.#requestsUntil = 0;
+      // A start that waits for its turn makes the services its own.
+      void this.#inTurn(async () => {
+        if (!this.#current && this.#draining.size === 0) await this.#closeServices();
+      });
+    }
+  }
+
+  /** Takes an instance out of service, lets its requests end, ends it. */
+  async #end(instance: Instance, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
+    if (this.#current?.instance === instance) this.#current = undefined;
+    this.#draining.add(instance);
+    const { edges } = this.#options.dependencies;
+    const retired = { slug: this.slug, generation: instance.generation, timeoutMs: drainMs };
+    await Promise.race([edges.retire(retired).catch(() => undefined), instance.ended]);
+    await instance.terminate(reason, detail);
+  }
+
+  #failed(reason: ExitReason, detail: string, ranMs: number): void {
+    this.#failures = afterFailure(this.#failures, Date.now(), ranMs);
+    this.#lastExit = { reason, detail, at: this.#options.dependencies.clock.now() };
+    const pause = this.#failures.retryAt - Date.now();
+    const next = pause > 0 ? ` It is started again in ${Math.ceil(pause / 1_000)} s at the earliest.` : '';
+    this.#log({ kind: 'platform', event: 'killed', text: `${reason}: ${detail}${next}` });
+  }
+
+  #refuseWhileBackingOff(): void {
+    const waitMs = this.#failures.retryAt - Date.now();
+    if (waitMs <= 0) return;
+    const { reason, detail } = this.#lastExit ?? { reason: 'crashed', detail: '' };
+    throw new Problem(
+      'crash_loop',
+      `It failed ${this.#failures.count} times in a row, last with ${reason}: ${detail}`,
+      {
+        headers: { 'retry-after': String(Math.ceil(waitMs / 1_000)) },
+        extensions: { reason },
+      },
+    );
+  }
+
+  async #closeServices(): Promise<void> {
+    const services = this.#services;
+    this.#services = undefined;
+    await services?.close();
+  }
+
+  #log(entry: NewLogEntry): void {
+    const { logs, log } = this.#options.dependencies;
+    if (this.#tenant === undefined) return;
+    logs.append(this.#tenant, entry).catch((error) => log.warn({ err: error }, "a tenant's log cannot be written"));
+  }
+
+  #emit(event: RuntimeEvent): void {
+    this.#options.dependencies.onEvent?.(event);
+  }
+
+  #inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#turn.then(work, work);
+    this.#turn = turn.catch(() => undefined);
+    return turn;
+  }
+}
+
+function megabytes(bytes: number): number {
+  return Math.round(bytes / 1_048_576);
+}

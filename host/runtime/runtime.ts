@@ -1,0 +1,212 @@
+/** All running deployments of this node: composes the runners, watches CPU and memory over all of them. */
+import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import type { EdgeTraffic } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
+import { buildDatabaseProgram } from './database-program.ts';
+import { DeploymentRunner } from './deployment-runner.ts';
+import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
+import { availableMemory } from './process-tree.ts';
+
+/** Instances that burn CPU are looked at this often, all others every second, ms. */
+const BUSY_TICK_MS = 100;
+const IDLE_TICKS = 10;
+/** CPU in one busy tick that makes an instance busy, ms. */
+const BUSY_CPU_MS = 10;
+/** Expected cost of one more instance, bytes. */
+const START_BYTES = 16 * 1_048_576;
+/** Share of the machine's memory for all instances, where the configuration does not say. */
+const TOTAL_SHARE = 0.7;
+/** Below this share of free memory the machine itself is short. */
+const SHORT_SHARE = 0.06;
+
+const DATABASE_PROGRAM = 'sql.mjs';
+
+const DETAILS: Record<Eviction['reason'], string> = {
+  idle: 'Nobody used it for a while; the next request starts it again.',
+  swollen: 'It was idle and held much memory; the next request starts it again.',
+  memory_pressure: 'It was idle and its memory was needed; the next request starts it again.',
+};
+
+export function createRuntime(dependencies: RuntimeDependencies): Runtime {
+  mkdirSync(dependencies.runFolder, { recursive: true, mode: 0o700 });
+  return new Node(dependencies);
+}
+
+class Node implements Runtime {
+  readonly isolation: Runtime['isolation'];
+  readonly #dependencies: RuntimeDependencies;
+  /** Path of the program, once it is there. */
+  readonly #databaseProgram: Promise<string>;
+  readonly #runners = new Map<string, DeploymentRunner>();
+  /** CPU time at the last look, ms, and whether the instance was busy then. */
+  readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
+  readonly #totalBytes: number;
+  readonly #timer: NodeJS.Timeout;
+  #ticks = 0;
+  #generation = 0;
+  #closed = false;
+
+  constructor(dependencies: RuntimeDependencies) {
+    this.#dependencies = dependencies;
+    this.#databaseProgram = buildDatabaseProgram(path.join(dependencies.runFolder, DATABASE_PROGRAM));
+    this.#databaseProgram.catch((error) => dependencies.log.error({ err: error }, 'databases cannot start'));
+    const { sandbox, config } = dependencies;
+    this.isolation = { level: sandbox.level, detail: sandbox.detail };
+    this.#totalBytes = config.totalMemoryBytes || Math.floor(os.totalmem() * TOTAL_SHARE);
+    this.#timer = setInterval(() => this.#tick(), BUSY_TICK_MS);
+    this.#timer.unref();
+  }
+
+  async acquire(slug: string): Promise<{ socket: string; generation: number }> {
+    const { socket, generation } = await this.#runner(slug).acquire();
+    return { socket, generation };
+  }
+
+  async activate(slug: string): Promise<void> {
+    await this.#runners.get(slug)?.activate();
+  }
+
+  async stop(slug: string, reason: ExitReason, options: { drainMs?: number } = {}): Promise<void> {
+    await this.#runners.get(slug)?.stop(reason, 'The deployment was stopped.', options.drainMs);
+  }
+
+  runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
+    return this.#runner(slug).runScheduled(cron, scheduledTimeMs);
+  }
+
+  status(slug: string): InstanceStatus {
+    return this.#runners.get(slug)?.status() ?? { state: 'cold', inFlight: 0 };
+  }
+
+  list(): ReturnType<Runtime['list']> {
+    return [...this.#runners.values()].flatMap((runner) =>
+      runner.tenant === undefined || runner.state === 'cold'
+        ? []
+        : [{ slug: runner.slug, tenant: runner.tenant, status: runner.status() }],
+    );
+  }
+
+  instances(): ReturnType<Runtime['instances']> {
+    return [...this.#runners.values()].flatMap((runner) => runner.address() ?? []);
+  }
+
+  reportTraffic(traffic: EdgeTraffic[]): void {
+    for (const { slug, requests, inFlight } of traffic) this.#runners.get(slug)?.reportTraffic(requests, inFlight);
+  }
+
+  async reopen(part: 'storage' | 'egress'): Promise<void> {
+    const results = await Promise.allSettled([...this.#runners.values()].map((runner) => runner.reopen(part)));
+    for (const result of results) {
+      if (result.status === 'rejected') {
+        this.#dependencies.log.warn({ err: result.reason, part }, "a tenant's sockets were not opened again");
+      }
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearInterval(this.#timer);
+    await Promise.all([...this.#runners.values()].map((runner) => runner.stop('shutdown', 'The host is stopping.', 0)));
+    for (const name of readdirSync(this.#dependencies.runFolder)) {
+      if (this.#runners.has(name) || name === DATABASE_PROGRAM) {
+        rmSync(path.join(this.#dependencies.runFolder, name), { recursive: true, force: true });
+      }
+    }
+  }
+
+  #runner(slug: string): DeploymentRunner {
+    if (this.#closed) throw new Problem('not_ready', 'The host is stopping.');
+    let runner = this.#runners.get(slug);
+    if (!runner) {
+      runner = new DeploymentRunner({
+        slug,
+        dependencies: this.#dependencies,
+        databaseProgram: this.#databaseProgram,
+        nextGeneration: () => ++this.#generation,
+        admit: () => this.#admit(),
+      });
+      this.#runners.set(slug, runner);
+    }
+    return runner;
+  }
+
+  #tick(): void {
+    const now = Date.now();
+    const everyone = this.#ticks++ % IDLE_TICKS === 0;
+    for (const [slug, runner] of this.#runners) {
+      const seen = this.#seen.get(slug);
+      if (runner.state === 'cold') {
+        this.#seen.delete(slug);
+        if (runner.forgettable) this.#runners.delete(slug);
+        continue;
+      }
+      if (!everyone && !seen?.busy) continue;
+      const { cpuMs } = runner.sample(now);
+      this.#seen.set(slug, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });
+    }
+    if (everyone) this.#evict(0);
+  }
+
+  /** Ends idle instances where they are too old, too large or in the way. */
+  #evict(wantedBytes: number): void {
+    const { config } = this.#dependencies;
+    const shortage = Math.max(0, os.totalmem() * SHORT_SHARE - availableMemory());
+    // What the machine lacks counts as if instances held it beyond their total.
+    const extra = shortage > 0 ? Math.max(0, this.#totalBytes - this.#used()) + shortage : 0;
+    const evictions = chooseEvictions(
+      this.#candidates(),
+      {
+        idleMs: config.idleMs,
+        swollenIdleMs: config.swollenIdleMs,
+        swollenBytes: config.swollenBytes,
+        totalBytes: this.#totalBytes,
+      },
+      Date.now(),
+      wantedBytes + extra,
+    );
+    for (const { slug, reason } of evictions) {
+      void this.#runners
+        .get(slug)
+        ?.stop(reason, DETAILS[reason])
+        .catch((error) => {
+          this.#dependencies.log.error({ err: error, slug }, 'an instance was not stopped');
+        });
+    }
+  }
+
+  async #admit(): Promise<void> {
+    if (this.#closed) throw new Problem('not_ready', 'The host is stopping.');
+    if (this.#used() + START_BYTES <= this.#totalBytes) return;
+    this.#evict(START_BYTES);
+    const relief = this.#candidates().some(({ inFlight }) => inFlight === 0);
+    if (!relief && this.#used() + START_BYTES > this.#totalBytes) {
+      throw new Problem('overloaded', 'All memory for handlers is in use; try again in a few seconds.', {
+        headers: { 'retry-after': '5' },
+      });
+    }
+  }
+
+  #used(): number {
+    let used = 0;
+    for (const runner of this.#runners.values()) used += runner.privateBytes;
+    return used;
+  }
+
+  #candidates(): Candidate[] {
+    return [...this.#runners.values()].flatMap((runner) =>
+      runner.state === 'warm'
+        ? [
+            {
+              slug: runner.slug,
+              lastActive: runner.lastActive,
+              inFlight: runner.inFlight,
+              privateBytes: runner.privateBytes,
+            },
+          ]
+        : [],
+    );
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * Tells a busy loop from busy work: while an instance burns CPU its event loop is pinged, and one that does not answer
+ * while it uses up its CPU allowance is reported. Time that it merely waits (for a pipe, for the scheduler) is not held against it.
+ */
+
+export interface StallWatchOptions {
+  /** CPU that may be used without an answer, ms. */
+  limitMs: number;
+  /** Whether the event loop turned within the time. */
+  ping(timeoutMs: number): Promise<boolean>;
+  onStall(): void;
+}
+
+/** Below this share of a core the instance is not looked at. */
+const BUSY_SHARE = 0.5;
+/** A stalled process on a crowded machine may get little CPU: after this many limits of wall time it ends anyway. */
+const WALL_LIMITS = 3;
+
+export class StallWatch {
+  readonly #options: StallWatchOptions;
+  #last: { at: number; cpuMs: number } | undefined;
+  #waiting: { at: number; cpuMs: number } | undefined;
+
+  constructor(options: StallWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Call every second or so. @param cpuMs CPU time of the process so far */
+  sample(at: number, cpuMs: number): void {
+    const last = this.#last;
+    this.#last = { at, cpuMs };
+    if (this.#waiting) {
+      const used = cpuMs - this.#waiting.cpuMs;
+      const waited = at - this.#waiting.at;
+      const { limitMs, onStall } = this.#options;
+      // Threads of the garbage collector burn beside the loop: neither may count for more than time that passed.
+      if (Math.min(used, waited) >= limitMs || (waited >= limitMs * WALL_LIMITS && used >= limitMs / 2)) onStall();
+      return;
+    }
+    if (last && cpuMs - last.cpuMs >= (at - last.at) * BUSY_SHARE) this.#ping(last);
+  }
+
+  #ping(since: { at: number; cpuMs: number }): void {
+    const waiting = since;
+    this.#waiting = waiting;
+    const { limitMs, ping } = this.#options;
+    // The ping also ends, unanswered, when the process goes away; by its own timeout the stall was long reported.
+    void ping(limitMs * (WALL_LIMITS + 1)).then(() => {
+      if (this.#waiting === waiting) this.#waiting = undefined;
+    });
+  }
+}
