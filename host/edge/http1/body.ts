@@ -29,9 +29,11 @@ const MAX_SIZE_DIGITS = 12;
 const MAX_EXTENSION_BYTES = 16_384;
 const MAX_TRAILER_BYTES = 8_192;
 const TRAILER_LINES = /^(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n$/;
+/** A body is over when these would be read: whoever sends them hopes that somebody still believes them. */
+const FRAMING_TRAILER = /^(?:transfer-encoding|content-length|host|connection|upgrade):/im;
 /** Fields that may not come after the fact (RFC 9110, section 6.5.1). */
 const FORBIDDEN_TRAILER =
-  /^(?:transfer-encoding|content-length|content-encoding|content-type|content-range|host|trailer|connection|te|authorization|set-cookie|cookie|expect|cache-control|x-turnpike-[^:]*|x-charge|x-payer|x-payment-[^:]*|x-request-id):/i;
+  /^(?:content-encoding|content-type|content-range|trailer|connection|te|authorization|set-cookie|cookie|expect|cache-control|x-turnpike-[^:]*|x-charge|x-payer|x-payment-[^:]*|x-request-id):/i;
 
 export class BodyDecoder {
   #state: number;
@@ -152,7 +154,7 @@ export class BodyDecoder {
       at = end;
       if (this.#trailer.length > MAX_TRAILER_BYTES) throw malformed();
       if (this.#trailer === '\r\n' || this.#trailer.endsWith('\r\n\r\n')) {
-        if (!TRAILER_LINES.test(this.#trailer)) throw malformed();
+        if (!TRAILER_LINES.test(this.#trailer) || FRAMING_TRAILER.test(this.#trailer)) throw malformed();
         this.#state = State.done;
         const lines = this.#trailer.split('\r\n').filter((line) => line !== '' && !FORBIDDEN_TRAILER.test(line));
         reader.end(lines.map((line) => `${line}\r\n`).join(''));

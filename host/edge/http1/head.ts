@@ -55,6 +55,7 @@ const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]
 const FIELD_LINES = /^(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
 const HOST = /^(?:\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::[0-9]{1,5})?$/;
 const ABSOLUTE = /^https?:\/\/([^/?]+)(\/.*|\?.*)?$/i;
+const HIGH_BYTE = /[\x80-\xff]/;
 const LENGTH = /^[0-9]{1,15}$/;
 const MAX_FIELDS = 256;
 
@@ -113,11 +114,11 @@ export function parseRequestHead(text: string, classify: Classifier): RequestHea
           break;
         case Field.contentLength:
           if (length !== undefined) throw new WireError('bad_request', 'Content-Length is given twice.');
-          length = value;
+          length = plain(text, colon, end, value);
           break;
         case Field.transferEncoding:
           if (coding !== undefined) throw new WireError('bad_request', 'Transfer-Encoding is given twice.');
-          coding = value;
+          coding = plain(text, colon, end, value);
           break;
         case Field.connection:
           connection = join(connection, value.toLowerCase());
@@ -284,6 +285,10 @@ function requestFraming(version: string, length: string | undefined, coding: str
 
 /** Absolute form is legal for any request; it is accepted where it says the same as the Host field. */
 function checkTarget(head: RequestHead): void {
+  // Some clients send UTF-8 as it is; readers after us refuse that. Escaped, it names the same path.
+  if (HIGH_BYTE.test(head.target)) {
+    head.target = head.target.replaceAll(/[\x80-\xff]/g, (byte) => `%${byte.charCodeAt(0).toString(16).toUpperCase()}`);
+  }
   if (head.target.charCodeAt(0) === 0x2f) return;
   if (head.target === '*' && head.method === 'OPTIONS') return;
   const absolute = ABSOLUTE.exec(head.target);
@@ -303,6 +308,13 @@ function checkLines(text: string, start: number): void {
 
 function tooMany(): WireError {
   return new WireError('header_too_large', `At most ${MAX_FIELDS} header lines are read.`);
+}
+
+/** Readers disagree on tabs around the fields that frame a body. */
+function plain(text: string, colon: number, end: number, value: string): string {
+  const tab = text.indexOf('\t', colon);
+  if (tab >= 0 && tab < end) throw new WireError('bad_request', 'A framing header holds a tab.');
+  return value;
 }
 
 function trim(text: string, from: number, to: number): string {
