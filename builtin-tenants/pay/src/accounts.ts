@@ -1,0 +1,153 @@
+/** Accounts, their credentials, and the people behind them. Credentials are shown once and stored as digests. */
+import type { Database } from './environment.ts';
+import type { Ledger } from './ledger.ts';
+import { newId, newSecret, sha256Hex } from './tokens.ts';
+
+export interface Account {
+  id: string;
+  kind: 'human' | 'anonymous';
+  humanId: string | null;
+  createdAt: number;
+}
+
+export interface Credential {
+  id: string;
+  /** The first characters, to tell credentials apart. */
+  hint: string;
+  label: string;
+  createdAt: number;
+  lastUsedAt: number | null;
+}
+
+const CREDENTIAL = /^tpk_[A-Za-z0-9_-]{43}$/;
+/** `lastUsedAt` is for people: exact to the minute is enough, and spares a write per call. */
+const USE_NOTED_MS = 60_000;
+const COLUMNS = 'id, kind, human_id AS humanId, created_at AS createdAt';
+
+export class Accounts {
+  readonly #db: Database;
+  readonly #ledger: Ledger;
+  readonly #now: () => number;
+  readonly #welcomeBonus: number;
+
+  /** @param welcomeBonus micro-USD for a person's first account; 0 for none */
+  constructor(db: Database, ledger: Ledger, now: () => number, welcomeBonus: number) {
+    this.#db = db;
+    this.#ledger = ledger;
+    this.#now = now;
+    this.#welcomeBonus = welcomeBonus;
+  }
+
+  async find(id: string): Promise<Account | undefined> {
+    return (
+      (await this.#db.prepare(`SELECT ${COLUMNS} FROM accounts WHERE id = ?`).bind(id).first<Account>()) ?? undefined
+    );
+  }
+
+  /** An account that nobody owns yet; whoever has its credential has it. */
+  async registerAnonymous(label: string): Promise<{ account: string; credential: string }> {
+    const id = newId('acc');
+    await this.#db
+      .prepare("INSERT INTO accounts (id, kind, created_at) VALUES (?, 'anonymous', ?)")
+      .bind(id, this.#now())
+      .run();
+    return { account: id, credential: (await this.issueCredential(id, label)).credential };
+  }
+
+  /** The person's main account, made and given the welcome bonus if there is none. Idempotent. */
+  async ofHuman(humanId: string): Promise<Account> {
+    const find = () =>
+      this.#db
+        .prepare(`SELECT ${COLUMNS} FROM accounts WHERE human_id = ? AND kind = 'human' ORDER BY created_at LIMIT 1`)
+        .bind(humanId)
+        .first<Account>();
+    // The id follows from the person's, so that two sign-ups at once cannot make two.
+    const id = `acc_${(await sha256Hex(`account of ${humanId}`)).slice(0, 20)}`;
+    await this.#db
+      .prepare("INSERT INTO accounts (id, kind, human_id, created_at) VALUES (?, 'human', ?, ?) ON CONFLICT DO NOTHING")
+      .bind(id, humanId, this.#now())
+      .run();
+    if (this.#welcomeBonus > 0) {
+      await this.#ledger.grant({
+        key: `welcome:${humanId}`,
+        account: id,
+        amount: this.#welcomeBonus,
+        source: 'welcome',
+        promotional: true,
+        memo: 'Welcome bonus',
+      });
+    }
+    const account = await find();
+    if (!account) throw new Error('the account was not made');
+    return account;
+  }
+
+  /** All accounts of a person, the main one first. */
+  async allOfHuman(humanId: string): Promise<Account[]> {
+    const { results } = await this.#db
+      .prepare(`SELECT ${COLUMNS} FROM accounts WHERE human_id = ? ORDER BY kind = 'human' DESC, created_at`)
+      .bind(humanId)
+      .all<Account>();
+    return results;
+  }
+
+  /** Makes a person the owner of an anonymous account. Answers false when it has one already. */
+  async claim(accountId: string, humanId: string): Promise<boolean> {
+    const { meta } = await this.#db
+      .prepare(
+        "UPDATE accounts SET human_id = ?, claimed_at = ? WHERE id = ? AND kind = 'anonymous' AND human_id IS NULL",
+      )
+      .bind(humanId, this.#now(), accountId)
+      .run();
+    return meta.changes === 1;
+  }
+
+  async issueCredential(account: string, label: string): Promise<{ id: string; credential: string }> {
+    const credential = newSecret('tpk');
+    const id = newId('crd');
+    await this.#db
+      .prepare('INSERT INTO credentials (id, account_id, hash, hint, label, created_at) VALUES (?, ?, ?, ?, ?, ?)')
+      .bind(id, account, await sha256Hex(credential), credential.slice(0, 8), label.slice(0, 100), this.#now())
+      .run();
+    return { id, credential };
+  }
+
+  /** The account that a credential opens, or undefined: unknown, revoked, malformed. */
+  async byCredential(credential: string): Promise<Account | undefined> {
+    if (!CREDENTIAL.test(credential)) return undefined;
+    const row = await this.#db
+      .prepare(
+        `SELECT a.id, a.kind, a.human_id AS humanId, a.created_at AS createdAt, c.id AS credentialId, c.last_used_at AS usedAt
+         FROM credentials c JOIN accounts a ON a.id = c.account_id WHERE c.hash = ? AND c.revoked_at IS NULL`,
+      )
+      .bind(await sha256Hex(credential))
+      .first<Account & { credentialId: string; usedAt: number | null }>();
+    if (!row) return undefined;
+    const { credentialId, usedAt, ...account } = row;
+    const now = this.#now();
+    if (usedAt === null || Math.abs(now - usedAt) > USE_NOTED_MS) {
+      await this.#db.prepare('UPDATE credentials SET last_used_at = ? WHERE id = ?').bind(now, credentialId).run();
+    }
+    return account;
+  }
+
+  async credentials(account: string): Promise<Credential[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT id, hint, label, created_at AS createdAt, last_used_at AS lastUsedAt FROM credentials
+         WHERE account_id = ? AND revoked_at IS NULL ORDER BY created_at`,
+      )
+      .bind(account)
+      .all<Credential>();
+    return results;
+  }
+
+  /** Answers false when the account has no such credential. */
+  async revoke(account: string, credentialId: string): Promise<boolean> {
+    const { meta } = await this.#db
+      .prepare('UPDATE credentials SET revoked_at = ? WHERE id = ? AND account_id = ? AND revoked_at IS NULL')
+      .bind(this.#now(), credentialId, account)
+      .run();
+    return meta.changes === 1;
+  }
+}

@@ -1,0 +1,145 @@
+/** Services, meters and plans: rows that the operator changes. Usage becomes a price here. */
+import { type Database, type Env, payUrl } from './environment.ts';
+import { MOST } from './money.ts';
+
+export interface Service {
+  slug: string;
+  /** Base address of the origin, without a final slash. */
+  origin: string;
+  name: string;
+  creditService: string;
+}
+
+export interface UsageLine {
+  meterSlug: string;
+  quantity: number;
+}
+
+export interface Price {
+  service: Service;
+  usage: UsageLine[];
+  /** micro-USD. */
+  amount: number;
+  /** At least one meter is sold from credit alone. */
+  creditOnly: boolean;
+  description: string;
+}
+
+export interface Meter {
+  service: string;
+  slug: string;
+  price: number;
+  creditOnly: boolean;
+  description: string;
+}
+
+export interface Plan {
+  service: string;
+  id: string;
+  minimum: number;
+  expiresAfterDays: number | null;
+}
+
+/** Largest quantity of one meter in one call. */
+const MOST_QUANTITY = 1_000_000;
+const MOST_LINES = 20;
+
+export class Catalog {
+  readonly #db: Database;
+  readonly #appUrl: string;
+  readonly #payUrl: string;
+
+  constructor(db: Database, env: Pick<Env, 'APP_URL'>) {
+    this.#db = db;
+    this.#appUrl = env.APP_URL;
+    this.#payUrl = payUrl(env);
+  }
+
+  async service(slug: string): Promise<Service | undefined> {
+    const row = await this.#db
+      .prepare(
+        'SELECT slug, origin, name, credit_service AS creditService FROM services WHERE slug = ? AND enabled = 1',
+      )
+      .bind(slug)
+      .first<Service>();
+    return row ? { ...row, origin: row.origin.replace('{app_url}', this.#appUrl).replace(/\/$/, '') } : undefined;
+  }
+
+  async meters(service: string): Promise<Meter[]> {
+    const { results } = await this.#db
+      .prepare(
+        'SELECT service, slug, price, credit_only AS creditOnly, description FROM meters WHERE service = ? ORDER BY slug',
+      )
+      .bind(service)
+      .all<Omit<Meter, 'creditOnly'> & { creditOnly: number }>();
+    return results.map((row) => ({ ...row, creditOnly: row.creditOnly === 1 }));
+  }
+
+  async plan(service: string, id: string): Promise<Plan | undefined> {
+    const row = await this.#db
+      .prepare(
+        `SELECT service, id, minimum, expires_after_days AS expiresAfterDays FROM plans
+         WHERE service = ? AND id = ? AND enabled = 1`,
+      )
+      .bind(service, id)
+      .first<Plan>();
+    return row ?? undefined;
+  }
+
+  async plans(service: string): Promise<Plan[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT service, id, minimum, expires_after_days AS expiresAfterDays FROM plans
+         WHERE service = ? AND enabled = 1 ORDER BY minimum, id`,
+      )
+      .bind(service)
+      .all<Plan>();
+    return results;
+  }
+
+  /** Where credit for the service is bought. */
+  creditPayUrl({ creditService }: Pick<Service, 'creditService'>): string {
+    return `${this.#payUrl}/${creditService}`;
+  }
+
+  /** @returns undefined where the service or a meter is not known */
+  async price(serviceSlug: string, usage: readonly UsageLine[]): Promise<Price | undefined> {
+    const service = await this.service(serviceSlug);
+    if (!service) return undefined;
+    const meters = new Map((await this.meters(serviceSlug)).map((meter) => [meter.slug, meter]));
+    let amount = 0;
+    let creditOnly = false;
+    const descriptions: string[] = [];
+    for (const { meterSlug, quantity } of usage) {
+      const meter = meters.get(meterSlug);
+      if (!meter) return undefined;
+      amount += meter.price * quantity;
+      creditOnly ||= meter.creditOnly;
+      descriptions.push(quantity === 1 ? meter.description : `${quantity} × ${meter.description}`);
+    }
+    if (amount > MOST) return undefined;
+    return {
+      service,
+      usage: [...usage],
+      amount,
+      creditOnly,
+      description: `${service.name}: ${descriptions.join(', ')}`,
+    };
+  }
+}
+
+/** Checks usage that came over the wire. @returns undefined for anything that is not usage */
+export function parseUsage(value: unknown): UsageLine[] | undefined {
+  if (!Array.isArray(value) || value.length === 0 || value.length > MOST_LINES) return undefined;
+  const lines: UsageLine[] = [];
+  for (const line of value as unknown[]) {
+    const { meterSlug, quantity } = (line ?? {}) as Partial<UsageLine>;
+    if (typeof meterSlug !== 'string' || !SLUG.test(meterSlug)) return undefined;
+    if (!Number.isSafeInteger(quantity) || !quantity || quantity < 1 || quantity > MOST_QUANTITY) return undefined;
+    lines.push({ meterSlug, quantity });
+  }
+  return lines;
+}
+
+/** Names of services, meters and plans. */
+export const SLUG = /^[a-z0-9][a-z0-9_-]{0,63}$/;

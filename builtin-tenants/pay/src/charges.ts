@@ -1,0 +1,152 @@
+/** `/internal/*`: what origins may do with credit, with their service key. See README.md. */
+import { Hono } from 'hono';
+import type { Accounts } from './accounts.ts';
+import { type Catalog, parseUsage, SLUG } from './catalog.ts';
+import type { Database } from './environment.ts';
+import type { Ledger } from './ledger.ts';
+import { invalidField, Problem } from './problem.ts';
+import { sameText, sha256Hex } from './tokens.ts';
+
+const MOST_CHARGES = 200;
+const KEY = /^[\x21-\x7e]{1,200}$/;
+
+export interface ChargeParts {
+  db: Database;
+  accounts: Accounts;
+  catalog: Catalog;
+  ledger: Ledger;
+  /** The key that the host gave to the built-in origins. */
+  hostKey: string;
+  /** Services that the host's key may charge for. */
+  hostServices: readonly string[];
+}
+
+interface ChargeResult {
+  key: string;
+  status: 'charged' | 'duplicate' | 'insufficient_credit' | 'not_found' | 'conflict' | 'invalid';
+  chargeId?: string;
+  amountMicroUsd?: string;
+  balanceMicroUsd?: string;
+  detail?: string;
+}
+
+export function internalApp(parts: ChargeParts): Hono {
+  const app = new Hono();
+  app.post('/charges', async (c) => {
+    const services = await authorize(parts, c.req.header('authorization'));
+    const result = await charge(parts, services, await c.req.json().catch(() => undefined));
+    const { key: _key, ...body } = result;
+    if (result.status === 'charged') return c.json(body, 201);
+    if (result.status === 'duplicate') return c.json(body, 200);
+    throw asProblem(result);
+  });
+  app.post('/charges/batch', async (c) => {
+    const services = await authorize(parts, c.req.header('authorization'));
+    const body = (await c.req.json().catch(() => undefined)) as { charges?: unknown } | undefined;
+    const charges = body?.charges;
+    if (!Array.isArray(charges) || charges.length === 0 || charges.length > MOST_CHARGES) {
+      throw invalidField('/charges', `1 to ${MOST_CHARGES} charges are expected`);
+    }
+    const results: ChargeResult[] = [];
+    // In order, one by one: of two that the credit covers only once, the first is paid.
+    for (const one of charges as unknown[]) results.push(await charge(parts, services, one));
+    return c.json({ results });
+  });
+  app.get('/accounts/:id', async (c) => {
+    await authorize(parts, c.req.header('authorization'));
+    const account = await parts.accounts.find(c.req.param('id'));
+    if (!account) throw new Problem('not_found', 'There is no such account.');
+    const credentials = await parts.accounts.credentials(account.id);
+    return c.json({
+      accountId: account.id,
+      kind: account.kind,
+      balanceMicroUsd: String(await parts.ledger.available(account.id)),
+      credentials: credentials.length,
+    });
+  });
+  app.get('/meters', async (c) => {
+    await authorize(parts, c.req.header('authorization'));
+    const meters = await parts.catalog.meters(c.req.query('serviceSlug') ?? '');
+    return c.json({
+      meters: meters.map(({ service, slug, price, creditOnly }) => ({
+        serviceSlug: service,
+        meterSlug: slug,
+        priceMicroUsd: String(price),
+        creditOnly,
+      })),
+    });
+  });
+  return app;
+}
+
+/** The services that the key may charge for. @throws Problem unauthorized */
+async function authorize(parts: ChargeParts, authorization: string | undefined): Promise<readonly string[]> {
+  const key = /^Bearer\s+(\S+)$/i.exec(authorization ?? '')?.[1] ?? '';
+  if (sameText(await sha256Hex(key), await sha256Hex(parts.hostKey))) return parts.hostServices;
+  const { results } = await parts.db
+    .prepare('SELECT service FROM service_keys WHERE hash = ?')
+    .bind(await sha256Hex(key))
+    .all<{ service: string }>();
+  if (results.length === 0) throw new Problem('unauthorized', 'A service key is needed: Authorization: Bearer <key>.');
+  return results.map(({ service }) => service);
+}
+
+async function charge(parts: ChargeParts, services: readonly string[], input: unknown): Promise<ChargeResult> {
+  const { key, accountId, serviceSlug, usage, memo } = (input ?? {}) as Record<string, unknown>;
+  const named = typeof key === 'string' ? key.slice(0, 200) : '';
+  const refuse = (detail: string): ChargeResult => ({ key: named, status: 'invalid', detail });
+  if (typeof key !== 'string' || !KEY.test(key)) return refuse('key: 1 to 200 visible ASCII characters are expected');
+  if (typeof accountId !== 'string') return refuse('accountId: the id of an account is expected');
+  if (typeof serviceSlug !== 'string' || !SLUG.test(serviceSlug)) return refuse('serviceSlug: a service is expected');
+  if (memo !== undefined && (typeof memo !== 'string' || memo.length > 200))
+    return refuse('memo: at most 200 characters');
+  const lines = parseUsage(usage);
+  if (!lines) return refuse('usage: [{"meterSlug","quantity"}] is expected');
+  if (!services.includes(serviceSlug)) return refuse('serviceSlug: this key is for other services');
+  const price = await parts.catalog.price(serviceSlug, lines);
+  if (!price) return { key, status: 'not_found', detail: 'There is no such service or meter.' };
+  const outcome = await parts.ledger.charge({
+    // Keys of different services never meet.
+    key: `charge:${serviceSlug}:${key}`,
+    account: accountId,
+    service: serviceSlug,
+    amount: price.amount,
+    usage: JSON.stringify(lines),
+    requestId: key,
+    memo: memo ?? price.description,
+  });
+  switch (outcome.status) {
+    case 'charged':
+    case 'duplicate':
+      return {
+        key,
+        status: outcome.status,
+        chargeId: outcome.id,
+        amountMicroUsd: String(price.amount),
+        balanceMicroUsd: String(outcome.balance),
+      };
+    case 'insufficient_credit':
+      return {
+        key,
+        status: 'insufficient_credit',
+        amountMicroUsd: String(price.amount),
+        balanceMicroUsd: String(outcome.balance),
+      };
+    case 'no_account':
+      return { key, status: 'not_found', detail: 'There is no such account.' };
+    case 'conflict':
+      return { key, status: 'conflict', detail: 'The key was used for another charge.' };
+  }
+}
+
+function asProblem({ status, detail, amountMicroUsd, balanceMicroUsd }: ChargeResult): Problem {
+  if (status === 'insufficient_credit') {
+    return new Problem('insufficient_credit', 'The credit does not cover this charge; the key is unused.', {
+      priceMicroUsd: amountMicroUsd,
+      balanceMicroUsd,
+    });
+  }
+  if (status === 'not_found') return new Problem('not_found', detail ?? 'Nothing is here.');
+  if (status === 'conflict') return new Problem('conflict', detail ?? 'The key was used.');
+  return new Problem('invalid_field', detail ?? 'A field is not acceptable.');
+}

@@ -1,0 +1,69 @@
+/** What the platform says of itself to programs: /llms.txt and /openapi.json. */
+
+export function llmsText(payUrl: string, pagesUrl: string): string {
+  return `# Pay
+
+Sells APIs per call (MPP, x402) and from prepaid credit. Base: ${payUrl}
+
+- ${payUrl}/<service>/<path>: the API of a service, such as ${payUrl}/deals/v1/deals. An unpaid call answers 402 with what it costs and how to pay; pay with any MPP or x402 client.
+- POST ${payUrl}/accounts/anonymous: an account for an agent, {"accountId","credential"}. Send the credential as "Authorization: Bearer tpk_...".
+- POST ${payUrl}/oauth/device_authorization (client_id=<name of the program>), then POST ${payUrl}/oauth/token (RFC 8628): an account of a person, who confirms at ${pagesUrl}/device.
+- POST ${payUrl}/deals-watches/plans/default/purchase {"amountUsd":"5.00"} with the Bearer credential: 402 for that amount, then one grant of credit.
+- Paying from credit: the 402 has WWW-Authenticate: Payment ... method="credit". Repeat the request with "Authorization: Payment <base64url of {"challenge":{all parameters},"payload":{"type":"credit","credential":"tpk_..."}}>".
+- Idempotency-Key makes a repeated call answer what the first one answered.
+- GET ${payUrl}/me: balance by grant, runway, statement (?format=csv). GET, POST, DELETE ${payUrl}/me/credentials. POST ${payUrl}/me/claim: a code with which a person takes an anonymous account over.
+- GET ${payUrl}/.well-known/http-message-signatures-directory: keys that sign what the gateway forwards.
+`;
+}
+
+export function openApi(payUrl: string): object {
+  const json = (description: string) => ({ description, content: { 'application/json': {} } });
+  const bearer = [{ credential: [] }];
+  const problem = { description: 'Problem (RFC 9457)', content: { 'application/problem+json': {} } };
+  const operation = (summary: string, success: string, security: object[] = []) => ({
+    summary,
+    security,
+    responses: { [success]: json(summary), default: problem },
+  });
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Pay', version: '1.0', description: 'Accounts, credit, and the gateway before paid APIs.' },
+    servers: [{ url: payUrl }],
+    components: { securitySchemes: { credential: { type: 'http', scheme: 'bearer' } } },
+    paths: {
+      '/accounts/anonymous': { post: operation('Make an account for an agent', '201') },
+      '/oauth/device_authorization': { post: operation('Begin the device flow (RFC 8628)', '200') },
+      '/oauth/token': { post: operation('Ask whether the person confirmed (RFC 8628)', '200') },
+      '/{service}/plans/{plan}/purchase': {
+        parameters: ['service', 'plan'].map((name) => ({
+          name,
+          in: 'path',
+          required: true,
+          schema: { type: 'string' },
+        })),
+        post: {
+          ...operation('Buy credit', '201', bearer),
+          requestBody: {
+            required: true,
+            content: {
+              'application/json': {
+                schema: {
+                  type: 'object',
+                  required: ['amountUsd'],
+                  properties: { amountUsd: { type: 'string', pattern: '^\\d{1,6}(\\.\\d{1,2})?$' } },
+                },
+              },
+            },
+          },
+        },
+      },
+      '/me': { get: operation('Balance and statement', '200', bearer) },
+      '/me/credentials': {
+        get: operation('Credentials of the account', '200', bearer),
+        post: operation('Make a credential', '201', bearer),
+      },
+      '/me/claim': { post: operation('A code with which a person takes the account over', '200', bearer) },
+      '/.well-known/http-message-signatures-directory': { get: operation('Signing keys', '200') },
+    },
+  };
+}

@@ -1,0 +1,189 @@
+/**
+ * What became of paid calls: the same credential, or the same Idempotency-Key, answers the stored response and is
+ * never charged twice, also when this process died in the middle.
+ */
+import type { Database, Statement } from '../environment.ts';
+import { Problem } from '../problem.ts';
+
+/** Answers are kept this long for repetition. */
+const KEEP_MS = 24 * 3_600_000;
+/** Largest answer that is kept. */
+export const MAX_KEPT_BYTES = 256 * 1024;
+/** A call that is older than this and still "working" belongs to a process that died. */
+export const ABANDONED_MS = 120_000;
+
+export interface CallClaim {
+  /** The credential's key, and that of an Idempotency-Key where there is one: both stand for this call. */
+  keys: string[];
+  /** 1 for the first attempt; holds of different attempts have different names. */
+  attempt: number;
+  requestId: string;
+  /** The hold of the attempt before, whose process died. */
+  abandonedHold: string | null;
+}
+
+export interface KeptAnswer {
+  status: number;
+  headers: [string, string][];
+  body: Uint8Array<ArrayBuffer> | null;
+}
+
+interface CallRow {
+  requestHash: string;
+  requestId: string;
+  state: 'working' | 'capturing' | 'done';
+  attempt: number;
+  hold: string | null;
+  status: number | null;
+  headers: string | null;
+  body: number[] | Uint8Array | null;
+  startedAt: number;
+}
+
+export class Calls {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /**
+   * Takes a call on, or answers what is kept of it.
+   * @throws Problem idempotency_conflict for another request under the same key; in_progress
+   */
+  async begin(key: string, requestHash: string, requestId: string): Promise<{ claim: CallClaim } | { kept: Response }> {
+    const now = Date.now();
+    const { meta } = await this.#db
+      .prepare(
+        `INSERT INTO calls (key, request_hash, request_id, state, started_at, keep_until)
+         VALUES (?, ?, ?, 'working', ?, ?) ON CONFLICT DO NOTHING`,
+      )
+      .bind(key, requestHash, requestId, now, now + KEEP_MS)
+      .run();
+    if (meta.changes === 1) return { claim: { keys: [key], attempt: 1, requestId, abandonedHold: null } };
+    return this.#again(key, requestHash, now);
+  }
+
+  /** The kept answer of a finished call, without taking anything on. */
+  async kept(key: string, requestHash: string): Promise<Response | undefined> {
+    const row = await this.#row(key);
+    if (row?.state !== 'done') return undefined;
+    return answerOf(row, requestHash);
+  }
+
+  /**
+   * Takes the same call on under a second key too; answers what is kept of that one, and what an abandoned attempt under
+   * it had held.
+   * @throws Problem like `begin`
+   */
+  async join(claim: CallClaim, key: string, requestHash: string): Promise<{ kept?: Response; abandonedHold?: string }> {
+    const begun = await this.begin(key, requestHash, claim.requestId);
+    if ('kept' in begun) return begun;
+    claim.keys.push(key);
+    return begun.claim.abandonedHold === null ? {} : { abandonedHold: begun.claim.abandonedHold };
+  }
+
+  /** Notes the hold, so that whoever takes over after a crash can settle it. */
+  noteHold({ keys }: CallClaim, hold: string, amount: number): Statement[] {
+    return keys.map((key) =>
+      this.#db.prepare('UPDATE calls SET hold = ?, amount = ? WHERE key = ?').bind(hold, amount, key),
+    );
+  }
+
+  /** The work is done, the money is about to be taken: from here on a crash is followed by taking it. */
+  capturing({ keys }: CallClaim, answer: KeptAnswer): Statement[] {
+    return keys.map((key) => this.#store(key, 'capturing', answer));
+  }
+
+  done({ keys }: CallClaim, answer: KeptAnswer): Statement[] {
+    return keys.map((key) => this.#store(key, 'done', answer));
+  }
+
+  /** A capture that a crash had left open went through. */
+  captured(key: string): Statement {
+    return this.#db.prepare("UPDATE calls SET state = 'done' WHERE key = ?").bind(key);
+  }
+
+  /** Nothing was charged: the same keys may try again. */
+  async forget({ keys }: Pick<CallClaim, 'keys'>): Promise<void> {
+    await this.#db.batch(
+      keys.map((key) => this.#db.prepare("DELETE FROM calls WHERE key = ? AND state <> 'done'").bind(key)),
+    );
+  }
+
+  /** Calls whose money was not taken because the process died in that moment. */
+  async unfinishedCaptures(): Promise<{ key: string; hold: string; amount: number }[]> {
+    const { results } = await this.#db
+      .prepare("SELECT key, hold, amount FROM calls WHERE state = 'capturing' AND started_at < ? LIMIT 100")
+      .bind(Date.now() - ABANDONED_MS)
+      .all<{ key: string; hold: string; amount: number }>();
+    return results;
+  }
+
+  async removeOld(): Promise<void> {
+    await this.#db.prepare("DELETE FROM calls WHERE keep_until < ? AND state <> 'capturing'").bind(Date.now()).run();
+  }
+
+  async #again(key: string, requestHash: string, now: number): Promise<{ claim: CallClaim } | { kept: Response }> {
+    const row = await this.#row(key);
+    if (!row) throw inProgress();
+    if (row.state === 'done') return { kept: answerOf(row, requestHash) };
+    if (row.requestHash !== requestHash) throw conflict();
+    if (row.state === 'capturing' || now - row.startedAt < ABANDONED_MS) throw inProgress();
+    const { meta } = await this.#db
+      .prepare(
+        `UPDATE calls SET attempt = attempt + 1, started_at = ?, hold = NULL
+         WHERE key = ? AND state = 'working' AND attempt = ?`,
+      )
+      .bind(now, key, row.attempt)
+      .run();
+    if (meta.changes !== 1) throw inProgress();
+    return { claim: { keys: [key], attempt: row.attempt + 1, requestId: row.requestId, abandonedHold: row.hold } };
+  }
+
+  #store(key: string, state: 'capturing' | 'done', { status, headers, body }: KeptAnswer): Statement {
+    return this.#db
+      .prepare('UPDATE calls SET state = ?, status = ?, headers = ?, body = ? WHERE key = ?')
+      .bind(state, status, JSON.stringify(headers), body, key);
+  }
+
+  #row(key: string): Promise<CallRow | null> {
+    return this.#db
+      .prepare(
+        `SELECT request_hash AS requestHash, request_id AS requestId, state, attempt, hold, status, headers, body,
+         started_at AS startedAt FROM calls WHERE key = ?`,
+      )
+      .bind(key)
+      .first<CallRow>();
+  }
+}
+
+function answerOf(row: CallRow, requestHash: string): Response {
+  if (row.requestHash !== requestHash) throw conflict();
+  if (row.body === null && row.status !== 204) {
+    throw new Problem(
+      'conflict',
+      'This call was paid and answered; its answer was too large to be kept for repetition.',
+    );
+  }
+  const headers = new Headers(JSON.parse(row.headers ?? '[]') as [string, string][]);
+  headers.set('idempotent-replay', 'true');
+  const status = row.status ?? 200;
+  return new Response(status === 204 || row.body === null ? null : new Uint8Array(row.body), { status, headers });
+}
+
+function conflict(): Problem {
+  return new Problem(
+    'idempotency_conflict',
+    'This credential or Idempotency-Key was used for another request; use a new one. Nothing was charged.',
+  );
+}
+
+function inProgress(): Problem {
+  return new Problem(
+    'in_progress',
+    'The same call is being worked on; ask again in a second.',
+    {},
+    { 'retry-after': '1' },
+  );
+}

@@ -1,0 +1,393 @@
+/**
+ * The gateway: sells what lies behind it. A call is forwarded unpaid to learn its price; the caller pays, from a
+ * wallet or from credit; it is forwarded again with what was paid; and money moves only if the origin answers 2xx.
+ */
+import type { Account, Accounts } from '../accounts.ts';
+import type { Catalog, Price, Service } from '../catalog.ts';
+import type { Database } from '../environment.ts';
+import type { Ledger } from '../ledger.ts';
+import { formatUsd } from '../money.ts';
+import { Problem } from '../problem.ts';
+import { newId, sha256Hex } from '../tokens.ts';
+import { type CallClaim, type Calls, type KeptAnswer, MAX_KEPT_BYTES } from './calls.ts';
+import { type CreditChallenges, type CreditPayment, challengeHeader } from './credit-challenge.ts';
+import { answeredHeaders, callOrigin, forwardedHeaders, readPrice } from './origin.ts';
+import { CaptureFailed, type HeldPayment, type Payments, paysByWallet, type WantedPayment } from './payments.ts';
+import type { SigningKeys } from './signing-keys.ts';
+
+/** Bodies are read whole: their digest is signed. */
+const MAX_BODY_BYTES = 1024 * 1024;
+const NONE = 'none';
+
+export interface GatewayParts {
+  db: Database;
+  accounts: Accounts;
+  catalog: Catalog;
+  ledger: Ledger;
+  keys: SigningKeys;
+  payments: Payments;
+  challenges: CreditChallenges;
+  calls: Calls;
+}
+
+/** A call as it came, with what is needed to forward it any number of times. */
+interface Call {
+  service: Service;
+  method: string;
+  url: string;
+  headers: Headers;
+  original: Headers;
+  body: Uint8Array<ArrayBuffer>;
+  /** Address as the caller called it. */
+  resource: string;
+  /** Digest of method, address and body: what a payment is bound to. */
+  hash: string;
+}
+
+export class Gateway {
+  readonly #parts: GatewayParts;
+
+  constructor(parts: GatewayParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * @param rest path and query below the service, such as `/v1/deals?q=x`
+   * @param base address of the service as callers see it
+   * @throws Problem
+   */
+  async handle(service: Service, rest: string, base: string, request: Request): Promise<Response> {
+    const body = await readBody(request);
+    const url = service.origin + rest;
+    const hash = await sha256Hex(`${request.method} ${url}\n${await sha256Hex(body)}`);
+    const { method, headers: original } = request;
+    const call: Call = {
+      service,
+      method,
+      url,
+      headers: forwardedHeaders(original),
+      original,
+      body,
+      resource: base + rest,
+      hash,
+    };
+    const credit = await this.#parts.challenges.read(original.get('authorization') ?? '');
+    if (credit) return this.#payFromCredit(call, credit);
+    if (paysByWallet(original)) return this.#payFromWallet(call);
+    return this.#unpaid(call);
+  }
+
+  async #unpaid(call: Call): Promise<Response> {
+    const account = await this.#bearer(call.original);
+    const idempotency = idempotencyKey(call, account?.id);
+    const kept = idempotency ? await this.#parts.calls.kept(idempotency, call.hash) : undefined;
+    if (kept) return kept;
+    const requestId = newId('req');
+    const priced = await this.#ask(call, account?.id ?? NONE, requestId);
+    if ('answer' in priced) return toCaller(priced.answer, requestId);
+    return this.#challenge(call, priced.price, account, requestId);
+  }
+
+  /** The unpaid forward: a price, or an answer that is free. */
+  async #ask(call: Call, account: string, requestId: string): Promise<{ price: Price } | { answer: Response }> {
+    const answer = await callOrigin({ ...call, account, requestId, usage: NONE }, this.#parts.keys);
+    const read = await readPrice(answer);
+    if ('answer' in read) return read;
+    const { serviceSlug, usage } = read.asked;
+    const price = await this.#parts.catalog.price(serviceSlug, usage);
+    // A service may charge for another one of the same origin, not for anybody's.
+    if (!price || price.service.origin !== call.service.origin) {
+      throw new Problem('upstream_failed', 'The origin asked for a price that this platform does not know.');
+    }
+    return { price };
+  }
+
+  async #challenge(call: Call, price: Price, account: Account | undefined, requestId: string): Promise<Response> {
+    const { ledger, catalog, challenges, payments } = this.#parts;
+    const balance = account ? await ledger.available(account.id) : null;
+    const [plan] = await catalog.plans(price.service.creditService);
+    const request = {
+      amount: String(price.amount),
+      currency: 'USD',
+      decimals: 6,
+      serviceSlug: price.service.slug,
+      usage: price.usage,
+      balance: balance === null ? null : String(balance),
+      creditPayUrl: catalog.creditPayUrl(price.service),
+      planId: plan?.id ?? '',
+      minimumPurchaseUsd: formatUsd(plan?.minimum ?? 0),
+      requestId,
+      requestHash: call.hash,
+    } as const;
+    const wallet = price.creditOnly ? undefined : await payments.challenge(wanted(call, price));
+    if (wallet && wallet.status !== 402 && !account) return wallet;
+    const headers = new Headers(wallet?.status === 402 ? wallet.headers : {});
+    headers.set('cache-control', 'no-store');
+    headers.set('content-type', 'application/problem+json');
+    headers.set('x-request-id', requestId);
+    headers.delete('content-length');
+    // Who has no account is still told what one would pay, where nothing else is taken.
+    if (account || price.creditOnly) {
+      headers.append('www-authenticate', challengeHeader(await challenges.issue(request, price.description)));
+    }
+    const problem = new Problem('payment_required', howToPay(price, account, request.creditPayUrl), {
+      requestId,
+      price: { amountUsd: formatUsd(price.amount), serviceSlug: price.service.slug, usage: price.usage },
+      ...(account || price.creditOnly ? { credit: request } : {}),
+    });
+    return new Response(JSON.stringify({ ...(await offersOf(wallet)), ...problem.toDocument() }), {
+      status: 402,
+      headers,
+    });
+  }
+
+  async #payFromCredit(call: Call, { request, credential, challenge }: CreditPayment): Promise<Response> {
+    const { accounts, calls, ledger, db } = this.#parts;
+    const account = await accounts.byCredential(credential);
+    if (!account) throw new Problem('unauthorized', 'The credential is unknown or revoked.');
+    if (request.requestHash !== call.hash) {
+      throw new Problem('payment_invalid', 'The challenge was for another request. Nothing was charged.');
+    }
+    const key = `credit:${challenge.id}:${account.id}`;
+    const begun = await calls.begin(key, call.hash, request.requestId);
+    if ('kept' in begun) return begun.kept;
+    const { claim } = begun;
+    const abandoned = [claim.abandonedHold];
+    const idempotency = idempotencyKey(call, account.id);
+    if (idempotency) {
+      const joined = await this.#join(claim, idempotency, call.hash);
+      if (joined.kept) return joined.kept;
+      abandoned.push(joined.abandonedHold ?? null);
+    }
+    for (const left of abandoned) if (left) await ledger.release(left);
+    const hold = `${await sha256Hex(key)}:${claim.attempt}`;
+    const amount = Number(request.amount);
+    await db.batch(calls.noteHold(claim, hold, amount));
+    const held = await ledger.hold(hold, {
+      account: account.id,
+      service: request.serviceSlug,
+      amount,
+      usage: JSON.stringify(request.usage),
+      requestId: claim.requestId,
+    });
+    if (held.status === 'insufficient_credit') {
+      await calls.forget(claim);
+      throw new Problem(
+        'insufficient_credit',
+        `This costs ${formatUsd(amount)} USD and the credit is ${formatUsd(held.balance)} USD; top up at ${request.creditPayUrl}.`,
+        { priceMicroUsd: request.amount, balanceMicroUsd: String(held.balance), credit: request },
+      );
+    }
+    if (held.status !== 'charged') throw new Error(`unexpected hold: ${held.status}`);
+    return this.#work(
+      call,
+      claim,
+      { account: account.id, usage: request.usage },
+      {
+        capture: async (answer) => {
+          // One transaction: the money is taken and the answer kept, or neither.
+          if (!(await ledger.capture(hold, calls.done(claim, answer)))) {
+            throw new CaptureFailed(409, 'the hold was given back meanwhile');
+          }
+          return new Headers();
+        },
+        release: async () => {
+          await ledger.release(hold);
+        },
+      },
+    );
+  }
+
+  async #payFromWallet(call: Call): Promise<Response> {
+    const { calls, payments, db } = this.#parts;
+    const presented = ['authorization', 'payment-signature', 'x-payment'].map((name) => call.original.get(name) ?? '');
+    const fingerprint = await sha256Hex(presented.join('\n'));
+    const begun = await calls.begin(`wallet:${fingerprint}`, call.hash, `req_${fingerprint.slice(0, 20)}`);
+    if ('kept' in begun) return begun.kept;
+    const { claim } = begun;
+    let held: HeldPayment | undefined;
+    let price: Price;
+    try {
+      // The price may have changed, and the request may have become unacceptable: both are known before money is held.
+      const priced = await this.#ask(call, NONE, claim.requestId);
+      if ('answer' in priced) {
+        await calls.forget(claim);
+        return toCaller(priced.answer, claim.requestId);
+      }
+      price = priced.price;
+      if (price.creditOnly) throw new Problem('payment_invalid', 'This is paid from credit only. Nothing was charged.');
+      const verified = await payments.verify(call.original, wanted(call, price));
+      if ('answer' in verified) {
+        await calls.forget(claim);
+        return verified.answer;
+      }
+      held = verified.held;
+      if (held.taken) throw new Problem('conflict', 'This payment was used, and its answer is no longer kept.');
+      const idempotency = idempotencyKey(call, held.payer);
+      const joined = idempotency ? await this.#join(claim, idempotency, call.hash) : {};
+      if (joined.abandonedHold) await payments.release(joined.abandonedHold);
+      if (joined.kept) {
+        await payments.release(held.hold);
+        return joined.kept;
+      }
+      await db.batch(calls.noteHold(claim, held.hold, price.amount));
+    } catch (error) {
+      if (held && !held.taken) await payments.release(held.hold);
+      await calls.forget(claim);
+      throw error;
+    }
+    return this.#workForWallet(call, claim, held, price);
+  }
+
+  #workForWallet(call: Call, claim: CallClaim, { hold, payer }: HeldPayment, price: Price): Promise<Response> {
+    const { calls, payments, db } = this.#parts;
+    return this.#work(
+      call,
+      claim,
+      { account: payer, usage: price.usage },
+      {
+        capture: async (answer) => {
+          await db.batch(calls.capturing(claim, answer));
+          const receipt = await payments.capture(hold, price.amount);
+          await db.batch(
+            calls.done(claim, { ...answer, headers: [...answer.headers, ...receipt] as [string, string][] }),
+          );
+          return receipt;
+        },
+        release: () => payments.release(hold),
+      },
+    );
+  }
+
+  /** The paid forward, and what becomes of the money. */
+  async #work(
+    call: Call,
+    claim: CallClaim,
+    paid: { account: string; usage: Price['usage'] },
+    money: { capture(answer: KeptAnswer): Promise<Headers>; release(): Promise<void> },
+  ): Promise<Response> {
+    const { keys, calls } = this.#parts;
+    const { requestId } = claim;
+    let answer: Response | undefined;
+    try {
+      answer = await callOrigin({ ...call, account: paid.account, requestId, usage: JSON.stringify(paid.usage) }, keys);
+      const small = answer.ok ? await readSmall(answer) : undefined;
+      if (!answer.ok) {
+        await money.release();
+        await calls.forget(claim);
+        if (answer.status === 402) throw new Problem('upstream_failed', 'The origin asked again. Nothing was charged.');
+        return toCaller(answer, requestId);
+      }
+      const headers = answeredHeaders(answer.headers);
+      headers.set('x-request-id', requestId);
+      const receipt = await money.capture({ status: answer.status, headers: [...headers], body: small ?? null });
+      for (const [name, value] of receipt) headers.set(name, value);
+      return new Response(small === undefined || answer.status === 204 ? answer.body : small, {
+        status: answer.status,
+        headers,
+      });
+    } catch (error) {
+      await answer?.body?.cancel().catch(() => {});
+      if (error instanceof CaptureFailed) {
+        if (error.final) await calls.forget(claim);
+        throw new Problem('payment_invalid', 'The payment could not be taken, so the answer is withheld; try again.');
+      }
+      if (!answer || error instanceof Problem) {
+        await money.release();
+        await calls.forget(claim);
+      }
+      throw error;
+    }
+  }
+
+  /** Claims the Idempotency-Key too; where its answer is kept, the credential's own key is free again. */
+  async #join(claim: CallClaim, key: string, hash: string): Promise<{ kept?: Response; abandonedHold?: string }> {
+    const { calls } = this.#parts;
+    try {
+      const joined = await calls.join(claim, key, hash);
+      if (joined.kept) await calls.forget(claim);
+      return joined;
+    } catch (error) {
+      await calls.forget(claim);
+      throw error;
+    }
+  }
+
+  /** The account of a Bearer credential. @throws Problem unauthorized for one that opens nothing */
+  async #bearer(headers: Headers): Promise<Account | undefined> {
+    const credential = /^Bearer\s+(\S+)$/i.exec(headers.get('authorization') ?? '')?.[1];
+    if (credential === undefined) return undefined;
+    const account = await this.#parts.accounts.byCredential(credential);
+    if (!account)
+      throw new Problem('unauthorized', 'The credential is unknown or revoked.', {}, { 'www-authenticate': 'Bearer' });
+    return account;
+  }
+}
+
+function wanted(call: Call, price: Price): WantedPayment {
+  return { amount: price.amount, description: price.description, bind: call.hash, resource: call.resource };
+}
+
+function howToPay(price: Price, account: Account | undefined, creditPayUrl: string): string {
+  const cost = `This costs ${formatUsd(price.amount)} USD.`;
+  if (!price.creditOnly) return `${cost} Repeat the request with a payment; see www-authenticate.`;
+  if (account)
+    return `${cost} It is paid from credit: repeat the request with the credit challenge, or top up at ${creditPayUrl}.`;
+  return `${cost} It is paid from credit only: get an account (POST /pay/accounts/anonymous), top up at ${creditPayUrl}, and send its credential.`;
+}
+
+/** What a wallet's 402 says in its body (x402 clients of version 1 read it there). */
+async function offersOf(wallet: Response | undefined): Promise<object> {
+  if (!wallet) return {};
+  const text = await wallet.text();
+  try {
+    return JSON.parse(text) as object;
+  } catch {
+    return {};
+  }
+}
+
+function idempotencyKey(call: Call, who: string | undefined): string | undefined {
+  const key = call.original.get('idempotency-key');
+  if (key === null || who === undefined) return undefined;
+  if (!/^[\x21-\x7e]{1,255}$/.test(key)) {
+    throw new Problem('invalid_field', 'Idempotency-Key: 1 to 255 visible ASCII characters are expected.');
+  }
+  return `idempotency:${who}:${call.service.slug}:${key}`;
+}
+
+function toCaller(answer: Response, requestId: string): Response {
+  const headers = answeredHeaders(answer.headers);
+  headers.set('x-request-id', requestId);
+  return new Response(answer.body, { status: answer.status, headers });
+}
+
+/** The whole body where it is known to be small; undefined where it is to be streamed. */
+async function readSmall(answer: Response): Promise<Uint8Array<ArrayBuffer> | undefined> {
+  const length = answer.headers.get('content-length');
+  if (answer.body === null) return new Uint8Array();
+  if (length === null || Number(length) > MAX_KEPT_BYTES) return undefined;
+  try {
+    return new Uint8Array(await answer.arrayBuffer());
+  } catch {
+    throw new Problem('upstream_failed', 'The origin broke off its answer. Nothing was charged.');
+  }
+}
+
+async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
+  if (request.body === null) return new Uint8Array();
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of request.body as unknown as AsyncIterable<Uint8Array>) {
+    size += chunk.length;
+    if (size > MAX_BODY_BYTES) throw new Problem('too_large', `Bodies of up to ${MAX_BODY_BYTES} bytes are accepted.`);
+    chunks.push(chunk);
+  }
+  const whole = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks) {
+    whole.set(chunk, at);
+    at += chunk.length;
+  }
+  return whole;
+}

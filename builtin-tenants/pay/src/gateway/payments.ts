@@ -1,0 +1,110 @@
+/** The host's `PAYMENTS` binding: challenges in MPP and x402, and payments that are held until the work is done. */
+import type { Fetcher } from '../environment.ts';
+import { formatUsd } from '../money.ts';
+import { Problem } from '../problem.ts';
+
+export interface WantedPayment {
+  /** micro-USD. */
+  amount: number;
+  description: string;
+  /** A credential is good for exactly this: a digest of what is paid for. */
+  bind: string;
+  /** Address as the caller sees it. */
+  resource: string;
+  /** Goes with the challenge, authenticated, and comes back with the payment. */
+  metadata?: Record<string, string>;
+}
+
+export interface HeldPayment {
+  hold: string;
+  /** `did:pkh:…`. */
+  payer: string;
+  /** The money was taken before: the credential is used up, whatever it was used for. */
+  taken: boolean;
+  metadata: Record<string, string>;
+}
+
+/** Headers by which callers pay. */
+const CREDENTIAL_HEADERS = ['authorization', 'payment-signature', 'x-payment'];
+/** States of a hold from which its money can be taken, or was. */
+const GOOD_STATES = ['working', 'settled', 'answered'];
+const BASE = 'http://payments';
+
+export class Payments {
+  readonly #binding: Fetcher;
+
+  constructor(binding: Fetcher) {
+    this.#binding = binding;
+  }
+
+  /** The 402 to return. */
+  challenge({ amount, ...wanted }: WantedPayment): Promise<Response> {
+    return this.#call('/challenge', { amount: formatUsd(amount), ...wanted });
+  }
+
+  /** Holds what the caller's headers pay; an answer to pass on where they do not. */
+  async verify(headers: Headers, wanted: WantedPayment): Promise<{ held: HeldPayment } | { answer: Response }> {
+    const sent: Record<string, string> = {};
+    for (const name of CREDENTIAL_HEADERS) {
+      const value = headers.get(name);
+      if (value !== null) sent[name] = value;
+    }
+    const { amount, bind, resource } = wanted;
+    const answer = await this.#call('/verify', { amount: formatUsd(amount), bind, resource }, sent);
+    if (answer.status !== 200) return { answer };
+    const { hold, payer, state, metadata } = (await answer.json()) as {
+      hold: string;
+      payer: string;
+      state: string;
+      metadata?: Record<string, string>;
+    };
+    if (!GOOD_STATES.includes(state)) {
+      throw new Problem('payment_invalid', 'This payment was given back before; ask for a new challenge and pay that.');
+    }
+    return { held: { hold, payer, taken: state === 'answered', metadata: metadata ?? {} } };
+  }
+
+  /**
+   * Takes the money; again without harm. Answers the receipt's headers.
+   * @throws Error when it was not taken, now or for good
+   */
+  async capture(hold: string, amount: number): Promise<Headers> {
+    const answer = await this.#call('/capture', { hold, amount: formatUsd(amount) });
+    if (!answer.ok) throw new CaptureFailed(answer.status, await answer.text());
+    const { headers } = (await answer.json()) as { headers?: Record<string, string> };
+    return new Headers(headers);
+  }
+
+  /** Gives the money back; again without harm. */
+  async release(hold: string): Promise<void> {
+    await (await this.#call('/release', { hold })).body?.cancel();
+  }
+
+  #call(path: string, body: object, headers: Record<string, string> = {}): Promise<Response> {
+    return this.#binding.fetch(BASE + path, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+  }
+}
+
+export class CaptureFailed extends Error {
+  /** Whether the payment is lost for good: trying again cannot help. */
+  readonly final: boolean;
+
+  constructor(status: number, text: string) {
+    super(`the payment was not captured: ${status} ${text.slice(0, 200)}`);
+    this.name = 'CaptureFailed';
+    this.final = status === 402 || status === 404 || status === 409 || status === 410;
+  }
+}
+
+/** Whether a request carries a payment in MPP or x402. */
+export function paysByWallet(headers: Headers): boolean {
+  return (
+    headers.has('payment-signature') ||
+    headers.has('x-payment') ||
+    /(?:^|,)\s*Payment\s/i.test(headers.get('authorization') ?? '')
+  );
+}

@@ -1,0 +1,358 @@
+/**
+ * The double-entry ledger of credit. Every movement is one database transaction that decides and books at once: which
+ * grants pay is worked out by the statement that debits them, so no number of callers at the same time can overspend.
+ */
+import type { Database, Statement } from './environment.ts';
+import { MOST } from './money.ts';
+import { newId } from './tokens.ts';
+
+export interface Movement {
+  /** Unique for ever: the same movement again is the same key. */
+  key: string;
+  account: string;
+  service: string;
+  /** micro-USD. */
+  amount: number;
+  /** JSON of what it is for. */
+  usage: string;
+  requestId?: string | undefined;
+  memo?: string | undefined;
+}
+
+export type ChargeOutcome =
+  | { status: 'charged' | 'duplicate'; id: string; balance: number }
+  | { status: 'insufficient_credit'; balance: number }
+  | { status: 'no_account' | 'conflict' };
+
+export interface NewGrant {
+  key: string;
+  account: string;
+  amount: number;
+  source: 'welcome' | 'purchase' | 'operator';
+  /** Burned before paid credit of the same priority and expiry. */
+  promotional: boolean;
+  /** Lower is burned first. */
+  priority?: number;
+  expiresAt?: number | null;
+  requestId?: string;
+  memo?: string;
+}
+
+export interface GrantBalance {
+  id: string;
+  source: string;
+  promotional: boolean;
+  amount: number;
+  balance: number;
+  expiresAt: number | null;
+  createdAt: number;
+}
+
+interface StoredTransaction {
+  id: string;
+  kind: string;
+  account: string;
+  amount: number;
+  service: string | null;
+  usage: string | null;
+}
+
+/** Order in which grants are burned: priority, expiry (soonest first), promotional before paid, age. */
+const BURN_ORDER = 'g.priority, g.expires_at IS NULL, g.expires_at, g.promotional DESC, g.created_at, g.id';
+
+/** ?1 transaction, ?2 amount, ?3 account, ?4 now. Takes what is there; the seal refuses if that is too little. */
+const DEBIT_GRANTS = `INSERT INTO ledger_entries (transaction_id, account_id, amount)
+  SELECT ?1, id, -min(balance, ?2 - before) FROM (
+    SELECT a.id, a.balance, coalesce(sum(a.balance) OVER (
+      ORDER BY ${BURN_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
+    FROM grants g JOIN ledger_accounts a ON a.id = 'grant:' || g.id
+    WHERE g.account = ?3 AND a.balance > 0 AND (g.expires_at IS NULL OR g.expires_at > ?4))
+  WHERE before < ?2`;
+
+/** ?1 account, ?2 now. */
+const AVAILABLE = `SELECT coalesce(sum(a.balance), 0) AS balance
+  FROM grants g JOIN ledger_accounts a ON a.id = 'grant:' || g.id
+  WHERE g.account = ?1 AND (g.expires_at IS NULL OR g.expires_at > ?2)`;
+
+export class Ledger {
+  readonly #db: Database;
+  readonly #now: () => number;
+
+  /** @param now business time, ms */
+  constructor(db: Database, now: () => number) {
+    this.#db = db;
+    this.#now = now;
+  }
+
+  /** Books credit. The same key again changes nothing and answers false. */
+  async grant(grant: NewGrant): Promise<boolean> {
+    try {
+      await this.#db.batch(this.grantStatements(grant));
+      return true;
+    } catch (error) {
+      if (await this.#transaction(grant.key)) return false;
+      throw error;
+    }
+  }
+
+  /** The statements of a grant, to be one transaction with others. They fail as a whole if the key is used. */
+  grantStatements(grant: NewGrant): Statement[] {
+    const id = newId('grt');
+    const source = `source:${grant.source}`;
+    const ledgerAccount = `grant:${id}`;
+    return [
+      this.#db
+        .prepare(
+          `INSERT INTO grants (id, account, source, promotional, priority, amount, expires_at, created_at)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+        )
+        .bind(
+          id,
+          grant.account,
+          grant.source,
+          grant.promotional ? 1 : 0,
+          grant.priority ?? 100,
+          grant.amount,
+          grant.expiresAt ?? null,
+          this.#now(),
+        ),
+      this.#open(ledgerAccount, grant.account),
+      this.#open(source, null, true),
+      ...this.#transactionOf({ kind: 'grant', ...grant, service: null, usage: null }, (transaction) => [
+        this.#entry(transaction, source, -grant.amount),
+        this.#entry(transaction, ledgerAccount, grant.amount),
+      ]),
+    ];
+  }
+
+  /** Takes credit at once. A refusal leaves the key unused. */
+  async charge(movement: Movement): Promise<ChargeOutcome> {
+    const revenue = `revenue:${movement.service}`;
+    const { id, statements } = this.#debit('charge', movement, revenue, [this.#open(revenue, null)]);
+    return this.#run(movement, 'charge', id, statements);
+  }
+
+  /** Sets credit aside for work that is about to be done; see `capture` and `release`. */
+  async hold(hold: string, movement: Omit<Movement, 'key'>): Promise<ChargeOutcome> {
+    const held = `hold:${hold}`;
+    const full = { ...movement, key: `hold:${hold}` };
+    const { id, statements } = this.#debit('hold', full, held, [
+      this.#db
+        .prepare('INSERT INTO holds (id, account, service, created_at) VALUES (?, ?, ?, ?)')
+        .bind(hold, movement.account, movement.service, Date.now()),
+      this.#open(held, movement.account),
+    ]);
+    return this.#run(full, 'hold', id, statements);
+  }
+
+  /** Takes what is held. `more` is done in the same transaction. Answers false if it was settled before, or never made. */
+  capture(hold: string, more: Statement[] = []): Promise<boolean> {
+    return this.#settle(hold, 'capture', more, (transaction, service) => [
+      this.#open(`revenue:${service}`, null),
+      this.#move(transaction, `hold:${hold}`, -1, `hold:${hold}`),
+      this.#move(transaction, `revenue:${service}`, 1, `hold:${hold}`),
+    ]);
+  }
+
+  /** Gives back what is held, to the very grants it came from. Answers false if it was settled before, or never made. */
+  release(hold: string, more: Statement[] = []): Promise<boolean> {
+    return this.#settle(hold, 'release', more, (transaction) => [
+      this.#db
+        .prepare(
+          `INSERT INTO ledger_entries (transaction_id, account_id, amount)
+           SELECT ?1, e.account_id, -e.amount FROM ledger_entries e
+           JOIN ledger_transactions t ON t.id = e.transaction_id WHERE t.key = ?2`,
+        )
+        .bind(transaction, `hold:${hold}`),
+    ]);
+  }
+
+  /** What happened to a hold, if anything. */
+  async settlement(hold: string): Promise<'capture' | 'release' | undefined> {
+    return (await this.#transaction(`settle:${hold}`))?.kind as 'capture' | 'release' | undefined;
+  }
+
+  /** Gives back holds that nobody settled for `ageMs`: whoever made them has died. Answers how many. */
+  async releaseAbandoned(ageMs: number): Promise<number> {
+    const { results } = await this.#db
+      .prepare('SELECT id FROM holds WHERE settled_at IS NULL AND created_at < ? LIMIT 200')
+      .bind(Date.now() - ageMs)
+      .all<{ id: string }>();
+    let released = 0;
+    for (const { id } of results) if (await this.release(id)) released++;
+    return released;
+  }
+
+  /** Moves what is left of expired grants out of their accounts. Answers how many grants. */
+  async expireGrants(): Promise<number> {
+    const now = this.#now();
+    const { results } = await this.#db
+      .prepare(
+        `SELECT g.id, g.account, a.balance FROM grants g JOIN ledger_accounts a ON a.id = 'grant:' || g.id
+         WHERE g.expires_at IS NOT NULL AND g.expires_at <= ? AND a.balance > 0 LIMIT 200`,
+      )
+      .bind(now)
+      .all<{ id: string; account: string; balance: number }>();
+    for (const { id, account, balance } of results) {
+      const expired = { key: `expire:${id}:${now}`, account, amount: balance, service: null, usage: null };
+      const booked = this.#transactionOf({ kind: 'expire', ...expired }, (transaction) => [
+        this.#entry(transaction, `grant:${id}`, -balance),
+        this.#entry(transaction, 'expired', balance),
+      ]);
+      await this.#db.batch([this.#open('expired', null), ...booked]);
+    }
+    return results.length;
+  }
+
+  /** Credit that can be spent now, micro-USD. */
+  async available(account: string): Promise<number> {
+    return (await this.#available(account).first<{ balance: number }>())?.balance ?? 0;
+  }
+
+  /** Credit set aside for work that is going on, micro-USD. */
+  async held(account: string): Promise<number> {
+    const row = await this.#db
+      .prepare("SELECT coalesce(sum(balance), 0) AS held FROM ledger_accounts WHERE owner = ? AND id LIKE 'hold:%'")
+      .bind(account)
+      .first<{ held: number }>();
+    return row?.held ?? 0;
+  }
+
+  /** Grants with credit left, in the order in which they are burned. */
+  async grants(account: string): Promise<GrantBalance[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT g.id, g.source, g.promotional, g.amount, a.balance, g.expires_at AS expiresAt, g.created_at AS createdAt
+         FROM grants g JOIN ledger_accounts a ON a.id = 'grant:' || g.id
+         WHERE g.account = ? AND a.balance > 0 AND (g.expires_at IS NULL OR g.expires_at > ?) ORDER BY ${BURN_ORDER}`,
+      )
+      .bind(account, this.#now())
+      .all<Omit<GrantBalance, 'promotional'> & { promotional: number }>();
+    return results.map((row) => ({ ...row, promotional: row.promotional === 1 }));
+  }
+
+  async #run(movement: Movement, kind: string, id: string, statements: Statement[]): Promise<ChargeOutcome> {
+    try {
+      const results = await this.#db.batch<{ balance: number }>([...statements, this.#available(movement.account)]);
+      return { status: 'charged', id, balance: results.at(-1)?.results[0]?.balance ?? 0 };
+    } catch (error) {
+      return this.#explain(movement, kind, error);
+    }
+  }
+
+  /** Why a debit was refused, from what is booked. Anything that the ledger did not refuse is thrown on. */
+  async #explain(movement: Movement, kind: string, error: unknown): Promise<ChargeOutcome> {
+    const booked = await this.#transaction(movement.key);
+    if (booked) {
+      const same =
+        booked.kind === kind &&
+        booked.account === movement.account &&
+        booked.service === movement.service &&
+        booked.usage === movement.usage;
+      if (!same) return { status: 'conflict' };
+      return { status: 'duplicate', id: booked.id, balance: await this.available(movement.account) };
+    }
+    const account = await this.#db.prepare('SELECT 1 FROM accounts WHERE id = ?').bind(movement.account).first();
+    if (!account) return { status: 'no_account' };
+    if (!String(error).includes('does not balance')) throw error;
+    return { status: 'insufficient_credit', balance: await this.available(movement.account) };
+  }
+
+  async #settle(
+    hold: string,
+    kind: 'capture' | 'release',
+    more: Statement[],
+    entries: (transaction: string, service: string) => Statement[],
+  ): Promise<boolean> {
+    const made = await this.#transaction(`hold:${hold}`);
+    if (!made) return false;
+    const settled = { key: `settle:${hold}`, account: made.account, amount: made.amount, usage: made.usage };
+    const service = made.service ?? '';
+    try {
+      await this.#db.batch([
+        ...this.#transactionOf({ kind, ...settled, service }, (transaction) => entries(transaction, service)),
+        this.#db.prepare('UPDATE holds SET settled_at = ? WHERE id = ?').bind(Date.now(), hold),
+        ...more,
+      ]);
+      return true;
+    } catch (error) {
+      if (await this.settlement(hold)) return false;
+      throw error;
+    }
+  }
+
+  #debit(kind: string, movement: Movement, into: string, before: Statement[]): { id: string; statements: Statement[] } {
+    if (!Number.isSafeInteger(movement.amount) || movement.amount <= 0 || movement.amount > MOST) {
+      throw new RangeError(`not an amount: ${movement.amount}`);
+    }
+    let id = '';
+    const booked = this.#transactionOf({ kind, ...movement }, (transaction) => {
+      id = transaction;
+      return [
+        this.#db.prepare(DEBIT_GRANTS).bind(transaction, movement.amount, movement.account, this.#now()),
+        this.#entry(transaction, into, movement.amount),
+      ];
+    });
+    return { id, statements: [...before, ...booked] };
+  }
+
+  #transactionOf(
+    transaction: {
+      kind: string;
+      key: string;
+      account: string;
+      amount: number;
+      service: string | null;
+      usage: string | null;
+      requestId?: string | undefined;
+      memo?: string | undefined;
+    },
+    entries: (transaction: string) => Statement[],
+  ): Statement[] {
+    const id = newId('txn');
+    const { kind, key, account, amount, service, usage, requestId, memo } = transaction;
+    return [
+      this.#db
+        .prepare(
+          `INSERT INTO ledger_transactions (id, key, kind, account, service, amount, usage, request_id, memo, at)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+        )
+        .bind(id, key, kind, account, service, amount, usage, requestId ?? null, memo ?? null, this.#now()),
+      ...entries(id),
+      this.#db.prepare('INSERT INTO ledger_seals (transaction_id) VALUES (?)').bind(id),
+    ];
+  }
+
+  #open(id: string, owner: string | null, source = false): Statement {
+    return this.#db
+      .prepare('INSERT INTO ledger_accounts (id, owner, source) VALUES (?, ?, ?) ON CONFLICT DO NOTHING')
+      .bind(id, owner, source ? 1 : 0);
+  }
+
+  #entry(transaction: string, account: string, amount: number): Statement {
+    return this.#db
+      .prepare('INSERT INTO ledger_entries (transaction_id, account_id, amount) VALUES (?, ?, ?)')
+      .bind(transaction, account, amount);
+  }
+
+  /** An entry of the whole balance that `held` had when it was made. */
+  #move(transaction: string, account: string, sign: 1 | -1, held: string): Statement {
+    return this.#db
+      .prepare(
+        `INSERT INTO ledger_entries (transaction_id, account_id, amount)
+         SELECT ?1, ?2, ?3 * amount FROM ledger_transactions WHERE key = ?4`,
+      )
+      .bind(transaction, account, sign, held);
+  }
+
+  #available(account: string): Statement {
+    return this.#db.prepare(AVAILABLE).bind(account, this.#now());
+  }
+
+  #transaction(key: string): Promise<StoredTransaction | null> {
+    return this.#db
+      .prepare('SELECT id, kind, account, amount, service, usage FROM ledger_transactions WHERE key = ?')
+      .bind(key)
+      .first<StoredTransaction>();
+  }
+}

@@ -1,0 +1,178 @@
+/**
+ * The pages for people. They are served on their own host name only (PAGES_URL), where no tenant's page can be, and
+ * nothing of an origin is ever served there.
+ */
+import { type Context, Hono } from 'hono';
+import type { Account, Accounts } from '../accounts.ts';
+import type { DeviceFlow } from '../device-flow.ts';
+import type { Database } from '../environment.ts';
+import type { Humans } from '../humans.ts';
+import type { Ledger } from '../ledger.ts';
+import { overview } from '../me.ts';
+import { Problem } from '../problem.ts';
+import { limit } from '../rate-limit.ts';
+import { statement, statementCsv } from '../statement.ts';
+import { dashboardPage } from './dashboard.ts';
+import { codePage, confirmPage, decidedPage, messagePage, signPage } from './forms.ts';
+import { PAGE_HEADERS } from './layout.ts';
+import css from './pay.css';
+import { type Visitor, Visitors } from './visitor.ts';
+
+export interface PagesParts {
+  db: Database;
+  accounts: Accounts;
+  humans: Humans;
+  device: DeviceFlow;
+  ledger: Ledger;
+  secret: string;
+  pagesUrl: string;
+  purchaseUrl: string;
+  /** Business time, ms. */
+  now(): number;
+}
+
+const STATEMENT_LINES = 100;
+/** Wrong codes a person may type in an hour: 34 bits stay out of reach. */
+const CODE_TRIES = 20;
+const HOUR_MS = 3_600_000;
+
+export function pagesApp(parts: PagesParts): Hono {
+  const { db, accounts, humans, device, ledger } = parts;
+  const visitors = new Visitors(humans, parts.secret, parts.pagesUrl);
+  const app = new Hono();
+  app.use(async function pageHeaders(c, next) {
+    await next();
+    for (const [name, value] of Object.entries(PAGE_HEADERS))
+      if (!c.res.headers.has(name)) c.res.headers.set(name, value);
+  });
+  app.onError(async (error, c) => {
+    const problem = error instanceof Problem ? error : undefined;
+    if (!problem) console.error(error);
+    const text = problem?.message ?? 'Something went wrong here; try again.';
+    const shown = await visitors.of(c).catch((): Visitor => ({ human: undefined, csrf: '' }));
+    return c.html(messagePage('That did not work', shown, text), (problem?.status ?? 500) as 500, PAGE_HEADERS);
+  });
+
+  app.get('/assets/pay.css', (c) =>
+    c.body(css, 200, { 'content-type': 'text/css; charset=utf-8', 'cache-control': 'public, max-age=300' }),
+  );
+  app.get('/robots.txt', (c) => c.text('User-agent: *\nDisallow: /\n'));
+  app.get('/', (c) => c.redirect('/dashboard'));
+
+  for (const kind of ['in', 'up'] as const) {
+    app.get(`/sign-${kind}`, async (c) => {
+      const visitor = await visitors.of(c);
+      const next = localPath(c.req.query('next'));
+      return visitor.human ? c.redirect(next) : c.html(signPage(kind, visitor, next));
+    });
+    app.post(`/sign-${kind}`, async (c) => {
+      const { email = '', password = '', next } = await visitors.form(c);
+      const ip = clientIp(c);
+      try {
+        const human = await (kind === 'up' ? humans.signUp(email, password, ip) : humans.signIn(email, password, ip));
+        await accounts.ofHuman(human.id);
+        await visitors.signIn(c, human);
+      } catch (error) {
+        if (!(error instanceof Problem)) throw error;
+        const again = signPage(kind, await visitors.of(c), localPath(next), error.message, email);
+        return c.html(again, error.status as 400);
+      }
+      return c.redirect(localPath(next), 303);
+    });
+  }
+  app.post('/sign-out', async (c) => {
+    await visitors.form(c);
+    await visitors.signOut(c);
+    return c.redirect('/sign-in', 303);
+  });
+
+  app.get('/device', async (c) => {
+    const visitor = await visitors.of(c);
+    const typed = c.req.query('user_code');
+    const here = typed === undefined ? '/device' : `/device?user_code=${encodeURIComponent(typed)}`;
+    if (!visitor.human) return c.redirect(`/sign-in?next=${encodeURIComponent(here)}`);
+    if (typed === undefined) return c.html(codePage(visitor));
+    await limit(db, `user-code:${visitor.human.id}`, CODE_TRIES, HOUR_MS);
+    const pending = await device.pending(typed);
+    if (!pending)
+      return c.html(codePage(visitor, 'This code is not known, or it is over. Check it, or ask for a new one.'), 404);
+    return c.html(confirmPage(visitor, pending));
+  });
+  app.post('/device', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const { user_code = '', decision } = await visitors.form(c);
+    const allow = decision === 'allow';
+    await device.decide(user_code, human.id, allow);
+    return c.html(decidedPage(await visitors.of(c), allow));
+  });
+
+  async function dashboard(c: Context, issued?: string): Promise<Response> {
+    const visitor = await visitors.of(c);
+    if (!visitor.human) return c.redirect('/sign-in');
+    await accounts.ofHuman(visitor.human.id);
+    const all = await accounts.allOfHuman(visitor.human.id);
+    const account = pick(all, c.req.query('account'));
+    return c.html(
+      dashboardPage(visitor, {
+        accounts: all,
+        account,
+        overview: await overview(db, ledger, account, parts.now()),
+        statement: await statement(db, account.id, { limit: STATEMENT_LINES }),
+        credentials: await accounts.credentials(account.id),
+        purchaseUrl: parts.purchaseUrl,
+        ...(issued === undefined ? {} : { issued }),
+      }),
+    );
+  }
+  app.get('/dashboard', (c) => dashboard(c));
+  app.get('/dashboard/statement.csv', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const account = pick(await accounts.allOfHuman(human.id), c.req.query('account'));
+    const { lines } = await statement(db, account.id, { limit: 10_000 });
+    return c.body(statementCsv(lines), 200, {
+      'content-type': 'text/csv; charset=utf-8',
+      'content-disposition': `attachment; filename="${account.id}.csv"`,
+    });
+  });
+  app.post('/dashboard/revoke', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const fields = await visitors.form(c);
+    const account = pick(await accounts.allOfHuman(human.id), fields.account);
+    await accounts.revoke(account.id, fields.credential ?? '');
+    return c.redirect(`/dashboard?account=${account.id}`, 303);
+  });
+  app.post('/dashboard/credentials', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const fields = await visitors.form(c);
+    const account = pick(await accounts.allOfHuman(human.id), fields.account);
+    await limit(db, `credentials:${account.id}`, 50, 24 * HOUR_MS);
+    const { credential } = await accounts.issueCredential(account.id, 'made on the dashboard');
+    return dashboard(c, credential);
+  });
+  app.notFound(async (c) =>
+    c.html(messagePage('Nothing is here', await visitors.of(c), 'This page does not exist.'), 404),
+  );
+  return app;
+}
+
+async function signedIn(visitors: Visitors, c: Context): Promise<{ human: { id: string } }> {
+  const { human } = await visitors.of(c);
+  if (!human) throw new Problem('unauthorized', 'Sign in first.');
+  return { human };
+}
+
+/** The account asked for, if it is one of theirs; the main one where none was. */
+function pick(all: Account[], id: string | undefined): Account {
+  const account = id === undefined || id === '' ? all[0] : all.find((one) => one.id === id);
+  if (!account) throw new Problem('not_found', 'There is no such account of yours.');
+  return account;
+}
+
+/** A path of these pages, never another site: `//evil.example` and `/\evil.example` are addresses too. */
+function localPath(next: string | undefined): string {
+  return next !== undefined && /^\/(?:device|dashboard)(?:\?[\w=&%.-]*)?$/.test(next) ? next : '/dashboard';
+}
+
+function clientIp(c: Context): string {
+  return c.req.header('cf-connecting-ip') ?? 'unknown';
+}

@@ -1,0 +1,139 @@
+/** What a person sees of their accounts: credit, how long it lasts, every movement, and the credentials. */
+import { html } from 'hono/html';
+import type { Account, Credential } from '../accounts.ts';
+import type { overview } from '../me.ts';
+import type { Statement } from '../statement.ts';
+import { csrfField, page } from './layout.ts';
+import type { Visitor } from './visitor.ts';
+
+export interface DashboardFacts {
+  accounts: Account[];
+  account: Account;
+  overview: Awaited<ReturnType<typeof overview>>;
+  statement: Statement;
+  credentials: Credential[];
+  /** Where credit is bought. */
+  purchaseUrl: string;
+  /** A credential that was just made: shown this once. */
+  issued?: string;
+}
+
+export function dashboardPage(visitor: Visitor, facts: DashboardFacts) {
+  const { accounts, account, overview, issued } = facts;
+  const body = html`${
+    issued === undefined
+      ? ''
+      : html`<section>
+  <h2>New credential</h2>
+  <p>Copy it now; it is not shown again.</p>
+  <p><code id="issued">${issued}</code></p>
+</section>`
+  }
+${
+  accounts.length > 1
+    ? html`<p class="row">${accounts.map((one) =>
+        one.id === account.id
+          ? html`<strong>${nameOf(one)}</strong>`
+          : html`<a href="/dashboard?account=${one.id}">${nameOf(one)}</a>`,
+      )}</p>`
+    : ''
+}
+<section>
+  <dl class="figures">
+    <div><dt>Credit</dt><dd>${usd(overview.balanceUsd)}</dd></div>
+    <div><dt>Held for running calls</dt><dd>${usd(overview.heldUsd)}</dd></div>
+    <div><dt>Lasts, at last week’s pace</dt><dd>${overview.runwayDays === null ? '–' : `${overview.runwayDays} days`}</dd></div>
+  </dl>
+</section>
+<section>
+  <h2>Credit by grant</h2>
+  ${
+    overview.grants.length === 0
+      ? html`<p class="soft">None. Top up with <code>turnpike account topup --amount 5.00</code>.</p>`
+      : html`<div class="scroll"><table>
+    <tr><th>From</th><th>Received</th><th>Expires</th><th class="number">Left</th><th class="number">Of</th></tr>
+    ${overview.grants.map(
+      (grant) => html`<tr><td>${SOURCES[grant.source] ?? grant.source}</td><td>${day(grant.createdAt)}</td>
+      <td>${grant.expiresAt === null ? 'never' : day(grant.expiresAt)}</td>
+      <td class="number">${usd(grant.balanceUsd)}</td><td class="number soft">${usd(grant.amountUsd)}</td></tr>`,
+    )}
+  </table></div>`
+  }
+  <p class="soft">A program with a wallet buys more at <code>${facts.purchaseUrl}</code>.</p>
+</section>
+${credentialSection(visitor, facts)}
+${statementSection(facts)}`;
+  return page('Your account', visitor, body);
+}
+
+function credentialSection(visitor: Visitor, { account, credentials }: DashboardFacts) {
+  return html`<section>
+  <h2>Credentials</h2>
+  ${
+    credentials.length === 0
+      ? html`<p class="soft">No program can use this account now.</p>`
+      : html`<div class="scroll"><table>
+    <tr><th>Program</th><th>Begins with</th><th>Made</th><th>Last used</th><th></th></tr>
+    ${credentials.map(
+      (one) => html`<tr><td>${one.label}</td><td><code>${one.hint}…</code></td><td>${day(one.createdAt)}</td>
+      <td>${one.lastUsedAt === null ? 'never' : day(one.lastUsedAt)}</td>
+      <td class="number"><form method="post" action="/dashboard/revoke">${csrfField(visitor)}
+        <input type="hidden" name="account" value="${account.id}">
+        <input type="hidden" name="credential" value="${one.id}">
+        <button class="quiet small">Revoke</button></form></td></tr>`,
+    )}
+  </table></div>`
+  }
+  <form method="post" action="/dashboard/credentials" class="row">${csrfField(visitor)}
+    <input type="hidden" name="account" value="${account.id}">
+    <button class="quiet small">Make a credential</button>
+  </form>
+</section>`;
+}
+
+function statementSection({ account, statement }: DashboardFacts) {
+  return html`<section>
+  <h2>Statement</h2>
+  ${
+    statement.lines.length === 0
+      ? html`<p class="soft">Nothing yet.</p>`
+      : html`<div class="scroll"><table>
+    <tr><th>When (UTC)</th><th>What</th><th>Request</th><th class="number">USD</th></tr>
+    ${statement.lines.map(
+      (line) => html`<tr><td>${line.at.slice(0, 16).replace('T', ' ')}</td><td>${line.memo ?? describe(line)}</td>
+      <td><code>${line.requestId ?? ''}</code></td><td class="number">${line.amountUsd}</td></tr>`,
+    )}
+  </table></div>`
+  }
+  <p><a href="/dashboard/statement.csv?account=${account.id}">Download as CSV</a></p>
+</section>`;
+}
+
+const SOURCES: Record<string, string> = { welcome: 'Welcome bonus', purchase: 'Purchase', operator: 'Operator' };
+const KINDS: Record<string, string> = {
+  hold: 'Held for a call',
+  capture: 'Paid',
+  release: 'Given back',
+  charge: 'Paid',
+  expire: 'Expired',
+  grant: 'Credit',
+};
+
+function describe({ kind, usage }: Statement['lines'][number]): string {
+  const what = (usage ?? []).map(({ meterSlug, quantity }) =>
+    quantity === 1 ? meterSlug : `${quantity} × ${meterSlug}`,
+  );
+  return `${KINDS[kind] ?? kind}${what.length > 0 ? `: ${what.join(', ')}` : ''}`;
+}
+
+function nameOf({ kind, id }: Account): string {
+  return kind === 'human' ? 'Your account' : `Agent ${id.slice(0, 10)}`;
+}
+
+function usd(amount: string): string {
+  return `$${amount}`;
+}
+
+function day(time: number | string): string {
+  return new Date(time).toISOString().slice(0, 10);
+}

@@ -1,0 +1,115 @@
+/** Everything the platform is made of, put together from its bindings; once per request, without any state of its own. */
+import { Accounts } from './accounts.ts';
+import { Catalog } from './catalog.ts';
+import { DeviceFlow } from './device-flow.ts';
+import { businessNow, type Database, type Env, payUrl } from './environment.ts';
+import { ABANDONED_MS, Calls } from './gateway/calls.ts';
+import { CreditChallenges } from './gateway/credit-challenge.ts';
+import { Gateway } from './gateway/gateway.ts';
+import { CaptureFailed, Payments } from './gateway/payments.ts';
+import { SigningKeys } from './gateway/signing-keys.ts';
+import { Humans } from './humans.ts';
+import { Ledger } from './ledger.ts';
+import { parseUsd } from './money.ts';
+import { OriginEvents } from './origin-events.ts';
+import { Purchases } from './purchases.ts';
+
+/** A hold that nobody settled for this long has lost its owner: longer than any origin may take. */
+const HOLD_ABANDONED_MS = 5 * ABANDONED_MS;
+
+export interface Platform {
+  env: Env;
+  db: Database;
+  now(): number;
+  accounts: Accounts;
+  calls: Calls;
+  catalog: Catalog;
+  device: DeviceFlow;
+  events: OriginEvents;
+  gateway: Gateway;
+  humans: Humans;
+  keys: SigningKeys;
+  ledger: Ledger;
+  payments: Payments;
+  purchases: Purchases;
+  /** Sends what is due to origins, after the answer. */
+  deliverEvents(): void;
+}
+
+export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => void): Platform {
+  const db = env.DB;
+  const now = () => businessNow(env);
+  const ledger = new Ledger(db, now);
+  const accounts = new Accounts(db, ledger, now, parseUsd(env.WELCOME_BONUS_USD ?? '5.00') ?? 0);
+  const catalog = new Catalog(db, env);
+  const keys = new SigningKeys(db, env.PAY_SECRET);
+  const payments = new Payments(env.PAYMENTS);
+  const calls = new Calls(db);
+  const events = new OriginEvents(db, catalog, keys);
+  const challenges = new CreditChallenges(env.PAY_SECRET, new URL(payUrl(env)).host);
+  return {
+    env,
+    db,
+    now,
+    ledger,
+    accounts,
+    catalog,
+    keys,
+    payments,
+    calls,
+    events,
+    humans: new Humans(db),
+    device: new DeviceFlow(db, accounts),
+    gateway: new Gateway({ db, accounts, catalog, ledger, keys, payments, challenges, calls }),
+    purchases: new Purchases({ db, catalog, ledger, payments, events, now }),
+    deliverEvents: () => waitUntil(events.deliver((account) => ledger.available(account))),
+  };
+}
+
+/** What the cron does: everything that a crash, an absent origin or the passing of time left to do. */
+export async function sweep(platform: Platform): Promise<void> {
+  const { calls, db, device, events, humans, keys, ledger, payments, purchases } = platform;
+  const tasks: [name: string, work: () => Promise<unknown>][] = [
+    ['rotate keys', () => keys.rotate()],
+    ['finish purchases', () => purchases.recover()],
+    [
+      'finish captures',
+      async () => {
+        for (const { key, hold, amount } of await calls.unfinishedCaptures()) {
+          try {
+            await payments.capture(hold, amount);
+            await calls.captured(key).run();
+          } catch (error) {
+            if (error instanceof CaptureFailed && error.final) await calls.forget({ keys: [key] });
+            else throw error;
+          }
+        }
+      },
+    ],
+    ['release abandoned holds', () => ledger.releaseAbandoned(HOLD_ABANDONED_MS)],
+    ['expire grants', () => ledger.expireGrants()],
+    ['tell origins', () => events.deliver((account) => ledger.available(account))],
+    ['remove old calls', () => calls.removeOld()],
+    ['remove old codes', () => device.removeOld()],
+    ['remove old sessions', () => humans.removeOld()],
+    [
+      'remove old nonces',
+      () =>
+        db
+          .prepare('DELETE FROM purchases WHERE state = ? AND created_at < ?')
+          .bind('failed', Date.now() - 7 * 86_400_000)
+          .run(),
+    ],
+  ];
+  const failed: string[] = [];
+  for (const [name, work] of tasks) {
+    try {
+      await work();
+    } catch (error) {
+      console.error(name, error);
+      failed.push(name);
+    }
+  }
+  // The run's outcome is in its history: a failure must not look like success.
+  if (failed.length > 0) throw new Error(`failed: ${failed.join(', ')}`);
+}
