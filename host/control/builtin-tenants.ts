@@ -8,6 +8,7 @@ import path from 'node:path';
 import { DAY_MS, newTenantId } from '../registry/deployments.ts';
 import { bundleProject } from '../runtime/bundle-project.ts';
 import { Problem } from '../shared/problem.ts';
+import { builtinSecrets } from './builtin-secrets.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlParts } from './parts.ts';
 import { changedSettings, newSettings } from './settings.ts';
@@ -100,4 +101,24 @@ export async function deployBuiltin(
 
 function sorted(record: Record<string, string>): [string, string][] {
   return Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+/** Deploys all that the configuration names, one after the other; a bad one does not keep the others from running. */
+export async function deployBuiltins(
+  parts: ControlParts,
+  parse: DeploymentParser,
+  folder: string,
+  owner: BuiltinOwner,
+): Promise<void> {
+  const { enabled, secrets } = parts.config.builtinTenants;
+  for (const name of enabled) {
+    try {
+      await deployBuiltin(parts, parse, path.join(folder, name), owner, {
+        ...(await builtinSecrets(parts, name)),
+        ...secrets[name],
+      });
+    } catch (error) {
+      parts.log.error({ err: error, name }, 'a built-in tenant was not deployed');
+    }
+  }
 }

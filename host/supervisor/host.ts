@@ -3,13 +3,12 @@
  * stops them in reverse. Nothing is decided here; every part gets what it needs from its constructor.
  */
 import { readdir, stat } from 'node:fs/promises';
-import http from 'node:http';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { eq } from 'drizzle-orm';
 import type { Logger } from 'pino';
 import { createApp } from '../control/app.ts';
-import { type BuiltinOwner, deployBuiltin } from '../control/builtin-tenants.ts';
+import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
+import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
 import { readContext } from '../control/edge-context.ts';
 import { createForwarding } from '../control/forward.ts';
@@ -22,13 +21,8 @@ import { endpointTable, pageTable } from '../control/routes.ts';
 import { tenantRequest, tollView } from '../control/tenant-requests.ts';
 import { DomainChecks } from '../domains/domain-checks.ts';
 import { OwnershipRecords } from '../domains/ownership-record.ts';
-import { health, type Part } from '../observability/health.ts';
-import { createHostMetrics } from '../observability/host-metrics.ts';
-import { metricsText } from '../observability/metrics-text.ts';
 import { createPayments } from '../payments/index.ts';
 import { type Network, openNetwork } from '../payments/network/index.ts';
-import type { Database } from '../registry/index.ts';
-import { settings } from '../registry/schema/deployments.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
 import { createRuntime } from '../runtime/runtime.ts';
@@ -37,30 +31,25 @@ import { createScheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type {
-  ControlForEdge,
-  ControlForEgress,
-  EdgeTraffic,
-  EgressMethods,
-  StorageMethods,
-  TenantId,
-} from '../shared/contracts.ts';
+import type { ControlForEgress, EdgeTraffic, EgressMethods, StorageMethods } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Child } from './child.ts';
+import { readClockOffset, writeClockOffset } from './clock-setting.ts';
 import { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import { bindSocket } from './listening-socket.ts';
+import { createObservation } from './observation.ts';
+import { postOutside } from './outside.ts';
 import { edgeInit, egressInit, isLoopback, storageInit } from './part-settings.ts';
 import { serve } from './server.ts';
 import { openStores } from './stores.ts';
+import { TimedWork } from './timed-work.ts';
 
 const FLUSH_USAGE_MS = 5_000;
 const DRAIN_MS = 4_000;
-const LIFECYCLE_TICK_MS = 60_000;
 const NETWORK_CHECK_MS = 10_000;
 const DOMAIN_SWEEP_MS = 15_000;
 const TRAFFIC_MS = 1_000;
-const CLOCK_SETTING = 'clock-offset-ms';
 /** The identity under which the host itself calls out (notify webhooks). */
 const OWN_EGRESS = 'host';
 
@@ -117,7 +106,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const stores = await openStores(folders);
   onStop(() => stores.close());
   const { registry, deployments, domains, usage, secrets, operator } = stores;
-  const clock = new AdjustableClock(config.clock.movable ? await storedOffset(registry.db) : 0);
+  const clock = new AdjustableClock(config.clock.movable ? await readClockOffset(registry.db) : 0);
   const codeStore = new CodeStore(folders.code);
   const logs = new LogStore({ folder: folders.tenants, clock, maxBytes: config.runtime.logBytes });
 
@@ -127,6 +116,16 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   onStop(() => network.close());
   refuseTestMoneyInPublic(config, network.testMoney);
 
+  const observation = createObservation({
+    version,
+    startedAt,
+    deployments,
+    network,
+    runtime: () => runtime,
+    payments: () => payments,
+    crons: () => crons,
+    children: () => [...edges.children, storage, egress],
+  });
   const hostEgressSocket = path.join(folders.run, 'egress.sock');
 
   // --- child processes -------------------------------------------------------------------------------------------
@@ -168,7 +167,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   onStop(() => Promise.all([storage.stop(), egress.stop()]));
 
   // --- instances -------------------------------------------------------------------------------------------------
-  const runtime = createRuntime({
+  const runtime = await createRuntime({
     config: config.runtime,
     storageConfig: config.storage,
     runFolder: folders.run,
@@ -203,7 +202,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       close: ({ tenant }) => payments.bindings.close({ tenant }),
     },
     onEvent(event) {
-      metrics.onRuntimeEvent(event);
+      observation.metrics.onRuntimeEvent(event);
       if (event.type === 'stopped') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
     },
   });
@@ -248,12 +247,11 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     entry: entry('../edge/main.ts'),
     log,
     local: {
-      acquire: ({ slug }) => runtime.acquire(slug),
-      traffic: (traffic) => countTraffic(traffic),
-    } satisfies ControlForEdge,
+      acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
+      traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
+    },
     init: () => edgeInit(config, controlSocket, clock.offsetMs),
     routes: () => routes.all(),
-    instances: () => runtime.instances(),
     listeners: [{ kind: 'http', socket: publicSocket }],
   });
   const routes = new RouteTable({ deployments, domains, clock, config: config.runtime, edges: () => edges.channels() });
@@ -274,7 +272,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     clock,
     log,
     run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
-    onRun: (run) => metrics.onCronRun(run),
+    onRun: (run) => observation.metrics.onCronRun(run),
   });
   const lifecycle = new Lifecycle({
     config: config.slugs,
@@ -286,9 +284,10 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     logs,
     tenantsFolder: folders.tenants,
     purgeStorage: (tenant) => storage.channel().call('purge', { tenant }),
-    removeCode: (digests) => codeStore.remove(digests),
+    removeCode: async (digests) => void (await Promise.all(digests.map((digest) => codeStore.remove(digest)))),
     post: (url, body, timeoutMs) => postOutside(hostEgressSocket, url, body, timeoutMs),
   });
+  const timedWork = new TimedWork({ scheduler, lifecycle, crons, deployments });
   const control: ControlParts = {
     config,
     clock,
@@ -307,7 +306,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       ...(await storage.channel().call('usage', { tenant })),
       sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
     }),
-    scheduleChanged: () => void planTimedWork(),
+    scheduleChanged: () => void timedWork.plan(),
   };
   const parse = deploymentParser(config.runtime);
   const checks = new DomainChecks({
@@ -323,7 +322,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     },
   });
   const endpoints = endpointTable(control, parse, checks);
-  const pages = pageTable({ control, endpoints, version, health: () => healthNow() });
+  const pages = pageTable({ control, endpoints, version, health: observation.health });
   const app = createApp({
     endpoints,
     pages,
@@ -333,58 +332,6 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const controlServer = await serve(app.fetch, { socket: controlSocket });
   onStop(() => controlServer.close());
 
-  // --- timed work ------------------------------------------------------------------------------------------------
-  let cancelExpiry = () => {};
-  let scheduled = new Set<TenantId>();
-  async function planTimedWork(): Promise<void> {
-    cancelExpiry();
-    const next = await lifecycle.tick();
-    if (next !== undefined) cancelExpiry = scheduler.at(next, 'expiry', () => planTimedWork());
-    const wanted = new Map((await deployments.scheduled()).map((row) => [row.tenant, row]));
-    for (const tenant of scheduled) if (!wanted.has(tenant)) await crons.remove(tenant);
-    for (const { tenant, slug, crons: expressions } of wanted.values()) await crons.set(tenant, slug, expressions);
-    scheduled = new Set(wanted.keys());
-  }
-
-  // --- health and metrics ----------------------------------------------------------------------------------------
-  let ready = false;
-  let networkHealth = await network.healthy();
-  const healthNow = () =>
-    health(
-      [
-        { name: 'control', state: ready ? 'ready' : 'starting', essential: true },
-        ...[...edges.children, storage, egress].map(
-          (child): Part => ({ name: child.name, state: child.state, essential: true }),
-        ),
-        {
-          name: 'network',
-          state: network.name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
-          essential: false,
-          detail: networkHealth.detail,
-        },
-      ],
-      {
-        version,
-        uptimeMs: Date.now() - startedAt,
-        extra: { isolation: runtime.isolation, network: { name: network.name, testMoney: network.testMoney } },
-      },
-    );
-  const metrics = createHostMetrics({
-    deployments: () => deployments.countByState(),
-    instances() {
-      const list = runtime.list();
-      const byState = Object.groupBy(list, ({ status }) => status.state);
-      return {
-        byState: Object.fromEntries(Object.entries(byState).map(([state, rows]) => [state, rows?.length ?? 0])),
-        memoryBytes: list.reduce((sum, { status }) => sum + (status.memoryBytes ?? 0), 0),
-      };
-    },
-    restarts: () =>
-      Object.fromEntries([...edges.children, storage, egress].map((child) => [child.name, child.restarts])),
-    payments: async () => ({ byState: {}, owedMicroUsd: 0 }),
-    queues: () => ({ cron: crons.waiting }),
-  });
-
   // --- the operator's API ----------------------------------------------------------------------------------------
   const operatorParts = {
     tokenHash: operator.hash,
@@ -392,30 +339,21 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     secrets,
     payments,
     log,
-    health: healthNow,
-    metrics: () =>
-      metricsText(
-        metrics.registry,
-        [...edges.children, storage, egress].map((child) => ({
-          process: child.name,
-          read: async () => child.channel().call('metrics', undefined),
-        })),
-      ),
+    health: observation.health,
+    metrics: observation.metricsText,
     async moveClock(offsetMs: number) {
       if (!config.clock.movable) {
         throw new Problem('forbidden', 'Business time moves only where the host was started with --clock-movable.');
       }
       clock.setOffset(offsetMs);
-      await registry.db
-        .insert(settings)
-        .values({ name: CLOCK_SETTING, value: String(offsetMs) })
-        .onConflictDoUpdate({ target: settings.name, set: { value: String(offsetMs) } });
+      await writeClockOffset(registry.db, offsetMs);
       await Promise.all([
         edges.each('setClock', { offsetMs }),
         storage.channel().call('setClock', { offsetMs }),
         egress.channel().call('setClock', { offsetMs }),
       ]);
-      await planTimedWork();
+      await timedWork.plan();
+      await moveBuiltinClocks(control, offsetMs);
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,
@@ -438,21 +376,19 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   onStop(() => operatorPort.close());
 
   // --- start -----------------------------------------------------------------------------------------------------
-  await crons.recover();
   await payments.start();
   onStop(() => payments.stop());
   await edges.start();
   onStop(() => edges.stop(DRAIN_MS));
-  await planTimedWork();
-  scheduler.every(LIFECYCLE_TICK_MS, 'lifecycle', () => planTimedWork());
+  await timedWork.start();
   scheduler.every(FLUSH_USAGE_MS, 'usage', () => usage.flush());
   scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => checks.sweep());
   scheduler.every(TRAFFIC_MS, 'traffic of control', () => countTraffic(forwarding.traffic()));
-  scheduler.every(NETWORK_CHECK_MS, 'network health', async () => {
-    networkHealth = await network.healthy();
-  });
-  ready = true;
-  void deployBuiltins();
+  scheduler.every(NETWORK_CHECK_MS, 'network health', () => observation.checkNetwork());
+  await observation.checkNetwork();
+  observation.setReady();
+  // In the background: the host serves meanwhile.
+  void deployBuiltins(control, parse, BUILTIN_TENANTS, builtinOwner(network));
 
   return {
     url: publicUrl,
@@ -466,29 +402,6 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       wallets: network.wallets?.map(({ address }) => address) ?? [],
     },
   };
-
-  /** One after the other and in the background: the host serves meanwhile, and a bad one does not keep it from it. */
-  async function deployBuiltins(): Promise<void> {
-    const owner = builtinOwner(network);
-    for (const name of config.builtinTenants.enabled) {
-      try {
-        await deployBuiltin(
-          control,
-          parse,
-          path.join(BUILTIN_TENANTS, name),
-          owner,
-          config.builtinTenants.secrets[name] ?? {},
-        );
-      } catch (error) {
-        log.error({ err: error, name }, 'a built-in tenant was not deployed');
-      }
-    }
-  }
-}
-
-async function storedOffset(db: Database): Promise<number> {
-  const [row] = await db.select().from(settings).where(eq(settings.name, CLOCK_SETTING));
-  return Number(row?.value ?? 0);
 }
 
 const BUILTIN_TENANTS = fileURLToPath(new URL('../../builtin-tenants/', import.meta.url));
@@ -524,31 +437,4 @@ async function folderBytes(folder: string): Promise<number> {
     ),
   );
   return sizes.reduce((sum, size) => sum + size, 0);
-}
-
-/** Posts to a URL of a tenant's choice, by the same way out and under the same address policy as tenants' own fetch. */
-async function postOutside(socket: string, url: string, body: string, timeoutMs: number): Promise<void> {
-  const status = await new Promise<number>((resolve, reject) => {
-    const request = http.request(
-      {
-        socketPath: socket,
-        method: 'POST',
-        path: url,
-        headers: {
-          host: new URL(url).host,
-          'content-type': 'application/json',
-          'content-length': Buffer.byteLength(body),
-        },
-        timeout: timeoutMs,
-      },
-      (response) => {
-        response.resume();
-        response.on('end', () => resolve(response.statusCode ?? 0));
-      },
-    );
-    request.on('timeout', () => request.destroy(new Error('no answer in time')));
-    request.on('error', reject);
-    request.end(body);
-  });
-  if (status >= 400) throw new Error(`${new URL(url).host} answered ${status}`);
 }

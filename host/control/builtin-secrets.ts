@@ -1,0 +1,68 @@
+/**
+ * What the host itself gives to built-in tenants as secrets: its addresses, the keys with which they trust each other,
+ * and business time. Keys are made once and stay with the deployment; only the registry holds them, sealed.
+ */
+import { randomBytes } from 'node:crypto';
+import type { ControlParts } from './parts.ts';
+import { bringIntoService } from './versions.ts';
+
+type SecretParts = Pick<ControlParts, 'config' | 'publicUrl' | 'deployments' | 'secrets' | 'clock'>;
+
+/** Built-in tenants that keep books by business time. */
+const KEEP_TIME = ['pay', 'deals'];
+
+/** @param name folder of the built-in tenant, which is also its slug */
+export async function builtinSecrets(parts: SecretParts, name: string): Promise<Record<string, string>> {
+  const { publicUrl, config } = parts;
+  const own = await known(parts, name);
+  const keep = (key: string) => own[key] ?? randomBytes(32).toString('base64url');
+  const time = KEEP_TIME.includes(name) ? clockSecret(parts.clock.now() - Date.now()) : {};
+  switch (name) {
+    case 'pay':
+      return {
+        APP_URL: publicUrl,
+        PAGES_URL: subdomain(publicUrl, 'pay', config.baseDomain),
+        PAY_SECRET: keep('PAY_SECRET'),
+        PAY_SERVICE_KEY: keep('PAY_SERVICE_KEY'),
+        PAY_OPERATOR_KEY: keep('PAY_OPERATOR_KEY'),
+        ...time,
+      };
+    case 'deals':
+      return {
+        APP_URL: publicUrl,
+        PAY_SERVICE_KEY: (await known(parts, 'pay')).PAY_SERVICE_KEY ?? keep('PAY_SERVICE_KEY'),
+        DEALS_SECRET: keep('DEALS_SECRET'),
+        ...time,
+      };
+    default:
+      return { APP_URL: publicUrl };
+  }
+}
+
+/** Tells built-in tenants that business time was moved: their instances are replaced, without a failed request. */
+export async function moveBuiltinClocks(parts: ControlParts, offsetMs: number): Promise<void> {
+  for (const name of KEEP_TIME) {
+    const present = await parts.deployments.bySlug(name);
+    if (!present?.builtin || present.state === 'decommissioned') continue;
+    const { CLOCK_OFFSET_MS: _before, ...secrets } = await parts.secrets.reveal(present.tenant);
+    await bringIntoService(parts, present, {
+      secrets: parts.secrets.seal(present.tenant, { ...secrets, ...clockSecret(offsetMs) }),
+    });
+  }
+}
+
+/** Offsets below a second are the time that passed between two calls of a clock that was never moved. */
+function clockSecret(offsetMs: number): Record<string, string> {
+  return Math.abs(offsetMs) < 1_000 ? {} : { CLOCK_OFFSET_MS: String(Math.round(offsetMs)) };
+}
+
+async function known({ deployments, secrets }: SecretParts, slug: string): Promise<Record<string, string>> {
+  const present = await deployments.bySlug(slug);
+  return present?.builtin && present.state !== 'decommissioned' ? secrets.reveal(present.tenant) : {};
+}
+
+/** `http://localhost:8402` and `localhost` -> `http://pay.localhost:8402`. */
+function subdomain(publicUrl: string, name: string, baseDomain: string): string {
+  const { protocol, port } = new URL(publicUrl);
+  return `${protocol}//${name}.${baseDomain.replace(/^\./, '')}${port === '' ? '' : `:${port}`}`;
+}
