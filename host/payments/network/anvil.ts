@@ -102,7 +102,7 @@ function works(prefix: string[]): boolean {
 }
 
 /** The program inside the platform's own package: the wrapper package's launcher would be one process more. */
-function anvilBinary(): string {
+export function anvilBinary(): string {
   const system = { linux: 'linux', darwin: 'darwin', win32: 'win32' }[process.platform as string];
   const machine = { x64: 'amd64', arm64: 'arm64' }[process.arch as string];
   const wrapper = createRequire(import.meta.url).resolve('@foundry-rs/anvil/package.json');

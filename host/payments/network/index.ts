@@ -4,10 +4,10 @@
  */
 import type { Logger } from 'pino';
 import { type Address, type Chain, erc20Abi, getAddress, parseAbi } from 'viem';
-import { base, baseSepolia, tempo, tempoModerato } from 'viem/chains';
 import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
 import { Problem } from '../../shared/problem.ts';
+import { TEMPO_NETWORKS, withRpc, X402_NETWORKS } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys } from './keys.ts';
 import { startLocalNetwork } from './local.ts';
@@ -15,17 +15,6 @@ import type { MppNetwork, Network, X402Network } from './types.ts';
 
 export type { LocalNetworkFile } from './local.ts';
 export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';
-
-/** Prices are in the networks' dollar tokens. Source: mppx 0.11 tempo/internal/defaults, Circle's contract list. */
-const TEMPO = {
-  tempo: { chain: tempo, currency: '0x20C000000000000000000000b9537d11c60E8b50' },
-  'tempo-testnet': { chain: tempoModerato, currency: '0x20c0000000000000000000000000000000000000' },
-} as const;
-
-const X402 = {
-  base: { chain: base, token: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
-  'base-sepolia': { chain: baseSepolia, token: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
-} as const;
 
 const HEALTH_TIMEOUT_MS = 2_000;
 
@@ -69,28 +58,28 @@ export async function openNetwork({ config, dataFolder, log }: NetworkOptions): 
   };
 }
 
-function openTempo(name: keyof typeof TEMPO, payments: Config['payments']): MppNetwork {
+function openTempo(name: keyof typeof TEMPO_NETWORKS, payments: Config['payments']): MppNetwork {
   if (payments.recipient === '') {
     throw new Problem('invalid_config', `Set payments.recipient to the wallet that receives payments on ${name}.`);
   }
-  const chain = withRpc(TEMPO[name].chain as unknown as Chain, payments.rpcUrl);
+  const chain = withRpc(TEMPO_NETWORKS[name].chain, payments.rpcUrl);
   return {
     chain,
     rpcUrl: rpcOf(chain),
-    currency: getAddress(payments.currency || TEMPO[name].currency),
+    currency: getAddress(payments.currency || TEMPO_NETWORKS[name].currency),
     decimals: 6,
     recipient: getAddress(payments.recipient),
     getClient: (account) => tempoClient(chain, account),
   };
 }
 
-async function openX402(name: keyof typeof X402, payments: Config['payments']): Promise<X402Network> {
+async function openX402(name: keyof typeof X402_NETWORKS, payments: Config['payments']): Promise<X402Network> {
   const recipient = payments.x402.recipient || payments.recipient;
   if (recipient === '') {
     throw new Problem('invalid_config', `Set payments.x402.recipient to the wallet that receives payments on ${name}.`);
   }
-  const chain = withRpc(X402[name].chain as unknown as Chain, payments.x402.rpcUrl);
-  const token = getAddress(X402[name].token);
+  const chain = withRpc(X402_NETWORKS[name].chain, payments.x402.rpcUrl);
+  const token = getAddress(X402_NETWORKS[name].token);
   return {
     network: `eip155:${chain.id}`,
     chain,
@@ -137,10 +126,6 @@ async function chainHealth(chain: Chain, rpcUrl: string): Promise<{ ok: boolean;
   } catch {
     return { ok: false, detail: `${chain.name} does not answer` };
   }
-}
-
-function withRpc(chain: Chain, rpcUrl: string): Chain {
-  return rpcUrl === '' ? chain : { ...chain, rpcUrls: { default: { http: [rpcUrl] } } };
 }
 
 function rpcOf(chain: Chain): string {

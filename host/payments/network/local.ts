@@ -6,11 +6,11 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import type { Logger } from 'pino';
-import { type Address, type Chain, defineChain, type Hex } from 'viem';
-import { tempoLocalnet } from 'viem/chains';
+import type { Address, Hex } from 'viem';
 import type { Config } from '../../shared/config.ts';
 import { PATH_USD_ADDRESS, USDC_ADDRESS } from '../contracts/index.ts';
 import { findConfinement } from './anvil.ts';
+import { localEvmChain, localTempoChain } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
 import { EmbeddedChain } from './embedded-chain.ts';
 import { startGateway } from './gateway.ts';
@@ -116,22 +116,6 @@ export async function startLocalNetwork(options: {
       await removeSocketFolder();
     },
   };
-}
-
-/** The embedded chain as Tempo's clients see it; also for the command line, which knows only the file. */
-export function localTempoChain(chainId: number, rpcUrl: string): Chain {
-  return { ...tempoLocalnet, id: chainId, name: 'Turnpike local', rpcUrls: { default: { http: [rpcUrl] } } };
-}
-
-/** The embedded chain as ordinary EVM clients see it. */
-export function localEvmChain(chainId: number, rpcUrl: string): Chain {
-  return defineChain({
-    id: chainId,
-    name: 'Turnpike local',
-    nativeCurrency: { name: 'USD', symbol: 'USD', decimals: 18 },
-    rpcUrls: { default: { http: [rpcUrl] } },
-    testnet: true,
-  });
 }
 
 /** In the data folder, or in a private temporary folder where that path is too long for a socket. */

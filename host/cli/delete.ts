@@ -1,0 +1,24 @@
+/** `turnpike delete`: the owner decommissions a deployment. Its data is removed after the grace period. */
+import { Command } from 'commander';
+import { type CommandDeps, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
+
+export function deleteCommand(deps?: CommandDeps): Command {
+  return new Command('delete')
+    .description('decommission your deployment; its data goes after the grace period')
+    .argument('<slug>')
+    .action(
+      withSession(deps, async (session, slug: string) => {
+        const { terminal, options, printer } = session;
+        if (!options.yes) {
+          if (!terminal.interactive || options.json)
+            throw new Failure('usage', `To delete ${slug} for good, add --yes.`);
+          if (!(await terminal.confirm(`Delete ${slug}? Its URL answers 410 from then on.`))) {
+            throw new Failure('cancelled', 'Nothing was deleted.');
+          }
+        }
+        const answer = await session.host().own<object | undefined>('DELETE', `/_admin/${encodeURIComponent(slug)}`);
+        printer.result(answer ?? { slug, state: 'decommissioned' }, `${slug} is decommissioned`);
+      }),
+    );
+}

@@ -1,0 +1,47 @@
+/** `turnpike doctor`: says what works, what does not, and what to do about it. */
+import { Command } from 'commander';
+import { type Finding, findingsText } from './doctor/check.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
+
+export function doctorCommand(deps?: CommandDeps): Command {
+  return new Command('doctor')
+    .description('check this machine, the configuration and the running host')
+    .option('--install-system', 'install missing system programs first (as root on Debian and Ubuntu)')
+    .action(withSession(deps, doctor));
+}
+
+async function doctor(session: Session, { installSystem }: { installSystem?: boolean }): Promise<void> {
+  if (installSystem) await installSystemPrograms();
+  const findings = await examine(session);
+  const faults = findings.filter(({ state }) => state === 'fault');
+  session.printer.result({ healthy: faults.length === 0, findings }, findingsText(findings));
+  if (faults.length > 0) {
+    throw new Failure('unhealthy', `These do not work: ${faults.map(({ name }) => name).join(', ')}.`);
+  }
+}
+
+async function examine(session: Session): Promise<Finding[]> {
+  const [machine, host] = await Promise.all([import('./doctor/machine.ts'), import('./doctor/host.ts')]);
+  const { finding: configuration, config } = await host.checkConfiguration(session.terminal.cwd, session.terminal.env);
+  const [folder = config.data] = session.dataFolders;
+  return Promise.all([
+    machine.checkNode(),
+    machine.checkPackages(),
+    machine.checkWorkerd(),
+    machine.checkSandbox(config),
+    machine.checkPrograms(),
+    configuration,
+    machine.checkDataFolder(folder),
+    host.checkNetwork(config),
+    ...(config.payments.network === 'local' ? [machine.checkLocalChain()] : []),
+    host.checkHealth(session.hostUrl, session.fetch),
+  ]);
+}
+
+/** The scripts folder installs them, because it has to work before there is a Node that runs TypeScript. */
+async function installSystemPrograms(): Promise<void> {
+  const script = new URL('../../scripts/system-packages.mjs', import.meta.url).href;
+  const { installSystemPackages } = (await import(script)) as { installSystemPackages(purposes: string[]): void };
+  installSystemPackages(['run']);
+}

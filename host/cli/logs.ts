@@ -1,0 +1,76 @@
+/** `turnpike logs`: the owner's log; with -f every further line, across interruptions. */
+import { Command, InvalidArgumentError } from 'commander';
+import { readProject, slugOf } from './project/manifest.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+import { asFailure, Failure } from './terminal/failure.ts';
+
+interface Line {
+  id: number;
+  time: string;
+  kind: 'console' | 'exception' | 'platform';
+  level?: string;
+  event?: string;
+  text: string;
+  stack?: string;
+}
+
+interface LogFlags {
+  follow?: boolean;
+  limit: number;
+  since?: string;
+}
+
+const RECONNECT_MS = 1_000;
+
+export function logsCommand(deps?: CommandDeps): Command {
+  return new Command('logs')
+    .description('show the log of your deployment')
+    .argument('[slug]', 'default: "slug" of turnpike.json')
+    .option('-f, --follow', 'go on with every further line; with --json one document a line')
+    .option('-n, --limit <lines>', 'newest lines to begin with', wholeNumber, 100)
+    .option('--since <time>', 'only lines from this ISO time on')
+    .action(withSession(deps, logs));
+}
+
+async function logs(session: Session, given: string | undefined, flags: LogFlags): Promise<void> {
+  const slug = slugOf(await readProject(session.terminal, undefined), given);
+  const query = new URLSearchParams({ limit: String(flags.limit), ...(flags.since ? { since: flags.since } : {}) });
+  const path = `/_admin/${encodeURIComponent(slug)}/logs?${query}`;
+  if (flags.follow) return follow(session, slug, path);
+  const document = await session.host().own<{ entries: Line[] }>('GET', path);
+  session.printer.result(document, document.entries.map(lineText).join('\n'));
+}
+
+/** Each proof is accepted once, so a tail that reconnects needs a token; a new one when it has run out. */
+async function follow(session: Session, slug: string, path: string): Promise<void> {
+  const host = session.host();
+  let token: string | undefined;
+  let last = '';
+  while (!session.terminal.signal.aborted) {
+    try {
+      token ??= (await host.own<{ token: string }>('POST', `/_admin/session/${encodeURIComponent(slug)}`)).token;
+      const headers = { authorization: `Bearer ${token}`, ...(last === '' ? {} : { 'last-event-id': last }) };
+      for await (const { id, data } of host.events(path, headers)) {
+        last = id || last;
+        session.terminal.out(`${session.printer.json ? data : lineText(JSON.parse(data) as Line)}\n`);
+      }
+    } catch (error) {
+      if (session.terminal.signal.aborted) return;
+      const failure = asFailure(error);
+      if (failure.document?.status === 401 || failure.document?.status === 402) token = undefined;
+      else if (error instanceof Failure && failure.exit !== 'unreachable') throw failure;
+      session.printer.progress(`… ${failure.message}`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, RECONNECT_MS));
+  }
+}
+
+function lineText({ time, kind, level, event, text, stack }: Line): string {
+  const label = kind === 'console' ? (level ?? 'log') : kind === 'platform' ? (event ?? 'platform') : 'exception';
+  return `${time}  ${label.padEnd(9)}  ${stack ?? text}`;
+}
+
+function wholeNumber(text: string): number {
+  if (!/^\d{1,5}$/.test(text)) throw new InvalidArgumentError('It takes a whole number.');
+  return Number(text);
+}

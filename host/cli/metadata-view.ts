@@ -1,0 +1,41 @@
+/** What the host tells of a deployment, as far as the command reads it, and how a person sees it. */
+import { table } from './terminal/printer.ts';
+
+export interface Metadata {
+  slug: string;
+  url: string;
+  subdomainUrl?: string;
+  state: string;
+  owner: string;
+  version: number;
+  expiresAt: string | null;
+  expiresSoon?: boolean;
+  bindings: Record<string, boolean>;
+  crons: string[];
+  domains: { domain: string; state: string }[];
+  paidRoutes: { method: string; path: string; price: string; mode: string }[];
+  runtime: { state: string; lastExit?: { reason: string; detail: string; at: string } };
+}
+
+export function metadataText(one: Metadata): string {
+  const bindings = Object.keys(one.bindings).filter((name) => one.bindings[name]);
+  const rows: (string | number)[][] = [
+    ['slug', one.slug],
+    ['url', one.url],
+    ...(one.subdomainUrl ? [['', one.subdomainUrl]] : []),
+    ['state', `${one.state}${one.expiresSoon ? ', expires soon' : ''}`],
+    ['expires', one.expiresAt ?? 'never'],
+    ['version', one.version],
+    ['owner', one.owner],
+    ...(bindings.length > 0 ? [['bindings', bindings.join(' ')]] : []),
+    ...one.crons.map((cron, index) => [index === 0 ? 'crons' : '', cron]),
+    ...one.domains.map(({ domain, state }, index) => [index === 0 ? 'domains' : '', `${domain} (${state})`]),
+    ...one.paidRoutes.map(({ method, path, price, mode }, index) => [
+      index === 0 ? 'prices' : '',
+      `${method} ${path}  ${mode === 'metered' ? 'at most ' : ''}${price} USD`,
+    ]),
+    ['runtime', one.runtime.state],
+    ...(one.runtime.lastExit ? [['', `last ended: ${one.runtime.lastExit.reason}, ${one.runtime.lastExit.at}`]] : []),
+  ];
+  return table(rows);
+}

@@ -1,0 +1,112 @@
+/** `turnpike payments`: what the operator earned, what is stuck or owed, and whether the books match the chain. */
+import { Command } from 'commander';
+import { callOperator } from './operator-client.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
+import { table } from './terminal/printer.ts';
+
+interface OpenItem {
+  id: string;
+  kind: string;
+  payment: string;
+  to: string;
+  amount: string;
+  since: number;
+  error?: string;
+}
+
+interface Overview {
+  summary: Record<string, string>[];
+  open: OpenItem[];
+}
+
+interface Reconciliation {
+  ok: boolean;
+  checked: number;
+  differences: { what: string; ledger: string; chain: string; reference?: string }[];
+}
+
+export function paymentsCommand(deps?: CommandDeps): Command {
+  const command = new Command('payments').description(
+    'operator: earnings, stuck payments, refunds owed, reconciliation',
+  );
+  command
+    .command('list', { isDefault: true })
+    .description('totals, and everything that is stuck or owed')
+    .action(
+      withSession(deps, async (session) => {
+        const overview = JSON.parse((await callOperator(session, 'GET', '/payments')).text) as Overview;
+        session.printer.result(overview, overviewText(overview));
+      }),
+    );
+  for (const [name, action, what] of [
+    ['retry', 'retry', 'send it again now'],
+    ['refund', 'retry', 'send an owed refund now'],
+    ['paid', 'paid', 'note that it was sent by other means'],
+    ['waive', 'waive', 'close it without money'],
+  ] as const) {
+    command
+      .command(name)
+      .description(what)
+      .argument('<id>', 'of turnpike payments')
+      .option('--reference <hash>', 'hash of the transaction that paid it')
+      .action(
+        withSession(deps, (session, id: string, { reference }: { reference?: string }) =>
+          settle(session, id, { action, ...(reference === undefined ? {} : { reference }) }),
+        ),
+      );
+  }
+  command
+    .command('reconcile')
+    .description('compare the books with the chain; ends with code 8 when they differ')
+    .action(withSession(deps, reconcile));
+  command
+    .command('csv')
+    .description('every payment, as CSV')
+    .action(
+      withSession(deps, async (session) =>
+        session.terminal.out((await callOperator(session, 'GET', '/payments/csv')).text),
+      ),
+    );
+  return command;
+}
+
+async function settle(session: Session, id: string, body: object): Promise<void> {
+  const { text } = await callOperator(session, 'POST', `/payments/open/${encodeURIComponent(id)}`, body);
+  const answer = JSON.parse(text) as { resolved: boolean; item?: OpenItem };
+  session.printer.result(
+    answer,
+    answer.resolved ? `${id} is resolved` : `${id} is still open: ${answer.item?.error ?? 'no answer yet'}`,
+  );
+  if (!answer.resolved) throw new Failure('refused', `${id} is not resolved.`);
+}
+
+async function reconcile(session: Session): Promise<void> {
+  const { text } = await callOperator(session, 'POST', '/payments/reconcile', undefined, [409]);
+  const report = JSON.parse(text) as Reconciliation;
+  const lines = report.differences.map(({ what, ledger, chain, reference }) => [
+    what,
+    `books ${ledger}`,
+    `chain ${chain}`,
+    reference ?? '',
+  ]);
+  session.printer.result(report, report.ok ? `no difference in ${report.checked} transactions` : table(lines));
+  if (!report.ok) throw new Failure('unhealthy', `${report.differences.length} differences between books and chain.`);
+}
+
+function overviewText({ summary, open }: Overview): string {
+  const [first] = summary;
+  const totals = first
+    ? table([Object.keys(first), ...summary.map((row) => Object.values(row).map(String))])
+    : 'nothing was paid yet';
+  if (open.length === 0) return `${totals}\n\nnothing is stuck or owed`;
+  const rows = open.map(({ id, kind, amount, to, since, error }) => [
+    id,
+    kind,
+    amount,
+    to,
+    new Date(since).toISOString(),
+    error ?? '',
+  ]);
+  return `${totals}\n\n${table([['id', 'kind', 'amount', 'to', 'since', 'why'], ...rows])}`;
+}

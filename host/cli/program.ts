@@ -1,0 +1,81 @@
+/** The `turnpike` command: its global options and every subcommand. */
+import { Command, Option } from 'commander';
+import { deleteCommand } from './delete.ts';
+import { deployCommand } from './deploy.ts';
+import { doctorCommand } from './doctor.ts';
+import { domainsCommand } from './domains.ts';
+import { EXIT } from './exit-codes.ts';
+import { getCommand } from './get.ts';
+import { logsCommand } from './logs.ts';
+import { payCommand } from './pay.ts';
+import { paymentsCommand } from './payments.ts';
+import { collect } from './project/options.ts';
+import { renewCommand } from './renew.ts';
+import { rollbackCommand } from './rollback.ts';
+import { secretsCommand } from './secrets.ts';
+import { type CommandDeps, DEFAULT_HOST_URL } from './session.ts';
+import { tenantsCommand } from './tenants.ts';
+import { upCommand } from './up.ts';
+import { updateCommand } from './update.ts';
+import { usageCommand } from './usage.ts';
+import { versionsCommand } from './versions.ts';
+import { walletCommand } from './wallet.ts';
+
+/** @param version of the package */
+export function createProgram(version: string, deps?: CommandDeps): Command {
+  const program = new Command('turnpike')
+    .description('Deploy HTTP handlers with a wallet, charge for them, and run the host that they live on.')
+    .version(version)
+    .option('--json', 'print one JSON document to stdout')
+    .option('--host-url <url>', `address of the host; TURNPIKE_URL (default: ${DEFAULT_HOST_URL})`)
+    .option('--wallet <file>', 'key file, or test:<n> for a test wallet of a local host; TURNPIKE_WALLET')
+    .option('--data <folder>', 'data folder of a host on this machine; TURNPIKE_DATA (default: ./data)')
+    .option('-y, --yes', 'pay the price, or delete, without a question')
+    .option('--max-pay <usd>', 'pay without a question up to this price, and refuse above it')
+    .addOption(new Option('--protocol <name>', 'pay only by this protocol').choices(['mpp', 'x402']))
+    .option('--rpc-url <url>', 'RPC of the chain that the payment is on; default: its public one')
+    .option('--allow-asset <chain:token:decimals>', 'pay with this token too; repeatable', collect)
+    .addHelpText('after', helpFooter());
+  for (const [group, commands] of groups(deps)) {
+    for (const command of commands) program.addCommand(command.helpGroup(group));
+  }
+  return program;
+}
+
+function groups(deps: CommandDeps | undefined): [string, Command[]][] {
+  return [
+    [
+      'Your deployments:',
+      [
+        deployCommand(deps),
+        updateCommand(deps),
+        renewCommand(deps),
+        deleteCommand(deps),
+        getCommand(deps),
+        logsCommand(deps),
+        usageCommand(deps),
+        versionsCommand(deps),
+        rollbackCommand(deps),
+        domainsCommand(deps),
+        secretsCommand(deps),
+      ],
+    ],
+    ['Paying:', [payCommand(deps), walletCommand(deps)]],
+    ['Running a host:', [upCommand(), doctorCommand(deps), tenantsCommand(deps), paymentsCommand(deps)]],
+  ];
+}
+
+function helpFooter(): string {
+  const codes = Object.values(EXIT).map(([code, what]) => `  ${code}  ${what}`);
+  return `
+The wallet is, in this order: --wallet, TURNPIKE_PRIVATE_KEY, TURNPIKE_WALLET, the first test wallet of a local host
+with test money, ~/.config/turnpike/wallet.json.
+
+Exit codes:
+${codes.join('\n')}
+
+First steps, with a host running here (npm start):
+  $ echo "export default { fetch: () => new Response('hello\\n') }" > hello.js
+  $ turnpike deploy hello.js --slug hello
+  $ curl http://localhost:8402/hello/`;
+}

@@ -1,0 +1,140 @@
+/**
+ * A tenant's project: its `turnpike.json` and the flags over it, checked, as what the host takes.
+ * Secrets never stand in the manifest: it names the file or the environment variable that holds each.
+ */
+import { readFile } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { z } from 'zod';
+import { Failure } from '../terminal/failure.ts';
+import type { Terminal } from '../terminal/terminal.ts';
+
+const toggle = z.union([z.boolean(), z.strictObject({})]);
+const source = z
+  .string()
+  .regex(/^(@.+|env:[A-Za-z_]\w*)$/, 'names a file as "@path" or a variable as "env:NAME"; values do not belong here');
+
+export const manifestSchema = z.strictObject({
+  $schema: z.string().optional(),
+  slug: z.string().optional(),
+  entry: z.string().optional().describe('file with the default export, relative to the manifest'),
+  host: z.url().optional().describe('address of the host'),
+  bindings: z
+    .strictObject({
+      kv: toggle.optional(),
+      d1: toggle.optional(),
+      r2: toggle.optional(),
+      payments: toggle.optional(),
+    })
+    .optional(),
+  secrets: z.record(z.string(), source).optional(),
+  crons: z.array(z.string()).optional(),
+  paidRoutes: z.array(z.looseObject({ method: z.string(), path: z.string(), price: z.string() })).optional(),
+  payTo: z.string().optional(),
+  notify: z.string().nullable().optional(),
+  compatibilityDate: z.string().optional(),
+  compatibilityFlags: z.array(z.string()).optional(),
+});
+
+export type Manifest = z.infer<typeof manifestSchema>;
+
+export interface Project {
+  manifest: Manifest;
+  /** Folder that the manifest's paths are relative to. */
+  folder: string;
+}
+
+/** Settings as flags; each wins over the manifest. */
+export interface ProjectFlags {
+  slug?: string;
+  secret?: string[];
+  kv?: boolean;
+  d1?: boolean;
+  r2?: boolean;
+  payments?: boolean;
+  price?: string[];
+  cron?: string[];
+  payTo?: string;
+  notify?: string;
+  compatibilityDate?: string;
+  compatibilityFlag?: string[];
+  manifest?: string;
+}
+
+/**
+ * Reads the manifest: the named one, or `turnpike.json` beside the entry file or in the working folder.
+ * Without one, an empty manifest.
+ */
+export async function readProject(
+  terminal: Pick<Terminal, 'cwd'>,
+  entry: string | undefined,
+  named?: string,
+): Promise<Project> {
+  const folders = entry === undefined ? [terminal.cwd] : [dirname(resolve(terminal.cwd, entry)), terminal.cwd];
+  const places =
+    named === undefined ? folders.map((folder) => join(folder, 'turnpike.json')) : [resolve(terminal.cwd, named)];
+  for (const path of places) {
+    const text = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
+      if (error.code === 'ENOENT' && named === undefined) return undefined;
+      throw new Failure('usage', `${path} cannot be read (${error.code}).`);
+    });
+    if (text !== undefined) return { manifest: parseManifest(text, path), folder: dirname(path) };
+  }
+  return { manifest: {}, folder: terminal.cwd };
+}
+
+/** @throws Failure `usage` that names every bad member */
+export function parseManifest(text: string, path: string): Manifest {
+  let document: unknown;
+  try {
+    document = JSON.parse(text);
+  } catch (error) {
+    throw new Failure('usage', `${path} is not JSON: ${(error as Error).message}`);
+  }
+  const parsed = manifestSchema.safeParse(document);
+  if (parsed.success) return parsed.data;
+  const faults = parsed.error.issues.map((issue) => `${issue.path.join('.') || 'it'}: ${issue.message}`);
+  throw new Failure(
+    'usage',
+    `${path} is not a project's manifest: ${faults.join('; ')}. (A host's own configuration has the same name; give --manifest.)`,
+  );
+}
+
+/** `POST /v1/x=0.05`: a fixed price; `POST /v1/x<=0.05`: metered, at most that. */
+export function parsePrice(text: string): { method: string; path: string; price: string; mode: 'fixed' | 'metered' } {
+  const match = /^(?:([A-Za-z]+|\*)\s+)?(\/\S*?)\s*(<?=)\s*\$?(\d+(?:\.\d+)?)$/.exec(text.trim());
+  if (!match) {
+    throw new Failure(
+      'usage',
+      `Not understood: --price ${text}. Write "POST /v1/x=0.05", or "POST /v1/x<=0.05" for metered.`,
+    );
+  }
+  const [, method = '*', path = '', sign, price = ''] = match;
+  return { method: method.toUpperCase(), path, price, mode: sign === '<=' ? 'metered' : 'fixed' };
+}
+
+/** The settings that the host takes, without code and secrets. Only what was given is in it. */
+export function projectSettings({ manifest }: Project, flags: ProjectFlags): Record<string, unknown> {
+  const bindings = Object.fromEntries(
+    (['kv', 'd1', 'r2', 'payments'] as const)
+      .map((name) => [name, flags[name] ?? manifest.bindings?.[name]] as const)
+      .filter(([, value]) => value !== undefined),
+  );
+  const paidRoutes = flags.price ? flags.price.map(parsePrice) : manifest.paidRoutes;
+  const settings = {
+    ...(Object.keys(bindings).length > 0 ? { bindings } : {}),
+    crons: flags.cron ?? manifest.crons,
+    paidRoutes,
+    payTo: flags.payTo ?? manifest.payTo,
+    notify: flags.notify ?? manifest.notify,
+    compatibilityDate: flags.compatibilityDate ?? manifest.compatibilityDate,
+    compatibilityFlags: flags.compatibilityFlag ?? manifest.compatibilityFlags,
+  };
+  return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
+}
+
+/** The slug of the flags or the manifest. @throws Failure `usage` */
+export function slugOf({ manifest }: Project, given: string | undefined): string {
+  const slug = given ?? manifest.slug;
+  if (slug === undefined) throw new Failure('usage', 'Which slug? Give --slug <name>, or "slug" in turnpike.json.');
+  return slug;
+}

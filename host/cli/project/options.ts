@@ -1,0 +1,28 @@
+/** The options that deploy and update share. */
+import type { Command } from 'commander';
+
+export function addProjectOptions(command: Command): Command {
+  return command
+    .option('--slug <name>', 'name of the deployment')
+    .option('--manifest <file>', 'manifest to use; default: turnpike.json beside the entry or here')
+    .option('--secret <KEY=@file>', 'secret from a file, or KEY=env:NAME, or KEY=- for stdin; repeatable', collect)
+    .option('--kv', 'env.STORE: key-value storage')
+    .option('--d1', 'env.DB: SQL database')
+    .option('--r2', 'env.BUCKET: object storage')
+    .option('--payments', 'env.PAYMENTS: prices known at run time')
+    .option(
+      '--price <route=usd>',
+      'charge callers: "POST /v1/x=0.05", metered: "POST /v1/x<=0.05"; repeatable',
+      collect,
+    )
+    .option('--cron <expression>', 'run scheduled(), UTC, such as "0 * * * *"; repeatable', collect)
+    .option('--pay-to <address>', 'wallet that receives the revenue; default: the owner')
+    .option('--notify <url>', 'called before the deployment expires')
+    .option('--compatibility-date <date>', 'behaviour of the runtime as of this day')
+    .option('--compatibility-flag <flag>', 'a flag of the runtime; repeatable', collect);
+}
+
+/** Gathers a repeatable option. */
+export function collect(value: string, before: string[] | undefined): string[] {
+  return [...(before ?? []), value];
+}

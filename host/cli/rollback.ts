@@ -1,0 +1,21 @@
+/** `turnpike rollback`: an older version serves again; secrets, settings and data stay. */
+import { Command, InvalidArgumentError } from 'commander';
+import { type Metadata, metadataText } from './metadata-view.ts';
+import { type CommandDeps, withSession } from './session.ts';
+
+export function rollbackCommand(deps?: CommandDeps): Command {
+  return new Command('rollback')
+    .description('go back to an older version')
+    .argument('<slug>')
+    .argument('<version>', 'number of the version; see turnpike versions', (text) => {
+      if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('It takes the number of a version.');
+      return Number(text);
+    })
+    .action(
+      withSession(deps, async (session, slug: string, version: number) => {
+        const path = `/_admin/${encodeURIComponent(slug)}/rollback`;
+        const metadata = await session.host().own<Metadata>('POST', path, { version });
+        session.printer.result(metadata, metadataText(metadata));
+      }),
+    );
+}

@@ -1,0 +1,139 @@
+/**
+ * What every command shares: the global options, the printer, the host at the other end, the wallet.
+ * Made once per run from the command line; nothing in it is looked up before it is needed.
+ */
+import { homedir } from 'node:os';
+import type { Command } from 'commander';
+import { parseUsd } from '../shared/money.ts';
+import { HostClient } from './host-client.ts';
+import { Assets, parseAllowedAsset } from './paying/assets.ts';
+import type { Protocol } from './paying/offers.ts';
+import type { PayOptions } from './paying/pay-request.ts';
+import { Failure } from './terminal/failure.ts';
+import { Printer } from './terminal/printer.ts';
+import { processTerminal, type Terminal } from './terminal/terminal.ts';
+import { type ChosenWallet, chooseWallet } from './wallet/choose.ts';
+import { dataFolders, findLocalHost, type LocalHost } from './wallet/local-host.ts';
+
+/** What a command may be given instead of the real thing. */
+export interface CommandDeps {
+  terminal: Terminal;
+  fetch: typeof fetch;
+}
+
+export interface GlobalOptions {
+  json?: boolean;
+  hostUrl?: string;
+  wallet?: string;
+  data?: string;
+  yes?: boolean;
+  maxPay?: string;
+  protocol?: Protocol;
+  rpcUrl?: string;
+  allowAsset?: string[];
+}
+
+export const DEFAULT_HOST_URL = 'http://localhost:8402';
+
+export class Session {
+  readonly terminal: Terminal;
+  readonly printer: Printer;
+  readonly options: GlobalOptions;
+  readonly fetch: typeof fetch;
+  readonly hostUrl: URL;
+  #localHost: Promise<LocalHost | undefined> | undefined;
+  #wallet: Promise<ChosenWallet> | undefined;
+
+  constructor(deps: CommandDeps, options: GlobalOptions) {
+    this.terminal = deps.terminal;
+    this.fetch = deps.fetch;
+    this.options = options;
+    this.printer = new Printer(deps.terminal, options.json === true);
+    this.hostUrl = parseHostUrl(options.hostUrl ?? deps.terminal.env.TURNPIKE_URL ?? DEFAULT_HOST_URL);
+  }
+
+  get dataFolders(): string[] {
+    return dataFolders(this.terminal, this.options.data);
+  }
+
+  localHost(): Promise<LocalHost | undefined> {
+    this.#localHost ??= findLocalHost(this.hostUrl, this.dataFolders);
+    return this.#localHost;
+  }
+
+  wallet(): Promise<ChosenWallet> {
+    this.#wallet ??= this.localHost().then((local) => chooseWallet(this.terminal, this.options.wallet, local));
+    return this.#wallet;
+  }
+
+  host(): HostClient {
+    return new HostClient({
+      url: this.hostUrl,
+      fetch: this.fetch,
+      signal: this.terminal.signal,
+      paying: () => this.paying('for this host', true),
+    });
+  }
+
+  /** How to pay, from the global options. @param what names the thing in the question to the person */
+  async paying(what: string, repeatable: boolean): Promise<PayOptions> {
+    const [{ account, source }, local] = await Promise.all([this.wallet(), this.localHost()]);
+    const { options, terminal } = this;
+    const maxMicroUsd = options.maxPay === undefined ? undefined : parseLimit(options.maxPay);
+    return {
+      policy: {
+        protocol: options.protocol,
+        maxMicroUsd,
+        assets: new Assets(local?.network, (options.allowAsset ?? []).map(parseAllowedAsset)),
+      },
+      signer: { account, local: local?.network, rpcUrl: options.rpcUrl },
+      approve: async ({ usd, offer, symbol, testMoney }) => {
+        const price = `${offer.intent === 'upto' ? 'at most ' : ''}${usd} USD`;
+        const how = `${symbol}${testMoney ? ', worth nothing' : ''}, chain ${offer.chainId}, ${offer.protocol}`;
+        this.printer.progress(`price   ${price} (${how})`);
+        this.printer.progress(`wallet  ${account.address} (${source})`);
+        if (options.yes || maxMicroUsd !== undefined) return true;
+        if (terminal.interactive && !options.json) return terminal.confirm(`Pay ${price} ${what}?`);
+        throw new Failure('usage', `It costs ${price}. Say yes with --yes, or set a limit with --max-pay ${usd}.`);
+      },
+      repeatable,
+      fetch: this.fetch,
+    };
+  }
+}
+
+/** The dependencies of the real command. */
+export function processDeps(): CommandDeps {
+  return { terminal: processTerminal(homedir()), fetch };
+}
+
+/** Wraps a command's work: makes its session from the options before and after the command's name. */
+export function withSession<Args extends unknown[]>(
+  deps: CommandDeps | undefined,
+  work: (session: Session, ...args: Args) => Promise<void>,
+): (...args: [...Args, Command]) => Promise<void> {
+  return async (...all) => {
+    const command = all.at(-1) as Command;
+    const args = all.slice(0, -1) as Args;
+    await work(new Session(deps ?? processDeps(), command.optsWithGlobals()), ...args);
+  };
+}
+
+function parseHostUrl(text: string): URL {
+  const url = URL.parse(text);
+  if (!url || !/^https?:$/.test(url.protocol)) {
+    throw new Failure(
+      'usage',
+      `Not a host's address: ${text}. It looks like https://host.example or ${DEFAULT_HOST_URL}.`,
+    );
+  }
+  return url;
+}
+
+function parseLimit(text: string): bigint {
+  try {
+    return parseUsd(text.replace(/^\$/, ''));
+  } catch {
+    throw new Failure('usage', `Not an amount: ${text}. It takes USD, such as 0.25.`);
+  }
+}

@@ -1,0 +1,16 @@
+/** `turnpike up`: runs the host, as `npm start` does; every setting is a flag. */
+import { Command } from 'commander';
+
+export function upCommand(): Command {
+  return new Command('up')
+    .description('run the host here; settings as flags, see turnpike up --settings')
+    .allowUnknownOption()
+    .allowExcessArguments()
+    .option('--settings', 'list every setting with its default')
+    .action(async () => {
+      const flags = process.argv.slice(process.argv.indexOf('up') + 1);
+      // The host's entry reads its flags from the command line, as under `npm start`.
+      process.argv = [...process.argv.slice(0, 2), ...(flags.includes('--settings') ? ['--help'] : flags)];
+      await import('../main.ts');
+    });
+}

@@ -1,0 +1,36 @@
+/** `turnpike update`: the owner replaces code, secrets or settings. Costs nothing, and no request fails meanwhile. */
+import { Command } from 'commander';
+import { type Metadata, metadataText } from './metadata-view.ts';
+import { bundleEntry } from './project/bundle.ts';
+import { type ProjectFlags, projectSettings, readProject, slugOf } from './project/manifest.ts';
+import { addProjectOptions } from './project/options.ts';
+import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+
+export function updateCommand(deps?: CommandDeps): Command {
+  const command = new Command('update')
+    .description('replace code, secrets or settings of your deployment; free')
+    .argument('[entry]', 'file with the default export; default: "entry" of turnpike.json; neither: settings only')
+    .action(withSession(deps, update));
+  return addProjectOptions(command);
+}
+
+async function update(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
+  const { terminal, printer } = session;
+  const project = await readProject(terminal, entry, flags.manifest);
+  const slug = slugOf(project, flags.slug);
+  const file = entry ?? project.manifest.entry;
+  if (file !== undefined) printer.progress(`bundle  ${file}`);
+  const code = file === undefined ? {} : await bundleEntry(file, entry === undefined ? project.folder : terminal.cwd);
+  const secretChanges = {
+    ...(await readManifestSecrets(project, terminal)),
+    ...(await readSecretFlags(flags.secret ?? [], terminal)),
+  };
+  const body = {
+    ...code,
+    ...projectSettings(project, flags),
+    ...(Object.keys(secretChanges).length > 0 ? { secretChanges } : {}),
+  };
+  const metadata = await session.host().own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, body);
+  printer.result(metadata, metadataText(metadata));
+}

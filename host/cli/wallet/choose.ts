@@ -1,0 +1,64 @@
+/**
+ * Which wallet pays and owns: the one that was named; else, on a local host with test money, its first test wallet;
+ * else the one in the user's configuration folder.
+ */
+import { resolve } from 'node:path';
+import { privateKeyToAccount } from 'viem/accounts';
+import { Failure } from '../terminal/failure.ts';
+import type { Terminal } from '../terminal/terminal.ts';
+import type { LocalHost } from './local-host.ts';
+import { defaultWalletPath, parsePrivateKey, readWallet, type StoredWallet } from './wallet-file.ts';
+
+export interface ChosenWallet {
+  account: ReturnType<typeof privateKeyToAccount>;
+  /** Where it comes from, for people. */
+  source: string;
+}
+
+/**
+ * @param named `--wallet`: a file, or `test:<n>` for a test wallet of the local host
+ * @throws Failure `usage` when there is none, or the named one is unusable
+ */
+export async function chooseWallet(
+  terminal: Terminal,
+  named: string | undefined,
+  localHost: LocalHost | undefined,
+): Promise<ChosenWallet> {
+  const { env } = terminal;
+  const test = /^test:(\d+)$/.exec(named ?? '');
+  if (test) return testWallet(localHost, Number(test[1]));
+  if (named !== undefined) return fromFile(resolve(terminal.cwd, named));
+  if (env.TURNPIKE_PRIVATE_KEY) {
+    return chosen(parsePrivateKey(env.TURNPIKE_PRIVATE_KEY, 'TURNPIKE_PRIVATE_KEY'), 'TURNPIKE_PRIVATE_KEY');
+  }
+  if (env.TURNPIKE_WALLET) return fromFile(resolve(terminal.cwd, env.TURNPIKE_WALLET));
+  if (localHost) return testWallet(localHost, 0);
+  const path = defaultWalletPath(terminal);
+  const wallet = await readWallet(path);
+  if (wallet) return chosen(wallet, path);
+  throw new Failure(
+    'usage',
+    'There is no wallet yet: run turnpike wallet create, or turnpike wallet import, or set TURNPIKE_WALLET.',
+  );
+}
+
+function testWallet(localHost: LocalHost | undefined, index: number): ChosenWallet {
+  const wallet = localHost?.network.wallets[index];
+  if (!localHost || !wallet) {
+    throw new Failure('usage', `There is no test wallet ${index}: the host is not a local one, or has fewer.`);
+  }
+  return chosen(
+    parsePrivateKey(wallet.privateKey, 'local-network.json'),
+    `test wallet ${index} of ${localHost.dataFolder}`,
+  );
+}
+
+async function fromFile(path: string): Promise<ChosenWallet> {
+  const wallet = await readWallet(path);
+  if (!wallet) throw new Failure('usage', `There is no wallet at ${path}.`);
+  return chosen(wallet, path);
+}
+
+function chosen(wallet: StoredWallet, source: string): ChosenWallet {
+  return { account: privateKeyToAccount(wallet.privateKey), source };
+}

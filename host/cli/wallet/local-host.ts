@@ -1,0 +1,63 @@
+/**
+ * What the command knows of a host on this machine, from the host's data folder: that it runs, and its test network.
+ */
+import { readFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { z } from 'zod';
+import type { Terminal } from '../terminal/terminal.ts';
+
+const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/);
+const localNetworkSchema = z.object({
+  rpcUrl: z.url(),
+  chainId: z.number().int().positive(),
+  token: address,
+  x402: z.object({ network: z.string(), token: address, name: z.string(), version: z.string() }),
+  wallets: z.array(z.object({ address, privateKey: z.string().regex(/^0x[0-9a-fA-F]{64}$/) })),
+});
+
+export type LocalNetworkInfo = z.infer<typeof localNetworkSchema>;
+
+export interface LocalHost {
+  dataFolder: string;
+  network: LocalNetworkInfo;
+}
+
+const LOOPBACK = new Set(['localhost', '127.0.0.1', '[::1]']);
+
+/** Folders in which a host of this machine may keep its data, the likeliest first. */
+export function dataFolders(terminal: Pick<Terminal, 'env' | 'cwd'>, given: string | undefined): string[] {
+  if (given !== undefined) return [resolve(terminal.cwd, given)];
+  const project = fileURLToPath(new URL('../../..', import.meta.url));
+  return [
+    ...new Set([
+      ...(terminal.env.TURNPIKE_DATA ? [resolve(terminal.cwd, terminal.env.TURNPIKE_DATA)] : []),
+      resolve(terminal.cwd, 'data'),
+      join(project, 'data'),
+    ]),
+  ];
+}
+
+/**
+ * The host at this URL, if it runs on this machine with a data folder we can read.
+ * The folder must belong to that very port: another host's test wallets would be of no use.
+ */
+export async function findLocalHost(hostUrl: URL, folders: string[]): Promise<LocalHost | undefined> {
+  if (!LOOPBACK.has(hostUrl.hostname) && !hostUrl.hostname.endsWith('.localhost')) return undefined;
+  for (const dataFolder of folders) {
+    const running = await readJson(join(dataFolder, 'host.json'));
+    const { port } = (running ?? {}) as { port?: unknown };
+    if (String(port) !== (hostUrl.port || '80')) continue;
+    const network = localNetworkSchema.safeParse(await readJson(join(dataFolder, 'local-network.json')));
+    if (network.success) return { dataFolder, network: network.data };
+  }
+  return undefined;
+}
+
+async function readJson(path: string): Promise<unknown> {
+  try {
+    return JSON.parse(await readFile(path, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
