@@ -141,7 +141,8 @@ type StreamResult = { type: 'ok'; response: { type: string; result?: unknown } }
 export function toHrana(value: Parameter): HranaValue {
   if (value === null) return { type: 'null' };
   if (typeof value === 'number') return { type: 'float', value };
-  if (typeof value === 'string') return { type: 'text', value };
+  // Half a surrogate pair is no JSON the server would take.
+  if (typeof value === 'string') return { type: 'text', value: value.toWellFormed() };
   return { type: 'blob', base64: Buffer.from(value).toString('base64') };
 }
 

@@ -222,10 +222,7 @@ function argumentsOf(statement: Statement | undefined, parameters: Parameter[]):
   }
   const values = parameters.map(toHrana);
   if (names.size === 0) return { args: values };
-  return {
-    args: values.map((value, index) => (names.has(index) ? { type: 'null' } : value)),
-    named_args: [...names].map(([index, name]) => ({ name, value: values[index] ?? { type: 'null' } })),
-  };
+  return { named_args: values.map((value, index) => ({ name: names.get(index) ?? `?${index + 1}`, value })) };
 }
 
 function toTasks(queries: readonly Query[]): Task[] {

@@ -1,0 +1,145 @@
+/** The D1 suites in a real handler in a real workerd: on a file, on a libSQL server, and on Miniflare as the reference. */
+
+import { join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+import { Miniflare } from 'miniflare';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { ensureNamespace, removeNamespace } from '../../host/storage/sql/namespaces.ts';
+import { bundleHandler, SqlRig, SqlServer, sqlProgram } from './d1-rig.ts';
+
+type Case = unknown | [unknown, Record<string, string>];
+const fixtures = fileURLToPath(new URL('../fixtures/bindings/', import.meta.url));
+const load = async (file: string, name: string): Promise<Record<string, Case>> =>
+  (await import(pathToFileURL(join(fixtures, file)).href))[name];
+const cases = { ...(await load('d1-cases.js', 'd1Cases')), ...(await load('d1-drizzle.js', 'drizzleCases')) };
+
+const namesFor = (backend: string): string[] =>
+  Object.entries(cases)
+    .filter(([, entry]) => !(Array.isArray(entry) && backend in entry[1]))
+    .map(([name]) => name);
+
+const program = await sqlProgram();
+const handler = await bundleHandler();
+afterAll(() => program.remove());
+
+describe('DB on a file', () => {
+  let rig: SqlRig;
+  beforeAll(async () => {
+    rig = await SqlRig.start(program, {}, handler);
+  });
+  afterAll(() => rig.stop());
+
+  test.each(namesFor('file'))('%s', async (name) => {
+    expect(await rig.runCase(name)).toBe('ok');
+  });
+
+  test('no query of the suite ended the engine', () => {
+    expect(rig.log).toBe('');
+  });
+});
+
+describe('DB on a libSQL server', () => {
+  let server: SqlServer;
+  let rig: SqlRig;
+  const admin = () => ({ adminUrl: server.adminUrl, adminToken: '' });
+  beforeAll(async () => {
+    server = await SqlServer.start();
+    await ensureNamespace(admin(), 'tenant1', 100_000_000);
+    rig = await SqlRig.start(program, { remote: { url: server.url, token: '', namespace: 'tenant1' } }, handler);
+  });
+  afterAll(async () => {
+    await rig.stop();
+    await server.stop();
+  });
+
+  test.each(namesFor('server'))('%s', async (name) => {
+    expect(await rig.runCase(name)).toBe('ok');
+  });
+
+  test('tenants do not see each other, and a removed one is gone', async () => {
+    await ensureNamespace(admin(), 'tenant2', 100_000_000);
+    const other = await SqlRig.start(
+      program,
+      { remote: { url: server.url, token: '', namespace: 'tenant2' } },
+      handler,
+    );
+    try {
+      await rig.query('CREATE TABLE mine (a)');
+      await expect(other.query('SELECT * FROM mine')).rejects.toThrow('no such table: mine');
+      await removeNamespace(admin(), 'tenant2');
+      await removeNamespace(admin(), 'tenant2');
+      await expect(other.query('SELECT 1')).rejects.toThrow('D1_ERROR');
+    } finally {
+      await other.stop();
+    }
+  });
+
+  test("the server's files stay closed", async () => {
+    await expect(rig.query("SELECT readfile('/etc/hostname')")).rejects.toThrow('not authorized');
+    await expect(rig.query("SELECT * FROM fsdir('/')")).rejects.toThrow('no such table');
+  });
+
+  test('the quota is the error of the API, and nothing is written in part', async () => {
+    await ensureNamespace(admin(), 'small', 1_000_000);
+    const small = await SqlRig.start(program, { remote: { url: server.url, token: '', namespace: 'small' } }, handler);
+    try {
+      await small.query('CREATE TABLE t (b)');
+      const fill = (): Promise<unknown> =>
+        small.query('INSERT INTO t SELECT zeroblob(100000) FROM json_each(?)', ['[1,2,3,4]']);
+      const grow = async (): Promise<void> => {
+        for (let i = 0; i < 10; i++) await fill();
+      };
+      await expect(grow()).rejects.toThrow('Exceeded maximum DB size');
+      expect((await small.query('SELECT count(*) % 4 AS n FROM t'))[0]).toEqual({ n: 0 });
+    } finally {
+      await small.stop();
+    }
+  });
+
+  test('a query beyond the deadline is an error, and the next one works', async () => {
+    const quick = await SqlRig.start(
+      program,
+      { timeoutMs: 300, remote: { url: server.url, token: '', namespace: 'tenant1' } },
+      handler,
+    );
+    try {
+      const endless = 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n';
+      await expect(quick.query(endless)).rejects.toThrow('query exceeded the time limit');
+      expect(await quick.query('SELECT 1 AS a')).toEqual([{ a: 1 }]);
+    } finally {
+      await quick.stop();
+    }
+  });
+
+  test('a server that is away is an error that says so', async () => {
+    const away = await SqlRig.start(
+      program,
+      { remote: { url: 'http://127.0.0.1:1', token: '', namespace: 'x' } },
+      handler,
+    );
+    try {
+      await expect(away.query('SELECT 1')).rejects.toThrow('D1_ERROR: D1 DB is unreachable');
+    } finally {
+      await away.stop();
+    }
+  });
+});
+
+describe('the same expectations on Miniflare', () => {
+  let reference: Miniflare;
+  let origin: URL;
+  beforeAll(async () => {
+    reference = new Miniflare({
+      modules: true,
+      script: handler,
+      compatibilityDate: '2026-01-01',
+      d1Databases: ['DB'],
+    });
+    origin = await reference.ready;
+  });
+  afterAll(() => reference.dispose());
+
+  test.each(namesFor('miniflare'))('%s', async (name) => {
+    expect(await (await fetch(new URL(`/case/${encodeURIComponent(name)}`, origin))).text()).toBe('ok');
+  });
+});
