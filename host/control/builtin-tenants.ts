@@ -57,7 +57,7 @@ export async function deployBuiltin(
   if (present && present.state !== 'decommissioned') {
     if (!present.builtin) throw new Problem('conflict', `The slug ${slug} belongs to a tenant.`);
     const settings = { ...changedSettings(input, present), payTo: (input.payTo ?? owner.address).toLowerCase() };
-    const code = await pipeline.accept(input, settings);
+    const code = await pipeline.accept(input, { ...settings, secrets: values });
     const known = await parts.secrets.reveal(present.tenant);
     const same =
       code.digest === present.digest &&
@@ -75,8 +75,8 @@ export async function deployBuiltin(
     return;
   }
   const tenant = newTenantId();
-  const settings = newSettings(input, owner.address);
-  const code = await pipeline.accept(input, settings);
+  const settings = newSettings(input, owner.address, clock.now());
+  const code = await pipeline.accept(input, { ...settings, secrets: values });
   await deployments.create(
     {
       tenant,

@@ -3,6 +3,7 @@
  * every refusal points at the field. Code itself is judged later, by the bundler and the probe.
  */
 import { z } from 'zod';
+import type { CodeInput } from '../runtime/deploy/code-input.ts';
 import type { Config } from '../shared/config.ts';
 import type { BindingSet } from '../shared/contracts.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
@@ -10,15 +11,6 @@ import { type FieldError, Problem } from '../shared/problem.ts';
 const MAX_METADATA_BYTES = 64 * 1024;
 const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
 const SECRET_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
-
-/** A module as given: text, or bytes as `{"base64": "..."}`. */
-export type ModuleInput = string | { base64: string };
-
-export interface CodeInput {
-  code?: string;
-  modules?: Record<string, ModuleInput>;
-  main?: string;
-}
 
 export interface DeploymentInput extends CodeInput {
   slug?: string;
@@ -156,7 +148,7 @@ async function readMultipart(request: Request): Promise<unknown> {
   } catch (error) {
     throw new Problem('invalid_json', `The metadata part is not JSON: ${(error as Error).message}`);
   }
-  const modules: Record<string, ModuleInput> = {};
+  const modules: NonNullable<CodeInput['modules']> = {};
   for (const [field, value] of form.entries()) {
     if (field === 'metadata') continue;
     const name = typeof value === 'string' ? field : value.name || field;

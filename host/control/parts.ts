@@ -1,29 +1,17 @@
 /** What control is composed of; main.ts makes these and hands them to the endpoints. */
 import type { Logger } from 'pino';
 import type { Payments } from '../payments/types.ts';
-import type { CodeVersion, Deployments } from '../registry/deployments.ts';
+import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
 import type { Secrets } from '../registry/secrets.ts';
 import type { Usage } from '../registry/usage.ts';
 import type { Runtime } from '../runtime/contract.ts';
+import type { Pipeline } from '../runtime/deploy/pipeline.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageUsage, TenantId } from '../shared/contracts.ts';
-import type { CodeInput } from './deployment-input.ts';
 import type { RouteTable } from './route-table.ts';
-
-/** Bundles, probes and stores code. @throws Problem code_rejected | code_too_large | invalid_field; costs nothing */
-export interface CodePipeline {
-  accept(input: CodeInput, options: CodeOptions): Promise<CodeVersion>;
-}
-
-export interface CodeOptions {
-  compatibilityDate: string;
-  compatibilityFlags: string[];
-  /** A version without `scheduled()` is refused where there are any. */
-  crons: string[];
-}
 
 export interface ControlParts {
   config: Config;
@@ -36,7 +24,8 @@ export interface ControlParts {
   domains: Domains;
   usage: Usage;
   routes: RouteTable;
-  pipeline: CodePipeline;
+  /** Bundles, probes and stores code; what it refuses costs nothing. */
+  pipeline: Pick<Pipeline, 'accept'>;
   runtime: Runtime;
   payments: Payments;
   logs: LogStore;

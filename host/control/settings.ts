@@ -2,18 +2,21 @@
 import { parsePaidRoutes } from '../payments/paid-routes.ts';
 import type { DeploymentSettings } from '../registry/deployments.ts';
 import type { Deployment, StoredPaidRoute } from '../registry/schema/deployments.ts';
+import { newestCompatibilityDate } from '../runtime/deploy/compatibility.ts';
 import { checkCron } from '../scheduler/cron-expression.ts';
 import type { DeploymentInput } from './deployment-input.ts';
 
-/** The newest date whose behaviour new deployments get unless they say otherwise. */
-export const DEFAULT_COMPATIBILITY_DATE = '2026-11-01';
+/** Whose behaviour new deployments get unless they say otherwise; an older workerd or clock knows only older ones. */
+const DEFAULT_COMPATIBILITY_DATE = '2026-11-01';
 
 const NO_BINDINGS = { kv: false, d1: false, r2: false, payments: false };
 
 /** @throws Problem invalid_field */
-export function newSettings(input: DeploymentInput, owner: string): DeploymentSettings {
+export function newSettings(input: DeploymentInput, owner: string, now: number): DeploymentSettings {
+  const newest = newestCompatibilityDate(now);
+  const standard = newest < DEFAULT_COMPATIBILITY_DATE ? newest : DEFAULT_COMPATIBILITY_DATE;
   return {
-    compatibilityDate: input.compatibilityDate ?? DEFAULT_COMPATIBILITY_DATE,
+    compatibilityDate: input.compatibilityDate ?? standard,
     compatibilityFlags: input.compatibilityFlags ?? [],
     bindings: input.bindings ?? NO_BINDINGS,
     crons: checkCrons(input.crons ?? []),

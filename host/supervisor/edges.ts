@@ -1,8 +1,8 @@
 /** The edge processes as one: every call goes to all of them; one that is restarting catches up by itself. */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import type { Channel } from '../shared/channel.ts';
-import type { ControlForEdge, EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
+import type { Channel, Methods } from '../shared/channel.ts';
+import type { EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
 import { Child } from './child.ts';
 import type { ListeningSocket } from './listening-socket.ts';
 
@@ -10,11 +10,10 @@ export interface EdgesOptions {
   count: number;
   entry: string;
   log: Logger;
-  local: ControlForEdge;
+  /** The methods of ControlForEdge. */
+  local: Methods;
   init(): EdgeInit;
   routes(): Promise<Route[]>;
-  /** Instances that run now, for an edge that starts later than they did. */
-  instances(): { slug: string; generation: number; socket: string }[];
   listeners: { kind: 'http' | 'https'; socket: ListeningSocket }[];
 }
 
@@ -32,7 +31,6 @@ export class Edges {
         async setUp(channel) {
           await channel.call('init', options.init());
           await channel.call('setRoutes', await options.routes());
-          for (const instance of options.instances()) await channel.call('setInstance', instance);
           for (const { kind, socket } of options.listeners) await channel.call('listen', { kind }, socket.handle);
         },
       });

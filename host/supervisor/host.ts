@@ -15,7 +15,6 @@ import { createForwarding } from '../control/forward.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
 import type { ControlParts } from '../control/parts.ts';
-import { createPipeline } from '../control/pipeline.ts';
 import { RouteTable } from '../control/route-table.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
 import { tenantRequest, tollView } from '../control/tenant-requests.ts';
@@ -24,6 +23,7 @@ import { OwnershipRecords } from '../domains/ownership-record.ts';
 import { createPayments } from '../payments/index.ts';
 import { type Network, openNetwork } from '../payments/network/index.ts';
 import { CodeStore } from '../runtime/code-store.ts';
+import { Pipeline } from '../runtime/deploy/pipeline.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
 import { createRuntime } from '../runtime/runtime.ts';
 import { detectSandbox } from '../runtime/sandbox.ts';
@@ -288,6 +288,18 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     post: (url, body, timeoutMs) => postOutside(hostEgressSocket, url, body, timeoutMs),
   });
   const timedWork = new TimedWork({ scheduler, lifecycle, crons, deployments });
+  const { heapMb, memoryBytes, startTimeoutMs, maxCodeBytes } = config.runtime;
+  const pipeline = new Pipeline({
+    codeStore,
+    sandbox,
+    runFolder: folders.run,
+    now: () => clock.now(),
+    maxBytes: maxCodeBytes,
+    heapMb,
+    memoryBytes,
+    startTimeoutMs,
+  });
+  onStop(() => pipeline.close());
   const control: ControlParts = {
     config,
     clock,
@@ -298,7 +310,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     domains,
     usage,
     routes,
-    pipeline: createPipeline({ config: config.runtime, sandbox, codeStore, runFolder: folders.run }),
+    pipeline,
     runtime,
     payments,
     logs,

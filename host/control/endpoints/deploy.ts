@@ -29,12 +29,12 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
     );
     const slug = checkSlug(input.slug, config.slugs.reserved);
     if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
-    const settings = newSettings(input, payer.address);
+    const settings = newSettings(input, payer.address, clock.now());
     const tenant = newTenantId();
     const now = clock.now();
     await deployments.claim(slug, tenant, payer.address, now, CLAIM_MS);
     try {
-      const code = await pipeline.accept(input, settings);
+      const code = await pipeline.accept(input, { ...settings, ...(input.secrets ? { secrets: input.secrets } : {}) });
       return {
         tenant,
         slug,

@@ -41,7 +41,9 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
         throw new Problem('bad_request', 'Nothing to change: give code, secrets or settings.');
       }
       const settings = changedSettings(input, deployment);
-      const code = hasCode(input) ? await pipeline.accept(input, settings) : undefined;
+      const code = hasCode(input)
+        ? await pipeline.accept(input, { ...settings, secrets: await futureSecrets(input, deployment.tenant) })
+        : undefined;
       if (!code && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
         throw fieldProblem('/crons', 'needs code that exports scheduled()');
       }
@@ -61,6 +63,13 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       return json(await describe(parts, updated));
     },
   };
+
+  /** The secrets as they will be: top-level code may read them. */
+  async function futureSecrets(input: DeploymentInput, tenant: string): Promise<Record<string, string>> {
+    if (input.secrets) return input.secrets;
+    const changed = { ...(await secrets.reveal(tenant)), ...input.secretChanges };
+    return Object.fromEntries(Object.entries(changed).filter((entry): entry is [string, string] => entry[1] !== null));
+  }
 
   function splitChanges(tenant: string, changes: Record<string, string | null>) {
     const set = Object.entries(changes).filter((entry): entry is [string, string] => entry[1] !== null);

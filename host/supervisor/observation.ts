@@ -1,0 +1,106 @@
+/** Health and metrics of the whole host, read from its parts when somebody asks. */
+import { type HealthDocument, health, type Part } from '../observability/health.ts';
+import { createHostMetrics, type HostMetrics } from '../observability/host-metrics.ts';
+import { metricsText } from '../observability/metrics-text.ts';
+import type { Payments } from '../payments/index.ts';
+import type { Network, NetworkHealth } from '../payments/network/types.ts';
+import type { Deployments } from '../registry/deployments.ts';
+import type { Runtime } from '../runtime/contract.ts';
+import type { TenantCrons } from '../scheduler/tenant-crons.ts';
+import type { Methods } from '../shared/channel.ts';
+import type { Child } from './child.ts';
+
+export interface ObservationParts {
+  version: string;
+  startedAt: number;
+  deployments: Deployments;
+  network: Network;
+  /** Made later than this is: asked for when it is needed. */
+  runtime(): Runtime;
+  payments(): Payments;
+  crons(): TenantCrons;
+  children(): Child<ChildMethods>[];
+}
+
+/** What every child process answers. */
+interface ChildMethods extends Methods {
+  metrics(nothing: undefined): unknown;
+}
+
+export interface Observation {
+  metrics: HostMetrics;
+  metricsText(): Promise<string>;
+  health(): { ready: boolean; body: HealthDocument };
+  /** Asks the payment network how it is; between calls the last answer counts. */
+  checkNetwork(): Promise<void>;
+  /** From now on the host counts as started. */
+  setReady(): void;
+}
+
+export function createObservation(parts: ObservationParts): Observation {
+  const { version, startedAt, deployments, network } = parts;
+  let ready = false;
+  let networkHealth: NetworkHealth = { ok: true, detail: 'not asked yet' };
+  const metrics = createHostMetrics({
+    deployments: () => deployments.countByState(),
+    instances() {
+      const byState: Record<string, number> = {};
+      let memoryBytes = 0;
+      for (const { status } of parts.runtime().list()) {
+        byState[status.state] = (byState[status.state] ?? 0) + 1;
+        memoryBytes += status.memoryBytes ?? 0;
+      }
+      return { byState, memoryBytes };
+    },
+    restarts: () => Object.fromEntries(parts.children().map((child) => [child.name, child.restarts])),
+    async payments() {
+      const open = await parts.payments().ledger.open();
+      const byState: Record<string, number> = {};
+      for (const { kind } of open) byState[kind] = (byState[kind] ?? 0) + 1;
+      const owed = open
+        .filter(({ kind }) => kind.endsWith('-owed'))
+        .reduce((sum, { amount }) => sum + Number(amount), 0);
+      return { byState, owedMicroUsd: owed };
+    },
+    queues: () => ({ cron: parts.crons().waiting }),
+  });
+
+  return {
+    metrics,
+    metricsText: () =>
+      metricsText(
+        metrics.registry,
+        parts.children().map((child) => ({
+          process: child.name,
+          read: async () => child.channel().call('metrics', undefined),
+        })),
+      ),
+    health: () =>
+      health(
+        [
+          { name: 'control', state: ready ? 'ready' : 'starting', essential: true },
+          ...parts.children().map((child): Part => ({ name: child.name, state: child.state, essential: true })),
+          {
+            name: 'network',
+            state: network.name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
+            essential: false,
+            detail: networkHealth.detail,
+          },
+        ],
+        {
+          version,
+          uptimeMs: Date.now() - startedAt,
+          extra: {
+            isolation: parts.runtime().isolation,
+            payments: { network: network.name, testMoney: network.testMoney },
+          },
+        },
+      ),
+    async checkNetwork() {
+      networkHealth = await network.healthy();
+    },
+    setReady() {
+      ready = true;
+    },
+  };
+}

@@ -1,0 +1,52 @@
+/** All that the host does by the clock: lifecycle of deployments, tenants' crons, and its own housekeeping. */
+import type { Lifecycle } from '../control/lifecycle.ts';
+import type { Deployments } from '../registry/deployments.ts';
+import type { Scheduler } from '../scheduler/index.ts';
+import type { TenantCrons } from '../scheduler/tenant-crons.ts';
+import type { TenantId } from '../shared/contracts.ts';
+
+const LIFECYCLE_MS = 60_000;
+
+export interface TimedWorkParts {
+  scheduler: Scheduler;
+  lifecycle: Lifecycle;
+  crons: TenantCrons;
+  deployments: Deployments;
+}
+
+export class TimedWork {
+  readonly #parts: TimedWorkParts;
+  #cancelExpiry = (): void => undefined;
+  #scheduled = new Set<TenantId>();
+  #turn: Promise<void> = Promise.resolve();
+
+  constructor(parts: TimedWorkParts) {
+    this.#parts = parts;
+  }
+
+  async start(): Promise<void> {
+    await this.#parts.crons.recover();
+    await this.plan();
+    this.#parts.scheduler.every(LIFECYCLE_MS, 'lifecycle', () => this.plan());
+  }
+
+  /** Does what is due and plans what comes next; call it when expiry dates, crons or the clock have changed. */
+  plan(): Promise<void> {
+    this.#turn = this.#turn.then(
+      () => this.#planNow(),
+      () => this.#planNow(),
+    );
+    return this.#turn;
+  }
+
+  async #planNow(): Promise<void> {
+    const { scheduler, lifecycle, crons, deployments } = this.#parts;
+    this.#cancelExpiry();
+    const next = await lifecycle.tick();
+    if (next !== undefined) this.#cancelExpiry = scheduler.at(next, 'expiry', () => this.plan());
+    const wanted = new Map((await deployments.scheduled()).map((row) => [row.tenant, row]));
+    for (const tenant of this.#scheduled) if (!wanted.has(tenant)) await crons.remove(tenant);
+    for (const { tenant, slug, crons: expressions } of wanted.values()) await crons.set(tenant, slug, expressions);
+    this.#scheduled = new Set(wanted.keys());
+  }
+}

@@ -1,0 +1,200 @@
+/** Bad days of the whole host: leaks looked for, updates under load, processes killed at random during deploys. */
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { load } from '../bench/load.ts';
+import { commandOf, processTree } from '../bench/processes.ts';
+import { account, balances, deploy, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+const hello = (text: string) => `export default { fetch: () => new Response(${JSON.stringify(text)}) }`;
+
+function filesBelow(folder: string): string[] {
+  return readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => path.join(entry.parentPath, entry.name));
+}
+
+describe('leaks', () => {
+  let host: TestHost;
+  beforeAll(async () => {
+    host = await startHost();
+  });
+  afterAll(() => host?.stop());
+
+  it('has code, secrets and their names nowhere but where they belong', async () => {
+    const owner = mppFetch(host.network, 0);
+    const secret = 'canary-secret-3f9a1c';
+    const name = 'CANARY_NAME_77B1';
+    const marker = 'canary-code-5be2';
+    await deploy(owner, host.url, {
+      slug: 'leaky',
+      code: `export default { fetch(req, env) {
+        if (req.url.endsWith('/log')) console.log('it is', env.${name});
+        if (req.url.endsWith('/throw')) throw new Error('with ' + env.${name});
+        return new Response('${marker}'.length + String(env.${name}.length)); } }`,
+      secrets: { [name]: secret },
+      bindings: { kv: true, d1: true, r2: true },
+    });
+    await fetch(`${host.url}/leaky/log`);
+    await fetch(`${host.url}/leaky/throw`);
+    const issued = (await (await owner(`${host.url}/_admin/session/leaky`, { method: 'POST' })).json()) as {
+      token: string;
+    };
+    const headers = { authorization: `Bearer ${issued.token}` };
+    const logs = await until(async () => {
+      const text = await (await fetch(`${host.url}/_admin/leaky/logs`, { headers })).text();
+      return text.includes('it is') && text.includes('with') ? text : undefined;
+    });
+    const answers = [
+      logs,
+      await (await fetch(`${host.url}/_admin/get/leaky`)).text(),
+      await (await fetch(`${host.url}/_admin/leaky/usage`, { headers })).text(),
+      await (await fetch(`${host.url}/_admin/leaky/versions`, { headers })).text(),
+      await (await fetch(`${host.url}/llms.txt`)).text(),
+      await (await fetch(`${host.url}/openapi.json`)).text(),
+      await (await fetch(`${host.url}/healthz`)).text(),
+      await (
+        await owner(
+          `${host.url}/_admin/deploy`,
+          jsonPost({ slug: 'leaky', code: hello(''), secrets: { [name]: secret } }),
+        )
+      ).text(),
+      (await host.operator('GET', '/tenants')).text,
+      (await host.operator('GET', '/metrics')).text,
+      (await host.operator('GET', '/payments')).text,
+      host.output(),
+    ];
+    for (const answer of answers) {
+      expect(answer).not.toContain(secret);
+      expect(answer).not.toContain(marker);
+    }
+    for (const answer of answers.slice(1)) expect(answer).not.toContain(name);
+
+    const allowed = path.join(host.data, 'code');
+    for (const file of filesBelow(host.data)) {
+      const bytes = readFileSync(file);
+      expect(bytes.includes(secret), file).toBe(false);
+      if (!file.startsWith(allowed)) expect(bytes.includes(marker), file).toBe(false);
+    }
+    for (const pid of processTree([host.pid])) {
+      expect(commandOf(pid)).not.toContain(secret);
+      const environment = await import('node:fs').then(({ readFileSync: read }) => {
+        try {
+          return read(`/proc/${pid}/environ`, 'latin1');
+        } catch {
+          return '';
+        }
+      });
+      expect(environment).not.toContain(secret);
+    }
+    for (const file of ['secrets.key', 'local-network.json']) {
+      expect(statSync(path.join(host.data, file)).mode & 0o077, file).toBe(0);
+    }
+  });
+});
+
+describe('updates under load', () => {
+  it('fail no request over 20 updates', async () => {
+    const host = await startHost();
+    try {
+      const owner = mppFetch(host.network, 0);
+      await deploy(owner, host.url, { slug: 'busy', code: hello('v0') });
+      const issued = (await (await owner(`${host.url}/_admin/session/busy`, { method: 'POST' })).json()) as {
+        token: string;
+      };
+      let running = true;
+      const loaded = (async () => {
+        const results = [];
+        while (running) results.push(await load({ url: `${host.url}/busy/`, seconds: 2, connections: 16 }, []));
+        return results;
+      })();
+      for (let update = 1; update <= 20; update++) {
+        const init = jsonPut({ code: hello(`v${update}`) });
+        const answer = await fetch(`${host.url}/_admin/code/busy`, {
+          ...init,
+          headers: { ...(init.headers as Record<string, string>), authorization: `Bearer ${issued.token}` },
+        });
+        expect(answer.status).toBe(200);
+        expect(await (await fetch(`${host.url}/busy/`)).text()).toBe(`v${update}`);
+      }
+      running = false;
+      const results = await loaded;
+      expect(results.reduce((sum, { errors }) => sum + errors, 0)).toBe(0);
+      expect(results.reduce((sum, { perSecond }) => sum + perSecond, 0)).toBeGreaterThan(100);
+    } finally {
+      await host.stop();
+    }
+  });
+});
+
+describe('kills during deploys', () => {
+  it('leave every paid deploy live and no unpaid one', async () => {
+    let host = await startHost();
+    try {
+      const payer = account(host.network, 0).address;
+      const before = (await balances(host.network, payer)).mpp;
+      const outcomes = new Map<string, boolean>();
+      let seed = 20_261_121;
+      const random = (below: number) => {
+        seed = (Math.imul(seed, 1_103_515_245) + 12_345) >>> 0;
+        return seed % below;
+      };
+      const victims = ['supervisor', 'edge', 'workerd', 'anvil'];
+      for (let turn = 0; turn < 24; turn++) {
+        const pay = mppFetch(host.network, 0);
+        const slugs = Array.from({ length: 4 }, (_, index) => `kill-${turn}-${index}`);
+        const calls = slugs.map(async (slug) => {
+          const response = await pay(`${host.url}/_admin/deploy`, jsonPost({ slug, code: hello(slug) })).catch(
+            () => undefined,
+          );
+          if (response) await response.text().catch(() => '');
+          outcomes.set(slug, response?.status === 201);
+        });
+        const victim = victims[turn % victims.length] ?? 'edge';
+        // A moment between the start of the calls and their usual end, drawn from the seed.
+        await new Promise((resolve) => setTimeout(resolve, random(250)));
+        if (victim === 'supervisor') await host.kill();
+        else {
+          const pattern = { edge: /host\/edge\/main/, workerd: /workerd serve/, anvil: /anvil/ }[victim] ?? /never/;
+          for (const pid of processTree([host.pid])) {
+            if (pid !== host.pid && pattern.test(commandOf(pid))) {
+              try {
+                process.kill(pid, 'SIGKILL');
+              } catch {
+                // It ended by itself meanwhile.
+              }
+            }
+          }
+        }
+        await Promise.all(calls);
+        if (victim === 'supervisor') host = await host.restart();
+      }
+      // Whatever was in flight has been finished or given up by now.
+      await until(async () => {
+        const { json } = await host.operator('GET', '/payments');
+        return ((json as { open: unknown[] }).open ?? []).length === 0 ? true : undefined;
+      }, 30_000);
+      let live = 0;
+      for (const slug of outcomes.keys()) {
+        const response = await until(async () => {
+          const answer = await fetch(`${host.url}/${slug}/`).catch(() => undefined);
+          return answer && answer.status !== 503 ? answer : undefined;
+        });
+        const text = await response.text();
+        if (response.status === 200) {
+          expect(text).toBe(slug);
+          live += 1;
+        } else {
+          expect(response.status).toBe(404);
+          expect(outcomes.get(slug), `${slug} was answered 201 and is not live`).toBe(false);
+        }
+      }
+      const paid = before - (await balances(host.network, payer)).mpp;
+      expect(paid).toBe(BigInt(live) * 200_000n);
+      expect(live).toBeGreaterThan(20);
+    } finally {
+      await host.stop();
+    }
+  }, 240_000);
+});
