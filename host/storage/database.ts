@@ -53,8 +53,8 @@ export class Database {
   #closed = false;
   /** Runs inside each transaction just before its end: the place for running totals. */
   beforeCommit: () => void = () => {};
-  /** Runs after a transaction was rolled back: what was remembered from it is void. */
-  afterRollback: () => void = () => {};
+  /** Called after a transaction was rolled back: what was remembered from it is void. */
+  readonly rollbackListeners: (() => void)[] = [];
 
   constructor(options: DatabaseOptions) {
     this.path = options.path;
@@ -180,7 +180,7 @@ export class Database {
 
   #takeBack(): void {
     if (this.#connection.inTransaction) this.#connection.exec('ROLLBACK');
-    this.afterRollback();
+    for (const listener of this.rollbackListeners) listener();
   }
 }
 

@@ -14,11 +14,13 @@ import { Backup } from './backup.ts';
 import type { BlobBackend } from './blobs/backend.ts';
 import { DiskBlobs } from './blobs/disk.ts';
 import { S3Blobs, S3Bucket } from './blobs/s3.ts';
+import { ByteCache } from './cache.ts';
 import { kvHandler } from './kv/protocol.ts';
-import { KvStore } from './kv/store.ts';
+import { type Entry, KvStore } from './kv/store.ts';
 import { Gate, listen, stopListening } from './listener.ts';
 import { Operations } from './metrics.ts';
 import { type Lease, OpenStores, type Store } from './open-stores.ts';
+import type { ObjectRow } from './r2/objects.ts';
 import { r2Handler } from './r2/protocol.ts';
 import { R2Store } from './r2/store.ts';
 
@@ -27,6 +29,10 @@ const OPEN_STORES = 256;
 /** How long calls under way may go on when a tenant is closed, ms. */
 const CLOSE_GRACE_MS = 5_000;
 const SWEEP_EVERY_MS = 30_000;
+/** Memory for values that are read often, shared by all tenants. */
+const KV_CACHE_BYTES = 32 * 1024 * 1024;
+const ROW_CACHE_BYTES = 8 * 1024 * 1024;
+const OBJECT_CACHE_BYTES = 32 * 1024 * 1024;
 
 interface Tenant {
   gate: Gate;
@@ -52,6 +58,9 @@ export class StorageService {
   readonly #operations: Operations;
   readonly #tenants = new Map<TenantId, Tenant>();
   readonly #backup: Backup;
+  readonly #entries = new ByteCache<Entry>(KV_CACHE_BYTES);
+  readonly #objectRows = new ByteCache<ObjectRow>(ROW_CACHE_BYTES);
+  readonly #objectBytes = new ByteCache<Buffer>(OBJECT_CACHE_BYTES);
   readonly #sweeper: NodeJS.Timeout;
   /** Opening and closing of one tenant happen one after the other. */
   readonly #turns = new Map<TenantId, Promise<unknown>>();
@@ -191,6 +200,7 @@ export class StorageService {
         folder: this.#folder(id, 'kv'),
         quota: () => this.#tenants.get(id)?.quotas.kvBytes ?? 0,
         clock: this.#clock,
+        cache: this.#entries,
         log: this.#log,
       });
       if (this.#backup.isCopying(id, 'kv')) store.blobs.pauseRemoval();
@@ -205,6 +215,8 @@ export class StorageService {
         backend: this.#objects(id),
         quota: () => this.#tenants.get(id)?.quotas.objectBytes ?? 0,
         clock: this.#clock,
+        rows: this.#objectRows,
+        cache: this.#objectBytes,
         log: this.#log,
       });
       if (this.#backup.isCopying(id, 'r2')) store.blobs.pauseRemoval();

@@ -20,7 +20,7 @@ export class Totals {
     this.#write = database.writer('UPDATE totals SET bytes = ?, items = ?');
     this.#load();
     database.beforeCommit = () => this.#save();
-    database.afterRollback = () => this.#load();
+    database.rollbackListeners.push(() => this.#load());
   }
 
   /** Bytes of keys, values and metadata. */

@@ -8,6 +8,10 @@ import type { Readable } from 'node:stream';
 export type Bytes = { length: number; chunks: Buffer[] } | { length: number; stream: AsyncIterable<Buffer> };
 
 export interface BlobBackend {
+  /** Values up to here are better kept in the index than as blobs. */
+  readonly inlineBytes: number;
+  /** Reads up to here answer a buffer at once; 0 where every read is a stream. */
+  readonly directBytes: number;
   /** Resolves once the bytes survive power loss. On an error nothing is left under the name, or it will be collected. */
   write(name: string, bytes: Bytes): Promise<void>;
   /** A part of a blob; small parts on a disk come at once. Rejects, or errors the stream, when bytes are missing. */

@@ -74,6 +74,11 @@ export class Blobs {
     }
   }
 
+  /** Does a read of so many bytes answer a buffer at once? */
+  isDirect(length: number): boolean {
+    return length <= this.#backend.directBytes;
+  }
+
   /** Small parts of local blobs come as a buffer; anything else as a stream that keeps the blob until it is closed. */
   read(name: string, offset: number, length: number): Buffer | Promise<Readable> {
     const bytes = this.#backend.read(name, offset, length);

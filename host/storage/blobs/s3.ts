@@ -64,6 +64,8 @@ export class S3Bucket {
 }
 
 export class S3Blobs implements BlobBackend {
+  readonly inlineBytes = 0;
+  readonly directBytes = 0;
   readonly #bucket: S3Bucket;
   readonly #prefix: string;
 

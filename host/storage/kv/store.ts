@@ -9,6 +9,7 @@ import type { Clock } from '../../shared/clock.ts';
 import type { Bytes } from '../blobs/backend.ts';
 import { BLOB_SCHEMA, Blobs } from '../blobs/blobs.ts';
 import { DiskBlobs } from '../blobs/disk.ts';
+import type { ByteCache } from '../cache.ts';
 import { Database, type Reader, type Writer } from '../database.ts';
 import { behindKey, later, prefixRange } from '../key-range.ts';
 import { TOTALS_SCHEMA, Totals } from '../totals.ts';
@@ -48,8 +49,12 @@ export interface KvStoreOptions {
   folder: string;
   quota: () => number;
   clock: Clock;
+  /** Entries with small values, by the store and the key. */
+  cache: ByteCache<Entry>;
   log: Logger;
 }
+
+let nextId = 0;
 
 export class KvStore {
   readonly database: Database;
@@ -62,6 +67,8 @@ export class KvStore {
   readonly #put: Writer;
   readonly #delete: Writer;
   readonly #expired: Reader;
+  /** Tells this opening of this store from all others in the shared cache. */
+  readonly #id = `${nextId++}:`;
 
   constructor(options: KvStoreOptions) {
     this.#options = options;
@@ -93,13 +100,22 @@ export class KvStore {
     return this.database.busy || this.blobs.busy;
   }
 
+  /** @param key checked with checkedKey */
   get(key: Buffer): Entry | undefined {
+    const name = this.#cacheName(key);
+    const known = this.#options.cache.get(name);
+    const entry = known ?? this.#load(key);
+    if (!entry || (entry.expiration !== null && entry.expiration <= this.seconds())) return undefined;
+    if (!known && entry.value) this.#options.cache.set(name, entry, entry.size + (entry.metadata?.length ?? 0));
+    return entry;
+  }
+
+  #load(key: Buffer): Entry | undefined {
     const row = this.#get.get([key]) as
       | [number | null, Buffer | null, number, string | null, Buffer | null]
       | undefined;
     if (!row) return undefined;
     const [expiration, metadata, size, blob, value] = row;
-    if (expiration !== null && expiration <= this.seconds()) return undefined;
     return { expiration, metadata, size, blob, value };
   }
 
@@ -168,6 +184,15 @@ export class KvStore {
     return Math.floor(this.#options.clock.now() / 1000);
   }
 
+  /** Inside a transaction, which no read can interrupt: the next read loads what was written. */
+  #forget(key: Buffer): void {
+    this.#options.cache.delete(this.#cacheName(key));
+  }
+
+  #cacheName(key: Buffer): string {
+    return this.#id + key.toString('latin1');
+  }
+
   #charged(key: Buffer): number {
     return (this.#old.get([key])?.[0] as number | undefined) ?? 0;
   }
@@ -190,6 +215,7 @@ export class KvStore {
       const old = this.#old.get([key]) as [number, string | null] | undefined;
       const more = charge - (old?.[0] ?? 0);
       this.#checkQuota(more);
+      this.#forget(key);
       this.#put.run([key, expiration, metadata, charge, size, blob, value]);
       this.totals.add(more, old ? 0 : 1);
       return old?.[1];
@@ -200,6 +226,7 @@ export class KvStore {
   #remove(key: Buffer): string | null {
     const old = this.#old.get([key]) as [number, string | null] | undefined;
     if (!old) return null;
+    this.#forget(key);
     this.#delete.run([key]);
     this.totals.add(-old[0], -1);
     return old[1];

@@ -75,7 +75,7 @@ export class Uploads {
     if (partNumber < 1 || partNumber > MAX_PARTS)
       throw r2Errors.badArgument(`Part number must be between 1 and ${MAX_PARTS} (inclusive).`);
     this.#requireOpen(uploadId, key);
-    const stored = await this.#store.store(bytes, {}, bytes.length);
+    const stored = await this.#store.store(bytes, {}, bytes.length, 'blob');
     const md5 = stored.md5.toString('hex');
     await this.#store.name(stored, () => {
       this.#requireOpen(uploadId, key);
@@ -108,13 +108,14 @@ export class Uploads {
         checksums: '',
         charge: chargeOf(described, size),
         blob: null,
+        inline: false,
       };
       const chosen = new Set(parts.map((part) => part.number));
       const left = uploaded.filter((part) => !chosen.has(part.number));
       for (const part of left) this.#deletePart.run([uploadId, part.number]);
       // The parts counted until now; from here the object does.
       index.totals.add(-uploaded.reduce((sum, part) => sum + part.size, 0), 0);
-      const dropped = index.replace(row);
+      const dropped = index.replace(row, null);
       this.#link.run([row.version, uploadId]);
       this.#setState.run(['completed' satisfies State, uploadId]);
       return { row, dropped: [...dropped, ...blobsOf(left)] };

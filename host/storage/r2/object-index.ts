@@ -4,15 +4,16 @@
  */
 import { join } from 'node:path';
 import { BLOB_SCHEMA } from '../blobs/blobs.ts';
+import type { ByteCache } from '../cache.ts';
 import { Database, type Reader, type Writer } from '../database.ts';
 import { TOTALS_SCHEMA, Totals } from '../totals.ts';
-import { OBJECT_COLUMNS, type ObjectRow, objectColumns, objectRow } from './objects.ts';
+import { OBJECT_COLUMNS, type ObjectRow, objectColumns, objectRow, READ_COLUMNS } from './objects.ts';
 
 const SCHEMA = `
   CREATE TABLE objects (
     id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, version TEXT NOT NULL, size INTEGER NOT NULL,
     etag TEXT NOT NULL, uploaded INTEGER NOT NULL, checksums TEXT NOT NULL, http TEXT, custom TEXT,
-    storage_class TEXT NOT NULL, charge INTEGER NOT NULL, blob TEXT);
+    storage_class TEXT NOT NULL, charge INTEGER NOT NULL, blob TEXT, value BLOB);
   CREATE INDEX objects_blob ON objects (blob) WHERE blob IS NOT NULL;
   CREATE TABLE uploads (
     id TEXT PRIMARY KEY, key BLOB NOT NULL, http TEXT, custom TEXT, storage_class TEXT NOT NULL,
@@ -33,6 +34,11 @@ export interface Segment {
   size: number;
 }
 
+let nextId = 0;
+
+/** About what a row weighs without its key and its metadata. */
+const ROW_BYTES = 400;
+
 export class ObjectIndex {
   readonly database: Database;
   readonly totals: Totals;
@@ -40,33 +46,49 @@ export class ObjectIndex {
   readonly #old: Reader;
   readonly #segments: Reader;
   readonly #page: Reader;
+  readonly #value: Reader;
   readonly #put: Writer;
   readonly #delete: Writer;
   readonly #deleteSegments: Writer;
 
-  constructor(folder: string) {
+  readonly #cache: ByteCache<ObjectRow>;
+  /** Tells the rows of this index, since its last rollback, from all others in the shared cache. */
+  #cacheId = `${nextId++}:`;
+
+  /** @param cache rows by index and key */
+  constructor(folder: string, cache: ByteCache<ObjectRow>) {
+    this.#cache = cache;
     const database = new Database({ path: join(folder, 'r2.db'), schema: SCHEMA });
     this.database = database;
     this.totals = new Totals(database);
-    this.#get = database.reader(`SELECT ${OBJECT_COLUMNS} FROM objects WHERE key = ?`);
+    // A row that was read inside the transaction may never have been.
+    database.rollbackListeners.push(() => {
+      this.#cacheId = `${nextId++}:`;
+    });
+    this.#get = database.reader(`SELECT ${READ_COLUMNS} FROM objects WHERE key = ?`);
     this.#old = database.reader('SELECT charge, blob, version FROM objects WHERE key = ?');
     this.#segments = database.reader('SELECT blob, size FROM parts WHERE version = ? ORDER BY number');
-    this.#page = database.reader(
-      `SELECT ${OBJECT_COLUMNS} FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?`,
-    );
+    this.#page = database.reader(`SELECT ${READ_COLUMNS} FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?`);
+    this.#value = database.reader('SELECT value FROM objects WHERE key = ?');
     this.#put = database.writer(
-      `INSERT INTO objects (${OBJECT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+      `INSERT INTO objects (${OBJECT_COLUMNS}, value) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
        ON CONFLICT (key) DO UPDATE SET version = excluded.version, size = excluded.size, etag = excluded.etag,
        uploaded = excluded.uploaded, checksums = excluded.checksums, http = excluded.http, custom = excluded.custom,
-       storage_class = excluded.storage_class, charge = excluded.charge, blob = excluded.blob`,
+       storage_class = excluded.storage_class, charge = excluded.charge, blob = excluded.blob, value = excluded.value`,
     );
     this.#delete = database.writer('DELETE FROM objects WHERE key = ?');
     this.#deleteSegments = database.writer('DELETE FROM parts WHERE version = ?');
   }
 
   get(key: Buffer): ObjectRow | undefined {
+    const name = this.#cacheName(key);
+    const known = this.#cache.get(name);
+    if (known) return known;
     const columns = this.#get.get([key]);
-    return columns && objectRow(columns);
+    if (!columns) return undefined;
+    const row = objectRow(columns);
+    this.#cache.set(name, row, ROW_BYTES + key.length + (row.http?.length ?? 0) + (row.custom?.length ?? 0));
+    return row;
   }
 
   /** Bytes that the object under the key counts now. */
@@ -83,10 +105,18 @@ export class ObjectIndex {
     return this.#page.all([from, to, limit]).map(objectRow);
   }
 
-  /** Inside a transaction: the object under its key from now on. Answers the blobs that nothing names any more. */
-  replace(row: ObjectRow): string[] {
+  /** The bytes of an object that has them in the index. */
+  value(key: Buffer): Buffer {
+    return this.#value.get([key])?.[0] as Buffer;
+  }
+
+  /**
+   * Inside a transaction: the object under its key from now on. Answers the blobs that nothing names any more.
+   * @param value the bytes of an inline object
+   */
+  replace(row: ObjectRow, value: Buffer | null): string[] {
     const dropped = this.#forget(row.key);
-    this.#put.run(objectColumns(row));
+    this.#put.run([...objectColumns(row), value]);
     this.totals.add(row.charge - dropped.charge, dropped.existed ? 0 : 1);
     return dropped.blobs;
   }
@@ -100,7 +130,12 @@ export class ObjectIndex {
     return dropped.blobs;
   }
 
+  #cacheName(key: Buffer): string {
+    return this.#cacheId + key.toString('latin1');
+  }
+
   #forget(key: Buffer): { existed: boolean; charge: number; blobs: string[] } {
+    this.#cache.delete(this.#cacheName(key));
     const old = this.#old.get([key]) as [number, string | null, string] | undefined;
     if (!old) return { existed: false, charge: 0, blobs: [] };
     const [charge, blob, version] = old;

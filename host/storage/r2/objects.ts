@@ -8,9 +8,12 @@ import { MAX_KEY_BYTES, MAX_METADATA_BYTES } from './limits.ts';
 import type { Range } from './ranges.ts';
 import type { CustomFields, HttpFields } from './requests.ts';
 
-/** Columns in the order of ObjectRow. */
+/** Columns in the order of ObjectRow, without the bytes. */
 export const OBJECT_COLUMNS =
   'key, version, size, etag, uploaded, checksums, http, custom, storage_class, charge, blob';
+
+/** What a reading adds to them: `typeof` does not fetch the bytes, `IS NOT NULL` would. */
+export const READ_COLUMNS = `${OBJECT_COLUMNS}, typeof(value) = 'blob'`;
 
 export interface ObjectRow {
   key: Buffer;
@@ -28,12 +31,14 @@ export interface ObjectRow {
   storageClass: string;
   /** Bytes counted against the quota. */
   charge: number;
-  /** Name of the bytes; null for an empty object, and for one of several segments. */
+  /** Name of the bytes, where they are one blob. */
   blob: string | null;
+  /** The bytes are in the index itself. Neither this nor a blob: the object is empty, or made of parts. */
+  inline: boolean;
 }
 
 export function objectRow(columns: Value[]): ObjectRow {
-  const [key, version, size, etag, uploaded, checksums, http, custom, storageClass, charge, blob] = columns as [
+  const [key, version, size, etag, uploaded, checksums, http, custom, storageClass, charge, blob, inline] = columns as [
     Buffer,
     string,
     number,
@@ -45,10 +50,25 @@ export function objectRow(columns: Value[]): ObjectRow {
     string,
     number,
     string | null,
+    number,
   ];
-  return { key, version, size, etag, uploaded, checksums, http, custom, storageClass, charge, blob };
+  return {
+    key,
+    version,
+    size,
+    etag,
+    uploaded,
+    checksums,
+    http,
+    custom,
+    storageClass,
+    charge,
+    blob,
+    inline: inline === 1,
+  };
 }
 
+/** In the order of OBJECT_COLUMNS. */
 export function objectColumns(row: ObjectRow): Value[] {
   return [
     row.key,

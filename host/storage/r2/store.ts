@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
 import type { BlobBackend, Bytes } from '../blobs/backend.ts';
 import { Blobs } from '../blobs/blobs.ts';
+import type { ByteCache } from '../cache.ts';
 import type { Database } from '../database.ts';
 import type { Totals } from '../totals.ts';
 import { holds } from './conditions.ts';
@@ -26,13 +27,19 @@ export interface R2StoreOptions {
   backend: BlobBackend;
   quota: () => number;
   clock: Clock;
+  /** Rows of the index. */
+  rows: ByteCache<ObjectRow>;
+  /** Bytes of small objects by their version. */
+  cache: ByteCache<Buffer>;
   log: Logger;
 }
 
 /** A value that was stored and is not named yet. */
 export interface StoredValue {
-  /** null for an empty value, which has no bytes to keep */
+  /** Name of the bytes; null for an empty value, and for one that goes into the index */
   blob: string | null;
+  /** The bytes of a small value, which go into the index */
+  value: Buffer | null;
   md5: Buffer;
   checksums: string;
 }
@@ -45,11 +52,15 @@ export class R2Store {
   readonly #quota: () => number;
   /** Bytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
   #reserved = 0;
+  readonly #cache: ByteCache<Buffer>;
+  readonly #inlineBytes: number;
 
   constructor(options: R2StoreOptions) {
     this.clock = options.clock;
     this.#quota = options.quota;
-    this.index = new ObjectIndex(options.folder);
+    this.#cache = options.cache;
+    this.#inlineBytes = options.backend.inlineBytes;
+    this.index = new ObjectIndex(options.folder, options.rows);
     this.blobs = new Blobs({
       backend: options.backend,
       database: this.index.database,
@@ -88,7 +99,12 @@ export class R2Store {
   /** The bytes of an object. The blobs stay until they were read, whatever happens to the object meanwhile. */
   read(row: ObjectRow, range: Range): Buffer | Promise<Readable> {
     if (range.length === 0) return Buffer.alloc(0);
-    if (row.blob !== null) return this.blobs.read(row.blob, range.offset, range.length);
+    if (row.inline) return this.#whole(row, () => this.index.value(row.key)).subarray(...ends(range));
+    if (row.blob !== null) {
+      const { blob } = row;
+      if (!this.blobs.isDirect(row.size)) return this.blobs.read(blob, range.offset, range.length);
+      return this.#whole(row, () => this.blobs.read(blob, 0, row.size) as Buffer).subarray(...ends(range));
+    }
     return Promise.resolve(Readable.from(this.#readSegments(row, range), { objectMode: false }));
   }
 
@@ -98,7 +114,7 @@ export class R2Store {
     // Decided again with the write; here it spares the transfer.
     if (onlyIf && !holds(onlyIf, this.index.get(described.key))) throw r2Errors.preconditionFailed();
     const charge = chargeOf(described, bytes.length);
-    const stored = await this.store(bytes, request, charge - this.index.charged(described.key));
+    const stored = await this.store(bytes, request, charge - this.index.charged(described.key), 'inline');
     const row: ObjectRow = {
       ...described,
       version: newVersion(),
@@ -108,11 +124,12 @@ export class R2Store {
       checksums: stored.checksums,
       charge,
       blob: stored.blob,
+      inline: stored.value !== null,
     };
     await this.name(stored, () => {
       if (onlyIf && !holds(onlyIf, this.index.get(row.key))) throw r2Errors.preconditionFailed();
       this.checkQuota(charge - this.index.charged(row.key));
-      return this.index.replace(row);
+      return this.index.replace(row, stored.value);
     });
     return row;
   }
@@ -127,19 +144,22 @@ export class R2Store {
 
   /**
    * Makes a value's bytes safe and checks its checksums. `more`: bytes that it will add to what the tenant keeps.
+   * `small`: may small values go into the index? They are safe only once they are named.
    * Throws before the first byte is taken where the value is too large or passes the quota.
    */
-  async store(bytes: Bytes, given: Given, more: number): Promise<StoredValue> {
+  async store(bytes: Bytes, given: Given, more: number, small: 'inline' | 'blob'): Promise<StoredValue> {
     if (bytes.length > MAX_VALUE_BYTES) throw r2Errors.tooLarge();
     this.checkQuota(more + this.#reserved);
     const digests = new Digests(given);
     const watched = digests.watch(bytes);
-    if (bytes.length === 0) return { blob: null, ...digests.finish() };
+    if (bytes.length === 0) return { blob: null, value: null, ...digests.finish() };
+    if (small === 'inline' && bytes.length <= this.#inlineBytes && 'chunks' in bytes)
+      return { blob: null, value: Buffer.concat(bytes.chunks), ...digests.finish() };
     this.#reserved += bytes.length;
     try {
       const blob = await this.blobs.write(watched);
       try {
-        return { blob, ...digests.finish() };
+        return { blob, value: null, ...digests.finish() };
       } catch (error) {
         this.blobs.drop([blob]);
         throw error;
@@ -175,6 +195,15 @@ export class R2Store {
     this.blobs.close();
   }
 
+  /** All bytes of a small object. A version's bytes never change, so it is the cache's key. */
+  #whole(row: ObjectRow, read: () => Buffer): Buffer {
+    const known = this.#cache.get(row.version);
+    if (known) return known;
+    const bytes = read();
+    this.#cache.set(row.version, bytes, bytes.length);
+    return bytes;
+  }
+
   async *#readSegments(row: ObjectRow, range: Range): AsyncGenerator<Buffer> {
     const wanted = cut(this.index.segments(row.version), range);
     for (const { blob } of wanted) this.blobs.hold(blob);
@@ -188,6 +217,10 @@ export class R2Store {
       for (const { blob } of wanted) this.blobs.release(blob);
     }
   }
+}
+
+function ends({ offset, length }: Range): [number, number] {
+  return [offset, offset + length];
 }
 
 /** The parts of the segments that a range covers. */
