@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
+import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
 import type { Exchange, ExchangeHandler } from './exchange.ts';
 import { bodyTooLarge, Forwarding, type ForwardingEnvironment } from './forwarding.ts';

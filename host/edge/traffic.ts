@@ -3,6 +3,8 @@ import type { EdgeTraffic } from '../shared/contracts.ts';
 
 export class Traffic {
   readonly #slugs = new Map<string, EdgeTraffic>();
+  /** Reported with requests in flight: their end is reported too. */
+  readonly #busy = new Set<string>();
 
   of(slug: string): EdgeTraffic {
     let traffic = this.#slugs.get(slug);
@@ -13,12 +15,14 @@ export class Traffic {
     return traffic;
   }
 
-  /** What happened since the last report, for slugs with traffic or with requests in flight. */
+  /** What happened since the last report, for slugs with traffic, or with requests in flight now or at the last report. */
   report(): EdgeTraffic[] {
     const report: EdgeTraffic[] = [];
     for (const [slug, traffic] of this.#slugs) {
       const quiet = traffic.requests === 0 && traffic.bytesIn === 0 && traffic.bytesOut === 0 && traffic.errors === 0;
-      if (quiet && traffic.inFlight === 0) {
+      const busy = this.#busy.delete(slug);
+      if (traffic.inFlight > 0) this.#busy.add(slug);
+      else if (quiet && !busy) {
         this.#slugs.delete(slug);
         continue;
       }

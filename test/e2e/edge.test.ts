@@ -120,6 +120,7 @@ describe('streaming', () => {
   });
 
   test('traffic is reported', async () => {
-    await until(() => harness.traffic.some(({ slug, bytesIn }) => slug === 'hello' && bytesIn >= 10_000_000));
+    const sum = (what: 'bytesIn' | 'bytesOut') => harness.traffic.reduce((total, report) => total + report[what], 0);
+    await until(() => sum('bytesIn') >= 10_000_000 && sum('bytesOut') >= 10_000_000);
   });
 });

@@ -1,0 +1,50 @@
+/** What of an answer reaches the caller where tenants share an origin. */
+import { describe, expect, test } from 'vitest';
+import { type AnswerPlace, answerFields, confinedCookie } from '../../host/edge/answer-fields.ts';
+import { answerField } from '../../host/edge/http1/fields.ts';
+import { parseResponseHead } from '../../host/edge/http1/head.ts';
+
+const PATH: AnswerPlace = { via: 'path', prefix: '/hello', hostName: 'api.example.com' };
+const SUBDOMAIN: AnswerPlace = { via: 'subdomain', prefix: '', hostName: 'hello.example.com' };
+const DOMAIN: AnswerPlace = { via: 'domain', prefix: '', hostName: 'shop.test' };
+
+describe('cookies on a path address', () => {
+  test.each([
+    ['a=b', 'a=b; Path=/hello'],
+    ['a=b; Path=/', 'a=b; Path=/hello'],
+    ['a=b;path=/;PATH = /other; Secure', 'a=b; Secure; Path=/hello'],
+    ['a=b; Domain=example.com; HttpOnly', 'a=b; HttpOnly; Path=/hello'],
+    ['a=b; domain', 'a=b; Path=/hello'],
+    ['', '; Path=/hello'],
+  ])('%s', (cookie, expected) => {
+    expect(confinedCookie(cookie, PATH)).toBe(expected);
+  });
+});
+
+test('a subdomain may set cookies for itself, not for its neighbours', () => {
+  expect(confinedCookie('a=b; Path=/x; Domain=example.com', SUBDOMAIN)).toBe('a=b; Path=/x');
+  expect(confinedCookie('a=b; Domain=.hello.example.com', SUBDOMAIN)).toBe('a=b; Domain=.hello.example.com');
+});
+
+test('a domain of its own is left alone', () => {
+  expect(confinedCookie('a=b; Domain=shop.test; Path=/', DOMAIN)).toBe('a=b; Domain=shop.test; Path=/');
+});
+
+test('fields that speak for the origin are dropped only where it is shared', () => {
+  const head = parseResponseHead(
+    'HTTP/1.1 200 OK\r\nStrict-Transport-Security: max-age=1\r\nService-Worker-Allowed: /\r\nClear-Site-Data: "*"\r\nA: b\r\n',
+    'GET',
+    answerField,
+  );
+  expect(answerFields(head, PATH, 'id', 'now')).toBe('A: b\r\ndate: now\r\nx-request-id: id\r\n');
+  expect(answerFields(head, DOMAIN, 'id', 'now')).toContain('Service-Worker-Allowed: /\r\n');
+});
+
+test("the handler's own date stays, its request id and price do not", () => {
+  const head = parseResponseHead(
+    'HTTP/1.1 200 OK\r\nDate: then\r\nX-Request-Id: mine\r\nX-Charge: 9\r\nx-turnpike-context: x\r\n',
+    'GET',
+    answerField,
+  );
+  expect(answerFields(head, PATH, 'id', 'now')).toBe('date: then\r\nx-request-id: id\r\n');
+});

@@ -1,0 +1,83 @@
+/** Which instance a slug has, and what becomes of the one before. */
+import { expect, test } from 'vitest';
+import { Instances } from '../../host/edge/instances.ts';
+
+function instances(acquire: () => Promise<{ socket: string; generation: number }>): Instances {
+  return new Instances(acquire, Buffer.alloc(16));
+}
+
+test('callers that come at once share one start', async () => {
+  let asked = 0;
+  const all = instances(async () => {
+    asked += 1;
+    return { socket: '/s', generation: 1 };
+  });
+  const [a, b] = await Promise.all([all.start('x'), all.start('x')]);
+  expect(a).toBe(b);
+  expect(asked).toBe(1);
+  expect(all.current('x')).toBe(a);
+});
+
+test('a start that fails fails for all that waited, and is tried anew', async () => {
+  let asked = 0;
+  const all = instances(async () => {
+    asked += 1;
+    throw new Error('no');
+  });
+  const outcomes = await Promise.allSettled([all.start('x'), all.start('x')]);
+  expect(outcomes.map(({ status }) => status)).toEqual(['rejected', 'rejected']);
+  await expect(all.start('x')).rejects.toThrow('no');
+  expect(asked).toBe(2);
+});
+
+test('more waiting callers than can be served are turned away', async () => {
+  const all = instances(() => new Promise(() => {}));
+  for (let i = 0; i < 1024; i += 1) void all.start('x');
+  await expect(all.start('x')).rejects.toMatchObject({ code: 'overloaded' });
+});
+
+test('news of an older instance does not replace a newer one', () => {
+  const all = instances(async () => ({ socket: '/s', generation: 1 }));
+  all.set({ slug: 'x', generation: 2, socket: '/2' });
+  all.set({ slug: 'x', generation: 1, socket: '/1' });
+  expect(all.current('x')?.generation).toBe(2);
+});
+
+test('retiring answers once nothing is in flight', async () => {
+  const all = instances(async () => ({ socket: '/s', generation: 1 }));
+  all.set({ slug: 'x', generation: 1, socket: '/1' });
+  const instance = all.current('x')!;
+  instance.enter();
+  let retired = false;
+  const done = all.retire({ slug: 'x', generation: 1, timeoutMs: 60_000 }).then((result) => {
+    retired = true;
+    return result;
+  });
+  expect(all.current('x')).toBeUndefined();
+  await Promise.resolve();
+  expect(retired).toBe(false);
+  instance.leave();
+  expect(await done).toEqual({ inFlight: 0 });
+});
+
+test('retiring gives up after its time', async () => {
+  const all = instances(async () => ({ socket: '/s', generation: 1 }));
+  all.set({ slug: 'x', generation: 1, socket: '/1' });
+  all.current('x')?.enter();
+  expect(await all.retire({ slug: 'x', generation: 1, timeoutMs: 5 })).toEqual({ inFlight: 1 });
+  expect(await all.retire({ slug: 'x', generation: 9, timeoutMs: 5 })).toEqual({ inFlight: 0 });
+});
+
+test('a death is told to those that ask later and to those that wait, also after a replacement', async () => {
+  const all = instances(async () => ({ socket: '/s', generation: 1 }));
+  all.set({ slug: 'x', generation: 1, socket: '/1' });
+  const old = all.current('x')!;
+  old.enter();
+  all.set({ slug: 'x', generation: 2, socket: '/2' });
+  const waiting = old.whyDead(10_000);
+  all.failed({ slug: 'x', generation: 1, code: 'memory_exceeded', detail: 'too much' });
+  expect(await waiting).toMatchObject({ code: 'memory_exceeded', message: 'too much' });
+  expect(await old.whyDead(1)).toMatchObject({ code: 'memory_exceeded' });
+  expect(all.current('x')?.generation).toBe(2);
+  expect(await all.current('x')?.whyDead(1)).toBeUndefined();
+});
