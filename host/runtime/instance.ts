@@ -33,6 +33,10 @@ export interface InstanceOptions {
   onLog(entry: NewLogEntry): void;
   /** A line of workerd's own for the host's log. */
   onDiagnostic(text: string): void;
+  /** The module that the source map belongs to. Default: the entry. */
+  mappedModule?: string;
+  /** Called while it loads the code, for those who watch that. */
+  onSpawned?(instance: Instance): void;
 }
 
 export interface InstanceExit {
@@ -103,6 +107,7 @@ export class Instance {
     });
     const instance = new Instance(options, folder, process);
     const diagnostics = instance.#readOutput(options);
+    options.onSpawned?.(instance);
     const paths = { listen: sandbox.inside(listen), services: sandbox.inside(services) };
     process.stdin.end(encodeConfig(spec, paths, options.heapMb));
     await instance.#listening(options.startTimeoutMs, diagnostics);
@@ -155,7 +160,10 @@ export class Instance {
   #readOutput(options: InstanceOptions): string[] {
     const { spec } = options;
     const mask = createMask(spec.secrets);
-    const mapStack = createStackMapper(spec.bundle.modules[0]?.name ?? '', spec.bundle.sourceMap);
+    const mapStack = createStackMapper(
+      options.mappedModule ?? spec.bundle.modules[0]?.name ?? '',
+      spec.bundle.sourceMap,
+    );
     const diagnostics: string[] = [];
     const onLine = (line: string): void => {
       const output = parseOutputLine(line);

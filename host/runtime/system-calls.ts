@@ -29,6 +29,11 @@ export async function askScheduled(socketPath: string, cron: string, scheduledTi
   return answer.outcome === 'ok' ? { outcome: 'ok' } : { outcome: 'exception', error: String(answer.error) };
 }
 
+/** The body of `GET /` on a socket. @throws Error when there is no answer in time */
+export function getText(socketPath: string, timeoutMs: number): Promise<string> {
+  return call(socketPath, 'GET', '/', undefined, timeoutMs);
+}
+
 function call(
   socketPath: string,
   method: string,

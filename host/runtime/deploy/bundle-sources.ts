@@ -1,0 +1,138 @@
+/**
+ * Bundles given modules with esbuild into one entry module and the binary modules beside it. Runs in a process of its
+ * own (bundle-worker.ts): parsing strangers' code must not be able to take the host along.
+ */
+import path from 'node:path';
+import { type BuildFailure, build, type Loader, type Message } from 'esbuild';
+import type { CodeBundle, CodeModule } from '../../shared/contracts.ts';
+import type { FieldError } from '../../shared/problem.ts';
+import type { SourceModule, Sources } from './code-input.ts';
+import { resolveImport } from './resolve-import.ts';
+
+/** `unparsed`: the text was not understood at all. */
+export type BundleResult = { bundle: CodeBundle } | { errors: FieldError[]; unparsed: boolean };
+
+const GIVEN = 'given';
+const ENTRY = 'index.js';
+const MAX_ERRORS = 20;
+
+const LOADERS: Record<string, Loader> = {
+  '.js': 'jsx',
+  '.jsx': 'jsx',
+  '.mjs': 'jsx',
+  '.cjs': 'jsx',
+  '.ts': 'ts',
+  '.mts': 'ts',
+  '.tsx': 'tsx',
+  '.json': 'json',
+  '.txt': 'text',
+  '.html': 'text',
+  '.css': 'text',
+  '.svg': 'text',
+  '.sql': 'text',
+  '.md': 'text',
+  '.xml': 'text',
+  '.csv': 'text',
+};
+/** workerd takes these as they are: wasm compiled once, data as an ArrayBuffer. */
+const SEPARATE: Record<string, CodeModule['type']> = { '.wasm': 'wasm', '.bin': 'data' };
+
+export async function bundleSources(sources: Sources): Promise<BundleResult> {
+  if (!sources.single) return tryBundle(sources, {});
+  // JavaScript first: a few expressions mean something else in TypeScript, and it drops imports that are not used.
+  const script = await tryBundle(sources, { '.ts': 'js' });
+  return 'errors' in script && script.unparsed ? tryBundle(sources, {}) : script;
+}
+
+async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Promise<BundleResult> {
+  const given = new Map(sources.modules.map((module) => [module.name, module]));
+  const separate = new Map<string, CodeModule>();
+  try {
+    const result = await build({
+      entryPoints: [sources.main],
+      bundle: true,
+      write: false,
+      outfile: ENTRY,
+      absWorkingDir: '/',
+      format: 'esm',
+      platform: 'neutral',
+      target: 'esnext',
+      charset: 'utf8',
+      sourcemap: 'external',
+      legalComments: 'none',
+      // Without it esbuild looks for a tsconfig.json on this machine.
+      tsconfigRaw: '{}',
+      logLevel: 'silent',
+      logLimit: MAX_ERRORS,
+      plugins: [
+        {
+          name: 'given-modules-only',
+          setup(esbuild) {
+            esbuild.onResolve({ filter: /.*/ }, ({ path: specifier, importer, kind }) => {
+              if (kind === 'entry-point') return { path: specifier, namespace: GIVEN };
+              const found = resolveImport(specifier, importer, (name) => given.has(name));
+              if (found.kind === 'runtime') return { path: found.name, external: true };
+              if (found.kind === 'missing') return { errors: [{ text: missing(specifier) }] };
+              const type = SEPARATE[path.extname(found.name)];
+              if (type === undefined) return { path: found.name, namespace: GIVEN };
+              // Flat names: workerd resolves imports relative to the entry module.
+              const name = found.name.replaceAll('/', '_');
+              separate.set(name, { name, type, body: bytesOf(given.get(found.name)) });
+              return { path: `./${name}`, external: true };
+            });
+            esbuild.onLoad({ filter: /.*/, namespace: GIVEN }, ({ path: name }) => {
+              const ending = path.extname(name);
+              const loader = loaders[ending] ?? LOADERS[ending];
+              if (loader === undefined) {
+                return { errors: [{ text: `Modules of the kind "${ending}" cannot be imported: use ${kinds()}` }] };
+              }
+              const module = given.get(name);
+              return { contents: module?.text ?? bytesOf(module), loader };
+            });
+          },
+        },
+      ],
+    });
+    const code = result.outputFiles.find((file) => file.path.endsWith('.js'));
+    const map = result.outputFiles.find((file) => file.path.endsWith('.map'));
+    const entry: CodeModule = { name: ENTRY, type: 'esModule', body: code?.contents ?? new Uint8Array() };
+    return { bundle: { modules: [entry, ...separate.values()], sourceMap: map && cleanMap(map.text) } };
+  } catch (error) {
+    const messages = (error as Partial<BuildFailure>).errors;
+    if (!messages) throw error;
+    return {
+      errors: messages.slice(0, MAX_ERRORS).map((message) => fieldError(message, given)),
+      unparsed: messages.some(({ pluginName }) => pluginName === ''),
+    };
+  }
+}
+
+function missing(specifier: string): string {
+  return specifier.startsWith('.')
+    ? `"${specifier}" is not among the given modules`
+    : `"${specifier}" is not among the given modules; packages must be bundled before they are sent (turnpike deploy does)`;
+}
+
+function kinds(): string {
+  return [...Object.keys(LOADERS), ...Object.keys(SEPARATE)].join(' ');
+}
+
+function fieldError({ text, location }: Message, given: Map<string, SourceModule>): FieldError {
+  const file = location?.file.replace(`${GIVEN}:`, '');
+  return {
+    pointer: (file !== undefined && given.get(file)?.pointer) || '/code',
+    detail: text,
+    ...(location && file !== undefined ? { file, line: location.line, column: location.column + 1 } : {}),
+  };
+}
+
+/** Owners know their files by the names they sent. */
+function cleanMap(text: string): string {
+  const map = JSON.parse(text) as { sources: string[] };
+  map.sources = map.sources.map((source) => source.replace(`${GIVEN}:`, ''));
+  return JSON.stringify(map);
+}
+
+function bytesOf(module: SourceModule | undefined): Uint8Array {
+  return module?.bytes ?? new TextEncoder().encode(module?.text ?? '');
+}

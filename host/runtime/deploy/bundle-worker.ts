@@ -1,0 +1,23 @@
+/** Entry of the process that bundles: one message in, one message out, for as long as its parent and esbuild live. */
+
+import { type BundleResult, bundleSources } from './bundle-sources.ts';
+import type { Sources } from './code-input.ts';
+
+export interface BundleRequest {
+  id: number;
+  sources: Sources;
+}
+export type BundleAnswer = { id: number } & BundleResult;
+
+process.on('message', ({ id, sources }: BundleRequest) => {
+  bundleSources(sources).then(
+    (result) => answer({ id, ...result }),
+    // Whatever this is, esbuild's own process is gone (endless nesting exhausts its stack): a new worker has a new one.
+    () => process.exit(1),
+  );
+});
+process.on('disconnect', () => process.exit());
+
+function answer(message: BundleAnswer): void {
+  process.send?.(message);
+}

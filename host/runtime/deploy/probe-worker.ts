@@ -1,0 +1,44 @@
+/**
+ * The module that a probe runs before the tenant's: it imports the tenant's entry and tells what that exports. It runs
+ * beside hostile code, so it takes its tools before that code is loaded; what it says is only about that code anyway.
+ */
+
+export const PROBE_MODULE = 'turnpike-probe.js';
+export const TOOLS_MODULE = 'turnpike-probe-tools.js';
+
+/** Handlers that a default export may have. */
+export const HANDLERS = ['fetch', 'scheduled', 'queue'] as const;
+
+export const TOOLS_SOURCE = `
+const { stringify } = JSON;
+const { getPrototypeOf } = Object;
+const AnswerResponse = Response;
+export { stringify, getPrototypeOf, AnswerResponse };
+`;
+
+/** @param entry name of the tenant's entry module */
+export function probeSource(entry: string): string {
+  return `
+import { stringify, getPrototypeOf, AnswerResponse } from './${TOOLS_MODULE}';
+import * as tenant from ${JSON.stringify(`./${entry}`)};
+function look() {
+  if (!('default' in tenant)) return { handlers: [], kind: 'none' };
+  const found = tenant.default;
+  const isClass = typeof found === 'function';
+  if (!isClass && (typeof found !== 'object' || found === null)) return { handlers: [], kind: typeof found };
+  const holder = isClass ? found.prototype : found;
+  const handlers = [];
+  for (const name of ${JSON.stringify(HANDLERS)}) {
+    try {
+      if (holder && typeof holder[name] === 'function') handlers[handlers.length] = name;
+    } catch {}
+  }
+  return { handlers, kind: isClass ? 'class' : 'object' };
+}
+export default {
+  fetch() {
+    return new AnswerResponse(stringify(look()));
+  },
+};
+`;
+}

@@ -1,0 +1,208 @@
+/**
+ * Loads a version once in a throwaway sandbox before it may go live: catches what workerd would refuse or, worse, would
+ * start with happily (no default export, a default without `fetch`), and tells which handlers there are.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { z } from 'zod';
+import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
+import { type FieldError, Problem } from '../../shared/problem.ts';
+import { Instance } from '../instance.ts';
+import type { Sandbox } from '../sandbox.ts';
+import { getText } from '../system-calls.ts';
+import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
+
+export interface ProbeOptions {
+  sandbox: Sandbox;
+  /** Probes make short-lived folders in it. */
+  runFolder: string;
+  heapMb: number;
+  memoryBytes: number;
+  startTimeoutMs: number;
+  /** CPU time that loading may take, ms. */
+  loadCpuMs?: number;
+  /** Probes at the same time; others wait. */
+  atOnce?: number;
+}
+
+export interface ProbeSubject {
+  bundle: CodeBundle;
+  compatibilityDate: string;
+  compatibilityFlags: string[];
+  /** Top-level code may read them through `import { env } from 'cloudflare:workers'`. */
+  secrets?: Record<string, string>;
+  bindings?: InstanceSpec['bindings'];
+}
+
+export type Handler = (typeof HANDLERS)[number];
+
+const LOAD_CPU_MS = 3_000;
+const AT_ONCE = 2;
+const WATCH_MS = 50;
+/** From listening to the probe's answer. */
+const ANSWER_MS = 5_000;
+const NO_BINDINGS: InstanceSpec['bindings'] = { kv: false, d1: false, r2: false, payments: false };
+
+/** What the probe says; it comes out of a process with hostile code in it. */
+const report = z.object({ handlers: z.array(z.enum(HANDLERS)).max(HANDLERS.length), kind: z.string().max(20) });
+
+export class Prober {
+  readonly #options: ProbeOptions;
+  readonly #queue: (() => void)[] = [];
+  #free: number;
+  #generation = 0;
+
+  constructor(options: ProbeOptions) {
+    this.#options = options;
+    this.#free = options.atOnce ?? AT_ONCE;
+  }
+
+  /**
+   * @returns the handlers of the default export; `fetch` is among them
+   * @throws Problem code_rejected
+   */
+  async probe(subject: ProbeSubject): Promise<Handler[]> {
+    if (this.#free > 0) this.#free--;
+    else await new Promise<void>((resolve) => this.#queue.push(resolve));
+    try {
+      return await this.#probe(subject);
+    } finally {
+      const next = this.#queue.shift();
+      if (next) next();
+      else this.#free++;
+    }
+  }
+
+  async #probe(subject: ProbeSubject): Promise<Handler[]> {
+    const { sandbox, runFolder, heapMb, startTimeoutMs } = this.#options;
+    const folder = mkdtempSync(path.join(runFolder, '.probe-'));
+    let instance: Instance | undefined;
+    try {
+      instance = await Instance.start({
+        spec: probeSpec(subject),
+        generation: ++this.#generation,
+        sandbox,
+        folder,
+        // Nothing to talk to: loading a module must not need anything.
+        servicesFolder: folder,
+        heapMb,
+        startTimeoutMs,
+        mappedModule: subject.bundle.modules[0]?.name ?? '',
+        onLog: () => undefined,
+        onDiagnostic: () => undefined,
+        onSpawned: (spawned) => this.#watch(spawned),
+      });
+      const { socket, ended } = instance;
+      const text = await getText(socket, ANSWER_MS).catch(() => undefined);
+      // It was ended while it answered: then that says more.
+      if (text === undefined && !instance.alive) throw new Problem('start_failed', (await ended).detail);
+      return judge(text);
+    } catch (error) {
+      throw rejection(error, subject.bundle.modules);
+    } finally {
+      await instance?.kill('stopped', 'The probe is over.');
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  /** Ends a probe that computes or allocates for too long. */
+  #watch(instance: Instance): void {
+    const { memoryBytes, loadCpuMs = LOAD_CPU_MS } = this.#options;
+    const timer = setInterval(() => {
+      const { cpuMs, privateBytes } = instance.usage();
+      if (cpuMs > loadCpuMs) {
+        void instance.kill(
+          'cpu_exceeded',
+          `Loading the code took more than ${loadCpuMs / 1_000} s of CPU; look for an endless loop or a long computation outside of its functions.`,
+        );
+      } else if (privateBytes > memoryBytes) {
+        void instance.kill(
+          'memory_exceeded',
+          `Loading the code took more than ${Math.round(memoryBytes / 1_048_576)} MB.`,
+        );
+      }
+    }, WATCH_MS);
+    void instance.ended.then(() => clearInterval(timer));
+  }
+}
+
+function probeSpec(subject: ProbeSubject): InstanceSpec {
+  const { bundle } = subject;
+  const entry = bundle.modules[0]?.name ?? '';
+  const own = (name: string, text: string): CodeModule => ({
+    name,
+    type: 'esModule',
+    body: new TextEncoder().encode(text),
+  });
+  return {
+    slug: 'probe',
+    tenant: 'probe',
+    revision: 'probe',
+    bundle: {
+      modules: [own(PROBE_MODULE, probeSource(entry)), own(TOOLS_MODULE, TOOLS_SOURCE), ...bundle.modules],
+      sourceMap: bundle.sourceMap,
+    },
+    compatibilityDate: subject.compatibilityDate,
+    compatibilityFlags: subject.compatibilityFlags,
+    secrets: subject.secrets ?? {},
+    bindings: subject.bindings ?? NO_BINDINGS,
+    crons: [],
+    egressAllow: [],
+  };
+}
+
+function judge(text: string | undefined): Handler[] {
+  const parsed = text === undefined ? undefined : report.safeParse(parseJson(text));
+  if (!parsed?.success)
+    throw new Problem(
+      'code_rejected',
+      'The code loads, but does not answer; it may not replace built-in objects while loading.',
+    );
+  const { handlers, kind } = parsed.data;
+  if (kind === 'none') {
+    throw rejected(
+      'The code has no default export. Export an object with a fetch function: export default { fetch(request, env, ctx) { return new Response("hi") } }',
+    );
+  }
+  if (!handlers.includes('fetch')) {
+    const what = kind === 'object' || kind === 'class' ? 'has no fetch function' : `is of type ${kind}`;
+    throw rejected(
+      `The default export ${what}. Export an object with one: export default { fetch(request, env, ctx) { return new Response("hi") } }`,
+    );
+  }
+  return handlers;
+}
+
+function rejected(detail: string): Problem {
+  return new Problem('code_rejected', detail, { errors: [{ pointer: '/code', detail }] });
+}
+
+/** workerd's own words, with the place in the owner's file where it names one. */
+function rejection(error: unknown, modules: CodeModule[]): unknown {
+  if (!(error instanceof Problem) || error.code === 'code_rejected') return error;
+  const text = error.message
+    .replaceAll(/^service (main|system): /gm, '')
+    .replace(/^Uncaught /, '')
+    .replace(
+      / and may break or be removed in a future version of workerd\. To use this flag, you must pass --experimental on the command line\./,
+      ' in workerd and is not available here.',
+    );
+  const place = /(?:^|[\s(])([^\s():]+):(\d+):(\d+)\)?$/m.exec(text);
+  const [, file, line, column] = place ?? [];
+  const known = file !== undefined && !modules.some(({ name }) => name === file);
+  const flag = /compatibility (flag|date)/i.exec(text)?.[1];
+  const entry: FieldError = {
+    pointer: flag === 'date' ? '/compatibilityDate' : flag ? '/compatibilityFlags' : '/code',
+    detail: text.split('\n')[0] ?? text,
+    ...(known ? { file, line: Number(line), column: Number(column) } : {}),
+  };
+  return new Problem('code_rejected', text, { errors: [entry], cause: error });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
