@@ -119,6 +119,7 @@ function readMpp(text: string, key: string): MppCredential {
       cause: error,
     });
   }
+  if (!isCanonical(text, credential)) throw new Problem('payment_invalid', 'The payment credential is not in its canonical form.');
   const { challenge } = credential;
   const rail = `${challenge.method}/${challenge.intent}`;
   if (rail !== 'tempo/charge' && rail !== 'tempo/session')
@@ -126,6 +127,14 @@ function readMpp(text: string, key: string): MppCredential {
   if (!isOurs(challenge, key))
     throw new Problem('payment_invalid', 'The challenge was not issued by this host; pay the new challenge.');
   return { via: 'mpp', rail, id: challenge.id, hash: sha256(text.replace(/^payment\s+/i, '')), text, credential, meta };
+}
+
+/** Base64 has spare bits at its end: another spelling of the same request must not count as another credential. */
+function isCanonical(text: string, credential: Credential.Credential): boolean {
+  const wire = JSON.parse(Buffer.from(text.replace(/^payment\s+/i, ''), 'base64url').toString('utf8')) as {
+    challenge?: { request?: unknown };
+  };
+  return wire.challenge?.request === PaymentRequest.serialize(credential.challenge.request);
 }
 
 /** mppx's Challenge.verify with the platform's HMAC; see serializeChallenge. */

@@ -5,8 +5,8 @@
 
 import { Store, tempo } from 'mppx/server';
 import { Methods } from 'mppx/tempo';
-import { type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
-import { getTransactionReceipt, sendRawTransactionSync } from 'viem/actions';
+import { erc20Abi, type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
+import { getTransactionReceipt, readContract, sendRawTransactionSync } from 'viem/actions';
 import { Transaction } from 'viem/tempo';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -52,6 +52,23 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     const presented = readStored('tempo/charge', payment.credential ?? '', challengeKey);
     if (presented.via !== 'mpp') throw new Error('not an MPP credential');
     return signedTransaction(presented.credential.payload);
+  }
+
+  async function assertFunded(payer: Hex, offer: Offer): Promise<void> {
+    if (offer.via !== 'mpp') return;
+    let balance: bigint;
+    try {
+      balance = await readContract(client, {
+        address: network.currency,
+        abi: erc20Abi,
+        functionName: 'balanceOf',
+        args: [payer],
+      });
+    } catch (error) {
+      throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
+    }
+    if (balance < BigInt(String(offer.request.amount)))
+      throw new Problem('payment_invalid', 'The wallet does not hold enough to pay this.');
   }
 
   async function lookUp(hash: Hex): Promise<SettleResult | undefined> {
@@ -107,7 +124,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       };
     },
 
-    async verify(presented: Presented, _offer: Offer) {
+    async verify(presented: Presented, offer: Offer) {
       if (presented.via !== 'mpp') throw new Problem('payment_invalid', 'Not an MPP credential.');
       const payload = Methods.charge.schema.credential.payload.safeParse(presented.credential.payload);
       if (!payload.success || payload.data.type !== 'transaction')
@@ -121,11 +138,17 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       } catch (error) {
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
+      if (!(await isCanonical(payload.data.signature)))
+        throw new Problem('payment_invalid', 'The transaction is not in its canonical encoding; sign a new one.');
       const transaction = Transaction.deserialize(payload.data.signature as never) as {
         from?: Hex;
         validBefore?: number;
       };
       if (transaction.from === undefined) throw new Problem('payment_invalid', 'The transaction is not signed.');
+      // A damaged signature recovers to some other address, and the chain's simulation does not look at its balance.
+      if (presented.credential.source !== undefined && lower(presented.credential.source.split(':').pop() ?? '') !== lower(transaction.from))
+        throw new Problem('payment_invalid', 'The transaction is not signed by the wallet that the credential names.');
+      await assertFunded(transaction.from, offer);
       const expires = transaction.validBefore === undefined ? Number.POSITIVE_INFINITY : transaction.validBefore * 1000;
       const challengeExpires = Date.parse(credential.challenge.expires ?? '') || 0;
       const settleBefore = Math.min(expires, challengeExpires) - SETTLE_MARGIN_MS;
@@ -155,6 +178,14 @@ async function signedTransaction(payload: unknown): Promise<{ raw: Hex; hash: He
   const { signature } = payload as { signature: Hex };
   const raw = (await Transaction.serialize(Transaction.deserialize(signature as never) as never)) as unknown as Hex;
   return { raw, hash: keccak256(raw) };
+}
+
+/** The decoder forgives wrong lengths and odd parities; what is not what it encodes to again was tampered with. */
+async function isCanonical(given: string): Promise<boolean> {
+  const { raw } = await signedTransaction({ signature: given });
+  const text = given.toLowerCase();
+  // Wallets write the parity of a signature as 0 and 1, too.
+  return text === raw || text.replace(/00$/, '1b').replace(/01$/, '1c') === raw;
 }
 
 /** An RPC error object of the node (viem: code and no transport failure), but not "already known". */
