@@ -1,9 +1,8 @@
 /** `turnpike wallet`: creates, imports and shows the wallet that pays and owns. The key itself is never printed. */
 import { resolve } from 'node:path';
 import { Command } from 'commander';
-import { generatePrivateKey } from 'viem/accounts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
-import { defaultWalletPath, parsePrivateKey, writeWallet } from './wallet/wallet-file.ts';
+import { defaultWalletPath, parsePrivateKey, type StoredWallet, writeWallet } from './wallet/wallet-file.ts';
 
 interface FileFlags {
   file?: string;
@@ -17,7 +16,10 @@ export function walletCommand(deps?: CommandDeps): Command {
     .option('--file <path>', 'another file')
     .action(
       withSession(deps, (session, flags: FileFlags) =>
-        save(session, flags, async () => parsePrivateKey(generatePrivateKey(), 'the new key')),
+        save(session, flags, async () => {
+          const { generatePrivateKey } = await import('viem/accounts');
+          return parsePrivateKey(generatePrivateKey(), 'the new key');
+        }),
       ),
     );
   command
@@ -44,7 +46,7 @@ export function walletCommand(deps?: CommandDeps): Command {
 async function save(
   { terminal, printer }: Session,
   { file }: FileFlags,
-  make: () => Promise<ReturnType<typeof parsePrivateKey>>,
+  make: () => Promise<StoredWallet>,
 ): Promise<void> {
   const path = file === undefined ? defaultWalletPath(terminal) : resolve(terminal.cwd, file);
   const wallet = await make();

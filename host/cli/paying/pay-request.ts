@@ -4,8 +4,8 @@
  */
 import { formatUsd, micro } from '../../shared/money.ts';
 import { Failure } from '../terminal/failure.ts';
-import { createCredential, type Signer } from './credentials.ts';
-import { type Choice, chooseOffer, findProof, type Offer, type PaymentPolicy, readOffers } from './offers.ts';
+import type { Signer } from './credentials.ts';
+import type { Choice, Offer, PaymentPolicy } from './offers.ts';
 
 export interface PayableRequest {
   url: URL;
@@ -48,6 +48,7 @@ const REPEAT_AFTER_MS = 500;
 export async function payRequest(request: PayableRequest, options: PayOptions): Promise<PaidAnswer> {
   const first = await send(request, {}, options.fetch);
   if (first.status !== 402) return { response: first, paid: undefined };
+  const { chooseOffer, readOffers } = await import('./offers.ts');
   const offers = readOffers(first.headers);
   const choice = chooseOffer(offers, options.policy);
   if (choice.kind !== 'pay') throw refusal(choice, options.policy);
@@ -56,6 +57,8 @@ export async function payRequest(request: PayableRequest, options: PayOptions): 
   const usd = formatUsd(micro(microUsd));
   const agreed = await options.approve({ usd, offer, symbol: asset.symbol, testMoney: asset.test });
   if (!agreed) throw new Failure('cancelled', 'Nothing was paid.');
+  // The payment libraries take a second to load: only who pays waits for them.
+  const { createCredential } = await import('./credentials.ts');
   const credential = await createCredential(offer, options.signer);
   const response = await sendPaid(request, credential, options);
   if (response.status === 402) throw await paymentRefused(response);
@@ -82,6 +85,7 @@ export async function proveRequest(
 ): Promise<Response> {
   const first = await send(request, {}, options.fetch);
   if (first.status !== 402) return first;
+  const { findProof, readOffers } = await import('./offers.ts');
   const proof = findProof(readOffers(first.headers));
   if (!proof) throw new Failure('payment', 'The host asks for money where a proof of ownership was expected.');
   if (!realmMatches(proof.challenge.realm, request.url)) {
@@ -92,6 +96,7 @@ export async function proveRequest(
     );
   }
   await first.body?.cancel();
+  const { createCredential } = await import('./credentials.ts');
   const response = await send(request, await createCredential(proof, options.signer), options.fetch);
   if (response.status === 402) throw await paymentRefused(response);
   return response;

@@ -1,7 +1,6 @@
 /** Turns the entry file of a project into the code that the host takes, npm imports included. */
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { bundleProject } from '../../runtime/bundle-project.ts';
 import { Problem } from '../../shared/problem.ts';
 import { Failure } from '../terminal/failure.ts';
 
@@ -10,6 +9,7 @@ export async function bundleEntry(entry: string, folder: string): Promise<{ modu
   const path = resolve(folder, entry);
   const found = await stat(path).catch(() => undefined);
   if (!found?.isFile()) throw new Failure('usage', `There is no file ${path}.`);
+  const { bundleProject } = await import('../../runtime/bundle-project.ts');
   try {
     return await bundleProject(path);
   } catch (error) {

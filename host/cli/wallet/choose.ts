@@ -3,7 +3,7 @@
  * else the one in the user's configuration folder.
  */
 import { resolve } from 'node:path';
-import { privateKeyToAccount } from 'viem/accounts';
+import type { privateKeyToAccount } from 'viem/accounts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 import type { LocalHost } from './local-host.ts';
@@ -29,7 +29,7 @@ export async function chooseWallet(
   if (test) return testWallet(localHost, Number(test[1]));
   if (named !== undefined) return fromFile(resolve(terminal.cwd, named));
   if (env.TURNPIKE_PRIVATE_KEY) {
-    return chosen(parsePrivateKey(env.TURNPIKE_PRIVATE_KEY, 'TURNPIKE_PRIVATE_KEY'), 'TURNPIKE_PRIVATE_KEY');
+    return chosen(await parsePrivateKey(env.TURNPIKE_PRIVATE_KEY, 'TURNPIKE_PRIVATE_KEY'), 'TURNPIKE_PRIVATE_KEY');
   }
   if (env.TURNPIKE_WALLET) return fromFile(resolve(terminal.cwd, env.TURNPIKE_WALLET));
   if (localHost) return testWallet(localHost, 0);
@@ -42,13 +42,13 @@ export async function chooseWallet(
   );
 }
 
-function testWallet(localHost: LocalHost | undefined, index: number): ChosenWallet {
+async function testWallet(localHost: LocalHost | undefined, index: number): Promise<ChosenWallet> {
   const wallet = localHost?.network.wallets[index];
   if (!localHost || !wallet) {
     throw new Failure('usage', `There is no test wallet ${index}: the host is not a local one, or has fewer.`);
   }
   return chosen(
-    parsePrivateKey(wallet.privateKey, 'local-network.json'),
+    await parsePrivateKey(wallet.privateKey, 'local-network.json'),
     `test wallet ${index} of ${localHost.dataFolder}`,
   );
 }
@@ -59,6 +59,7 @@ async function fromFile(path: string): Promise<ChosenWallet> {
   return chosen(wallet, path);
 }
 
-function chosen(wallet: StoredWallet, source: string): ChosenWallet {
+async function chosen(wallet: StoredWallet, source: string): Promise<ChosenWallet> {
+  const { privateKeyToAccount } = await import('viem/accounts');
   return { account: privateKeyToAccount(wallet.privateKey), source };
 }

@@ -5,7 +5,6 @@
 import { chmod, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { Address, Hex } from 'viem';
-import { privateKeyToAccount } from 'viem/accounts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 
@@ -20,12 +19,13 @@ export function defaultWalletPath({ env, home }: Pick<Terminal, 'env' | 'home'>)
 }
 
 /** @throws Failure `usage` when it is no private key */
-export function parsePrivateKey(text: string, source: string): StoredWallet {
+export async function parsePrivateKey(text: string, source: string): Promise<StoredWallet> {
   const digits = text.trim().replace(/^0x/i, '');
   if (!/^[0-9a-fA-F]{64}$/.test(digits)) {
     throw new Failure('usage', `${source} does not hold a private key: expected 64 hexadecimal digits.`);
   }
   const privateKey: Hex = `0x${digits.toLowerCase()}`;
+  const { privateKeyToAccount } = await import('viem/accounts');
   try {
     return { address: privateKeyToAccount(privateKey).address, privateKey };
   } catch {
