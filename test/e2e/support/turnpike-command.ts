@@ -1,0 +1,44 @@
+/** Runs the real `turnpike` command in a process of its own. */
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+const ENTRY = fileURLToPath(new URL('../../../scripts/turnpike.mjs', import.meta.url));
+
+export interface CommandResult {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+  /** stdout as the one JSON document that it must be with `--json`. */
+  // biome-ignore lint/suspicious/noExplicitAny: tests look at any document
+  json(): any;
+}
+
+export interface CommandOptions {
+  cwd: string;
+  env?: Record<string, string>;
+  input?: string;
+  /** Ends the command (as Ctrl-C does) once this is true of what it wrote to stdout. */
+  stopWhen?: (stdout: string) => boolean;
+}
+
+export function turnpike(args: string[], { cwd, env = {}, input, stopWhen }: CommandOptions): Promise<CommandResult> {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, [ENTRY, ...args], {
+      cwd,
+      env: { PATH: process.env.PATH ?? '', HOME: cwd, ...env },
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.setEncoding('utf8').on('data', (piece: string) => {
+      stdout += piece;
+      if (stopWhen?.(stdout)) child.kill('SIGINT');
+    });
+    child.stderr.setEncoding('utf8').on('data', (piece: string) => {
+      stderr += piece;
+    });
+    child.once('error', reject);
+    child.once('close', (code) => resolve({ code, stdout, stderr, json: () => JSON.parse(stdout) }));
+    child.stdin.end(input ?? '');
+  });
+}
