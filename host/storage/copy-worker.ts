@@ -26,8 +26,9 @@ parentPort?.on('message', (job: CopyJob) => {
 });
 
 function copy(job: CopyJob): number {
+  // An earlier copy may be there, with blobs that are no longer named.
+  rmSync(dirname(job.target), { recursive: true, force: true });
   mkdirSync(dirname(job.target), { recursive: true });
-  rmSync(job.target, { force: true });
   copyDatabase(job.database, job.target);
   let bytes = statSync(job.target).size;
   if (job.blobs === undefined) return bytes;
