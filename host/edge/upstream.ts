@@ -178,11 +178,11 @@ export class UpstreamCall {
 
   /** Stops reading the answer until `resume`. */
   pause(): void {
-    this.#connection?.socket.pause();
+    this.#connection?.pause();
   }
 
   resume(): void {
-    this.#connection?.socket.resume();
+    this.#connection?.resume();
   }
 
   /** Gives the request up; the handler hears no more of it. */
@@ -214,6 +214,7 @@ class UpstreamConnection implements BodyReader {
   #used = false;
   #connected = false;
   #answered = false;
+  #paused = false;
 
   /** @param upgrade the socket may be handed over, and is read as a stream then */
   constructor(pool: UpstreamPool, upgrade: boolean) {
@@ -301,6 +302,16 @@ class UpstreamConnection implements BodyReader {
     this.#pendingHead = '';
   }
 
+  pause(): void {
+    this.#paused = true;
+    this.socket.pause();
+  }
+
+  resume(): void {
+    this.#paused = false;
+    this.socket.resume();
+  }
+
   abandon(): void {
     this.#handler = undefined;
     this.#call = undefined;
@@ -316,6 +327,8 @@ class UpstreamConnection implements BodyReader {
     this.#handler = undefined;
     this.#call?.detach();
     this.#call = undefined;
+    // Paused by the piece that was the last: the next answer has to come in, and the server's close.
+    if (this.#paused) this.resume();
     // Released before the handler learns of it: the next request of the same caller finds the connection free.
     if (this.#reusable && this.#requestDone) this.#pool.release(this);
     else this.socket.destroy();

@@ -1,0 +1,221 @@
+/** Control's way to an instance: what a paid call goes through, against a real workerd. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
+import { type AddressInfo, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import WebSocket from 'ws';
+import { fetchInstance, instancePool, joinInstance } from '../../host/edge/instance-fetch.ts';
+import type { UpstreamPool } from '../../host/edge/upstream.ts';
+import type { EdgeContext } from '../../host/shared/contracts.ts';
+import { startWorkerd, until, type Workerd } from './edge/harness.ts';
+
+const MODULE = `
+let cancelled = 0;
+export default {
+  async fetch(request) {
+    const url = new URL(request.url);
+    if (request.headers.get('upgrade') === 'websocket') {
+      if (url.pathname === '/no') return new Response('not you', { status: 403 });
+      const [client, server] = Object.values(new WebSocketPair());
+      server.accept();
+      server.addEventListener('message', ({ data }) => server.send(request.headers.get('x-payer') + data));
+      return new Response(null, { status: 101, webSocket: client });
+    }
+    if (url.pathname === '/pipe') return new Response(request.body, { headers: { 'x-charge': '0.01' } });
+    if (url.pathname === '/hang') await scheduler.wait(60_000);
+    if (url.pathname === '/cancelled') return Response.json({ cancelled });
+    if (url.pathname === '/ticks') {
+      let timer;
+      return new Response(new ReadableStream({
+        start(c) { timer = setInterval(() => c.enqueue(new Uint8Array(100_000)), 5); },
+        cancel() { cancelled += 1; clearInterval(timer); },
+      }));
+    }
+    if (url.pathname === '/none') return new Response(null, { status: 204 });
+    return Response.json({ url: request.url, headers: Object.fromEntries(request.headers), body: await request.text() },
+      { headers: [['set-cookie', 'a=1'], ['set-cookie', 'b=2'], ['x-charge', '0.02']] });
+  },
+};`;
+
+const CONTEXT: EdgeContext = {
+  requestId: 'request-1',
+  clientIp: '9.9.9.9',
+  proto: 'https',
+  host: 'api.test',
+  slug: 'hello',
+  tenantPath: '/x',
+  prefix: '/hello',
+  via: 'path',
+};
+
+let folder: string;
+let workerd: Workerd;
+let pool: UpstreamPool;
+
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'fetch-'));
+  workerd = await startWorkerd(folder, 'w', MODULE);
+  pool = instancePool(workerd.socket);
+});
+
+afterAll(async () => {
+  pool.close();
+  await workerd.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+test('the handler sees what it would see from the edge, and control sees the whole answer', async () => {
+  const response = await fetchInstance(
+    pool,
+    {
+      method: 'POST',
+      path: '/x?y',
+      headers: [
+        ['x-payer', 'forged'],
+        ['host', 'forged'],
+        ['accept', 'text/plain'],
+        ['content-length', '99'],
+      ],
+      body: new TextEncoder().encode('body'),
+      extra: { 'x-payer': 'did:pkh:me' },
+    },
+    CONTEXT,
+  );
+  expect(response.status).toBe(200);
+  expect(response.headers.get('x-charge')).toBe('0.02');
+  expect(response.headers.getSetCookie()).toEqual(['a=1', 'b=2']);
+  expect(await response.json()).toMatchObject({
+    url: 'https://api.test/x?y',
+    body: 'body',
+    headers: {
+      'x-payer': 'did:pkh:me',
+      accept: 'text/plain',
+      'x-forwarded-prefix': '/hello',
+      'cf-connecting-ip': '9.9.9.9',
+    },
+  });
+});
+
+test('a body streams both ways at once', async () => {
+  const { readable, writable } = new TransformStream<Uint8Array>();
+  const writer = writable.getWriter();
+  void writer.write(new TextEncoder().encode('one'));
+  const response = await fetchInstance(pool, { method: 'POST', path: '/pipe', headers: [], body: readable }, CONTEXT);
+  const reader = response.body!.getReader();
+  expect(new TextDecoder().decode((await reader.read()).value)).toBe('one');
+  void writer.write(new TextEncoder().encode('two'));
+  expect(new TextDecoder().decode((await reader.read()).value)).toBe('two');
+  await writer.close();
+  expect((await reader.read()).done).toBe(true);
+});
+
+test('10 MB through a slow reader, and back-pressure holds', async () => {
+  const size = 10_000_000;
+  const body = new ReadableStream<Uint8Array>({
+    start: (controller) => {
+      controller.enqueue(new Uint8Array(size));
+      controller.close();
+    },
+  });
+  const response = await fetchInstance(
+    pool,
+    { method: 'POST', path: '/pipe', headers: [['content-length', String(size)]], body },
+    CONTEXT,
+  );
+  let received = 0;
+  for await (const chunk of response.body!) {
+    received += chunk.length;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  expect(received).toBe(size);
+});
+
+test('a body that is not as long as declared never reaches the handler as two requests', async () => {
+  for (const declared of ['2', '9']) {
+    const body = new Blob(['abcd']).stream() as ReadableStream<Uint8Array>;
+    const call = { method: 'POST', path: '/x', headers: [['content-length', declared]] as [string, string][], body };
+    await expect(fetchInstance(pool, call, CONTEXT)).rejects.toMatchObject({ code: 'bad_request' });
+  }
+});
+
+test('no body for 204, a HEAD, and what is cancelled is cancelled in the handler', async () => {
+  const none = await fetchInstance(pool, { method: 'GET', path: '/none', headers: [] }, CONTEXT);
+  expect([none.status, none.body]).toEqual([204, null]);
+  const head = await fetchInstance(pool, { method: 'HEAD', path: '/x', headers: [] }, CONTEXT);
+  expect([head.status, head.body]).toEqual([200, null]);
+  const ticks = await fetchInstance(pool, { method: 'GET', path: '/ticks', headers: [] }, CONTEXT);
+  await ticks.body!.cancel();
+  await until(async () => {
+    const response = await fetchInstance(pool, { method: 'GET', path: '/cancelled', headers: [] }, CONTEXT);
+    return ((await response.json()) as { cancelled: number }).cancelled === 1;
+  });
+});
+
+test('time-outs, aborts and nobody there are told apart', async () => {
+  const call = { method: 'GET', path: '/hang', headers: [] };
+  await expect(fetchInstance(pool, { ...call, idleTimeoutMs: 50 }, CONTEXT)).rejects.toMatchObject({
+    code: 'upstream_timeout',
+  });
+  const controller = new AbortController();
+  const pending = fetchInstance(pool, { ...call, signal: controller.signal }, CONTEXT);
+  controller.abort(new Error('enough'));
+  await expect(pending).rejects.toThrow('enough');
+  const nobody = instancePool(join(folder, 'nobody.sock'));
+  await expect(fetchInstance(nobody, call, CONTEXT)).rejects.toMatchObject({ code: 'upstream_failed' });
+});
+
+test('a path or header with a line end is refused', async () => {
+  const evil = '/x HTTP/1.1\r\nhost: y\r\n\r\nGET /';
+  await expect(fetchInstance(pool, { method: 'GET', path: evil, headers: [] }, CONTEXT)).rejects.toThrow();
+  await expect(
+    fetchInstance(pool, { method: 'GET', path: '/', headers: [], extra: { 'x-payer': 'a\r\nb: c' } }, CONTEXT),
+  ).rejects.toThrow();
+});
+
+test('an idle connection that the instance closed costs no request', async () => {
+  let count = 0;
+  const socket = join(folder, 'stale.sock');
+  const server = createServer((connection) => {
+    connection.on('data', () => {
+      count += 1;
+      if (count === 2) connection.destroy();
+      else connection.write('HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok');
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(socket, resolve));
+  const own = instancePool(socket);
+  for (let i = 0; i < 2; i += 1) {
+    const response = await fetchInstance(own, { method: 'GET', path: '/', headers: [] }, CONTEXT);
+    expect(await response.text()).toBe('ok');
+  }
+  expect(count).toBe(3);
+  own.close();
+  server.close();
+});
+
+test('a paid WebSocket is joined with the instance', async () => {
+  const server: HttpServer = createHttpServer();
+  const statuses: number[] = [];
+  server.on('upgrade', async (request, socket, head) => {
+    const headers = Object.entries(request.headers).map(([name, value]): [string, string] => [name, String(value)]);
+    const call = { path: request.url ?? '/', headers, extra: { 'x-payer': 'me:' } };
+    statuses.push(await joinInstance(pool, call, CONTEXT, socket, head));
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const origin = `ws://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const socket = new WebSocket(`${origin}/live`);
+  await new Promise((resolve) => socket.once('open', resolve));
+  const answer = new Promise((resolve) => socket.once('message', (data) => resolve(String(data))));
+  socket.send('hello');
+  expect(await answer).toBe('me:hello');
+  socket.terminate();
+  const refused = new WebSocket(`${origin}/no`);
+  refused.on('error', () => {});
+  const status = await new Promise((resolve) => refused.on('unexpected-response', (_q, r) => resolve(r.statusCode)));
+  refused.terminate();
+  expect(status).toBe(403);
+  expect(statuses).toEqual([101, 403]);
+  server.close();
+});
