@@ -12,7 +12,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { buildSqlProgram, type SqlProgram } from '../../host/storage/sql/program.ts';
+import { buildDatabaseProgram } from '../../host/runtime/database-program.ts';
+import { findBinding } from '../../host/storage/sql/native.ts';
 
 const require = createRequire(import.meta.url);
 /** The binary itself: the package's `bin` is a script that starts it as a child. */
@@ -149,10 +150,16 @@ const main :Workerd.Worker = (
 }
 
 /** The SQL program, built once a test file. */
-export async function sqlProgram(): Promise<SqlProgram & { remove(): void }> {
+export interface SqlProgram {
+  main: string;
+  native: string;
+  remove(): void;
+}
+
+export async function sqlProgram(): Promise<SqlProgram> {
   const folder = mkdtempSync(join(tmpdir(), 'd1-program-'));
-  const program = await buildSqlProgram(join(folder, 'sql'));
-  return { ...program, remove: () => rmSync(folder, { recursive: true, force: true }) };
+  const main = await buildDatabaseProgram(join(folder, 'sql.mjs'));
+  return { main, native: findBinding(import.meta.url), remove: () => rmSync(folder, { recursive: true, force: true }) };
 }
 
 /** A libSQL server on loopback. */

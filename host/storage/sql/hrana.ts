@@ -2,8 +2,7 @@
  * The part of Hrana over HTTP that is needed: one pipeline of one batch a request, without a stream that outlives it.
  * https://github.com/tursodatabase/libsql/blob/main/docs/HRANA_3_SPEC.md; figures per step as sqld 0.24 sends them.
  */
-import { Agent as HttpAgent, request as httpRequest, type IncomingMessage, type RequestOptions } from 'node:http';
-import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
+import type { IncomingMessage, RequestOptions, request } from 'node:http';
 import type { Parameter } from './parameters.ts';
 import type { RemoteSettings } from './settings.ts';
 
@@ -47,7 +46,7 @@ const MAX_SOCKETS = 8;
 
 export class HranaClient {
   readonly #options: RequestOptions;
-  readonly #request: typeof httpRequest;
+  readonly #request: typeof request;
   readonly #timeoutMs: number;
   readonly #maxBytes: number;
 
@@ -57,17 +56,17 @@ export class HranaClient {
    */
   constructor(remote: RemoteSettings, timeoutMs: number, maxBytes: number) {
     const url = new URL(remote.url.replace(/^libsql:/, 'https:'));
-    const secure = url.protocol === 'https:';
-    this.#request = secure ? httpsRequest : httpRequest;
+    // Not imported: TLS is megabytes that a local database has no use for.
+    const http = process.getBuiltinModule(url.protocol === 'https:' ? 'node:https' : 'node:http');
+    this.#request = http.request;
     this.#timeoutMs = timeoutMs;
     this.#maxBytes = maxBytes;
-    const Agent = secure ? HttpsAgent : HttpAgent;
     this.#options = {
       host: url.hostname,
       ...(url.port === '' ? {} : { port: url.port }),
       path: `${url.pathname.replace(/\/$/, '')}/v3/pipeline`,
       method: 'POST',
-      agent: new Agent({ keepAlive: true, maxSockets: MAX_SOCKETS }),
+      agent: new http.Agent({ keepAlive: true, maxSockets: MAX_SOCKETS }),
       headers: {
         // The server takes the namespace from the first label of the Host header.
         host: `${remote.namespace}.${url.host}`,

@@ -1,5 +1,5 @@
 /** The HTTP side of a SQL process: reads D1's requests from connections and writes the answers. */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { SqlFailure } from './failure.ts';
 import { MAX_REQUEST_BYTES } from './limits.ts';
 import {
@@ -34,6 +34,8 @@ export interface HttpEvents {
 
 /** Listens on nothing: the caller hands it connections or calls listen(). */
 export function createSqlServer(events: HttpEvents): Server {
+  // Not imported: in one bundle with the keeper, the keeper would load it for nothing.
+  const { createServer } = process.getBuiltinModule('node:http');
   const server = createServer((request, response) => {
     events.received(request);
     response.sendDate = false;
