@@ -45,15 +45,15 @@ export function createApp({ endpoints, pages, tenant, log }: AppParts): Hono {
   );
 
   app.all('*', (c) => {
-    const known = endpoints.filter((endpoint) => matches(endpoint.path, new URL(c.req.url).pathname));
+    const { pathname } = new URL(c.req.url);
+    const fitting = endpoints.filter((endpoint) => matches(endpoint.path, pathname));
+    const exact = fitting.filter((endpoint) => endpoint.path === pathname);
+    const known = exact.length > 0 ? exact : fitting;
     if (known.length > 0) {
       const allow = known.map((endpoint) => endpoint.method).join(', ');
       throw new Problem('method_not_allowed', `Use ${allow} here.`, { headers: { allow } });
     }
-    throw new Problem(
-      'not_found',
-      `Nothing is at ${new URL(c.req.url).pathname}. See /llms.txt for what this host offers.`,
-    );
+    throw new Problem('not_found', `Nothing is at ${pathname}. See /llms.txt for what this host offers.`);
   });
 
   app.onError((error, c) => {

@@ -27,7 +27,7 @@ describe('deploying', () => {
     const before = await balances(host.network, account(host.network, 0).address);
     const meta = await deploy(owner, host.url, { slug: 'first', code: HELLO('hi '), secrets: { NAME: 'Ada' } });
     expect(meta).toMatchObject({ slug: 'first', state: 'active', version: 1 });
-    expect(meta.owner).toBe(`did:pkh:eip155:${host.network.chainId}:${account(host.network, 0).address}`);
+    expect(meta.owner).toBe(`did:pkh:eip155:${host.network.chainId}:${account(host.network, 0).address.toLowerCase()}`);
     expect(await body('/first/')).toBe('hi Ada');
     const after = await balances(host.network, account(host.network, 0).address);
     expect(before.mpp - after.mpp).toBe(200_000n);
