@@ -19,6 +19,8 @@ const MINING_TIMEOUT_MS = 1_000;
 /** A transaction without a block after this time may be waiting for an earlier one. */
 const GAP_CHECK_MS = 8;
 const SNAPSHOT_INTERVAL_MS = 1_000;
+/** Clients let transactions expire 25 s ahead, and Tempo takes at most 30 s: a block may be this old for them. */
+const STALE_MS = 2_000;
 const RESTART_MIN_MS = 50;
 const RESTART_MAX_MS = 5_000;
 
@@ -43,6 +45,8 @@ export class EmbeddedChain {
   #dirty = false;
   #closing = false;
   #nextSnapshotAt = 0;
+  /** When the newest block was made; 0 when that is not known. */
+  #minedAt = 0;
   #restarting: Promise<void> = Promise.resolve();
 
   private constructor(options: EmbeddedChainOptions) {
@@ -82,8 +86,24 @@ export class EmbeddedChain {
       const number = this.#journal.append({ raw, at: Date.now() });
       const answer = await execute(rpc, raw);
       if ('error' in answer) this.#journal.refuse(number);
-      else this.#dirty = true;
+      else {
+        this.#dirty = true;
+        this.#minedAt = Date.now();
+      }
       return answer;
+    });
+  }
+
+  /**
+   * Sees to it that the newest block is of now, as on a chain that is alive: simulations run at its time, and there a
+   * transaction that expires (validBefore) is refused for being too far ahead.
+   */
+  async freshen(): Promise<void> {
+    if (Date.now() - this.#minedAt < STALE_MS) return;
+    await this.#turn.run(async () => {
+      if (Date.now() - this.#minedAt < STALE_MS) return;
+      await this.#rpc().request('evm_mine');
+      this.#minedAt = Date.now();
     });
   }
 

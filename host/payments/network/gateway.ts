@@ -94,6 +94,7 @@ async function read(chain: EmbeddedChain, method: string, params: unknown[]): Pr
   const free = FREE.get(method);
   if (free !== undefined) return { result: free };
   if (!SIMULATIONS.has(method)) return chain.call(method, params);
+  await chain.freshen();
   const { touches, deposit } = simulatedDeposit(params[0]);
   if (deposit) await chain.allow(deposit);
   const found = await chain.call(method, params);
