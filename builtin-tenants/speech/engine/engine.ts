@@ -3,6 +3,7 @@
  */
 import type { Readable } from 'node:stream';
 import { Piscina } from 'piscina';
+import { recognizeContainer } from './audio/container.ts';
 import { Decoder } from './audio/decode.ts';
 import { EngineFailure } from './failure.ts';
 import { KeptAudio } from './kept-audio.ts';
@@ -29,6 +30,8 @@ export interface KeptFacts {
   id: string;
   sha256: string;
   bytes: number;
+  /** Such as `wav`; `raw` for samples without a header. */
+  container: string;
   durationMs: number;
   billableMs: number;
   channels: number;
@@ -139,7 +142,8 @@ export class Engine {
         place.leave();
         void this.#spool.remove(folder);
       });
-      return { id, sha256, bytes, durationMs, billableMs, channels: files.length };
+      const container = recognizeContainer(audio.head)?.name ?? 'raw';
+      return { id, sha256, bytes, container, durationMs, billableMs, channels: files.length };
     } catch (error) {
       if (audio !== undefined) await this.#spool.remove(audio.folder);
       place.leave();

@@ -70,7 +70,8 @@ export function readDocument(text: string): Sentence[] {
       const collection = item.tokens();
       const texts = collection.out();
       const parts = collection.out(its.pos) as string[];
-      const lemmas = collection.out(its.lemma) as string[];
+      // the package's types do not let its own `lemma` in
+      const lemmas = collection.out(its.lemma as unknown as typeof its.pos) as string[];
       const stops = collection.out(its.stopWordFlag) as unknown as boolean[];
       const tokens = texts.map((token, index) => ({
         text: token,

@@ -5,6 +5,9 @@
 /** Longer sentences are cut at a comma or a space near this many characters. */
 const LONGEST = 240;
 
+/** Nothing shorter than this is spoken alone for the sake of a quick start. */
+const SHORTEST_START = 15;
+
 const segmenter = new Intl.Segmenter('en', { granularity: 'sentence' });
 
 /** @returns pieces in order; joined with single spaces they are the text again, white space aside */
@@ -19,7 +22,16 @@ export function cutSentences(text: string): string[] {
     }
     if (rest !== '') pieces.push(rest);
   }
-  return pieces;
+  return withQuickStart(pieces);
+}
+
+/** The first piece ends at the first comma, so that the first sound is soon made. */
+function withQuickStart([first = '', ...others]: string[]): string[] {
+  if (first === '') return [];
+  const comma = first.slice(SHORTEST_START).search(/[,;:] /);
+  if (comma < 0) return [first, ...others];
+  const cut = SHORTEST_START + comma + 1;
+  return [first.slice(0, cut), first.slice(cut).trim(), ...others];
 }
 
 function cutPosition(text: string): number {

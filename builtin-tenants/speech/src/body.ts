@@ -1,0 +1,80 @@
+/**
+ * The boundary for request bodies: JSON with a URL or a text, plain text, or audio. Checked here.
+ */
+
+import type { AudioSource } from './engines/engine.ts';
+import { SpeechFailure } from './failure.ts';
+import { fetchRemote, mustBeAudio, type RemoteContent } from './remote.ts';
+import type { Settings } from './settings.ts';
+
+export function contentType(request: Request): string {
+  return (request.headers.get('content-type') ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
+}
+
+/** @throws SpeechFailure INVALID_BODY, PAYLOAD_TOO_LARGE */
+export async function readText(request: Request, maxBytes: number): Promise<string> {
+  const tooLarge = () => new SpeechFailure('PAYLOAD_TOO_LARGE', `The body is larger than ${maxBytes} bytes.`);
+  if (Number(request.headers.get('content-length') ?? 0) > maxBytes) throw tooLarge();
+  const decoder = new TextDecoder('utf-8', { fatal: true });
+  let text = '';
+  let bytes = 0;
+  try {
+    for await (const chunk of (request.body ?? new Blob([]).stream()) as AsyncIterable<Uint8Array>) {
+      bytes += chunk.byteLength;
+      if (bytes > maxBytes) throw tooLarge();
+      text += decoder.decode(chunk, { stream: true });
+    }
+    return text + decoder.decode();
+  } catch (error) {
+    if (error instanceof SpeechFailure) throw error;
+    throw new SpeechFailure('INVALID_BODY', 'The body is not text in UTF-8.', { cause: error });
+  }
+}
+
+/** @throws SpeechFailure INVALID_BODY */
+export async function readJsonBody(request: Request, maxBytes: number): Promise<Record<string, unknown>> {
+  const text = await readText(request, maxBytes);
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  } catch {
+    // said below
+  }
+  throw new SpeechFailure('INVALID_BODY', 'The body is not a JSON object; send {"url": "…"} or {"text": "…"}.');
+}
+
+/** @throws SpeechFailure INVALID_BODY when the member is missing or not text */
+export function textMember(body: Record<string, unknown>, name: string): string {
+  const value = body[name];
+  if (typeof value !== 'string' || value.trim() === '') {
+    throw new SpeechFailure('INVALID_BODY', `The body needs a text member "${name}".`);
+  }
+  return value;
+}
+
+/**
+ * Audio from the body itself, or from the URL in a JSON body.
+ * @throws SpeechFailure INVALID_BODY, REMOTE_CONTENT_ERROR
+ */
+export async function openAudio(request: Request, settings: Settings): Promise<AudioSource> {
+  const type = contentType(request);
+  if (type === 'application/json') {
+    const url = textMember(await readJsonBody(request, 64 * 1024), 'url');
+    const content = await openUrl(url, settings, settings.limits.audioBytes);
+    mustBeAudio(content.type);
+    return content;
+  }
+  const length = Number(request.headers.get('content-length') ?? -1);
+  if (request.body === null || length === 0) {
+    throw new SpeechFailure('INVALID_BODY', 'The body is empty; send audio, or JSON such as {"url": "https://…"}.');
+  }
+  if (length > settings.limits.audioBytes) {
+    throw new SpeechFailure('PAYLOAD_TOO_LARGE', `The audio is larger than ${settings.limits.audioBytes} bytes.`);
+  }
+  return { body: request.body, type, length: length > 0 ? length : undefined, failure: () => undefined };
+}
+
+export async function openUrl(url: string, settings: Settings, maxBytes: number): Promise<RemoteContent> {
+  const { privateHosts, limits } = settings;
+  return await fetchRemote(url, { maxBytes, privateHosts, signal: AbortSignal.timeout(limits.fetchMs) });
+}

@@ -1,0 +1,109 @@
+/**
+ * What every engine does, wherever it runs: audio to words, text to audio, text to insight.
+ */
+import type { InsightOptions } from '../options/insight.ts';
+import type { ListenOptions } from '../options/listen.ts';
+import type { SpeakOptions } from '../options/speak.ts';
+
+/** Audio on its way in. */
+export interface AudioSource {
+  body: ReadableStream<Uint8Array>;
+  /** Of the caller or the remote server; may be empty. */
+  type: string;
+  /** Usual ending of a file's name, such as `wav`, where the container was recognized. */
+  extension?: string | undefined;
+  /** Bytes, where known. */
+  length?: number | undefined;
+  /** Why the body broke off, where that is known here. */
+  failure(): Error | undefined;
+}
+
+export interface ListenJob {
+  audio: AudioSource;
+  options: ListenOptions;
+  /** Audio that the payment is good for, in milliseconds over all channels. */
+  maxBillableMs: number;
+  signal: AbortSignal;
+}
+
+export interface Word {
+  word: string;
+  /** Seconds. */
+  start: number;
+  end: number;
+  /** 0 to 1. */
+  confidence: number;
+  punctuated?: string | undefined;
+}
+
+/** What was heard, before it is put into Deepgram's shape. */
+export interface Transcript {
+  kind: 'transcript';
+  sha256: string;
+  /** Of one channel. */
+  durationMs: number;
+  billableMs: number;
+  language: string | undefined;
+  model: { name: string; version: string; arch: string };
+  punctuates: boolean;
+  channels: { words: Word[]; text?: string | undefined }[];
+  warnings: string[];
+}
+
+/** An answer that is in Deepgram's shape already. */
+export interface FinishedAnswer {
+  kind: 'finished';
+  body: Record<string, unknown>;
+  billableMs: number;
+}
+
+export interface ListenEngine {
+  readonly name: string;
+  /** @throws SpeechFailure */
+  listen(job: ListenJob): Promise<Transcript | FinishedAnswer>;
+}
+
+export interface SpeakJob {
+  text: string;
+  options: SpeakOptions;
+  signal: AbortSignal;
+}
+
+export interface Speech {
+  /** Bytes where all of it is here already: the host can then settle after it has the whole answer. */
+  body: ReadableStream<Uint8Array> | Uint8Array<ArrayBuffer>;
+  contentType: string;
+  model: string;
+  warnings: string[];
+}
+
+export interface SpeakEngine {
+  readonly name: string;
+  /** @throws SpeechFailure */
+  speak(job: SpeakJob): Promise<Speech>;
+}
+
+export interface ReadJob {
+  text: string;
+  language: string | undefined;
+  options: InsightOptions;
+  signal: AbortSignal;
+}
+
+/** Deepgram's flat shape. */
+export interface Insight {
+  summary?: { text: string } | undefined;
+  topics?: { segments: unknown[] } | undefined;
+  intents?: { segments: unknown[] } | undefined;
+  sentiments?: { segments: unknown[]; average: unknown } | undefined;
+  /** Words of the text. */
+  words: number;
+  model: string;
+  warnings: string[];
+}
+
+export interface ReadEngine {
+  readonly name: string;
+  /** @throws SpeechFailure */
+  read(job: ReadJob): Promise<Insight>;
+}

@@ -1,0 +1,130 @@
+/**
+ * GET /llms.txt and GET /docs: the same guide, as Markdown for agents and as a page for people.
+ */
+import { FREE_ROUTES, PAID_ROUTES } from '../catalogue.ts';
+import { formatUsd, priceOfAudio } from '../money.ts';
+import type { Settings } from '../settings.ts';
+
+interface Section {
+  title: string;
+  paragraphs: string[];
+  /** Copyable text. */
+  code?: string;
+}
+
+export function guide(settings: Settings, url: string): { title: string; intro: string; sections: Section[] } {
+  const minute = formatUsd(priceOfAudio(60_000, settings.perSecond));
+  const thousand = formatUsd(Math.ceil(settings.perMillionCharacters / 1000));
+  const seconds = Math.floor(settings.perSecond === 0 ? 0 : 50_000 / settings.perSecond);
+  const test = settings.network === 'local' ? ' This host runs on play money.' : '';
+  return {
+    title: 'Speech',
+    intro: `Transcription, text to speech and text intelligence, paid per call; no account.${test}`,
+    sections: [
+      {
+        title: 'What it costs',
+        paragraphs: [
+          ...PAID_ROUTES.map(
+            ({ method, path, priceUsd, metered, description, sku }) =>
+              `${method} ${path}: ${metered ? 'at most ' : ''}${priceUsd} USDC (${sku}). ${description}.`,
+          ),
+          `Metered calls hold the price and charge what was used: ${minute} USDC a minute of audio (each channel), ${thousand} USDC for 1,000 characters. Audio longer than ${seconds} s needs more than the price: it is refused before any work, uncharged, with the amount it needs.`,
+          'Whatever is not answered with a 2xx costs nothing. An Idempotency-Key binds retries: the same key is charged once and gets the same answer.',
+        ],
+      },
+      {
+        title: 'How to pay',
+        paragraphs: [
+          'A call without payment is answered 402 with WWW-Authenticate: Payment (MPP) and PAYMENT-REQUIRED (x402). Any client of either protocol pays and repeats the call by itself.',
+        ],
+        code: `npx mppx ${url}/v1/speak -X POST -J '{"text":"Hello"}' > hello.mp3\nturnpike pay ${url}/v1/read?summarize=true --data '{"url":"https://example.com/article.txt"}' --max-pay 0.01`,
+      },
+      {
+        title: 'With the Deepgram SDK',
+        paragraphs: ['The contract is Deepgram’s: use @deepgram/sdk with this address and a fetch that pays.'],
+        code: `import { DeepgramClient } from '@deepgram/sdk';
+import { Mppx, tempo } from 'mppx/client';
+import { privateKeyToAccount } from 'viem/accounts';
+
+const mppx = Mppx.create({ methods: [tempo({ account: privateKeyToAccount(process.env.KEY) })], polyfill: false });
+const deepgram = new DeepgramClient({ auth: false, baseUrl: '${url}', fetch: mppx.fetch });
+
+const speech = await deepgram.speak.v1.audio.generate({ text: 'Hello there.' });
+const heard = await deepgram.listen.v1.media.transcribeUrl({ url: 'https://example.com/talk.mp3', utterances: true });
+const read = await deepgram.read.v1.text.analyze({ summarize: 'v2', topics: true, body: { text: 'A long text.' } });`,
+      },
+      {
+        title: 'POST /v1/listen',
+        paragraphs: [
+          'Body: JSON {"url": "https://…"}, or the audio itself (WAV, MP3, FLAC, Ogg, Opus, AAC, M4A, MP4, WebM, AIFF, CAF, AMR; raw samples with encoding and sample_rate). At most 100 MB. URLs are fetched from the public network only, with at most three redirects.',
+          'Query: model, language, detect_language, punctuate, smart_format, paragraphs, utterances, utt_split, multichannel, summarize, topics, intents, sentiment, callback, callback_method, tag, extra, encoding, sample_rate, channels, and what the engine in use understands. Repeated keys are lists. Options that the engine cannot honour are named in metadata.warnings.',
+        ],
+        code: `curl -X POST '${url}/v1/listen?utterances=true' -H 'content-type: application/json' -d '{"url":"https://example.com/talk.mp3"}'`,
+      },
+      {
+        title: 'POST /v1/speak',
+        paragraphs: [
+          'Body: JSON {"text": "…"}, at most 2,000 characters. Answers audio/mpeg as it is made; with Accept: application/json a JSON object {"audio": base64, "content_type", "metadata"}. Query: model, encoding, container, sample_rate, bit_rate, speed, callback. Headers: dg-request-id, dg-model-name, dg-char-count, x-warnings.',
+        ],
+        code: `curl -X POST '${url}/v1/speak' -H 'content-type: application/json' -d '{"text":"Hello there."}' -o hello.mp3`,
+      },
+      {
+        title: 'POST /v1/read',
+        paragraphs: [
+          'Body: JSON {"text": "…"} or {"url": "…"} (text or audio), text/plain, or audio up to what the price pays for. Query: summarize, topics, intents, sentiment (at least one), custom_topic, custom_topic_mode, custom_intent, custom_intent_mode, language, callback.',
+        ],
+        code: `curl -X POST '${url}/v1/read?summarize=true&sentiment=true' -H 'content-type: application/json' -d '{"text":"…"}'`,
+      },
+      {
+        title: 'Callbacks',
+        paragraphs: [
+          'With callback=https://… the work is done first; then the answer is {"request_id"} and the result is sent to the URL, again with growing pauses for a day until it is answered 2xx. It may arrive twice: compare request_id. Only finished work is charged.',
+        ],
+      },
+      {
+        title: 'Errors',
+        paragraphs: [
+          'JSON {"err_code", "err_msg", "request_id"}. 400 INVALID_QUERY_PARAMETER, INVALID_BODY, REMOTE_CONTENT_ERROR, UNSUPPORTED_AUDIO; 402 PAYMENT_LIMIT_EXCEEDED with needed_usd; 413 PAYLOAD_TOO_LARGE; 422 UNPROCESSABLE_OPTION; 429 TOO_MANY_REQUESTS with Retry-After; 502 UPSTREAM_ERROR; 503 SERVICE_UNAVAILABLE; 504 TIMEOUT.',
+        ],
+      },
+      {
+        title: 'Free',
+        paragraphs: FREE_ROUTES.map(({ method, path, description }) => `${method} ${path}: ${description}.`),
+      },
+    ],
+  };
+}
+
+export function guideMarkdown(settings: Settings, url: string): string {
+  const { title, intro, sections } = guide(settings, url);
+  const parts = sections.map(({ title: heading, paragraphs, code }) =>
+    [`## ${heading}`, ...paragraphs, ...(code === undefined ? [] : [`\`\`\`\n${code}\n\`\`\``])].join('\n\n'),
+  );
+  return [`# ${title}`, `> ${intro}`, `Base address: ${url}`, ...parts, ''].join('\n\n');
+}
+
+export function guidePage(settings: Settings, url: string): string {
+  const { title, intro, sections } = guide(settings, url);
+  const body = sections.map(
+    ({ title: heading, paragraphs, code }) =>
+      `<h2>${escapeHtml(heading)}</h2>${paragraphs.map((text) => `<p>${escapeHtml(text)}</p>`).join('')}${code === undefined ? '' : `<pre>${escapeHtml(code)}</pre>`}`,
+  );
+  return page(`${title}: how to use it`, `<h1>${title}</h1><p>${escapeHtml(intro)}</p>${body.join('')}`);
+}
+
+/** One look for all pages; no script, no outside address. */
+export function page(title: string, body: string): string {
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escapeHtml(title)}</title><style>
+:root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 20%,transparent)}
+body{font:16px/1.55 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}
+h1,h2{line-height:1.2}pre{overflow:auto;padding:.8rem;border:1px solid var(--line);border-radius:.4rem;font-size:.85rem}
+textarea,input{width:100%;box-sizing:border-box;font:inherit;padding:.5rem;border:1px solid var(--line);border-radius:.4rem}
+button{font:inherit;padding:.45rem 1rem;border-radius:.4rem;border:1px solid var(--line);cursor:pointer}
+section{border:1px solid var(--line);border-radius:.6rem;padding:1rem;margin:1rem 0}audio{width:100%;margin-top:.6rem}
+.cost{font-weight:600}.note{opacity:.75;font-size:.9rem}
+</style></head><body>${body}</body></html>`;
+}
+
+export function escapeHtml(text: string): string {
+  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}

@@ -1,0 +1,32 @@
+/**
+ * GET /healthz: whether the tenant works and which engine stands behind each operation. 200 even where an engine is
+ * missing: the tenant itself answers, and says what to do.
+ */
+import { EmbeddedEngine } from '../engines/embedded.ts';
+import type { EngineName, Settings } from '../settings.ts';
+
+interface OperationHealth {
+  ok: boolean;
+  engine: EngineName;
+  detail?: unknown;
+  fix?: string;
+}
+
+export async function health(settings: Settings): Promise<{ status: 'ok' | 'degraded'; engines: object }> {
+  const embedded = await new EmbeddedEngine(settings.engineUrl).health().catch(() => undefined);
+  const one = (operation: 'listen' | 'speak' | 'read', engine: EngineName): OperationHealth => {
+    if (engine !== 'embedded') return { ok: true, engine };
+    const state = embedded?.[operation];
+    if (typeof state !== 'object' || state === null || !('ok' in state)) {
+      return { ok: false, engine, fix: 'The speech engine does not run; switch it on (speech.engine).' };
+    }
+    const fix = 'fix' in state && typeof state.fix === 'string' ? { fix: state.fix } : {};
+    return { ok: state.ok === true, engine, detail: state, ...fix };
+  };
+  const engines = {
+    listen: one('listen', settings.listenEngine),
+    speak: one('speak', settings.speakEngine),
+    read: one('read', settings.readEngine),
+  };
+  return { status: Object.values(engines).every(({ ok }) => ok) ? 'ok' : 'degraded', engines };
+}

@@ -1,0 +1,111 @@
+/**
+ * POST /v1/read: what a text says, at a fixed price. The text may be in the body, at a URL, or spoken.
+ */
+import { answerJson } from '../answer.ts';
+import { contentType, openUrl, readJsonBody, readText, textMember } from '../body.ts';
+import { paidRoute } from '../catalogue.ts';
+import type { Visit } from '../context.ts';
+import type { AudioSource } from '../engines/engine.ts';
+import { SpeechFailure } from '../failure.ts';
+import { audioFor } from '../money.ts';
+import { readListenOptions } from '../options/listen.ts';
+import { type ReadOptions, readReadOptions } from '../options/read.ts';
+import { isAudio } from '../remote.ts';
+import { readableText } from '../shape/listen.ts';
+import { unknownOptions, warning } from '../warnings.ts';
+import { insightInfo } from './listen.ts';
+
+export async function read(visit: Visit): Promise<Response> {
+  const { settings, engines, requestId } = visit;
+  const options = readReadOptions(visit.url.searchParams);
+  const signal = AbortSignal.timeout(settings.limits.upstreamMs);
+  const text = (await findText(visit, options, signal)).trim();
+  if (text === '') throw new SpeechFailure('INVALID_BODY', 'There is no text to read.');
+  const { language } = options;
+  const { summary, topics, intents, sentiments, ...done } = await engines.read.read({
+    text,
+    language,
+    options: options.insight,
+    signal,
+  });
+  const warnings = [...done.warnings, ...unknownOptions(options.unknown)];
+  const body = {
+    metadata: {
+      request_id: requestId,
+      created: new Date().toISOString(),
+      language: language ?? 'en',
+      ...insightInfo(options, { summary, ...done }),
+      ...(options.tags.length === 0 ? {} : { tags: options.tags }),
+      ...(warnings.length === 0 ? {} : { warnings: warnings.map(warning) }),
+    },
+    results: {
+      ...(summary === undefined ? {} : { summary }),
+      ...(topics === undefined ? {} : { topics }),
+      ...(intents === undefined ? {} : { intents }),
+      ...(sentiments === undefined ? {} : { sentiments }),
+    },
+  };
+  return await answerJson(visit, body, options.callback, undefined);
+}
+
+async function findText(visit: Visit, options: ReadOptions, signal: AbortSignal): Promise<string> {
+  const { request, settings } = visit;
+  const { textBytes } = settings.limits;
+  const type = contentType(request);
+  if (isAudio(type) && request.body !== null) {
+    return await heard(visit, { body: request.body, type, failure: () => undefined }, options, signal);
+  }
+  if (type.startsWith('text/')) return await readText(request, textBytes);
+  const body = await readJsonBody(request, textBytes);
+  if (body.url === undefined) return textMember(body, 'text');
+  const content = await openUrl(textMember(body, 'url'), settings, settings.limits.audioBytes);
+  if (isAudio(content.type)) return await heard(visit, content, options, signal);
+  if (!/^(text\/|application\/(json|xhtml\+xml)$|$)/.test(content.type)) {
+    await content.body.cancel();
+    throw new SpeechFailure('REMOTE_CONTENT_ERROR', `The URL leads to ${content.type}: neither text nor audio.`);
+  }
+  const text = await readText(new Request('http://text/', { method: 'POST', body: content.body }), textBytes).catch(
+    (error: unknown) => {
+      throw content.failure() ?? error;
+    },
+  );
+  return /html/.test(content.type) ? withoutMarkup(text) : text;
+}
+
+/** Audio is read as far as the fixed price pays for hearing it. */
+async function heard(
+  visit: Visit,
+  audio: AudioSource,
+  { language }: ReadOptions,
+  signal: AbortSignal,
+): Promise<string> {
+  const { settings, engines } = visit;
+  const maxBillableMs = audioFor(paidRoute('/v1/read').price, settings.perSecond);
+  const parameters = new URLSearchParams({ punctuate: 'true', ...(language === undefined ? {} : { language }) });
+  const transcript = await engines.listen
+    .listen({ audio, options: readListenOptions(parameters), maxBillableMs, signal })
+    .catch((error: unknown) => {
+      if (!(error instanceof SpeechFailure) || error.code !== 'PAYMENT_LIMIT_EXCEEDED') throw error;
+      throw new SpeechFailure(
+        'PAYLOAD_TOO_LARGE',
+        `${error.message} At most ${Math.floor(maxBillableMs / 1000)} s are read here: use /v1/listen with the same options.`,
+      );
+    });
+  return transcript.kind === 'transcript' ? readableText(transcript) : transcriptOf(transcript.body);
+}
+
+function transcriptOf(body: Record<string, unknown>): string {
+  const { results } = body as { results?: { channels?: { alternatives?: { transcript?: string }[] }[] } };
+  return (results?.channels ?? []).map((channel) => channel.alternatives?.[0]?.transcript ?? '').join(' ');
+}
+
+function withoutMarkup(html: string): string {
+  return html
+    .replace(/<(script|style|head)\b[\s\S]*?<\/\1>/gi, ' ')
+    .replace(/<[^>]*>/g, ' ')
+    .replace(/&nbsp;/g, ' ')
+    .replace(/&lt;/g, '<')
+    .replace(/&gt;/g, '>')
+    .replace(/&amp;/g, '&')
+    .replace(/\s+/g, ' ');
+}

@@ -1,0 +1,157 @@
+/**
+ * Puts what was heard into Deepgram's shape: channels, alternatives, words, utterances and paragraphs.
+ * Pure: times and ids come from outside.
+ */
+import type { Transcript, Word } from '../engines/engine.ts';
+import type { ListenOptions } from '../options/listen.ts';
+
+export interface WireWord {
+  word: string;
+  start: number;
+  end: number;
+  confidence: number;
+  punctuated_word?: string;
+}
+
+export interface Utterance {
+  start: number;
+  end: number;
+  confidence: number;
+  channel: number;
+  transcript: string;
+  words: WireWord[];
+  id: string;
+}
+
+export interface ListenResults {
+  channels: { alternatives: Record<string, unknown>[]; detected_language?: string; language_confidence?: number }[];
+  utterances?: Utterance[];
+  [insight: string]: unknown;
+}
+
+const PARAGRAPH_GAP_SECONDS = 1.5;
+const PARAGRAPH_SENTENCES = 5;
+/** Engines without punctuation: a pause of this length ends a sentence. */
+const SENTENCE_GAP_SECONDS = 0.5;
+
+/** @param newId for utterances */
+export function shapeResults(transcript: Transcript, options: ListenOptions, newId: () => string): ListenResults {
+  const written = wantsPunctuation(options) && transcript.punctuates;
+  const channels = transcript.channels.map(({ words }) => {
+    const wire = words.map((word) => wireWord(word, written));
+    const alternative = {
+      transcript: textOf(wire),
+      confidence: confidenceOf(wire),
+      words: wire,
+      ...(options.paragraphs || options.smartFormat ? { paragraphs: shapeParagraphs(wire) } : {}),
+    };
+    const detected = options.detectLanguage && transcript.language ? { detected_language: transcript.language } : {};
+    return { alternatives: [alternative], ...detected };
+  });
+  if (!options.utterances) return { channels };
+  const utterances = transcript.channels
+    .flatMap(({ words }, channel) => {
+      const wire = words.map((word) => wireWord(word, written));
+      return splitAtPauses(wire, options.utteranceSplit).map((group) => ({
+        start: group[0]?.start ?? 0,
+        end: group.at(-1)?.end ?? 0,
+        confidence: confidenceOf(group),
+        channel,
+        transcript: textOf(group),
+        words: group,
+        id: newId(),
+      }));
+    })
+    .sort((a, b) => a.start - b.start);
+  return { channels, utterances };
+}
+
+/** The transcript as sentences, for those who read it: pauses end sentences where the engine hears no punctuation. */
+export function readableText(transcript: Transcript): string {
+  return transcript.channels
+    .map(({ words }) => {
+      if (transcript.punctuates) return words.map((word) => word.punctuated ?? word.word).join(' ');
+      const wire = words.map((word) => wireWord(word, false));
+      return splitAtPauses(wire, SENTENCE_GAP_SECONDS)
+        .map((group) => sentenceCase(textOf(group)))
+        .join(' ');
+    })
+    .join(' ')
+    .trim();
+}
+
+function wantsPunctuation(options: ListenOptions): boolean {
+  return options.punctuate || options.smartFormat || options.paragraphs;
+}
+
+function wireWord(word: Word, written: boolean): WireWord {
+  const base = {
+    word: word.word,
+    start: rounded(word.start),
+    end: rounded(word.end),
+    confidence: rounded(word.confidence),
+  };
+  return written ? { ...base, punctuated_word: word.punctuated ?? word.word } : base;
+}
+
+function textOf(words: WireWord[]): string {
+  return words.map((word) => word.punctuated_word ?? word.word).join(' ');
+}
+
+function confidenceOf(words: WireWord[]): number {
+  if (words.length === 0) return 0;
+  return rounded(words.reduce((sum, word) => sum + word.confidence, 0) / words.length);
+}
+
+function splitAtPauses(words: WireWord[], seconds: number): WireWord[][] {
+  const groups: WireWord[][] = [];
+  for (const word of words) {
+    const group = groups.at(-1);
+    const previous = group?.at(-1);
+    if (group === undefined || previous === undefined || word.start - previous.end >= seconds) groups.push([word]);
+    else group.push(word);
+  }
+  return groups;
+}
+
+function shapeParagraphs(words: WireWord[]) {
+  const paragraphs: WireWord[][][] = [];
+  for (const sentence of sentencesOf(words)) {
+    const paragraph = paragraphs.at(-1);
+    const previous = paragraph?.at(-1)?.at(-1);
+    const pause = (sentence[0]?.start ?? 0) - (previous?.end ?? 0);
+    if (paragraph === undefined || paragraph.length >= PARAGRAPH_SENTENCES || pause >= PARAGRAPH_GAP_SECONDS) {
+      paragraphs.push([sentence]);
+    } else paragraph.push(sentence);
+  }
+  const shaped = paragraphs.map((sentences) => ({
+    sentences: sentences.map((sentence) => ({
+      text: textOf(sentence),
+      start: sentence[0]?.start ?? 0,
+      end: sentence.at(-1)?.end ?? 0,
+    })),
+    num_words: sentences.reduce((sum, sentence) => sum + sentence.length, 0),
+    start: sentences[0]?.[0]?.start ?? 0,
+    end: sentences.at(-1)?.at(-1)?.end ?? 0,
+  }));
+  const text = shaped.map(({ sentences }) => sentences.map((sentence) => sentence.text).join(' ')).join('\n\n');
+  return { transcript: text, paragraphs: shaped };
+}
+
+function sentencesOf(words: WireWord[]): WireWord[][] {
+  if (words.every((word) => word.punctuated_word === undefined)) return splitAtPauses(words, SENTENCE_GAP_SECONDS);
+  const sentences: WireWord[][] = [[]];
+  for (const word of words) {
+    sentences.at(-1)?.push(word);
+    if (/[.!?]["')\]]*$/.test(word.punctuated_word ?? '')) sentences.push([]);
+  }
+  return sentences.filter((sentence) => sentence.length > 0);
+}
+
+function sentenceCase(text: string): string {
+  return text === '' ? '' : `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+}
+
+function rounded(value: number): number {
+  return Number(value.toFixed(6));
+}

@@ -1,0 +1,92 @@
+/** The speech tenant in workerd with the embedded engine, called by the stock Deepgram SDK; no payment in between. */
+
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { DeepgramClient } from '@deepgram/sdk';
+import { parseBuffer } from 'music-metadata';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type RunningEngine, type RunningTenant, startEngine, startTenant } from '../speech/harness/programs.ts';
+import { wordErrorRate } from '../speech/harness/word-errors.ts';
+
+const PARAGRAPH =
+  'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week.';
+
+describe('speak, listen and read with the embedded engine', () => {
+  let engine: RunningEngine;
+  let tenant: RunningTenant;
+  let files: Server;
+  let deepgram: DeepgramClient;
+  let audio: Uint8Array;
+
+  beforeAll(async () => {
+    engine = await startEngine();
+    tenant = await startTenant(engine);
+    deepgram = new DeepgramClient({ auth: false, baseUrl: tenant.url });
+    files = createServer((request, response) => {
+      if (request.url === '/talk.mp3') response.writeHead(200, { 'content-type': 'audio/mpeg' }).end(audio);
+      else response.writeHead(404).end();
+    }).listen(0, '127.0.0.1');
+    await once(files, 'listening');
+  });
+
+  afterAll(async () => {
+    files?.close();
+    await tenant?.stop();
+    await engine?.stop();
+  });
+
+  it('speaks MP3 that an ordinary reader accepts, with the first byte within 300 ms', async () => {
+    // the first call opens connections
+    await fetch(`${tenant.url}/v1/speak`, {
+      method: 'POST',
+      body: '{"text":"warm"}',
+      headers: { 'content-type': 'application/json' },
+    }).then((response) => response.arrayBuffer());
+    const started = performance.now();
+    const response = await fetch(`${tenant.url}/v1/speak`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ text: PARAGRAPH }),
+    });
+    const reader = (response.body as ReadableStream<Uint8Array>).getReader();
+    const chunks = [(await reader.read()).value as Uint8Array];
+    const firstByteMs = performance.now() - started;
+    for (let next = await reader.read(); !next.done; next = await reader.read()) chunks.push(next.value);
+    audio = Buffer.concat(chunks);
+    expect(response.status).toBe(200);
+    expect(response.headers.get('content-type')).toBe('audio/mpeg');
+    expect(response.headers.get('dg-char-count')).toBe(String(PARAGRAPH.length));
+    expect(response.headers.get('x-charge')).toBe('0.008525');
+    const { format } = await parseBuffer(audio, 'audio/mpeg', { duration: true });
+    expect(format.codec).toMatch(/MPEG.*Layer 3/);
+    expect(format.duration).toBeGreaterThan(15);
+    expect(firstByteMs).toBeLessThan(300);
+  });
+
+  it('transcribes it from a URL through the SDK, with times and confidence', async () => {
+    const { port } = files.address() as AddressInfo;
+    const heard = await deepgram.listen.v1.media.transcribeUrl({
+      url: `http://127.0.0.1:${port}/talk.mp3`,
+      utterances: true,
+      tag: ['one', 'two'],
+      diarize: true,
+      keyterm: ['park', 'river'],
+    });
+    if (!('results' in heard)) throw new Error('expected a transcript');
+    const [alternative] = heard.results.channels[0]?.alternatives ?? [];
+    expect(wordErrorRate(PARAGRAPH, alternative?.transcript ?? '')).toBeLessThanOrEqual(0.1);
+    const words = alternative?.words ?? [];
+    expect(words.length).toBeGreaterThan(50);
+    for (const word of words) {
+      expect(word.end).toBeGreaterThan(word.start ?? 0);
+      expect(word.confidence).toBeGreaterThanOrEqual(0);
+      expect(word.confidence).toBeLessThanOrEqual(1);
+    }
+    expect(heard.results.utterances?.length).toBeGreaterThan(0);
+    expect(heard.metadata.tags).toEqual(['one', 'two']);
+    expect(heard.metadata.duration).toBeGreaterThan(15);
+    const { warnings } = heard.metadata as { warnings?: { parameter: string }[] };
+    expect(warnings?.map(({ parameter }) => parameter)).toEqual(['diarize', 'keyterm']);
+  });
+});

@@ -1,0 +1,23 @@
+/** Word error rate: edit distance between words, divided by the words that were said. Case and punctuation aside. */
+export function wordErrorRate(said: string, heard: string): number {
+  const reference = words(said);
+  const hypothesis = words(heard);
+  let row = Array.from({ length: hypothesis.length + 1 }, (_, index) => index);
+  reference.forEach((word, at) => {
+    const next = [at + 1];
+    hypothesis.forEach((other, index) => {
+      const swap = (row[index] ?? 0) + (word === other ? 0 : 1);
+      next.push(Math.min((row[index + 1] ?? 0) + 1, (next[index] ?? 0) + 1, swap));
+    });
+    row = next;
+  });
+  return (row.at(-1) ?? 0) / reference.length;
+}
+
+function words(text: string): string[] {
+  return text
+    .toLowerCase()
+    .replace(/[^a-z' ]/g, ' ')
+    .split(/\s+/)
+    .filter(Boolean);
+}
