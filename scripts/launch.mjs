@@ -1,7 +1,7 @@
 // Gets everything ready and runs a program of the project: Node 24, the packages of the lock file, then the program.
 // Plain JavaScript for Node 18 and newer, because it is what brings Node 24. Nothing is done twice.
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -165,14 +165,31 @@ async function lock() {
     } catch (error) {
       if (error.code !== 'EEXIST') throw error;
     }
-    const owner = Number(readFileSync(path, { encoding: 'utf8', flag: 'a+' }) || 0);
-    if (owner > 0 && !isAlive(owner)) {
-      rmSync(path, { force: true });
+    if (isAbandoned(path)) {
+      // Renaming is atomic: of several that wait, one gets it, and a lock that is fresh by now is put back.
+      const aside = `${path}.${process.pid}`;
+      try {
+        renameSync(path, aside);
+        if (!isAbandoned(aside)) linkSync(aside, path);
+        rmSync(aside, { force: true });
+      } catch {
+        // Another one was quicker.
+      }
       continue;
     }
     if (!told) console.error('turnpike: waiting for another start of this project to finish its preparations …');
     told = true;
     await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+}
+
+/** Whether the owner of the lock is gone. One that has not written its id yet gets some seconds. */
+function isAbandoned(path) {
+  try {
+    const owner = Number(readFileSync(path, 'utf8'));
+    return owner > 0 ? !isAlive(owner) : Date.now() - statSync(path).mtimeMs > 5_000;
+  } catch {
+    return false;
   }
 }
 

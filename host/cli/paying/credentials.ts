@@ -2,12 +2,8 @@
  * Signs one chosen offer with the stock clients of its protocol, and gives the headers that carry the payment.
  * Amount, token and chain were checked before; the offer that is signed here is the only one the clients see.
  */
-import { x402Client, x402HTTPClient } from '@x402/core/client';
 import type { PaymentRequired } from '@x402/core/types';
-import { ExactEvmScheme } from '@x402/evm/exact/client';
-import { UptoEvmScheme } from '@x402/evm/upto/client';
-import { Challenge } from 'mppx';
-import { Mppx, tempo } from 'mppx/client';
+import type { Challenge } from 'mppx';
 import type { Chain } from 'viem';
 import type { privateKeyToAccount } from 'viem/accounts';
 import {
@@ -17,7 +13,6 @@ import {
   withRpc,
   X402_NETWORKS,
 } from '../../payments/network/chains.ts';
-import { tempoClient } from '../../payments/network/clients.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { LocalNetworkInfo } from '../wallet/local-host.ts';
 import type { Offer } from './offers.ts';
@@ -41,6 +36,11 @@ export async function createCredential(offer: Offer, signer: Signer): Promise<Re
 }
 
 async function signMpp(challenge: Challenge.Challenge, signer: Signer): Promise<Record<string, string>> {
+  const [{ Mppx, tempo }, { Challenge: wire }, { tempoClient }] = await Promise.all([
+    import('mppx/client'),
+    import('mppx'),
+    import('../../payments/network/clients.ts'),
+  ]);
   const client = Mppx.create({
     polyfill: false,
     methods: [
@@ -50,11 +50,16 @@ async function signMpp(challenge: Challenge.Challenge, signer: Signer): Promise<
       }),
     ],
   });
-  const only = new Response(null, { status: 402, headers: { 'www-authenticate': Challenge.serialize(challenge) } });
+  const only = new Response(null, { status: 402, headers: { 'www-authenticate': wire.serialize(challenge) } });
   return { authorization: await client.createCredential(only) };
 }
 
 async function signX402(offer: Extract<Offer, { protocol: 'x402' }>, signer: Signer): Promise<Record<string, string>> {
+  const [{ x402Client, x402HTTPClient }, { ExactEvmScheme }, { UptoEvmScheme }] = await Promise.all([
+    import('@x402/core/client'),
+    import('@x402/evm/exact/client'),
+    import('@x402/evm/upto/client'),
+  ]);
   const rpcUrl = evmRpcUrl(offer.chainId, signer);
   const client = x402Client.fromConfig({
     schemes: [

@@ -70,7 +70,7 @@ export async function startAnvil(options: AnvilOptions): Promise<Anvil> {
     ...['--base-fee', '0', '--gas-price', '0', '--disable-min-priority-fee'],
     // The one account of anvil's own is random and unlocked: it funds the first wallets and holds nothing of worth.
     ...['--accounts', '1', '--mnemonic-random'],
-    ...['--prune-history', '200', '--transaction-block-keeper', '20000'],
+    ...['--prune-history', '64', '--transaction-block-keeper', '10000'],
     ...(options.stateFile === undefined ? [] : ['--load-state', options.stateFile]),
   ];
   const child = spawn(command, args, {

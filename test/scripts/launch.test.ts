@@ -1,0 +1,122 @@
+/** The launcher in a project of its own, with a stand-in for npm that notes its calls. */
+import { spawn } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+
+let project: string;
+
+beforeEach(() => {
+  project = mkdtempSync(join(tmpdir(), 'turnpike-launch-'));
+  cpSync(fileURLToPath(new URL('../../scripts/launch.mjs', import.meta.url)), join(project, 'scripts/launch.mjs'));
+  writeFileSync(join(project, 'package.json'), '{"type":"module"}');
+  writeFileSync(
+    join(project, 'scripts/run.mjs'),
+    "import { launch } from './launch.mjs';\nawait launch({ entry: 'entry.mjs', args: process.argv.slice(2) });\n",
+  );
+  writeFileSync(
+    join(project, 'entry.mjs'),
+    "console.log(JSON.stringify(process.argv.slice(2)));\nif (process.argv.includes('--fail')) process.exitCode = 7;\n",
+  );
+  // Takes a moment, as the real one does, and installs what the lock file says.
+  writeFileSync(
+    join(project, 'npm-cli.js'),
+    `import { appendFileSync, copyFileSync, mkdirSync } from 'node:fs';
+appendFileSync('calls.txt', process.argv.slice(2).join(' ') + '\\n');
+console.log('npm talks to its standard output');
+await new Promise((resolve) => setTimeout(resolve, 150));
+if (process.env.NPM_FAILS) process.exit(9);
+mkdirSync('node_modules', { recursive: true });
+copyFileSync('package-lock.json', 'node_modules/.package-lock.json');
+`,
+  );
+  lockFile({ 'node_modules/one': { version: '1.0.0' } });
+});
+afterEach(() => rmSync(project, { recursive: true }));
+
+function lockFile(packages: object): void {
+  writeFileSync(join(project, 'package-lock.json'), JSON.stringify({ packages: { '': {}, ...packages } }));
+}
+
+function installed(packages: object): void {
+  mkdirSync(join(project, 'node_modules'), { recursive: true });
+  writeFileSync(join(project, 'node_modules/.package-lock.json'), JSON.stringify({ packages }));
+}
+
+function npmCalls(): string[] {
+  const path = join(project, 'calls.txt');
+  return existsSync(path) ? readFileSync(path, 'utf8').trim().split('\n') : [];
+}
+
+function run(args: string[] = [], env: Record<string, string> = {}) {
+  return new Promise<{ code: number | null; stdout: string; stderr: string }>((resolve) => {
+    const child = spawn(process.execPath, [join(project, 'scripts/run.mjs'), ...args], {
+      env: { PATH: process.env.PATH ?? '', npm_execpath: join(project, 'npm-cli.js'), ...env },
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (piece) => {
+      stdout += piece;
+    });
+    child.stderr.on('data', (piece) => {
+      stderr += piece;
+    });
+    child.once('close', (code) => resolve({ code, stdout, stderr }));
+  });
+}
+
+test('installs once, without lifecycle scripts; hands on arguments and the exit code; stdout is the program’s alone', async () => {
+  const first = await run(['--port', '0']);
+  expect(first).toMatchObject({ code: 0, stdout: '["--port","0"]\n' });
+  expect(first.stderr).toContain('installing packages');
+  const second = await run(['--fail']);
+  expect(second).toEqual({ code: 7, stdout: '["--fail"]\n', stderr: '' });
+  expect(npmCalls()).toHaveLength(1);
+  expect(npmCalls()[0]).toContain('--ignore-scripts');
+});
+
+test('installs again when the lock file asks for another version', async () => {
+  await run();
+  lockFile({ 'node_modules/one': { version: '1.0.1' } });
+  await run();
+  await run();
+  expect(npmCalls()).toHaveLength(2);
+});
+
+test('optional packages of other systems, and tools, may be missing', async () => {
+  lockFile({
+    'node_modules/one': { version: '1.0.0' },
+    'node_modules/for-others': { version: '1.0.0', optional: true },
+    'node_modules/tool': { version: '1.0.0', dev: true },
+  });
+  installed({ 'node_modules/one': { version: '1.0.0' } });
+  expect((await run()).code).toBe(0);
+  expect(npmCalls()).toEqual([]);
+});
+
+test('three starts at once install once, and all run', async () => {
+  const results = await Promise.all([run(['a']), run(['b']), run(['c'])]);
+  expect(results.map(({ code, stdout }) => [code, stdout])).toEqual([
+    [0, '["a"]\n'],
+    [0, '["b"]\n'],
+    [0, '["c"]\n'],
+  ]);
+  expect(npmCalls()).toHaveLength(1);
+});
+
+test('a preparation that was killed does not block the next one', async () => {
+  mkdirSync(join(project, '.node'));
+  const gone = spawn('true');
+  await new Promise((resolve) => gone.once('close', resolve));
+  writeFileSync(join(project, '.node/launch.lock'), String(gone.pid));
+  expect((await run()).code).toBe(0);
+});
+
+test('when npm fails it says so, and the program does not run', async () => {
+  const { code, stdout, stderr } = await run([], { NPM_FAILS: '1' });
+  expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+  expect(stderr).toContain('npm ended with 9');
+  expect((await run()).code).toBe(0);
+});
