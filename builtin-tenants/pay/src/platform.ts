@@ -86,6 +86,15 @@ export async function sweep(platform: Platform): Promise<void> {
         }
       },
     ],
+    [
+      'give abandoned payments back',
+      async () => {
+        for (const { key, hold } of await calls.abandonedPayments()) {
+          await payments.release(hold);
+          await calls.forget({ keys: [key] });
+        }
+      },
+    ],
     ['release abandoned holds', () => ledger.releaseAbandoned(HOLD_ABANDONED_MS)],
     ['expire grants', () => ledger.expireGrants()],
     ['tell origins', () => events.deliver((account) => ledger.available(account))],
@@ -93,7 +102,7 @@ export async function sweep(platform: Platform): Promise<void> {
     ['remove old codes', () => device.removeOld()],
     ['remove old sessions', () => humans.removeOld()],
     [
-      'remove old nonces',
+      'remove old purchases',
       () =>
         db
           .prepare('DELETE FROM purchases WHERE state = ? AND created_at < ?')

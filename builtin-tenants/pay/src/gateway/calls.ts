@@ -9,14 +9,12 @@ import { Problem } from '../problem.ts';
 const KEEP_MS = 24 * 3_600_000;
 /** Largest answer that is kept. */
 export const MAX_KEPT_BYTES = 256 * 1024;
-/** A call that is older than this and still "working" belongs to a process that died. */
-export const ABANDONED_MS = 120_000;
+/** A call that is older than this and still "working" belongs to a process that died: two forwards take less. */
+export const ABANDONED_MS = 180_000;
 
 export interface CallClaim {
   /** The credential's key, and that of an Idempotency-Key where there is one: both stand for this call. */
   keys: string[];
-  /** 1 for the first attempt; holds of different attempts have different names. */
-  attempt: number;
   requestId: string;
   /** The hold of the attempt before, whose process died. */
   abandonedHold: string | null;
@@ -60,7 +58,7 @@ export class Calls {
       )
       .bind(key, requestHash, requestId, now, now + KEEP_MS)
       .run();
-    if (meta.changes === 1) return { claim: { keys: [key], attempt: 1, requestId, abandonedHold: null } };
+    if (meta.changes === 1) return { claim: { keys: [key], requestId, abandonedHold: null } };
     return this.#again(key, requestHash, now);
   }
 
@@ -120,6 +118,18 @@ export class Calls {
     return results;
   }
 
+  /** Payments of wallets that are held for calls whose process died. Credit has its own list of holds. */
+  async abandonedPayments(): Promise<{ key: string; hold: string }[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT key, hold FROM calls WHERE state = 'working' AND started_at < ? AND key LIKE 'wallet:%' AND hold IS NOT NULL
+         LIMIT 100`,
+      )
+      .bind(Date.now() - 2 * ABANDONED_MS)
+      .all<{ key: string; hold: string }>();
+    return results;
+  }
+
   async removeOld(): Promise<void> {
     await this.#db.prepare("DELETE FROM calls WHERE keep_until < ? AND state <> 'capturing'").bind(Date.now()).run();
   }
@@ -138,7 +148,7 @@ export class Calls {
       .bind(now, key, row.attempt)
       .run();
     if (meta.changes !== 1) throw inProgress();
-    return { claim: { keys: [key], attempt: row.attempt + 1, requestId: row.requestId, abandonedHold: row.hold } };
+    return { claim: { keys: [key], requestId: row.requestId, abandonedHold: row.hold } };
   }
 
   #store(key: string, state: 'capturing' | 'done', { status, headers, body }: KeptAnswer): Statement {

@@ -10,7 +10,7 @@ import { formatUsd } from '../money.ts';
 import { Problem } from '../problem.ts';
 import { newId, sha256Hex } from '../tokens.ts';
 import { type CallClaim, type Calls, type KeptAnswer, MAX_KEPT_BYTES } from './calls.ts';
-import { type CreditChallenges, type CreditPayment, challengeHeader } from './credit-challenge.ts';
+import { type CreditChallenges, type CreditPayment, type CreditRequest, challengeHeader } from './credit-challenge.ts';
 import { answeredHeaders, callOrigin, forwardedHeaders, readPrice } from './origin.ts';
 import { CaptureFailed, type HeldPayment, type Payments, paysByWallet, type WantedPayment } from './payments.ts';
 import type { SigningKeys } from './signing-keys.ts';
@@ -159,26 +159,25 @@ export class Gateway {
       if (joined.kept) return joined.kept;
       abandoned.push(joined.abandonedHold ?? null);
     }
-    for (const left of abandoned) if (left) await ledger.release(left);
-    const hold = `${await sha256Hex(key)}:${claim.attempt}`;
     const amount = Number(request.amount);
-    await db.batch(calls.noteHold(claim, hold, amount));
-    const held = await ledger.hold(hold, {
-      account: account.id,
-      service: request.serviceSlug,
-      amount,
-      usage: JSON.stringify(request.usage),
-      requestId: claim.requestId,
-    });
-    if (held.status === 'insufficient_credit') {
+    const hold = newId('hld');
+    try {
+      for (const left of abandoned) if (left) await ledger.release(left);
+      // Noted first: whoever takes over after a crash then finds what was held.
+      await db.batch(calls.noteHold(claim, hold, amount));
+      const held = await ledger.hold(hold, {
+        account: account.id,
+        service: request.serviceSlug,
+        amount,
+        usage: JSON.stringify(request.usage),
+        requestId: claim.requestId,
+      });
+      if (held.status === 'insufficient_credit') throw notCovered(request, held.balance);
+      if (held.status !== 'charged') throw new Error(`unexpected hold: ${held.status}`);
+    } catch (error) {
       await calls.forget(claim);
-      throw new Problem(
-        'insufficient_credit',
-        `This costs ${formatUsd(amount)} USD and the credit is ${formatUsd(held.balance)} USD; top up at ${request.creditPayUrl}.`,
-        { priceMicroUsd: request.amount, balanceMicroUsd: String(held.balance), credit: request },
-      );
+      throw error;
     }
-    if (held.status !== 'charged') throw new Error(`unexpected hold: ${held.status}`);
     return this.#work(
       call,
       claim,
@@ -322,6 +321,15 @@ export class Gateway {
       throw new Problem('unauthorized', 'The credential is unknown or revoked.', {}, { 'www-authenticate': 'Bearer' });
     return account;
   }
+}
+
+function notCovered(request: CreditRequest, balance: number): Problem {
+  const [price, credit] = [formatUsd(Number(request.amount)), formatUsd(balance)];
+  return new Problem(
+    'insufficient_credit',
+    `This costs ${price} USD and the credit is ${credit} USD; top up at ${request.creditPayUrl}.`,
+    { priceMicroUsd: request.amount, balanceMicroUsd: String(balance), credit: request },
+  );
 }
 
 function wanted(call: Call, price: Price): WantedPayment {

@@ -75,9 +75,14 @@ export class Payments {
     return new Headers(headers);
   }
 
-  /** Gives the money back; again without harm. */
+  /**
+   * Gives the money back; again without harm.
+   * @throws Error when it was not given back: whoever holds it must try again
+   */
   async release(hold: string): Promise<void> {
-    await (await this.#call('/release', { hold })).body?.cancel();
+    const answer = await this.#call('/release', { hold });
+    await answer.body?.cancel();
+    if (answer.status >= 500) throw new Error(`the payment was not given back: ${answer.status}`);
   }
 
   #call(path: string, body: object, headers: Record<string, string> = {}): Promise<Response> {

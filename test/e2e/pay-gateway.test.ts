@@ -1,0 +1,474 @@
+/** The gateway with real payments: what reaches an origin, what callers pay, and that money moves only for answers. */
+import { randomUUID } from 'node:crypto';
+import { Challenge } from 'mppx';
+import type { Hex } from 'viem';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import {
+  anonymous,
+  balanceOf,
+  bearer,
+  creditChallenge,
+  creditPayment,
+  give,
+  ledgerIsSound,
+  operator,
+  payFromCredit,
+  verifyForward,
+} from './support/pay-callers.ts';
+import { type Arrived, type PayRig, startPayRig } from './support/pay-rig.ts';
+import { balance, mppClient, startNetwork, x402Client } from './support/payments-rig.ts';
+
+let rig: PayRig;
+let network: Network;
+let stopNetwork: () => Promise<void>;
+
+const walletKey = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
+const json = (status: number, body: object, headers: object = {}) => ({ status, body, headers });
+
+/** An origin like deals: asks for its price, and answers what was paid for. */
+let answerPaid: (arrived: Arrived) => { status: number; body: object; headers: object } | 'hang' | 'drop';
+
+beforeAll(async () => {
+  ({ network, stop: stopNetwork } = await startNetwork());
+  rig = await startPayRig(network);
+});
+afterAll(async () => {
+  await rig.stop();
+  await stopNetwork();
+});
+beforeEach(() => {
+  rig.arrived.length = 0;
+  answerPaid = ({ headers }) => json(200, { answered: headers['x-pay-request-id'] });
+  rig.origin = async (arrived, reply) => {
+    const send = ({ status, body, headers }: { status: number; body: object; headers: object }) => {
+      const text = Buffer.from(JSON.stringify(body));
+      reply
+        .writeHead(status, { 'content-type': 'application/json', 'content-length': text.length, ...headers })
+        .end(text);
+    };
+    await verifyForward(rig, arrived);
+    if (arrived.path === '/internal/pay-events') return void reply.writeHead(204).end();
+    const [, , what] = arrived.path.split(/[/?]/);
+    if (what === 'free') return send(json(200, { free: arrived.headers['x-pay-account'] }));
+    if (what === 'bad') return send(json(400, { bad: true }));
+    const [serviceSlug, meterSlug] = what === 'watches' ? ['deals-watches', 'watch_created'] : ['deals', 'deal_query'];
+    if (arrived.headers['x-pay-usage'] === 'none')
+      return send(json(402, { serviceSlug, usage: [{ meterSlug, quantity: 1 }] }));
+    const answer = answerPaid(arrived);
+    if (answer === 'drop') return void reply.destroy();
+    if (answer !== 'hang') send(answer);
+    return undefined;
+  };
+});
+
+/** What reached the origin, but for news of credit. */
+const forwards = () => rig.arrived.filter(({ path }) => path !== '/internal/pay-events');
+const usages = () => forwards().map(({ headers }) => headers['x-pay-usage']);
+const funded = async (amountUsd: string) => {
+  const account = await anonymous(rig);
+  await give(rig, account, amountUsd);
+  return account;
+};
+
+describe('what reaches the origin', () => {
+  test('is signed over method, address, body, account, request and usage, each time with another nonce', async () => {
+    const account = await anonymous(rig);
+    const answer = await fetch(`${rig.pay}/deals/v1/free?q=a%20b&q=c`, {
+      method: 'POST',
+      headers: { ...bearer(account), 'x-own': 'kept' },
+      body: '{"a":1}',
+    });
+    expect(answer.status).toBe(200);
+    const [arrived] = rig.arrived as [Arrived];
+    const verified = await verifyForward(rig, arrived);
+    expect(verified.parameters.tag).toBe('pay-gateway');
+    expect(arrived).toMatchObject({ path: '/v1/free?q=a%20b&q=c', body: '{"a":1}' });
+    expect(arrived.headers).toMatchObject({ 'x-pay-account': account.id, 'x-pay-usage': 'none', 'x-own': 'kept' });
+    expect(arrived.headers['x-pay-request-id']).toBe(answer.headers.get('x-request-id'));
+    await fetch(`${rig.pay}/deals/v1/free`);
+    const nonce = (input: string | undefined) => /nonce="([^"]+)"/.exec(input ?? '')?.[1];
+    expect(nonce(rig.arrived[1]?.headers['signature-input'])).not.toBe(nonce(arrived.headers['signature-input']));
+  });
+
+  test('does not verify when anything of it was changed on the way', async () => {
+    await fetch(`${rig.pay}/deals/v1/free`, { method: 'POST', body: 'x' });
+    const [arrived] = rig.arrived as [Arrived];
+    const changed = (more: object) => verifyForward(rig, { ...arrived, ...more });
+    const header = (name: string, value: string) => changed({ headers: { ...arrived.headers, [name]: value } });
+    await expect(changed({})).resolves.toBeDefined();
+    await expect(changed({ method: 'PUT' })).rejects.toThrow();
+    await expect(changed({ url: `${arrived.url}?x` })).rejects.toThrow();
+    await expect(changed({ body: 'y' })).rejects.toThrow();
+    await expect(header('x-pay-account', 'acc_other')).rejects.toThrow();
+    await expect(header('x-pay-usage', '[{"meterSlug":"deal_query","quantity":1}]')).rejects.toThrow();
+    await expect(header('x-pay-request-id', 'req_other')).rejects.toThrow();
+  });
+
+  test('carries nothing that a caller forged, and no secret of the caller', async () => {
+    const account = await anonymous(rig);
+    await fetch(`${rig.pay}/deals/v1/free`, {
+      headers: {
+        ...bearer(account),
+        'x-pay-account': 'acc_forged',
+        'x-pay-usage': 'forged',
+        'x-pay-anything': 'forged',
+        signature: 'pay=:Zm9yZ2Vk:',
+        'signature-input': 'pay=("@method");keyid="forged"',
+        'content-digest': 'sha-256=:Zm9yZ2Vk:',
+        cookie: 'pay_session=forged',
+        'x-payer': 'forged',
+        'x-turnpike-context': 'forged',
+      },
+    });
+    const [arrived] = rig.arrived as [Arrived];
+    const text = JSON.stringify(arrived);
+    expect(text).not.toContain('forged');
+    expect(text).not.toContain('Zm9yZ2Vk');
+    expect(text).not.toContain(account.credential);
+    expect(arrived.headers['x-pay-account']).toBe(account.id);
+  });
+
+  test('is signed by keys that rotate with overlap', async () => {
+    const directory = async () => {
+      const answer = await fetch(`${rig.pay}/.well-known/http-message-signatures-directory`);
+      return ((await answer.json()) as { keys: { kid: string; d?: string }[] }).keys;
+    };
+    const [old] = await directory();
+    expect(old?.d).toBeUndefined();
+    const soon = Date.now() + 3 * 3_600_000;
+    await rig.sql('UPDATE signing_keys SET signs_until = ?', soon);
+    await rig.sweep();
+    const both = await directory();
+    expect(both.map(({ kid }) => kid)).toHaveLength(2);
+    expect(both[0]?.kid).toBe(old?.kid);
+    // The old key ends: the new one signs, and the old one can still be verified.
+    await rig.sql('UPDATE signing_keys SET signs_until = ? WHERE kid = ?', Date.now() - 1_000, old?.kid ?? '');
+    await rig.sql('UPDATE signing_keys SET signs_from = ? WHERE kid <> ?', Date.now() - 1_000, old?.kid ?? '');
+    await rig.restart();
+    expect((await fetch(`${rig.pay}/deals/v1/free`)).status).toBe(200);
+    const [arrived] = rig.arrived as [Arrived];
+    expect((await verifyForward(rig, arrived)).parameters.keyid).toBe(both[1]?.kid);
+    expect((await directory()).map(({ kid }) => kid)).toContain(old?.kid);
+    // Long after its last signature it is gone.
+    await rig.sql('UPDATE signing_keys SET signs_until = ? WHERE kid = ?', Date.now() - 7_200_000, old?.kid ?? '');
+    await rig.sweep();
+    expect((await directory()).map(({ kid }) => kid)).toEqual([both[1]?.kid]);
+  });
+
+  test('a credential that opens nothing is refused, and nothing is forwarded', async () => {
+    const answer = await fetch(`${rig.pay}/deals/v1/free`, { headers: { authorization: 'Bearer tpk_wrong' } });
+    expect(answer.status).toBe(401);
+    expect(rig.arrived).toHaveLength(0);
+  });
+});
+
+describe('an unpaid call', () => {
+  test('gets the price in MPP and x402; with an account in credit too', async () => {
+    const url = `${rig.pay}/deals/v1/deals?q=x`;
+    const plain = await fetch(url);
+    expect(plain.status).toBe(402);
+    expect(plain.headers.get('cache-control')).toBe('no-store');
+    expect(plain.headers.get('access-control-expose-headers')).toContain('PAYMENT-REQUIRED');
+    expect(Challenge.fromResponseList(plain).map(({ method }) => method)).toContain('tempo');
+    expect(creditChallenge(plain)).toBeUndefined();
+    const required = JSON.parse(Buffer.from(plain.headers.get('payment-required') ?? '', 'base64').toString());
+    expect(required.accepts[0]).toMatchObject({ scheme: 'exact', amount: '150000' });
+    expect(await plain.json()).toMatchObject({ code: 'payment_required', price: { amountUsd: '0.15' } });
+    const account = await funded('1.00');
+    const known = await fetch(url, { headers: bearer(account) });
+    expect(Challenge.fromResponseList(known).map(({ method }) => method)).toEqual(
+      expect.arrayContaining(['tempo', 'credit']),
+    );
+  });
+
+  test('of a meter that is sold from credit only says which, how much there is, and where to buy', async () => {
+    const account = await funded('0.10');
+    const answer = await fetch(`${rig.pay}/deals/v1/watches`, { method: 'POST', body: '{}', headers: bearer(account) });
+    expect(answer.status).toBe(402);
+    expect(answer.headers.get('payment-required')).toBeNull();
+    const challenges = Challenge.fromResponseList(answer);
+    expect(challenges).toHaveLength(1);
+    expect(challenges[0]?.request).toMatchObject({
+      amount: '250000',
+      serviceSlug: 'deals-watches',
+      usage: [{ meterSlug: 'watch_created', quantity: 1 }],
+      balance: '100000',
+      creditPayUrl: `${rig.pay}/deals-watches`,
+      planId: 'default',
+      minimumPurchaseUsd: '5.00',
+    });
+    const nobody = await fetch(`${rig.pay}/deals/v1/watches`, { method: 'POST', body: '{}' });
+    expect(((await nobody.json()) as { detail: string }).detail).toContain('accounts/anonymous');
+  });
+
+  test('that the origin refuses or serves for nothing is passed on, uncharged', async () => {
+    expect((await fetch(`${rig.pay}/deals/v1/bad`)).status).toBe(400);
+    expect(await (await fetch(`${rig.pay}/deals/v1/free`)).json()).toEqual({ free: 'none' });
+    expect((await fetch(`${rig.pay}/nothing/v1/free`)).status).toBe(404);
+  });
+
+  test('an origin cannot ask in the name of another one, nor for what is not known', async () => {
+    await operator(rig, 'PUT', '/services/foreign', { origin: 'https://foreign.example' });
+    await operator(rig, 'PUT', '/services/foreign/meters/call', { priceUsd: '9.00' });
+    for (const [serviceSlug, meterSlug] of [
+      ['foreign', 'call'],
+      ['deals', 'nothing'],
+      ['deals', '__proto__'],
+    ]) {
+      rig.origin = (_arrived, reply) => {
+        const text = JSON.stringify({ serviceSlug, usage: [{ meterSlug, quantity: 1 }] });
+        reply.writeHead(402, { 'content-type': 'application/json' }).end(text);
+      };
+      expect((await fetch(`${rig.pay}/deals/v1/deals`)).status).toBe(502);
+    }
+  });
+
+  test('a price that the operator changes is the next price', async () => {
+    const set = (priceUsd: string) => operator(rig, 'PUT', '/services/deals/meters/deal_query', { priceUsd });
+    await set('0.17');
+    const answer = await fetch(`${rig.pay}/deals/v1/deals`);
+    expect(await answer.json()).toMatchObject({ price: { amountUsd: '0.17' } });
+    await set('0.15');
+  });
+});
+
+describe('paid by a wallet', () => {
+  test.each(['MPP', 'x402'] as const)('a stock %s client buys one call for its price', async (protocol) => {
+    const client = protocol === 'MPP' ? mppClient(network, walletKey(0)) : x402Client(network, walletKey(1));
+    const token = protocol === 'MPP' ? 'tempo' : 'usdc';
+    const before = await balance(network, token, client.address);
+    const answer = await client.fetch(`${rig.pay}/deals/v1/deals?q=${protocol}`);
+    expect(answer.status).toBe(200);
+    expect(usages().at(-1)).toBe('[{"meterSlug":"deal_query","quantity":1}]');
+    expect(rig.arrived.at(-1)?.headers['x-pay-account']).toMatch(
+      new RegExp(`^did:pkh:eip155:\\d+:${client.address}$`, 'i'),
+    );
+    expect(answer.headers.get(protocol === 'MPP' ? 'payment-receipt' : 'payment-response')).toBeTruthy();
+    expect(before - (await balance(network, token, client.address))).toBe(150_000n);
+  });
+
+  test('the same payment again answers the stored answer; for another request it is refused', async () => {
+    const client = mppClient(network, walletKey(2));
+    const first = await client.fetch(`${rig.pay}/deals/v1/deals?q=again`);
+    const body = await first.json();
+    const count = forwards().length;
+    const before = await balance(network, 'tempo', client.address);
+    const headers = { authorization: client.sent.authorization ?? '' };
+    const again = await fetch(`${rig.pay}/deals/v1/deals?q=again`, { headers });
+    expect(again.status).toBe(200);
+    expect(again.headers.get('idempotent-replay')).toBe('true');
+    expect(await again.json()).toEqual(body);
+    expect(forwards()).toHaveLength(count);
+    const other = await fetch(`${rig.pay}/deals/v1/deals?q=other`, { headers });
+    expect(other.status).toBe(409);
+    expect(await balance(network, 'tempo', client.address)).toBe(before);
+  });
+
+  test('a payment for one request does not pay for another', async () => {
+    const client = mppClient(network, walletKey(3));
+    const before = await balance(network, 'tempo', client.address);
+    answerPaid = () => json(500, {});
+    expect((await client.fetch(`${rig.pay}/deals/v1/deals?q=first`)).status).toBe(500);
+    answerPaid = () => json(200, {});
+    const headers = { authorization: client.sent.authorization ?? '' };
+    const answer = await fetch(`${rig.pay}/deals/v1/deals?q=second`, { headers });
+    expect(answer.status).toBe(402);
+    expect(await answer.json()).toMatchObject({ code: 'payment_invalid' });
+    expect(usages().filter((usage) => usage !== 'none')).toHaveLength(1);
+    await expect.poll(() => balance(network, 'tempo', client.address), { timeout: 10_000 }).toBe(before);
+  });
+
+  test.each([
+    ['answers 500', () => json(500, { sorry: true }), 500],
+    ['answers 404', () => json(404, {}), 404],
+    ['closes the connection', () => 'drop' as const, 502],
+    ['asks again', () => json(402, { serviceSlug: 'deals', usage: [{ meterSlug: 'deal_query', quantity: 1 }] }), 502],
+  ])('an origin that %s after the payment costs nothing', async (_what, outcome, status) => {
+    answerPaid = outcome;
+    const client = x402Client(network, walletKey(4));
+    const before = await balance(network, 'usdc', client.address);
+    const answer = await client.fetch(`${rig.pay}/deals/v1/deals?q=${randomUUID()}`);
+    expect(answer.status).toBe(status);
+    expect(usages()).toContain('[{"meterSlug":"deal_query","quantity":1}]');
+    await expect.poll(() => balance(network, 'usdc', client.address), { timeout: 10_000 }).toBe(before);
+  });
+});
+
+describe('paid from credit', () => {
+  test('the price is taken once, and the request is on the statement', async () => {
+    const account = await funded('1.00');
+    const answer = await payFromCredit(`${rig.pay}/deals/v1/watches`, account, { method: 'POST', body: '{"q":1}' });
+    expect(answer.status).toBe(200);
+    expect(await balanceOf(rig, account)).toBe(750_000);
+    expect(usages()).toEqual(['none', '[{"meterSlug":"watch_created","quantity":1}]']);
+    const ids = forwards().map(({ headers }) => headers['x-pay-request-id']);
+    expect(new Set([...ids, answer.headers.get('x-request-id')]).size).toBe(1);
+    const me = (await (await fetch(`${rig.pay}/me`, { headers: bearer(account) })).json()) as {
+      lines: { requestId: string }[];
+    };
+    expect(me.lines.map(({ requestId }) => requestId)).toContain(ids[0]);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
+  test('works for per-call meters too, and answers the stored answer when repeated', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/deals?q=credit`;
+    const unpaid = await fetch(url, { headers: bearer(account) });
+    const headers = creditPayment(creditChallenge(unpaid), account);
+    const answers = await Promise.all(Array.from({ length: 10 }, () => fetch(url, { headers })));
+    const statuses = answers.map(({ status }) => status);
+    expect(statuses.every((status) => status === 200 || status === 409)).toBe(true);
+    expect(statuses).toContain(200);
+    expect((await fetch(url, { headers })).headers.get('idempotent-replay')).toBe('true');
+    expect(rig.arrived.filter(({ headers: sent }) => sent['x-pay-usage'] !== 'none')).toHaveLength(1);
+    expect(await balanceOf(rig, account)).toBe(850_000);
+  });
+
+  test('Idempotency-Key: the same body answers the stored answer, another one is a conflict', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const create = (body: string) =>
+      payFromCredit(url, account, { method: 'POST', body, headers: { 'idempotency-key': 'once' } });
+    const first = await create('{"q":1}');
+    const text = await first.text();
+    const second = await create('{"q":1}');
+    expect(second.headers.get('idempotent-replay')).toBe('true');
+    expect(await second.text()).toBe(text);
+    const third = await create('{"q":2}');
+    expect(third.status).toBe(409);
+    expect(await third.json()).toMatchObject({ code: 'idempotency_conflict' });
+    expect(await balanceOf(rig, account)).toBe(750_000);
+    const other = await funded('1.00');
+    const stranger = await payFromCredit(url, other, {
+      method: 'POST',
+      body: '{"q":1}',
+      headers: { 'idempotency-key': 'once' },
+    });
+    expect(stranger.headers.get('idempotent-replay')).toBeNull();
+  });
+
+  test('what is held is given back when the origin fails, and the same credential may try again', async () => {
+    const account = await funded('0.25');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const init = { method: 'POST', body: '{}' };
+    const unpaid = await fetch(url, { ...init, headers: bearer(account) });
+    const headers = creditPayment(creditChallenge(unpaid), account);
+    for (const outcome of [json(500, {}), json(409, {}), 'drop' as const]) {
+      answerPaid = () => outcome;
+      expect((await fetch(url, { ...init, headers })).ok).toBe(false);
+      expect(await balanceOf(rig, account)).toBe(250_000);
+    }
+    answerPaid = () => json(201, { id: 'wat_1' });
+    expect((await fetch(url, { ...init, headers })).status).toBe(201);
+    expect(await balanceOf(rig, account)).toBe(0);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
+  test('200 calls at once on credit for ten: ten are served, ten are paid', async () => {
+    const account = await funded('1.50');
+    const url = `${rig.pay}/deals/v1/deals`;
+    const headers = await Promise.all(
+      Array.from({ length: 200 }, async () =>
+        creditPayment(creditChallenge(await fetch(url, { headers: bearer(account) })), account),
+      ),
+    );
+    rig.arrived.length = 0;
+    const answers = await Promise.all(headers.map((one) => fetch(url, { headers: one })));
+    const statuses = answers.map(({ status }) => status);
+    expect(statuses.filter((status) => status === 200)).toHaveLength(10);
+    expect(statuses.filter((status) => status === 402)).toHaveLength(190);
+    expect(forwards()).toHaveLength(10);
+    expect(await balanceOf(rig, account)).toBe(0);
+  });
+
+  test('a challenge that was altered, is for another request or another account’s is refused', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/deals?q=1`;
+    const challenge = creditChallenge(await fetch(url, { headers: bearer(account) })) ?? {};
+    const cheaper = JSON.parse(Buffer.from(challenge.request ?? '', 'base64url').toString());
+    cheaper.amount = '1';
+    const altered = { ...challenge, request: Buffer.from(JSON.stringify(cheaper)).toString('base64url') };
+    const later = { ...challenge, expires: new Date(Date.now() + 9e9).toISOString() };
+    const send = (one: Record<string, string>, at = url, who = account) =>
+      fetch(at, { headers: creditPayment(one, who) });
+    expect((await send(altered)).status).toBe(402);
+    expect((await send(later)).status).toBe(402);
+    expect((await send(challenge, `${rig.pay}/deals/v1/deals?q=2`)).status).toBe(402);
+    expect((await send(challenge, url, { id: '', credential: 'tpk_wrong' })).status).toBe(401);
+    expect(await balanceOf(rig, account)).toBe(1_000_000);
+  });
+
+  test('a platform that is killed while the origin works has taken nothing, and the repetition is charged once', async () => {
+    const account = await funded('0.25');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const init = { method: 'POST', body: '{}' };
+    const unpaid = await fetch(url, { ...init, headers: bearer(account) });
+    const headers = creditPayment(creditChallenge(unpaid), account);
+    answerPaid = () => 'hang';
+    const lost = fetch(url, { ...init, headers }).catch(() => undefined);
+    await expect.poll(() => forwards().length).toBe(2);
+    expect(await balanceOf(rig, account)).toBe(0);
+    await rig.restart();
+    await lost;
+    expect((await fetch(url, { ...init, headers })).status).toBe(409);
+    await rig.sql('UPDATE calls SET started_at = started_at - 600000');
+    answerPaid = () => json(201, { id: 'wat_1' });
+    const again = await fetch(url, { ...init, headers });
+    expect(again.status).toBe(201);
+    expect(forwards().at(-1)?.headers['x-pay-request-id']).toBe(forwards()[1]?.headers['x-pay-request-id']);
+    expect(await balanceOf(rig, account)).toBe(0);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
+  test('a hold that nobody comes back for is given back by the sweep', async () => {
+    const account = await funded('0.25');
+    const url = `${rig.pay}/deals/v1/watches`;
+    answerPaid = () => 'hang';
+    const lost = payFromCredit(url, account, { method: 'POST', body: '{}' }).catch(() => undefined);
+    await expect.poll(() => forwards().length).toBe(2);
+    await rig.restart();
+    await lost;
+    await rig.sweep();
+    expect(await balanceOf(rig, account)).toBe(0);
+    await rig.sql('UPDATE holds SET created_at = created_at - 3600000 WHERE settled_at IS NULL');
+    await rig.sweep();
+    expect(await balanceOf(rig, account)).toBe(250_000);
+  });
+});
+
+describe('answers', () => {
+  test('are streamed: the first part arrives while the origin still writes', async () => {
+    const account = await funded('1.00');
+    let finish = () => {};
+    rig.origin = (arrived, reply) => {
+      if (arrived.headers['x-pay-usage'] === 'none') {
+        const price = JSON.stringify({ serviceSlug: 'deals', usage: [{ meterSlug: 'deal_query', quantity: 1 }] });
+        reply.writeHead(402, { 'content-type': 'application/json' }).end(price);
+        return;
+      }
+      reply.writeHead(200, { 'content-type': 'text/event-stream' });
+      reply.write('data: 1\n\n');
+      finish = () => reply.end('data: 2\n\n');
+    };
+    const answer = await payFromCredit(`${rig.pay}/deals/v1/stream`, account);
+    const reader = answer.body?.getReader();
+    const first = await reader?.read();
+    expect(new TextDecoder().decode(first?.value)).toBe('data: 1\n\n');
+    finish();
+    expect(new TextDecoder().decode((await reader?.read())?.value)).toBe('data: 2\n\n');
+    expect(await balanceOf(rig, account)).toBe(850_000);
+  });
+
+  test('set no cookies, and bodies above the limit are refused before anything is forwarded', async () => {
+    answerPaid = () => json(200, {}, { 'set-cookie': 'evil=1; Path=/' });
+    const account = await funded('1.00');
+    const answer = await payFromCredit(`${rig.pay}/deals/v1/deals`, account);
+    expect(answer.status).toBe(200);
+    expect(answer.headers.get('set-cookie')).toBeNull();
+    rig.arrived.length = 0;
+    const large = await fetch(`${rig.pay}/deals/v1/watches`, { method: 'POST', body: 'x'.repeat(1_100_000) });
+    expect(large.status).toBe(413);
+    expect(rig.arrived).toHaveLength(0);
+  });
+});
