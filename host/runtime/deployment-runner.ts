@@ -3,6 +3,7 @@
  * instances without a failed request, and backs off from what keeps failing.
  */
 import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { afterFailure, type FailureRecord, NO_FAILURES } from './back-off.ts';
@@ -40,6 +41,10 @@ interface Current {
 const DRAIN_MS = 30_000;
 /** How long a report of requests in flight counts, ms. */
 const REPORT_MS = 2_500;
+/** How long the edges may take to hear of a kill before it happens, ms. */
+const TELL_MS = 100;
+/** How long to wait for the end of a process whose connection broke, ms. */
+const EXIT_NOTICE_MS = 1_000;
 /** Reasons that count towards the back-off, and that callers in flight are told of. */
 const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
   cpu_exceeded: 'cpu_exceeded',
@@ -68,6 +73,8 @@ export class DeploymentRunner {
   #runsInFlight = 0;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #databaseUsed = false;
+  /** The instance whose failure the edges know. */
+  #told: Instance | undefined;
 
   constructor(options: RunnerOptions) {
     this.slug = options.slug;
@@ -163,7 +170,8 @@ export class DeploymentRunner {
       instance = await this.acquire();
       const answer = await instance.scheduled(cron, scheduledTimeMs).catch(() => undefined);
       if (answer) return answer.outcome === 'ok' ? finish('ok') : finish('exception', answer.error);
-      const exit = instance.alive ? undefined : await instance.ended;
+      // The connection breaks a moment before the process is known to be gone.
+      const exit = await Promise.race([instance.ended, delay(EXIT_NOTICE_MS, undefined, { ref: false })]);
       if (exit?.reason === 'cpu_exceeded') return finish('exceeded_cpu', exit.detail);
       if (exit?.reason === 'memory_exceeded') return finish('exceeded_memory', exit.detail);
       return finish('exception', exit?.detail ?? 'The run took too long.');
@@ -199,7 +207,7 @@ export class DeploymentRunner {
     const { memoryBytes } = this.#options.dependencies.config;
     if (own.privateBytes > memoryBytes) {
       const detail = `The process held ${megabytes(own.privateBytes)} MB; ${megabytes(memoryBytes)} MB are allowed.`;
-      void current.instance.kill('memory_exceeded', detail);
+      this.#kill(current.instance, 'memory_exceeded', detail);
     }
     current.watch.sample(now, own.cpuMs);
     return this.#usage;
@@ -289,6 +297,7 @@ export class DeploymentRunner {
       heapMb: config.heapMb,
       startTimeoutMs: config.startTimeoutMs,
       onLog: (entry) => this.#log(entry),
+      onFailing: (instance, { reason, detail }) => void this.#tellEdges(instance, reason, detail),
       onDiagnostic: (text) => log.debug({ tenant, slug: this.slug, text }, 'workerd'),
     });
     try {
@@ -313,7 +322,8 @@ export class DeploymentRunner {
       limitMs: config.cpuStallMs,
       ping: (timeoutMs) => instance.ping(timeoutMs),
       onStall: () =>
-        void instance.kill(
+        this.#kill(
+          instance,
           'cpu_exceeded',
           `The event loop did not turn while the process used ${config.cpuStallMs / 1_000} s of CPU.`,
         ),
@@ -324,16 +334,33 @@ export class DeploymentRunner {
     void instance.ended.then((exit) => this.#ended(instance, exit));
   }
 
+  /** Tells the edges first: those who wait for an answer should get the reason, not a broken connection. */
+  #kill(instance: Instance, reason: 'cpu_exceeded' | 'memory_exceeded', detail: string): void {
+    if (instance.ending) return;
+    // Whoever asks from now on gets a new one.
+    if (this.#current?.instance === instance) this.#current = undefined;
+    this.#draining.add(instance);
+    const told = this.#tellEdges(instance, reason, detail);
+    void instance.kill(reason, detail, Promise.race([told, delay(TELL_MS, undefined, { ref: false })]));
+  }
+
+  #tellEdges(instance: Instance, reason: ExitReason, detail: string): Promise<void> | undefined {
+    const code = FAILURES[reason];
+    if (code === undefined || instance === this.#told) return undefined;
+    this.#told = instance;
+    const failed = { slug: this.slug, generation: instance.generation, code, detail };
+    return this.#options.dependencies.edges.failed(failed).catch(() => undefined);
+  }
+
   /** The process is gone, for whatever reason. */
   #ended(instance: Instance, exit: InstanceExit): void {
     const { reason, detail } = exit;
-    const { edges, log } = this.#options.dependencies;
+    const { log } = this.#options.dependencies;
     const wasCurrent = this.#current?.instance === instance;
     if (wasCurrent) this.#current = undefined;
     this.#draining.delete(instance);
-    const code = FAILURES[reason];
-    if (code !== undefined) {
-      void edges.failed({ slug: this.slug, generation: instance.generation, code, detail }).catch(() => undefined);
+    if (reason in FAILURES) {
+      void this.#tellEdges(instance, reason, detail);
       this.#failed(reason, detail, Date.now() - instance.startedAt);
     } else if (wasCurrent || reason !== 'replaced') {
       this.#lastExit = { reason, detail, at: this.#options.dependencies.clock.now() };

@@ -12,7 +12,7 @@ import { readLines } from './logs/flood-gate.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
-import { isHeapLimit, parseOutputLine } from './logs/workerd-output.ts';
+import { parseOutputLine } from './logs/workerd-output.ts';
 import { type ProcessUsage, usageOf } from './process-tree.ts';
 import { type ConfinedProcess, type ProcessEnd, spawnConfined } from './sandbox/spawn.ts';
 import { type Bind, type Sandbox, tenantUser } from './sandbox.ts';
@@ -33,6 +33,8 @@ export interface InstanceOptions {
   onLog(entry: NewLogEntry): void;
   /** A line of workerd's own for the host's log. */
   onDiagnostic(text: string): void;
+  /** It is about to end by itself, for this reason. */
+  onFailing?(instance: Instance, exit: InstanceExit): void;
   /** The module that the source map belongs to. Default: the entry. */
   mappedModule?: string;
   /** Called while it loads the code, for those who watch that. */
@@ -53,6 +55,8 @@ const TERMINATE_MS = 5_000;
 /** workerd's own messages that are kept to explain a failed start. */
 const KEPT_DIAGNOSTICS = 20;
 
+const HEAP_LIMIT: InstanceExit = { reason: 'memory_exceeded', detail: 'The JavaScript heap reached its limit.' };
+
 export class Instance {
   readonly spec: InstanceSpec;
   readonly generation: number;
@@ -65,7 +69,6 @@ export class Instance {
   readonly #process: ConfinedProcess;
   /** Set before the process is made to end; the first reason stands. */
   #reason: InstanceExit | undefined;
-  #heapLimit = false;
   #alive = true;
   #lastUsage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
 
@@ -76,6 +79,9 @@ export class Instance {
     this.startedAt = Date.now();
     this.#systemSocket = path.join(folder, 'system.sock');
     this.#process = process;
+    void process.exited.then(() => {
+      this.#alive = false;
+    });
     this.ended = process.ended.then((end) => {
       this.#alive = false;
       rmSync(folder, { recursive: true, force: true });
@@ -150,11 +156,17 @@ export class Instance {
     return exit;
   }
 
-  /** Ends it at once. */
-  kill(reason: ExitReason, detail: string): Promise<InstanceExit> {
+  /** Ends it at once, or when `first` is done. */
+  async kill(reason: ExitReason, detail: string, first?: Promise<unknown>): Promise<InstanceExit> {
     this.#reason ??= { reason, detail };
+    await first;
     this.#process.kill();
     return this.ended;
+  }
+
+  /** It was told to end. */
+  get ending(): boolean {
+    return this.#reason !== undefined;
   }
 
   #readOutput(options: InstanceOptions): string[] {
@@ -176,6 +188,10 @@ export class Instance {
           options.onLog({ ...output, text: mask(output.text), stack: mask(mapStack(output.stack)) });
           return;
         }
+        case 'heap-limit':
+          this.#reason ??= HEAP_LIMIT;
+          options.onFailing?.(this, HEAP_LIMIT);
+          return;
         case 'runtime':
           if (output.level === 'info') return;
           if (diagnostics.length < KEPT_DIAGNOSTICS) diagnostics.push(mask(mapStack(output.text)));
@@ -189,13 +205,7 @@ export class Instance {
         text: `${lines} lines (${bytes} bytes) were printed faster than a log takes them, and dropped`,
       });
     readLines(this.#process.stdout, { onLine, onDropped });
-    readLines(this.#process.stderr, {
-      onLine: (line) => {
-        if (isHeapLimit(line)) this.#heapLimit = true;
-        else onLine(line);
-      },
-      onDropped,
-    });
+    readLines(this.#process.stderr, { onLine, onDropped });
     return diagnostics;
   }
 
@@ -221,9 +231,6 @@ export class Instance {
   }
 
   #explain(end: ProcessEnd): InstanceExit {
-    if (this.#heapLimit) {
-      return { reason: 'memory_exceeded', detail: 'The JavaScript heap reached its limit.' };
-    }
     const how =
       end.signal ?? (end.code !== undefined && end.code > 128 ? `signal ${end.code - 128}` : `code ${end.code}`);
     return { reason: 'crashed', detail: `The process ended by itself (${how}).` };

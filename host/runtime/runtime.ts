@@ -9,6 +9,7 @@ import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
 import { availableMemory } from './process-tree.ts';
+import { workerdBinary } from './workerd-binary.ts';
 
 /** Instances that burn CPU are looked at this often, all others every second, ms. */
 const BUSY_TICK_MS = 100;
@@ -32,6 +33,8 @@ const DETAILS: Record<Eviction['reason'], string> = {
 
 export function createRuntime(dependencies: RuntimeDependencies): Runtime {
   mkdirSync(dependencies.runFolder, { recursive: true, mode: 0o700 });
+  // Finds the libraries of both programs now, and not in the first tenant's cold start.
+  void dependencies.sandbox.prepare([workerdBinary(), process.execPath]).catch(() => undefined);
   return new Node(dependencies);
 }
 

@@ -53,6 +53,8 @@ export interface Sandbox {
   /** The path under which the process sees a bind. */
   inside(bind: Bind): string;
   command(confinement: Confinement): Promise<Command>;
+  /** Looks up what these programs need, ahead of the first start. */
+  prepare(programs: string[]): Promise<unknown>;
 }
 
 /** Programs that the ways need, and the packages that carry them on Debian. */
@@ -132,6 +134,7 @@ function confined(level: 'bwrap' | 'unshare'): Sandbox {
         ? `bubblewrap: own namespaces, no network, no capabilities${seccomp ? ', system call filter' : ''}${canChangeUser() ? ', own user per tenant' : ''}`
         : 'unshare: own namespaces, no network, no capabilities, but no system call filter; bubblewrap has one',
     inside: (bind) => bind.to,
+    prepare: (programs) => libraries(programs),
     command: (confinement) =>
       level === 'bwrap' ? bwrapCommand(confinement, libraries) : unshareCommand(confinement, libraries),
   };
@@ -144,6 +147,7 @@ function unconfined(): Sandbox {
     depth: 0,
     detail: 'none: tenants can read this machine and reach its network; never with strangers as tenants',
     inside: (bind) => bind.from,
+    prepare: async () => undefined,
     command: async ({ program, args }) => ({ file: program, args, seccomp: undefined }),
   };
 }

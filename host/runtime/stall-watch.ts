@@ -11,9 +11,9 @@ export interface StallWatchOptions {
   onStall(): void;
 }
 
-/** Below this share of a core the instance is not looked at. */
-const BUSY_SHARE = 0.5;
-/** A stalled process on a crowded machine may get little CPU: after this many limits of wall time it ends anyway. */
+/** Below this share of a core the instance is not pinged: on a crowded machine a busy loop may get no more. */
+const BUSY_SHARE = 0.03;
+/** After this many limits of wall time it ends with a tenth of the CPU: it may just not have got more. */
 const WALL_LIMITS = 3;
 
 export class StallWatch {
@@ -34,7 +34,7 @@ export class StallWatch {
       const waited = at - this.#waiting.at;
       const { limitMs, onStall } = this.#options;
       // Threads of the garbage collector burn beside the loop: neither may count for more than time that passed.
-      if (Math.min(used, waited) >= limitMs || (waited >= limitMs * WALL_LIMITS && used >= limitMs / 2)) onStall();
+      if (Math.min(used, waited) >= limitMs || (waited >= limitMs * WALL_LIMITS && used >= limitMs / 10)) onStall();
       return;
     }
     if (last && cpuMs - last.cpuMs >= (at - last.at) * BUSY_SHARE) this.#ping(last);

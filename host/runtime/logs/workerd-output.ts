@@ -8,16 +8,15 @@ export type Output =
   | { kind: 'console'; level: ConsoleLevel; text: string }
   | { kind: 'exception'; text: string; stack: string }
   /** workerd itself: why it cannot start, or ends. */
+  /** The JavaScript heap reached its limit; the process ends. */
+  | { kind: 'heap-limit' }
   | { kind: 'runtime'; level: 'info' | 'warning' | 'error' | 'fatal'; text: string };
 
 const LEVELS: Record<string, ConsoleLevel> = { debug: 'debug', log: 'log', info: 'info', warn: 'warn', error: 'error' };
+/** V8's last words, as workerd passes them on. */
+const HEAP_LIMIT = /^V8 fatal error;.*(?:Reached heap limit|heap out of memory)/;
 /** With `--verbose`, workerd 1.20261117.1 reports an exception that left a handler in this form. */
 const UNCAUGHT = /^uncaught exception; source = [^;]*; stack = ([\s\S]*)$/;
-
-/** V8's last words on standard error, in plain text. A handler cannot write there. */
-export function isHeapLimit(line: string): boolean {
-  return !line.startsWith('{') && /Reached heap limit|heap out of memory/i.test(line);
-}
 
 /** @returns undefined for lines that say nothing to anyone */
 export function parseOutputLine(line: string): Output | undefined {
@@ -29,6 +28,7 @@ export function parseOutputLine(line: string): Output | undefined {
   if (typeof record.source !== 'string') return { kind: 'console', level: LEVELS[level] ?? 'log', text: message };
   const stack = UNCAUGHT.exec(message)?.[1];
   if (stack !== undefined) return { kind: 'exception', text: stack.split('\n')[0] ?? '', stack };
+  if (HEAP_LIMIT.test(message)) return { kind: 'heap-limit' };
   const severity = level === 'error' || level === 'fatal' || level === 'warning' ? level : 'info';
   return { kind: 'runtime', level: severity, text: message };
 }

@@ -17,7 +17,9 @@ export interface ConfinedProcess {
   stderr: Readable;
   /** What the program writes to file descriptor 3. */
   control: Readable;
-  /** Resolves when nothing of it runs. Never rejects. */
+  /** Resolves as soon as the process is gone; its last output may still be on the way. */
+  exited: Promise<unknown>;
+  /** Resolves when nothing of it runs and all output was read. Never rejects. */
   ended: Promise<ProcessEnd>;
   /** The program's own process; undefined until it runs. */
   pid(): number | undefined;
@@ -40,6 +42,10 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
     // `close` comes after the last output was read.
     child.once('close', (code, signal) => resolve({ code: code ?? undefined, signal: signal ?? undefined }));
   });
+  const exited = new Promise((resolve) => {
+    child.once('error', resolve);
+    child.once('exit', resolve);
+  });
   for (const stream of child.stdio) stream?.on('error', () => undefined);
   if (seccomp) (child.stdio[SECCOMP_FD] as Writable).end(seccomp);
   await Promise.race([once(child, 'spawn'), ended]);
@@ -54,6 +60,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
     stdout: child.stdio[1] as Readable,
     stderr: child.stdio[2] as Readable,
     control: child.stdio[3] as Readable,
+    exited,
     ended,
     pid,
     terminate() {

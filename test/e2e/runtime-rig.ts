@@ -1,0 +1,259 @@
+/**
+ * The runtime with the real edge, storage and egress processes, and without control: deployments are put in by the test.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { pino } from 'pino';
+import defaults from '../../config/turnpike.default.json' with { type: 'json' };
+import { CodeStore } from '../../host/runtime/code-store.ts';
+import type { Runtime, RuntimeDependencies, RuntimeEvent } from '../../host/runtime/contract.ts';
+import { Bundler } from '../../host/runtime/deploy/bundle.ts';
+import type { CodeInput } from '../../host/runtime/deploy/code-input.ts';
+import type { LogEntry } from '../../host/runtime/logs/log-entry.ts';
+import { LogStore } from '../../host/runtime/logs/log-store.ts';
+import { createRuntime } from '../../host/runtime/runtime.ts';
+import { detectSandbox, type SandboxLevel } from '../../host/runtime/sandbox.ts';
+import { Channel, type Methods } from '../../host/shared/channel.ts';
+import { AdjustableClock } from '../../host/shared/clock.ts';
+import { type Config, configSchema } from '../../host/shared/config.ts';
+import type {
+  EdgeMethods,
+  EdgeTraffic,
+  EgressMethods,
+  InstanceSpec,
+  StorageMethods,
+} from '../../host/shared/contracts.ts';
+import { Problem } from '../../host/shared/problem.ts';
+import { bindSocket, type ListeningSocket } from '../../host/supervisor/listening-socket.ts';
+
+export interface RigOptions {
+  runtime?: Partial<Config['runtime']>;
+  sandbox?: 'auto' | SandboxLevel;
+}
+
+export interface Deployment {
+  bindings?: Partial<InstanceSpec['bindings']>;
+  secrets?: Record<string, string>;
+  compatibilityFlags?: string[];
+  tenant?: string;
+}
+
+const NONE = { kv: false, d1: false, r2: false, payments: false };
+
+export class RuntimeRig {
+  readonly folder = mkdtempSync(join(tmpdir(), 'rt-'));
+  readonly tenants = join(this.folder, 'tenants');
+  readonly config: Config;
+  readonly clock = new AdjustableClock();
+  readonly logs: LogStore;
+  readonly events: RuntimeEvent[] = [];
+  readonly specs = new Map<string, InstanceSpec>();
+  readonly codeStore = new CodeStore(join(this.folder, 'code'));
+  runtime!: Runtime;
+  port = 0;
+  readonly #options: RigOptions;
+  readonly #children: ChildProcess[] = [];
+  readonly #bundler = new Bundler({ maxBytes: 20_000_000 });
+  #edge!: Channel<EdgeMethods>;
+  #listening!: ListeningSocket;
+  #revision = 0;
+
+  private constructor(options: RigOptions) {
+    this.#options = options;
+    this.config = configSchema.parse(defaults);
+    Object.assign(this.config.runtime, options.runtime);
+    this.logs = new LogStore({ folder: this.tenants, clock: this.clock, maxBytes: this.config.runtime.logBytes });
+  }
+
+  static async start(options: RigOptions = {}): Promise<RuntimeRig> {
+    const rig = new RuntimeRig(options);
+    await rig.#start();
+    return rig;
+  }
+
+  /** Puts a version in place of the present one; `activate` brings it into service where one runs. */
+  async deploy(slug: string, code: string | CodeInput, deployment: Deployment = {}): Promise<void> {
+    const bundle = await this.#bundler.bundle(typeof code === 'string' ? { code } : code);
+    const known = this.specs.get(slug);
+    this.specs.set(slug, {
+      slug,
+      tenant: deployment.tenant ?? known?.tenant ?? `t${String(this.specs.size).padStart(20, '0')}`,
+      revision: String(++this.#revision),
+      bundle,
+      compatibilityDate: '2026-10-01',
+      compatibilityFlags: deployment.compatibilityFlags ?? [],
+      secrets: deployment.secrets ?? {},
+      bindings: { ...NONE, ...deployment.bindings },
+      crons: [],
+      egressAllow: [],
+    });
+    await this.#edge.call('putRoute', {
+      slug,
+      state: 'active',
+      domains: [],
+      paidRoutes: [],
+      idleTimeoutMs: this.config.runtime.requestIdleMs,
+      maxBodyBytes: this.config.runtime.maxBodyBytes,
+    });
+  }
+
+  /** A request of a caller, through the edge. */
+  fetch(slug: string, path = '/', init?: RequestInit): Promise<Response> {
+    return fetch(`http://127.0.0.1:${this.port}/${slug}${path}`, init);
+  }
+
+  async text(slug: string, path = '/', init?: RequestInit): Promise<string> {
+    return (await this.fetch(slug, path, init)).text();
+  }
+
+  async log(slug: string): Promise<LogEntry[]> {
+    return this.logs.read(this.tenantOf(slug), { limit: 1_000 });
+  }
+
+  /** Waits until the owner's log has a line that matches. */
+  async logged(slug: string, pattern: RegExp, timeoutMs = 15_000): Promise<LogEntry> {
+    return until(
+      async () => (await this.log(slug)).find((entry) => pattern.test(JSON.stringify(entry))),
+      timeoutMs,
+      `${pattern} in the log of ${slug}`,
+    );
+  }
+
+  tenantOf(slug: string): string {
+    const tenant = this.specs.get(slug)?.tenant;
+    if (tenant === undefined) throw new Error(`${slug} is not deployed`);
+    return tenant;
+  }
+
+  /** A runtime over the same folders, as after a restart of the supervisor. */
+  async startRuntime(): Promise<void> {
+    this.runtime = createRuntime(await this.#dependencies());
+  }
+
+  async stop(): Promise<void> {
+    await this.runtime.close();
+    this.#bundler.close();
+    this.#listening.close();
+    await Promise.all(
+      this.#children.map(async (child) => {
+        const exited = once(child, 'exit');
+        child.kill('SIGKILL');
+        await exited;
+      }),
+    );
+    await this.logs.close();
+    rmSync(this.folder, { recursive: true, force: true });
+  }
+
+  async #start(): Promise<void> {
+    mkdirSync(this.tenants, { recursive: true });
+    this.#listening = bindSocket('127.0.0.1', 0);
+    this.port = this.#listening.port;
+    const storage = this.#fork<StorageMethods>('storage', {});
+    const egress = this.#fork<EgressMethods>('egress', {
+      notices: async (notices: { tenant: string; code: string; target: string; detail: string }[]) => {
+        for (const { tenant, code, target, detail } of notices) {
+          await this.logs.append(tenant, { kind: 'platform', event: code, text: `${target}: ${detail}` });
+        }
+      },
+    });
+    this.#edge = this.#fork<EdgeMethods>('edge', {
+      acquire: ({ slug }: { slug: string }) => this.runtime.acquire(slug),
+      traffic: (traffic: EdgeTraffic[]) => this.runtime.reportTraffic(traffic),
+    });
+    await storage.call('init', { root: this.tenants, objects: { kind: 'disk' }, clockOffsetMs: 0 });
+    await egress.call('init', {
+      ownHosts: [`127.0.0.1:${this.port}`, 'localhost'],
+      baseDomain: '.localhost',
+      edgeAddress: { host: '127.0.0.1', port: this.port },
+      connectPorts: undefined,
+      clockOffsetMs: 0,
+    });
+    await this.#edge.call('init', {
+      controlSocket: join(this.folder, 'control.sock'),
+      publicUrl: undefined,
+      baseDomain: 'localhost',
+      trustedProxies: [],
+      maxHeaderBytes: 65_536,
+      reservedSlugs: [],
+      controlMaxBodyBytes: 1_000_000,
+      tls: { mode: 'off' },
+      clockOffsetMs: 0,
+    } as Parameters<EdgeMethods['init']>[0]);
+    this.#storage = storage;
+    this.#egress = egress;
+    await this.startRuntime();
+    await this.#edge.call('setRoutes', []);
+    await this.#edge.call('listen', { kind: 'http' }, this.#listening.handle);
+  }
+
+  #storage!: Channel<StorageMethods>;
+  #egress!: Channel<EgressMethods>;
+
+  async #dependencies(): Promise<RuntimeDependencies> {
+    return {
+      config: this.config.runtime,
+      storageConfig: this.config.storage,
+      runFolder: join(this.folder, 'run'),
+      tenantsFolder: this.tenants,
+      logs: this.logs,
+      sandbox: await detectSandbox(this.#options.sandbox ?? 'auto'),
+      clock: this.clock,
+      log: pino({ level: process.env.RIG_LOG ?? 'silent' }),
+      resolve: async (slug) => {
+        const spec = this.specs.get(slug);
+        if (!spec) throw new Problem('not_found', `${slug} is not deployed`);
+        return spec;
+      },
+      storage: {
+        open: (tenant) => this.#storage.call('open', tenant),
+        close: (tenant) => this.#storage.call('close', tenant),
+      },
+      egress: {
+        open: (tenant) => this.#egress.call('open', tenant),
+        close: (tenant) => this.#egress.call('close', tenant),
+      },
+      edges: {
+        setInstance: (instance) => this.#edge.call('setInstance', instance),
+        retire: (instance) => this.#edge.call('retire', instance),
+        failed: (instance) => this.#edge.call('failed', instance),
+      },
+      onEvent: (event) => this.events.push(event),
+    };
+  }
+
+  #fork<M extends Methods>(part: string, local: Methods): Channel<M> {
+    const entry = fileURLToPath(new URL(`../../host/${part}/main.ts`, import.meta.url));
+    const child = fork(entry, {
+      serialization: 'advanced',
+      execArgv: [],
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    });
+    this.#children.push(child);
+    return new Channel<M>(child, local);
+  }
+}
+
+/** Polls until there is an answer. */
+export async function until<T>(
+  find: () => T | undefined | false | Promise<T | undefined | false>,
+  timeoutMs = 10_000,
+  what = 'a condition',
+): Promise<T> {
+  const end = Date.now() + timeoutMs;
+  for (;;) {
+    const found = await find();
+    if (found !== undefined && found !== false) return found;
+    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+/** Whether a process is there and not just waiting to be collected. */
+export function running(pid: number | undefined): boolean {
+  return pid !== undefined && existsSync(`/proc/${pid}/exe`) && process.kill(pid, 0);
+}
