@@ -230,6 +230,8 @@ export async function startPayRig(network: Network): Promise<PayRig> {
       await rm(folder, { recursive: true, force: true });
     },
   };
+  // The first request makes the tables.
+  await fetch(`${rig.pay}/healthz`);
   return rig;
 }
 
