@@ -1,5 +1,6 @@
 /** The `turnpike` command: its global options and every subcommand. */
 import { Command, Option } from 'commander';
+import { accountCommand } from './account.ts';
 import { deleteCommand } from './delete.ts';
 import { deployCommand } from './deploy.ts';
 import { doctorCommand } from './doctor.ts';
@@ -60,7 +61,7 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
         secretsCommand(deps),
       ],
     ],
-    ['Paying:', [payCommand(deps), walletCommand(deps)]],
+    ['Paying:', [payCommand(deps), walletCommand(deps), accountCommand(deps)]],
     ['Running a host:', [upCommand(), doctorCommand(deps), tenantsCommand(deps), paymentsCommand(deps)]],
   ];
 }

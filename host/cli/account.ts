@@ -1,0 +1,160 @@
+/** `turnpike account`: prepaid credit on a host's pay platform: register, sign in, look at the balance, top up. */
+import { randomUUID } from 'node:crypto';
+import { Command } from 'commander';
+import { readAccount, writeAccount } from './account-file.ts';
+import { problemOf } from './host-client.ts';
+import { payRequest } from './paying/pay-request.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
+import { table } from './terminal/printer.ts';
+
+interface DeviceCode {
+  device_code: string;
+  user_code: string;
+  verification_uri: string;
+  verification_uri_complete?: string;
+  expires_in: number;
+  interval: number;
+}
+
+export function accountCommand(deps?: CommandDeps): Command {
+  const command = new Command('account').description('prepaid credit on the pay platform of a host');
+  command
+    .command('register')
+    .description('open an anonymous account; its credential is kept in ~/.config/turnpike')
+    .action(withSession(deps, register));
+  command
+    .command('login')
+    .description('use the account of a person: confirm a code in the browser')
+    .action(withSession(deps, login));
+  command.command('balance').description('show the credit').action(withSession(deps, balance));
+  command
+    .command('topup')
+    .description('buy credit with the wallet')
+    .argument('<usd>', 'such as 5.00')
+    .option('--service <slug>', 'service whose credit is bought', 'deals-watches')
+    .option('--plan <id>', 'plan of the service', 'default')
+    .action(withSession(deps, topUp));
+  return command;
+}
+
+async function register(session: Session): Promise<void> {
+  const answer = await call(session, 'POST', '/pay/accounts/anonymous', {}, {});
+  await keep(session, (await answer.json()) as { accountId: string; credential: string });
+}
+
+/** RFC 8628: the person confirms the code elsewhere while we ask whether it has happened. */
+async function login(session: Session): Promise<void> {
+  const asked = await call(session, 'POST', '/pay/oauth/device_authorization', {}, { client_id: 'turnpike-cli' });
+  const code = (await asked.json()) as DeviceCode;
+  session.terminal.err(
+    `Open ${code.verification_uri_complete ?? code.verification_uri} and confirm the code ${code.user_code}`,
+  );
+  const deadline = Date.now() + code.expires_in * 1000;
+  for (let interval = code.interval; Date.now() < deadline && !session.terminal.signal.aborted; ) {
+    await new Promise((resolve) => setTimeout(resolve, interval * 1000));
+    const response = await post(
+      session,
+      '/pay/oauth/token',
+      {},
+      {
+        grant_type: 'urn:ietf:params:oauth:grant-type:device_code',
+        device_code: code.device_code,
+        client_id: 'turnpike-cli',
+      },
+    );
+    const token = (await response.json()) as { error?: string; access_token?: string; account_id?: string };
+    if (token.access_token !== undefined) {
+      await keep(session, { accountId: token.account_id ?? '', credential: token.access_token });
+      return;
+    }
+    if (token.error === 'slow_down') interval += 5;
+    else if (token.error !== 'authorization_pending') {
+      throw new Failure(
+        'refused',
+        `It was not confirmed (${token.error ?? response.status}). Run turnpike account login again.`,
+      );
+    }
+  }
+  throw new Failure('cancelled', 'The code was not confirmed in time. Run turnpike account login again.');
+}
+
+async function balance(session: Session): Promise<void> {
+  const { credential } = await readAccount(session.terminal, session.hostUrl);
+  const response = await call(session, 'GET', '/pay/me', { authorization: `Bearer ${credential}` });
+  const overview = (await response.json()) as Record<string, unknown>;
+  const simple = Object.entries(overview).filter(([, value]) => ['string', 'number', 'boolean'].includes(typeof value));
+  session.printer.result(overview, table(simple.map(([name, value]) => [name, String(value)])));
+}
+
+async function topUp(
+  session: Session,
+  amountUsd: string,
+  { service, plan }: { service: string; plan: string },
+): Promise<void> {
+  const { credential } = await readAccount(session.terminal, session.hostUrl);
+  const path = `/pay/${encodeURIComponent(service)}/plans/${encodeURIComponent(plan)}/purchase`;
+  const { response } = await payRequest(
+    {
+      url: new URL(path, session.hostUrl),
+      method: 'POST',
+      headers: {
+        authorization: `Bearer ${credential}`,
+        'content-type': 'application/json',
+        'idempotency-key': randomUUID(),
+      },
+      body: JSON.stringify({ amountUsd }),
+      signal: session.terminal.signal,
+    },
+    await session.paying('for credit', true),
+  );
+  if (!response.ok) throw await problemOf(response);
+  const bought = (await response.json()) as { amountUsd: string; balanceUsd: string };
+  session.printer.result(bought, `bought ${bought.amountUsd} USD of credit; the balance is ${bought.balanceUsd} USD`);
+}
+
+async function keep(session: Session, account: { accountId: string; credential: string }): Promise<void> {
+  const { accountId, credential } = account;
+  const file = await writeAccount(session.terminal, session.hostUrl, {
+    host: session.hostUrl.origin,
+    accountId,
+    credential,
+  });
+  session.printer.result({ accountId, file }, `${accountId}\nits credential is kept in ${file}`);
+}
+
+async function call(
+  session: Session,
+  method: string,
+  path: string,
+  headers: Record<string, string>,
+  form?: Record<string, string>,
+): Promise<Response> {
+  const response = await send(session, method, path, headers, form);
+  if (!response.ok) throw await problemOf(response);
+  return response;
+}
+
+function post(session: Session, path: string, headers: Record<string, string>, form: Record<string, string>) {
+  return send(session, 'POST', path, headers, form);
+}
+
+async function send(
+  session: Session,
+  method: string,
+  path: string,
+  headers: Record<string, string>,
+  form?: Record<string, string>,
+): Promise<Response> {
+  try {
+    return await session.fetch(new URL(path, session.hostUrl), {
+      method,
+      headers,
+      redirect: 'manual',
+      signal: session.terminal.signal,
+      ...(form ? { body: new URLSearchParams(form) } : {}),
+    });
+  } catch {
+    throw new Failure('unreachable', `${session.hostUrl.origin} does not answer.`);
+  }
+}
