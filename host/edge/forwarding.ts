@@ -300,6 +300,8 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   #mayRetry(error: UpstreamError): boolean {
     if (this.status !== 0 || this.#retries >= MAX_RETRIES || (this.#bodyBytes > 0 && !this.#replay)) return false;
     if (error.failure === 'connect') return true;
+    // A request that its handler hung or swelled over breaks the connection just as an old connection would.
+    if (this.#instance?.failure) return false;
     return error.failure === 'stale' && IDEMPOTENT.has(this.exchange.head.method) && !this.exchange.head.upgrade;
   }
 

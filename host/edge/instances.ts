@@ -53,6 +53,11 @@ export class Instance {
     for (const tell of this.#deaths.splice(0)) tell(problem);
   }
 
+  /** What control said of its end, where it did. */
+  get failure(): Problem | undefined {
+    return this.#failure;
+  }
+
   /** Why it died; control's word may come a moment after the broken connection. @returns undefined: not heard in time */
   whyDead(waitMs: number): Promise<Problem | undefined> {
     if (this.#failure) return Promise.resolve(this.#failure);
