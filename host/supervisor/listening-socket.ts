@@ -26,15 +26,17 @@ const bind = (net as unknown as { _createServerHandle(host: string, port: number
 /** @throws Problem conflict when the port is taken, or may not be used by this user */
 export function bindSocket(host: string, port: number): ListeningSocket {
   const handle = bind(host, port, net.isIPv6(host) ? 6 : 4);
-  if (typeof handle === 'number') {
+  const name: { port?: number } = {};
+  // libuv keeps "address in use" of a bind to itself until the next call on the socket.
+  const failure = typeof handle === 'number' ? handle : handle.getsockname(name);
+  if (typeof handle === 'number' || failure !== 0) {
+    if (typeof handle !== 'number') handle.close();
     throw new Problem(
       'conflict',
-      `Cannot listen on ${host} port ${port} (${errorName(handle)}): another program uses it, or it needs more rights. ` +
+      `Cannot listen on ${host} port ${port} (${errorName(failure)}): another program uses it, or it needs more rights. ` +
         'Choose another with --port; 0 picks a free one.',
     );
   }
-  const name: { port?: number } = {};
-  handle.getsockname(name);
   return { handle: handle as unknown as net.Server, port: name.port ?? port, close: () => handle.close() };
 }
 

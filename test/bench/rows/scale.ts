@@ -41,7 +41,7 @@ async function memory(): Promise<RowResult> {
     const plain = instanceBytes(host.pid, /workerd serve/);
     await deploy(pay, host.url, { slug: 'with-db', code: WITH_DB, bindings: { d1: true } });
     await (await fetch(`${host.url}/with-db/`)).text();
-    const sql = instanceBytes(host.pid, /storage\/sql\/main/);
+    const sql = instanceBytes(host.pid, /sql\.mjs/);
     return {
       id: 'memory',
       title: 'Private memory',
