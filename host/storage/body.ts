@@ -6,7 +6,7 @@ import type { IncomingMessage } from 'node:http';
 import { BodyCut } from './refusal.ts';
 
 /** Bytes queued before the socket is no longer read. */
-const HIGH_WATER = 512 * 1024;
+const HIGH_WATER = 128 * 1024;
 
 const bodies = new WeakMap<IncomingMessage, RequestBody>();
 

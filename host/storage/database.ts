@@ -115,11 +115,17 @@ export class Database {
     if (this.#closed) return;
     this.#closed = true;
     try {
-      if (lastWrite && !this.#failure) lastWrite();
-    } finally {
-      if (this.#wal !== undefined) closeSync(this.#wal);
-      this.#connection.close();
+      if (!this.#failure) {
+        lastWrite?.();
+        this.#connection.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+      }
+      // The connection lives on until its statements are collected: it should hold little meanwhile.
+      this.#connection.exec('PRAGMA cache_size=0; PRAGMA shrink_memory');
+    } catch {
+      // A disk that fails now loses nothing: all that was acknowledged is in the log, where the next opening finds it.
     }
+    if (this.#wal !== undefined) closeSync(this.#wal);
+    this.#connection.close();
   }
 
   #turn(): void {

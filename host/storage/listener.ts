@@ -11,10 +11,18 @@ export type Handler = (request: IncomingMessage, response: ServerResponse) => vo
 /** Head of a list call: prefix, cursor and start in JSON escapes, 6 bytes for each of 1024. */
 const MAX_HEADER_BYTES = 64 * 1024;
 
-/** Counts what a tenant has under way in all its stores. */
+/** Replies up to here do not count as held: all that are in flight together are little. */
+const SMALL_REPLY = 64 * 1024;
+/** Bytes of replies that a tenant has not read yet, from which on it gets no more. */
+const MAX_HELD_BYTES = 64 * 1024 * 1024;
+/** Connections of one socket; workerd keeps one for each call that it has under way. */
+const MAX_CONNECTIONS = 1024;
+
+/** Counts what a tenant has under way in all its stores, in calls and in memory. */
 export class Gate {
   limit: number;
   inFlight = 0;
+  #held = 0;
 
   constructor(limit: number) {
     this.limit = limit;
@@ -22,12 +30,21 @@ export class Gate {
 
   /** Takes a place until the response is closed; false when there is none left. */
   enter(response: ServerResponse): boolean {
-    if (this.inFlight >= this.limit) return false;
+    if (this.inFlight >= this.limit || this.#held > MAX_HELD_BYTES) return false;
     this.inFlight++;
     response.once('close', () => {
       this.inFlight--;
     });
     return true;
+  }
+
+  /** Counts a reply that is in memory until the tenant has read it. */
+  hold(response: ServerResponse, bytes: number): void {
+    if (bytes <= SMALL_REPLY) return;
+    this.#held += bytes;
+    response.once('close', () => {
+      this.#held -= bytes;
+    });
   }
 }
 
@@ -49,6 +66,7 @@ export async function listen(path: string, handler: Handler): Promise<Server> {
     handler,
   );
   server.timeout = 0;
+  server.maxConnections = MAX_CONNECTIONS;
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
     server.listen(path, () => {

@@ -5,6 +5,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Blobs } from './blobs/blobs.ts';
 import type { Database } from './database.ts';
+import { collectGarbage } from './garbage.ts';
 
 /** What all stores have in common. */
 export interface Store {
@@ -24,10 +25,13 @@ export interface Lease<S extends Store> {
 }
 
 const IDLE_POLL_MS = 5;
+/** Closed stores of which at most so many still hold their files; see garbage.ts. */
+const UNCOLLECTED = 32;
 
 export class OpenStores {
   readonly #limit: number;
   readonly #leases = new Map<string, Lease<Store>>();
+  #closed = 0;
 
   /** @param limit stores held open; more only while all of them are in use */
   constructor(limit: number) {
@@ -51,7 +55,7 @@ export class OpenStores {
     let lease = this.#leases.get(name);
     if (lease?.store.database.failure && !inUse(lease)) {
       // The disk failed under it; perhaps only for a while.
-      lease.store.close();
+      this.#end(lease);
       lease = undefined;
     }
     this.#leases.delete(name);
@@ -76,7 +80,7 @@ export class OpenStores {
     while (inUse(lease)) await delay(IDLE_POLL_MS);
     if (this.#leases.get(name) !== lease) return;
     this.#leases.delete(name);
-    lease.store.close();
+    this.#end(lease);
   }
 
   async closeAll(): Promise<void> {
@@ -88,8 +92,13 @@ export class OpenStores {
       if (this.#leases.size < this.#limit) return;
       if (inUse(lease)) continue;
       this.#leases.delete(name);
-      lease.store.close();
+      this.#end(lease);
     }
+  }
+
+  #end({ store }: Lease<Store>): void {
+    store.close();
+    if (++this.#closed % UNCOLLECTED === 0) setImmediate(collectGarbage);
   }
 }
 

@@ -4,8 +4,11 @@
  */
 import type { Readable } from 'node:stream';
 
-/** Bytes on their way in, with their exact length. */
-export type Bytes = { length: number; chunks: Buffer[] } | { length: number; stream: AsyncIterable<Buffer> };
+/** Bytes on their way in, with their exact length: small ones at hand, large ones as they arrive. */
+export type KnownBytes = { length: number; chunks: Buffer[] } | { length: number; stream: AsyncIterable<Buffer> };
+
+/** Bytes whose length may show only at their end. */
+export type Bytes = KnownBytes | { length: undefined; stream: AsyncIterable<Buffer> };
 
 export interface BlobBackend {
   /** Values up to here are better kept in the index than as blobs. */

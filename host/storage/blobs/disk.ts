@@ -24,7 +24,8 @@ const dataSync = promisify(fdatasync);
 
 /** Up to here a read is one synchronous call: with the bytes in the page cache that is cheaper than a thread's turn. */
 const DIRECT_READ = 256 * 1024;
-const WRITE_STEP = 1024 * 1024;
+/** Bytes gathered for one write. With a tenant's cap of calls this bounds what its uploads hold in memory. */
+const WRITE_STEP = 256 * 1024;
 
 /**
  * A file of its own costs two syncs and a folder entry, a row of the index shares one sync with others. With 100 KiB
@@ -99,7 +100,7 @@ function writeAll(descriptor: number, chunks: Buffer[]): void {
   while (written < total) written += writevSync(descriptor, [rest.subarray(written)]);
 }
 
-async function writeStream(path: string, bytes: { length: number; stream: AsyncIterable<Buffer> }): Promise<void> {
+async function writeStream(path: string, bytes: Extract<Bytes, { stream: unknown }>): Promise<void> {
   const file = await open(path, 'wx');
   try {
     let pending: Buffer[] = [];
@@ -116,7 +117,8 @@ async function writeStream(path: string, bytes: { length: number; stream: AsyncI
     }
     if (size > 0) await writeStep(file, pending, size);
     total += size;
-    if (total !== bytes.length) throw new Error(`expected ${bytes.length} bytes, got ${total}`);
+    if (bytes.length !== undefined && total !== bytes.length)
+      throw new Error(`expected ${bytes.length} bytes, got ${total}`);
     await file.datasync();
   } catch (error) {
     await unlink(path).catch(() => {});

@@ -77,6 +77,7 @@ export class S3Blobs implements BlobBackend {
 
   async write(name: string, bytes: Bytes): Promise<void> {
     const object = this.#prefix + name;
+    if (bytes.length === undefined) throw new Error('S3 needs the length of an object before its bytes');
     if ('stream' in bytes) return this.#upload(object, bytes.length, bytes.stream);
     // A small body is at hand, so it can be sent again.
     await retry(() => this.#upload(object, bytes.length, bytes.chunks));

@@ -14,7 +14,7 @@ import type { Operations } from '../metrics.ts';
 import type { Lease } from '../open-stores.ts';
 import { BodyCut } from '../refusal.ts';
 import { KvError, kvErrors } from './errors.ts';
-import { INLINE_BYTES, MAX_BULK_BYTES, MAX_BULK_KEYS, MAX_BULK_REQUEST_BYTES, MAX_VALUE_BYTES } from './limits.ts';
+import { MAX_BULK_BYTES, MAX_BULK_KEYS, MAX_BULK_REQUEST_BYTES, MAX_VALUE_BYTES } from './limits.ts';
 import type { Entry, KvStore } from './store.ts';
 import {
   checkCacheTtl,
@@ -26,8 +26,8 @@ import {
   keyOfPath,
 } from './validate.ts';
 
-/** Up to here an unknown or large value is gathered in memory before it is stored. */
-const GATHER_BYTES = 1024 * 1024;
+/** Up to here a value is gathered in memory before it is stored. */
+const GATHER_BYTES = 256 * 1024;
 
 export interface KvHandlerOptions {
   /** The tenant's store, open until `release`. */
@@ -88,13 +88,13 @@ async function serve(
   if (operation === 'unknown') throw kvErrors.methodNotAllowed();
   const lease = options.acquire();
   try {
-    await CALLS[operation](lease.store, request, response);
+    await CALLS[operation](lease.store, request, response, options.gate);
   } finally {
     options.release(lease);
   }
 }
 
-type Call = (store: KvStore, request: IncomingMessage, response: ServerResponse) => Promise<void>;
+type Call = (store: KvStore, request: IncomingMessage, response: ServerResponse, gate: Gate) => Promise<void>;
 
 const CALLS: Record<Exclude<Operation, 'unknown'>, Call> = { get, getMany, put, list, delete: remove };
 
@@ -109,7 +109,7 @@ function parse({ url = '/' }: IncomingMessage): { key: string; query: URLSearchP
   return { key: keyOfPath(path, query.get('urlencoded')?.toLowerCase() === 'true'), query };
 }
 
-async function get(store: KvStore, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function get(store: KvStore, request: IncomingMessage, response: ServerResponse, gate: Gate): Promise<void> {
   const { key, query } = parse(request);
   const bytes = checkedKey(key);
   if (query) checkCacheTtl(query.get('cache_ttl'));
@@ -117,6 +117,7 @@ async function get(store: KvStore, request: IncomingMessage, response: ServerRes
   if (!entry) throw kvErrors.notFound();
   const value = entry.value ?? store.read(entry);
   if (Buffer.isBuffer(value)) {
+    gate.hold(response, value.length);
     response.writeHead(200, headersOf(entry));
     response.end(value);
     return;
@@ -159,7 +160,7 @@ async function put(store: KvStore, request: IncomingMessage, response: ServerRes
   answerEmpty(response);
 }
 
-/** Small values whole, large ones as a stream. A length that is not known is found out, up to the limit. */
+/** Small values whole, large ones as a stream; with its length where that is known. */
 async function incomingValue(body: RequestBody): Promise<Bytes> {
   if (body.length !== undefined) {
     if (body.length > MAX_VALUE_BYTES) {
@@ -168,13 +169,9 @@ async function incomingValue(body: RequestBody): Promise<Bytes> {
     }
     if (body.length > GATHER_BYTES) return { length: body.length, stream: body };
   }
-  const limit = body.length === undefined ? MAX_VALUE_BYTES : Math.max(GATHER_BYTES, INLINE_BYTES);
-  const chunks = await body.all(limit);
+  const chunks = await body.all(GATHER_BYTES);
   if (chunks) return { length: chunks.reduce((sum, chunk) => sum + chunk.length, 0), chunks };
-  // Counted to the end, because the message names the length.
-  let length = 0;
-  for await (const chunk of body) length += chunk.length;
-  throw kvErrors.valueTooLong(length);
+  return { length: undefined, stream: body };
 }
 
 async function remove(store: KvStore, request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -182,7 +179,12 @@ async function remove(store: KvStore, request: IncomingMessage, response: Server
   answerEmpty(response);
 }
 
-async function list(store: KvStore, { url = '/' }: IncomingMessage, response: ServerResponse): Promise<void> {
+async function list(
+  store: KvStore,
+  { url = '/' }: IncomingMessage,
+  response: ServerResponse,
+  gate: Gate,
+): Promise<void> {
   const mark = url.indexOf('?');
   const options = checkedListOptions(new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1)));
   const found = store.list(options);
@@ -196,6 +198,7 @@ async function list(store: KvStore, { url = '/' }: IncomingMessage, response: Se
   }));
   const last = page.at(-1);
   answerJson(
+    gate,
     response,
     JSON.stringify({ keys, list_complete: !more, ...(more && last ? { cursor: encodeCursor(last.key) } : {}) }),
   );
@@ -208,7 +211,7 @@ const bulkRequest = z.object({
   cacheTtl: z.union([z.string(), z.number()]).optional(),
 });
 
-async function getMany(store: KvStore, request: IncomingMessage, response: ServerResponse): Promise<void> {
+async function getMany(store: KvStore, request: IncomingMessage, response: ServerResponse, gate: Gate): Promise<void> {
   const chunks = await RequestBody.of(request).all(MAX_BULK_REQUEST_BYTES);
   const { keys, type = 'text', withMetadata = false, cacheTtl } = parseBulk(chunks);
   if (type !== 'text' && type !== 'json') throw kvErrors.bulkType(type);
@@ -225,7 +228,7 @@ async function getMany(store: KvStore, request: IncomingMessage, response: Serve
     // Built as text, because an object would lose the key `__proto__` and reorder keys that are numbers.
     members.push(`${JSON.stringify(key)}:${entry ? await bulkValue(store, entry, type, withMetadata) : 'null'}`);
   }
-  answerJson(response, `{${members.join(',')}}`);
+  answerJson(gate, response, `{${members.join(',')}}`);
 }
 
 function parseBulk(chunks: Buffer[] | undefined): z.infer<typeof bulkRequest> {
@@ -258,7 +261,8 @@ function answerEmpty(response: ServerResponse): void {
   response.end();
 }
 
-function answerJson(response: ServerResponse, json: string): void {
+function answerJson(gate: Gate, response: ServerResponse, json: string): void {
+  gate.hold(response, json.length);
   response.writeHead(200, ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(json))]);
   response.end(json);
 }

@@ -14,7 +14,7 @@ import { Database, type Reader, type Writer } from '../database.ts';
 import { behindKey, later, prefixRange } from '../key-range.ts';
 import { TOTALS_SCHEMA, Totals } from '../totals.ts';
 import { kvErrors } from './errors.ts';
-import { INLINE_BYTES } from './limits.ts';
+import { INLINE_BYTES, MAX_VALUE_BYTES } from './limits.ts';
 import type { ListOptions } from './validate.ts';
 
 const SCHEMA = `
@@ -67,6 +67,8 @@ export class KvStore {
   readonly #put: Writer;
   readonly #delete: Writer;
   readonly #expired: Reader;
+  /** Bytes of large values on their way in, so that many at once cannot pass the quota together. */
+  #reserved = 0;
   /** Tells this opening of this store from all others in the shared cache. */
   readonly #id = `${nextId++}:`;
 
@@ -126,17 +128,24 @@ export class KvStore {
 
   /** Resolves once the value is safe. Rejects with the quota's KvError before anything was changed. */
   async put(key: Buffer, bytes: Bytes, expiration: number | null, metadata: Buffer | null): Promise<void> {
-    const charge = key.length + bytes.length + (metadata?.length ?? 0);
-    if (bytes.length <= INLINE_BYTES && 'chunks' in bytes) {
-      const { chunks } = bytes;
+    const around = key.length + (metadata?.length ?? 0);
+    if ('chunks' in bytes && bytes.length <= INLINE_BYTES) {
+      const { chunks, length } = bytes;
       const value = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
-      await this.#write(key, expiration, metadata, charge, bytes.length, null, value);
+      await this.#write(key, expiration, metadata, around + length, length, null, value);
       return;
     }
-    this.#checkQuota(charge - this.#charged(key));
-    const blob = await this.blobs.write(bytes);
+    const expected = bytes.length ?? 0;
+    this.#checkQuota(around + expected + this.#reserved - this.#charged(key));
+    const counter = { size: expected };
+    this.#reserved += expected;
+    const blob = await this.blobs
+      .write(bytes.length === undefined ? { length: undefined, stream: counted(bytes.stream, counter) } : bytes)
+      .finally(() => {
+        this.#reserved -= expected;
+      });
     try {
-      await this.#write(key, expiration, metadata, charge, bytes.length, blob, null);
+      await this.#write(key, expiration, metadata, around + counter.size, counter.size, blob, null);
     } catch (error) {
       this.blobs.drop([blob]);
       throw error;
@@ -231,4 +240,14 @@ export class KvStore {
     this.totals.add(-old[0], -1);
     return old[1];
   }
+}
+
+/** Counts a stream of unknown length, up to the limit. */
+async function* counted(stream: AsyncIterable<Buffer>, counter: { size: number }): AsyncGenerator<Buffer> {
+  for await (const chunk of stream) {
+    counter.size += chunk.length;
+    // Beyond the limit only the count goes on, because the message names the length.
+    if (counter.size <= MAX_VALUE_BYTES) yield chunk;
+  }
+  if (counter.size > MAX_VALUE_BYTES) throw kvErrors.valueTooLong(counter.size);
 }

@@ -1,6 +1,6 @@
 /** The checksums of a value, taken while it passes. MD5 always, because it is the etag; others where they were given. */
 import { createHash, type Hash } from 'node:crypto';
-import type { Bytes } from '../blobs/backend.ts';
+import type { KnownBytes } from '../blobs/backend.ts';
 import { r2Errors } from './errors.ts';
 import type { PutRequest } from './requests.ts';
 
@@ -27,7 +27,7 @@ export class Digests {
   }
 
   /** The same bytes, seen on their way. */
-  watch(bytes: Bytes): Bytes {
+  watch(bytes: KnownBytes): KnownBytes {
     if ('chunks' in bytes) {
       for (const chunk of bytes.chunks) this.#update(chunk);
       return bytes;

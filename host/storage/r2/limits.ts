@@ -19,4 +19,4 @@ export const MAX_LIST_REPLY_BYTES = 900 * 1024;
 /** Ours: largest JSON in front of a body. 10,000 parts with their etags are about 800 KiB. */
 export const MAX_REQUEST_METADATA_BYTES = 2 * 1024 * 1024;
 /** Ours: bodies up to here are gathered in memory and written in one piece. */
-export const GATHER_BYTES = 1024 * 1024;
+export const GATHER_BYTES = 256 * 1024;

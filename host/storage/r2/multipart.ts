@@ -3,7 +3,7 @@
  * object without moving a byte. Rules as in R2: all parts but the last are of one size of at least 5 MiB.
  */
 import { createHash, randomBytes } from 'node:crypto';
-import type { Bytes } from '../blobs/backend.ts';
+import type { KnownBytes } from '../blobs/backend.ts';
 import type { Reader, Writer } from '../database.ts';
 import { r2Errors } from './errors.ts';
 import { MAX_OBJECT_BYTES, MAX_PARTS, MIN_PART_BYTES, UPLOAD_LIFE_MS } from './limits.ts';
@@ -68,7 +68,7 @@ export class Uploads {
   }
 
   /** Stores a part in place of an earlier one with its number. Answers its etag. */
-  async putPart(request: UploadPartRequest, bytes: Bytes): Promise<string> {
+  async putPart(request: UploadPartRequest, bytes: KnownBytes): Promise<string> {
     const key = checkedKey(request.object);
     if (request.ssec !== undefined) throw r2Errors.ssec();
     const { uploadId, partNumber } = request;

@@ -5,7 +5,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { pipeline } from 'node:stream/promises';
 import type { Logger } from 'pino';
-import type { Bytes } from '../blobs/backend.ts';
+import type { KnownBytes } from '../blobs/backend.ts';
 import { RequestBody } from '../body.ts';
 import type { Gate, Handler } from '../listener.ts';
 import type { Operations } from '../metrics.ts';
@@ -54,35 +54,35 @@ async function serve(options: R2HandlerOptions, request: IncomingMessage, respon
   if (!call) throw r2Errors.badRequest();
   const lease = options.acquire();
   try {
-    await call(options.operations, lease.store, request, response);
+    await call(options, lease.store, request, response);
   } finally {
     options.release(lease);
   }
 }
 
 async function read(
-  operations: Operations,
+  options: R2HandlerOptions,
   store: R2Store,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
   const call = parseReadRequest(request.headers['cf-r2-request'] as string | undefined);
-  operations.count('r2', call.method);
+  options.operations.count('r2', call.method);
   switch (call.method) {
     case 'head': {
       const row = store.head(call.object);
       if (call.ssec !== undefined) throw r2Errors.ssec();
       const range = { offset: 0, length: row.size };
-      return answerJson(response, objectJson(row, { http: true, custom: true, range }));
+      return answerJson(options.gate, response, objectJson(row, { http: true, custom: true, range }));
     }
     case 'get':
-      return get(store, call, response);
+      return get(options.gate, store, call, response);
     case 'list':
-      return answerJson(response, list(store.index, call));
+      return answerJson(options.gate, response, list(store.index, call));
   }
 }
 
-async function get(store: R2Store, call: GetRequest, response: ServerResponse): Promise<void> {
+async function get(gate: Gate, store: R2Store, call: GetRequest, response: ServerResponse): Promise<void> {
   const { row, range } = store.get(call);
   const source = store.read(row, range);
   const bytes = Buffer.isBuffer(source) ? source : await source;
@@ -95,6 +95,7 @@ async function get(store: R2Store, call: GetRequest, response: ServerResponse): 
     String(metadataBytes + range.length),
   ]);
   if (Buffer.isBuffer(bytes)) {
+    gate.hold(response, bytes.length);
     response.write(metadata);
     response.end(bytes);
     return;
@@ -107,7 +108,7 @@ async function get(store: R2Store, call: GetRequest, response: ServerResponse): 
 }
 
 async function write(
-  operations: Operations,
+  options: R2HandlerOptions,
   store: R2Store,
   request: IncomingMessage,
   response: ServerResponse,
@@ -119,8 +120,8 @@ async function write(
   if (body.length === undefined) throw r2Errors.lengthMissing();
   if (body.length < size) throw r2Errors.badRequest();
   const call = parseWriteRequest(await body.take(size));
-  operations.count('r2', call.method);
-  answerJson(response, await perform(store, call, body, body.length - size));
+  options.operations.count('r2', call.method);
+  answerJson(options.gate, response, await perform(store, call, body, body.length - size));
 }
 
 /** Answers the reply's JSON. */
@@ -145,14 +146,15 @@ async function perform(store: R2Store, call: WriteRequest, body: RequestBody, le
 }
 
 /** Small bodies in one piece, which costs least; large ones as a stream, which needs least. */
-async function bytesOf(body: RequestBody, length: number): Promise<Bytes> {
+async function bytesOf(body: RequestBody, length: number): Promise<KnownBytes> {
   if (length > GATHER_BYTES) return { length, stream: body };
   const chunks = await body.all(GATHER_BYTES);
   if (!chunks) throw r2Errors.badRequest();
   return { length, chunks };
 }
 
-function answerJson(response: ServerResponse, json: string): void {
+function answerJson(gate: Gate, response: ServerResponse, json: string): void {
+  gate.hold(response, json.length);
   const size = String(Buffer.byteLength(json));
   response.writeHead(200, ['CF-R2-Metadata-Size', size, 'Content-Type', 'application/json', 'Content-Length', size]);
   response.end(json);

@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto';
 import { Readable } from 'node:stream';
 import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
-import type { BlobBackend, Bytes } from '../blobs/backend.ts';
+import type { BlobBackend, KnownBytes } from '../blobs/backend.ts';
 import { Blobs } from '../blobs/blobs.ts';
 import type { ByteCache } from '../cache.ts';
 import type { Database } from '../database.ts';
@@ -29,7 +29,7 @@ export interface R2StoreOptions {
   clock: Clock;
   /** Rows of the index. */
   rows: ByteCache<ObjectRow>;
-  /** Bytes of small objects by their version. */
+  /** KnownBytes of small objects by their version. */
   cache: ByteCache<Buffer>;
   log: Logger;
 }
@@ -50,7 +50,7 @@ export class R2Store {
   readonly uploads: Uploads;
   readonly clock: Clock;
   readonly #quota: () => number;
-  /** Bytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
+  /** KnownBytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
   #reserved = 0;
   readonly #cache: ByteCache<Buffer>;
   readonly #inlineBytes: number;
@@ -108,7 +108,7 @@ export class R2Store {
     return Promise.resolve(Readable.from(this.#readSegments(row, range), { objectMode: false }));
   }
 
-  async put(request: PutRequest, bytes: Bytes): Promise<ObjectRow> {
+  async put(request: PutRequest, bytes: KnownBytes): Promise<ObjectRow> {
     const described = describe(request);
     const { onlyIf } = request;
     // Decided again with the write; here it spares the transfer.
@@ -147,7 +147,7 @@ export class R2Store {
    * `small`: may small values go into the index? They are safe only once they are named.
    * Throws before the first byte is taken where the value is too large or passes the quota.
    */
-  async store(bytes: Bytes, given: Given, more: number, small: 'inline' | 'blob'): Promise<StoredValue> {
+  async store(bytes: KnownBytes, given: Given, more: number, small: 'inline' | 'blob'): Promise<StoredValue> {
     if (bytes.length > MAX_VALUE_BYTES) throw r2Errors.tooLarge();
     this.checkQuota(more + this.#reserved);
     const digests = new Digests(given);
