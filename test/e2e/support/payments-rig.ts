@@ -14,7 +14,13 @@ import pino from 'pino';
 import { erc20Abi, type Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { readContract } from 'viem/actions';
-import { createPayments, type Payments, type PaymentsOptions, type TollDeployment } from '../../../host/payments/index.ts';
+import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
+import {
+  createPayments,
+  type Payments,
+  type PaymentsOptions,
+  type TollDeployment,
+} from '../../../host/payments/index.ts';
 import { type Network, openNetwork } from '../../../host/payments/network/index.ts';
 import { parsePaidRoutes } from '../../../host/payments/paid-routes.ts';
 import { openRegistry, type Registry } from '../../../host/registry/index.ts';
@@ -22,7 +28,6 @@ import { AdjustableClock } from '../../../host/shared/clock.ts';
 import type { EdgeContext } from '../../../host/shared/contracts.ts';
 import { micro } from '../../../host/shared/money.ts';
 import { asProblem, Problem } from '../../../host/shared/problem.ts';
-import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
 
 export type Handler = (request: Request) => Promise<Response> | Response;
 
@@ -50,7 +55,9 @@ export interface Rig {
   close(): Promise<void>;
 }
 
-export async function startNetwork(chainId = 1337): Promise<{ network: Network; folder: string; stop(): Promise<void> }> {
+export async function startNetwork(
+  chainId = 1337,
+): Promise<{ network: Network; folder: string; stop(): Promise<void> }> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-net-'));
   const config = { ...defaults, payments: { ...defaults.payments, localChainId: chainId } } as never;
   const network = await openNetwork({ config, dataFolder: folder, clock: new AdjustableClock(), log: quiet });
@@ -114,7 +121,11 @@ export async function startRig(
     payments.registerCompletion('deploy', async (prepared, payment) => {
       if (rig.completionFails) throw new Error('the disk is full');
       rig.completed.push({ prepared, payment: payment.id });
-      return { status: 201, headers: { 'content-type': 'application/json' }, body: JSON.stringify({ live: prepared, payer: payment.payer.did }) };
+      return {
+        status: 201,
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ live: prepared, payer: payment.payer.did }),
+      };
     });
     await payments.start();
     return payments;
