@@ -21,6 +21,7 @@ import { createOwnerTokens } from './owner-tokens.ts';
 import { openPaymentsKey } from './payments-key.ts';
 import { ProofDesk } from './proof.ts';
 import { Challenger } from './rails/challenge.ts';
+import { EvmLanes } from './rails/evm-lane.ts';
 import type { Rail } from './rails/rail.ts';
 import { tempoCharge } from './rails/tempo-charge.ts';
 import { tempoSession } from './rails/tempo-session.ts';
@@ -68,13 +69,15 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const { mpp, x402, hostAccounts } = network;
   const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;
   const collector = lower(hostAccounts.settler.address);
+  const lanes = x402 ? new EvmLanes(x402) : undefined;
   const rails: Rail[] = [
     ...(mpp ? [tempoCharge({ network: mpp, collector, challengeKey })] : []),
     ...(mpp && desk ? [tempoSession({ network: mpp, payee: collector, desk })] : []),
-    ...(x402
+    ...(x402 && lanes
       ? x402Rails({
           network: x402,
           facilitator: hostAccounts.facilitator,
+          lanes,
           challengeKey,
           upto: await uptoAvailable(x402),
         })
@@ -101,7 +104,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     },
   });
   const operations = new Operations({ machine, offers, challenger, challengeKey, realm, log });
-  const sender = new Sender(store, openWallets(network), log);
+  const sender = new Sender(store, openWallets(network, lanes), log);
   const proof = new ProofDesk({ network: mpp, challengeKey, challenger, store });
   const { feeBps } = config;
   const sessions = desk ? { desk, channels } : undefined;

@@ -9,7 +9,16 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { Problem } from '../../host/shared/problem.ts';
-import { balance, mppClient, mppOf, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+import {
+  balance,
+  mppClient,
+  mppOf,
+  type Rig,
+  startNetwork,
+  startRig,
+  until,
+  x402Client,
+} from './support/payments-rig.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -62,9 +71,25 @@ test('a stock mppx client and a stock x402 client pay; the payer is known by its
 
 test('the stock mppx command pays and proves', async () => {
   const bin = fileURLToPath(new URL('../../node_modules/mppx/dist/bin.js', import.meta.url));
-  const environment = { PATH: process.env.PATH, HOME: rig.folder, MPPX_PRIVATE_KEY: key(2), MPPX_RPC_URL: mppOf(network).rpcUrl };
-  const run = (...args: string[]) => promisify(execFile)(process.execPath, [bin, ...args], { env: environment, cwd: path.dirname(bin) });
-  const paid = await run(`${rig.url}/_deploy`, '-X', 'POST', '-J', '{"slug":"cli"}', '-r', mppOf(network).rpcUrl, '--protocol', 'mpp');
+  const environment = {
+    PATH: process.env.PATH,
+    HOME: rig.folder,
+    MPPX_PRIVATE_KEY: key(2),
+    MPPX_RPC_URL: mppOf(network).rpcUrl,
+  };
+  const run = (...args: string[]) =>
+    promisify(execFile)(process.execPath, [bin, ...args], { env: environment, cwd: path.dirname(bin) });
+  const paid = await run(
+    `${rig.url}/_deploy`,
+    '-X',
+    'POST',
+    '-J',
+    '{"slug":"cli"}',
+    '-r',
+    mppOf(network).rpcUrl,
+    '--protocol',
+    'mpp',
+  );
   expect(paid.stdout).toContain('cli');
   const proved = await run(`${rig.url}/_proof`, '-X', 'PUT', '-J', '{}', '-r', mppOf(network).rpcUrl, '-s');
   expect(proved.stdout.toLowerCase()).toContain(privateKeyToAccount(key(2)).address.toLowerCase());
@@ -183,7 +208,9 @@ test('a proof names its wallet, is taken once, and for one operation', async () 
   const authorization = client.sent.authorization ?? '';
   expect((await fetch(`${rig.url}/_proof`, { method: 'PUT', headers: { authorization } })).status).toBe(402);
   expect((await raw(authorization)).status).toBe(402);
-  const stranger = await client.fetch(`${rig.url}/_proof?owner=0x00000000000000000000000000000000000000aa`, { method: 'PUT' });
+  const stranger = await client.fetch(`${rig.url}/_proof?owner=0x00000000000000000000000000000000000000aa`, {
+    method: 'PUT',
+  });
   expect(stranger.status).toBe(403);
   await rig.restart();
   expect((await fetch(`${rig.url}/_proof`, { method: 'PUT', headers: { authorization } })).status).toBe(402);
@@ -195,7 +222,11 @@ test('a payment credential proves nothing, and a proof of somebody else’s wall
   const fresh = await fetch(`${rig.url}/_proof`, { method: 'PUT' });
   const [challenge] = Challenge.fromResponseList(fresh);
   const proof = Credential.deserialize(client.sent.authorization ?? '');
-  const forged = Credential.serialize({ ...proof, challenge: challenge as never, source: `did:pkh:eip155:1337:0x${'11'.repeat(20)}` });
+  const forged = Credential.serialize({
+    ...proof,
+    challenge: challenge as never,
+    source: `did:pkh:eip155:1337:0x${'11'.repeat(20)}`,
+  });
   expect((await fetch(`${rig.url}/_proof`, { method: 'PUT', headers: { authorization: forged } })).status).toBe(402);
 });
 
@@ -209,7 +240,9 @@ test('owner tokens are good for one slug and fifteen minutes', () => {
   expect(rig.payments.ownerTokens.verify('hello', token)).toBeUndefined();
 });
 
-test('ten thousand random and mutated credentials: none is accepted and nothing breaks', { timeout: 180_000 }, async () => {
+test('ten thousand random and mutated credentials: none is accepted and nothing breaks', {
+  timeout: 180_000,
+}, async () => {
   const mpp = mppClient(network, key(4));
   const x402 = x402Client(network, key(4));
   rig.prepare = async () => {
@@ -221,7 +254,8 @@ test('ten thousand random and mutated credentials: none is accepted and nothing 
   let accepted = 0;
   const attempt = async (headers: Record<string, string>) => {
     // What is sent must differ from what was signed.
-    if (headers.authorization === mpp.sent.authorization || headers['payment-signature'] === x402.sent.signature) return;
+    if (headers.authorization === mpp.sent.authorization || headers['payment-signature'] === x402.sent.signature)
+      return;
     const request = new Request(`${rig.url}/_deploy`, { method: 'POST', body: '{"slug":"a"}', headers });
     const response = await rig.payments.paidOperation(request, context, {
       name: 'deploy',
@@ -267,7 +301,13 @@ function randomText(random: () => number, length: number): string {
 function flip(text: string, random: () => number): string {
   const at = Math.floor(random() * text.length);
   const char = text[at] ?? '';
-  const pool = /[0-9]/.test(char) ? '0123456789' : /[a-f]/.test(char) ? 'abcdef' : /[a-z]/.test(char) ? 'ghijklmnopqrstuvwxyz' : 'ABCDEFXYZ_';
+  const pool = /[0-9]/.test(char)
+    ? '0123456789'
+    : /[a-f]/.test(char)
+      ? 'abcdef'
+      : /[a-z]/.test(char)
+        ? 'ghijklmnopqrstuvwxyz'
+        : 'ABCDEFXYZ_';
   const other = pool.replace(char, '');
   return text.slice(0, at) + other[Math.floor(random() * other.length)] + text.slice(at + 1);
 }
@@ -275,7 +315,11 @@ function flip(text: string, random: () => number): string {
 function mutateMpp(header: string, random: () => number, round: number): string {
   const encoded = header.replace(/^Payment /, '');
   const decoded = Buffer.from(encoded, 'base64url').toString();
-  const parsed = JSON.parse(decoded) as { challenge: Record<string, string>; payload: Record<string, string>; source?: string };
+  const parsed = JSON.parse(decoded) as {
+    challenge: Record<string, string>;
+    payload: Record<string, string>;
+    source?: string;
+  };
   switch (round % 6) {
     case 0:
       return `Payment ${randomText(random, 1 + Math.floor(random() * 400)).replace(/[",]/g, 'x')}`;
@@ -293,7 +337,17 @@ function mutateMpp(header: string, random: () => number, round: number): string 
       parsed.payload.signature = flip(parsed.payload.signature ?? '0x', random);
       return `Payment ${Buffer.from(JSON.stringify(parsed)).toString('base64url')}`;
     default: {
-      const strange = [null, 0, [], {}, '', '0x', true, { type: 'proof' }, { type: 'hash', hash: `0x${'00'.repeat(32)}` }];
+      const strange = [
+        null,
+        0,
+        [],
+        {},
+        '',
+        '0x',
+        true,
+        { type: 'proof' },
+        { type: 'hash', hash: `0x${'00'.repeat(32)}` },
+      ];
       const payload = strange[Math.floor(random() * strange.length)];
       return `Payment ${Buffer.from(JSON.stringify({ ...parsed, payload })).toString('base64url')}`;
     }

@@ -193,7 +193,12 @@ test('a payer who asks the chain for its deposit cannot outrun the host', async 
   await session.fetch(`${rig.url}/metered`);
   const client = mppOf(network).getClient(account);
   const [channel] = (await rig.registry.client.execute('SELECT * FROM payment_channels')).rows;
-  const hash = await Session.Precompile.Chain.requestCloseOnChain(client, JSON.parse(String(channel?.descriptor)), channel?.escrow as Hex, { account });
+  const hash = await Session.Precompile.Chain.requestCloseOnChain(
+    client,
+    JSON.parse(String(channel?.descriptor)),
+    channel?.escrow as Hex,
+    { account },
+  );
   await Session.Precompile.Chain.waitForSuccessfulReceipt(client as never, hash);
   const report = await rig.payments.ledger.reconcile();
   expect(report.differences).toEqual([]);

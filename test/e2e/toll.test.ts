@@ -52,7 +52,9 @@ test('an unpaid call never reaches the handler; free paths do, without the calle
     expect((await fetch(new URL(rig.url).origin + spelling)).status, spelling).toBe(402);
   expect((await fetch(`${rig.url}/report`, { method: 'HEAD' })).status).toBe(402);
   expect(rig.calls).toHaveLength(0);
-  const free = await fetch(`${rig.url}/free`, { headers: { 'x-payer': 'did:pkh:eip155:1:0xme', 'x-payment-id': 'pay_1', 'x-charge': '0' } });
+  const free = await fetch(`${rig.url}/free`, {
+    headers: { 'x-payer': 'did:pkh:eip155:1:0xme', 'x-payment-id': 'pay_1', 'x-charge': '0' },
+  });
   expect(free.status).toBe(200);
   const seen = rig.calls[0]?.headers;
   expect([seen?.get('x-payer'), seen?.get('x-payment-id'), seen?.get('x-charge')]).toEqual([null, null, null]);
@@ -108,7 +110,17 @@ test('charges: above the price is clamped, nothing is free, nonsense is refused'
   expect((await listen(undefined)).headers.get('x-payment-amount')).toBe('0.05');
   expect((await listen('0')).headers.get('x-payment-amount')).toBe('0.00');
   expect((await listen('0.04', { 'x-max-price': '0.03' })).headers.get('x-payment-amount')).toBe('0.03');
-  for (const nonsense of ['-1', 'NaN', '1e-3', 'free', '0.0000001', '0x1', '1, 2', '٠.٠١'.normalize() && 'Infinity', ''])
+  for (const nonsense of [
+    '-1',
+    'NaN',
+    '1e-3',
+    'free',
+    '0.0000001',
+    '0x1',
+    '1, 2',
+    '٠.٠١'.normalize() && 'Infinity',
+    '',
+  ])
     expect((await listen(nonsense)).status, nonsense).toBe(502);
   await until(async () => before - (await tempoOf(mpp.address)) === 130_000n);
   await reconciled();
@@ -116,9 +128,11 @@ test('charges: above the price is clamped, nothing is free, nonsense is refused'
 
 test('a handler that answers 500, throws, hangs or is killed: nothing is charged, and the same credential works later', async () => {
   for (const client of [mppClient(network, key(0)), x402Client(network, key(1))]) {
-    const money = client.sent === undefined ? tempoOf : (address: string) => Promise.all([tempoOf(address), usdcOf(address)]);
+    const money =
+      client.sent === undefined ? tempoOf : (address: string) => Promise.all([tempoOf(address), usdcOf(address)]);
     const before = JSON.stringify(await money(client.address), (_k, v) => (typeof v === 'bigint' ? String(v) : v));
-    const now = async () => JSON.stringify(await money(client.address), (_k, v) => (typeof v === 'bigint' ? String(v) : v));
+    const now = async () =>
+      JSON.stringify(await money(client.address), (_k, v) => (typeof v === 'bigint' ? String(v) : v));
     const failures: [string, () => Promise<Response>, number][] = [
       ['500', async () => new Response('no', { status: 500 }), 500],
       ['404', async () => new Response('no', { status: 404 }), 404],
@@ -128,7 +142,10 @@ test('a handler that answers 500, throws, hangs or is killed: nothing is charged
     ];
     for (const [name, handler, status] of failures) {
       rig.handler = handler;
-      const response = client.sent.authorization || client.sent.signature ? await again(client, '/report') : await client.fetch(`${rig.url}/report`);
+      const response =
+        client.sent.authorization || client.sent.signature
+          ? await again(client, '/report')
+          : await client.fetch(`${rig.url}/report`);
       expect(response.status, name).toBe(status);
       expect(response.headers.get('payment-receipt')).toBeNull();
       expect(await now(), name).toBe(before);
@@ -140,7 +157,9 @@ test('a handler that answers 500, throws, hangs or is killed: nothing is charged
   await reconciled();
 });
 
-test('a handler that hangs past the life of the signed transaction: 504, nothing charged', { timeout: 60_000 }, async () => {
+test('a handler that hangs past the life of the signed transaction: 504, nothing charged', {
+  timeout: 60_000,
+}, async () => {
   const client = mppClient(network, key(0));
   const before = await tempoOf(client.address);
   let given: AbortSignal | undefined;
@@ -154,13 +173,17 @@ test('a handler that hangs past the life of the signed transaction: 504, nothing
   expect(await tempoOf(client.address)).toBe(before);
 });
 
-test('a slow route is settled first: the work may take longer, and a failure is refunded', { timeout: 90_000 }, async () => {
+test('a slow route is settled first: the work may take longer, and a failure is refunded', {
+  timeout: 90_000,
+}, async () => {
   const good = mppClient(network, key(0));
   const bad = mppClient(network, key(1));
   const [g, b] = [await tempoOf(good.address), await tempoOf(bad.address)];
   rig.handler = async (request) => {
     await new Promise((resolve) => setTimeout(resolve, 24_000));
-    return request.headers.get('x-payer')?.includes(bad.address.toLowerCase()) ? new Response('no', { status: 500 }) : Response.json({ ok: 1 });
+    return request.headers.get('x-payer')?.includes(bad.address.toLowerCase())
+      ? new Response('no', { status: 500 })
+      : Response.json({ ok: 1 });
   };
   const [one, two] = await Promise.all([good.fetch(`${rig.url}/slow`), bad.fetch(`${rig.url}/slow`)]);
   expect([one.status, two.status]).toEqual([200, 500]);
@@ -294,7 +317,11 @@ test('the caller leaves in the middle of a stream: noted, kept, charged once', a
   await new Promise((resolve) => setTimeout(resolve, 100));
   push('second');
   end();
-  await until(async () => (await rig.payments.ledger.csv({})).includes(`${id},`) && (await rig.payments.ledger.csv({})).includes('answered'));
+  await until(
+    async () =>
+      (await rig.payments.ledger.csv({})).includes(`${id},`) &&
+      (await rig.payments.ledger.csv({})).includes('answered'),
+  );
   const retry = await again(client, '/report');
   expect(await retry.text()).toBe('first second');
   expect(before - (await tempoOf(client.address))).toBe(10_000n);
@@ -319,7 +346,8 @@ test('Idempotency-Key on a route: a retry that signs anew gets the first answer;
   let count = 0;
   rig.handler = () => Response.json({ n: ++count }, { headers: { 'x-charge': '0.01' } });
   const before = await tempoOf(client.address);
-  const listen = (body: string) => client.fetch(`${rig.url}/listen`, { method: 'POST', body, headers: { 'idempotency-key': 'a' } });
+  const listen = (body: string) =>
+    client.fetch(`${rig.url}/listen`, { method: 'POST', body, headers: { 'idempotency-key': 'a' } });
   expect(await (await listen('one')).json()).toEqual({ n: 1 });
   expect(await (await listen('one')).json()).toEqual({ n: 1 });
   expect((await listen('two')).status).toBe(409);

@@ -66,7 +66,7 @@ export class Sender {
         hash: transfer.hash as `0x${string}`,
         validUntil: transfer.validUntil,
       };
-      await this.#finish(transfer.id, rows, await wallet.send(signed, transfer.source));
+      await this.#finish(transfer.id, rows, await wallet.send(signed));
     }
   }
 
@@ -89,27 +89,30 @@ export class Sender {
     const recipients = [...totals].slice(0, wallet.batch);
     const chosen = rows.filter((row) => recipients.some(([to]) => to === recipientOf(row, wallet)));
     const transfers = recipients.map(([recipient, amount]) => ({ recipient, amount }));
+    const id = `tx_${randomBytes(12).toString('base64url')}`;
+    let result: SettleResult;
     try {
-      const signed = await wallet.sign(first.source, transfers);
-      const id = `tx_${randomBytes(12).toString('base64url')}`;
-      await this.#store.write([
-        this.#store.db.insert(paymentTransfers).values({
-          id,
-          asset: first.asset,
-          source: first.source,
-          transactionRaw: signed.raw,
-          hash: signed.hash,
-          validUntil: signed.validUntil,
-          state: 'sending',
-          createdAt: this.#store.now(),
-        }),
-        this.#change(chosen, { state: 'sending', transfer: id }),
-      ]);
-      await this.#finish(id, chosen, await wallet.send(signed, first.source));
+      result = await wallet.pay(first.source, transfers, async (signed) => {
+        await this.#store.write([
+          this.#store.db.insert(paymentTransfers).values({
+            id,
+            asset: first.asset,
+            source: first.source,
+            transactionRaw: signed.raw,
+            hash: signed.hash,
+            validUntil: signed.validUntil,
+            state: 'sending',
+            createdAt: this.#store.now(),
+          }),
+          this.#change(chosen, { state: 'sending', transfer: id }),
+        ]);
+      });
     } catch (error) {
       this.#log.warn({ err: error, asset: first.asset }, 'a transfer could not be signed');
       await this.#failed(chosen, 'it could not be signed: does the wallet have the money?');
+      return;
     }
+    await this.#finish(id, chosen, result);
     const rest = rows.filter((row) => !chosen.includes(row));
     if (rest.length > 0) await this.#pay(rest);
   }

@@ -10,6 +10,7 @@ import {
 import { Actions } from 'viem/tempo';
 import type { Money } from '../../shared/money.ts';
 import type { Network } from '../network/types.ts';
+import type { EvmLanes } from '../rails/evm-lane.ts';
 import { isRefusal } from '../rails/tempo-charge.ts';
 import { assetId, lower, type SettleResult } from '../rails/terms.ts';
 
@@ -34,14 +35,18 @@ export interface Wallet {
   /** Most transfers in one transaction. */
   batch: number;
   canSign(source: string): boolean;
-  sign(source: string, transfers: Transfer[]): Promise<SignedTransfer>;
+  /**
+   * Signs, has the signed transaction noted, and sends it.
+   * @throws when it could not be signed or noted; then nothing was sent
+   */
+  pay(source: string, transfers: Transfer[], note: (signed: SignedTransfer) => Promise<void>): Promise<SettleResult>;
   /** Sends it (again). Idempotent: the same signed transaction happens once. */
-  send(signed: SignedTransfer, source: string): Promise<SettleResult>;
+  send(signed: SignedTransfer): Promise<SettleResult>;
   /** The operator's own wallet for this asset. */
   operator: string;
 }
 
-export function openWallets(network: Network): Wallet[] {
+export function openWallets(network: Network, lanes: EvmLanes | undefined): Wallet[] {
   const accounts = new Map(
     Object.values(network.hostAccounts).map((account: Account) => [lower(account.address), account]),
   );
@@ -53,7 +58,7 @@ export function openWallets(network: Network): Wallet[] {
   const canSign = (source: string) => accounts.has(lower(source));
   const wallets: Wallet[] = [];
   if (network.mpp) wallets.push(tempoWallet(network.mpp, account, canSign));
-  if (network.x402) wallets.push(evmWallet(network.x402, account, canSign));
+  if (network.x402 && lanes) wallets.push(evmWallet(network.x402, lanes, account, canSign));
   return wallets;
 }
 
@@ -62,86 +67,82 @@ function tempoWallet(
   account: (source: string) => Account,
   canSign: Wallet['canSign'],
 ): Wallet {
+  async function send(signed: SignedTransfer): Promise<SettleResult> {
+    const client = mpp.getClient();
+    const found = await receiptOf(client, signed.hash);
+    if (found) return found;
+    if (signed.validUntil !== null && signed.validUntil + GRACE_MS < Date.now())
+      return { status: 'failed', reason: 'expired' };
+    try {
+      await sendRawTransactionSync(client, { serializedTransaction: signed.raw as never, timeout: 10_000 });
+    } catch (error) {
+      const mined = await receiptOf(client, signed.hash);
+      if (mined) return mined;
+      if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transfer' };
+    }
+    return (await receiptOf(client, signed.hash)) ?? { status: 'unknown', reason: 'not confirmed yet' };
+  }
+
   return {
     asset: assetId(mpp.chain.id, mpp.currency),
     batch: 50,
     canSign,
     operator: lower(mpp.recipient),
-    async sign(source, transfers) {
+    send,
+    async pay(source, transfers, note) {
       const signer = account(source);
       const client = mpp.getClient(signer);
       const validBefore = Math.floor(Date.now() / 1000) + TEMPO_LIFE_S;
       const calls = transfers.map(({ recipient, amount }) =>
         Actions.token.transfer.call(client as never, { token: mpp.currency, to: recipient as Hex, amount }),
       );
-      const prepared = await prepareTransactionRequest(client, {
-        account: signer,
-        calls,
-        nonceKey: 'expiring',
-        validBefore,
-      } as never);
+      const request = { account: signer, calls, nonceKey: 'expiring', validBefore };
+      const prepared = await prepareTransactionRequest(client, request as never);
       const raw = (await signTransaction(client, prepared as never)) as unknown as Hex;
-      return { raw, hash: keccak256(raw), validUntil: validBefore * 1000 };
-    },
-    async send(signed) {
-      const client = mpp.getClient();
-      const found = await receiptOf(client, signed.hash);
-      if (found) return found;
-      if (signed.validUntil !== null && signed.validUntil + GRACE_MS < Date.now())
-        return { status: 'failed', reason: 'expired' };
-      try {
-        await sendRawTransactionSync(client, { serializedTransaction: signed.raw as never, timeout: 10_000 });
-      } catch (error) {
-        const mined = await receiptOf(client, signed.hash);
-        if (mined) return mined;
-        if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transfer' };
-      }
-      return (await receiptOf(client, signed.hash)) ?? { status: 'unknown', reason: 'not confirmed yet' };
+      const signed = { raw, hash: keccak256(raw), validUntil: validBefore * 1000 };
+      await note(signed);
+      return send(signed);
     },
   };
 }
 
 function evmWallet(
   x402: NonNullable<Network['x402']>,
+  lanes: EvmLanes,
   account: (source: string) => Account,
   canSign: Wallet['canSign'],
 ): Wallet {
+  async function send(signed: SignedTransfer): Promise<SettleResult> {
+    const client = x402.getClient();
+    const found = await receiptOf(client, signed.hash);
+    if (found) return found;
+    try {
+      await sendRawTransaction(client, { serializedTransaction: signed.raw });
+      await client.waitForTransactionReceipt({ hash: signed.hash, timeout: 20_000 });
+    } catch (error) {
+      const mined = await receiptOf(client, signed.hash);
+      if (mined) return mined;
+      if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transfer' };
+    }
+    return (await receiptOf(client, signed.hash)) ?? { status: 'unknown', reason: 'not confirmed yet' };
+  }
+
   return {
     asset: assetId(x402.chain.id, x402.token),
     batch: 1,
     canSign,
     operator: lower(x402.recipient),
-    async sign(source, [transfer]) {
+    send,
+    pay(source, [transfer], note) {
       if (!transfer) throw new Error('nothing to send');
-      const signer = account(source);
-      const client = x402.getClient(signer);
-      const data = encodeFunctionData({
-        abi: erc20Abi,
-        functionName: 'transfer',
-        args: [transfer.recipient as Hex, transfer.amount],
+      const args = [transfer.recipient as Hex, transfer.amount] as const;
+      const data = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args });
+      // The account's turn lasts until it is sent: nobody else may take its nonce meanwhile.
+      return lanes.run(account(source), { to: x402.token, data }, async ({ raw, hash }) => {
+        const signed = { raw, hash, validUntil: null };
+        await note(signed);
+        return send(signed);
       });
-      const prepared = await prepareTransactionRequest(client, {
-        account: signer,
-        to: x402.token,
-        data,
-        chain: x402.chain,
-      });
-      const raw = await signTransaction(client, prepared as never);
-      return { raw, hash: keccak256(raw), validUntil: null };
-    },
-    async send(signed) {
-      const client = x402.getClient();
-      const found = await receiptOf(client, signed.hash);
-      if (found) return found;
-      try {
-        await sendRawTransaction(client, { serializedTransaction: signed.raw });
-        await client.waitForTransactionReceipt({ hash: signed.hash, timeout: 20_000 });
-      } catch (error) {
-        const mined = await receiptOf(client, signed.hash);
-        if (mined) return mined;
-        if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transfer' };
-      }
-      return (await receiptOf(client, signed.hash)) ?? { status: 'unknown', reason: 'not confirmed yet' };
     },
   };
 }

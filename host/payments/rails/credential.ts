@@ -119,7 +119,8 @@ function readMpp(text: string, key: string): MppCredential {
       cause: error,
     });
   }
-  if (!isCanonical(text, credential)) throw new Problem('payment_invalid', 'The payment credential is not in its canonical form.');
+  if (!isCanonical(text, credential))
+    throw new Problem('payment_invalid', 'The payment credential is not in its canonical form.');
   const { challenge } = credential;
   const rail = `${challenge.method}/${challenge.intent}`;
   if (rail !== 'tempo/charge' && rail !== 'tempo/session')

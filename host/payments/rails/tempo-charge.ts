@@ -146,7 +146,10 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       };
       if (transaction.from === undefined) throw new Problem('payment_invalid', 'The transaction is not signed.');
       // A damaged signature recovers to some other address, and the chain's simulation does not look at its balance.
-      if (presented.credential.source !== undefined && lower(presented.credential.source.split(':').pop() ?? '') !== lower(transaction.from))
+      if (
+        presented.credential.source !== undefined &&
+        lower(presented.credential.source.split(':').pop() ?? '') !== lower(transaction.from)
+      )
         throw new Problem('payment_invalid', 'The transaction is not signed by the wallet that the credential names.');
       await assertFunded(transaction.from, offer);
       const expires = transaction.validBefore === undefined ? Number.POSITIVE_INFINITY : transaction.validBefore * 1000;

@@ -13,6 +13,7 @@ import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { X402Network } from '../network/types.ts';
 import { type Presented, readStored, type X402Credential } from './credential.ts';
+import type { EvmLanes } from './evm-lane.ts';
 import type { Rail } from './rail.ts';
 import {
   assetId,
@@ -45,6 +46,7 @@ const TRANSFER = parseAbiItem('event Transfer(address indexed from, address inde
 export interface X402Options {
   network: X402Network;
   facilitator: Account;
+  lanes: EvmLanes;
   challengeKey: string;
   /** Whether Permit2 and x402's proxy exist on the chain. */
   upto: boolean;
@@ -58,10 +60,10 @@ export async function uptoAvailable(network: X402Network): Promise<boolean> {
   return codes.every((code) => code !== undefined && code !== '0x');
 }
 
-export function x402Rails({ network, facilitator: account, challengeKey, upto }: X402Options): Rail[] {
+export function x402Rails({ network, facilitator: account, lanes, challengeKey, upto }: X402Options): Rail[] {
   const chainId = network.chain.id;
   const client = network.getClient(account);
-  const signer = toFacilitatorEvmSigner({ ...client, address: account.address } as never);
+  const signer = toFacilitatorEvmSigner({ ...client, ...lanes.signer(account), address: account.address } as never);
   const facilitator = new x402Facilitator();
   facilitator.register(network.network, new ExactEvmScheme(signer));
   if (upto) facilitator.register(network.network, new UptoEvmScheme(signer));
