@@ -1,0 +1,146 @@
+/**
+ * A person in a real browser: signs up, confirms a program, reads the dashboard. Set TURNPIKE_SCREENSHOTS to a folder
+ * to keep pictures of the pages.
+ */
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import { type Browser, chromium, type Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { anonymous, give, internal } from './support/pay-callers.ts';
+import { type PayRig, startPayRig } from './support/pay-rig.ts';
+import { startNetwork } from './support/payments-rig.ts';
+
+const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
+
+let rig: PayRig;
+let browser: Browser;
+let page: Page;
+let stopNetwork: () => Promise<void>;
+/** Everything that the browser itself complained about. */
+let complaints: string[];
+
+beforeAll(async () => {
+  const executablePath = process.env.CHROMIUM ?? BROWSERS.find(existsSync);
+  if (!executablePath) throw new Error('no Chromium: install it (apt-get install chromium) or set CHROMIUM');
+  const { network, stop } = await startNetwork();
+  stopNetwork = stop;
+  rig = await startPayRig(network);
+  browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+});
+afterAll(async () => {
+  await browser?.close();
+  await rig?.stop();
+  await stopNetwork?.();
+});
+beforeEach(async () => {
+  complaints = [];
+  const context = await browser.newContext({ viewport: { width: 1000, height: 800 } });
+  page = await context.newPage();
+  page.on('console', (message) => {
+    if (message.type() === 'error') complaints.push(message.text());
+  });
+  page.on('pageerror', (error) => complaints.push(error.message));
+});
+afterEach(async () => {
+  await page.context().close();
+});
+
+async function picture(name: string): Promise<void> {
+  const folder = process.env.TURNPIKE_SCREENSHOTS;
+  if (folder) await page.screenshot({ path: path.join(folder, `${name}.png`), fullPage: true });
+}
+
+async function signUp(email: string): Promise<void> {
+  await page.getByLabel('E-mail address').fill(email);
+  await page.getByLabel('Password').fill('correct horse battery');
+  await page.getByRole('button', { name: 'Sign up' }).click();
+}
+
+test('a person confirms a program, and sees its calls on the dashboard', async () => {
+  const begun = await fetch(`${rig.pay}/oauth/device_authorization`, {
+    method: 'POST',
+    body: new URLSearchParams({ client_id: 'turnpike' }),
+  });
+  const code = (await begun.json()) as { device_code: string; user_code: string; verification_uri: string };
+  await page.goto(code.verification_uri);
+  await page.getByRole('link', { name: 'Sign up' }).click();
+  await picture('sign-up');
+  await signUp('ann@example.test');
+  await page.getByLabel('Code').fill(code.user_code.toLowerCase());
+  await picture('code');
+  await page.getByRole('button', { name: 'Continue' }).click();
+  await expect.poll(() => page.locator('.usercode').textContent()).toBe(code.user_code);
+  await picture('confirm');
+  await page.getByRole('button', { name: 'Allow', exact: true }).click();
+  await expect.poll(() => page.getByRole('heading').first().textContent()).toBe('Allowed');
+  await picture('allowed');
+  const token = await fetch(`${rig.pay}/oauth/token`, {
+    method: 'POST',
+    body: new URLSearchParams({
+      grant_type: 'urn:ietf:params:oauth:grant-type:device_code',
+      device_code: code.device_code,
+    }),
+  });
+  const { account_id } = (await token.json()) as { account_id: string };
+  await internal(rig, '/charges', {
+    key: 'watch_day:w1:1',
+    accountId: account_id,
+    serviceSlug: 'deals-watches',
+    usage: [{ meterSlug: 'watch_day', quantity: 3 }],
+  });
+  await page.getByRole('link', { name: 'Go to your dashboard' }).click();
+  const text = await page.locator('main').textContent();
+  expect(text).toContain('$4.70');
+  expect(text).toContain('109 days');
+  expect(text).toContain('Welcome bonus');
+  expect(text).toContain('watch_day:w1:1');
+  expect(text).toContain('-0.30');
+  await picture('dashboard');
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await picture('dashboard-dark');
+  await page.setViewportSize({ width: 390, height: 800 });
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390);
+  await picture('dashboard-phone');
+  await page.getByRole('button', { name: 'Revoke' }).click();
+  await expect.poll(() => page.getByRole('button', { name: 'Revoke' }).count()).toBe(0);
+  expect(complaints).toEqual([]);
+});
+
+test('a person takes an agent’s account over and switches to it', async () => {
+  const agent = await anonymous(rig);
+  await give(rig, agent, '2.50');
+  const claim = await fetch(`${rig.pay}/me/claim`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${agent.credential}` },
+  });
+  const { verification_uri_complete } = (await claim.json()) as { verification_uri_complete: string };
+  await page.goto(verification_uri_complete);
+  await page.getByRole('link', { name: 'Sign up' }).click();
+  await signUp('bob@example.test');
+  await picture('claim');
+  await page.getByRole('button', { name: 'Take it over' }).click();
+  await page.getByRole('link', { name: 'Go to your dashboard' }).click();
+  await page.getByRole('link', { name: /^Agent acc_/ }).click();
+  expect(await page.locator('main').textContent()).toContain('$2.50');
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await expect.poll(() => page.getByRole('heading').first().textContent()).toBe('Sign in');
+  expect(complaints).toEqual([]);
+});
+
+test('a page of another tenant gets nothing: neither by framing, nor by fetching, nor from cookies', async () => {
+  await page.goto(`${rig.pages}/sign-up`);
+  await signUp('carol@example.test');
+  rig.origin = (_arrived, reply) => {
+    reply.writeHead(200, { 'content-type': 'text/html' });
+    reply.end(`<!doctype html><title>evil</title><iframe src="${rig.pages}/dashboard"></iframe>`);
+  };
+  const framed = page.waitForEvent('console', {
+    predicate: (message) => /frame-ancestors|refused/i.test(message.text()),
+  });
+  await page.goto(`${rig.url}/deals/`);
+  await framed;
+  const stolen = await page.evaluate(`fetch('${rig.pages}/dashboard', { credentials: 'include' })
+    .then((answer) => answer.text(), () => 'refused')`);
+  expect(stolen).toBe('refused');
+  expect(await page.evaluate('document.cookie')).toBe('');
+});
