@@ -39,16 +39,18 @@ export interface PageParts {
   control: ControlParts;
   endpoints: Endpoint[];
   version: string;
+  /** RPC of the local network, where that is in use. */
+  localRpcUrl: string | undefined;
   health(): { ready: boolean; body: unknown };
 }
 
-export function pageTable({ control, endpoints, version, health }: PageParts): Page[] {
+export function pageTable({ control, endpoints, version, localRpcUrl, health }: PageParts): Page[] {
   const { config, payments, deployments, publicUrl } = control;
   const { termDays } = config.slugs;
   return [
-    landingPage({ payments, deployments, publicUrl, price: config.prices.deploy, termDays }),
+    landingPage({ payments, deployments, publicUrl, price: config.prices.deploy, termDays, localRpcUrl }),
     docsPage(endpoints, publicUrl),
-    llmsPage({ endpoints, payments, deployments, publicUrl, termDays }),
+    llmsPage({ endpoints, payments, deployments, publicUrl, termDays, localRpcUrl }),
     openApiPage({ endpoints, payments, publicUrl, version }),
     {
       path: '/healthz',

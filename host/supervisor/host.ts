@@ -334,7 +334,13 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     },
   });
   const endpoints = endpointTable(control, parse, checks);
-  const pages = pageTable({ control, endpoints, version, health: observation.health });
+  const pages = pageTable({
+    control,
+    endpoints,
+    version,
+    localRpcUrl: network.name === 'local' ? network.mpp?.rpcUrl : undefined,
+    health: observation.health,
+  });
   const app = createApp({
     endpoints,
     pages,

@@ -53,6 +53,7 @@ export function renewEndpoint(parts: ControlParts): Endpoint {
     description:
       `Costs ${config.prices.renew} USD. Only the owner's wallet may pay; any other payer is refused before money moves. ` +
       'The new expiry counts from the later of now and the present expiry.',
+    body: { schema: { type: 'object', maxProperties: 0 }, required: false },
     responses: {
       200: 'Renewed. The metadata of the deployment.',
       403: 'Another wallet owns the slug; nothing was charged.',

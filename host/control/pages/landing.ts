@@ -8,6 +8,8 @@ export interface LandingParts {
   publicUrl: string;
   price: string;
   termDays: number;
+  /** RPC of the local network, which stock clients have to be told of. */
+  localRpcUrl: string | undefined;
   deployments: Deployments;
 }
 
@@ -17,7 +19,7 @@ const BUILTIN: Record<string, string> = {
   pay: 'the pay platform: prepaid credit and per-call payment before any API',
 };
 
-export function landingPage({ payments, deployments, publicUrl, price, termDays }: LandingParts): Page {
+export function landingPage({ payments, deployments, publicUrl, price, termDays, localRpcUrl }: LandingParts): Page {
   return {
     path: '/',
     render: async () => {
@@ -31,7 +33,7 @@ export function landingPage({ payments, deployments, publicUrl, price, termDays 
 No account: your wallet is your identity. Put a price on your own routes and any MPP or x402 client can pay you.</p>
 ${testMoney ? `<p class="note">This host runs on the <b>${escapeHtml(network)}</b> network: test money, worth nothing.</p>` : `<p class="muted">Payments on ${escapeHtml(network)}.</p>`}
 <h2>Deploy</h2>
-<pre>npx mppx ${url}/_admin/deploy -X POST \\
+<pre>${localRpcUrl ? `export MPPX_RPC_URL=${escapeHtml(localRpcUrl)} MPPX_PRIVATE_KEY=&lt;key of a test wallet in data/local-network.json&gt;\n` : ''}npx mppx ${url}/_admin/deploy -X POST \\
   -J '{"slug":"hello","code":"export default { fetch: () =&gt; new Response(\\"hi\\") }"}'
 curl ${url}/hello/</pre>
 <h2>Read on</h2>

@@ -11,6 +11,8 @@ export interface LlmsParts {
   deployments: Deployments;
   publicUrl: string;
   termDays: number;
+  /** RPC of the local network, which stock clients have to be told of. */
+  localRpcUrl: string | undefined;
 }
 
 /** More than this is left to the tenants' own openapi.json. */
@@ -21,7 +23,14 @@ export function llmsPage(parts: LlmsParts): Page {
   return { path: '/llms.txt', render: async () => textPage(await llmsText(parts), 'text/plain') };
 }
 
-async function llmsText({ endpoints, payments, deployments, publicUrl, termDays }: LlmsParts): Promise<string> {
+async function llmsText({
+  endpoints,
+  payments,
+  deployments,
+  publicUrl,
+  termDays,
+  localRpcUrl,
+}: LlmsParts): Promise<string> {
   const { network, testMoney } = payments.status();
   const deploy = endpoints.find((endpoint) => endpoint.path === '/_admin/deploy');
   const price = deploy?.price === undefined ? '' : formatUsd(deploy.price);
@@ -38,7 +47,7 @@ async function llmsText({ endpoints, payments, deployments, publicUrl, termDays 
 
 Payments: network ${network}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402 v2 (PAYMENT-REQUIRED).
 Any stock client pays: the mppx client or CLI, @x402/fetch, or \`turnpike pay <url> --max-pay 0.25\`.
-Machine-readable: ${publicUrl}/openapi.json
+${localRpcUrl ? `This network runs on the host itself: set MPPX_RPC_URL=${localRpcUrl} and MPPX_PRIVATE_KEY to the key of a test wallet (local-network.json in the host's data folder).\n` : ''}Machine-readable: ${publicUrl}/openapi.json
 
 ## Deploy in one command
 
