@@ -10,9 +10,20 @@ export const TEMPO_NETWORKS = {
   'tempo-testnet': { chain: tempoModerato as unknown as Chain, currency: '0x20c0000000000000000000000000000000000000' },
 } as const;
 
+/** `name` and `version` go into what payers sign; they are read from the token, and these stand in while it is silent. */
 export const X402_NETWORKS = {
-  base: { chain: base as unknown as Chain, token: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913' },
-  'base-sepolia': { chain: baseSepolia as unknown as Chain, token: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
+  base: {
+    chain: base as unknown as Chain,
+    token: '0x833589fCD6eDb6E08f4c7C32D4f71b54bdA02913',
+    name: 'USD Coin',
+    version: '2',
+  },
+  'base-sepolia': {
+    chain: baseSepolia as unknown as Chain,
+    token: '0x036CbD53842c5426634e7929541eC2318f3dCF7e',
+    name: 'USDC',
+    version: '2',
+  },
 } as const;
 
 /** The embedded chain as Tempo's clients see it. */

@@ -1,6 +1,6 @@
 /**
  * Opens the payment network that the configuration names: the embedded chain, Tempo, and Base beside it.
- * Nothing is started for public networks; they are reached by RPC, and their tokens' names are read from the tokens.
+ * Nothing is started for public networks; they are reached by RPC.
  */
 import type { Logger } from 'pino';
 import { type Address, type Chain, erc20Abi, getAddress, parseAbi } from 'viem';
@@ -17,6 +17,7 @@ export type { LocalNetworkFile } from './local.ts';
 export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';
 
 const HEALTH_TIMEOUT_MS = 2_000;
+const VERSION_ABI = parseAbi(['function version() view returns (string)']);
 
 export interface NetworkOptions {
   config: Config;
@@ -39,7 +40,7 @@ export async function openNetwork({ config, dataFolder, log }: NetworkOptions): 
     return startLocalNetwork({ config: payments, dataFolder, keys, log });
   }
   const mpp = payments.network === 'none' ? undefined : openTempo(payments.network, payments);
-  const x402 = payments.x402.network === '' ? undefined : await openX402(payments.x402.network, payments);
+  const x402 = payments.x402.network === '' ? undefined : await openX402(payments.x402.network, payments, log);
   const chains = [mpp, x402].filter((one) => one !== undefined);
   return {
     name: payments.network,
@@ -73,7 +74,11 @@ function openTempo(name: keyof typeof TEMPO_NETWORKS, payments: Config['payments
   };
 }
 
-async function openX402(name: keyof typeof X402_NETWORKS, payments: Config['payments']): Promise<X402Network> {
+async function openX402(
+  name: keyof typeof X402_NETWORKS,
+  payments: Config['payments'],
+  log: Logger,
+): Promise<X402Network> {
   const recipient = payments.x402.recipient || payments.recipient;
   if (recipient === '') {
     throw new Problem('invalid_config', `Set payments.x402.recipient to the wallet that receives payments on ${name}.`);
@@ -85,30 +90,33 @@ async function openX402(name: keyof typeof X402_NETWORKS, payments: Config['paym
     chain,
     rpcUrl: rpcOf(chain),
     token,
-    ...(await readToken(chain, token)),
+    ...(await readToken(chain, { ...X402_NETWORKS[name], token }, log)),
     recipient: getAddress(recipient),
     getClient: (account) => x402Client(chain, account),
   };
 }
 
-/** Name and version go into what payers sign, and they differ between Base (`USD Coin`) and its test network. */
-async function readToken(chain: Chain, address: Address): Promise<{ name: string; version: string; decimals: number }> {
+/** A host must start while its RPC is away, so a token that does not answer is taken to be as it is known. */
+async function readToken(
+  chain: Chain,
+  known: { token: Address; name: string; version: string },
+  log: Logger,
+): Promise<{ name: string; version: string; decimals: number }> {
   const client = x402Client(chain);
+  const address = known.token;
   try {
     const [name, version, decimals] = await Promise.all([
       client.readContract({ address, abi: erc20Abi, functionName: 'name' }),
-      client.readContract({
-        address,
-        abi: parseAbi(['function version() view returns (string)']),
-        functionName: 'version',
-      }),
+      client.readContract({ address, abi: VERSION_ABI, functionName: 'version' }),
       client.readContract({ address, abi: erc20Abi, functionName: 'decimals' }),
     ]);
     return { name, version, decimals };
-  } catch (error) {
-    throw new Problem('start_failed', `${chain.name} does not answer at ${rpcOf(chain)}: check payments.x402.rpcUrl.`, {
-      cause: error,
-    });
+  } catch {
+    log.warn(
+      { chain: chain.name, rpcUrl: rpcOf(chain) },
+      'the x402 network does not answer; check payments.x402.rpcUrl',
+    );
+    return { name: known.name, version: known.version, decimals: 6 };
   }
 }
 
