@@ -71,7 +71,7 @@ export async function openAudio(request: Request, settings: Settings): Promise<A
   if (length > settings.limits.audioBytes) {
     throw new SpeechFailure('PAYLOAD_TOO_LARGE', `The audio is larger than ${settings.limits.audioBytes} bytes.`);
   }
-  return { body: request.body, type, length: length > 0 ? length : undefined, failure: () => undefined };
+  return { body: request.body, type, length: length > 0 ? length : undefined };
 }
 
 export async function openUrl(url: string, settings: Settings, maxBytes: number): Promise<RemoteContent> {

@@ -18,8 +18,11 @@ export interface RemoteContent {
   type: string;
   /** Ends with an error past the limit, or when the server breaks off. */
   body: ReadableStream<Uint8Array>;
-  /** Why `body` ended with an error: whoever was reading may only know that it did. */
-  failure(): SpeechFailure | undefined;
+  /**
+   * Aborted with the reason when `body` ends with an error. Whoever sends the body on must look here: workerd
+   * (1.20261117) ends a chunked request whose stream fails as if it were complete.
+   */
+  broken: AbortSignal;
 }
 
 const REDIRECTS = 3;
@@ -78,12 +81,12 @@ async function opened(response: Response, limits: RemoteLimits): Promise<RemoteC
   return { type: type.trim().toLowerCase(), ...counted(response.body, limits) };
 }
 
-function counted(source: ReadableStream<Uint8Array>, limits: RemoteLimits): Pick<RemoteContent, 'body' | 'failure'> {
+function counted(source: ReadableStream<Uint8Array>, limits: RemoteLimits): Pick<RemoteContent, 'body' | 'broken'> {
   const reader = source.getReader();
   let bytes = 0;
-  let failure: SpeechFailure | undefined;
+  const broken = new AbortController();
   const fail = (controller: ReadableStreamDefaultController, reason: SpeechFailure) => {
-    failure = reason;
+    broken.abort(reason);
     controller.error(reason);
     reader.cancel(reason).catch(() => {});
   };
@@ -104,7 +107,7 @@ function counted(source: ReadableStream<Uint8Array>, limits: RemoteLimits): Pick
     },
     cancel: (reason) => reader.cancel(reason),
   });
-  return { body, failure: () => failure };
+  return { body, broken: broken.signal };
 }
 
 /** Files that only name other files, and documents: nothing that could be listened to. */

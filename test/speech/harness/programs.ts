@@ -3,15 +3,16 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest, type Server } from 'node:http';
+import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import workerdPath from 'workerd';
 import type { SettingsInput } from '../../../builtin-tenants/speech/engine/settings.ts';
 import { bundleProject } from '../../../host/runtime/bundle-project.ts';
 
+const workerdPath = (createRequire(import.meta.url)('workerd') as { default: string }).default;
 const ENGINE = fileURLToPath(new URL('../../../builtin-tenants/speech/engine/main.ts', import.meta.url));
 const TENANT = fileURLToPath(new URL('../../../builtin-tenants/speech/src/index.ts', import.meta.url));
 

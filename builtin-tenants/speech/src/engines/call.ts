@@ -7,14 +7,17 @@ export interface CallOptions {
   /** How the engine is called in messages. */
   name: string;
   signal: AbortSignal;
-  /** Why the body that is being sent broke off, where that is known. */
-  sourceFailure?: () => Error | undefined;
+  /** Aborted with the reason when the body that is being sent breaks off. */
+  source?: AbortSignal | undefined;
 }
 
 /** @throws SpeechFailure SERVICE_UNAVAILABLE when nobody answers, TIMEOUT, or what the source failed with */
 export async function call(url: string, init: RequestInit, options: CallOptions): Promise<Response> {
+  const signal = options.source === undefined ? options.signal : AbortSignal.any([options.signal, options.source]);
   try {
-    return await fetch(url, { ...init, redirect: 'manual', signal: options.signal });
+    const response = await fetch(url, { ...init, redirect: 'manual', signal });
+    options.source?.throwIfAborted();
+    return response;
   } catch (error) {
     throw translated(error, options, 'cannot be reached; try again later');
   }
@@ -110,12 +113,11 @@ function messageOf(body: Record<string, unknown>): string | undefined {
 
 function translated(
   error: unknown,
-  { name, signal, sourceFailure }: CallOptions,
+  { name, signal, source }: CallOptions,
   what: string,
   code: 'SERVICE_UNAVAILABLE' | 'UPSTREAM_ERROR' = 'SERVICE_UNAVAILABLE',
 ): Error {
-  const source = sourceFailure?.();
-  if (source !== undefined) return source;
+  if (source?.aborted) return source.reason;
   if (error instanceof SpeechFailure) return error;
   if (signal.aborted) {
     return new SpeechFailure('TIMEOUT', `The ${name} engine did not answer in time; try again.`, { cause: error });

@@ -42,7 +42,7 @@ export class DeepgramEngine implements ListenEngine, SpeakEngine, ReadEngine {
   async listen(job: ListenJob): Promise<FinishedAnswer> {
     return await withMeasuredAudio(job, this.#measuring, async ({ audio, measured }) => {
       const { signal } = job;
-      const options = { name: NAME, signal, sourceFailure: audio.failure };
+      const options = { name: NAME, signal, source: audio.broken };
       const type = audio.type || 'application/octet-stream';
       const response = await this.#post(`/v1/listen?${listenQuery(job.options)}`, type, audio.body, options);
       const body = await readJson(response, options);

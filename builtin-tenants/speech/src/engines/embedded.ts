@@ -57,7 +57,7 @@ export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
     const answer = await this.#json<ListenAnswer>(`/listen?${query}`, upload(audio), {
       name: NAME,
       signal,
-      sourceFailure: audio.failure,
+      source: audio.broken,
     });
     return {
       kind: 'transcript',
@@ -81,7 +81,7 @@ export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
     return await this.#json<KeptAudio>(`/audio?${query}`, upload(audio), {
       name: NAME,
       signal,
-      sourceFailure: audio.failure,
+      source: audio.broken,
     });
   }
 
@@ -94,7 +94,6 @@ export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
       type: 'application/octet-stream',
       extension,
       length: facts.bytes,
-      failure: () => undefined,
     };
   }
 

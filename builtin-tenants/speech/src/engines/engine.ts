@@ -14,8 +14,8 @@ export interface AudioSource {
   extension?: string | undefined;
   /** Bytes, where known. */
   length?: number | undefined;
-  /** Why the body broke off, where that is known here. */
-  failure(): Error | undefined;
+  /** Aborted with the reason when the body breaks off, where that is known here. */
+  broken?: AbortSignal | undefined;
 }
 
 export interface ListenJob {

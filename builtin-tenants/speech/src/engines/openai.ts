@@ -71,7 +71,7 @@ export class OpenaiEngine implements ListenEngine, SpeakEngine {
     }
     const mixed = { ...job, options: { ...job.options, multichannel: false } };
     return await withMeasuredAudio(mixed, this.#measuring, async ({ audio, measured }) => {
-      const options = { name: NAME, signal: job.signal, sourceFailure: audio.failure };
+      const options = { name: NAME, signal: job.signal, source: audio.broken };
       const { contentType, body } = streamMultipart(this.#fields(job.options), {
         name: `audio.${audio.extension ?? extensionOf(audio.type)}`,
         body: audio.body,

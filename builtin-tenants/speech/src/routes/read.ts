@@ -53,7 +53,7 @@ async function findText(visit: Visit, options: ReadOptions, signal: AbortSignal)
   const { textBytes } = settings.limits;
   const type = contentType(request);
   if (isAudio(type) && request.body !== null) {
-    return await heard(visit, { body: request.body, type, failure: () => undefined }, options, signal);
+    return await heard(visit, { body: request.body, type }, options, signal);
   }
   if (type.startsWith('text/')) return await readText(request, textBytes);
   const body = await readJsonBody(request, textBytes);
@@ -66,7 +66,7 @@ async function findText(visit: Visit, options: ReadOptions, signal: AbortSignal)
   }
   const text = await readText(new Request('http://text/', { method: 'POST', body: content.body }), textBytes).catch(
     (error: unknown) => {
-      throw content.failure() ?? error;
+      throw content.broken.aborted ? content.broken.reason : error;
     },
   );
   return /html/.test(content.type) ? withoutMarkup(text) : text;

@@ -1,0 +1,203 @@
+/** What callers may point the speech tenant to, and what becomes of hostile audio: refused in time, never charged. */
+import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type RunningEngine, type RunningTenant, startEngine, startTenant } from '../speech/harness/programs.ts';
+import { toneWav } from '../speech/harness/sound.ts';
+
+const MAX_BYTES = 1024 * 1024;
+const FETCH_MS = 2000;
+
+let engine: RunningEngine;
+let tenant: RunningTenant;
+let files: Server;
+let base: string;
+/** Requests that reached something that no caller may reach. */
+let trespasses = 0;
+
+/** Path -> what the server does. */
+const PAGES: Record<string, (response: ServerResponse) => void> = {
+  '/tone.wav': (response) => audio(response, toneWav(1)),
+  '/hop/1': (response) => redirect(response, '/tone.wav'),
+  '/hop/2': (response) => redirect(response, '/hop/1'),
+  '/hop/3': (response) => redirect(response, '/hop/2'),
+  '/hop/4': (response) => redirect(response, '/hop/3'),
+  '/to-engine': (response) => redirect(response, 'http://speech-engine.internal/health'),
+  '/to-file': (response) => redirect(response, 'file:///etc/passwd'),
+  '/nowhere': (response) => response.writeHead(302).end(),
+  '/gone': (response) => response.writeHead(410).end(),
+  '/page': (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
+  '/list.m3u8': (response) =>
+    response.writeHead(200, { 'content-type': 'application/vnd.apple.mpegurl' }).end(playlist()),
+  '/playlist-as-audio': (response) => audio(response, Buffer.from(playlist())),
+  '/ffconcat-as-audio': (response) => audio(response, Buffer.from("ffconcat version 1.0\nfile 'file:///etc/passwd'\n")),
+  '/broken-header.wav': (response) =>
+    audio(response, Buffer.concat([toneWav(1).subarray(0, 20), Buffer.alloc(2000, 0xff)])),
+  '/lying-header.wav': (response) => {
+    const wav = Buffer.from(toneWav(1));
+    wav.writeUInt32LE(0xffffffff, 40);
+    wav.writeUInt32LE(0xffffffff, 24);
+    audio(response, wav);
+  },
+  '/noise.mp3': (response) => audio(response, Buffer.alloc(5000, 0xfb).fill(0xff, 0, 1)),
+  '/empty': (response) => audio(response, Buffer.alloc(0)),
+  '/declared-large': (response) =>
+    response.writeHead(200, { 'content-type': 'audio/wav', 'content-length': MAX_BYTES + 1 }).write('RIFF'),
+  '/endless': (response) => {
+    response.writeHead(200, { 'content-type': 'audio/wav' });
+    response.write(toneWav(1).subarray(0, 44));
+    const block = Buffer.alloc(64 * 1024);
+    const more = () => {
+      while (!response.destroyed && response.write(block));
+    };
+    response.on('drain', more);
+    more();
+  },
+  '/drip': (response) => {
+    response.writeHead(200, { 'content-type': 'audio/wav' });
+    const timer = setInterval(() => response.write('R'), 50);
+    response.once('close', () => clearInterval(timer));
+  },
+  '/silent': () => {},
+  '/gzip-bomb': (response) =>
+    response
+      .writeHead(200, { 'content-type': 'audio/wav', 'content-encoding': 'gzip' })
+      .end(gzipSync(Buffer.alloc(20 * MAX_BYTES))),
+  '/half': (response) => {
+    response.writeHead(200, { 'content-type': 'audio/wav', 'content-length': 32_044 });
+    response.write(toneWav(1).subarray(0, 10_000), () => response.destroy());
+  },
+};
+
+function playlist(): string {
+  return `#EXTM3U\n#EXT-X-TARGETDURATION:10\n#EXTINF:10,\n${base}/trespass\n#EXTINF:10,\nfile:///etc/passwd\n#EXT-X-ENDLIST\n`;
+}
+
+function audio(response: ServerResponse, bytes: Uint8Array): void {
+  response.writeHead(200, { 'content-type': 'audio/mpeg', 'content-length': bytes.length }).end(bytes);
+}
+
+function redirect(response: ServerResponse, location: string): void {
+  response.writeHead(302, { location }).end();
+}
+
+async function listen(url: string): Promise<{ status: number; charge: string | null; code: unknown; ms: number }> {
+  const started = performance.now();
+  const response = await fetch(`${tenant.url}/v1/listen`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ url }),
+  });
+  const body = (await response.json()) as Record<string, unknown>;
+  const charge = response.headers.get('x-charge');
+  return { status: response.status, charge, code: body.err_code, ms: performance.now() - started };
+}
+
+beforeAll(async () => {
+  engine = await startEngine({ limits: { audioSeconds: 30 } });
+  tenant = await startTenant(engine, { MAX_AUDIO_BYTES: String(MAX_BYTES), FETCH_TIMEOUT_MS: String(FETCH_MS) });
+  files = createServer((request, response) => {
+    const page = PAGES[request.url ?? ''];
+    if (request.url === '/trespass') trespasses++;
+    if (page === undefined) response.writeHead(404).end();
+    else page(response);
+  }).listen(0, '127.0.0.1');
+  await once(files, 'listening');
+  base = `http://127.0.0.1:${(files.address() as AddressInfo).port}`;
+});
+
+afterAll(async () => {
+  files?.closeAllConnections();
+  files?.close();
+  await tenant?.stop();
+  await engine?.stop();
+});
+
+describe('URLs', () => {
+  it('follows three redirects', async () => {
+    expect(await listen(`${base}/hop/3`)).toMatchObject({ status: 200, charge: '0.0001' });
+  });
+
+  it.each([
+    ['a fourth redirect', () => `${base}/hop/4`],
+    ['a redirect to the engine itself', () => `${base}/to-engine`],
+    ['a redirect to a file', () => `${base}/to-file`],
+    ['a redirect without an address', () => `${base}/nowhere`],
+    ['the engine itself', () => 'http://speech-engine.internal/health'],
+    ['the engine itself, spelled with a dot', () => 'http://speech-engine.internal./health'],
+    ['a file', () => 'file:///etc/passwd'],
+    ['credentials', () => `${base.replace('//', '//user:password@')}/tone.wav`],
+    ['an answer that is an error', () => `${base}/gone`],
+    ['a page', () => `${base}/page`],
+    ['a playlist', () => `${base}/list.m3u8`],
+    ['a declared length over the limit', () => `${base}/declared-large`],
+    ['an endless stream', () => `${base}/endless`],
+    ['a stream that drips', () => `${base}/drip`],
+    ['a server that says nothing', () => `${base}/silent`],
+    ['a compressed bomb', () => `${base}/gzip-bomb`],
+    ['a body that breaks off', () => `${base}/half`],
+  ])('refuses %s, uncharged and in time', async (_what, url) => {
+    const outcome = await listen(url());
+    expect(outcome).toMatchObject({ status: 400, charge: null, code: 'REMOTE_CONTENT_ERROR' });
+    expect(outcome.ms).toBeLessThan(FETCH_MS + 5000);
+  });
+
+  it('refuses to call back the engine, before any work', async () => {
+    const callback = encodeURIComponent('http://speech-engine.internal/audio');
+    const response = await fetch(`${tenant.url}/v1/read?summarize=true&callback=${callback}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: '{"text":"Some text."}',
+    });
+    expect(response.status).toBe(400);
+  });
+});
+
+describe('audio', () => {
+  it.each([
+    ['a playlist that claims to be audio', '/playlist-as-audio', 'UNSUPPORTED_AUDIO'],
+    ['a list of files that claims to be audio', '/ffconcat-as-audio', 'UNSUPPORTED_AUDIO'],
+    ['a broken header', '/broken-header.wav', 'UNSUPPORTED_AUDIO'],
+    ['noise after a frame header', '/noise.mp3', 'UNSUPPORTED_AUDIO'],
+    ['nothing', '/empty', 'UNSUPPORTED_AUDIO'],
+  ])('refuses %s, uncharged', async (_what, path, code) => {
+    expect(await listen(`${base}${path}`)).toMatchObject({ status: 400, charge: null, code });
+    expect(trespasses).toBe(0);
+  });
+
+  it('charges what is there, not what a header claims', async () => {
+    const outcome = await listen(`${base}/lying-header.wav`);
+    // either it cannot be decoded, or its second is a second
+    if (outcome.status === 200) expect(Number(outcome.charge)).toBeLessThanOrEqual(0.0001);
+    else expect(outcome).toMatchObject({ status: 400, charge: null });
+  });
+
+  it('ends the decoding of an hour of silence in a small file', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'silence-'));
+    try {
+      const file = join(folder, 'silence.flac');
+      const args = ['-v', 'error', '-f', 'lavfi', '-i', 'anullsrc=r=8000:cl=mono', '-t', '3600', file];
+      expect(spawnSync('ffmpeg', args).status).toBe(0);
+      const silence = readFileSync(file);
+      expect(silence.length).toBeLessThan(MAX_BYTES);
+      PAGES['/silence.flac'] = (response) => audio(response, silence);
+      expect(await listen(`${base}/silence.flac`)).toMatchObject({
+        status: 413,
+        charge: null,
+        code: 'PAYLOAD_TOO_LARGE',
+      });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('still works after all that', async () => {
+    expect(await listen(`${base}/tone.wav`)).toMatchObject({ status: 200, charge: '0.0001' });
+  });
+});
