@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { Challenge } from 'mppx';
 import type { Hex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import {
@@ -14,6 +15,7 @@ import {
   ledgerIsSound,
   operator,
   payFromCredit,
+  signX402,
   verifyForward,
 } from './support/pay-callers.ts';
 import { type Arrived, type PayRig, startPayRig } from './support/pay-rig.ts';
@@ -263,6 +265,21 @@ describe('paid by a wallet', () => {
     const other = await fetch(`${rig.pay}/deals/v1/deals?q=other`, { headers });
     expect(other.status).toBe(409);
     expect(await balance(network, 'tempo', client.address)).toBe(before);
+  });
+
+  test('one x402 payment in twenty wrappings at once is one call', async () => {
+    const url = `${rig.pay}/deals/v1/deals?q=parallel`;
+    const before = await balance(network, 'usdc', privateKeyToAccount(walletKey(5)).address);
+    const signature = await signX402(network, walletKey(5), url);
+    const accounts = await Promise.all(Array.from({ length: 20 }, () => anonymous(rig)));
+    const answers = await Promise.all(
+      accounts.map((account) => fetch(url, { headers: { ...bearer(account), 'payment-signature': signature } })),
+    );
+    const statuses = answers.map(({ status }) => status);
+    expect(statuses).toContain(200);
+    expect(statuses.every((status) => status === 200 || status === 409)).toBe(true);
+    expect(usages().filter((usage) => usage !== 'none')).toHaveLength(1);
+    expect(before - (await balance(network, 'usdc', privateKeyToAccount(walletKey(5)).address))).toBe(150_000n);
   });
 
   test('a payment for one request does not pay for another', async () => {

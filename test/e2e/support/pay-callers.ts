@@ -1,6 +1,11 @@
 /** Callers of the pay platform: paying from credit by hand, and what an origin must check, written from its README. */
 import { createHash } from 'node:crypto';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { wrapFetchWithPaymentFromConfig } from '@x402/fetch';
 import { verifySignature, webcrypto } from 'http-message-sig';
+import type { Hex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import type { Network } from '../../../host/payments/network/index.ts';
 import { type Arrived, OPERATOR_KEY, type PayRig, SERVICE_KEY } from './pay-rig.ts';
 
 export interface TestAccount {
@@ -76,6 +81,31 @@ export async function payFromCredit(
   if (unpaid.status !== 402) return unpaid;
   await unpaid.body?.cancel();
   return fetch(url, { ...init, headers: { ...init.headers, ...creditPayment(creditChallenge(unpaid), account) } });
+}
+
+/** What a stock x402 client would send for the address, without sending it: the value of `payment-signature`. */
+export async function signX402(network: Network, key: Hex, url: string): Promise<string> {
+  const { x402 } = network;
+  if (!x402) throw new Error('no x402 network');
+  let signature = '';
+  const capture = async (input: string | URL | Request, init?: RequestInit) => {
+    const request = new Request(input, init);
+    const sent = request.headers.get('payment-signature');
+    if (sent === null) return fetch(request);
+    signature = sent;
+    return new Response('not sent');
+  };
+  const paying = wrapFetchWithPaymentFromConfig(
+    capture as typeof fetch,
+    {
+      schemes: [{ network: 'eip155:*', client: new ExactEvmScheme(privateKeyToAccount(key)) }],
+      spendControls: {
+        allowedAssets: [{ network: x402.network, asset: x402.token, maxAmountPerPayment: '100000000' }],
+      },
+    } as never,
+  );
+  await paying(url);
+  return signature;
 }
 
 /** What README.md asks of an origin, but for the nonces. @throws where the forward is not the platform's */

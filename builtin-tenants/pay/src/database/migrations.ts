@@ -102,7 +102,7 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
       ) STRICT`,
       `INSERT INTO services (slug, origin, name, credit_service, updated_at) VALUES
         ('deals', '{app_url}/deals', 'Deals', 'deals-watches', 0),
-        ('deals-watches', '{app_url}/deals', 'Deals: watches', 'deals-watches', 0)`,
+        ('deals-watches', '{app_url}/deals', 'Watches of deals', 'deals-watches', 0)`,
       `INSERT INTO meters (service, slug, price, credit_only, description, updated_at) VALUES
         ('deals', 'deal_query', 150000, 0, 'One query of verified price drops', 0),
         ('deals', 'rules_read', 50000, 0, 'The scoring rules', 0),

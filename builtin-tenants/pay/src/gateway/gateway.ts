@@ -199,8 +199,10 @@ export class Gateway {
 
   async #payFromWallet(call: Call): Promise<Response> {
     const { calls, payments, db } = this.#parts;
-    const presented = ['authorization', 'payment-signature', 'x-payment'].map((name) => call.original.get(name) ?? '');
-    const fingerprint = await sha256Hex(presented.join('\n'));
+    const { original } = call;
+    const account = await this.#bearer(original);
+    const presented = original.get('payment-signature') ?? original.get('x-payment') ?? original.get('authorization');
+    const fingerprint = await sha256Hex(presented ?? '');
     const begun = await calls.begin(`wallet:${fingerprint}`, call.hash, `req_${fingerprint.slice(0, 20)}`);
     if ('kept' in begun) return begun.kept;
     const { claim } = begun;
@@ -208,7 +210,7 @@ export class Gateway {
     let price: Price;
     try {
       // The price may have changed, and the request may have become unacceptable: both are known before money is held.
-      const priced = await this.#ask(call, NONE, claim.requestId);
+      const priced = await this.#ask(call, account?.id ?? NONE, claim.requestId);
       if ('answer' in priced) {
         await calls.forget(claim);
         return toCaller(priced.answer, claim.requestId);
@@ -220,30 +222,40 @@ export class Gateway {
         await calls.forget(claim);
         return verified.answer;
       }
+      const { hold, taken } = verified.held;
+      // However the credential is spelled and whatever else is sent with it: one payment is one call.
+      const same = await this.#join(claim, `payment:${hold}`, call.hash);
+      if (same.kept) return same.kept;
+      if (taken) throw new Problem('conflict', 'This payment was used, and its answer is no longer kept.');
       held = verified.held;
-      if (held.taken) throw new Problem('conflict', 'This payment was used, and its answer is no longer kept.');
       const idempotency = idempotencyKey(call, held.payer);
       const joined = idempotency ? await this.#join(claim, idempotency, call.hash) : {};
-      if (joined.abandonedHold) await payments.release(joined.abandonedHold);
+      if (joined.abandonedHold && joined.abandonedHold !== hold) await payments.release(joined.abandonedHold);
       if (joined.kept) {
         await payments.release(held.hold);
         return joined.kept;
       }
       await db.batch(calls.noteHold(claim, held.hold, price.amount));
     } catch (error) {
-      if (held && !held.taken) await payments.release(held.hold);
+      if (held) await payments.release(held.hold);
       await calls.forget(claim);
       throw error;
     }
-    return this.#workForWallet(call, claim, held, price);
+    return this.#workForWallet(call, claim, held, price, account?.id ?? held.payer);
   }
 
-  #workForWallet(call: Call, claim: CallClaim, { hold, payer }: HeldPayment, price: Price): Promise<Response> {
+  #workForWallet(
+    call: Call,
+    claim: CallClaim,
+    { hold }: HeldPayment,
+    price: Price,
+    account: string,
+  ): Promise<Response> {
     const { calls, payments, db } = this.#parts;
     return this.#work(
       call,
       claim,
-      { account: payer, usage: price.usage },
+      { account, usage: price.usage },
       {
         capture: async (answer) => {
           await db.batch(calls.capturing(claim, answer));

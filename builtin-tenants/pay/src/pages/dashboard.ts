@@ -53,7 +53,7 @@ ${
       : html`<div class="scroll"><table>
     <tr><th>From</th><th>Received</th><th>Expires</th><th class="number">Left</th><th class="number">Of</th></tr>
     ${overview.grants.map(
-      (grant) => html`<tr><td>${SOURCES[grant.source] ?? grant.source}</td><td>${day(grant.createdAt)}</td>
+      (grant) => html`<tr><td>${SOURCES[grant.source] ?? grant.source}</td><td class="date">${day(grant.createdAt)}</td>
       <td>${grant.expiresAt === null ? 'never' : day(grant.expiresAt)}</td>
       <td class="number">${usd(grant.balanceUsd)}</td><td class="number soft">${usd(grant.amountUsd)}</td></tr>`,
     )}
@@ -75,7 +75,9 @@ function credentialSection(visitor: Visitor, { account, credentials }: Dashboard
       : html`<div class="scroll"><table>
     <tr><th>Program</th><th>Begins with</th><th>Made</th><th>Last used</th><th></th></tr>
     ${credentials.map(
-      (one) => html`<tr><td>${one.label}</td><td><code>${one.hint}…</code></td><td>${day(one.createdAt)}</td>
+      (
+        one,
+      ) => html`<tr><td>${one.label}</td><td><code>${one.hint}…</code></td><td class="date">${day(one.createdAt)}</td>
       <td>${one.lastUsedAt === null ? 'never' : day(one.lastUsedAt)}</td>
       <td class="number"><form method="post" action="/dashboard/revoke">${csrfField(visitor)}
         <input type="hidden" name="account" value="${account.id}">
@@ -100,7 +102,9 @@ function statementSection({ account, statement }: DashboardFacts) {
       : html`<div class="scroll"><table>
     <tr><th>When (UTC)</th><th>What</th><th>Request</th><th class="number">USD</th></tr>
     ${statement.lines.map(
-      (line) => html`<tr><td>${line.at.slice(0, 16).replace('T', ' ')}</td><td>${line.memo ?? describe(line)}</td>
+      (
+        line,
+      ) => html`<tr><td class="date">${line.at.slice(0, 16).replace('T', ' ')}</td><td>${line.memo ?? describe(line)}</td>
       <td><code>${line.requestId ?? ''}</code></td><td class="number">${line.amountUsd}</td></tr>`,
     )}
   </table></div>`
