@@ -13,28 +13,42 @@ const MAX_HEADER_BYTES = 64 * 1024;
 
 /** Replies up to here do not count as held: all that are in flight together are little. */
 const SMALL_REPLY = 64 * 1024;
-/** Bytes of replies that a tenant has not read yet, from which on it gets no more. */
+/** Bytes of replies that a tenant has not read yet, from which on its next calls wait. */
 const MAX_HELD_BYTES = 64 * 1024 * 1024;
+/** Calls that may wait for each place, before further ones are refused. */
+const WAITING_PER_PLACE = 16;
 /** Connections of one socket; workerd keeps one for each call that it has under way. */
-const MAX_CONNECTIONS = 1024;
+const MAX_CONNECTIONS = 8192;
 
-/** Counts what a tenant has under way in all its stores, in calls and in memory. */
+interface Waiting {
+  response: ServerResponse;
+  work: () => void;
+}
+
+/**
+ * Bounds what a tenant has under way in all its stores, in calls and in memory. Calls past that wait with their bodies
+ * unread, as on Cloudflare, where a handler may begin a thousand at once.
+ */
 export class Gate {
   limit: number;
-  inFlight = 0;
+  #inFlight = 0;
   #held = 0;
+  readonly #waiting = new Set<Waiting>();
 
   constructor(limit: number) {
     this.limit = limit;
   }
 
-  /** Takes a place until the response is closed; false when there is none left. */
-  enter(response: ServerResponse): boolean {
-    if (this.inFlight >= this.limit || this.#held > MAX_HELD_BYTES) return false;
-    this.inFlight++;
-    response.once('close', () => {
-      this.inFlight--;
-    });
+  /** Runs `work` once there is a place, which is kept until the response is closed; false where too many wait. */
+  admit(response: ServerResponse, work: () => void): boolean {
+    if (this.#waiting.size === 0 && this.#hasPlace()) {
+      this.#start({ response, work });
+      return true;
+    }
+    if (this.#waiting.size >= this.limit * WAITING_PER_PLACE) return false;
+    const waiting = { response, work };
+    this.#waiting.add(waiting);
+    response.once('close', () => this.#waiting.delete(waiting));
     return true;
   }
 
@@ -44,7 +58,29 @@ export class Gate {
     this.#held += bytes;
     response.once('close', () => {
       this.#held -= bytes;
+      this.#next();
     });
+  }
+
+  #hasPlace(): boolean {
+    return this.#inFlight < this.limit && this.#held <= MAX_HELD_BYTES;
+  }
+
+  #start({ response, work }: Waiting): void {
+    this.#inFlight++;
+    response.once('close', () => {
+      this.#inFlight--;
+      if (this.#waiting.size > 0) this.#next();
+    });
+    work();
+  }
+
+  #next(): void {
+    for (const waiting of this.#waiting) {
+      if (!this.#hasPlace()) return;
+      this.#waiting.delete(waiting);
+      this.#start(waiting);
+    }
   }
 }
 

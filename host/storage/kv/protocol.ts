@@ -42,24 +42,25 @@ export interface KvHandlerOptions {
 export function kvHandler(options: KvHandlerOptions): Handler {
   return (request, response) => {
     response.sendDate = false;
-    const operation = operationOf(request);
-    if (!options.gate.enter(response)) {
-      void refuse(request, response, kvErrors.tooManyRequests());
+    const admitted = options.gate.admit(response, () => handle(options, request, response));
+    if (!admitted) void refuse(request, response, kvErrors.tooManyRequests());
+  };
+}
+
+function handle(options: KvHandlerOptions, request: IncomingMessage, response: ServerResponse): void {
+  const operation = operationOf(request);
+  options.operations.count('kv', operation);
+  serve(options, operation, request, response).catch((error) => {
+    if (error instanceof BodyCut || response.destroyed) {
+      response.destroy();
       return;
     }
-    options.operations.count('kv', operation);
-    serve(options, operation, request, response).catch((error) => {
-      if (error instanceof BodyCut || response.destroyed) {
-        response.destroy();
-        return;
-      }
-      if (!(error instanceof KvError)) {
-        options.operations.fail('kv', operation);
-        options.log.error({ err: error, operation }, 'a KV call failed');
-      }
-      return refuse(request, response, error instanceof KvError ? error : kvErrors.internal());
-    });
-  };
+    if (!(error instanceof KvError)) {
+      options.operations.fail('kv', operation);
+      options.log.error({ err: error, operation }, 'a KV call failed');
+    }
+    return refuse(request, response, error instanceof KvError ? error : kvErrors.internal());
+  });
 }
 
 type Operation = 'get' | 'getMany' | 'put' | 'list' | 'delete' | 'unknown';

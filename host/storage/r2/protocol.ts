@@ -31,22 +31,23 @@ export interface R2HandlerOptions {
 export function r2Handler(options: R2HandlerOptions): Handler {
   return (request, response) => {
     response.sendDate = false;
-    if (!options.gate.enter(response)) {
-      void refuse(request, response, r2Errors.tooManyRequests());
+    const admitted = options.gate.admit(response, () => handle(options, request, response));
+    if (!admitted) void refuse(request, response, r2Errors.tooManyRequests());
+  };
+}
+
+function handle(options: R2HandlerOptions, request: IncomingMessage, response: ServerResponse): void {
+  serve(options, request, response).catch((error) => {
+    if (error instanceof BodyCut || response.destroyed) {
+      response.destroy();
       return;
     }
-    serve(options, request, response).catch((error) => {
-      if (error instanceof BodyCut || response.destroyed) {
-        response.destroy();
-        return;
-      }
-      if (!(error instanceof R2Error)) {
-        options.operations.fail('r2', request.method ?? '');
-        options.log.error({ err: error, method: request.method }, 'an R2 call failed');
-      }
-      return refuse(request, response, error instanceof R2Error ? error : r2Errors.internal());
-    });
-  };
+    if (!(error instanceof R2Error)) {
+      options.operations.fail('r2', request.method ?? '');
+      options.log.error({ err: error, method: request.method }, 'an R2 call failed');
+    }
+    return refuse(request, response, error instanceof R2Error ? error : r2Errors.internal());
+  });
 }
 
 async function serve(options: R2HandlerOptions, request: IncomingMessage, response: ServerResponse): Promise<void> {
