@@ -5,12 +5,13 @@ import { Problem } from './shared/problem.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
 import { openFolders } from './supervisor/folders.ts';
-import { startHost } from './supervisor/host.ts';
 import { helpText, startScreen } from './supervisor/screens.ts';
 
 const STOP_WITHIN_MS = 9_500;
 
-const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as { version: string };
+const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+  version: string;
+};
 
 async function main(flags: string[]): Promise<void> {
   if (flags.includes('--help') || flags.includes('-h')) {
@@ -25,6 +26,8 @@ async function main(flags: string[]): Promise<void> {
   const log = pino({ level: config.log.level, base: null }, pino.destination({ dest: 2, sync: true }));
   const folders = openFolders(config.data);
   const lock = new FolderLock(folders.data);
+  // Loaded only now: a mistake in the settings should be told at once.
+  const { startHost } = await import('./supervisor/host.ts');
   const host = await startHost(config, folders, log, version);
   await lock.announce({ pid: process.pid, url: host.url, port: host.port, adminPort: host.adminPort });
   process.stdout.write(startScreen(host, folders, version));

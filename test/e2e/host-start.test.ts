@@ -1,0 +1,144 @@
+/** Starting and stopping the real host: refusals, restarts of its parts, nothing left behind. */
+import { execFile } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { commandOf, processTree } from '../bench/processes.ts';
+import { deploy, mppFetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+const MAIN = fileURLToPath(new URL('../../host/main.ts', import.meta.url));
+const HELLO = `export default { fetch: () => new Response('hello') }`;
+
+function run(args: string[], env: Record<string, string> = {}): Promise<{ code: number; text: string }> {
+  return new Promise((resolve) => {
+    execFile(
+      process.execPath,
+      [MAIN, ...args],
+      { env: { PATH: process.env.PATH ?? '', ...env }, timeout: 20_000 },
+      (error, stdout, stderr) =>
+        resolve({ code: typeof error?.code === 'number' ? error.code : 0, text: stdout + stderr }),
+    );
+  });
+}
+
+const alive = (pid: number) =>
+  existsSync(`/proc/${pid}`) && !readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z ');
+
+describe('a host that runs', () => {
+  let host: TestHost;
+  beforeAll(async () => {
+    host = await startHost();
+    await deploy(mppFetch(host.network, 0), host.url, { slug: 'hello', code: HELLO });
+  });
+  afterAll(() => host?.stop());
+
+  it('refuses a second host on its data folder and names the first', async () => {
+    const { code, text } = await run(['--port', '0', '--admin-port', '0', '--data', host.data]);
+    expect(code).toBe(1);
+    expect(text).toMatch(new RegExp(`Another host \\(process ${host.pid}`));
+  });
+
+  it('refuses a host on its port', async () => {
+    const other = mkdtempSync(path.join(tmpdir(), 'tp-other-'));
+    const { code, text } = await run(['--port', String(host.port), '--admin-port', '0', '--data', other]);
+    rmSync(other, { recursive: true, force: true });
+    expect(code).toBe(1);
+    expect(text).toMatch(/--port/);
+  });
+
+  it('says on one screen where it is, what money it takes and how it isolates', () => {
+    const screen = host.output();
+    expect(screen).toContain(`http://localhost:${host.port}`);
+    expect(screen).toMatch(/isolation {2}(bwrap|unshare)/);
+    expect(screen).toMatch(/network {4}local – test money/);
+    for (const { address } of host.network.wallets) expect(screen).toContain(address);
+    for (const { privateKey } of host.network.wallets) expect(screen).not.toContain(privateKey);
+  });
+
+  it.each([
+    ['edge', /host\/edge\/main/],
+    ['storage', /host\/storage\/main/],
+    ['egress', /host\/egress\/main/],
+    ['workerd', /workerd serve/],
+    ['anvil', /^\S*anvil /],
+  ])('comes back when %s is killed', async (part, pattern) => {
+    await (await fetch(`${host.url}/hello/`)).text();
+    const victims = processTree([host.pid]).filter((pid) => pattern.test(commandOf(pid)));
+    expect(victims.length, `no process of ${part}`).toBeGreaterThan(0);
+    for (const pid of victims) process.kill(pid, 'SIGKILL');
+    await until(() => (victims.every((pid) => !alive(pid)) ? true : undefined));
+    await until(async () => {
+      const health = await fetch(`${host.url}/healthz`).catch(() => undefined);
+      const hello = await fetch(`${host.url}/hello/`).catch(() => undefined);
+      return health?.status === 200 && hello?.status === 200 ? true : undefined;
+    }, 10_000);
+    const again = await until(
+      async () => (await fetch(`${host.url}/_admin/deploy`, { method: 'POST' })).status === 402 || undefined,
+    );
+    expect(again).toBe(true);
+  });
+
+  it('ends within ten seconds of SIGTERM and leaves no process', async () => {
+    const all = processTree([host.pid]);
+    expect(all.length).toBeGreaterThan(4);
+    const from = performance.now();
+    await host.stop();
+    expect(performance.now() - from).toBeLessThan(10_000);
+    await until(
+      () => (all.every((pid) => !alive(pid)) ? true : undefined),
+      3_000,
+      () => all.filter(alive).map(commandOf).join('\n'),
+    );
+  });
+});
+
+describe('a host that is killed', () => {
+  it('takes its processes along and serves again from the same folder within seconds', async () => {
+    const host = await startHost();
+    let again: TestHost | undefined;
+    try {
+      await deploy(mppFetch(host.network, 0), host.url, { slug: 'hello', code: HELLO });
+      await (await fetch(`${host.url}/hello/`)).text();
+      const all = processTree([host.pid]);
+      await host.kill();
+      await until(
+        () => (all.every((pid) => !alive(pid)) ? true : undefined),
+        5_000,
+        () => all.filter(alive).map(commandOf).join('\n'),
+      );
+      again = await host.restart();
+      expect(await (await fetch(`${again.url}/hello/`)).text()).toBe('hello');
+      expect(again.output()).not.toMatch(/operator token \(shown once\)/);
+    } finally {
+      await again?.stop();
+      rmSync(host.data, { recursive: true, force: true });
+    }
+  });
+});
+
+describe('the command line', () => {
+  it.each([
+    [['--prot', '1'], /Did you mean --port\?/],
+    [['--payments-network', 'moon'], /payments\.network/],
+  ])('%j is refused', async (args, message) => {
+    const { code, text } = await run(args as string[]);
+    expect(code).toBe(1);
+    expect(text).toMatch(message);
+  });
+
+  it('refuses test money on a public address', async () => {
+    const data = mkdtempSync(path.join(tmpdir(), 'tp-public-'));
+    const { code, text } = await run(['--host', '0.0.0.0', '--port', '0', '--admin-port', '0', '--data', data]);
+    rmSync(data, { recursive: true, force: true });
+    expect(code).toBe(1);
+    expect(text).toMatch(/allowTestMoneyInPublic/);
+  });
+
+  it('lists every setting in --help', async () => {
+    const { text } = await run(['--help']);
+    for (const flag of ['--port', '--admin-port', '--data', '--storage-s3-bucket']) expect(text).toContain(flag);
+  });
+});
