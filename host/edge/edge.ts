@@ -2,16 +2,18 @@
 
 import type { Server } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { ControlForEdge, EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
-import { TrustedProxies } from './caller.ts';
+import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
+import { type Caller, TrustedProxies } from './caller.ts';
 import type { Forwarding, ForwardingEnvironment } from './forwarding.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
 import { answerField } from './http1/fields.ts';
+import type { RequestHead } from './http1/head.ts';
 import { Instances } from './instances.ts';
 import { Listeners } from './listeners.ts';
 import { EdgeMetrics } from './metrics.ts';
-import { RouteTable } from './routes.ts';
+import { CHALLENGE_PREFIX, hostName, RouteTable } from './routes.ts';
+import { Certificates } from './tls/certificates.ts';
 import { Traffic } from './traffic.ts';
 import { UpstreamPool } from './upstream.ts';
 
@@ -37,11 +39,19 @@ export class Edge {
   readonly #active = new Set<Forwarding>();
   readonly #control: UpstreamPool;
   readonly #environment: ForwardingEnvironment;
+  readonly #certificates: Certificates;
+  readonly #tls: EdgeTls | undefined;
   readonly #timers: NodeJS.Timeout[];
   #idle: (() => void)[] = [];
 
   constructor(init: EdgeInit, control: EdgeControl) {
     const traffic = new Traffic();
+    const proxies = new TrustedProxies(init.trustedProxies);
+    this.#tls = init.tls;
+    this.#certificates = new Certificates({
+      files: init.tls?.mode === 'off' ? [] : (init.tls?.certificates ?? []),
+      folder: init.tls?.mode === 'off' ? undefined : init.tls?.folder,
+    });
     const date = new HttpDate();
     this.#routes = new RouteTable({
       publicUrl: init.publicUrl,
@@ -68,17 +78,25 @@ export class Edge {
     const frontDoor = new FrontDoor({
       routes: this.#routes,
       instances: this.#instances,
-      proxies: new TrustedProxies(init.trustedProxies),
+      proxies,
+      secureUrl: (caller, head) => this.#secureUrl(caller, head),
       control: this.#control,
       traffic,
       controlMaxBodyBytes: init.controlMaxBodyBytes ?? CONTROL_MAX_BODY_BYTES,
       environment: this.#environment,
     });
-    this.#listeners = new Listeners(frontDoor, {
-      maxHeadBytes: init.maxHeaderBytes,
-      headMs: init.headTimeoutMs ?? HEAD_MS,
-      keepAliveMs: init.keepAliveMs ?? KEEP_ALIVE_MS,
-      stallMs: init.stallMs ?? STALL_MS,
+    this.#listeners = new Listeners({
+      handler: frontDoor,
+      limits: {
+        maxHeadBytes: init.maxHeaderBytes,
+        headMs: init.headTimeoutMs ?? HEAD_MS,
+        keepAliveMs: init.keepAliveMs ?? KEEP_ALIVE_MS,
+        stallMs: init.stallMs ?? STALL_MS,
+      },
+      proxyProtocol: init.tls?.proxyProtocol ?? false,
+      proxies,
+      certificates: this.#certificates,
+      ticketKeys: init.tls?.ticketKeys ? Buffer.from(init.tls.ticketKeys) : undefined,
     });
     this.#metrics = new EdgeMetrics({
       connections: () => this.#listeners.connections,
@@ -96,6 +114,7 @@ export class Edge {
 
   listen(kind: 'http' | 'https', server: Server): void {
     if (kind === 'http') this.#listeners.addHttp(server);
+    else this.#listeners.addHttps(server);
   }
 
   setRoutes(routes: Route[]): void {
@@ -120,6 +139,14 @@ export class Edge {
 
   failed(instance: Parameters<EdgeMethods['failed']>[0]): void {
     this.#instances.failed(instance);
+  }
+
+  certificateChanged(name: string): void {
+    this.#certificates.changed(name);
+  }
+
+  setTlsChallenge(name: string, pem: string | undefined): void {
+    this.#listeners.setChallenge(name, pem);
   }
 
   metrics(): Promise<unknown> {
@@ -152,6 +179,17 @@ export class Edge {
       performance.now() - forwarding.startedAt,
     );
     if (this.#active.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  /** Where a plain request is sent to: only names that can be served over TLS, never an authority's challenge. */
+  #secureUrl(caller: Caller, head: RequestHead): string | undefined {
+    const tls = this.#tls;
+    if (!tls || tls.mode === 'off' || !tls.redirect || caller.proto === 'https' || head.upgrade) return undefined;
+    if (head.target.startsWith(CHALLENGE_PREFIX)) return undefined;
+    const name = hostName(caller.host);
+    if (!this.#certificates.covers(name)) return undefined;
+    const port = tls.publicPort ?? tls.port ?? 443;
+    return `https://${name}${port === 443 ? '' : `:${port}`}${head.target}`;
   }
 
   #sweep(): void {

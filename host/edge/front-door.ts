@@ -6,6 +6,7 @@ import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
 import type { Exchange, ExchangeHandler } from './exchange.ts';
 import { bodyTooLarge, Forwarding, type ForwardingEnvironment } from './forwarding.ts';
+import type { RequestHead } from './http1/head.ts';
 import type { WireError } from './http1/wire-error.ts';
 import { controlHead, instanceHead } from './instance-request.ts';
 import type { Instances } from './instances.ts';
@@ -21,6 +22,8 @@ export interface FrontDoorParts {
   proxies: TrustedProxies;
   control: UpstreamPool;
   traffic: Traffic;
+  /** Where a request that came without TLS has to go instead; undefined: it may stay. */
+  secureUrl(caller: Caller, head: RequestHead): string | undefined;
   environment: ForwardingEnvironment;
   /** Largest body of a request to control itself, bytes. */
   controlMaxBodyBytes: number;
@@ -53,6 +56,7 @@ export class FrontDoor implements ExchangeHandler {
     const caller = this.#parts.proxies.callerOf(exchange.peer, head);
     const requestId = REQUEST_ID.test(head.requestId) ? head.requestId : this.#nextId();
     const resolution = this.#parts.routes.resolve(caller.host, head.target);
+    const secureUrl = this.#parts.secureUrl(caller, head);
     if (!METHODS.has(head.method)) {
       this.#here(
         exchange,
@@ -61,6 +65,8 @@ export class FrontDoor implements ExchangeHandler {
       );
     } else if (head.target === '*') {
       this.#options(exchange, requestId);
+    } else if (secureUrl !== undefined) {
+      this.#redirect(exchange, requestId, secureUrl);
     } else if (resolution.kind === 'tenant') {
       this.#toTenant(exchange, caller, requestId, resolution);
     } else if (resolution.kind === 'control') {
@@ -169,6 +175,13 @@ export class FrontDoor implements ExchangeHandler {
       { idleTimeoutMs: CONTROL_IDLE_MS, maxBodyBytes: 0 },
       undefined,
     ).refuse(problem);
+  }
+
+  /** 308 keeps the method and the body. */
+  #redirect(exchange: Exchange, requestId: string, url: string): void {
+    const fields = `location: ${url}\r\ndate: ${this.#parts.environment.date()}\r\nx-request-id: ${requestId}\r\n`;
+    exchange.answer(308, 'Permanent Redirect', fields, 0);
+    exchange.finish('');
   }
 
   /** `OPTIONS *` asks about the server itself. */

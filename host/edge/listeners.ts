@@ -1,55 +1,92 @@
 /** The sockets that callers come in on, their connections, and the time limits of all of them. */
 import type { Server, Socket } from 'node:net';
-import { plainIp } from './caller.ts';
+import type { TLSSocket } from 'node:tls';
+import { plainIp, type TrustedProxies } from './caller.ts';
 import type { ExchangeHandler, Peer } from './exchange.ts';
 import { type ConnectionLimits, Http1Connection } from './http1/connection.ts';
+import { Http2Connection } from './http2/connection.ts';
+import type { Certificates } from './tls/certificates.ts';
+import { readPreface } from './tls/preface.ts';
+import { TlsServer } from './tls/tls-server.ts';
 
 const SWEEP_MS = 500;
 /** Beyond it a new connection is closed at once. */
 const MAX_CONNECTIONS = 20_000;
 
+export interface ListenersOptions {
+  handler: ExchangeHandler;
+  limits: ConnectionLimits;
+  /** Trusted proxies begin their connections with a PROXY header. */
+  proxyProtocol: boolean;
+  proxies: TrustedProxies;
+  certificates: Certificates;
+  /** 48 bytes that all edges share; undefined: made up by each. */
+  ticketKeys: Buffer | undefined;
+}
+
 export class Listeners {
-  readonly #handler: ExchangeHandler;
-  readonly #limits: ConnectionLimits;
+  readonly #options: ListenersOptions;
   readonly #servers = new Set<Server>();
-  readonly #connections = new Set<Http1Connection>();
+  readonly #connections = new Set<Http1Connection | Http2Connection>();
+  /** Connections before their first request: handshakes and PROXY headers. */
+  readonly #beginning = new Set<Socket>();
+  /** Callers that a PROXY header named, by the address and port of the connection. */
+  readonly #named = new Map<string, string>();
+  readonly #tls: TlsServer;
   readonly #timer: NodeJS.Timeout;
   #draining = false;
 
-  constructor(handler: ExchangeHandler, limits: ConnectionLimits) {
-    this.#handler = handler;
-    this.#limits = limits;
+  constructor(options: ListenersOptions) {
+    this.#options = options;
+    this.#tls = new TlsServer({
+      certificates: options.certificates,
+      ticketKeys: options.ticketKeys,
+      secure: (socket, protocol) => this.#secure(socket, protocol),
+    });
     this.#timer = setInterval(() => this.#sweep(), SWEEP_MS);
     this.#timer.unref();
   }
 
   get connections(): number {
-    return this.#connections.size;
+    return this.#connections.size + this.#beginning.size;
   }
 
-  /** Serves plain HTTP/1.1 on a listening server. */
+  /** Serves HTTP/1.1 without TLS on a listening server. */
   addHttp(server: Server): void {
     this.#servers.add(server);
     server.on('connection', (socket) => {
-      this.accept(socket, {
-        address: plainIp(socket.remoteAddress ?? ''),
-        encrypted: false,
-        tlsVersion: '',
-        tlsCipher: '',
+      const address = this.#admit(socket);
+      if (address === undefined) return;
+      const proxyHeader = this.#expectsHeader(address);
+      readPreface(socket, { proxyHeader, clientHello: false }, (preface) => {
+        const peer = { address: preface.address ?? address, encrypted: false, tlsVersion: '', tlsCipher: '' };
+        this.#track((closed) => new Http1Connection(socket, peer, this.#options.handler, this.#options.limits, closed));
       });
     });
   }
 
-  accept(socket: Socket, peer: Peer): void {
-    if (this.#connections.size >= MAX_CONNECTIONS || peer.address === '') {
-      socket.destroy();
-      return;
-    }
-    const connection = new Http1Connection(socket, peer, this.#handler, this.#limits, () =>
-      this.#connections.delete(connection),
-    );
-    this.#connections.add(connection);
-    if (this.#draining) connection.drain();
+  /** Serves HTTP/2 and HTTP/1.1 over TLS on a listening server. */
+  addHttps(server: Server): void {
+    this.#servers.add(server);
+    server.on('connection', (socket) => {
+      const address = this.#admit(socket);
+      if (address === undefined) return;
+      const key = `${socket.remoteAddress} ${socket.remotePort}`;
+      this.#beginning.add(socket);
+      socket.once('close', () => {
+        this.#beginning.delete(socket);
+        this.#named.delete(key);
+      });
+      const wanted = { proxyHeader: this.#expectsHeader(address), clientHello: this.#tls.challenged };
+      readPreface(socket, wanted, (preface) => {
+        if (preface.address !== undefined) this.#named.set(key, preface.address);
+        this.#tls.accept(socket, preface.protocols);
+      });
+    });
+  }
+
+  setChallenge(name: string, pem: string | undefined): void {
+    this.#tls.setChallenge(name, pem);
   }
 
   /** Accepts nothing more and lets connections end after their present request. */
@@ -64,6 +101,41 @@ export class Listeners {
     this.drain();
     clearInterval(this.#timer);
     for (const connection of this.#connections) connection.destroy();
+    for (const socket of this.#beginning) socket.destroy();
+  }
+
+  /** @returns the peer's address, or undefined where the connection is not taken */
+  #admit(socket: Socket): string | undefined {
+    const address = plainIp(socket.remoteAddress ?? '');
+    if (address !== '' && this.connections < MAX_CONNECTIONS) return address;
+    socket.destroy();
+    return undefined;
+  }
+
+  #expectsHeader(address: string): boolean {
+    return this.#options.proxyProtocol && this.#options.proxies.trusts(address);
+  }
+
+  #secure(socket: TLSSocket, protocol: 'h2' | 'http/1.1'): void {
+    const key = `${socket.remoteAddress} ${socket.remotePort}`;
+    const peer: Peer = {
+      address: this.#named.get(key) ?? plainIp(socket.remoteAddress ?? ''),
+      encrypted: true,
+      tlsVersion: socket.getProtocol() ?? '',
+      tlsCipher: socket.getCipher()?.standardName ?? '',
+    };
+    const { handler, limits } = this.#options;
+    if (protocol === 'h2') {
+      this.#track((closed) => new Http2Connection(socket, peer, handler, limits, closed));
+    } else {
+      this.#track((closed) => new Http1Connection(socket, peer, handler, limits, closed));
+    }
+  }
+
+  #track(create: (closed: () => void) => Http1Connection | Http2Connection): void {
+    const connection = create(() => this.#connections.delete(connection));
+    this.#connections.add(connection);
+    if (this.#draining) connection.drain();
   }
 
   #sweep(): void {

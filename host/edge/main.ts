@@ -33,6 +33,8 @@ const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
   setInstance: (instance: Argument<'setInstance'>) => ready().setInstance(instance),
   retire: (instance: Argument<'retire'>) => ready().retire(instance),
   failed: (instance: Argument<'failed'>) => ready().failed(instance),
+  certificateChanged: ({ name }: Argument<'certificateChanged'>) => ready().certificateChanged(name),
+  setTlsChallenge: ({ name, pem }: Argument<'setTlsChallenge'>) => ready().setTlsChallenge(name, pem),
   setClock: () => {
     // Nothing here depends on business time: control pushes what changes with it.
   },

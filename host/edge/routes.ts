@@ -24,7 +24,8 @@ export type Resolution =
 const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
 /** First segments that control answers although they look like slugs, beside the reserved names given at start. */
 const OWN_SEGMENTS = ['docs', 'healthz'];
-const CHALLENGE_PREFIX = '/.well-known/acme-challenge/';
+/** An authority looks for HTTP-01 tokens here (RFC 8555, section 8.3); control has them. */
+export const CHALLENGE_PREFIX = '/.well-known/acme-challenge/';
 
 export interface Names {
   /** Public origin of the host, such as `https://api.example.com`. */

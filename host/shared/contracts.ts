@@ -44,8 +44,26 @@ export interface EdgeInit {
   keepAliveMs?: number;
   /** A caller that takes nothing of its answer for so long is cut off, ms; 60 s without. */
   stallMs?: number;
-  tls: unknown;
+  tls: EdgeTls | undefined;
   clockOffsetMs: number;
+}
+
+/** How the edge speaks TLS; the members of the configuration's `tls`, and what is not configured. */
+export interface EdgeTls {
+  mode: 'off' | 'files' | 'acme';
+  port?: number;
+  /** HTTPS port as callers see it, where a firewall maps it; `port` without. */
+  publicPort?: number;
+  /** Plain requests for names that have a certificate are sent to HTTPS (308). */
+  redirect?: boolean;
+  /** Trusted proxies begin every connection with a PROXY protocol v2 header. */
+  proxyProtocol?: boolean;
+  /** The operator's files. */
+  certificates?: { names: string[]; cert: string; key: string }[];
+  /** Where control puts `<name>.pem` (key and chain; `_wildcard.<name>.pem` for `*.<name>`), replaced by rename. */
+  folder?: string;
+  /** 48 random bytes, equal in all edges, so that TLS sessions resume in any of them. */
+  ticketKeys?: Uint8Array;
 }
 
 /** Context that the edge sends to control in the header `x-turnpike-context` (base64url JSON); stripped from callers. */
@@ -78,6 +96,10 @@ export interface EdgeMethods {
   retire(instance: { slug: string; generation: number; timeoutMs: number }): { inFlight: number };
   /** The instance died: requests in flight on it are answered with this problem (503) where no byte went out yet. */
   failed(instance: { slug: string; generation: number; code: string; detail: string }): void;
+  /** A certificate in the folder is new, renewed or gone. */
+  certificateChanged(certificate: { name: string }): void;
+  /** Answers TLS-ALPN-01 for a name with this key and certificate (PEM); undefined: no more. */
+  setTlsChallenge(challenge: { name: string; pem: string | undefined }): void;
   setClock(clock: { offsetMs: number }): void;
   /** prom-client `getMetricsAsJSON()`. */
   metrics(nothing: undefined): unknown;

@@ -1,4 +1,5 @@
 /** The edge process before a real workerd, called with stock clients. */
+import { Agent, request } from 'node:http';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Problem } from '../../host/shared/problem.ts';
 import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
@@ -117,6 +118,28 @@ describe('streaming', () => {
     expect(down.byteLength).toBe(10_000_000);
     const up = await fetch(`${harness.origin}/hello/count`, { method: 'POST', body: new Uint8Array(10_000_000) });
     expect(await up.json()).toEqual({ bytes: 10_000_000 });
+  });
+
+  test('uploads follow each other on one connection', async () => {
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    let sockets = 0;
+    for (let i = 0; i < 8; i += 1) {
+      const bytes = await new Promise<string>((resolve, reject) => {
+        const asked = request(`${harness.origin}/hello/count`, { method: 'POST', agent }, (response) => {
+          response.setEncoding('utf8');
+          response.on('data', resolve);
+        });
+        asked.on('socket', (socket) => {
+          if (socket.listenerCount('counted') === 0) sockets += 1;
+          socket.on('counted', () => {});
+        });
+        asked.on('error', reject);
+        asked.end(Buffer.alloc(3_000_000));
+      });
+      expect(bytes).toBe('{"bytes":3000000}');
+    }
+    expect(sockets).toBe(1);
+    agent.destroy();
   });
 
   test('traffic is reported', async () => {

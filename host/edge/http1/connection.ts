@@ -182,6 +182,8 @@ export class Http1Connection {
     }
     this.#wait(this.#limits.keepAliveMs);
     if (this.#held) this.wanted();
+    // The upstream may have been busy with the last piece of a body until the end.
+    else if (this.#socket.isPaused()) this.#socket.resume();
   }
 
   /** @internal The caller does not keep up with its answer. */

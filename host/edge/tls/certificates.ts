@@ -1,0 +1,159 @@
+/**
+ * The certificates that the edge presents: the operator's files, and those that control puts into a folder, one
+ * `<name>.pem` with key and chain each. They are loaded when a caller first asks for a name, and looked at again
+ * for a newer version now and then.
+ */
+import { readdirSync } from 'node:fs';
+import { readFile, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { createSecureContext, type SecureContext } from 'node:tls';
+
+export interface CertificateFiles {
+  /** Lowercase names; `*.` at the start stands for one label. */
+  names: string[];
+  cert: string;
+  key: string;
+}
+
+export interface CertificatesOptions {
+  files: CertificateFiles[];
+  folder: string | undefined;
+  /** Contexts kept in memory; one takes about 50 kB. */
+  maxLoaded?: number;
+  /** Time between two looks at a file, ms. */
+  recheckMs?: number;
+}
+
+interface Loaded {
+  context: SecureContext;
+  modifiedMs: number;
+  checkedAt: number;
+}
+
+const SUFFIX = '.pem';
+/** `*` is no good in file names: `_wildcard.example.com.pem` holds `*.example.com`. */
+const WILDCARD_FILE = '_wildcard';
+
+export class Certificates {
+  readonly #files = new Map<string, CertificateFiles>();
+  readonly #folder: string | undefined;
+  readonly #inFolder: Set<string>;
+  readonly #maxLoaded: number;
+  readonly #recheckMs: number;
+  /** Least recently used first. */
+  readonly #loaded = new Map<string, Loaded>();
+  readonly #loading = new Map<string, Promise<Loaded | undefined>>();
+
+  constructor({ files, folder, maxLoaded = 1_000, recheckMs = 60_000 }: CertificatesOptions) {
+    for (const pair of files) for (const name of pair.names) this.#files.set(name.toLowerCase(), pair);
+    this.#folder = folder;
+    this.#maxLoaded = maxLoaded;
+    this.#recheckMs = recheckMs;
+    this.#inFolder = new Set(folder === undefined ? [] : namesIn(folder));
+  }
+
+  /** Whether a name can be served over TLS. */
+  covers(name: string): boolean {
+    return this.#keyOf(name) !== undefined;
+  }
+
+  /** Names in the folder may have come, gone or been renewed. */
+  changed(name: string): void {
+    this.#loaded.delete(name);
+    this.#inFolder.delete(name);
+    if (this.#folder !== undefined && namesIn(this.#folder).includes(name)) this.#inFolder.add(name);
+  }
+
+  /** @returns undefined where there is no certificate for the name */
+  async contextFor(name: string): Promise<SecureContext | undefined> {
+    const key = this.#keyOf(name);
+    return key === undefined ? undefined : (await this.#load(key))?.context;
+  }
+
+  /** For callers that name no host: the operator's first certificate. */
+  async fallback(): Promise<SecureContext | undefined> {
+    const [first] = this.#files.keys();
+    return first === undefined ? undefined : (await this.#load(first))?.context;
+  }
+
+  #keyOf(name: string): string | undefined {
+    if (this.#files.has(name) || this.#inFolder.has(name)) return name;
+    const dot = name.indexOf('.');
+    if (dot < 0) return undefined;
+    const wildcard = `*${name.slice(dot)}`;
+    return this.#files.has(wildcard) || this.#inFolder.has(wildcard) ? wildcard : undefined;
+  }
+
+  async #load(key: string): Promise<Loaded | undefined> {
+    const present = this.#loaded.get(key);
+    if (present && performance.now() - present.checkedAt < this.#recheckMs) {
+      this.#loaded.delete(key);
+      this.#loaded.set(key, present);
+      return present;
+    }
+    // Many callers of a name may come at once.
+    let loading = this.#loading.get(key);
+    if (!loading) {
+      loading = this.#read(key, present).finally(() => this.#loading.delete(key));
+      this.#loading.set(key, loading);
+    }
+    return await loading;
+  }
+
+  async #read(key: string, present: Loaded | undefined): Promise<Loaded | undefined> {
+    const files = this.#pathsOf(key);
+    try {
+      const { mtimeMs } = await stat(files.cert);
+      if (present?.modifiedMs === mtimeMs) {
+        present.checkedAt = performance.now();
+        return present;
+      }
+      const [cert, privateKey] = await Promise.all([readFile(files.cert), readFile(files.key)]);
+      const context = createSecureContext({
+        cert,
+        key: privateKey,
+        minVersion: 'TLSv1.2',
+        sessionIdContext: 'turnpike',
+      });
+      const loaded = { context, modifiedMs: mtimeMs, checkedAt: performance.now() };
+      this.#loaded.delete(key);
+      this.#loaded.set(key, loaded);
+      this.#trim();
+      return loaded;
+    } catch {
+      // Half written, or gone: what is in memory goes on serving until it is looked at again.
+      if (present) present.checkedAt = performance.now();
+      return present;
+    }
+  }
+
+  #pathsOf(key: string): { cert: string; key: string } {
+    const pair = this.#files.get(key);
+    if (pair) return pair;
+    const file = path.join(this.#folder ?? '', certificateFile(key));
+    return { cert: file, key: file };
+  }
+
+  #trim(): void {
+    for (const key of this.#loaded.keys()) {
+      if (this.#loaded.size <= this.#maxLoaded) return;
+      this.#loaded.delete(key);
+    }
+  }
+}
+
+/** Name of the file that holds key and chain of a name. */
+export function certificateFile(name: string): string {
+  return `${name.replace(/^\*/, WILDCARD_FILE)}${SUFFIX}`;
+}
+
+function namesIn(folder: string): string[] {
+  try {
+    return readdirSync(folder)
+      .filter((file) => file.endsWith(SUFFIX))
+      .map((file) => file.slice(0, -SUFFIX.length).replace(WILDCARD_FILE, '*'));
+  } catch {
+    // No certificate yet.
+    return [];
+  }
+}
