@@ -79,7 +79,7 @@ type Remote<M, K extends keyof M> = M[K] extends (argument: infer A) => infer R
 export interface RuntimeDependencies {
   config: Config['runtime'];
   storageConfig: Config['storage'];
-  /** `<data>/run`: sockets, one folder per slug. Emptied at start. At most 60 bytes long. */
+  /** `<data>/run`: the instances' sockets are below `<run>/c`. At most 70 bytes long. */
   runFolder: string;
   /** The storage process' root: the SQL file of a tenant is `<tenantsFolder>/<tenant>/sql/db.sqlite`. */
   tenantsFolder: string;

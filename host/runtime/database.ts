@@ -9,11 +9,12 @@ import type { Logger } from 'pino';
 import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from './database-process.ts';
 import { type ProcessUsage, treeOf, usageOf } from './process-tree.ts';
 import type { ConfinedProcess } from './sandbox/spawn.ts';
-import { tenantUser } from './sandbox.ts';
 
 export interface DatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
   /** Where workerd looks for the socket. */
   servicesFolder: string;
+  /** The user of those who connect; undefined where the host is not root. */
+  clientUid: number | undefined;
   log: Logger;
   /** Told when the process ended without being asked. */
   onDeath(detail: string): void;
@@ -92,7 +93,7 @@ export class Database {
       listener.listen(own, resolve);
     });
     listener.on('error', (error) => this.#options.log.warn({ err: error }, 'a database listener failed'));
-    permit(own, tenantUser(this.#options.tenant));
+    permit(own, this.#options.clientUid);
     // Node removes the file it bound when a server closes: by then that name leads nowhere.
     renameSync(own, this.#public);
     this.#listener?.close();
@@ -123,7 +124,7 @@ export class Database {
   }
 
   async #start(): Promise<string> {
-    const { socketFolder, tenant, log, onDeath } = this.#options;
+    const { socketFolder, tenant, clientUid, log, onDeath } = this.#options;
     if (this.#closed) throw new Error('closed');
     if (Date.now() - this.#failedAt < RESTART_PAUSE_MS) throw new Error('the database process just failed');
     let child: ConfinedProcess;
@@ -140,7 +141,7 @@ export class Database {
     }
     this.#process = child;
     const own = path.join(socketFolder, SOCKET_NAME);
-    permit(own, tenantUser(tenant));
+    permit(own, clientUid);
     this.#behind = this.#public;
     renameSync(own, this.#public);
     void child.ended.then(async (end) => {

@@ -2,11 +2,11 @@
  * The life of one slug: cold, starting, warm, draining, cold. It shares one start among concurrent callers, replaces
  * instances without a failed request, and backs off from what keeps failing.
  */
-import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { afterFailure, type FailureRecord, NO_FAILURES } from './back-off.ts';
+import { startCell } from './cell.ts';
 import type {
   ExitReason,
   InstanceState,
@@ -21,11 +21,13 @@ import type { NewLogEntry } from './logs/log-entry.ts';
 import type { ProcessUsage } from './process-tree.ts';
 import { Services } from './services.ts';
 import { StallWatch } from './stall-watch.ts';
+import type { Standby } from './standby.ts';
 
 export interface RunnerOptions {
   slug: string;
   dependencies: RuntimeDependencies;
   databaseProgram: Promise<string>;
+  standby: Standby;
   nextGeneration(): number;
   /** Makes room for one more instance. @throws Problem overloaded */
   admit(): Promise<void>;
@@ -275,25 +277,34 @@ export class DeploymentRunner {
 
   /** Starts an instance beside whatever runs, and makes it the current one. */
   async #start(spec: InstanceSpec): Promise<Instance> {
-    const { dependencies, databaseProgram, nextGeneration } = this.#options;
+    const { dependencies, databaseProgram, nextGeneration, standby } = this.#options;
     const { config, sandbox, log } = dependencies;
-    this.#tenant = spec.tenant;
-    const folder = path.join(dependencies.runFolder, this.slug);
-    this.#services ??= new Services({
-      dependencies,
-      spec,
-      folder,
-      databaseProgram,
-      onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
-    });
-    const services = this.#services;
     const tenant = spec.tenant;
+    const generation = nextGeneration();
+    this.#tenant = tenant;
+    const known = this.#services;
+    const cell = known
+      ? await startCell({
+          sandbox,
+          listenFolder: known.listenFolder(generation),
+          servicesFolder: known.folder,
+          uid: known.uid,
+        })
+      : await standby.take();
+    const services =
+      known ??
+      new Services({
+        dependencies,
+        spec,
+        cell,
+        databaseProgram,
+        onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
+      });
+    this.#services = services;
     const starting = Instance.start({
       spec,
-      generation: nextGeneration(),
-      sandbox,
-      folder,
-      servicesFolder: services.folder,
+      generation,
+      cell,
       heapMb: config.heapMb,
       startTimeoutMs: config.startTimeoutMs,
       onLog: (entry) => this.#log(entry),

@@ -2,10 +2,11 @@
  * One workerd process of one deployment: started in its sandbox, watched, asked for health, ended. What it is started
  * for and when it ends is decided elsewhere (deployment-runner.ts).
  */
-import { chownSync, mkdirSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import type { Cell } from './cell.ts';
 import { encodeConfig } from './config.ts';
 import type { ExitReason } from './contract.ts';
 import { readLines } from './logs/flood-gate.ts';
@@ -14,19 +15,14 @@ import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
 import { parseOutputLine } from './logs/workerd-output.ts';
 import { type ProcessUsage, usageOf } from './process-tree.ts';
-import { type ConfinedProcess, type ProcessEnd, spawnConfined } from './sandbox/spawn.ts';
-import { type Bind, type Sandbox, tenantUser } from './sandbox.ts';
+import type { ConfinedProcess, ProcessEnd } from './sandbox/spawn.ts';
 import { askScheduled, ping, type ScheduledAnswer } from './system-calls.ts';
-import { workerdBinary } from './workerd-binary.ts';
 
 export interface InstanceOptions {
   spec: InstanceSpec;
   generation: number;
-  sandbox: Sandbox;
-  /** `<run>/<slug>`; the instance makes a folder of its own in it. */
-  folder: string;
-  /** Folder of the sockets it may use. */
-  servicesFolder: string;
+  /** The waiting process that is to become the instance; ended with it. */
+  cell: Cell;
   heapMb: number;
   startTimeoutMs: number;
   /** A line for the owner, with secrets masked. */
@@ -46,10 +42,6 @@ export interface InstanceExit {
   detail: string;
 }
 
-/** Room for connections of callers and to services. */
-const OPEN_FILES = 4_096;
-/** Threads and processes of one tenant's user, both generations and the database included. */
-const PROCESSES = 256;
 /** From SIGTERM to SIGKILL: an open WebSocket or a busy loop keeps workerd from ending. */
 const TERMINATE_MS = 5_000;
 /** workerd's own messages that are kept to explain a failed start. */
@@ -63,7 +55,7 @@ export class Instance {
   /** Where it serves requests. */
   readonly socket: string;
   readonly startedAt: number;
-  /** Resolves when the process is gone and its folder removed. */
+  /** Resolves when the process is gone and the folder of its sockets removed. */
   readonly ended: Promise<InstanceExit>;
   readonly #systemSocket: string;
   readonly #process: ConfinedProcess;
@@ -72,7 +64,8 @@ export class Instance {
   #alive = true;
   #lastUsage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
 
-  private constructor(options: InstanceOptions, folder: string, process: ConfinedProcess) {
+  private constructor(options: InstanceOptions) {
+    const { process, listenFolder: folder } = options.cell;
     this.spec = options.spec;
     this.generation = options.generation;
     this.socket = path.join(folder, 'http.sock');
@@ -94,28 +87,11 @@ export class Instance {
    * @throws Problem start_failed with workerd's own words; nothing is left behind
    */
   static async start(options: InstanceOptions): Promise<Instance> {
-    const { spec, sandbox } = options;
-    const folder = path.join(options.folder, options.generation.toString(36));
-    const uid = tenantUser(spec.tenant);
-    rmSync(folder, { recursive: true, force: true });
-    mkdirSync(folder, { mode: 0o700 });
-    if (uid !== undefined) chownSync(folder, uid, uid);
-    const listen: Bind = { from: folder, to: '/run/listen', writable: true };
-    const services: Bind = { from: options.servicesFolder, to: '/run/services' };
-    const process = await spawnConfined(sandbox, {
-      program: workerdBinary(),
-      // Verbose: only then are uncaught exceptions reported with their stacks.
-      args: ['serve', '--binary', '-', '--control-fd=3', '--verbose'],
-      binds: [listen, services],
-      uid,
-      profile: 'worker',
-      limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: 0 },
-    });
-    const instance = new Instance(options, folder, process);
+    const { spec, cell } = options;
+    const instance = new Instance(options);
     const diagnostics = instance.#readOutput(options);
     options.onSpawned?.(instance);
-    const paths = { listen: sandbox.inside(listen), services: sandbox.inside(services) };
-    process.stdin.end(encodeConfig(spec, paths, options.heapMb));
+    cell.process.stdin.end(encodeConfig(spec, cell.inside, options.heapMb));
     await instance.#listening(options.startTimeoutMs, diagnostics);
     return instance;
   }

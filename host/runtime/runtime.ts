@@ -1,5 +1,5 @@
 /** All running deployments of this node: composes the runners, watches CPU and memory over all of them. */
-import { mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import type { EdgeTraffic } from '../shared/contracts.ts';
@@ -9,6 +9,7 @@ import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
 import { availableMemory } from './process-tree.ts';
+import { Standby } from './standby.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
 /** Instances that burn CPU are looked at this often, all others every second, ms. */
@@ -24,6 +25,10 @@ const TOTAL_SHARE = 0.7;
 const SHORT_SHARE = 0.06;
 
 const DATABASE_PROGRAM = 'sql.mjs';
+/** Folder of all instances' sockets, one numbered folder each. */
+const CELLS = 'c';
+/** Cells that wait for the next cold start. */
+const STANDBY = 1;
 
 const DETAILS: Record<Eviction['reason'], string> = {
   idle: 'Nobody used it for a while; the next request starts it again.',
@@ -43,6 +48,7 @@ class Node implements Runtime {
   readonly #dependencies: RuntimeDependencies;
   /** Path of the program, once it is there. */
   readonly #databaseProgram: Promise<string>;
+  readonly #standby: Standby;
   readonly #runners = new Map<string, DeploymentRunner>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
@@ -56,7 +62,11 @@ class Node implements Runtime {
     this.#dependencies = dependencies;
     this.#databaseProgram = buildDatabaseProgram(path.join(dependencies.runFolder, DATABASE_PROGRAM));
     this.#databaseProgram.catch((error) => dependencies.log.error({ err: error }, 'databases cannot start'));
-    const { sandbox, config } = dependencies;
+    const { sandbox, config, runFolder, log } = dependencies;
+    const cells = path.join(runFolder, CELLS);
+    // What a host that was killed left behind.
+    rmSync(cells, { recursive: true, force: true });
+    this.#standby = new Standby({ sandbox, folder: cells, count: STANDBY, log });
     this.isolation = { level: sandbox.level, detail: sandbox.detail };
     this.#totalBytes = config.totalMemoryBytes || Math.floor(os.totalmem() * TOTAL_SHARE);
     this.#timer = setInterval(() => this.#tick(), BUSY_TICK_MS);
@@ -113,11 +123,8 @@ class Node implements Runtime {
     this.#closed = true;
     clearInterval(this.#timer);
     await Promise.all([...this.#runners.values()].map((runner) => runner.stop('shutdown', 'The host is stopping.', 0)));
-    for (const name of readdirSync(this.#dependencies.runFolder)) {
-      if (this.#runners.has(name) || name === DATABASE_PROGRAM) {
-        rmSync(path.join(this.#dependencies.runFolder, name), { recursive: true, force: true });
-      }
-    }
+    await this.#standby.close();
+    rmSync(path.join(this.#dependencies.runFolder, CELLS), { recursive: true, force: true });
   }
 
   #runner(slug: string): DeploymentRunner {
@@ -128,6 +135,7 @@ class Node implements Runtime {
         slug,
         dependencies: this.#dependencies,
         databaseProgram: this.#databaseProgram,
+        standby: this.#standby,
         nextGeneration: () => ++this.#generation,
         admit: () => this.#admit(),
       });

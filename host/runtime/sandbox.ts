@@ -3,6 +3,7 @@
  * turns "this program with these files" into the command line that starts it so.
  */
 import { execFile } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { Problem } from '../shared/problem.ts';
 import { bwrapCommand } from './sandbox/bwrap.ts';
@@ -91,11 +92,20 @@ export function canChangeUser(): boolean {
  * @returns undefined where the host is not root
  */
 export function tenantUser(tenant: string): number | undefined {
-  if (!canChangeUser()) return undefined;
   let hash = 0;
   for (const character of tenant) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) >>> 0;
-  const wide = highestUser() > 0x7fff_ffff - 1;
-  return wide ? 0x7000_0000 + (hash % 0x0fff_0000) : 20_000 + (hash % 40_000);
+  return userAt(hash);
+}
+
+/** A user for one process' life, most likely shared with no other. */
+export function randomUser(): number | undefined {
+  return userAt(randomInt(0xffff_ffff));
+}
+
+function userAt(number: number): number | undefined {
+  if (!canChangeUser()) return undefined;
+  const wide = highestUser() >= 0x7fff_ffff;
+  return wide ? 0x7000_0000 + (number % 0x0fff_0000) : 20_000 + (number % 40_000);
 }
 
 function highestUser(): number {

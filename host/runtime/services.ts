@@ -2,19 +2,20 @@
  * The sockets that one deployment's instances may use, opened before the first of them starts and closed after the last
  * one ended. Identity is the socket: what a tenant was not given has no file in its folder.
  */
-import { chmodSync, chownSync, existsSync, mkdirSync, rmSync } from 'node:fs';
+import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import type { Cell } from './cell.ts';
 import type { RuntimeDependencies } from './contract.ts';
 import { Database } from './database.ts';
-import { tenantUser } from './sandbox.ts';
+import { folderOf } from './standby.ts';
 
 export interface ServicesOptions {
   dependencies: RuntimeDependencies;
   spec: InstanceSpec;
-  /** `<run>/<slug>`. */
-  folder: string;
+  /** The cell of the first instance: the sockets go into its folder, for its user. */
+  cell: Cell;
   databaseProgram: Promise<string>;
   onDatabaseDeath(detail: string): void;
 }
@@ -28,9 +29,17 @@ export class Services {
 
   constructor(options: ServicesOptions) {
     this.#options = options;
-    this.folder = path.join(options.folder, 's');
-    rmSync(options.folder, { recursive: true, force: true });
-    mkdirSync(this.folder, { recursive: true, mode: 0o755 });
+    this.folder = options.cell.servicesFolder;
+  }
+
+  /** The user for whom the sockets are. */
+  get uid(): number | undefined {
+    return this.#options.cell.uid;
+  }
+
+  /** A folder for one more instance on these services. */
+  listenFolder(generation: number): string {
+    return path.join(folderOf(this.#options.cell), generation.toString(36));
   }
 
   get database(): Database | undefined {
@@ -101,7 +110,7 @@ export class Services {
   }
 
   async close(): Promise<void> {
-    const { dependencies, spec, folder } = this.#options;
+    const { dependencies, spec, cell } = this.#options;
     const { tenant, slug } = spec;
     const { kv, r2, payments } = this.#bindings;
     // A part that is being restarted has forgotten the tenant anyway.
@@ -111,19 +120,20 @@ export class Services {
       payments ? dependencies.payments?.close({ tenant, slug }) : undefined,
       this.#database?.close(),
     ]);
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(folderOf(cell), { recursive: true, force: true });
   }
 
   #createDatabase(): Database {
-    const { dependencies, spec, folder, databaseProgram, onDatabaseDeath } = this.#options;
+    const { dependencies, spec, cell, databaseProgram, onDatabaseDeath } = this.#options;
     return new Database({
       tenant: spec.tenant,
       sandbox: dependencies.sandbox,
       storage: dependencies.storageConfig,
       program: databaseProgram,
       dataFolder: path.join(dependencies.tenantsFolder, spec.tenant, 'sql'),
-      socketFolder: path.join(folder, 'q'),
+      socketFolder: path.join(folderOf(cell), 'q'),
       servicesFolder: this.folder,
+      clientUid: cell.uid,
       startTimeoutMs: dependencies.config.startTimeoutMs,
       log: dependencies.log,
       onDeath: onDatabaseDeath,
@@ -132,7 +142,7 @@ export class Services {
 
   /** Connecting takes write permission on the socket, and the sockets are made by processes of another user. */
   #permit(...names: string[]): void {
-    const uid = tenantUser(this.#options.spec.tenant);
+    const { uid } = this;
     if (uid === undefined) return;
     for (const name of names) {
       const socket = path.join(this.folder, `${name}.sock`);

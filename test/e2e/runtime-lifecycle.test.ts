@@ -1,6 +1,6 @@
 /** Instances as they really run: started on demand, replaced, ended, and watched, behind the real edge. */
 import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RuntimeRig, until } from './runtime-rig.ts';
 
@@ -10,7 +10,7 @@ let rig: RuntimeRig;
 
 beforeAll(async () => {
   rig = await RuntimeRig.start({
-    runtime: { idleMs: 1_500, swollenIdleMs: 300, swollenBytes: 60_000_000, cpuStallMs: 1_500, startTimeoutMs: 4_000 },
+    runtime: { idleMs: 4_000, swollenIdleMs: 300, swollenBytes: 60_000_000, cpuStallMs: 1_500, startTimeoutMs: 4_000 },
   });
 });
 afterAll(() => rig?.stop());
@@ -37,8 +37,10 @@ describe('start on demand', () => {
   it('ends when idle, removes its sockets, and comes back', async () => {
     await rig.deploy('sleepy', HELLO('awake'));
     expect(await rig.text('sleepy')).toBe('awake');
+    const cell = basename(dirname(dirname(rig.socketOf('sleepy') ?? '')));
+    expect(existsSync(join(rig.folder, 'run', 'c', cell))).toBe(true);
     await rig.logged('sleepy', /Nobody used it/);
-    await until(() => !existsSync(join(rig.folder, 'run', 'sleepy')), 10_000, 'its folder to be gone');
+    await until(() => !existsSync(join(rig.folder, 'run', 'c', cell)), 10_000, 'its folder to be gone');
     expect(rig.runtime.status('sleepy')).toMatchObject({ state: 'cold', lastExit: { reason: 'idle' } });
     expect(await rig.text('sleepy')).toBe('awake');
   });
@@ -161,7 +163,7 @@ describe('failures', () => {
     await rig.deploy('killed', HELLO('here'));
     expect(await rig.text('killed')).toBe('here');
     const before = rig.runtime.status('killed').generation;
-    process.kill(pidsOf(rig, 'killed')[0]!, 'SIGKILL');
+    process.kill(rig.pidOf('killed'), 'SIGKILL');
     const started = Date.now();
     await until(
       async () => (await rig.fetch('killed')).status === 200 && rig.runtime.status('killed').generation !== before,
@@ -220,23 +222,3 @@ describe('logs', () => {
     expect(JSON.stringify(await rig.log('flood')).length).toBeLessThan(rig.config.runtime.logBytes * 1.2);
   });
 });
-
-function pidsOf(rig: RuntimeRig, slug: string): number[] {
-  const needle = join(rig.folder, 'run', slug);
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        return readdirSync(`/proc/${pid}/cwd`) && mountsOf(pid).includes(needle);
-      } catch {
-        return false;
-      }
-    });
-}
-
-function mountsOf(pid: number): string {
-  return existsSync(`/proc/${pid}/mountinfo`)
-    ? String(process.getBuiltinModule('node:fs').readFileSync(`/proc/${pid}/mountinfo`))
-    : '';
-}

@@ -3,9 +3,9 @@
  */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
@@ -127,6 +127,28 @@ export class RuntimeRig {
     const tenant = this.specs.get(slug)?.tenant;
     if (tenant === undefined) throw new Error(`${slug} is not deployed`);
     return tenant;
+  }
+
+  socketOf(slug: string): string | undefined {
+    return this.runtime.instances().find((instance) => instance.slug === slug)?.socket;
+  }
+
+  /** The workerd of a slug: the process with the socket's folder among its mounts that is no helper. */
+  pidOf(slug: string): number {
+    const folder = dirname(this.socketOf(slug) ?? '/nothing');
+    for (const name of readdirSync('/proc').filter((entry) => /^\d+$/.test(entry))) {
+      try {
+        if (
+          readlinkSync(`/proc/${name}/exe`).endsWith('/workerd') &&
+          readFileSync(`/proc/${name}/mountinfo`, 'utf8').includes(folder)
+        ) {
+          return Number(name);
+        }
+      } catch {
+        // It is gone already.
+      }
+    }
+    throw new Error(`${slug} does not run`);
   }
 
   /** A runtime over the same folders, as after a restart of the supervisor. */

@@ -7,6 +7,7 @@ import path from 'node:path';
 import { z } from 'zod';
 import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
+import { cellFolders, startCell } from '../cell.ts';
 import { Instance } from '../instance.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { getText } from '../system-calls.ts';
@@ -50,7 +51,6 @@ export class Prober {
   readonly #options: ProbeOptions;
   readonly #queue: (() => void)[] = [];
   #free: number;
-  #generation = 0;
 
   constructor(options: ProbeOptions) {
     this.#options = options;
@@ -80,11 +80,9 @@ export class Prober {
     try {
       instance = await Instance.start({
         spec: probeSpec(subject),
-        generation: ++this.#generation,
-        sandbox,
-        folder,
+        generation: 0,
         // Nothing to talk to: loading a module must not need anything.
-        servicesFolder: folder,
+        cell: await startCell({ sandbox, ...cellFolders(folder) }),
         heapMb,
         startTimeoutMs,
         mappedModule: subject.bundle.modules[0]?.name ?? '',

@@ -1,0 +1,70 @@
+/**
+ * A sandbox with a workerd in it that waits for its configuration. Everything that costs time before a tenant is known
+ * (namespaces, mounts, loading the program) is over by then.
+ */
+import { chownSync, mkdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
+import { type Bind, randomUser, type Sandbox } from './sandbox.ts';
+import { workerdBinary } from './workerd-binary.ts';
+
+export interface Cell {
+  /** Holds `http.sock` and `system.sock` once it is configured. */
+  listenFolder: string;
+  /** Holds the sockets that the instance may use; put there by others, before or after. */
+  servicesFolder: string;
+  /** The user of the process; undefined where the host is not root. */
+  uid: number | undefined;
+  /** The two folders as the process sees them. */
+  inside: { listen: string; services: string };
+  process: ConfinedProcess;
+}
+
+export interface CellOptions {
+  sandbox: Sandbox;
+  /** Made for this cell; removed by whoever ends it. */
+  listenFolder: string;
+  servicesFolder: string;
+  /** Default: a user of its own. A second cell on the same services needs the first one's. */
+  uid?: number | undefined;
+}
+
+/** Room for connections of callers and to services. */
+const OPEN_FILES = 4_096;
+/** Threads of one cell's user: the old and the new instance of a deployment share theirs. */
+const PROCESSES = 128;
+
+export async function startCell({
+  sandbox,
+  listenFolder,
+  servicesFolder,
+  uid = randomUser(),
+}: CellOptions): Promise<Cell> {
+  rmSync(listenFolder, { recursive: true, force: true });
+  mkdirSync(listenFolder, { recursive: true, mode: 0o700 });
+  mkdirSync(servicesFolder, { recursive: true, mode: 0o755 });
+  if (uid !== undefined) chownSync(listenFolder, uid, uid);
+  const listen: Bind = { from: listenFolder, to: '/run/listen', writable: true };
+  const services: Bind = { from: servicesFolder, to: '/run/services' };
+  const process = await spawnConfined(sandbox, {
+    program: workerdBinary(),
+    // Verbose: only then are uncaught exceptions reported with their stacks.
+    args: ['serve', '--binary', '-', '--control-fd=3', '--verbose'],
+    binds: [listen, services],
+    uid,
+    profile: 'worker',
+    limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: 0 },
+  });
+  return {
+    listenFolder,
+    servicesFolder,
+    uid,
+    inside: { listen: sandbox.inside(listen), services: sandbox.inside(services) },
+    process,
+  };
+}
+
+/** The folders of a cell that stands alone: `<folder>/l` and `<folder>/s`. */
+export function cellFolders(folder: string): Pick<CellOptions, 'listenFolder' | 'servicesFolder'> {
+  return { listenFolder: path.join(folder, 'l'), servicesFolder: path.join(folder, 's') };
+}
