@@ -8,7 +8,7 @@ const handler = await bundleHandler();
 afterAll(() => program.remove());
 
 const WRITES = 10_000;
-const WRITERS = 32;
+const WRITERS = 4;
 const KILLS = 6;
 
 describe('kill -9 of the SQL process', () => {
@@ -32,17 +32,10 @@ describe('kill -9 of the SQL process', () => {
       };
       const write = async (): Promise<void> => {
         while (acknowledged.size < WRITES) {
-          const id = next++;
-          try {
-            const values = [id, `v${id}`, `v${id}`];
-            if (id % 4 > 0) await rig.query('INSERT INTO w VALUES (?, ?, ?)', values);
-            // Two statements in one transaction: half of it must never be seen.
-            else await rig.query('INSERT INTO ticks VALUES (1); INSERT INTO w VALUES (?, ?, ?)', values);
-            acknowledged.add(id);
-          } catch {
-            // Not acknowledged: it may be there or not.
-          }
-          if (acknowledged.size > ((kills + 1) * WRITES) / (KILLS + 1) && killing === undefined) {
+          const ids = Array.from({ length: 20 }, () => next++);
+          const response = await fetch(`${rig.origin}/writes`, { method: 'POST', body: JSON.stringify(ids) });
+          for (const id of (await response.json()) as number[]) acknowledged.add(id);
+          if (kills < KILLS && acknowledged.size > ((kills + 1) * WRITES) / (KILLS + 2) && killing === undefined) {
             kills++;
             killing = kill().finally(() => {
               killing = undefined;

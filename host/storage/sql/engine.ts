@@ -46,7 +46,9 @@ export function runEngine(): void {
 
   const server = createSqlServer({
     received: (request) => table.set(slotOf(request), PHASE.received),
-    finished: (request) => table.set(slotOf(request), PHASE.idle),
+    finished: (request) => {
+      if (table.phase(slotOf(request)) !== PHASE.idle) table.set(slotOf(request), PHASE.idle);
+    },
     query: (request) => {
       if (queue.length === 0) setImmediate(drain);
       queue.push({ ...request, slot: slotOf(request.request) });
@@ -120,6 +122,8 @@ export function runEngine(): void {
     }
     table.set(job.slot, PHASE.answering);
     answer(job.response, 200, text, bookmark);
+    // Small answers are in the kernel's hands now; of larger ones `finished` tells.
+    if (job.request.socket.writableLength === 0) table.set(job.slot, PHASE.idle);
   }
 
   function opened(): EmbeddedStore {

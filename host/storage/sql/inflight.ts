@@ -32,13 +32,19 @@ const RECORD = 16;
 export class InFlightWriter {
   readonly #file: number;
   readonly #record = Buffer.alloc(RECORD);
+  readonly #phases = new Uint8Array(MAX_CONNECTIONS);
   #sequence = 0;
 
   constructor(file: number) {
     this.#file = file;
   }
 
+  phase(slot: number): number {
+    return this.#phases[slot] ?? PHASE.idle;
+  }
+
   set(slot: number, phase: number): void {
+    this.#phases[slot] = phase;
     const record = this.#record;
     record.writeDoubleLE(Date.now(), 0);
     record.writeUInt32LE(phase, 8);

@@ -18,6 +18,7 @@ const WATCH_MS = 250;
 const RESTART_PAUSE_MS = 1_000;
 /** JavaScript heap of an engine, MB: results and requests; SQLite has its own limit. */
 const ENGINE_HEAP_MB = 160;
+const IN_QUERY: ReadonlySet<number> = new Set([PHASE.running, PHASE.uncommitted]);
 
 export interface KeeperOptions {
   /** The program to fork for an engine, and its argument. */
@@ -37,6 +38,10 @@ export class Keeper {
   #ready = false;
   #watch: NodeJS.Timeout | undefined;
   #lastActive = 0;
+  /** Slots whose connection the present engine has. */
+  readonly #handed = new Set<number>();
+  /** Slots whose connection any engine had. */
+  readonly #used = new Set<number>();
   /** Slots whose query passed its deadline. */
   #late = new Set<number>();
   /** The engine was asked to end; connections that come meanwhile wait for the next. */
@@ -87,12 +92,15 @@ export class Keeper {
       return;
     }
     this.#connections[slot] = socket;
+    this.#used.delete(slot);
     this.#lastActive = Date.now();
     if (this.#engine === undefined) this.#start();
     else if (!this.#ending) this.#hand(slot, socket);
   }
 
   #hand(slot: number, socket: Socket): void {
+    this.#handed.add(slot);
+    this.#used.add(slot);
     this.#engine?.send({ kind: 'connection', slot } satisfies ToEngine, socket, { keepOpen: true }, () => {
       // A channel that broke means the engine is gone: its exit is what counts.
     });
@@ -112,7 +120,10 @@ export class Keeper {
     this.#ready = false;
     this.#ending = false;
     this.#lastActive = Date.now();
-    engine.on('message', (message: ToKeeper) => this.#hear(message));
+    engine.on('message', (message: ToKeeper) => {
+      // A dead engine's last words may come after its successor has its connections.
+      if (this.#engine === engine) this.#hear(message);
+    });
     engine.on('exit', (code, signal) => {
       this.#aborted = signal === 'SIGABRT';
       this.#exited(signal ?? `code ${code}`);
@@ -136,6 +147,7 @@ export class Keeper {
       case 'closed':
         this.#connections[message.slot]?.destroy();
         this.#connections[message.slot] = undefined;
+        this.#handed.delete(message.slot);
         this.#table.clear(message.slot);
     }
   }
@@ -170,20 +182,22 @@ export class Keeper {
     this.#late = new Set();
     if (!asked) this.#options.log({ level: 'warn', event: 'engine_ended', reason, late: late.size > 0 });
     this.#table.refresh(this.#connections.length);
+    // In the middle of a query it was reading from nobody. At any other moment it may have taken bytes of a request
+    // from a connection that still counts as idle: the next engine could not answer that.
+    const betweenQueries = !this.#connections.some((_, slot) => IN_QUERY.has(this.#table.entry(slot).phase));
     let waiting = false;
     for (const [slot, socket] of this.#connections.entries()) {
       if (socket === undefined) continue;
-      const { phase, since } = this.#table.entry(slot);
+      const { phase } = this.#table.entry(slot);
       this.#table.clear(slot);
-      if (phase === PHASE.idle && since === 0) {
-        // Never used: it came while the engine was ending or starting.
+      const untouched = !this.#handed.has(slot);
+      this.#handed.delete(slot);
+      if (phase === PHASE.idle && (untouched || !betweenQueries)) {
         waiting = true;
-      } else if (phase === PHASE.idle && !asked) {
-        waiting = true;
-      } else {
-        this.#connections[slot] = undefined;
-        this.#finish(socket, phase, late.has(slot));
+        continue;
       }
+      this.#connections[slot] = undefined;
+      this.#finish(socket, phase, late.has(slot));
     }
     if (this.#stopping) process.exit(0);
     // A query that ends its process should not make the next one wait for a new process.
@@ -201,16 +215,18 @@ export class Keeper {
         socket.end(response(MESSAGES.reset), () => socket.destroy());
         return;
       default:
-        // Idle at a planned end, or half an answer is out: nothing true can be said any more.
+        // Idle, or half an answer is out: nothing true can be said any more.
         socket.destroy();
     }
   }
 
+  /** Nobody will serve them. One that was used before may have no request on its way: it must get no answer. */
   #answerAll(message: string): void {
     for (const [slot, socket] of this.#connections.entries()) {
       if (socket === undefined) continue;
       this.#connections[slot] = undefined;
-      socket.end(response(message), () => socket.destroy());
+      if (this.#used.delete(slot)) socket.destroy();
+      else socket.end(response(message), () => socket.destroy());
     }
   }
 }
