@@ -14,6 +14,7 @@ import { collect } from './project/options.ts';
 import { renewCommand } from './renew.ts';
 import { rollbackCommand } from './rollback.ts';
 import { secretsCommand } from './secrets.ts';
+import { servicesCommand } from './services.ts';
 import { type CommandDeps, DEFAULT_HOST_URL } from './session.ts';
 import { tenantsCommand } from './tenants.ts';
 import { upCommand } from './up.ts';
@@ -62,7 +63,10 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
       ],
     ],
     ['Paying:', [payCommand(deps), walletCommand(deps), accountCommand(deps)]],
-    ['Running a host:', [upCommand(), doctorCommand(deps), tenantsCommand(deps), paymentsCommand(deps)]],
+    [
+      'Running a host:',
+      [upCommand(), doctorCommand(deps), tenantsCommand(deps), paymentsCommand(deps), servicesCommand(deps)],
+    ],
   ];
 }
 

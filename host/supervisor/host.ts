@@ -14,6 +14,7 @@ import { readContext } from '../control/edge-context.ts';
 import { createForwarding } from '../control/forward.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
+import { payPassage } from '../control/operator/pay-passage.ts';
 import type { ControlParts } from '../control/parts.ts';
 import { RouteTable } from '../control/route-table.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
@@ -375,6 +376,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,
+    pay: payPassage({ deployments, secrets, forward: forwarding.forward, publicUrl }),
     backup: () => {
       throw new Problem('not_implemented', 'Backups are not wired yet.');
     },

@@ -25,6 +25,8 @@ export interface OperatorParts {
   moveClock(offsetMs: number): Promise<{ now: number; offsetMs: number }>;
   clockOffset(): number;
   backup(target: string | undefined): Promise<unknown>;
+  /** Answers `/pay/*`: the pay platform's own operator API. */
+  pay(request: Request): Promise<Response>;
   /** Caddy's on-demand TLS question: may a certificate be made for this name? */
   mayServe(domain: string): Promise<boolean>;
 }
@@ -89,6 +91,7 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
   app.post('/backup', async (c) =>
     c.json((await parts.backup(parse(backupBody, await readJson(c.req.raw)).target)) as object),
   );
+  app.all('/pay/*', (c) => parts.pay(c.req.raw));
   app.get('/payments', async (c) =>
     c.json({ summary: await payments.ledger.summary(), open: await payments.ledger.open() }),
   );
@@ -125,7 +128,7 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
   app.notFound(() =>
     new Problem(
       'not_found',
-      'The operator API has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments',
+      'The operator API has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments /pay',
     ).toResponse(),
   );
   return app;

@@ -49,7 +49,7 @@ ${
   <h2>Credit by grant</h2>
   ${
     overview.grants.length === 0
-      ? html`<p class="soft">None. Top up with <code>turnpike account topup --amount 5.00</code>.</p>`
+      ? html`<p class="soft">None. Top up with <code>turnpike account topup 5.00</code>.</p>`
       : html`<div class="scroll"><table>
     <tr><th>From</th><th>Received</th><th>Expires</th><th class="number">Left</th><th class="number">Of</th></tr>
     ${overview.grants.map(
