@@ -1,0 +1,114 @@
+/**
+ * Tests the sandbox by trying to break it: runs a hostile program in it, once as a handler's process, once as a database's.
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import net from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Problem } from '../shared/problem.ts';
+import { DOCTOR_PROGRAM, type Report, type Targets } from './doctor-program.ts';
+import { readLines } from './logs/flood-gate.ts';
+import { findProgram } from './sandbox/programs.ts';
+import { spawnConfined } from './sandbox/spawn.ts';
+import { type Bind, canChangeUser, randomUser, type Sandbox } from './sandbox.ts';
+
+export interface Attempt extends Report {
+  /** Which kind of process tried it. */
+  as: 'handler' | 'database';
+}
+
+const OPEN_FILES = 512;
+const TIMEOUT_MS = 30_000;
+
+/**
+ * @returns every attempt with what came of it; a sandbox without a system call filter is shown as what it is
+ * @throws Problem conflict without a sandbox: unconfined, the attempts would succeed, and change this machine
+ * @throws Error when the hostile program itself did not run
+ */
+export async function tryToBreak(sandbox: Sandbox): Promise<Attempt[]> {
+  if (sandbox.level === 'none') {
+    throw new Problem(
+      'conflict',
+      'There is no sandbox to test: runtime.sandbox is "none". Tenants can do everything the host can.',
+    );
+  }
+  const folder = mkdtempSync(path.join(tmpdir(), 'turnpike-doctor-'));
+  const bait = path.join(folder, 'bait');
+  mkdirSync(bait);
+  writeFileSync(path.join(bait, 'file'), 'not for you', { mode: 0o644 });
+  const abstract = `turnpike-doctor-${process.pid}`;
+  const socket = path.join(bait, 'other.sock');
+  const servers = [net.createServer(), net.createServer(), net.createServer()] as const;
+  try {
+    await Promise.all([
+      listen(servers[0], { host: '127.0.0.1', port: 0 }),
+      listen(servers[1], { path: `\0${abstract}` }),
+      listen(servers[2], { path: socket }),
+    ]);
+    const port = (servers[0].address() as net.AddressInfo).port;
+    const attempts: Attempt[] = [];
+    for (const as of ['handler', 'database'] as const) {
+      const own = path.join(folder, as);
+      mkdirSync(own, { mode: 0o777 });
+      const reports = await run(sandbox, as, own, {
+        file: path.join(bait, 'file'),
+        folder: bait,
+        pid: process.pid,
+        port,
+        abstract,
+        socket,
+        variable: 'PATH',
+        openFiles: OPEN_FILES,
+      });
+      attempts.push(...reports.map((report) => ({ as, ...report })));
+    }
+    return attempts;
+  } finally {
+    for (const server of servers) server.close();
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+async function run(
+  sandbox: Sandbox,
+  as: Attempt['as'],
+  own: string,
+  bait: Omit<Targets, 'writable' | 'mayWrite' | 'programs'>,
+): Promise<Report[]> {
+  const writable: Bind = { from: own, to: '/run/own', writable: true };
+  const unshare: Bind = { from: findProgram('unshare', 'util-linux'), to: '/tools/unshare' };
+  const mount: Bind = { from: findProgram('mount', 'mount'), to: '/tools/mount' };
+  const handler = as === 'handler';
+  const child = await spawnConfined(sandbox, {
+    program: process.execPath,
+    args: ['--input-type=commonjs', '--eval', DOCTOR_PROGRAM],
+    binds: [writable, unshare, mount],
+    needs: [unshare.from, mount.from],
+    uid: canChangeUser() ? randomUser() : undefined,
+    profile: handler ? 'worker' : 'database',
+    limits: { openFiles: bait.openFiles, processes: 128, fileBytes: handler ? 0 : 1 << 20 },
+  });
+  const targets: Targets = {
+    ...bait,
+    writable: sandbox.inside(writable),
+    mayWrite: !handler,
+    programs: { unshare: sandbox.inside(unshare), mount: sandbox.inside(mount) },
+  };
+  const reports: Report[] = [];
+  const errors: string[] = [];
+  readLines(child.stdout, { onLine: (line) => reports.push(JSON.parse(line) as Report), onDropped: () => undefined });
+  readLines(child.stderr, { onLine: (line) => errors.push(line), onDropped: () => undefined });
+  child.stdin.end(JSON.stringify(targets));
+  const timer = setTimeout(() => child.kill(), TIMEOUT_MS);
+  await child.ended;
+  clearTimeout(timer);
+  if (reports.length === 0) throw new Error(`the trial program did not run: ${errors.join(' ').slice(0, 500)}`);
+  return reports;
+}
+
+function listen(server: net.Server, options: net.ListenOptions): Promise<void> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(options, resolve);
+  });
+}
