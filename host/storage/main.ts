@@ -29,8 +29,13 @@ type Served = {
 
 const methods: Served = {
   async init(init) {
-    service ??= new Service({ ...init, log });
-    await service.prepare();
+    if (service) throw new Problem('conflict', 'The storage process is initialised already.');
+    const { root, objects, clockOffsetMs } = init;
+    // Loaded where it is needed only: the S3 client is a fifth of this process's memory.
+    const bucket = objects.kind === 's3' ? new (await import('./blobs/s3.ts')).S3Bucket(objects) : undefined;
+    const made = new Service({ root, bucket, clockOffsetMs, log });
+    await made.prepare();
+    service = made;
   },
   open: (call) => started().open(call),
   close: (call) => started().close(call),

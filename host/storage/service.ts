@@ -8,12 +8,11 @@ import type { Server } from 'node:http';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { AdjustableClock } from '../shared/clock.ts';
-import type { StorageInit, StorageQuotas, StorageUsage, TenantId } from '../shared/contracts.ts';
+import type { StorageQuotas, StorageUsage, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Backup } from './backup.ts';
-import type { BlobBackend } from './blobs/backend.ts';
+import type { BlobBackend, ObjectBucket } from './blobs/backend.ts';
 import { DiskBlobs } from './blobs/disk.ts';
-import { S3Blobs, S3Bucket } from './blobs/s3.ts';
 import { ByteCache } from './cache.ts';
 import { kvHandler } from './kv/protocol.ts';
 import { type Entry, KvStore } from './kv/store.ts';
@@ -43,7 +42,12 @@ interface Tenant {
 
 type Kind = 'kv' | 'r2';
 
-export interface ServiceOptions extends StorageInit {
+export interface ServiceOptions {
+  /** Folder of all tenants' data. */
+  root: string;
+  /** Where objects live; undefined: in files below the root. */
+  bucket: ObjectBucket | undefined;
+  clockOffsetMs: number;
   log: Logger;
   /** Stores held open at once. */
   openStores?: number;
@@ -53,7 +57,7 @@ export class StorageService {
   readonly #root: string;
   readonly #log: Logger;
   readonly #clock: AdjustableClock;
-  readonly #bucket: S3Bucket | undefined;
+  readonly #bucket: ObjectBucket | undefined;
   readonly #stores: OpenStores;
   readonly #operations: Operations;
   readonly #tenants = new Map<TenantId, Tenant>();
@@ -69,7 +73,7 @@ export class StorageService {
     this.#root = options.root;
     this.#log = options.log;
     this.#clock = new AdjustableClock(options.clockOffsetMs);
-    this.#bucket = options.objects.kind === 's3' ? new S3Bucket(options.objects) : undefined;
+    this.#bucket = options.bucket;
     this.#stores = new OpenStores(options.openStores ?? OPEN_STORES);
     this.#operations = new Operations({
       openStores: () => this.#stores.size,
@@ -129,7 +133,7 @@ export class StorageService {
     const id = checkedTenant(call.tenant);
     return this.#inTurn(id, async () => {
       await this.#close(id);
-      if (this.#bucket) await new S3Blobs(this.#bucket, `${id}/`).destroy();
+      await this.#bucket?.blobs(id).destroy();
       for (const kind of ['kv', 'r2'] as const) await rm(this.#folder(id, kind), { recursive: true, force: true });
       // Other parts may keep something of the tenant beside these folders.
       await rmdir(join(this.#root, id)).catch((error: NodeJS.ErrnoException) => {
@@ -237,7 +241,7 @@ export class StorageService {
   }
 
   #objects(id: TenantId): BlobBackend {
-    return this.#bucket ? new S3Blobs(this.#bucket, `${id}/`) : new DiskBlobs(join(this.#folder(id, 'r2'), 'objects'));
+    return this.#bucket?.blobs(id) ?? new DiskBlobs(join(this.#folder(id, 'r2'), 'objects'));
   }
 
   #folder(id: TenantId, kind: Kind): string {

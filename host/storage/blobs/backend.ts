@@ -26,3 +26,12 @@ export interface BlobBackend {
   destroy(): Promise<void>;
   close(): void;
 }
+
+/** A place for the blobs of all tenants that is not on this disk. */
+export interface ObjectBucket {
+  /** Rejects where it cannot be used. */
+  prepare(): Promise<void>;
+  /** The blobs of one tenant. */
+  blobs(tenant: string): BlobBackend;
+  close(): void;
+}

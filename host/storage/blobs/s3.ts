@@ -7,7 +7,7 @@ import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client } from 'minio';
-import type { BlobBackend, Bytes } from './backend.ts';
+import type { BlobBackend, Bytes, ObjectBucket } from './backend.ts';
 
 export interface S3Settings {
   /** Such as `https://s3.example.com` or `http://127.0.0.1:9000`. */
@@ -27,7 +27,7 @@ const PRESIGNED_SECONDS = 3600;
 const SILENCE_MS = 60_000;
 
 /** The connection to one bucket, shared by all tenants. */
-export class S3Bucket {
+export class S3Bucket implements ObjectBucket {
   readonly settings: S3Settings;
   readonly client: Client;
   readonly agent: HttpAgent | HttpsAgent;
@@ -58,12 +58,16 @@ export class S3Bucket {
     if (!(await retry(() => this.client.bucketExists(bucket)))) await this.client.makeBucket(bucket, region);
   }
 
+  blobs(tenant: string): BlobBackend {
+    return new S3Blobs(this, `${tenant}/`);
+  }
+
   close(): void {
     this.agent.destroy();
   }
 }
 
-export class S3Blobs implements BlobBackend {
+class S3Blobs implements BlobBackend {
   readonly inlineBytes = 0;
   readonly directBytes = 0;
   readonly #bucket: S3Bucket;
