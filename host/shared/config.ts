@@ -116,6 +116,19 @@ export const configSchema = z.strictObject({
     feeBps: z.number().int().min(0).max(10_000).describe('share of the operator in paid routes, 1/100 %'),
     allowTestMoneyInPublic: z.boolean().describe('allow the local network on a public listener'),
   }),
+  speech: z.strictObject({
+    engine: z.boolean().describe('run the embedded speech engine beside the speech tenant'),
+    listenEngine: z
+      .enum(['auto', 'pocketsphinx', 'whisper.cpp', 'sherpa-onnx', 'none'])
+      .describe('what transcribes in the embedded engine'),
+    listenModel: z.string().describe('whisper.cpp model file, or folder of a sherpa-onnx model'),
+    listenProgram: z.string().describe('transcription program, where it is not on the path'),
+    listenJobs: z.number().int().min(0).describe('transcriptions at the same time; 0: half of the processors'),
+    listenWaiting: z.number().int().min(0).describe('transcriptions that may wait; further ones are refused with 429'),
+    speakEngine: z.enum(['auto', 'espeak-ng', 'flite']).describe('what speaks in the embedded engine'),
+    speakVoice: z.string().describe('voice for English, such as rms; empty: the best one installed'),
+    maxAudioSeconds: z.number().int().positive().describe('longest audio the embedded engine takes'),
+  }),
   backup: z.strictObject({
     schedule: z.string().describe('cron expression (UTC); empty: off'),
     target: z.string().describe('folder, or s3://bucket/prefix'),

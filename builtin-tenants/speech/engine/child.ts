@@ -76,7 +76,7 @@ export async function runChild(job: ChildJob): Promise<ChildResult> {
 export function lowerPriority(pid: number | undefined): void {
   if (pid === undefined) return;
   try {
-    setPriority(pid, constants.priority.PRIORITY_LOW);
+    setPriority(pid, constants.priority.PRIORITY_BELOW_NORMAL);
   } catch {
     // it ended already
   }

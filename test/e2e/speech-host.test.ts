@@ -1,0 +1,215 @@
+/** The speech tenant on the real host, with the embedded engine, paid by stock clients through the stock Deepgram SDK. */
+import { DeepgramClient, DeepgramError } from '@deepgram/sdk';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
+import { wordErrorRate } from '../speech/harness/word-errors.ts';
+import { account, balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+const PARAGRAPH =
+  'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week.';
+
+let engine: RunningEngine;
+let host: TestHost;
+let mpp: Fetch;
+let x402: Fetch;
+let speech: string;
+
+async function startSpeechHost(engine: RunningEngine): Promise<TestHost> {
+  const secrets = { speech: { PAY_NETWORK: 'local' } };
+  const host = await startHost({
+    builtins: ['speech'],
+    flags: {
+      'runtime-egress-allow': JSON.stringify({ speech: [`unix:${engine.socket}`] }),
+      'builtin-tenants-secrets': JSON.stringify(secrets),
+    },
+  });
+  // built-in tenants are deployed while the host already serves
+  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
+  return host;
+}
+
+/** What the wallet holds, in micro-USD over both tokens. */
+async function wealth(wallet: number, { network } = host): Promise<bigint> {
+  const { mpp, x402 } = await balances(network, account(network, wallet).address);
+  return mpp + x402;
+}
+
+/** The price is taken and the rest of it given back: at the end exactly `charge` (micro-USD) is gone. */
+async function expectCharged(before: bigint, charge: number, wallet = 0, on = host): Promise<void> {
+  await expect.poll(() => wealth(wallet, on), { timeout: 30_000 }).toBe(before - BigInt(charge));
+}
+
+/** At 100 micro-USD a second, a started micro-USD is charged. */
+function priceOf(seconds: number): number {
+  return Math.ceil(Math.round(seconds * 1000) / 10);
+}
+
+beforeAll(async () => {
+  engine = await startEngine();
+  host = await startSpeechHost(engine);
+  mpp = mppFetch(host.network, 0);
+  x402 = x402Fetch(host.network, 1);
+  speech = `http://localhost:${host.port}/speech`;
+});
+
+afterAll(async () => {
+  await host?.stop();
+  await engine?.stop();
+});
+
+describe('paid through the stock SDK', () => {
+  it('speaks a paragraph, transcribes it from a served URL, and reads it; each charged exactly', async () => {
+    const deepgram = new DeepgramClient({
+      auth: false,
+      baseUrl: speech,
+      fetch: mpp as typeof fetch,
+      timeoutInSeconds: 250,
+    });
+    let before = await wealth(0);
+    const spoken = await deepgram.speak.v1.audio.generate({ text: PARAGRAPH });
+    const audio = Buffer.from(await spoken.arrayBuffer());
+    await expectCharged(before, PARAGRAPH.length * 25);
+
+    await deploy(mppFetch(host.network, 2), host.url, {
+      slug: 'files',
+      code: `const audio = Uint8Array.from(atob(${JSON.stringify(audio.toString('base64'))}), (c) => c.charCodeAt(0));
+export default { fetch: () => new Response(audio, { headers: { 'content-type': 'audio/mpeg' } }) };`,
+    });
+    before = await wealth(0);
+    const heard = await deepgram.listen.v1.media.transcribeUrl({
+      url: `http://localhost:${host.port}/files/talk.mp3`,
+      utterances: true,
+      keyterm: ['park', 'river'],
+    });
+    if (!('results' in heard)) throw new Error('expected a transcript');
+    const alternative = heard.results.channels[0]?.alternatives?.[0];
+    expect(wordErrorRate(PARAGRAPH, alternative?.transcript ?? '')).toBeLessThanOrEqual(0.1);
+    expect(alternative?.words?.every(({ start = 0, end = 0, confidence = -1 }) => end > start && confidence >= 0)).toBe(
+      true,
+    );
+    await expectCharged(before, priceOf(heard.metadata.duration));
+
+    before = await wealth(0);
+    const read = await deepgram.read.v1.text.analyze({
+      body: { text: PARAGRAPH },
+      summarize: 'v2',
+      topics: true,
+      sentiment: true,
+    });
+    const results = read.results as unknown as {
+      summary: { text: string };
+      topics: { segments: unknown[] };
+      sentiments: { average: { sentiment_score: number } };
+    };
+    expect(PARAGRAPH).toContain(results.summary.text.split('. ')[0]);
+    expect(results.topics.segments.length).toBeGreaterThan(0);
+    expect(results.sentiments.average.sentiment_score).toBeGreaterThan(0);
+    await expectCharged(before, 5000);
+  });
+
+  it('takes a binary body, paid by x402', async () => {
+    const start = await wealth(1);
+    const speak = await x402(
+      `${speech}/v1/speak?encoding=linear16&sample_rate=16000`,
+      jsonPost({ text: 'Good morning.' }),
+    );
+    expect(speak.status).toBe(200);
+    expect(speak.headers.get('x-payment-amount')).toBe('0.000325');
+    const audio = await speak.arrayBuffer();
+    await expectCharged(start, 325, 1);
+    const before = await wealth(1);
+    const response = await x402(`${speech}/v1/listen`, {
+      method: 'POST',
+      body: audio,
+      headers: { 'content-type': 'audio/wav' },
+    });
+    expect(response.status).toBe(200);
+    const { metadata } = (await response.json()) as { metadata: { duration: number } };
+    const charge = priceOf(metadata.duration);
+    expect(response.headers.get('x-payment-amount')).toBe((charge / 1e6).toFixed(6).replace(/0{1,4}$/, ''));
+    await expectCharged(before, charge, 1);
+  });
+
+  it('charges nothing for refusals, and the SDK says which', async () => {
+    const deepgram = new DeepgramClient({ auth: false, baseUrl: speech, fetch: mpp as typeof fetch, maxRetries: 0 });
+    const before = await wealth(0);
+    const refusals = await Promise.all([
+      deepgram.speak.v1.audio.generate({ text: 'x'.repeat(2001) }).catch((error: unknown) => error),
+      deepgram.listen.v1.media.transcribeUrl({ url: 'http://169.254.169.254/latest' }).catch((error: unknown) => error),
+      deepgram.listen.v1.media.transcribeFile(Buffer.from('#EXTM3U\n'), {}).catch((error: unknown) => error),
+      deepgram.read.v1.text.analyze({ body: { text: 'Some text.' } }).catch((error: unknown) => error),
+    ]);
+    const seen = refusals.map((error) => (error instanceof DeepgramError ? error.statusCode : error));
+    expect(seen).toEqual([413, 400, 400, 400]);
+    const [, remote] = refusals as DeepgramError[];
+    expect(remote?.body).toMatchObject({ err_code: 'REMOTE_CONTENT_ERROR', request_id: expect.any(String) });
+    await expectCharged(before, 0);
+  });
+
+  it('charges a retry with the same Idempotency-Key once, and answers the same', async () => {
+    const call = jsonPost({ text: 'Say it once.' }, { 'idempotency-key': 'retry-1', accept: 'application/json' });
+    const before = await wealth(0);
+    const first = await (await mpp(`${speech}/v1/speak`, call)).text();
+    const second = await (await mpp(`${speech}/v1/speak`, call)).text();
+    expect(second).toBe(first);
+    await expectCharged(before, 'Say it once.'.length * 25);
+  });
+});
+
+describe('free pages', () => {
+  it('describe what is sold', async () => {
+    const paywrap = (await (await fetch(`${speech}/.well-known/paywrap.json`)).json()) as {
+      service: string;
+      paidRoutes: Record<string, unknown>[];
+    };
+    expect(paywrap.service).toBe('speech');
+    expect(paywrap.paidRoutes).toContainEqual(
+      expect.objectContaining({
+        method: 'POST',
+        path: '/v1/read',
+        protocol: 'mpp',
+        sku: 'speech-read:v1',
+        priceUsdcMicro: 5000,
+        pricingVersion: 1,
+      }),
+    );
+    const health = (await (await fetch(`${speech}/healthz`)).json()) as { status: string; engines: object };
+    expect(health).toMatchObject({
+      status: 'ok',
+      engines: { listen: { ok: true }, speak: { ok: true }, read: { ok: true } },
+    });
+    for (const page of ['/', '/docs', '/llms.txt', '/openapi.json'])
+      expect((await fetch(speech + page)).status, page).toBe(200);
+    expect(await (await fetch(`${speech}/llms.txt`)).text()).toContain(`${speech}/v1/listen`);
+  });
+});
+
+describe('without any transcription engine', () => {
+  it('answers 503 that names the fix, uncharged; speaking goes on', async () => {
+    const deaf = await startEngine({ listen: { engine: 'none' } });
+    const other = await startSpeechHost(deaf);
+    try {
+      const pay = mppFetch(other.network, 0);
+      const url = `http://localhost:${other.port}/speech`;
+      const before = await wealth(0, other);
+      const spoken = await pay(`${url}/v1/speak`, jsonPost({ text: 'Hello.' }));
+      expect(spoken.status).toBe(200);
+      const body = await spoken.arrayBuffer();
+      const response = await pay(`${url}/v1/listen`, {
+        method: 'POST',
+        body,
+        headers: { 'content-type': 'audio/mpeg' },
+      });
+      expect(response.status).toBe(503);
+      expect(await response.json()).toMatchObject({
+        err_code: 'SERVICE_UNAVAILABLE',
+        err_msg: expect.stringContaining('pocketsphinx'),
+      });
+      await expectCharged(before, 'Hello.'.length * 25, 0, other);
+    } finally {
+      await other.stop();
+      await deaf.stop();
+    }
+  });
+});
