@@ -1,0 +1,150 @@
+/**
+ * Makes a backup of a whole host while it works: every file is copied as of one moment of its own within the backup's
+ * time, in an order in which what names something is copied after a copy of what it names.
+ */
+import { existsSync } from 'node:fs';
+import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { Problem } from '../shared/problem.ts';
+import { copyFolder, filesBelow, sha256Of, writeWhole } from './copying.ts';
+import { CODE, FILES, isLeftover, isSealed, NOT_KEPT, REGISTRY, SEALED, SQL, STORES, TENANTS } from './layout.ts';
+import { type BackupFile, makeContent, manifestText } from './manifest.ts';
+import { BackupKeys } from './passphrase.ts';
+import { copyRegistry } from './registry-copy.ts';
+import { copySql } from './sql-copy.ts';
+import { type BackupStore, backupId } from './store.ts';
+
+export interface BackupOptions {
+  dataFolder: string;
+  store: BackupStore;
+  passphrase: string;
+  hostVersion: string;
+  /** ms since the epoch, real time. */
+  now(): number;
+  /**
+   * Has the storage process copy every tenant's KV and objects to `<folder>/<tenant>/kv` and `/r2`. Undefined when no
+   * host runs on the data folder: then nobody writes, and the files are copied as they are.
+   */
+  copyStores: ((folder: string) => Promise<unknown>) | undefined;
+  /** Sockets of the SQL processes that run now, by tenant. */
+  sqlSockets(): ReadonlyMap<string, string>;
+  /**
+   * Fetches the bytes of objects that live in S3 into the copy, and answers how many were gone already; undefined when
+   * they are on this disk.
+   */
+  fetchObjects?: ((tenantsFolder: string) => Promise<number>) | undefined;
+}
+
+export interface BackupSummary {
+  id: string;
+  location: string;
+  files: number;
+  bytes: number;
+  startedAt: string;
+  finishedAt: string;
+}
+
+const OBJECT_ATTEMPTS = 5;
+
+/** @throws Problem when it could not be made; then there is none */
+export async function createBackup(options: BackupOptions): Promise<BackupSummary> {
+  const { store, dataFolder } = options;
+  const keys = await BackupKeys.create(options.passphrase);
+  const started = options.now();
+  const id = backupId(started);
+  if ((await store.list()).includes(id)) {
+    throw new Problem('in_progress', 'A backup of this very second exists already.');
+  }
+  const staging = store.staging(id);
+  try {
+    // A leftover of a backup that was interrupted in the same second is of no use.
+    await rm(staging, { recursive: true, force: true });
+    await mkdir(staging, { recursive: true, mode: 0o700 });
+    await stage(options, path.join(staging, FILES));
+    await seal(dataFolder, path.join(staging, SEALED), keys, path.resolve(staging));
+    const files = await listFiles(staging);
+    const content = makeContent({
+      id,
+      hostVersion: options.hostVersion,
+      startedAt: new Date(started).toISOString(),
+      finishedAt: new Date(options.now()).toISOString(),
+      objects: options.fetchObjects === undefined ? 'disk' : 's3',
+      derivation: keys.derivation,
+      files,
+    });
+    await store.publish(id, staging, manifestText(content, keys));
+    return {
+      id,
+      location: store.describe(id),
+      files: files.length,
+      bytes: files.reduce((sum, file) => sum + file.bytes, 0),
+      startedAt: content.startedAt,
+      finishedAt: content.finishedAt,
+    };
+  } catch (error) {
+    await rm(staging, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+/** Everything that is copied as it is. */
+async function stage({ dataFolder, copyStores, sqlSockets, fetchObjects }: BackupOptions, to: string): Promise<void> {
+  const code = path.join(dataFolder, CODE);
+  // Before the registry and again after it: versions it names are in one of the two, whatever is deployed or purged.
+  await copyFolder(code, path.join(to, CODE));
+  await copyRegistry(path.join(dataFolder, REGISTRY), path.join(to, REGISTRY));
+  await copyFolder(code, path.join(to, CODE), (file) => !existsSync(path.join(to, CODE, file)));
+  const tenants = path.join(dataFolder, TENANTS);
+  const copies = path.join(to, TENANTS);
+  await mkdir(copies, { recursive: true, mode: 0o700 });
+  for (let attempt = 1; copyStores !== undefined; attempt++) {
+    await copyStores(copies);
+    // An object that was replaced since its index was copied: the index is copied again.
+    const gone = (await fetchObjects?.(copies)) ?? 0;
+    if (gone === 0) break;
+    if (attempt === OBJECT_ATTEMPTS)
+      throw new Problem('overloaded', 'Objects change too fast to be copied; try again.');
+  }
+  const sockets = sqlSockets();
+  for (const tenant of await readdir(tenants).catch(() => [])) {
+    const from = path.join(tenants, tenant);
+    await copySql(path.join(from, SQL), path.join(copies, tenant, SQL), sockets.get(tenant));
+    // Logs, and whatever else there is; without a host, the stores too.
+    await copyFolder(from, path.join(copies, tenant), (file) => {
+      const store = file.split('/')[0] ?? '';
+      return store !== SQL && (copyStores === undefined || !STORES.has(store));
+    });
+  }
+  for (const name of await readdir(dataFolder)) {
+    if (isPlainRest(name)) await copyFolder(path.join(dataFolder, name), path.join(to, name));
+  }
+}
+
+function isPlainRest(name: string): boolean {
+  return !NOT_KEPT.has(name) && !isLeftover(name) && !isSealed(name) && ![TENANTS, CODE, REGISTRY].includes(name);
+}
+
+/** Everything that gives power over the host: sealed one by one. After the registry, so that no key is missing. */
+async function seal(dataFolder: string, to: string, keys: BackupKeys, staging: string): Promise<void> {
+  for (const name of await readdir(dataFolder)) {
+    if (NOT_KEPT.has(name) || isLeftover(name) || !isSealed(name) || name.startsWith(REGISTRY)) continue;
+    const entry = path.join(dataFolder, name);
+    // Backups may be kept inside the data folder; they are not part of the next one.
+    if (staging.startsWith(`${path.resolve(entry)}${path.sep}`)) continue;
+    const found = await stat(entry);
+    const files = found.isDirectory() ? (await filesBelow(entry)).map((file) => `${name}/${file}`) : [name];
+    for (const file of files) {
+      const bytes = await readFile(path.join(dataFolder, file));
+      await writeWhole(path.join(to, file), keys.seal(bytes, file));
+    }
+  }
+}
+
+async function listFiles(staging: string): Promise<BackupFile[]> {
+  const files: BackupFile[] = [];
+  for (const file of await filesBelow(staging)) {
+    const absolute = path.join(staging, file);
+    files.push({ path: file, bytes: (await stat(absolute)).size, sha256: await sha256Of(absolute) });
+  }
+  return files;
+}

@@ -1,0 +1,141 @@
+/** Backups of a host by its configuration: what the running host, the schedule and the command have in common. */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import type { Scheduler } from '../scheduler/index.ts';
+import type { Config } from '../shared/config.ts';
+import { Problem } from '../shared/problem.ts';
+import { type BackupOptions, type BackupSummary, createBackup } from './create.ts';
+import { fetchObjects, type ObjectBucket, placeObjects } from './objects.ts';
+import { type RestoreSummary, restoreBackup } from './restore.ts';
+import { keepNewest, openBackupStore } from './store.ts';
+
+export type { BackupSummary } from './create.ts';
+export type { RestoreSummary } from './restore.ts';
+
+type Settings = Pick<Config, 'backup' | 'storage'>;
+
+/** What only a running host can give; without one, nobody writes to the data folder. */
+export type LiveParts = Pick<BackupOptions, 'copyStores' | 'sqlSockets'>;
+
+export interface BackupRequest {
+  config: Settings;
+  dataFolder: string;
+  hostVersion: string;
+  /** Instead of `backup.target`. */
+  target?: string | undefined;
+  /** Instead of `backup.passphraseFile`. */
+  passphraseFile?: string | undefined;
+  live: LiveParts | undefined;
+}
+
+export interface BackupOutcome extends BackupSummary {
+  /** Older backups that `backup.keep` removed. */
+  removed: string[];
+}
+
+/** Makes a backup. @throws Problem */
+export async function runBackup(request: BackupRequest): Promise<BackupOutcome> {
+  const { config, dataFolder, hostVersion, target, live } = request;
+  const passphrase = await readPassphrase(request.passphraseFile ?? config.backup.passphraseFile);
+  const store = openBackupStore(target ?? config.backup.target, config.storage.s3, dataFolder);
+  const bucket = objectBucket(config);
+  const summary = await createBackup({
+    dataFolder,
+    store,
+    passphrase,
+    hostVersion,
+    now: Date.now,
+    copyStores: live?.copyStores,
+    sqlSockets: live?.sqlSockets ?? (() => new Map()),
+    ...(bucket === undefined ? {} : { fetchObjects: (folder: string) => fetchObjects(bucket, folder) }),
+  });
+  // Only where backups belong by configuration: another place may hold what nobody wants removed.
+  const removed = target === undefined ? await keepNewest(store, config.backup.keep) : [];
+  return { ...summary, removed };
+}
+
+/** The backups of a running host: one at a time, by schedule and on demand. */
+export class Backups {
+  readonly #request: Omit<BackupRequest, 'target'>;
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(request: Omit<BackupRequest, 'target'>) {
+    this.#request = request;
+  }
+
+  /** @param target instead of `backup.target` @throws Problem */
+  run(target?: string): Promise<BackupOutcome> {
+    const run = this.#turn.then(() => runBackup({ ...this.#request, target }));
+    this.#turn = run.catch(() => undefined);
+    return run;
+  }
+
+  /** Plans `backup.schedule`, if there is one. */
+  schedule(scheduler: Pick<Scheduler, 'cron'>, log: Logger): void {
+    const { schedule } = this.#request.config.backup;
+    if (schedule === '') return;
+    scheduler.cron(schedule, 'backup', async () => {
+      try {
+        const { location, bytes, removed } = await this.run();
+        log.info({ location, bytes, removed }, 'a backup was made');
+      } catch (error) {
+        log.error({ err: error }, 'a backup failed');
+      }
+    });
+  }
+}
+
+export interface RestoreRequest {
+  config: Settings;
+  /** A folder of backups, one backup's folder, or s3://bucket/prefix. */
+  source: string;
+  id?: string | undefined;
+  dataFolder: string;
+  passphraseFile?: string | undefined;
+}
+
+/** @throws Problem */
+export async function runRestore({
+  config,
+  source,
+  id,
+  dataFolder,
+  passphraseFile,
+}: RestoreRequest): Promise<RestoreSummary> {
+  const passphrase = await readPassphrase(passphraseFile ?? config.backup.passphraseFile);
+  const named = splitSource(source, id);
+  const bucket = objectBucket(config);
+  return restoreBackup({
+    store: openBackupStore(named.source, config.storage.s3, dataFolder),
+    id: named.id,
+    passphrase,
+    dataFolder,
+    ...(bucket === undefined ? {} : { placeObjects: (folder: string) => placeObjects(bucket, folder) }),
+  });
+}
+
+/** `/backups/2026-01-02T03-04-05Z` means that backup in `/backups`. */
+function splitSource(source: string, id: string | undefined): { source: string; id: string | undefined } {
+  const match = /^(.*?)\/?(\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ)\/?$/.exec(source);
+  if (id !== undefined || match === null) return { source, id };
+  return { source: match[1] || '.', id: match[2] };
+}
+
+async function readPassphrase(file: string): Promise<string> {
+  if (file === '') {
+    throw new Problem(
+      'invalid_config',
+      'Backups are sealed with a passphrase: put one into a file of mode 0600 and name it in backup.passphraseFile.',
+    );
+  }
+  try {
+    return (await readFile(path.resolve(file), 'utf8')).trim();
+  } catch (error) {
+    throw new Problem('invalid_config', `The passphrase file ${file} cannot be read.`, { cause: error });
+  }
+}
+
+function objectBucket({ storage }: Settings): ObjectBucket | undefined {
+  return storage.objects === 's3' ? storage.s3 : undefined;
+}

@@ -1,0 +1,34 @@
+/** What of a data folder goes into a backup, and how: everything but what the host makes anew at every start. */
+
+/** Names at the top of the data folder that are not kept. */
+export const NOT_KEPT: ReadonlySet<string> = new Set(['run', 'lock', 'host.json']);
+/** The registry: copied as one moment, never file by file. */
+export const REGISTRY = 'registry.db';
+export const TENANTS = 'tenants';
+export const CODE = 'code';
+/** Folder and file of a tenant's SQL database. */
+export const SQL = 'sql';
+export const SQL_FILE = 'db.sqlite';
+/** A tenant's stores that the storage process copies. */
+export const STORES: ReadonlySet<string> = new Set(['kv', 'r2']);
+
+/**
+ * Folders whose files are as secret as the tenants' data, but no more. Everything else (the secrets' key, keys of
+ * certificates and wallets) is sealed with the passphrase.
+ */
+const PLAIN: ReadonlySet<string> = new Set([TENANTS, CODE, 'chain', REGISTRY]);
+
+/** @param path below the data folder */
+export function isSealed(path: string): boolean {
+  return !PLAIN.has(path.split('/')[0] ?? '');
+}
+
+/** Leftovers of interrupted work, in any folder. */
+export function isLeftover(name: string): boolean {
+  return name.startsWith('.') || name.endsWith('-shm') || name.endsWith('.tmp');
+}
+
+/** In a backup: files as they are, and sealed ones. */
+export const FILES = 'files';
+export const SEALED = 'sealed';
+export const MANIFEST = 'manifest.json';

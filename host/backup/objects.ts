@@ -1,0 +1,82 @@
+/** Bytes of objects that live in S3: fetched into a backup by the names in the copied indexes, and put back. */
+import { createReadStream, createWriteStream, existsSync } from 'node:fs';
+import { mkdir, readdir, rm, stat } from 'node:fs/promises';
+import path from 'node:path';
+import { pipeline } from 'node:stream/promises';
+import Database from 'libsql';
+import { Client } from 'minio';
+import { filesBelow } from './copying.ts';
+import type { S3Connection } from './s3-store.ts';
+
+export interface ObjectBucket extends S3Connection {
+  bucket: string;
+  /** In front of `<tenant>/<name>`. */
+  prefix: string;
+}
+
+/** Below a tenant's folder: the index, and where bytes are when they are on disk. */
+const INDEX = 'r2/r2.db';
+const OBJECTS = 'r2/objects';
+const NAMES = "SELECT blob FROM objects WHERE blob IS NOT NULL UNION SELECT blob FROM parts WHERE blob <> ''";
+
+/** Answers how many objects that an index names were not there any more. */
+export async function fetchObjects(settings: ObjectBucket, tenantsFolder: string): Promise<number> {
+  const client = connect(settings);
+  let gone = 0;
+  for (const tenant of await readdir(tenantsFolder)) {
+    const index = path.join(tenantsFolder, tenant, INDEX);
+    if (!existsSync(index)) continue;
+    for (const name of namesIn(index)) {
+      const target = path.join(tenantsFolder, tenant, OBJECTS, name);
+      if (existsSync(target)) continue;
+      await mkdir(path.dirname(target), { recursive: true });
+      try {
+        const source = await client.getObject(settings.bucket, `${settings.prefix}${tenant}/${name}`);
+        await pipeline(source, createWriteStream(target, { mode: 0o600, flush: true }));
+      } catch (error) {
+        await rm(target, { force: true });
+        if ((error as { code?: string }).code !== 'NoSuchKey') throw error;
+        gone++;
+      }
+    }
+  }
+  return gone;
+}
+
+/** Uploads what `fetchObjects` fetched, and removes it from this disk. */
+export async function placeObjects(settings: ObjectBucket, tenantsFolder: string): Promise<void> {
+  const client = connect(settings);
+  if (!(await client.bucketExists(settings.bucket))) await client.makeBucket(settings.bucket, settings.region);
+  for (const tenant of await readdir(tenantsFolder).catch(() => [])) {
+    const folder = path.join(tenantsFolder, tenant, OBJECTS);
+    for (const name of await filesBelow(folder)) {
+      const file = path.join(folder, name);
+      const { size } = await stat(file);
+      await client.putObject(settings.bucket, `${settings.prefix}${tenant}/${name}`, createReadStream(file), size);
+    }
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function namesIn(index: string): string[] {
+  const database = new Database(index);
+  try {
+    return (database.prepare(NAMES).raw().all([]) as [string][]).map(([name]) => name);
+  } finally {
+    database.close();
+  }
+}
+
+function connect({ endpoint, region, accessKey, secretKey }: S3Connection): Client {
+  const url = new URL(endpoint);
+  const secure = url.protocol === 'https:';
+  return new Client({
+    endPoint: url.hostname,
+    port: Number(url.port) || (secure ? 443 : 80),
+    useSSL: secure,
+    accessKey,
+    secretKey,
+    region,
+    pathStyle: true,
+  });
+}

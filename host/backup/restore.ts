@@ -1,0 +1,120 @@
+/**
+ * Brings a backup back on an empty box. Every file is compared with the manifest while it is copied, into a folder that
+ * becomes the data folder only when all of them are right: a damaged backup changes nothing.
+ */
+import { createHash } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { mkdir, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
+import path from 'node:path';
+import { Transform } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { Problem } from '../shared/problem.ts';
+import { syncFile, writeWhole } from './copying.ts';
+import { FILES, SEALED, TENANTS } from './layout.ts';
+import { type BackupFile, openManifest } from './manifest.ts';
+import type { BackupStore } from './store.ts';
+
+export interface RestoreOptions {
+  store: BackupStore;
+  /** Undefined: the newest. */
+  id: string | undefined;
+  passphrase: string;
+  /** Must be absent or empty. */
+  dataFolder: string;
+  /** Puts objects' bytes back where they live, if that is not this disk. */
+  placeObjects?: ((tenantsFolder: string) => Promise<void>) | undefined;
+}
+
+export interface RestoreSummary {
+  id: string;
+  dataFolder: string;
+  files: number;
+  bytes: number;
+  /** The data is as of a moment between these two. */
+  startedAt: string;
+  finishedAt: string;
+  hostVersion: string;
+}
+
+/** @throws Problem when there is no such backup, it is damaged, the passphrase is wrong, or the folder is in use */
+export async function restoreBackup(options: RestoreOptions): Promise<RestoreSummary> {
+  const { store, passphrase } = options;
+  const target = path.resolve(options.dataFolder);
+  await requireEmpty(target);
+  const id = await chooseBackup(store, options.id);
+  const { content, keys } = await openManifest(await store.manifest(id), passphrase);
+  const coming = `${target}.restoring`;
+  await rm(coming, { recursive: true, force: true });
+  try {
+    await mkdir(coming, { recursive: true, mode: 0o700 });
+    for (const file of content.files) await restoreFile(store, id, file, coming);
+    await unsealAll(coming, keys, content.files);
+    await options.placeObjects?.(path.join(coming, TENANTS));
+    await syncFile(coming);
+    await rmdir(target).catch(() => undefined);
+    await rename(coming, target);
+    await syncFile(path.dirname(target));
+  } catch (error) {
+    await rm(coming, { recursive: true, force: true });
+    throw error;
+  }
+  const { startedAt, finishedAt, hostVersion, files } = content;
+  const bytes = files.reduce((sum, file) => sum + file.bytes, 0);
+  return { id, dataFolder: target, files: files.length, bytes, startedAt, finishedAt, hostVersion };
+}
+
+async function requireEmpty(folder: string): Promise<void> {
+  const names = await readdir(folder).catch((error) => {
+    if (error.code === 'ENOENT') return [];
+    throw error;
+  });
+  if (names.length > 0) {
+    throw new Problem('conflict', `${folder} is not empty: restore into a new folder, or move what is there away.`);
+  }
+}
+
+async function chooseBackup(store: BackupStore, wanted: string | undefined): Promise<string> {
+  const known = await store.list();
+  const id = wanted ?? known.at(-1);
+  if (id === undefined) throw new Problem('not_found', 'There is no backup; an unfinished one is not taken for one.');
+  if (!known.includes(id)) throw new Problem('not_found', `There is no backup ${id}. There are: ${known.join(', ')}.`);
+  return id;
+}
+
+async function restoreFile(store: BackupStore, id: string, file: BackupFile, coming: string): Promise<void> {
+  const inside = file.path.startsWith(`${FILES}/`) ? file.path.slice(FILES.length + 1) : file.path;
+  const target = path.join(coming, inside);
+  await mkdir(path.dirname(target), { recursive: true, mode: 0o700 });
+  const hash = createHash('sha256');
+  let bytes = 0;
+  const measure = new Transform({
+    transform(part: Buffer, _, done) {
+      hash.update(part);
+      bytes += part.length;
+      done(null, part);
+    },
+  });
+  try {
+    const source = await store.read(id, file.path);
+    await pipeline(source, measure, createWriteStream(target, { flags: 'wx', mode: 0o600, flush: true }));
+  } catch (error) {
+    throw new Problem('invalid_field', `The backup is damaged: ${file.path} cannot be read.`, { cause: error });
+  }
+  if (bytes !== file.bytes || hash.digest('hex') !== file.sha256) {
+    throw new Problem('invalid_field', `The backup is damaged: ${file.path} is not what was backed up.`);
+  }
+}
+
+async function unsealAll(
+  coming: string,
+  keys: Awaited<ReturnType<typeof openManifest>>['keys'],
+  files: BackupFile[],
+): Promise<void> {
+  for (const file of files) {
+    if (!file.path.startsWith(`${SEALED}/`)) continue;
+    const inside = file.path.slice(SEALED.length + 1);
+    const plain = keys.unseal(await readFile(path.join(coming, file.path)), inside);
+    await writeWhole(path.join(coming, inside), plain);
+  }
+  await rm(path.join(coming, SEALED), { recursive: true, force: true });
+}

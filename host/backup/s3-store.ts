@@ -1,0 +1,102 @@
+/** Backups in an S3 bucket: `<prefix><id>/...`, with the manifest uploaded last. */
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import type { Readable } from 'node:stream';
+import { Client } from 'minio';
+import { filesBelow } from './copying.ts';
+import { MANIFEST } from './layout.ts';
+import { BACKUP_ID, type BackupStore } from './store.ts';
+
+export interface S3Connection {
+  /** URL of the service. */
+  endpoint: string;
+  region: string;
+  accessKey: string;
+  secretKey: string;
+}
+
+const REMOVE_AT_ONCE = 500;
+
+export class S3Store implements BackupStore {
+  readonly #client: Client;
+  readonly #region: string;
+  readonly #bucket: string;
+  readonly #prefix: string;
+  readonly #scratch: string;
+
+  constructor(connection: S3Connection, bucket: string, prefix: string, scratch: string) {
+    const url = new URL(connection.endpoint);
+    const secure = url.protocol === 'https:';
+    this.#client = new Client({
+      endPoint: url.hostname,
+      port: Number(url.port) || (secure ? 443 : 80),
+      useSSL: secure,
+      accessKey: connection.accessKey,
+      secretKey: connection.secretKey,
+      region: connection.region,
+      pathStyle: true,
+    });
+    this.#region = connection.region;
+    this.#bucket = bucket;
+    this.#prefix = prefix;
+    this.#scratch = scratch;
+  }
+
+  staging(id: string): string {
+    return path.join(this.#scratch, `.backup-${id}`);
+  }
+
+  async publish(id: string, staging: string, manifest: string): Promise<void> {
+    if (!(await this.#client.bucketExists(this.#bucket))) await this.#client.makeBucket(this.#bucket, this.#region);
+    for (const file of await filesBelow(staging)) {
+      await this.#client.fPutObject(this.#bucket, this.#name(id, file), path.join(staging, file));
+    }
+    const body = Buffer.from(manifest);
+    await this.#client.putObject(this.#bucket, this.#name(id, MANIFEST), body, body.length);
+    await rm(staging, { recursive: true, force: true });
+  }
+
+  async list(): Promise<string[]> {
+    const complete: string[] = [];
+    for await (const item of this.#client.listObjectsV2(this.#bucket, this.#prefix, false)) {
+      const { prefix } = item as { prefix?: string };
+      const id = prefix?.slice(this.#prefix.length).replace(/\/$/, '') ?? '';
+      if (!BACKUP_ID.test(id)) continue;
+      const found = await this.#client.statObject(this.#bucket, this.#name(id, MANIFEST)).catch(() => undefined);
+      if (found !== undefined) complete.push(id);
+    }
+    return complete.sort();
+  }
+
+  async manifest(id: string): Promise<string> {
+    const parts: Buffer[] = [];
+    for await (const part of await this.read(id, MANIFEST)) parts.push(part as Buffer);
+    return Buffer.concat(parts).toString('utf8');
+  }
+
+  read(id: string, file: string): Promise<Readable> {
+    return this.#client.getObject(this.#bucket, this.#name(id, file));
+  }
+
+  async remove(id: string): Promise<void> {
+    // Without its manifest it is no backup any more, however far this gets.
+    await this.#client.removeObject(this.#bucket, this.#name(id, MANIFEST));
+    let names: string[] = [];
+    for await (const item of this.#client.listObjectsV2(this.#bucket, this.#name(id, ''), true)) {
+      const { name } = item as { name?: string };
+      if (name !== undefined) names.push(name);
+      if (names.length < REMOVE_AT_ONCE) continue;
+      await this.#client.removeObjects(this.#bucket, names);
+      names = [];
+    }
+    if (names.length > 0) await this.#client.removeObjects(this.#bucket, names);
+  }
+
+  describe(id: string): string {
+    return `s3://${this.#bucket}/${this.#prefix}${id}`;
+  }
+
+  #name(id: string, file: string): string {
+    return `${this.#prefix}${id}/${file}`;
+  }
+}

@@ -1,0 +1,88 @@
+/** `turnpike backup`: a copy of everything a host keeps; the running host makes it, or this command where none runs. */
+import { existsSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { Command } from 'commander';
+import type { BackupOutcome } from '../backup/index.ts';
+import { callOperator } from './operator-client.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
+import { fileSize } from './terminal/file-size.ts';
+
+export function backupCommand(deps?: CommandDeps): Command {
+  return new Command('backup')
+    .description('operator: back up everything this host keeps, while it works')
+    .argument('[target]', 'folder, or s3://bucket/prefix; default: backup.target')
+    .option('--passphrase-file <file>', 'seals the keys of the backup; default: backup.passphraseFile')
+    .addHelpText('after', EXAMPLES)
+    .action(
+      withSession(deps, async (session, target: string | undefined, options: { passphraseFile?: string }) => {
+        const place = target === undefined ? undefined : absolute(session, target);
+        const made = (await askHost(session, place)) ?? (await makeHere(session, place, options.passphraseFile));
+        session.printer.result(made, summary(made));
+      }),
+    );
+}
+
+/** Answers undefined when no host runs on the data folder. */
+async function askHost(session: Session, target: string | undefined): Promise<BackupOutcome | undefined> {
+  try {
+    const body = target === undefined ? {} : { target };
+    return JSON.parse((await callOperator(session, 'POST', '/backup', body)).text) as BackupOutcome;
+  } catch (error) {
+    if (error instanceof Failure && error.exit === 'unreachable') return undefined;
+    throw error;
+  }
+}
+
+async function makeHere(
+  session: Session,
+  target: string | undefined,
+  passphraseFile: string | undefined,
+): Promise<BackupOutcome> {
+  const [{ runBackup }, { loadConfig }, { FolderLock }] = await Promise.all([
+    import('../backup/index.ts'),
+    import('../supervisor/configuration.ts'),
+    import('../supervisor/folder-lock.ts'),
+  ]);
+  const dataFolder = session.dataFolders.find((folder) => existsSync(join(folder, 'registry.db')));
+  if (dataFolder === undefined) {
+    throw new Failure(
+      'usage',
+      `There is no host's data in ${session.dataFolders.join(' or ')}: name its folder with --data.`,
+    );
+  }
+  const { cwd, env } = session.terminal;
+  const config = loadConfig({ folder: cwd, env, flags: [] });
+  // Nobody may start a host on the folder meanwhile.
+  const lock = new FolderLock(dataFolder);
+  try {
+    return await runBackup({
+      config,
+      dataFolder,
+      hostVersion: 'offline',
+      target,
+      passphraseFile: passphraseFile === undefined ? undefined : resolve(cwd, passphraseFile),
+      live: undefined,
+    });
+  } finally {
+    lock.release();
+  }
+}
+
+function absolute(session: Session, target: string): string {
+  return target.startsWith('s3://') ? target : resolve(session.terminal.cwd, target);
+}
+
+function summary({ location, files, bytes, removed }: BackupOutcome): string {
+  const lines = [`backup   ${location}`, `holds    ${files} files, ${fileSize(bytes)}`];
+  if (removed.length > 0) lines.push(`removed  ${removed.join(', ')}`);
+  return lines.join('\n');
+}
+
+const EXAMPLES = `
+Examples:
+  $ turnpike backup /var/backups/turnpike
+  $ turnpike backup s3://backups/box1
+  $ turnpike restore /var/backups/turnpike --data ./data --passphrase-file ./passphrase
+
+Without the passphrase a backup cannot be restored: keep it somewhere else than the backup.`;

@@ -1,0 +1,303 @@
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import Database from 'libsql';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { filesBelow } from '../../host/backup/copying.ts';
+import { createBackup } from '../../host/backup/create.ts';
+import { runBackup, runRestore } from '../../host/backup/index.ts';
+import { makeContent, manifestText, openManifest } from '../../host/backup/manifest.ts';
+import { BackupKeys } from '../../host/backup/passphrase.ts';
+import { restoreBackup } from '../../host/backup/restore.ts';
+import { backupId, keepNewest, openBackupStore } from '../../host/backup/store.ts';
+
+const PASSPHRASE = 'correct horse battery staple';
+const SECRET = 'key-that-must-not-appear-in-a-backup';
+
+let folder: string;
+let data: string;
+let target: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'backup-'));
+  data = join(folder, 'data');
+  target = join(folder, 'backups');
+  fillDataFolder(data);
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+function write(path: string, text: string): void {
+  mkdirSync(join(path, '..'), { recursive: true });
+  writeFileSync(path, text);
+}
+
+/** A data folder as a host leaves it. */
+function fillDataFolder(at: string): void {
+  write(join(at, 'secrets.key'), SECRET);
+  write(join(at, 'local-network.json'), `{"privateKey":"${SECRET}"}`);
+  write(join(at, 'certificates/example.com/key.pem'), SECRET);
+  write(join(at, 'code/aa/manifest.json'), '{}');
+  write(join(at, 'code/.new-1/half'), 'unfinished');
+  write(join(at, 'chain/1337/state.json'), '{"block":1}');
+  write(join(at, 'run/hello/http.sock'), 'not kept');
+  write(join(at, 'lock'), '');
+  write(join(at, 'tenants/t1/logs/current'), 'a line');
+  write(join(at, 'tenants/t1/kv/kv.db'), 'kv');
+  database(join(at, 'registry.db'), 7);
+  mkdirSync(join(at, 'tenants/t1/sql'), { recursive: true });
+  database(join(at, 'tenants/t1/sql/db.sqlite'), 42);
+}
+
+function database(file: string, value: number): void {
+  const made = new Database(file);
+  made.exec('PRAGMA journal_mode=WAL; CREATE TABLE t (v)');
+  made.prepare('INSERT INTO t VALUES (?)').run([value]);
+  made.close();
+}
+
+function valueIn(file: string): unknown {
+  const opened = new Database(file);
+  try {
+    return (opened.prepare('SELECT v FROM t').get([]) as { v: number }).v;
+  } finally {
+    opened.close();
+  }
+}
+
+const store = () => openBackupStore(target, undefined, folder);
+const backup = (now = Date.UTC(2026, 0, 2, 3, 4, 5)) =>
+  createBackup({
+    dataFolder: data,
+    store: store(),
+    passphrase: PASSPHRASE,
+    hostVersion: '1.2.3',
+    now: () => now,
+    copyStores: undefined,
+    sqlSockets: () => new Map(),
+  });
+const restore = (into = join(folder, 'restored'), passphrase = PASSPHRASE) =>
+  restoreBackup({ store: store(), id: undefined, passphrase, dataFolder: into });
+
+describe('a backup', () => {
+  it('brings back everything that is kept, on an empty box', async () => {
+    const made = await backup();
+    expect(made).toMatchObject({ id: '2026-01-02T03-04-05Z', location: join(target, '2026-01-02T03-04-05Z') });
+    rmSync(data, { recursive: true });
+    const restored = await restore(data);
+    expect(restored).toMatchObject({ id: made.id, files: made.files, hostVersion: '1.2.3' });
+    expect((await filesBelow(data)).filter((file) => !file.endsWith('-wal'))).toEqual([
+      'certificates/example.com/key.pem',
+      'chain/1337/state.json',
+      'code/aa/manifest.json',
+      'local-network.json',
+      'registry.db',
+      'secrets.key',
+      'tenants/t1/kv/kv.db',
+      'tenants/t1/logs/current',
+      'tenants/t1/sql/db.sqlite',
+    ]);
+    expect(readFileSync(join(data, 'secrets.key'), 'utf8')).toBe(SECRET);
+    expect(statSync(join(data, 'secrets.key')).mode & 0o777).toBe(0o600);
+    expect(valueIn(join(data, 'registry.db'))).toBe(7);
+    expect(valueIn(join(data, 'tenants/t1/sql/db.sqlite'))).toBe(42);
+  });
+
+  it('shows no key to who has no passphrase', async () => {
+    const { location } = await backup();
+    for (const file of await filesBelow(location))
+      expect(readFileSync(join(location, file), 'latin1')).not.toContain(SECRET);
+    await expect(restore(data.concat('2'), 'another passphrase')).rejects.toThrow('passphrase');
+    expect(existsSync(`${data}2`)).toBe(false);
+  });
+
+  it('holds what is only in the log of a database that was not closed', async () => {
+    const file = join(data, 'tenants/t1/sql/db.sqlite');
+    const open = new Database(file);
+    open.prepare('UPDATE t SET v = ?').run([43]);
+    await backup();
+    await restore();
+    open.close();
+    expect(valueIn(join(folder, 'restored/tenants/t1/sql/db.sqlite'))).toBe(43);
+  });
+
+  it('asks the storage process for the stores where one runs', async () => {
+    await createBackup({
+      dataFolder: data,
+      store: store(),
+      passphrase: PASSPHRASE,
+      hostVersion: '1',
+      now: Date.now,
+      copyStores: async (to) => write(join(to, 't1/kv/kv.db'), 'kv by the storage process'),
+      sqlSockets: () => new Map(),
+    });
+    await restore();
+    expect(readFileSync(join(folder, 'restored/tenants/t1/kv/kv.db'), 'utf8')).toBe('kv by the storage process');
+  });
+
+  it('copies the index of objects again when objects of it are gone', async () => {
+    let copies = 0;
+    const gone = [2, 1, 0];
+    await createBackup({
+      dataFolder: data,
+      store: store(),
+      passphrase: PASSPHRASE,
+      hostVersion: '1',
+      now: Date.now,
+      copyStores: async () => copies++,
+      sqlSockets: () => new Map(),
+      fetchObjects: async () => gone.shift() ?? 0,
+    });
+    expect(copies).toBe(3);
+  });
+
+  it('that fails leaves nothing that looks like one', async () => {
+    const failing = createBackup({
+      dataFolder: data,
+      store: store(),
+      passphrase: PASSPHRASE,
+      hostVersion: '1',
+      now: Date.now,
+      copyStores: () => Promise.reject(new Error('no space')),
+      sqlSockets: () => new Map(),
+    });
+    await expect(failing).rejects.toThrow('no space');
+    expect(await store().list()).toEqual([]);
+    expect(readdirSync(target)).toEqual([]);
+  });
+
+  it('needs a passphrase worth the name', async () => {
+    await expect(BackupKeys.create('short')).rejects.toThrow('at least 12 characters');
+  });
+});
+
+describe('a damaged backup is refused', () => {
+  const damages: [string, (location: string) => void][] = [
+    ['a byte of a database', (at) => flip(join(at, 'files/tenants/t1/sql/db.sqlite'), 100)],
+    ['a byte of a sealed key', (at) => flip(join(at, 'sealed/secrets.key'), 20)],
+    ['a missing file', (at) => rmSync(join(at, 'files/code/aa/manifest.json'))],
+    ['a file cut short', (at) => writeFileSync(join(at, 'files/registry.db'), '')],
+    [
+      'a manifest cut short',
+      (at) => writeFileSync(join(at, 'manifest.json'), readFileSync(join(at, 'manifest.json')).subarray(0, 200)),
+    ],
+    [
+      'a manifest that fits the damage',
+      (at) => {
+        const manifest = JSON.parse(readFileSync(join(at, 'manifest.json'), 'utf8'));
+        manifest.content.files = manifest.content.files.slice(1);
+        writeFileSync(join(at, 'manifest.json'), JSON.stringify(manifest));
+      },
+    ],
+    [
+      'a manifest that leads elsewhere',
+      (at) => {
+        const manifest = JSON.parse(readFileSync(join(at, 'manifest.json'), 'utf8'));
+        manifest.content.files[0].path = 'files/../../escaped';
+        writeFileSync(join(at, 'manifest.json'), JSON.stringify(manifest));
+      },
+    ],
+  ];
+
+  it.each(damages)('%s', async (_, damage) => {
+    const { location } = await backup();
+    damage(location);
+    await expect(restore()).rejects.toMatchObject({ code: 'invalid_field' });
+    expect(readdirSync(folder).sort()).toEqual(['backups', 'data']);
+  });
+
+  it('without its manifest it is none', async () => {
+    const { location } = await backup();
+    rmSync(join(location, 'manifest.json'));
+    expect(await store().list()).toEqual([]);
+    await expect(restore()).rejects.toMatchObject({ code: 'not_found' });
+  });
+
+  it('a manifest is proved only by the passphrase that made it', async () => {
+    const keys = await BackupKeys.create(PASSPHRASE);
+    const content = makeContent({
+      id: 'x',
+      hostVersion: '1',
+      startedAt: '',
+      finishedAt: '',
+      objects: 'disk',
+      derivation: keys.derivation,
+      files: [{ path: 'files/a', bytes: 1, sha256: '0'.repeat(64) }],
+    });
+    const text = manifestText(content, keys);
+    expect((await openManifest(text, PASSPHRASE)).content).toEqual(content);
+    await expect(openManifest(text.replace('"bytes": 1', '"bytes": 2'), PASSPHRASE)).rejects.toThrow('altered');
+    await expect(openManifest(text.replace(/"cost": \d+/, '"cost": 1073741824'), PASSPHRASE)).rejects.toThrow();
+  });
+});
+
+describe('a restore', () => {
+  it('never touches a folder that holds something', async () => {
+    await backup();
+    await expect(restore(data)).rejects.toMatchObject({ code: 'conflict' });
+    expect(readFileSync(join(data, 'secrets.key'), 'utf8')).toBe(SECRET);
+  });
+
+  it('takes the newest, or the one that is named', async () => {
+    const first = await backup(Date.UTC(2026, 0, 1));
+    write(join(data, 'tenants/t1/logs/current'), 'another line');
+    await backup(Date.UTC(2026, 0, 2));
+    const restored = join(folder, 'restored');
+    expect((await restore(restored)).id).toBe('2026-01-02T00-00-00Z');
+    expect(readFileSync(join(restored, 'tenants/t1/logs/current'), 'utf8')).toBe('another line');
+    const named = await restoreBackup({
+      store: store(),
+      id: first.id,
+      passphrase: PASSPHRASE,
+      dataFolder: `${restored}2`,
+    });
+    expect(named.id).toBe(first.id);
+    expect(readFileSync(join(`${restored}2`, 'tenants/t1/logs/current'), 'utf8')).toBe('a line');
+  });
+});
+
+describe('kept backups', () => {
+  it('are the newest ones', async () => {
+    const kept = store();
+    for (const day of [3, 1, 2]) {
+      const staging = kept.staging(backupId(Date.UTC(2026, 0, day)));
+      mkdirSync(staging, { recursive: true });
+      await kept.publish(backupId(Date.UTC(2026, 0, day)), staging, '{}');
+    }
+    mkdirSync(kept.staging(backupId(Date.UTC(2026, 0, 4))));
+    expect(await keepNewest(kept, 2)).toEqual(['2026-01-01T00-00-00Z']);
+    expect(await kept.list()).toEqual(['2026-01-02T00-00-00Z', '2026-01-03T00-00-00Z']);
+  });
+
+  it('by configuration: target, passphrase and number', async () => {
+    const passphraseFile = join(folder, 'passphrase');
+    writeFileSync(passphraseFile, `${PASSPHRASE}\n`);
+    const config = {
+      backup: { schedule: '', target, keep: 1, passphraseFile },
+      storage: { objects: 'disk' },
+    } as unknown as Parameters<typeof runBackup>[0]['config'];
+    const request = { config, dataFolder: data, hostVersion: '1', live: undefined };
+    await backup(Date.UTC(2026, 0, 1));
+    const made = await runBackup(request);
+    expect(made.removed).toEqual(['2026-01-01T00-00-00Z']);
+    const restored = await runRestore({ config, source: made.location, dataFolder: join(folder, 'restored') });
+    expect(restored.id).toBe(made.id);
+    await expect(runBackup({ ...request, passphraseFile: join(folder, 'nowhere') })).rejects.toMatchObject({
+      code: 'invalid_config',
+    });
+    await expect(runBackup({ ...request, target: '' })).rejects.toMatchObject({ code: 'invalid_config' });
+  });
+});
+
+function flip(file: string, at: number): void {
+  const bytes = readFileSync(file);
+  bytes[at] = (bytes[at] ?? 0) ^ 1;
+  writeFileSync(file, bytes);
+}
