@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { type Finding, findingsText } from './doctor/check.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
-import { Failure } from './terminal/failure.ts';
+import { reportedFailure } from './terminal/failure.ts';
 
 export function doctorCommand(deps?: CommandDeps): Command {
   return new Command('doctor')
@@ -17,7 +17,7 @@ async function doctor(session: Session, { installSystem }: { installSystem?: boo
   const faults = findings.filter(({ state }) => state === 'fault');
   session.printer.result({ healthy: faults.length === 0, findings }, findingsText(findings));
   if (faults.length > 0) {
-    throw new Failure('unhealthy', `These do not work: ${faults.map(({ name }) => name).join(', ')}.`);
+    throw reportedFailure('unhealthy', `These do not work: ${faults.map(({ name }) => name).join(', ')}.`);
   }
 }
 

@@ -20,8 +20,8 @@ export async function main(args: string[]): Promise<number> {
     // Help and version end this way too, with code 0; everything else that commander throws is a matter of usage.
     if (error instanceof CommanderError) return error.exitCode === 0 ? exitCode('ok') : exitCode('usage');
     const failure = asFailure(error);
-    if (args.includes('--json')) process.stdout.write(`${JSON.stringify(failureDocument(failure), null, 2)}\n`);
-    else process.stderr.write(`${failureText(failure)}\n`);
+    if (!args.includes('--json')) process.stderr.write(`${failureText(failure)}\n`);
+    else if (!failure.reported) process.stdout.write(`${JSON.stringify(failureDocument(failure), null, 2)}\n`);
     return exitCode(failure.exit);
   }
 }

@@ -2,16 +2,18 @@
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Command } from 'commander';
+import { readAccount } from './account-file.ts';
 import { type PayableRequest, payRequest } from './paying/pay-request.ts';
 import { collect } from './project/options.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
-import { Failure } from './terminal/failure.ts';
+import { Failure, reportedFailure } from './terminal/failure.ts';
 
 interface PayFlags {
   request?: string;
   header?: string[];
   body?: string;
   include?: boolean;
+  credit?: boolean;
 }
 
 export function payCommand(deps?: CommandDeps): Command {
@@ -21,6 +23,7 @@ export function payCommand(deps?: CommandDeps): Command {
     .option('-X, --request <method>', 'method; default: GET, or POST with a body')
     .option('-H, --header <name: value>', 'header; repeatable', collect)
     .option('-d, --body <text>', 'body; @file for a file, @- for stdin')
+    .option('--credit', 'pay from the credit of the account (turnpike account) instead of the wallet')
     .option('-i, --include', 'show status and headers of the answer too')
     .action(withSession(deps, pay))
     .addHelpText(
@@ -45,7 +48,9 @@ async function pay(session: Session, target: string, flags: PayFlags): Promise<v
     body,
     signal: session.terminal.signal,
   };
-  const { response, paid } = await payRequest(request, await session.paying(`for ${url.host}`, false));
+  const { response, paid } = flags.credit
+    ? await fromCredit(session, request)
+    : await payRequest(request, await session.paying(`for ${url.host}`, false));
   const bytes = Buffer.from(await response.arrayBuffer());
   if (session.printer.json) {
     session.printer.result(
@@ -67,11 +72,23 @@ async function pay(session: Session, target: string, flags: PayFlags): Promise<v
   }
   if (response.status >= 400) {
     const what = paid === undefined ? '' : ' (most servers charge only for what succeeds)';
-    throw new Failure(
+    throw reportedFailure(
       response.status >= 500 ? 'unreachable' : 'refused',
       `${url.host} answered ${response.status}${what}.`,
     );
   }
+}
+
+/** The account is that of the URL's own host: its credential goes nowhere else. */
+async function fromCredit(session: Session, request: PayableRequest) {
+  const { credential } = await readAccount(session.terminal, new URL(request.url.origin));
+  const { payFromCredit } = await import('./paying/credit.ts');
+  return payFromCredit(request, {
+    credential,
+    maxMicroUsd: session.maxMicroUsd,
+    approve: (price) => session.approveCredit(price),
+    fetch: session.fetch,
+  });
 }
 
 async function readBody(session: Session, text: string | undefined): Promise<PayableRequest['body']> {

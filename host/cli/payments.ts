@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { callOperator } from './operator-client.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
-import { Failure } from './terminal/failure.ts';
+import { reportedFailure } from './terminal/failure.ts';
 import { table } from './terminal/printer.ts';
 
 interface OpenItem {
@@ -78,7 +78,7 @@ async function settle(session: Session, id: string, body: object): Promise<void>
     answer,
     answer.resolved ? `${id} is resolved` : `${id} is still open: ${answer.item?.error ?? 'no answer yet'}`,
   );
-  if (!answer.resolved) throw new Failure('refused', `${id} is not resolved.`);
+  if (!answer.resolved) throw reportedFailure('refused', `${id} is not resolved.`);
 }
 
 async function reconcile(session: Session): Promise<void> {
@@ -91,7 +91,8 @@ async function reconcile(session: Session): Promise<void> {
     reference ?? '',
   ]);
   session.printer.result(report, report.ok ? `no difference in ${report.checked} transactions` : table(lines));
-  if (!report.ok) throw new Failure('unhealthy', `${report.differences.length} differences between books and chain.`);
+  if (!report.ok)
+    throw reportedFailure('unhealthy', `${report.differences.length} differences between books and chain.`);
 }
 
 function overviewText({ summary, open }: Overview): string {

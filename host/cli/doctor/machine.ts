@@ -7,6 +7,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import systemPackages from '../../../config/system-packages.json' with { type: 'json' };
 import { anvilBinary, findConfinement } from '../../payments/network/anvil.ts';
+import { tryToBreak } from '../../runtime/doctor.ts';
 import { detectSandbox } from '../../runtime/sandbox.ts';
 import type { Config } from '../../shared/config.ts';
 import { type Finding, finding } from './check.ts';
@@ -54,8 +55,20 @@ export function checkSandbox(config: Config): Promise<Finding> {
   return finding('sandbox', async () => {
     const sandbox = await detectSandbox(config.runtime.sandbox);
     const detail = `${sandbox.level}: ${sandbox.detail}`;
-    if (sandbox.level === 'bwrap') return { state: 'ok', detail };
-    return { state: 'warning', detail, fix: 'apt-get install bubblewrap' };
+    if (sandbox.level === 'none') return { state: 'fault', detail, fix: 'set runtime.sandbox to auto' };
+    const attempts = await tryToBreak(sandbox);
+    const broken = attempts.filter(({ contained }) => !contained);
+    if (broken.length > 0) {
+      const what = broken.map(({ as, attempt, detail: how }) => `${as}: ${attempt} (${how})`).join('; ');
+      return {
+        state: 'fault',
+        detail: `${detail}; these got through: ${what}`,
+        fix: 'do not run tenants of others here',
+      };
+    }
+    const tried = `${detail}; ${attempts.length} attempts to break out failed`;
+    if (sandbox.level === 'bwrap') return { state: 'ok', detail: tried };
+    return { state: 'warning', detail: tried, fix: 'apt-get install bubblewrap' };
   });
 }
 

@@ -9,6 +9,8 @@ export class Failure extends Error {
   readonly exit: ExitName;
   /** The host's own problem document, where there is one. */
   readonly document: Partial<ProblemDocument> | undefined;
+  /** The result that says so is printed already: with `--json` there must not be a second document. */
+  reported = false;
 
   /** @param message one or two sentences that say what to do next */
   constructor(exit: ExitName, message: string, document?: Partial<ProblemDocument>) {
@@ -17,6 +19,11 @@ export class Failure extends Error {
     this.exit = exit;
     this.document = document;
   }
+}
+
+/** A failure whose result was printed before it. */
+export function reportedFailure(exit: ExitName, message: string): Failure {
+  return Object.assign(new Failure(exit, message), { reported: true });
 }
 
 /** Makes one kind of thing of whatever was thrown. */
@@ -37,5 +44,6 @@ export function failureText({ message, document }: Failure): string {
     const place = file === undefined ? pointer : [file, line, column].filter((part) => part !== undefined).join(':');
     return `  ${place}  ${detail}`;
   });
-  return [`turnpike: ${message}`, ...places].join('\n');
+  const id = document?.requestId === undefined ? [] : [`  request id ${document.requestId}`];
+  return [`turnpike: ${message}`, ...places, ...id].join('\n');
 }
