@@ -29,7 +29,12 @@ export interface PreparedOffers {
   offers: readonly Offer[];
   mpp: readonly { offer: MppOffer; request: string; canonical: string }[];
   x402: readonly X402Offer[];
+  /** What x402 clients are told, by resource: the same for every caller. */
+  x402Headers: Map<string, string>;
 }
+
+/** Resources whose x402 header is remembered, per set of terms. */
+const MAX_RESOURCES = 100;
 
 export function prepareOffers(terms: Terms, offers: readonly Offer[]): PreparedOffers {
   return {
@@ -42,6 +47,7 @@ export function prepareOffers(terms: Terms, offers: readonly Offer[]): PreparedO
         return { offer, request, canonical: request };
       }),
     x402: offers.filter((offer) => offer.via === 'x402'),
+    x402Headers: new Map(),
   };
 }
 
@@ -171,7 +177,9 @@ export class Challenger {
 
   /** x402 v2 `PAYMENT-REQUIRED`: base64 of JSON. */
   #x402(prepared: PreparedOffers, context: ChallengeContext, problem: Problem | undefined): string {
-    return Buffer.from(
+    const known = problem ? undefined : prepared.x402Headers.get(context.resource);
+    if (known !== undefined) return known;
+    const header = Buffer.from(
       JSON.stringify({
         x402Version: 2,
         error: problem?.message ?? 'PAYMENT-SIGNATURE header is required',
@@ -179,6 +187,8 @@ export class Challenger {
         accepts: prepared.x402.map((offer) => offer.requirements),
       }),
     ).toString('base64');
+    if (!problem && prepared.x402Headers.size < MAX_RESOURCES) prepared.x402Headers.set(context.resource, header);
+    return header;
   }
 }
 

@@ -29,7 +29,7 @@ import { chargeOf, maxPrice } from './charge.ts';
 const DIGEST_BYTES = 64 * 1024;
 
 /** Fields that only the toll may set; callers' own are dropped. */
-const OURS = ['x-payer', 'x-payment-id', 'x-payment-check', 'x-charge', 'payment-signature'];
+const OURS = ['x-payer', 'x-payment-id', 'x-payment-check', 'x-charge'];
 
 export interface TollOptions {
   machine: SettlementMachine;
@@ -113,7 +113,7 @@ export class Toll {
         if (!(error instanceof Problem && error.code === 'payment_invalid')) throw error;
       }
     }
-    return this.#options.forward(deployment.slug, forwarded(request, undefined, undefined), {});
+    return this.#options.forward(deployment.slug, forwarded(request, undefined, undefined, false), {});
   }
 
   async #manage(presented: Presented): Promise<Response | undefined> {
@@ -337,11 +337,22 @@ function requestHash({ request, context }: Visit, body: Uint8Array | undefined):
   return hash.update(body ?? new Uint8Array()).digest('hex');
 }
 
-/** The request as the handler may see it: without credentials that pay, and without what only the toll may say. */
-function forwarded(request: Request, body: Uint8Array | undefined, signal: AbortSignal | undefined): Request {
+/**
+ * The request as the handler may see it: without what only the toll may say.
+ * @param paid credentials that the toll takes are no business of the handler; others may be for its env.PAYMENTS
+ */
+function forwarded(
+  request: Request,
+  body: Uint8Array | undefined,
+  signal: AbortSignal | undefined,
+  paid = true,
+): Request {
   const headers = new Headers(request.headers);
   for (const name of OURS) headers.delete(name);
-  if (/^payment /i.test(headers.get('authorization') ?? '')) headers.delete('authorization');
+  if (paid) {
+    headers.delete('payment-signature');
+    if (/^payment /i.test(headers.get('authorization') ?? '')) headers.delete('authorization');
+  }
   const content = body ? Buffer.from(body) : request.body;
   return new Request(request.url, {
     method: request.method,

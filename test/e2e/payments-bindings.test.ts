@@ -1,0 +1,198 @@
+/** env.PAYMENTS over its unix socket: prices made at run time, in the tenant's own name and in nobody else's. */
+import path from 'node:path';
+import { Agent, fetch as undiciFetch } from 'undici';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import { balance, mppClient, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+
+let network: Network;
+let stop: () => Promise<void>;
+let rig: Rig;
+let payTo: string;
+const agents: Agent[] = [];
+
+beforeAll(async () => {
+  ({ network, stop } = await startNetwork());
+});
+afterAll(() => stop());
+beforeEach(async () => {
+  payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(network, { payTo });
+});
+afterEach(async () => {
+  await Promise.all(agents.splice(0).map((agent) => agent.close()));
+  await rig.close();
+});
+
+const key = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
+
+/** What a handler has as env.PAYMENTS. */
+async function binding(tenant: string, address = payTo) {
+  const socket = path.join(rig.folder, `${tenant}.sock`);
+  await rig.payments.bindings.open({ tenant, slug: tenant, payTo: address.toLowerCase() as Hex, socket });
+  const agent = new Agent({ connect: { socketPath: socket } });
+  agents.push(agent);
+  return async (route: string, body: unknown = {}, headers: Record<string, string> = {}): Promise<Response> =>
+    (await undiciFetch(`http://payments${route}`, {
+      method: 'POST',
+      body: JSON.stringify(body),
+      headers: { 'content-type': 'application/json', ...headers },
+      dispatcher: agent,
+    })) as unknown as Response;
+}
+
+type Binding = Awaited<ReturnType<typeof binding>>;
+
+/** A handler as a tenant would write it: asks for money, then captures what the work cost. */
+function selling(
+  payments: Binding,
+  price: { amount: string; bind?: string; metadata?: Record<string, string> },
+  cost?: string,
+) {
+  rig.handler = async (request) => {
+    const caller = Object.fromEntries(
+      [...request.headers].filter(([name]) => name === 'authorization' || name === 'payment-signature'),
+    );
+    const bind = price.bind === undefined ? {} : { bind: price.bind };
+    const verified = await payments('/verify', bind, caller);
+    if (!verified.ok)
+      return payments('/challenge', { ...price, description: 'Priced just now', resource: request.url });
+    const hold = (await verified.json()) as { hold: string; payer: string; metadata: unknown; amount: string };
+    const captured = await payments('/capture', { hold: hold.hold, ...(cost === undefined ? {} : { amount: cost }) });
+    const { headers } = (await captured.json()) as { headers: Record<string, string> };
+    return Response.json(hold, { status: captured.status, headers });
+  };
+}
+
+test('a price made at run time is paid by stock clients, with its metadata', async () => {
+  const payments = await binding('tone0000000000000000a');
+  selling(payments, { amount: '0.07', bind: 'order 1', metadata: { order: '1', note: 'ünïcode' } });
+  for (const [client, token] of [
+    [mppClient(network, key(0)), 'tempo'],
+    [x402Client(network, key(1)), 'usdc'],
+  ] as const) {
+    const before = await balance(network, token, client.address);
+    const response = await client.fetch(`${rig.url}/buy`);
+    expect(response.status).toBe(200);
+    expect(await response.json()).toMatchObject({
+      payer: `did:pkh:eip155:1337:${client.address.toLowerCase()}`,
+      amount: '0.07',
+      metadata: { order: '1', note: 'ünïcode' },
+    });
+    expect(response.headers.get('x-payment-amount')).toBe('0.07');
+    expect(before - (await balance(network, token, client.address))).toBe(70_000n);
+    await until(async () => (await balance(network, token, payTo)) === 70_000n);
+  }
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});
+
+test('a capture of less gives the rest back', async () => {
+  const payments = await binding('tone0000000000000000a');
+  selling(payments, { amount: '1' }, '0.25');
+  const client = mppClient(network, key(0));
+  const before = await balance(network, 'tempo', client.address);
+  expect((await client.fetch(`${rig.url}/buy`)).status).toBe(200);
+  await until(async () => before - (await balance(network, 'tempo', client.address)) === 250_000n);
+  await until(async () => (await balance(network, 'tempo', payTo)) === 250_000n);
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});
+
+/** Pays a challenge of `seller` and gives the credential's headers, not yet verified by anybody. */
+async function credentialFor(seller: Binding, price: object, index = 2): Promise<Record<string, string>> {
+  const client = mppClient(network, key(index));
+  rig.handler = async (request) =>
+    request.headers.get('authorization') ? new Response('kept') : seller('/challenge', price);
+  await client.fetch(`${rig.url}/buy`);
+  return { authorization: client.sent.authorization ?? '' };
+}
+
+test('holds belong to their tenant: nobody else verifies, captures or releases them', async () => {
+  const one = await binding('tone0000000000000000a');
+  const two = await binding('ttwo0000000000000000b', privateKeyToAccount(generatePrivateKey()).address);
+  const credential = await credentialFor(one, { amount: '0.05' });
+  expect((await two('/verify', {}, credential)).status).toBe(402);
+  const verified = await one('/verify', {}, credential);
+  expect(verified.status).toBe(200);
+  const { hold } = (await verified.json()) as { hold: string };
+  expect((await two('/capture', { hold })).status).toBe(404);
+  expect((await two('/release', { hold })).status).toBe(404);
+  expect((await one('/capture', { hold, amount: '0.06' })).status).toBe(400);
+  expect((await one('/capture', { hold })).status).toBe(200);
+});
+
+test('what a payment was bound to must be named again', async () => {
+  const payments = await binding('tone0000000000000000a');
+  const credential = await credentialFor(payments, { amount: '0.05', bind: 'body digest' });
+  expect((await payments('/verify', {}, credential)).status).toBe(402);
+  expect((await payments('/verify', { bind: 'another' }, credential)).status).toBe(402);
+  expect((await payments('/verify', { bind: 'body digest', amount: '0.01' }, credential)).status).toBe(402);
+  expect((await payments('/verify', { bind: 'body digest', amount: '0.05' }, credential)).status).toBe(200);
+});
+
+test('verify, capture and release can be repeated; a released hold costs nothing', async () => {
+  const payments = await binding('tone0000000000000000a');
+  const client = privateKeyToAccount(key(2));
+  const before = await balance(network, 'tempo', client.address);
+  const credential = await credentialFor(payments, { amount: '0.05' });
+  const first = (await (await payments('/verify', {}, credential)).json()) as { hold: string };
+  const second = (await (await payments('/verify', {}, credential)).json()) as { hold: string; again: boolean };
+  expect(second).toMatchObject({ hold: first.hold, again: true });
+  expect(await (await payments('/release', first)).json()).toMatchObject({ state: 'released' });
+  expect(await (await payments('/release', { hold: first.hold })).json().catch(() => ({}))).toMatchObject({
+    state: 'released',
+  });
+  expect((await payments('/capture', { hold: first.hold })).status).toBe(409);
+  expect(await balance(network, 'tempo', client.address)).toBe(before);
+  const other = await credentialFor(payments, { amount: '0.05' });
+  const { hold } = (await (await payments('/verify', {}, other)).json()) as { hold: string };
+  const captures = await Promise.all(Array.from({ length: 5 }, () => payments('/capture', { hold })));
+  for (const capture of captures) expect(capture.status).toBe(200);
+  expect(before - (await balance(network, 'tempo', client.address))).toBe(50_000n);
+});
+
+test('a hold is settled before its signature runs out, and goes back when it is released', {
+  timeout: 60_000,
+}, async () => {
+  const payments = await binding('tone0000000000000000a');
+  const client = privateKeyToAccount(key(3));
+  const before = await balance(network, 'tempo', client.address);
+  const credential = await credentialFor(payments, { amount: '0.05' }, 3);
+  const { hold } = (await (await payments('/verify', {}, credential)).json()) as { hold: string };
+  await until(async () => before - (await balance(network, 'tempo', client.address)) === 50_000n, 40_000);
+  await until(async () =>
+    ((await (await payments('/release', { hold })).json()) as { state: string }).state.startsWith('refund'),
+  );
+  await until(async () => (await balance(network, 'tempo', client.address)) === before);
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});
+
+test('a proof names the caller to the tenant', async () => {
+  const payments = await binding('tone0000000000000000a');
+  const client = mppClient(network, key(4));
+  rig.handler = (request) => {
+    const authorization = request.headers.get('authorization');
+    return payments('/proof', { scope: 'me' }, authorization ? { authorization } : {});
+  };
+  const response = await client.fetch(`${rig.url}/me`);
+  expect(await response.json()).toEqual({
+    payer: `did:pkh:eip155:1337:${client.address.toLowerCase()}`,
+    address: client.address.toLowerCase(),
+  });
+  expect(
+    (await payments('/proof', { scope: 'other' }, { authorization: client.sent.authorization ?? '' })).status,
+  ).toBe(402);
+});
+
+test('bad input is refused with the field that is bad; closing removes the socket', async () => {
+  const payments = await binding('tone0000000000000000a');
+  for (const body of [{}, { amount: 1 }, { amount: '0' }, { amount: '-1' }, { amount: '1', surprise: 1 }]) {
+    const response = await payments('/challenge', body);
+    expect(response.status).toBe(400);
+  }
+  expect((await payments('/steal')).status).toBe(404);
+  expect((await payments('/verify')).status).toBe(402);
+  await rig.payments.bindings.close({ tenant: 'tone0000000000000000a' });
+  await expect(payments('/verify')).rejects.toThrow();
+});
