@@ -1,0 +1,149 @@
+/** An ACME authority (RFC 8555), by acme-client: HTTP-01, TLS-ALPN-01 (RFC 8737), and DNS-01 for wildcards. */
+import { readFile, writeFile } from 'node:fs/promises';
+import { Agent, get } from 'node:https';
+import { rootCertificates } from 'node:tls';
+import acme from 'acme-client';
+import { type Authority, AuthorityError, type ChallengeResponders, type ChallengeType } from './authority.ts';
+
+export interface AcmeOptions {
+  directory: string;
+  /** Contact of the account; empty: none. */
+  email: string;
+  /** PEM of a private authority to trust for the directory itself. */
+  authorityPem: string | undefined;
+  preferred: 'http-01' | 'tls-alpn-01';
+  /** Where the account's key is kept. */
+  accountKeyFile: string;
+  responders: ChallengeResponders;
+}
+
+const REQUEST_MS = 30_000;
+/** What authorities mean by "rate limited" is hours (RFC 8555, section 6.6). */
+const RATE_LIMITED_MS = 3_600_000;
+
+export class AcmeAuthority implements Authority {
+  readonly #options: AcmeOptions;
+  readonly #agent: Agent | undefined;
+  #client: Promise<acme.Client> | undefined;
+
+  constructor(options: AcmeOptions) {
+    this.#options = options;
+    acme.axios.defaults.timeout = REQUEST_MS;
+    // Trying again is the keeper's, with a longer breath; acme-client 5.4 would also sleep for hours on Retry-After.
+    Object.assign(acme.axios.defaults, { acmeSettings: { retryMaxAttempts: 0, retryDefaultDelay: 1 } });
+    if (options.authorityPem !== undefined) {
+      this.#agent = new Agent({ ca: [...rootCertificates, options.authorityPem] });
+      acme.axios.defaults.httpsAgent = this.#agent;
+    }
+  }
+
+  async issue(name: string): Promise<string> {
+    try {
+      await this.#reach();
+      const client = await this.#account();
+      const [key, csr] = await acme.crypto.createCsr(
+        { commonName: name, altNames: [name] },
+        await acme.crypto.createPrivateEcdsaKey(),
+      );
+      const chain = await client.auto({
+        csr,
+        termsOfServiceAgreed: true,
+        ...(this.#options.email ? { email: this.#options.email } : {}),
+        challengePriority: this.#priority(name),
+        // The authority's own look is the one that counts; ours could see another network.
+        skipChallengeVerification: true,
+        challengeCreateFn: (authorization, challenge, proof) => this.#respond(authorization, challenge, proof, true),
+        challengeRemoveFn: (authorization, challenge, proof) => this.#respond(authorization, challenge, proof, false),
+      });
+      return `${key.toString().trim()}\n${chain.toString().trim()}\n`;
+    } catch (error) {
+      // The next attempt looks for its account anew: an authority may have lost it, or been replaced.
+      this.#client = undefined;
+      throw explained(error);
+    }
+  }
+
+  /** acme-client 5.4 turns a refused connection into a TypeError; asked directly, the reason is plain. */
+  #reach(): Promise<void> {
+    const { directory } = this.#options;
+    return new Promise((resolve, reject) => {
+      const asked = get(
+        directory,
+        { ...(this.#agent ? { agent: this.#agent } : {}), timeout: REQUEST_MS },
+        (response) => {
+          response.resume();
+          if (response.statusCode === 200) resolve();
+          else reject(new AuthorityError(`The authority at ${directory} answers ${response.statusCode}.`));
+        },
+      );
+      asked.on('timeout', () => asked.destroy(new Error('no answer in time')));
+      asked.on('error', (error) => {
+        reject(
+          new AuthorityError(`The authority at ${directory} cannot be reached: ${error.message}`, 0, { cause: error }),
+        );
+      });
+    });
+  }
+
+  #priority(name: string): ChallengeType[] {
+    if (name.startsWith('*.')) return ['dns-01'];
+    return this.#options.preferred === 'http-01' ? ['http-01', 'tls-alpn-01'] : ['tls-alpn-01', 'http-01'];
+  }
+
+  async #respond(
+    authorization: acme.Authorization,
+    challenge: { type: string; token: string },
+    proof: string,
+    set: boolean,
+  ): Promise<void> {
+    const { responders } = this.#options;
+    const name = authorization.identifier.value;
+    switch (challenge.type) {
+      case 'http-01':
+        return await responders.http(name, challenge.token, set ? proof : undefined);
+      case 'tls-alpn-01': {
+        if (!set) return await responders.tls(name, undefined);
+        const [key, certificate] = await acme.crypto.createAlpnCertificate(authorization, proof);
+        return await responders.tls(name, `${key}\n${certificate}`);
+      }
+      case 'dns-01':
+        if (!responders.dns)
+          throw new AuthorityError('Wildcards need tls.acme.dnsHook, a command that sets DNS records.');
+        return await responders.dns(name, proof, set);
+      default:
+        throw new AuthorityError(`The authority asks for ${challenge.type}, which is not supported.`);
+    }
+  }
+
+  /** One account for all names, its key made once and kept. */
+  #account(): Promise<acme.Client> {
+    this.#client ??= this.#connect();
+    return this.#client;
+  }
+
+  async #connect(): Promise<acme.Client> {
+    const { directory, accountKeyFile } = this.#options;
+    const accountKey = await readFile(accountKeyFile).catch(async () => {
+      const fresh = await acme.crypto.createPrivateEcdsaKey();
+      // wx: another issue may have made it meanwhile.
+      await writeFile(accountKeyFile, fresh, { mode: 0o600, flag: 'wx' });
+      return fresh;
+    });
+    return new acme.Client({
+      directoryUrl: directory,
+      accountKey,
+      backoffAttempts: 8,
+      backoffMin: 500,
+      backoffMax: 5_000,
+    });
+  }
+}
+
+/** The authority's own words, and how long it wants to be left alone. */
+function explained(error: unknown): AuthorityError {
+  if (error instanceof AuthorityError) return error;
+  if (error instanceof TypeError) return new AuthorityError('The authority stopped answering.', 0, { cause: error });
+  const message = error instanceof Error ? error.message : String(error);
+  const limited = /rateLimited|rate limit|too many/i.test(message);
+  return new AuthorityError(message.slice(0, 500), limited ? RATE_LIMITED_MS : 0, { cause: error });
+}

@@ -1,0 +1,58 @@
+/** Certificates by ACME, composed from the configuration. */
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import { AcmeAuthority } from './acme-authority.ts';
+import { ChallengeBoard } from './challenge-board.ts';
+import { dnsHook } from './dns-hook.ts';
+import { CertificateKeeper, type KeeperParts } from './keeper.ts';
+
+export interface AcmeCertificates {
+  keeper: CertificateKeeper;
+  /** Control answers `/.well-known/acme-challenge/<token>` from it, on every host name. */
+  board: ChallengeBoard;
+}
+
+export interface AcmeParts extends Pick<KeeperParts, 'wanted' | 'outcome'> {
+  folder: string;
+  config: Config['tls']['acme'];
+  clock: Clock;
+  log: Logger;
+  edges: {
+    certificateChanged(certificate: { name: string }): Promise<unknown>;
+    setTlsChallenge(challenge: { name: string; pem: string | undefined }): Promise<unknown>;
+  };
+}
+
+export async function acmeCertificates(parts: AcmeParts): Promise<AcmeCertificates> {
+  const { folder, config, clock, log, edges, wanted, outcome } = parts;
+  const board = new ChallengeBoard();
+  const authority = new AcmeAuthority({
+    directory: config.directory,
+    email: config.email,
+    authorityPem: config.caFile ? await readFile(config.caFile, 'utf8') : undefined,
+    preferred: config.challenge,
+    accountKeyFile: path.join(folder, 'account.key'),
+    responders: {
+      http: async (_name, token, body) => board.show(token, body),
+      tls: async (name, pem) => {
+        await edges.setTlsChallenge({ name, pem });
+      },
+      dns: config.dnsHook ? dnsHook(config.dnsHook) : undefined,
+    },
+  });
+  const keeper = new CertificateKeeper({
+    folder,
+    authority,
+    clock,
+    log,
+    wanted,
+    outcome,
+    changed: async (name) => {
+      await edges.certificateChanged({ name });
+    },
+  });
+  return { keeper, board };
+}

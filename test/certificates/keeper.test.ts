@@ -1,0 +1,205 @@
+/** When certificates are obtained, renewed and given up, against an authority of the test's own. */
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import pino from 'pino';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { AuthorityError } from '../../host/certificates/authority.ts';
+import { CertificateKeeper, type KeeperParts } from '../../host/certificates/keeper.ts';
+import { dueAt, nextTry } from '../../host/certificates/schedule.ts';
+import { AdjustableClock } from '../../host/shared/clock.ts';
+
+const DAY = 86_400_000;
+const MINUTE = 60_000;
+
+/** A real certificate of 90 days. */
+const PEM = execFileSync(
+  'openssl',
+  [
+    'req',
+    '-x509',
+    '-newkey',
+    'ec',
+    '-pkeyopt',
+    'ec_paramgen_curve:P-256',
+    '-nodes',
+    '-days',
+    '90',
+    '-subj',
+    '/CN=x',
+    '-keyout',
+    '-',
+    '-out',
+    '-',
+  ],
+  { stdio: ['ignore', 'pipe', 'ignore'] },
+).toString();
+
+let folder: string;
+let clock: AdjustableClock;
+let issued: string[];
+let failing: Error | undefined;
+let wanted: string[];
+let changed: string[];
+let outcomes: string[];
+let keepers: CertificateKeeper[];
+
+beforeEach(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'keeper-'));
+  clock = new AdjustableClock();
+  [issued, wanted, changed, outcomes, keepers] = [[], ['a.test', 'b.test'], [], [], []];
+  failing = undefined;
+});
+
+afterEach(async () => {
+  await Promise.all(keepers.map((keeper) => keeper.stop()));
+  await rm(folder, { recursive: true, force: true });
+});
+
+async function started(changes: Partial<KeeperParts> = {}): Promise<CertificateKeeper> {
+  const keeper = new CertificateKeeper({
+    folder,
+    clock,
+    log: pino({ level: 'silent' }),
+    authority: {
+      issue: async (name) => {
+        issued.push(name);
+        if (failing) throw failing;
+        return PEM;
+      },
+    },
+    wanted: async () => wanted,
+    changed: async (name) => {
+      changed.push(name);
+    },
+    outcome: async (name, { reason }) => {
+      outcomes.push(`${name} ${reason ?? 'ok'}`);
+    },
+    ...changes,
+  });
+  keepers.push(keeper);
+  await keeper.start();
+  await keeper.settled();
+  return keeper;
+}
+
+async function at(keeper: CertificateKeeper, offsetMs: number): Promise<void> {
+  clock.setOffset(offsetMs);
+  await keeper.settled();
+}
+
+test('every wanted name gets one, once', async () => {
+  const keeper = await started();
+  expect(issued.sort()).toEqual(['a.test', 'b.test']);
+  expect(changed.sort()).toEqual(['a.test', 'b.test']);
+  expect(keeper.has('a.test')).toBe(true);
+  expect(keeper.has('c.test')).toBe(false);
+  keeper.wake();
+  await keeper.settled();
+  expect(issued).toHaveLength(2);
+  expect((await readdir(folder)).sort()).toEqual(['a.test.pem', 'b.test.pem']);
+  expect(await readFile(join(folder, 'a.test.pem'), 'utf8')).toBe(PEM);
+});
+
+test('it is renewed at two thirds of its life, and not before', async () => {
+  wanted = ['a.test'];
+  const keeper = await started();
+  await at(keeper, 59 * DAY);
+  expect(issued).toHaveLength(1);
+  await at(keeper, 60.1 * DAY);
+  expect(issued).toHaveLength(2);
+});
+
+test('what is in the folder survives a restart', async () => {
+  const first = await started();
+  await first.stop();
+  const second = await started();
+  expect(issued).toHaveLength(2);
+  expect(second.has('b.test')).toBe(true);
+});
+
+test('a name that is not wanted any more is forgotten at once', async () => {
+  const keeper = await started();
+  wanted = ['b.test'];
+  keeper.wake();
+  await keeper.settled();
+  expect(await readdir(folder)).toEqual(['b.test.pem']);
+  expect(changed).toContain('a.test');
+  expect(keeper.has('a.test')).toBe(false);
+});
+
+test('a name that was detached while others were obtained is not asked for', async () => {
+  const keeper = await started({
+    wanted: (() => {
+      let calls = 0;
+      return async () => (calls++ === 0 ? ['a.test'] : []);
+    })(),
+  });
+  expect(issued).toEqual([]);
+  expect(keeper.has('a.test')).toBe(false);
+});
+
+describe('failures', () => {
+  test('are told, backed off, and lose nothing', async () => {
+    wanted = ['a.test'];
+    failing = new AuthorityError('the authority is away');
+    const keeper = await started();
+    expect(outcomes).toEqual(['a.test the authority is away']);
+    expect(keeper.status('a.test')).toMatchObject({ failures: 1, reason: 'the authority is away' });
+    await at(keeper, 30_000);
+    expect(issued).toHaveLength(1);
+    await at(keeper, MINUTE + 1_000);
+    expect(issued).toHaveLength(2);
+    failing = undefined;
+    await at(keeper, 60 * MINUTE);
+    expect(keeper.status('a.test')).toMatchObject({ failures: 0, reason: undefined });
+    expect(await readdir(folder)).toEqual(['a.test.pem']);
+  });
+
+  test('of a renewal leave the old certificate in service', async () => {
+    wanted = ['a.test'];
+    const keeper = await started();
+    failing = new AuthorityError('away');
+    await at(keeper, 61 * DAY);
+    expect(keeper.has('a.test')).toBe(true);
+    expect(keeper.status('a.test')?.reason).toBe('away');
+    await at(keeper, 91 * DAY);
+    expect(keeper.has('a.test')).toBe(false);
+  });
+
+  test('are remembered over a restart', async () => {
+    wanted = ['a.test'];
+    failing = new AuthorityError('slow down', 3_600_000);
+    await (await started()).stop();
+    const keeper = await started();
+    expect(issued).toHaveLength(1);
+    expect(keeper.status('a.test')).toMatchObject({ failures: 1, reason: 'slow down' });
+    await at(keeper, 59 * MINUTE);
+    expect(issued).toHaveLength(1);
+    await at(keeper, 61 * MINUTE);
+    expect(issued).toHaveLength(2);
+  });
+
+  test('can be retried at once by the operator', async () => {
+    wanted = ['a.test'];
+    failing = new AuthorityError('no');
+    const keeper = await started();
+    failing = undefined;
+    keeper.retry('a.test');
+    await keeper.settled();
+    expect(keeper.has('a.test')).toBe(true);
+  });
+});
+
+test('the next try comes later each time, within a day, and as late as the authority asks', () => {
+  expect([1, 2, 3, 30].map((failures) => nextTry(failures, 0, 0))).toEqual([MINUTE, 2 * MINUTE, 4 * MINUTE, DAY]);
+  expect(nextTry(1, 0, 7 * DAY)).toBe(7 * DAY);
+});
+
+test('a wildcard is due like any other', () => {
+  const state = { name: '*.x', validFrom: 0, validTo: 90, failures: 0, reason: undefined, nextTryAt: undefined };
+  expect(dueAt(state)).toBe(60);
+  expect(dueAt({ ...state, nextTryAt: 70 })).toBe(70);
+  expect(dueAt({ ...state, validTo: undefined })).toBe(0);
+});
