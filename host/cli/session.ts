@@ -75,11 +75,25 @@ export class Session {
     });
   }
 
+  /** The limit of `--max-pay`; undefined: the person is asked. */
+  get maxMicroUsd(): bigint | undefined {
+    return this.options.maxPay === undefined ? undefined : parseLimit(this.options.maxPay);
+  }
+
+  /** Whether to spend credit: yes with a limit or --yes, else the person is asked. */
+  async approveCredit({ usd, balanceUsd }: { usd: string; balanceUsd: string }): Promise<boolean> {
+    const { options, terminal } = this;
+    this.printer.progress(`price   ${usd} USD of ${balanceUsd} USD credit`);
+    if (options.yes || options.maxPay !== undefined) return true;
+    if (terminal.interactive && !options.json) return terminal.confirm(`Pay ${usd} USD from credit?`);
+    throw new Failure('usage', `It costs ${usd} USD. Say yes with --yes, or set a limit with --max-pay ${usd}.`);
+  }
+
   /** How to pay, from the global options. @param what names the thing in the question to the person */
   async paying(what: string, repeatable: boolean): Promise<PayOptions> {
     const [{ account, source }, local] = await Promise.all([this.wallet(), this.localHost()]);
     const { options, terminal } = this;
-    const maxMicroUsd = options.maxPay === undefined ? undefined : parseLimit(options.maxPay);
+    const { maxMicroUsd } = this;
     return {
       policy: {
         protocol: options.protocol,

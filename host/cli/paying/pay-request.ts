@@ -133,7 +133,11 @@ async function sendPaid(request: PayableRequest, credential: Record<string, stri
   }
 }
 
-async function send(request: PayableRequest, extra: Record<string, string>, fetchIt: typeof fetch): Promise<Response> {
+export async function send(
+  request: PayableRequest,
+  extra: Record<string, string>,
+  fetchIt: typeof fetch,
+): Promise<Response> {
   try {
     return await fetchIt(request.url, {
       method: request.method,
@@ -171,7 +175,7 @@ function refusal(choice: Exclude<Choice, { kind: 'pay' }>, policy: PaymentPolicy
   }
 }
 
-async function paymentRefused(response: Response): Promise<Failure> {
+export async function paymentRefused(response: Response): Promise<Failure> {
   const document = (await response.json().catch(() => ({}))) as { detail?: unknown };
   const detail = typeof document.detail === 'string' ? document.detail : 'no reason was given';
   return new Failure('payment', `The payment was refused: ${detail}`, document as never);

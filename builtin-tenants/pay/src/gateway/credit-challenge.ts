@@ -59,7 +59,7 @@ export class CreditChallenges {
       realm: this.#realm,
       method: METHOD,
       intent: INTENT,
-      request: base64url(bytesOf(JSON.stringify(request))),
+      request: base64url(bytesOf(canonicalJson(request))),
       expires: new Date(Date.now() + LIFE_MS).toISOString(),
     } as const;
     // A quoted string in a header is ASCII without quotes and backslashes.
@@ -94,6 +94,17 @@ export class CreditChallenges {
     const { realm, method, intent, request, expires } = fields;
     return mac(this.#secret, 'credit challenge', JSON.stringify([realm, method, intent, request, expires]));
   }
+}
+
+/**
+ * JSON with sorted keys (RFC 8785 for what occurs here): clients decode the request and encode it again, and the id is
+ * computed over the encoded text.
+ */
+function canonicalJson(value: unknown): string {
+  if (Array.isArray(value)) return `[${value.map(canonicalJson).join(',')}]`;
+  if (typeof value !== 'object' || value === null) return JSON.stringify(value);
+  const members = Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1));
+  return `{${members.map(([name, member]) => `${JSON.stringify(name)}:${canonicalJson(member)}`).join(',')}}`;
 }
 
 /** As a `WWW-Authenticate` value. */

@@ -1,0 +1,148 @@
+/**
+ * The pay platform on the whole host: edge, sandboxes, way out, payments. A tenant's API is put behind it by the
+ * operator's command and bought by stock clients and from credit; the clock is moved, and the host killed.
+ */
+import { execFile } from 'node:child_process';
+import { request } from 'node:http';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { balances, deploy, jsonPost, mppFetch, account as walletOf, x402Fetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+import { bearer, payFromCredit, type TestAccount } from './support/pay-callers.ts';
+
+const CLI = fileURLToPath(new URL('../../host/cli/main.ts', import.meta.url));
+const DAY_MS = 86_400_000;
+
+/** A shop that knows nothing of payment but how to ask for it. */
+const SHOP = `
+export default {
+  async fetch(request) {
+    const usage = request.headers.get('x-pay-usage');
+    const path = new URL(request.url).pathname;
+    if (path === '/internal/pay-events') return new Response(null, { status: 204 });
+    if (!request.headers.get('signature')) return new Response('unsigned', { status: 401 });
+    if (usage === 'none') return Response.json({ serviceSlug: 'shop', usage: [{ meterSlug: 'look', quantity: 2 }] }, { status: 402 });
+    return Response.json({ account: request.headers.get('x-pay-account'), usage });
+  },
+};`;
+
+let host: TestHost;
+
+const run = async (...args: string[]) => {
+  const { stdout } = await promisify(execFile)(
+    process.execPath,
+    [CLI, '--json', '--data', host.data, '--host-url', host.url, ...args],
+    {
+      env: { PATH: process.env.PATH ?? '', HOME: path.join(host.data, 'home') },
+    },
+  );
+  return JSON.parse(stdout);
+};
+const platformIsUp = () =>
+  until(
+    async () => ((await fetch(`${host.url}/pay/healthz`)).status === 200 ? true : undefined),
+    30_000,
+    () => host.output(),
+  );
+const register = async (): Promise<TestAccount> => {
+  const answer = await fetch(`${host.url}/pay/accounts/anonymous`, { method: 'POST' });
+  const { accountId, credential } = (await answer.json()) as { accountId: string; credential: string };
+  return { id: accountId, credential };
+};
+const balanceUsd = async (account: TestAccount) =>
+  ((await (await fetch(`${host.url}/pay/me`, { headers: bearer(account) })).json()) as { balanceUsd: string })
+    .balanceUsd;
+
+/** With a host name that need not resolve. */
+function get(target: string, name: string): Promise<{ status: number; text: string; policy: string }> {
+  return new Promise((resolve, reject) => {
+    const sent = request(
+      { host: '127.0.0.1', port: host.port, path: target, headers: { host: name } },
+      async (answer) => {
+        let text = '';
+        for await (const chunk of answer) text += chunk;
+        resolve({ status: answer.statusCode ?? 0, text, policy: String(answer.headers['content-security-policy']) });
+      },
+    );
+    sent.once('error', reject);
+    sent.end();
+  });
+}
+
+beforeAll(async () => {
+  host = await startHost({ builtins: ['pay'] });
+  await platformIsUp();
+  await deploy(mppFetch(host.network, 0), host.url, { slug: 'shop', code: SHOP });
+});
+afterAll(() => host.stop());
+
+test('the operator puts a tenant’s API behind the gateway with one command each for place, price and plan', async () => {
+  await run('services', 'set', 'shop', '{app_url}/shop', '--name', 'The shop');
+  await run('services', 'meter', 'shop', 'look', '0.02', '--description', 'One look');
+  await run('services', 'plan', 'shop', 'default', '5.00', '--expires-after-days', '10');
+  const { services } = await run('services', 'ls');
+  expect(services).toContainEqual(
+    expect.objectContaining({
+      slug: 'shop',
+      meters: [{ slug: 'look', priceUsd: '0.02', creditOnly: false, description: 'One look' }],
+      plans: [{ id: 'default', minimumUsd: '5.00', expiresAfterDays: 10 }],
+    }),
+  );
+  expect((await fetch(`${host.url}/shop/x`)).status).toBe(401);
+});
+
+test.each([
+  ['mppx', mppFetch, 1, 'mpp'],
+  ['@x402/fetch', x402Fetch, 2, 'x402'],
+] as const)('stock %s buys a call for the price of two looks', async (_name, client, wallet, token) => {
+  const { address } = walletOf(host.network, wallet);
+  const before = (await balances(host.network, address))[token];
+  const answer = await client(host.network, wallet)(`${host.url}/pay/shop/x?${token}`);
+  expect(answer.status).toBe(200);
+  expect(await answer.json()).toMatchObject({ usage: '[{"meterSlug":"look","quantity":2}]' });
+  expect(before - (await balances(host.network, address))[token]).toBe(40_000n);
+});
+
+test('credit is bought, spent, kept over a kill of the host, and expires when business time says so', async () => {
+  const account = await register();
+  const bought = await x402Fetch(host.network, 3)(
+    `${host.url}/pay/shop/plans/default/purchase`,
+    jsonPost({ amountUsd: '5.00' }, bearer(account)),
+  );
+  expect(bought.status).toBe(201);
+  const answer = await payFromCredit(`${host.url}/pay/shop/x`, account);
+  expect(answer.status).toBe(200);
+  expect(await answer.json()).toMatchObject({ account: account.id });
+  expect(await balanceUsd(account)).toBe('4.96');
+  await host.kill();
+  host = await host.restart();
+  await platformIsUp();
+  expect(await balanceUsd(account)).toBe('4.96');
+  expect((await payFromCredit(`${host.url}/pay/shop/x`, account)).status).toBe(200);
+  await host.advance(9 * DAY_MS);
+  expect(await balanceUsd(account)).toBe('4.92');
+  await host.advance(DAY_MS + 60_000);
+  expect(await balanceUsd(account)).toBe('0.00');
+  expect((await payFromCredit(`${host.url}/pay/shop/x`, account)).status).toBe(402);
+});
+
+test('a person’s pages are on their own host name, and nowhere else', async () => {
+  const page = await get('/sign-in', `pay.localhost:${host.port}`);
+  expect(page.status).toBe(200);
+  expect(page.text).toContain('<title>Sign in');
+  expect(page.policy).toContain("default-src 'none'");
+  expect((await get('/pay/sign-in', `localhost:${host.port}`)).status).toBe(404);
+  expect((await get('/shop/x', `pay.localhost:${host.port}`)).status).toBe(404);
+});
+
+test('the sweep runs by the host’s own schedule', async () => {
+  await host.advance(60_000);
+  const { tenants } = (await host.operator('GET', '/tenants')).json as { tenants: { slug: string }[] };
+  expect(tenants.map(({ slug }) => slug)).toContain('pay');
+  await until(async () => {
+    const { text } = await host.operator('GET', '/metrics');
+    return /turnpike_cron_run_seconds_count\{[^}]*outcome="ok"[^}]*\} [1-9]/.test(text) ? true : undefined;
+  });
+});
