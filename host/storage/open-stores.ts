@@ -25,6 +25,8 @@ export interface Lease<S extends Store> {
 }
 
 const IDLE_POLL_MS = 5;
+/** Longest wait for what is under way in a store that is to be closed; it then stays open until it is evicted. */
+const CLOSE_MS = 10_000;
 /** Closed stores of which at most so many still hold their files; see garbage.ts. */
 const UNCOLLECTED = 32;
 
@@ -72,13 +74,14 @@ export class OpenStores {
     lease.users--;
   }
 
-  /** Closes a store as soon as nobody uses it. */
+  /** Closes a store as soon as nobody uses it, or leaves it open where that takes too long. */
   async close(name: string): Promise<void> {
     const lease = this.#leases.get(name);
     if (!lease) return;
     lease.store.blobs.stop();
-    while (inUse(lease)) await delay(IDLE_POLL_MS);
-    if (this.#leases.get(name) !== lease) return;
+    const deadline = performance.now() + CLOSE_MS;
+    while (inUse(lease) && performance.now() < deadline) await delay(IDLE_POLL_MS);
+    if (inUse(lease) || this.#leases.get(name) !== lease) return;
     this.#leases.delete(name);
     this.#end(lease);
   }

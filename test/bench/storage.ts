@@ -89,13 +89,14 @@ function childrenOf(pid: number): number[] {
 
 async function measure(subject: Subject): Promise<Row[]> {
   const rows: Row[] = [];
+  for (const { seed } of OPERATIONS) {
+    if (!seed) continue;
+    const response = await fetch(subject.origin + seed.path, { method: 'PUT', body: 'x'.repeat(seed.bytes) });
+    if (!response.ok) throw new Error(`${subject.name} did not take the seed: ${await response.text()}`);
+    await response.arrayBuffer();
+  }
   for (const operation of OPERATIONS) {
     if (only && !operation.name.includes(only)) continue;
-    const { seed } = operation;
-    if (seed)
-      await (
-        await fetch(subject.origin + seed.path, { method: 'PUT', body: Buffer.alloc(seed.bytes, 120) })
-      ).arrayBuffer();
     const load = (duration: number) =>
       execFileSync('wrk', ['-t1', '-c32', `-d${duration}s`, '--latency', subject.origin + operation.path], {
         encoding: 'utf8',

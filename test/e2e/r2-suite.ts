@@ -1,6 +1,7 @@
 /** Everything that is expected of R2 on every backend. */
 import { mkdirSync } from 'node:fs';
 import { request } from 'node:http';
+import { connect } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { callR2, callSocket, caseNames, type RigOptions, StorageRig, TENANT } from './storage-rig.ts';
@@ -39,6 +40,8 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
     ['an unknown method', { method: 'rename', object: 'x' }, 400, 10029],
     ['a field of the wrong type', { method: 'put', object: 5 }, 400, 10029],
     ['a checksum of the wrong length', { method: 'put', object: 'x', sha1: 'abcd' }, 400, 10029],
+    ['a limit of halves', { method: 'list', limit: 1.5 }, 400, 10029],
+    ['an offset of halves', { method: 'get', object: 'x', range: { offset: 0.5 } }, 400, 10029],
     ['a delete of nothing', { method: 'delete' }, 400, 10029],
     ['a part number of none', { method: 'uploadPart', object: 'x', uploadId: 'y', partNumber: 0 }, 400, 10029],
     ['an unknown upload', { method: 'abortMultipartUpload', object: 'x', uploadId: 'y' }, 404, 10024],
@@ -70,6 +73,28 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
         10029,
       ]);
     }
+  });
+
+  test('the wire refuses a body that is not as long as it says', async () => {
+    const json = JSON.stringify({ version: 1, method: 'put', object: 'smuggled' });
+    const answer = await new Promise<string>((resolve, reject) => {
+      const socket = connect(join(rig.sockets, 'r2.sock'), () => {
+        const body = `${json}more than was said`;
+        socket.write(
+          `PUT / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nCF-R2-Metadata-Size: ${json.length}\r\n` +
+            `Content-Length: ${json.length + 3}\r\nTransfer-Encoding: chunked\r\n\r\n` +
+            `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`,
+        );
+      });
+      let text = '';
+      socket.on('data', (chunk) => {
+        text += chunk;
+      });
+      socket.on('end', () => resolve(text));
+      socket.on('error', reject);
+    });
+    expect(answer).toMatch(/^HTTP\/1\.1 400 /);
+    expect((await call({ method: 'head', object: 'smuggled' })).status).toBe(404);
   });
 
   test('past the quota nothing is stored; deleting and aborting make room', async () => {

@@ -129,6 +129,8 @@ export class KvStore {
   /** Resolves once the value is safe. Rejects with the quota's KvError before anything was changed. */
   async put(key: Buffer, bytes: Bytes, expiration: number | null, metadata: Buffer | null): Promise<void> {
     const around = key.length + (metadata?.length ?? 0);
+    // What has expired must not stand in the way of what is new.
+    if (this.totals.exceeds(this.#options.quota(), around + (bytes.length ?? 0))) while ((await this.sweep()) > 0);
     if ('chunks' in bytes && bytes.length <= INLINE_BYTES) {
       const { chunks, length } = bytes;
       const value = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);

@@ -150,7 +150,9 @@ async function perform(store: R2Store, call: WriteRequest, body: RequestBody, le
 async function bytesOf(body: RequestBody, length: number): Promise<KnownBytes> {
   if (length > GATHER_BYTES) return { length, stream: body };
   const chunks = await body.all(GATHER_BYTES);
-  if (!chunks) throw r2Errors.badRequest();
+  const received = chunks?.reduce((sum, chunk) => sum + chunk.length, 0);
+  // A body may be chunked beside its Content-Length, and then has another length.
+  if (!chunks || received !== length) throw r2Errors.badRequest();
   return { length, chunks };
 }
 

@@ -14,7 +14,7 @@ const whole = z
       .regex(/^\d{1,20}$/)
       .transform(Number),
   ])
-  .pipe(z.number().min(0));
+  .pipe(z.number().refine((value) => value >= 0 && Number.isInteger(value)));
 /** capnp's way to say that a 64-bit field is not set. */
 const UNSET = 2 ** 64;
 const optionalWhole = whole.optional().transform((value) => (value === UNSET ? undefined : value));
@@ -82,7 +82,7 @@ const readRequest = z.discriminatedUnion('method', [
   }),
   z.object({
     method: z.literal('list'),
-    limit: z.number().optional(),
+    limit: z.number().int().optional(),
     prefix: z.string().optional(),
     cursor: z.string().optional(),
     delimiter: z.string().optional(),
