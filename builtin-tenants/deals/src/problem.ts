@@ -1,0 +1,50 @@
+/** Errors of this service: RFC 9457 problems with a code from a closed table. */
+
+const PROBLEMS = {
+  invalid_json: [400, 'The body is not JSON'],
+  invalid_field: [400, 'A field is not acceptable'],
+  unauthorized: [401, 'The signature was refused'],
+  account_required: [403, 'An account is required'],
+  not_found: [404, 'Nothing is here'],
+  conflict: [409, 'The request conflicts with the present state'],
+  too_large: [413, 'The body is too large'],
+  internal: [500, 'Something went wrong here'],
+  not_ready: [503, 'Not ready'],
+} as const satisfies Record<string, readonly [number, string]>;
+
+export type ProblemCode = keyof typeof PROBLEMS;
+
+export class Problem extends Error {
+  readonly code: ProblemCode;
+  readonly status: number;
+  readonly extensions: Record<string, unknown>;
+
+  /** @param detail one sentence for the caller that says what to do next */
+  constructor(code: ProblemCode, detail: string, extensions: Record<string, unknown> = {}) {
+    super(detail);
+    this.name = 'Problem';
+    this.code = code;
+    this.status = PROBLEMS[code][0];
+    this.extensions = extensions;
+  }
+
+  toResponse(): Response {
+    const { code, status, extensions } = this;
+    return new Response(
+      JSON.stringify({
+        ...extensions,
+        type: `https://turnpike.dev/problems/${code}`,
+        title: PROBLEMS[code][1],
+        status,
+        code,
+        detail: this.message,
+      }),
+      { status, headers: { 'content-type': 'application/problem+json', 'cache-control': 'no-store' } },
+    );
+  }
+}
+
+/** @param pointer JSON pointer of the bad field, or the name of a query parameter after `?` */
+export function invalidField(pointer: string, detail: string): Problem {
+  return new Problem('invalid_field', `${pointer}: ${detail}`, { errors: [{ pointer, detail }] });
+}

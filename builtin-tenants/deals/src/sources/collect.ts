@@ -1,0 +1,161 @@
+/** Reads the sources that are due: conditional requests, back-off for those that fail, health that the operator sees. */
+import { baseUrl, type Database, type Env } from '../environment.ts';
+import { parseCsv } from './csv.ts';
+import { parsePointers } from './feed.ts';
+import { FetchFailed, fetchPage, type Page } from './fetch-page.ts';
+import { parseGoogleMerchant } from './google-merchant.ts';
+import { parseJsonLd } from './json-ld.ts';
+import { recordFailure, recordOffers } from './observe.ts';
+import { parseShopify } from './shopify.ts';
+import { DEFAULT_EVERY_S, type FoundOffer, parseSources, type Source } from './source.ts';
+
+const LONGEST_BACKOFF_S = 86_400;
+/** A run of the cron reads at most this many sources; the others are due in the next minute still. */
+const AT_ONCE = 10;
+
+/** The operator's sources, or the demo shop where there are none. */
+export function configuredSources(env: Env): Source[] {
+  if (env.SOURCES && env.SOURCES.trim() !== '') return parseSources(env.SOURCES);
+  return [
+    {
+      id: 'demo-shop',
+      kind: 'shopify',
+      url: `${baseUrl(env)}/demo/products.json`,
+      merchant: 'Demo shop',
+      country: 'DE',
+      currency: 'EUR',
+      every_s: 3_600,
+      legal_basis: 'generated data of this host',
+      demo: true,
+    },
+  ];
+}
+
+/** Makes the table of sources that of the configuration. */
+export async function syncSources(db: Database, sources: Source[], now: number): Promise<void> {
+  await db.batch([
+    ...sources.map((source) =>
+      db
+        .prepare(
+          `INSERT INTO sources (id, kind, url, settings, state, next_at) VALUES (?1, ?2, ?3, ?4, 'new', ?5)
+           ON CONFLICT (id) DO UPDATE SET kind = ?2, url = ?3, settings = ?4,
+             etag = CASE WHEN settings = ?4 THEN etag END, last_modified = CASE WHEN settings = ?4 THEN last_modified END,
+             next_at = CASE WHEN settings = ?4 THEN next_at ELSE ?5 END`,
+        )
+        .bind(source.id, source.kind, source.url, JSON.stringify(source), now),
+    ),
+    // Offers stay, with their history; the source is not read any more.
+    db
+      .prepare(
+        `UPDATE sources SET next_at = ${Number.MAX_SAFE_INTEGER} WHERE id NOT IN (SELECT value FROM json_each(?))`,
+      )
+      .bind(JSON.stringify(sources.map(({ id }) => id))),
+  ]);
+}
+
+interface DueSource {
+  id: string;
+  settings: string;
+  etag: string | null;
+  lastModified: string | null;
+  failures: number;
+}
+
+/** @returns how many sources were read */
+export async function collectDue(db: Database, now: number): Promise<number> {
+  // Claimed by moving the next read, so that two runs at once do not read the same.
+  const { results } = await db
+    .prepare(
+      `UPDATE sources SET next_at = ?1 + 600000, last_try_at = ?1
+       WHERE id IN (SELECT id FROM sources WHERE next_at <= ?1 ORDER BY next_at LIMIT ${AT_ONCE})
+       RETURNING id, settings, etag, last_modified AS lastModified, failures`,
+    )
+    .bind(now)
+    .all<DueSource>();
+  await Promise.all(results.map((due) => collect(db, due, now)));
+  return results.length;
+}
+
+async function collect(db: Database, due: DueSource, now: number): Promise<void> {
+  const source = JSON.parse(due.settings) as Source;
+  const every = source.every_s ?? DEFAULT_EVERY_S;
+  try {
+    const fetched = await fetchPage(source.url, due);
+    if ('unchanged' in fetched) {
+      // Nothing changed: the prices stand, and that was seen today.
+      await repeatObservations(db, source, now);
+      await done(db, due.id, now, every, due.etag, due.lastModified);
+      return;
+    }
+    const { page } = fetched;
+    const offers = await read(source, page);
+    await recordOffers(db, source, page, offers, now);
+    await done(db, due.id, now, every, page.etag ?? null, page.lastModified ?? null);
+  } catch (error) {
+    const failure =
+      error instanceof FetchFailed ? error : new FetchFailed('failed', (error as Error).message.slice(0, 300));
+    const wait = Math.max(
+      failure.retryAfter ?? 0,
+      Math.min(LONGEST_BACKOFF_S, every * 2 ** Math.min(due.failures, 10)),
+    );
+    await recordFailure(db, source, failure.kind, now);
+    await db
+      .prepare('UPDATE sources SET state = ?2, error = ?3, failures = failures + 1, next_at = ?4 WHERE id = ?1')
+      .bind(due.id, failure.kind === 'blocked' ? 'blocked' : 'failing', failure.message, now + wait * 1_000)
+      .run();
+  }
+}
+
+/** @throws Error or FetchFailed where the page is not what the source's kind says */
+async function read(source: Source, page: Page): Promise<FoundOffer[]> {
+  switch (source.kind) {
+    case 'google-merchant':
+      return parseGoogleMerchant(page.text, source);
+    case 'csv':
+      return parseCsv(page.text, source);
+    case 'shopify':
+      return parseShopify(page.text, { ...source, url: page.url });
+    case 'json-ld':
+      return await parseJsonLd(page.text, source, page.url);
+    case 'feed': {
+      const found: FoundOffer[] = [];
+      for (const url of parsePointers(page.text, page.url)) {
+        const product = await fetchPage(url).catch(() => undefined);
+        if (product && 'page' in product)
+          found.push(...(await parseJsonLd(product.page.text, source, product.page.url)));
+      }
+      return found;
+    }
+  }
+}
+
+async function done(
+  db: Database,
+  id: string,
+  now: number,
+  every: number,
+  etag: string | null,
+  lastModified: string | null,
+): Promise<void> {
+  await db
+    .prepare(
+      `UPDATE sources SET state = 'ok', error = NULL, failures = 0, etag = ?2, last_modified = ?3, last_ok_at = ?4, next_at = ?5 WHERE id = ?1`,
+    )
+    .bind(id, etag, lastModified, now, now + every * 1_000)
+    .run();
+}
+
+async function repeatObservations(db: Database, source: Source, now: number): Promise<void> {
+  await db.batch([
+    db
+      .prepare(
+        `INSERT INTO observations (offer, at, state, minor, list_minor, availability, url, sha256)
+         SELECT b.offer, ?2, 'ok', b.minor, b.list_minor, b.availability, b.url, b.sha256
+         FROM observations b JOIN offers o ON o.id = b.offer
+         WHERE o.source = ?1 AND b.id = (SELECT max(c.id) FROM observations c WHERE c.offer = o.id AND c.state = 'ok')
+         AND b.at <= ?2 - 72000000`,
+      )
+      .bind(source.id, now),
+    db.prepare('UPDATE offers SET last_seen_at = ?2, dirty = 1 WHERE source = ?1').bind(source.id, now),
+  ]);
+}

@@ -1,0 +1,62 @@
+/** Google Merchant feeds in XML (RSS 2.0 or Atom with the g: namespace): support.google.com/merchants/answer/7052112. */
+import { parseAmountWithCurrency } from '../prices/money.ts';
+import {
+  cleanText,
+  type FoundOffer,
+  readAvailability,
+  readCondition,
+  type Source,
+  validGtin,
+  webUrl,
+} from './source.ts';
+import { readElements } from './xml.ts';
+
+export function parseGoogleMerchant(xml: string, source: Source): FoundOffer[] {
+  const found: FoundOffer[] = [];
+  let item: Record<string, string> | undefined;
+  readElements(xml, {
+    open(name, _depth, attributes) {
+      if (name === 'item' || name === 'entry') item = {};
+      // Atom's link is an attribute.
+      if (item && name === 'link' && attributes.href) item.link = attributes.href;
+    },
+    close(name, text) {
+      if (name === 'item' || name === 'entry') {
+        const offer = item && merchantItem(item, source);
+        if (offer) found.push(offer);
+        item = undefined;
+      } else if (item && text !== '') item[name.replace(/^g:/, '')] ??= text;
+    },
+  });
+  return found;
+}
+
+/** The fields of one product by their names in the specification; CSV feeds use the same names. */
+export function merchantItem(item: Record<string, string>, source: Source): FoundOffer | undefined {
+  const regular = item.price ? parseAmountWithCurrency(withCurrency(item.price, source)) : undefined;
+  const sale = item.sale_price ? parseAmountWithCurrency(withCurrency(item.sale_price, source)) : undefined;
+  const price = sale ?? regular;
+  const url = webUrl(item.link);
+  if (!price || !url || !item.title) return undefined;
+  const gtin = validGtin(item.gtin);
+  const category = item.google_product_category ?? item.product_type;
+  return {
+    merchant: cleanText(item.brand_store ?? source.merchant),
+    title: cleanText(item.title),
+    url,
+    ...(gtin ? { gtin } : {}),
+    ...(item.id ? { sku: cleanText(item.id) } : {}),
+    ...(category ? { category: cleanText(category) } : {}),
+    variant: cleanText([item.color, item.size, item.material].filter(Boolean).join(' / ')),
+    condition: readCondition(item.condition),
+    price,
+    ...(sale && regular && regular.currency === sale.currency && regular.minor > sale.minor
+      ? { listMinor: regular.minor }
+      : {}),
+    availability: readAvailability(item.availability),
+  };
+}
+
+function withCurrency(text: string, { currency }: Source): string {
+  return /[A-Za-z]{3}/.test(text) || !currency ? text : `${text.trim()} ${currency}`;
+}
