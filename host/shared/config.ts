@@ -85,6 +85,9 @@ export const configSchema = z.strictObject({
     objects: z.enum(['disk', 's3']).describe('where objects of BUCKET live'),
     sql: z.string().describe('"local", or the URL of a libSQL server (libsql://, http://, https://)'),
     sqlToken: z.string().describe('token of the libSQL server; better in TURNPIKE_STORAGE_SQL_TOKEN'),
+    sqlAdmin: z
+      .string()
+      .describe('admin URL of the libSQL server, which makes a namespace per tenant; empty: they exist'),
     sqlTimeoutMs: ms.describe('deadline of one SQL query'),
     kvBytes: bytes.describe('KV quota per tenant'),
     sqlBytes: bytes.describe('SQL quota per tenant'),

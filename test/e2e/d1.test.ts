@@ -74,6 +74,19 @@ describe('DB on a libSQL server', () => {
     }
   });
 
+  test('the namespace is made where an admin API is given', async () => {
+    const remote = { url: server.url, token: '', namespace: 'tenant3', adminUrl: server.adminUrl };
+    for (let start = 0; start < 2; start++) {
+      const made = await SqlRig.start(program, { remote }, handler);
+      try {
+        await made.query('CREATE TABLE IF NOT EXISTS mine (a)');
+        expect(await made.query('SELECT * FROM mine')).toEqual([]);
+      } finally {
+        await made.stop();
+      }
+    }
+  });
+
   test("the server's files stay closed", async () => {
     await expect(rig.query("SELECT readfile('/etc/hostname')")).rejects.toThrow('not authorized');
     await expect(rig.query("SELECT * FROM fsdir('/')")).rejects.toThrow('no such table');

@@ -3,12 +3,19 @@ import { unlinkSync } from 'node:fs';
 import { Bookmarks } from './bookmark.ts';
 import { MESSAGES, SqlFailure } from './failure.ts';
 import { answer, createSqlServer, type SqlRequest } from './http.ts';
+import { ensureNamespace } from './namespaces.ts';
 import { failureText, successText } from './protocol.ts';
 import { RemoteStore } from './remote-store.ts';
 import type { RemoteSettings, SqlSettings } from './settings.ts';
 
-/** Listens as the settings say; answers the function that stops it. */
-export function serveRemote(settings: SqlSettings, remote: RemoteSettings, listening: () => void): () => void {
+/** Makes the namespace where an admin API is given, then listens as the settings say; answers the function that stops it. */
+export async function serveRemote(
+  settings: SqlSettings,
+  remote: RemoteSettings,
+  listening: () => void,
+): Promise<() => void> {
+  const { adminUrl = '', adminToken = '', namespace } = remote;
+  if (adminUrl !== '') await ensureNamespace({ adminUrl, adminToken }, namespace, settings.quotaBytes);
   const store = new RemoteStore(remote, settings);
   const bookmarks = new Bookmarks(0, Date.now);
 

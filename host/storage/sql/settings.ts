@@ -7,6 +7,9 @@ export interface RemoteSettings {
   token: string;
   /** The tenant's namespace on it. */
   namespace: string;
+  /** Admin API that makes the namespace; without one it must exist. */
+  adminUrl?: string;
+  adminToken?: string;
 }
 
 export interface SqlSettings extends SqlLimits {
