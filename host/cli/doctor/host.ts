@@ -1,8 +1,11 @@
 /** How the configuration and the running host are: settings, payment network, `/healthz`. */
 
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
 import { type Config, configSchema } from '../../shared/config.ts';
 import { loadConfig } from '../../supervisor/configuration.ts';
+import { parseManifest } from '../project/manifest.ts';
 import { type Finding, finding } from './check.ts';
 
 const HEALTH_TIMEOUT_MS = 3_000;
@@ -15,8 +18,11 @@ export async function checkConfiguration(
 ): Promise<{ finding: Finding; config: Config }> {
   let config = configSchema.parse(defaults);
   const result = await finding('configuration', async () => {
-    config = loadConfig({ folder, env, flags: [] });
-    return { state: 'ok', detail: 'every setting is known and acceptable' };
+    // In a tenant's project the file of that name is the project's manifest, and says nothing of the host.
+    const manifest = await isManifest(join(folder, 'turnpike.json'));
+    config = loadConfig({ folder: manifest ? join(folder, 'no-settings-here') : folder, env, flags: [] });
+    const what = manifest ? 'defaults and environment (turnpike.json here is a project)' : 'every setting is known';
+    return { state: 'ok', detail: what };
   });
   return { finding: result, config };
 }
@@ -62,4 +68,14 @@ export function checkHealth(url: URL, fetchIt: typeof fetch): Promise<Finding> {
     if (!response.ok) return { state: 'fault', detail, fix: 'look at what the host writes to its standard error' };
     return { state: ill.length > 0 ? 'warning' : 'ok', detail };
   });
+}
+
+async function isManifest(path: string): Promise<boolean> {
+  const text = await readFile(path, 'utf8').catch(() => undefined);
+  if (text === undefined) return false;
+  try {
+    return Object.keys(parseManifest(text, path)).length > 0;
+  } catch {
+    return false;
+  }
 }
