@@ -4,6 +4,7 @@
  */
 import { chownSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
+import type { Cgroup, Cgroups } from './cgroups.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { type Bind, randomUser, type Sandbox } from './sandbox.ts';
 import { workerdBinary } from './workerd-binary.ts';
@@ -18,6 +19,8 @@ export interface Cell {
   /** The two folders as the process sees them. */
   inside: { listen: string; services: string };
   process: ConfinedProcess;
+  /** Set where the kernel keeps the limits. */
+  cgroup: Cgroup | undefined;
 }
 
 export interface CellOptions {
@@ -27,17 +30,21 @@ export interface CellOptions {
   servicesFolder: string;
   /** Default: a user of its own. A second cell on the same services needs the first one's. */
   uid?: number | undefined;
+  cgroups?: { groups: Cgroups; memoryBytes: number } | undefined;
 }
 
 /** Room for connections of callers and to services. */
 const OPEN_FILES = 4_096;
 /** Threads of one cell's user: the old and the new instance of a deployment share theirs. */
 const PROCESSES = 128;
+/** The kernel's limit over the watchdog's: page cache and socket buffers count only there. */
+const HARD_LIMIT = 1.5;
 
 export async function startCell({
   sandbox,
   listenFolder,
   servicesFolder,
+  cgroups,
   uid = randomUser(),
 }: CellOptions): Promise<Cell> {
   rmSync(listenFolder, { recursive: true, force: true });
@@ -55,12 +62,22 @@ export async function startCell({
     profile: 'worker',
     limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: 0 },
   });
+  const cgroup =
+    process.helper === undefined
+      ? undefined
+      : cgroups?.groups.confine(`cell-${process.helper}`, process.helper, {
+          memoryBytes: cgroups.memoryBytes * HARD_LIMIT,
+          processes: PROCESSES,
+        });
+  // Later, because why the process ended is read from the group.
+  if (cgroup) void process.ended.then(() => setImmediate(() => cgroup.remove()));
   return {
     listenFolder,
     servicesFolder,
     uid,
     inside: { listen: sandbox.inside(listen), services: sandbox.inside(services) },
     process,
+    cgroup,
   };
 }
 

@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { afterFailure, type FailureRecord, NO_FAILURES } from './back-off.ts';
-import { startCell } from './cell.ts';
+import { type CellOptions, startCell } from './cell.ts';
 import type {
   ExitReason,
   InstanceState,
@@ -18,6 +18,7 @@ import type {
 } from './contract.ts';
 import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
+import { setYielding } from './priority.ts';
 import type { ProcessUsage } from './process-tree.ts';
 import { Services } from './services.ts';
 import { StallWatch } from './stall-watch.ts';
@@ -28,6 +29,8 @@ export interface RunnerOptions {
   dependencies: RuntimeDependencies;
   databaseProgram: Promise<string>;
   standby: Standby;
+  /** Where the kernel keeps the limits. */
+  cgroups: CellOptions['cgroups'];
   nextGeneration(): number;
   /** Makes room for one more instance. @throws Problem overloaded */
   admit(): Promise<void>;
@@ -289,6 +292,7 @@ export class DeploymentRunner {
           listenFolder: known.listenFolder(generation),
           servicesFolder: known.folder,
           uid: known.uid,
+          cgroups: this.#options.cgroups,
         })
       : await standby.take();
     const services =
@@ -332,6 +336,9 @@ export class DeploymentRunner {
     const watch = new StallWatch({
       limitMs: config.cpuStallMs,
       ping: (timeoutMs) => instance.ping(timeoutMs),
+      onSuspect: (suspected) => {
+        if (instance.alive && instance.pid !== undefined) setYielding(instance.pid, suspected);
+      },
       onStall: () =>
         this.#kill(
           instance,

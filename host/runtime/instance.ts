@@ -49,6 +49,11 @@ const KEPT_DIAGNOSTICS = 20;
 
 const HEAP_LIMIT: InstanceExit = { reason: 'memory_exceeded', detail: 'The JavaScript heap reached its limit.' };
 
+const OUT_OF_MEMORY: InstanceExit = {
+  reason: 'memory_exceeded',
+  detail: 'The process took more memory than it may have.',
+};
+
 export class Instance {
   readonly spec: InstanceSpec;
   readonly generation: number;
@@ -78,7 +83,7 @@ export class Instance {
     this.ended = process.ended.then((end) => {
       this.#alive = false;
       rmSync(folder, { recursive: true, force: true });
-      return this.#reason ?? this.#explain(end);
+      return this.#reason ?? (options.cell.cgroup?.ranOutOfMemory() ? OUT_OF_MEMORY : explain(end));
     });
   }
 
@@ -205,12 +210,12 @@ export class Instance {
     if (outcome.reason === 'memory_exceeded') throw new Problem('memory_exceeded', outcome.detail);
     throw new Problem('start_failed', said === '' ? outcome.detail : said);
   }
+}
 
-  #explain(end: ProcessEnd): InstanceExit {
-    const how =
-      end.signal ?? (end.code !== undefined && end.code > 128 ? `signal ${end.code - 128}` : `code ${end.code}`);
-    return { reason: 'crashed', detail: `The process ended by itself (${how}).` };
-  }
+function explain(end: ProcessEnd): InstanceExit {
+  const how =
+    end.signal ?? (end.code !== undefined && end.code > 128 ? `signal ${end.code - 128}` : `code ${end.code}`);
+  return { reason: 'crashed', detail: `The process ended by itself (${how}).` };
 }
 
 /** Resolves when workerd reported that it listens on all of these sockets. */

@@ -4,6 +4,8 @@ import os from 'node:os';
 import path from 'node:path';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import type { CellOptions } from './cell.ts';
+import { Cgroups } from './cgroups.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
@@ -49,6 +51,7 @@ class Node implements Runtime {
   /** Path of the program, once it is there. */
   readonly #databaseProgram: Promise<string>;
   readonly #standby: Standby;
+  readonly #cgroups: CellOptions['cgroups'];
   readonly #runners = new Map<string, DeploymentRunner>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
@@ -66,8 +69,12 @@ class Node implements Runtime {
     const cells = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
     rmSync(cells, { recursive: true, force: true });
-    this.#standby = new Standby({ sandbox, folder: cells, count: STANDBY, log });
-    this.isolation = { level: sandbox.level, detail: sandbox.detail };
+    const opened = Cgroups.open();
+    if ('reason' in opened) log.debug({ reason: opened.reason }, 'limits are kept by the watchdog alone');
+    else this.#cgroups = { groups: opened.cgroups, memoryBytes: config.memoryBytes };
+    const limits = this.#cgroups ? 'limits kept by cgroups' : 'limits kept by a watchdog';
+    this.isolation = { level: sandbox.level, detail: `${sandbox.detail}; ${limits}` };
+    this.#standby = new Standby({ sandbox, folder: cells, count: STANDBY, cgroups: this.#cgroups, log });
     this.#totalBytes = config.totalMemoryBytes || Math.floor(os.totalmem() * TOTAL_SHARE);
     this.#timer = setInterval(() => this.#tick(), BUSY_TICK_MS);
     this.#timer.unref();
@@ -136,6 +143,7 @@ class Node implements Runtime {
         dependencies: this.#dependencies,
         databaseProgram: this.#databaseProgram,
         standby: this.#standby,
+        cgroups: this.#cgroups,
         nextGeneration: () => ++this.#generation,
         admit: () => this.#admit(),
       });

@@ -5,7 +5,7 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { type Cell, cellFolders, startCell } from './cell.ts';
+import { type Cell, type CellOptions, cellFolders, startCell } from './cell.ts';
 import type { Sandbox } from './sandbox.ts';
 
 export interface StandbyOptions {
@@ -14,6 +14,7 @@ export interface StandbyOptions {
   folder: string;
   /** Cells that wait at most. */
   count: number;
+  cgroups?: CellOptions['cgroups'];
   log: Logger;
 }
 
@@ -51,8 +52,8 @@ export class Standby {
   }
 
   #start(): Promise<Cell> {
-    const { sandbox, folder } = this.#options;
-    return startCell({ sandbox, ...cellFolders(path.join(folder, (this.#number++).toString(36))) });
+    const { sandbox, folder, cgroups } = this.#options;
+    return startCell({ sandbox, cgroups, ...cellFolders(path.join(folder, (this.#number++).toString(36))) });
   }
 
   #fillLater(): void {

@@ -21,6 +21,8 @@ export interface ConfinedProcess {
   exited: Promise<unknown>;
   /** Resolves when nothing of it runs and all output was read. Never rejects. */
   ended: Promise<ProcessEnd>;
+  /** The outermost process; undefined when it could not be started. */
+  helper: number | undefined;
   /** The program's own process; undefined until it runs. */
   pid(): number | undefined;
   /** Asks the program to end. */
@@ -60,6 +62,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
     stdout: child.stdio[1] as Readable,
     stderr: child.stdio[2] as Readable,
     control: child.stdio[3] as Readable,
+    helper: child.pid,
     exited,
     ended,
     pid,

@@ -1,0 +1,97 @@
+/**
+ * Limits that the kernel keeps by itself: one cgroup (version 2) per instance, where the host was given a subtree of its
+ * own, as systemd does with `Delegate=yes`. Elsewhere the watchdog of the runtime stands alone.
+ */
+import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { treeOf } from './process-tree.ts';
+
+export interface CgroupLimits {
+  /** Above what the watchdog allows: this is the hard stop for what is quicker than it. */
+  memoryBytes: number;
+  processes: number;
+}
+
+export interface Cgroup {
+  /** Whether the kernel killed something in it for want of memory. */
+  ranOutOfMemory(): boolean;
+  /** Removes it once its processes are gone. */
+  remove(): void;
+}
+
+const NEEDED = ['cpu', 'memory', 'pids'];
+const HOST_GROUP = 'turnpike-host';
+
+export class Cgroups {
+  readonly #folder: string;
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  /**
+   * @param selfCgroup content of /proc/self/cgroup
+   * @param mounts content of /proc/self/mountinfo
+   * @returns undefined, or why there are none
+   */
+  static open(
+    selfCgroup = readFileSync('/proc/self/cgroup', 'utf8'),
+    mounts = readFileSync('/proc/self/mountinfo', 'utf8'),
+  ): { cgroups: Cgroups } | { reason: string } {
+    const mount = mounts.split('\n').find((line) => line.includes(' - cgroup2 '));
+    const own = /^0::(.*)$/m.exec(selfCgroup)?.[1];
+    if (mount === undefined || own === undefined) return { reason: 'there is no cgroup v2' };
+    const folder = path.join(mount.split(' ')[4] ?? '', own);
+    const missing = NEEDED.filter((name) => !read(folder, 'cgroup.controllers').split(/\s/).includes(name));
+    if (missing.length > 0) return { reason: `cgroup v2 lacks ${missing.join(', ')} here` };
+    try {
+      // Only groups without processes of their own may divide what they have.
+      mkdirSync(path.join(folder, HOST_GROUP), { recursive: true });
+      for (const pid of read(folder, 'cgroup.procs').split('\n').filter(Boolean)) {
+        writeFileSync(path.join(folder, HOST_GROUP, 'cgroup.procs'), pid);
+      }
+      writeFileSync(path.join(folder, 'cgroup.subtree_control'), NEEDED.map((name) => `+${name}`).join(' '));
+      // The shared processes serve everybody: they come first when tenants fight for the CPU.
+      writeFileSync(path.join(folder, HOST_GROUP, 'cpu.weight'), '1000');
+    } catch (error) {
+      return { reason: `cgroup v2 is not delegated to this user (${(error as Error).message})` };
+    }
+    return { cgroups: new Cgroups(folder) };
+  }
+
+  /** Puts a process and all below it into a group of their own. @returns undefined where that fails */
+  confine(name: string, pid: number, { memoryBytes, processes }: CgroupLimits): Cgroup | undefined {
+    const folder = path.join(this.#folder, name);
+    try {
+      mkdirSync(folder, { recursive: true });
+      writeFileSync(path.join(folder, 'memory.max'), String(memoryBytes));
+      if (existsSync(path.join(folder, 'memory.swap.max'))) writeFileSync(path.join(folder, 'memory.swap.max'), '0');
+      writeFileSync(path.join(folder, 'pids.max'), String(processes));
+      writeFileSync(path.join(folder, 'cpu.weight'), '100');
+      for (const member of treeOf(pid)) writeFileSync(path.join(folder, 'cgroup.procs'), String(member));
+    } catch {
+      remove(folder);
+      return undefined;
+    }
+    return {
+      ranOutOfMemory: () => /^oom_kill [1-9]/m.test(read(folder, 'memory.events')),
+      remove: () => remove(folder),
+    };
+  }
+}
+
+function read(folder: string, name: string): string {
+  try {
+    return readFileSync(path.join(folder, name), 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+function remove(folder: string): void {
+  try {
+    rmdirSync(folder);
+  } catch {
+    // The kernel still counts a process in it; an empty group left over costs next to nothing.
+  }
+}

@@ -1,0 +1,117 @@
+import { Message } from 'capnp-ts';
+import { describe, expect, it } from 'vitest';
+import {
+  Config,
+  HttpOptions_Style,
+  type Worker_Binding,
+  Worker_Binding_Which,
+} from '../../host/runtime/capnp/generated/workerd.cjs';
+import { encodeConfig } from '../../host/runtime/config.ts';
+import type { InstanceSpec } from '../../host/shared/contracts.ts';
+
+const NONE = { kv: false, d1: false, r2: false, payments: false };
+
+function spec(over: Partial<InstanceSpec> = {}): InstanceSpec {
+  return {
+    slug: 'hello',
+    tenant: 't00000000000000000001',
+    revision: '1',
+    bundle: {
+      modules: [{ name: 'index.js', type: 'esModule', body: new TextEncoder().encode('export default {}') }],
+      sourceMap: undefined,
+    },
+    compatibilityDate: '2026-10-01',
+    compatibilityFlags: [],
+    secrets: {},
+    bindings: NONE,
+    crons: [],
+    egressAllow: [],
+    ...over,
+  };
+}
+
+function decode(value: InstanceSpec) {
+  const bytes = encodeConfig(value, { listen: '/run/listen', services: '/run/services' }, 128);
+  const config = new Message(bytes, false).getRoot(Config);
+  const services = config.getServices().toArray();
+  const main = services.find((service) => service.getName() === 'main')!.getWorker();
+  return { config, services, main, bindings: main.getBindings().toArray() };
+}
+
+const names = (bindings: Worker_Binding[]) => bindings.map((binding) => binding.getName());
+
+describe('encodeConfig', () => {
+  it('gives a deployment without bindings the way out and nothing else', () => {
+    const { services, bindings, config } = decode(spec());
+    expect(services.map((service) => service.getName())).toEqual(['main', 'system', 'internet']);
+    expect(bindings).toEqual([]);
+    const egress = services[2]!.getExternal();
+    expect(egress.getAddress()).toBe('unix:/run/services/egress.sock');
+    expect(egress.getHttp().getStyle()).toBe(HttpOptions_Style.PROXY);
+    expect(
+      config
+        .getSockets()
+        .toArray()
+        .map((socket) => [socket.getName(), socket.getAddress(), socket.getService().getName()]),
+    ).toEqual([
+      ['http', 'unix:/run/listen/http.sock', 'main'],
+      ['system', 'unix:/run/listen/system.sock', 'system'],
+    ]);
+  });
+
+  it('takes request.cf and the protocol from headers on the public socket only', () => {
+    const [http, system] = decode(spec()).config.getSockets().toArray();
+    expect(http!.getHttp().getCfBlobHeader()).toBe('x-turnpike-cf');
+    expect(http!.getHttp().getForwardedProtoHeader()).toBe('x-forwarded-proto');
+    expect(system!.getHttp().getCfBlobHeader()).toBe('');
+  });
+
+  it('binds what was asked for to its own socket', () => {
+    const { services, bindings } = decode(spec({ bindings: { kv: true, d1: true, r2: true, payments: true } }));
+    expect(names(bindings)).toEqual(['STORE', 'BUCKET', 'DB', 'PAYMENTS']);
+    expect(services.slice(3).map((service) => service.getExternal().getAddress())).toEqual(
+      ['kv', 'r2', 'sql', 'payments'].map((name) => `unix:/run/services/${name}.sock`),
+    );
+    const database = bindings[2]!.getWrapped();
+    expect(database.getModuleName()).toBe('cloudflare-internal:d1-api');
+    expect(names(database.getInnerBindings().toArray())).toEqual(['fetcher']);
+  });
+
+  it('keeps secrets as values, whatever is in them', () => {
+    const value = '"); (name = "evil", service = "system") \u{1F511}\n';
+    const { bindings } = decode(spec({ secrets: { KEY: value } }));
+    expect(bindings[0]!.which()).toBe(Worker_Binding_Which.TEXT);
+    expect(bindings[0]!.getText()).toBe(value);
+  });
+
+  it('carries modules of every type, byte for byte', () => {
+    const bytes = Uint8Array.from({ length: 300 }, (_, index) => index % 256);
+    const { main } = decode(
+      spec({
+        bundle: {
+          modules: [
+            { name: 'index.js', type: 'esModule', body: new TextEncoder().encode('// ü') },
+            { name: 'a.wasm', type: 'wasm', body: bytes },
+            { name: 'b.bin', type: 'data', body: bytes },
+            { name: 'c.txt', type: 'text', body: new TextEncoder().encode('text') },
+            { name: 'd.json', type: 'json', body: new TextEncoder().encode('{}') },
+          ],
+          sourceMap: undefined,
+        },
+      }),
+    );
+    const [code, wasm, data, text, json] = main.getModules().toArray();
+    expect(code!.getEsModule()).toBe('// ü');
+    expect(Buffer.from(wasm!.getWasm().toUint8Array())).toEqual(Buffer.from(bytes));
+    expect(Buffer.from(data!.getData().toUint8Array())).toEqual(Buffer.from(bytes));
+    expect([text!.getText(), json!.getJson()]).toEqual(['text', '{}']);
+  });
+
+  it('holds ten megabytes', () => {
+    const body = new TextEncoder().encode(`//${'x'.repeat(10_000_000)}`);
+    const { main } = decode(
+      spec({ bundle: { modules: [{ name: 'index.js', type: 'esModule', body }], sourceMap: undefined } }),
+    );
+    expect(main.getModules().get(0).getEsModule().length).toBe(10_000_002);
+  });
+});

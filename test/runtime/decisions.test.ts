@@ -1,0 +1,121 @@
+import { describe, expect, it } from 'vitest';
+import { afterFailure, NO_FAILURES } from '../../host/runtime/back-off.ts';
+import { type Candidate, chooseEvictions } from '../../host/runtime/eviction.ts';
+import { StallWatch } from '../../host/runtime/stall-watch.ts';
+
+describe('back-off', () => {
+  it('forgives the first failure, then doubles up to a minute', () => {
+    let record = NO_FAILURES;
+    const pauses: number[] = [];
+    for (let failure = 0; failure < 9; failure++) {
+      record = afterFailure(record, 1_000, 0);
+      pauses.push(record.retryAt - 1_000);
+    }
+    expect(pauses).toEqual([0, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+  });
+
+  it('starts over after a good run', () => {
+    const record = afterFailure({ count: 7, retryAt: 0 }, 0, 61_000);
+    expect(record).toEqual({ count: 1, retryAt: 0 });
+  });
+});
+
+describe('evictions', () => {
+  const limits = { idleMs: 300_000, swollenIdleMs: 10_000, swollenBytes: 100, totalBytes: 1_000 };
+  const now = 1_000_000;
+  const one = (slug: string, idleMs: number, privateBytes = 10, inFlight = 0): Candidate => ({
+    slug,
+    lastActive: now - idleMs,
+    inFlight,
+    privateBytes,
+  });
+
+  it('ends what is idle, and what is swollen sooner, but nothing with a request in flight', () => {
+    const candidates = [
+      one('a', 300_000),
+      one('b', 299_999),
+      one('c', 10_000, 100),
+      one('d', 9_999, 100),
+      one('e', 999_999, 500, 1),
+    ];
+    expect(chooseEvictions(candidates, limits, now)).toEqual([
+      { slug: 'a', reason: 'idle' },
+      { slug: 'c', reason: 'swollen' },
+    ]);
+  });
+
+  it('makes room from the least recently used, until a tenth is free', () => {
+    const candidates = [
+      one('young', 1_000, 90),
+      one('old', 9_000, 90),
+      one('middle', 5_000, 90),
+      one('busy', 9_999, 800, 2),
+    ];
+    expect(chooseEvictions(candidates, limits, now)).toEqual([
+      { slug: 'old', reason: 'memory_pressure' },
+      { slug: 'middle', reason: 'memory_pressure' },
+    ]);
+  });
+
+  it('counts what is wanted on top, and leaves alone what was used this very moment', () => {
+    const candidates = [one('now', 100, 50), one('before', 1_000, 50)];
+    expect(chooseEvictions(candidates, limits, now, 901)).toEqual([{ slug: 'before', reason: 'memory_pressure' }]);
+    expect(chooseEvictions(candidates, limits, now, 900)).toEqual([]);
+  });
+});
+
+describe('stall watch', () => {
+  function watch() {
+    const seen = { stalls: 0, pings: 0, suspects: [] as boolean[] };
+    let answer = (_: boolean): void => undefined;
+    const stall = new StallWatch({
+      limitMs: 10_000,
+      ping: () => {
+        seen.pings++;
+        return new Promise((resolve) => {
+          answer = resolve;
+        });
+      },
+      onStall: () => seen.stalls++,
+      onSuspect: (suspected) => seen.suspects.push(suspected),
+    });
+    return { stall, seen, answer: (value: boolean) => answer(value) };
+  }
+
+  it('does not look at what does not burn CPU', () => {
+    const { stall, seen } = watch();
+    for (let second = 0; second < 60; second++) stall.sample(second * 1_000, second * 10);
+    expect(seen).toMatchObject({ pings: 0, stalls: 0 });
+  });
+
+  it('reports a loop once it used its allowance', () => {
+    const { stall, seen } = watch();
+    for (let second = 0; second <= 10; second++) stall.sample(second * 1_000, second * 1_000);
+    expect(seen).toMatchObject({ stalls: 1, suspects: [true] });
+  });
+
+  it('lets busy work that answers go on', async () => {
+    const { stall, seen, answer } = watch();
+    for (let second = 0; second < 30; second++) {
+      stall.sample(second * 1_000, second * 1_000);
+      answer(true);
+      await Promise.resolve();
+    }
+    expect(seen.stalls).toBe(0);
+    expect(seen.pings).toBeGreaterThan(10);
+  });
+
+  it('does not count the garbage collector twice: more CPU than time is time', () => {
+    const { stall, seen } = watch();
+    for (let second = 0; second <= 6; second++) stall.sample(second * 1_000, second * 2_000);
+    expect(seen.stalls).toBe(0);
+  });
+
+  it('ends a loop that gets a tenth of a core after three times as long', () => {
+    const { stall, seen } = watch();
+    for (let second = 0; second <= 29; second++) stall.sample(second * 1_000, second * 100);
+    expect(seen.stalls).toBe(0);
+    stall.sample(30_000, 3_000);
+    expect(seen.stalls).toBe(1);
+  });
+});

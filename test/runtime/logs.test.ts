@@ -1,0 +1,200 @@
+import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readLines } from '../../host/runtime/logs/flood-gate.ts';
+import { MAX_TEXT } from '../../host/runtime/logs/log-entry.ts';
+import { LogStore } from '../../host/runtime/logs/log-store.ts';
+import { createMask } from '../../host/runtime/logs/mask.ts';
+import { createStackMapper } from '../../host/runtime/logs/stack.ts';
+import { parseOutputLine } from '../../host/runtime/logs/workerd-output.ts';
+import { ManualClock } from '../../host/shared/clock.ts';
+
+describe('log store', () => {
+  let folder: string;
+  let clock: ManualClock;
+  const open = (maxBytes = 100_000) => new LogStore({ folder, clock, maxBytes });
+  const say = (text: string) => ({ kind: 'console', level: 'log', text }) as const;
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'log-'));
+    clock = new ManualClock(1_000);
+  });
+  afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+  it('reads back in order, with ids that survive a restart', async () => {
+    const first = open();
+    for (const text of ['a', 'b', 'c']) await first.append('t1', say(text));
+    await first.close();
+    const second = open();
+    await second.append('t1', say('d'));
+    expect((await second.read('t1')).map(({ id, text }) => `${id}${text}`)).toEqual(['1a', '2b', '3c', '4d']);
+    expect((await second.read('t1', { after: 2, limit: 1 })).map(({ text }) => text)).toEqual(['d']);
+    await second.close();
+  });
+
+  it('filters by time', async () => {
+    const store = open();
+    await store.append('t1', say('early'));
+    clock.advance(5_000);
+    await store.append('t1', say('late'));
+    expect((await store.read('t1', { since: 6_000 })).map(({ text }) => text)).toEqual(['late']);
+    await store.close();
+  });
+
+  it('stays within its size and keeps the newest', async () => {
+    const store = open(20_000);
+    for (let line = 0; line < 500; line++) {
+      await store.append('t1', say(`line ${line} ${'x'.repeat(100)}`));
+      if (line % 10 === 0) await store.read('t1', { limit: 1 });
+    }
+    expect((await store.read('t1', { limit: 1 }))[0]!.text).toMatch(/^line 499/);
+    await store.close();
+    const files = join(folder, 't1', 'logs');
+    const bytes = readdirSync(files).reduce((sum, name) => sum + statSync(join(files, name)).size, 0);
+    expect(bytes).toBeLessThan(24_000);
+    expect(bytes).toBeGreaterThan(5_000);
+  });
+
+  it('keeps tenants apart', async () => {
+    const store = open();
+    await store.append('t1', say('mine'));
+    expect(await store.read('t2')).toEqual([]);
+    await store.close();
+  });
+
+  it('cuts long texts and says so', async () => {
+    const store = open();
+    await store.append('t1', say('y'.repeat(MAX_TEXT + 50)));
+    expect((await store.read('t1'))[0]!.text).toMatch(/… \(50 characters cut\)$/);
+    await store.close();
+  });
+
+  it('tails: what was missed first, then what comes, until aborted', async () => {
+    const store = open();
+    await store.append('t1', say('one'));
+    await store.append('t1', say('two'));
+    const end = new AbortController();
+    const seen: string[] = [];
+    const following = (async () => {
+      for await (const { text } of store.tail('t1', end.signal, 1)) {
+        seen.push(text);
+        if (seen.length === 1) await store.append('t1', say('three'));
+        if (seen.length === 2) end.abort();
+      }
+    })();
+    await following;
+    expect(seen).toEqual(['two', 'three']);
+    await store.close();
+  });
+});
+
+describe('mask', () => {
+  it('hides values in every usual spelling, the longest first', () => {
+    const mask = createMask({ A: 'p@ss w0rd', B: 'p@ss w0rd-and-more', SHORT: 'abc' });
+    const text = [
+      'p@ss w0rd-and-more',
+      'p@ss w0rd',
+      encodeURIComponent('p@ss w0rd'),
+      Buffer.from('p@ss w0rd').toString('base64'),
+      'abc',
+    ].join('|');
+    expect(mask(text)).toBe('[secret]|[secret]|[secret]|[secret]|abc');
+  });
+
+  it('hides the lines of a key', () => {
+    const key = '-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END KEY-----';
+    expect(createMask({ KEY: key })('> MIIEvQIBADANBgkqhkiG9w0BAQEFAASC <')).toBe('> [secret] <');
+  });
+});
+
+describe('output of workerd', () => {
+  it('tells console lines from its own', () => {
+    expect(parseOutputLine('{"timestamp":1,"level":"warn","message":"hm"}')).toEqual({
+      kind: 'console',
+      level: 'warn',
+      text: 'hm',
+    });
+    expect(
+      parseOutputLine(
+        '{"timestamp":"1","level":"error","source":"x.c++:1","message":"Socket broke","context_depth":0}',
+      ),
+    ).toEqual({ kind: 'runtime', level: 'error', text: 'Socket broke' });
+    expect(
+      parseOutputLine(
+        '{"timestamp":"1","level":"info","source":"w","message":"uncaught exception; source = Uncaught (in promise); stack = TypeError: no\\n    at f (index.js:1:2)"}',
+      ),
+    ).toEqual({ kind: 'exception', text: 'TypeError: no', stack: 'TypeError: no\n    at f (index.js:1:2)' });
+  });
+
+  it('a handler cannot forge what workerd says', () => {
+    const forged = 'uncaught exception; source = x; stack = Error: forged';
+    expect(parseOutputLine(JSON.stringify({ timestamp: 1, level: 'info', message: forged }))).toMatchObject({
+      kind: 'console',
+    });
+    const heap = 'V8 fatal error; location = Reached heap limit; message = : allocation failed';
+    expect(parseOutputLine(JSON.stringify({ timestamp: 1, level: 'error', message: heap }))).toMatchObject({
+      kind: 'console',
+    });
+    expect(
+      parseOutputLine(JSON.stringify({ timestamp: 1, level: 'fatal', source: 'setup.c++', message: heap })),
+    ).toEqual({ kind: 'heap-limit' });
+  });
+
+  it.each(['', '{"level":', '[1]', 'null', '{}'])('survives %j', (line) => {
+    expect(() => parseOutputLine(line)).not.toThrow();
+  });
+});
+
+describe('flood gate', () => {
+  it('passes lines on, whole characters across chunks', async () => {
+    const stream = new PassThrough();
+    const lines: string[] = [];
+    readLines(stream, { onLine: (line) => lines.push(line), onDropped: () => undefined });
+    const bytes = Buffer.from('grün\nzwei\n');
+    stream.write(bytes.subarray(0, 3));
+    stream.end(bytes.subarray(3));
+    await new Promise((resolve) => stream.once('close', resolve));
+    expect(lines).toEqual(['grün', 'zwei']);
+  });
+
+  it('drops what is too much, counts it, and goes on', async () => {
+    const stream = new PassThrough();
+    const lines: string[] = [];
+    const dropped: number[] = [];
+    readLines(stream, {
+      onLine: (line) => lines.push(line),
+      onDropped: (count) => dropped.push(count),
+      parseBytes: 100,
+      readBytes: 10_000,
+      windowMs: 20,
+    });
+    stream.write(`${'first\n'.repeat(10)}`);
+    await new Promise((resolve) => setImmediate(resolve));
+    stream.write('x\n'.repeat(100));
+    await expect.poll(() => dropped.length).toBe(1);
+    stream.write('later\n');
+    await expect.poll(() => lines.at(-1)).toBe('later');
+    expect(lines).toHaveLength(11);
+    expect(dropped[0]).toBe(100);
+    stream.end();
+  });
+});
+
+describe('stacks', () => {
+  // One line of output for the third line of the source.
+  const map = JSON.stringify({ version: 3, sources: ['src/a.ts'], names: [], mappings: ';AAEE' });
+
+  it('maps places of the bundled module only', () => {
+    const mapStack = createStackMapper('index.js', map);
+    expect(mapStack('Error: x\n    at f (index.js:2:1)\n    at g (other.js:2:1)')).toBe(
+      'Error: x\n    at f (src/a.ts:3:3)\n    at g (other.js:2:1)',
+    );
+  });
+
+  it('leaves stacks alone without a map, or with a broken one', () => {
+    expect(createStackMapper('index.js', undefined)('at index.js:2:1')).toBe('at index.js:2:1');
+    expect(createStackMapper('index.js', 'no json')('at index.js:2:1')).toBe('at index.js:2:1');
+  });
+});
