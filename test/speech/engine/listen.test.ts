@@ -1,0 +1,132 @@
+import { describe, expect, it } from 'vitest';
+import { parsePocketsphinx } from '../../../builtin-tenants/speech/engine/listen/pocketsphinx.ts';
+import { modelArguments, parseSherpaOnnx } from '../../../builtin-tenants/speech/engine/listen/sherpa-onnx.ts';
+import { parseWhisperCpp } from '../../../builtin-tenants/speech/engine/listen/whisper-cpp.ts';
+
+describe('pocketsphinx', () => {
+  it('gives words without marks, silence and pronunciations', () => {
+    const output = `in our store
+<s> 0.000 0.140 1.000000
+in 0.150 0.270 0.556400
+our(2) 0.280 0.550 1.000200
+<sil> 0.560 0.900 0.636066
+[NOISE] 0.910 1.000 0.100000
+++BREATH++ 1.000 1.100 0.100000
+store 1.110 1.280 0.100100
+</s> 1.290 1.720 0.099314
+`;
+    expect(parsePocketsphinx(output)).toEqual([
+      { word: 'in', start: 0.15, end: 0.27, confidence: 0.5564 },
+      { word: 'our', start: 0.28, end: 0.55, confidence: 1 },
+      { word: 'store', start: 1.11, end: 1.28, confidence: 0.1001 },
+    ]);
+  });
+
+  it('hears nothing in silence', () => {
+    expect(parsePocketsphinx('\n<s> 0.0 0.1 1.0\n')).toEqual([]);
+  });
+});
+
+describe('whisper.cpp', () => {
+  const token = (text: string, from: number, to: number, p = 0.9) => ({ text, offsets: { from, to }, p });
+
+  it('joins tokens to words', () => {
+    const { words, language } = parseWhisperCpp(
+      JSON.stringify({
+        result: { language: 'en' },
+        transcription: [
+          {
+            text: ' And so, my fellow',
+            tokens: [
+              token('[_BEG_]', 0, 0),
+              token(' And', 0, 300, 0.8),
+              token(' so', 300, 500),
+              token(',', 500, 520, 0.5),
+              token(' fel', 600, 700),
+              token('low', 700, 900),
+              token('[_TT_150]', 900, 900),
+            ],
+          },
+          { text: ' Ask', tokens: [token(' Ask', 1000, 1200)] },
+        ],
+      }),
+    );
+    expect(language).toBe('en');
+    expect(words).toEqual([
+      { word: 'and', punctuated: 'And', start: 0, end: 0.3, confidence: 0.8 },
+      { word: 'so', punctuated: 'so,', start: 0.3, end: 0.52, confidence: 0.7 },
+      { word: 'fellow', punctuated: 'fellow', start: 0.6, end: 0.9, confidence: 0.9 },
+      { word: 'ask', punctuated: 'Ask', start: 1, end: 1.2, confidence: 0.9 },
+    ]);
+  });
+
+  it('refuses another program’s output', () => {
+    expect(() => parseWhisperCpp('{"text":"hello"}')).toThrow();
+  });
+});
+
+describe('sherpa-onnx', () => {
+  it.each([
+    [
+      'sherpa-onnx-zipformer-small-en',
+      [
+        'tokens.txt',
+        'encoder-epoch-99.onnx',
+        'encoder-epoch-99.int8.onnx',
+        'decoder-epoch-99.onnx',
+        'joiner-epoch-99.onnx',
+      ],
+      'transducer',
+      '--encoder=/m/sherpa-onnx-zipformer-small-en/encoder-epoch-99.int8.onnx',
+    ],
+    [
+      'sherpa-onnx-whisper-tiny.en',
+      ['tiny.en-tokens.txt', 'tiny.en-encoder.onnx', 'tiny.en-decoder.onnx'],
+      'whisper',
+      '--whisper-encoder=/m/sherpa-onnx-whisper-tiny.en/tiny.en-encoder.onnx',
+    ],
+    [
+      'sherpa-onnx-sense-voice-zh-en',
+      ['tokens.txt', 'model.int8.onnx'],
+      'sense-voice',
+      '--sense-voice-model=/m/sherpa-onnx-sense-voice-zh-en/model.int8.onnx',
+    ],
+    [
+      'sherpa-onnx-nemo-ctc-en',
+      ['tokens.txt', 'model.onnx'],
+      'nemo-ctc',
+      '--nemo-ctc-model=/m/sherpa-onnx-nemo-ctc-en/model.onnx',
+    ],
+  ])('%s is told by its files', (name, files, kind, argument) => {
+    const model = modelArguments(`/m/${name}`, files);
+    expect(model.kind).toBe(kind);
+    expect(model.args).toContain(argument);
+  });
+
+  it('says what is missing', () => {
+    expect(() => modelArguments('/m/x', ['model.onnx'])).toThrow(/tokens\.txt/);
+    expect(() => modelArguments('/m/x', ['tokens.txt'])).toThrow(/no model/);
+  });
+
+  it('joins tokens to words, in both notations', () => {
+    const output = `log line\n{"lang": "<|en|>", "text": " Hello world", "timestamps": [0.10, 0.30, 0.50], "tokens":["▁Hel", "lo", "▁world"], "words": []}\n`;
+    expect(parseSherpaOnnx(output, 1000)).toEqual({
+      language: 'en',
+      words: [
+        { word: 'hello', punctuated: 'Hello', start: 0.1, end: 0.5, confidence: 1 },
+        { word: 'world', punctuated: 'world', start: 0.5, end: 0.8, confidence: 1 },
+      ],
+    });
+  });
+
+  it('lays words out evenly where the model knows no times', () => {
+    const { words } = parseSherpaOnnx(
+      '{"text": "One, two.", "timestamps": [], "tokens": ["One", ",", " two", "."]}',
+      2000,
+    );
+    expect(words.map(({ word, start, end }) => [word, start, end])).toEqual([
+      ['one', 0, 1],
+      ['two', 1, 2],
+    ]);
+  });
+});
