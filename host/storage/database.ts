@@ -2,9 +2,10 @@
  * One libSQL file with group commit: all writes of an event-loop turn share one transaction and one sync, and each is
  * answered only when it is on the disk. The sync runs beside the event loop, so a slow disk delays only its own tenant.
  */
-import { closeSync, fdatasync, fsyncSync, mkdirSync, openSync } from 'node:fs';
+import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import Libsql from 'libsql';
+import { makeFolder, syncFolder } from './folders.ts';
 import { Refusal } from './refusal.ts';
 
 export type Value = null | number | string | Buffer;
@@ -59,7 +60,7 @@ export class Database {
   constructor(options: DatabaseOptions) {
     this.path = options.path;
     this.#sync = options.sync ?? fdatasync;
-    mkdirSync(dirname(options.path), { recursive: true });
+    makeFolder(dirname(options.path));
     this.#connection = new Libsql(options.path);
     this.#connection.exec('PRAGMA journal_mode=WAL');
     this.#connection.exec('PRAGMA synchronous=FULL');
@@ -187,15 +188,5 @@ export class Database {
   #takeBack(): void {
     if (this.#connection.inTransaction) this.#connection.exec('ROLLBACK');
     for (const listener of this.rollbackListeners) listener();
-  }
-}
-
-/** Makes names in a folder survive power loss: a file's own sync does not cover the entry that names it. */
-export function syncFolder(folder: string): void {
-  const descriptor = openSync(folder, 'r');
-  try {
-    fsyncSync(descriptor);
-  } finally {
-    closeSync(descriptor);
   }
 }

@@ -8,7 +8,6 @@ import {
   createReadStream,
   fdatasync,
   fsync,
-  mkdirSync,
   openSync,
   readSync,
   unlinkSync,
@@ -18,6 +17,7 @@ import { type FileHandle, open, opendir, rm, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
+import { makeFolder } from '../folders.ts';
 import type { BlobBackend, Bytes } from './backend.ts';
 
 const dataSync = promisify(fdatasync);
@@ -40,7 +40,7 @@ export class DiskBlobs implements BlobBackend {
   readonly #names: FolderSync;
 
   constructor(folder: string) {
-    mkdirSync(folder, { recursive: true });
+    makeFolder(folder);
     this.#folder = folder;
     this.#names = new FolderSync(folder);
   }
