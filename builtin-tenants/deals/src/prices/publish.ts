@@ -3,7 +3,7 @@ import type { Database, Statement } from '../environment.ts';
 import { idOf } from '../ids.ts';
 import type { Facts } from '../rules/ruleset.ts';
 import type { Scorer, Verdict } from '../rules/score.ts';
-import { claimedDiscount, type PriceHistory, readHistory } from './reference.ts';
+import { claimedDiscount, type PriceHistory, type Reference, readHistory } from './reference.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -63,7 +63,7 @@ export interface Deal {
   title: string;
   url: string;
   price: { minor: number; currency: string; exponent: number };
-  reference: PriceHistory['reference'] extends infer R | undefined ? R | null : never;
+  reference: Reference | null;
   discount_bps: number;
   claimed_discount_bps: number;
   at_low: boolean;

@@ -1,0 +1,214 @@
+/** Watches and their events in the database. Every step that money depends on is one conditional statement. */
+import type { Database, Statement } from '../environment.ts';
+import { newId } from '../ids.ts';
+import { emptyMemory, type Memory, type WatchEvent } from './evaluate.ts';
+import { PERIOD_MS, wholeSecond } from './periods.ts';
+import { iso, type WatchInput, type WatchRow, watchView } from './watch.ts';
+
+const COLUMNS =
+  'id, account, state, query, "trigger", every_s, delivery, created_at, updated_at, paid_through, suspended_at, next_at';
+
+export interface DueWatch extends WatchRow {
+  memory: string;
+  evaluation: number;
+  next_sequence: number;
+}
+
+export class Watches {
+  readonly #db: Database;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  /**
+   * Makes a watch for a paid request; the same request makes it once.
+   * @returns the watch, and the webhook's secret, which is shown here alone
+   */
+  async create(
+    account: string,
+    requestId: string,
+    input: WatchInput,
+    now: number,
+  ): Promise<{ watch: ReturnType<typeof watchView>; secret?: string }> {
+    const at = wholeSecond(now);
+    const secret = input.delivery.webhook
+      ? `whsec_${btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(24))))}`
+      : null;
+    await this.#db
+      .prepare(
+        `INSERT INTO watches (id, account, request, state, query, "trigger", every_s, delivery, webhook_secret, created_at, updated_at, paid_through, next_at, memory)
+         VALUES (?1, ?2, ?3, 'running', ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10, ?9, ?11) ON CONFLICT (request) DO NOTHING`,
+      )
+      .bind(
+        newId('wat'),
+        account,
+        requestId,
+        JSON.stringify(input.query),
+        JSON.stringify(input.trigger),
+        input.every_s,
+        JSON.stringify(input.delivery),
+        secret,
+        at,
+        at + PERIOD_MS,
+        JSON.stringify(emptyMemory()),
+      )
+      .run();
+    const row = await this.#db
+      .prepare(`SELECT ${COLUMNS}, webhook_secret FROM watches WHERE request = ?`)
+      .bind(requestId)
+      .first<WatchRow & { webhook_secret: string | null }>();
+    if (!row) throw new Error('the watch was not stored');
+    return { watch: watchView(row), ...(row.webhook_secret ? { secret: row.webhook_secret } : {}) };
+  }
+
+  async list(account: string, after: string | undefined, limit: number): Promise<WatchRow[]> {
+    const { results } = await this.#db
+      .prepare(`SELECT ${COLUMNS} FROM watches WHERE account = ? AND state <> 'deleted' AND id > ? ORDER BY id LIMIT ?`)
+      .bind(account, after ?? '', limit)
+      .all<WatchRow>();
+    return results;
+  }
+
+  /** Final and idempotent. @returns whether the account has, or had, such a watch */
+  async delete(account: string, id: string, now: number): Promise<boolean> {
+    await this.#db
+      .prepare(
+        "UPDATE watches SET state = 'deleted', updated_at = ?3, period_start = NULL WHERE id = ?1 AND account = ?2 AND state <> 'deleted'",
+      )
+      .bind(id, account, now)
+      .run();
+    return (
+      (await this.#db
+        .prepare('SELECT 1 AS one FROM watches WHERE id = ? AND account = ?')
+        .bind(id, account)
+        .first()) !== null
+    );
+  }
+
+  /** Running watches whose paid time is over. */
+  async unpaid(now: number, limit: number): Promise<WatchRow[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT ${COLUMNS} FROM watches WHERE state = 'running' AND paid_through <= ? ORDER BY paid_through, created_at LIMIT ?`,
+      )
+      .bind(now, limit)
+      .all<WatchRow>();
+    return results;
+  }
+
+  /** Suspended watches, oldest first. */
+  async suspended(account: string | undefined, limit: number): Promise<WatchRow[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT ${COLUMNS} FROM watches WHERE state = 'suspended' AND (?1 IS NULL OR account = ?1) ORDER BY created_at, id LIMIT ?2`,
+      )
+      .bind(account ?? null, limit)
+      .all<WatchRow>();
+    return results;
+  }
+
+  /**
+   * Agrees on the period that is charged next: of two schedulers at one boundary both get the same start.
+   * @param stale a start chosen before this is given up: nobody is charged for a time that has passed
+   */
+  async claimPeriod(id: string, paidThrough: number, wanted: number, stale: number): Promise<number | undefined> {
+    const row = await this.#db
+      .prepare(
+        `UPDATE watches SET period_start = CASE WHEN period_start IS NULL OR period_start < ?4 THEN ?3 ELSE period_start END
+         WHERE id = ?1 AND paid_through = ?2 AND state <> 'deleted' RETURNING period_start AS start`,
+      )
+      .bind(id, paidThrough, wanted, stale)
+      .first<{ start: number }>();
+    return row?.start;
+  }
+
+  /** The period was charged. */
+  async paid(id: string, start: number, now: number): Promise<void> {
+    await this.#db
+      .prepare(
+        `UPDATE watches SET paid_through = ?2 + ${PERIOD_MS}, period_start = NULL, updated_at = ?3,
+           next_at = CASE WHEN state = 'suspended' THEN ?3 ELSE next_at END, suspended_at = NULL, state = 'running'
+         WHERE id = ?1 AND period_start = ?2 AND state <> 'deleted'`,
+      )
+      .bind(id, start, now)
+      .run();
+  }
+
+  /** The credit did not cover the period. */
+  async unfunded(id: string, start: number, now: number): Promise<void> {
+    await this.#db
+      .prepare(
+        `UPDATE watches SET state = 'suspended', suspended_at = coalesce(suspended_at, paid_through), period_start = NULL, updated_at = ?3
+         WHERE id = ?1 AND period_start = ?2 AND state <> 'deleted'`,
+      )
+      .bind(id, start, now)
+      .run();
+  }
+
+  /** Paid watches whose evaluation is due; claimed by moving the next one. */
+  async takeDue(now: number, limit: number): Promise<DueWatch[]> {
+    const { results } = await this.#db
+      .prepare(
+        `UPDATE watches SET next_at = ?1 + every_s * 1000, evaluation = evaluation + 1
+         WHERE id IN (SELECT id FROM watches WHERE state = 'running' AND next_at <= ?1 AND paid_through > ?1 ORDER BY next_at LIMIT ?2)
+         RETURNING ${COLUMNS}, memory, evaluation, next_sequence`,
+      )
+      .bind(now, limit)
+      .all<DueWatch>();
+    return results;
+  }
+
+  /** Memory and events of one evaluation together, unless another evaluation, or a deletion, came in between. */
+  async saveEvaluation(watch: DueWatch, memory: Memory, events: WatchEvent[], now: number): Promise<boolean> {
+    const { webhook } = JSON.parse(watch.delivery) as { webhook?: string };
+    const guard = `EXISTS (SELECT 1 FROM watches WHERE id = ?1 AND evaluation = ${watch.evaluation} AND state = 'running')`;
+    const statements: Statement[] = events.map((event, index) => {
+      const id = newId('evt');
+      const sequence = watch.next_sequence + index;
+      const body = {
+        id,
+        type: event.type,
+        watch_id: watch.id,
+        sequence,
+        at: iso(now),
+        deal: event.deal,
+        ...(event.previous_minor === undefined ? {} : { previous_minor: event.previous_minor }),
+      };
+      return this.#db
+        .prepare(
+          `INSERT INTO watch_events (id, watch, sequence, type, body, created_at, delivery, next_at)
+           SELECT ?2, ?1, ?3, ?4, ?5, ?6, ?7, ?8 WHERE ${guard}`,
+        )
+        .bind(
+          watch.id,
+          id,
+          sequence,
+          event.type,
+          JSON.stringify(body),
+          now,
+          webhook ? 'waiting' : 'none',
+          webhook ? now : null,
+        );
+    });
+    const last = this.#db
+      .prepare(
+        `UPDATE watches SET memory = ?2, next_sequence = next_sequence + ?3 WHERE id = ?1 AND evaluation = ${watch.evaluation} AND state = 'running'`,
+      )
+      .bind(watch.id, JSON.stringify(memory), events.length);
+    const results = await this.#db.batch([...statements, last]);
+    return (results.at(-1)?.meta.changes ?? 0) > 0;
+  }
+
+  /** Events of an account's watches with a higher place than `after`, oldest first. */
+  async events(account: string, after: string, limit: number): Promise<{ body: string; place: string }[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT e.body AS body, printf('%016d-%s', e.created_at, e.id) AS place FROM watch_events e JOIN watches w ON w.id = e.watch
+         WHERE w.account = ? AND printf('%016d-%s', e.created_at, e.id) > ? ORDER BY place LIMIT ?`,
+      )
+      .bind(account, after, limit)
+      .all<{ body: string; place: string }>();
+    return results;
+  }
+}
