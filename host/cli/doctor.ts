@@ -35,6 +35,7 @@ async function examine(session: Session): Promise<Finding[]> {
     machine.checkDataFolder(folder),
     host.checkNetwork(config),
     ...(config.payments.network === 'local' ? [machine.checkLocalChain()] : []),
+    ...(config.payments.x402.network === '' ? [] : [host.checkRelayer(config, folder)]),
     host.checkHealth(session.hostUrl, session.fetch),
   ]);
 }

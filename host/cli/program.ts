@@ -1,6 +1,7 @@
 /** The `turnpike` command: its global options and every subcommand. */
 import { Command, Option } from 'commander';
 import { accountCommand } from './account.ts';
+import { backupCommand } from './backup.ts';
 import { deleteCommand } from './delete.ts';
 import { deployCommand } from './deploy.ts';
 import { doctorCommand } from './doctor.ts';
@@ -12,6 +13,7 @@ import { payCommand } from './pay.ts';
 import { paymentsCommand } from './payments.ts';
 import { collect } from './project/options.ts';
 import { renewCommand } from './renew.ts';
+import { restoreCommand } from './restore.ts';
 import { rollbackCommand } from './rollback.ts';
 import { secretsCommand } from './secrets.ts';
 import { servicesCommand } from './services.ts';
@@ -65,7 +67,15 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
     ['Paying:', [payCommand(deps), walletCommand(deps), accountCommand(deps)]],
     [
       'Running a host:',
-      [upCommand(), doctorCommand(deps), tenantsCommand(deps), paymentsCommand(deps), servicesCommand(deps)],
+      [
+        upCommand(),
+        doctorCommand(deps),
+        tenantsCommand(deps),
+        paymentsCommand(deps),
+        servicesCommand(deps),
+        backupCommand(deps),
+        restoreCommand(deps),
+      ],
     ],
   ];
 }

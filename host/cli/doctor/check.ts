@@ -8,6 +8,8 @@ export interface Finding {
   detail: string;
   /** A command or a sentence that mends it. */
   fix?: string;
+  /** What was looked at, one line each. */
+  lines?: string[];
 }
 
 const MARKS: Record<CheckState, string> = { ok: 'ok     ', warning: 'warning', fault: 'FAULT  ' };
@@ -15,9 +17,13 @@ const MARKS: Record<CheckState, string> = { ok: 'ok     ', warning: 'warning', f
 export function findingsText(findings: Finding[]): string {
   const width = Math.max(...findings.map(({ name }) => name.length));
   return findings
-    .map(({ name, state, detail, fix }) => {
-      const line = `${MARKS[state]}  ${name.padEnd(width)}  ${detail}`;
-      return fix === undefined ? line : `${line}\n${' '.repeat(width + 11)}→ ${fix}`;
+    .map(({ name, state, detail, fix, lines = [] }) => {
+      const indent = ' '.repeat(width + 11);
+      return [
+        `${MARKS[state]}  ${name.padEnd(width)}  ${detail}`,
+        ...lines.map((line) => `${indent}${line}`),
+        ...(fix === undefined ? [] : [`${indent}→ ${fix}`]),
+      ].join('\n');
     })
     .join('\n');
 }

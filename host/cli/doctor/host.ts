@@ -1,5 +1,6 @@
 /** How the configuration and the running host are: settings, payment network, `/healthz`. */
 
+import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
@@ -46,6 +47,37 @@ export function checkNetwork({ payments, host }: Config): Promise<Finding> {
       return { state: 'fault', detail: `${network} without a recipient`, fix: 'set payments.recipient to your wallet' };
     }
     return { state: 'ok', detail: `${network}${second}` };
+  });
+}
+
+/** Whoever settles x402 on a public chain pays its gas: shows the address, and whether it has any. */
+export function checkRelayer({ payments }: Config, dataFolder: string): Promise<Finding> {
+  return finding('x402 relayer', async () => {
+    const name = payments.x402.network;
+    if (name === '') return { state: 'ok', detail: 'not needed' };
+    if (!existsSync(join(dataFolder, 'network-keys.json'))) {
+      return { state: 'warning', detail: 'has no address yet', fix: 'start the host once, then run doctor again' };
+    }
+    const [{ loadNetworkKeys }, { X402_NETWORKS, withRpc }, { x402Client }, { formatEther }] = await Promise.all([
+      import('../../payments/network/keys.ts'),
+      import('../../payments/network/chains.ts'),
+      import('../../payments/network/clients.ts'),
+      import('viem'),
+    ]);
+    const { address } = (await loadNetworkKeys(dataFolder)).accounts.facilitator;
+    const { chain } = X402_NETWORKS[name];
+    const client = x402Client(withRpc(chain, payments.x402.rpcUrl));
+    const balance = await client.getBalance({ address }).catch(() => undefined);
+    if (balance === undefined) {
+      return {
+        state: 'warning',
+        detail: `${address}; ${chain.name} does not answer`,
+        fix: 'check payments.x402.rpcUrl',
+      };
+    }
+    const detail = `${address} has ${formatEther(balance)} ETH on ${chain.name}`;
+    if (balance > 0n) return { state: 'ok', detail };
+    return { state: 'warning', detail, fix: 'send it a little ETH: it pays the gas of settlements' };
   });
 }
 

@@ -7,7 +7,7 @@ import { delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import systemPackages from '../../../config/system-packages.json' with { type: 'json' };
 import { anvilBinary, findConfinement } from '../../payments/network/anvil.ts';
-import { tryToBreak } from '../../runtime/doctor.ts';
+import { type Attempt, tryToBreak } from '../../runtime/doctor.ts';
 import { detectSandbox } from '../../runtime/sandbox.ts';
 import type { Config } from '../../shared/config.ts';
 import { type Finding, finding } from './check.ts';
@@ -57,19 +57,31 @@ export function checkSandbox(config: Config): Promise<Finding> {
     const detail = `${sandbox.level}: ${sandbox.detail}`;
     if (sandbox.level === 'none') return { state: 'fault', detail, fix: 'set runtime.sandbox to auto' };
     const attempts = await tryToBreak(sandbox);
-    const broken = attempts.filter(({ contained }) => !contained);
-    if (broken.length > 0) {
-      const what = broken.map(({ as, attempt, detail: how }) => `${as}: ${attempt} (${how})`).join('; ');
-      return {
-        state: 'fault',
-        detail: `${detail}; these got through: ${what}`,
-        fix: 'do not run tenants of others here',
-      };
+    const lines = attemptLines(attempts);
+    if (attempts.some(({ contained }) => !contained)) {
+      return { state: 'fault', detail, lines, fix: 'do not run the code of others here' };
     }
-    const tried = `${detail}; ${attempts.length} attempts to break out failed`;
-    if (sandbox.level === 'bwrap') return { state: 'ok', detail: tried };
-    return { state: 'warning', detail: tried, fix: 'apt-get install bubblewrap' };
+    const tried = `${detail}; ${attempts.length} attempts to break out failed:`;
+    if (sandbox.level === 'bwrap') return { state: 'ok', detail: tried, lines };
+    return { state: 'warning', detail: tried, lines, fix: 'apt-get install bubblewrap' };
   });
+}
+
+/** One line for each thing that was tried, and by which kinds of process; what got through comes first. */
+function attemptLines(attempts: Attempt[]): string[] {
+  const groups = new Map<string, Attempt[]>();
+  for (const one of attempts) {
+    const key = `${one.contained} ${one.attempt}`;
+    groups.set(key, [...(groups.get(key) ?? []), one]);
+  }
+  return [...groups.values()]
+    .sort(([a], [b]) => Number(a?.contained) - Number(b?.contained))
+    .map((group) => {
+      const [first] = group;
+      const who = group.map(({ as }) => as).join(' and ');
+      const outcome = first?.contained ? 'contained' : 'GOT THROUGH';
+      return `${outcome}: ${first?.attempt} (${who}: ${first?.detail})`;
+    });
 }
 
 /** Programs that help; each missing one with what it is for. */
