@@ -39,7 +39,7 @@ async function end(code) {
   if (ending) return;
   ending = true;
   for (const daemon of [...daemons].reverse()) {
-    if (daemon.exitCode !== null) continue;
+    if (daemon.exitCode !== null || daemon.signalCode !== null) continue;
     const exited = once(daemon, 'exit');
     daemon.kill('SIGKILL');
     await exited;
@@ -105,7 +105,13 @@ rgw thread pool size = 32
 
 const environment = { ...process.env, CEPH_CONF: join(folder, 'ceph.conf') };
 const run = promisify(execFile);
-const step = (program, ...words) => run(program, words, { env: environment, timeout: 60_000 });
+/** A program that ends by itself; ended with the rest where that comes first. */
+async function step(program, ...words) {
+  const running = run(program, words, { env: environment, timeout: 60_000, killSignal: 'SIGKILL' });
+  daemons.add(running.child);
+  running.child.once('exit', () => daemons.delete(running.child));
+  await running;
+}
 
 /** Runs a daemon to the end. ceph-osd 16 sometimes asks the monitor too early (`wrong fsid`) and is started again. */
 function daemon(program, ...words) {
