@@ -13,15 +13,19 @@ export interface Cost {
   counts: boolean;
   /** Looks up rows by key or index range. */
   seeks: boolean;
+  /** Has no loop over anything but its own scratch rows: its time does not grow with the data. */
+  brief: boolean;
 }
 
-export const NO_COST: Cost = { writesPerChange: 1, scans: false, counts: false, seeks: false };
+export const NO_COST: Cost = { writesPerChange: 1, scans: false, counts: false, seeks: false, brief: false };
 
 /** Columns of EXPLAIN's rows. */
 const OPCODE = 1;
 const P1 = 2;
 const P5 = 6;
 const FULL_SCAN_STEP = 1;
+/** Loops that are not over a table's rows. */
+const LOOPS = new Set(['VNext', 'VFilter', 'SorterNext', 'InitCoroutine', 'RowSetRead', 'Clear', 'Count']);
 const OPENS_EPHEMERAL = new Set(['OpenEphemeral', 'OpenAutoindex', 'OpenPseudo', 'SorterOpen']);
 
 /** @param program the rows of EXPLAIN */
@@ -29,11 +33,12 @@ export function costOf(program: readonly (readonly unknown[])[]): Cost {
   const written = new Set<unknown>();
   const ephemeral = new Set<unknown>();
   let deletes = false;
-  const cost: Cost = { ...NO_COST };
+  const cost: Cost = { ...NO_COST, brief: true };
   // Programs open some cursors at their end, which is run first.
   for (const row of program) if (OPENS_EPHEMERAL.has(String(row[OPCODE]))) ephemeral.add(row[P1]);
   for (const row of program) {
     const cursor = row[P1];
+    if (LOOPS.has(String(row[OPCODE]))) cost.brief = false;
     switch (row[OPCODE]) {
       case 'Insert':
       case 'IdxInsert':
@@ -41,9 +46,12 @@ export function costOf(program: readonly (readonly unknown[])[]): Cost {
         break;
       case 'Delete':
         deletes = true;
+        // The queue of a recursive query.
+        if (ephemeral.has(cursor)) cost.brief = false;
         break;
       case 'Next':
       case 'Prev':
+        if (!ephemeral.has(cursor)) cost.brief = false;
         if (Number(row[P5]) === FULL_SCAN_STEP && !ephemeral.has(cursor)) cost.scans = true;
         break;
       case 'VNext':

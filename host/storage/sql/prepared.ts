@@ -15,8 +15,8 @@ export interface Prepared {
   /** Compiled as they are first run: a later one may need what an earlier one creates. */
   compiled: (Compiled | undefined)[];
   parameters: number;
-  /** ms of the last run, to tell brief statements from long ones; undefined before the first. */
-  lastDuration: number | undefined;
+  /** Took long in a shared transaction: runs alone until then, ms of performance.now(). */
+  aloneUntil: number;
 }
 
 export interface Compiled {
@@ -180,5 +180,5 @@ function withoutBlobs(text: string, statement: Statement): string {
 }
 
 function read(sql: string): Prepared {
-  return { ...readStatements(sql), sql, compiled: [], lastDuration: undefined };
+  return { ...readStatements(sql), sql, compiled: [], aloneUntil: 0 };
 }

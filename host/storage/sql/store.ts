@@ -11,8 +11,9 @@ import type { Parameter } from './parameters.ts';
 import { type Compiled, type Prepared, PreparedStatements } from './prepared.ts';
 import type { Query, StatementResult } from './protocol.ts';
 
-/** A statement that took less than this the last time may share a transaction with others, ms. */
-const BRIEF_MS = 1;
+/** A statement that took longer than this shares no transaction for a while, ms: others would wait for it. */
+const SLOW_MS = 20;
+const ALONE_MS = 1_000;
 
 export class EmbeddedStore {
   readonly #libsql: Libsql;
@@ -59,20 +60,21 @@ export class EmbeddedStore {
     return statSync(this.#path).mtimeMs;
   }
 
-  /** Whether all of it is one write that was quick before: such may share a transaction, and so a sync to disk. */
+  /** Whether all of it is one write that is quick by its nature: such may share a transaction, and so a sync to disk. */
   isBriefWrite(queries: readonly Query[]): boolean {
     const query = queries[0];
     if (query === undefined || queries.length !== 1) return false;
     try {
-      const { statements, lastDuration } = this.#prepared.get(query.sql);
+      const prepared = this.#prepared.get(query.sql);
+      if (
+        prepared.aloneUntil > performance.now() ||
+        prepared.statements.length !== 1 ||
+        prepared.statements[0]?.kind !== 'write'
+      )
+        return false;
       // The first such text changes how the database is read, which cannot be in the middle of a transaction.
       if (!this.#prepared.careful && query.parameters.some(hasNul)) return false;
-      return (
-        statements.length === 1 &&
-        statements[0]?.kind === 'write' &&
-        lastDuration !== undefined &&
-        lastDuration < BRIEF_MS
-      );
+      return this.#prepared.compile(prepared, 0).cost.brief;
     } catch {
       return false;
     }
@@ -102,7 +104,11 @@ export class EmbeddedStore {
   /** Runs one brief write inside the transaction that the caller began; its failure undoes nothing but itself. */
   runWithin(queries: readonly Query[]): StatementResult[] {
     this.#resultBytes = 0;
-    return this.#prepare(queries).map((item) => this.#runQuery(item));
+    return this.#prepare(queries).map((item) => {
+      const result = this.#runQuery(item);
+      if (result.meta.duration > SLOW_MS) item.prepared.aloneUntil = performance.now() + ALONE_MS;
+      return result;
+    });
   }
 
   begin(): void {
@@ -204,7 +210,6 @@ export class EmbeddedStore {
     }
     if (writes) this.#size = this.#readSize();
     const duration = performance.now() - started;
-    prepared.lastDuration = duration;
     const changed = redefines || changes > 0 || this.#lastRowId !== lastRowIdBefore || this.#size !== sizeBefore;
     const meta = {
       duration,

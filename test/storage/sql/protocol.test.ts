@@ -171,7 +171,7 @@ describe('costs', () => {
       [3, 'Insert', 5, 3, 4, null, 0],
       [4, 'OpenEphemeral', 5, 1, 0, null, 0],
     ];
-    expect(costOf(program)).toEqual({ writesPerChange: 2, scans: false, counts: false, seeks: false });
+    expect(costOf(program)).toEqual({ writesPerChange: 2, scans: false, counts: false, seeks: false, brief: true });
   });
 });
 
