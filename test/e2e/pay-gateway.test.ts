@@ -477,6 +477,28 @@ describe('answers', () => {
     expect(await balanceOf(rig, account)).toBe(850_000);
   });
 
+  test('are kept as long as there is room: the newest stay, and an older call is still not paid twice', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/deals?q=kept`;
+    const headers = creditPayment(creditChallenge(await fetch(url, { headers: bearer(account) })), account);
+    expect((await fetch(url, { headers })).status).toBe(200);
+    await rig.sweep();
+    expect((await fetch(url, { headers })).status).toBe(200);
+    const far = Date.now() + 86_400_000;
+    await rig.sql(
+      `INSERT INTO calls (key, request_hash, request_id, state, status, body, started_at, keep_until)
+       VALUES ('large', '', '', 'done', 200, zeroblob(67108864), ?, ?)`,
+      far,
+      far,
+    );
+    await rig.sweep();
+    const again = await fetch(url, { headers });
+    expect(again.status).toBe(409);
+    expect(await again.text()).toContain('not kept any more');
+    expect(await balanceOf(rig, account)).toBe(850_000);
+    await rig.sql("DELETE FROM calls WHERE key = 'large'");
+  });
+
   test('set no cookies, and bodies above the limit are refused before anything is forwarded', async () => {
     answerPaid = () => json(200, {}, { 'set-cookie': 'evil=1; Path=/' });
     const account = await funded('1.00');

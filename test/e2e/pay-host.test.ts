@@ -105,6 +105,19 @@ test.each([
   expect(before - (await balances(host.network, address))[token]).toBe(40_000n);
 });
 
+test('the command registers, tops up and pays from credit, within its limit', async () => {
+  await run('account', 'register');
+  await run('account', 'topup', '5.00', '--service', 'shop', '--max-pay', '5');
+  const url = `${host.url}/pay/shop/x`;
+  await expect(run('pay', url, '--credit', '--max-pay', '0.03')).rejects.toMatchObject({
+    stdout: expect.stringContaining('more than the limit'),
+  });
+  const paid = await run('pay', url, '--credit', '--max-pay', '0.04');
+  expect(paid).toMatchObject({ status: 200, paid: { protocol: 'credit', amount: '0.04' } });
+  expect((await run('account', 'balance')).balanceUsd).toBe('4.96');
+  expect(await run('pay', url, '--max-pay', '0.04')).toMatchObject({ status: 200, paid: { amount: '0.04' } });
+});
+
 test('credit is bought, spent, kept over a kill of the host, and expires when business time says so', async () => {
   const account = await register();
   const bought = await x402Fetch(host.network, 3)(

@@ -1,9 +1,9 @@
 /** `/internal/*`: what origins may do with credit, with their service key. See README.md. */
 import { Hono } from 'hono';
 import type { Accounts } from './accounts.ts';
-import { type Catalog, parseUsage, SLUG } from './catalog.ts';
+import { type Catalog, type Price, parseUsage, SLUG } from './catalog.ts';
 import type { Database } from './environment.ts';
-import type { Ledger } from './ledger.ts';
+import type { ChargeOutcome, Ledger, Movement } from './ledger.ts';
 import { invalidField, Problem } from './problem.ts';
 import { sameText, sha256Hex } from './tokens.ts';
 
@@ -34,7 +34,8 @@ export function internalApp(parts: ChargeParts): Hono {
   const app = new Hono();
   app.post('/charges', async (c) => {
     const services = await authorize(parts, c.req.header('authorization'));
-    const result = await charge(parts, services, await c.req.json().catch(() => undefined));
+    const [result] = await chargeAll(parts, services, [await c.req.json().catch(() => undefined)]);
+    if (!result) throw new Error('no result');
     const { key: _key, ...body } = result;
     if (result.status === 'charged') return c.json(body, 201);
     if (result.status === 'duplicate') return c.json(body, 200);
@@ -47,10 +48,25 @@ export function internalApp(parts: ChargeParts): Hono {
     if (!Array.isArray(charges) || charges.length === 0 || charges.length > MOST_CHARGES) {
       throw invalidField('/charges', `1 to ${MOST_CHARGES} charges are expected`);
     }
-    const results: ChargeResult[] = [];
-    // In order, one by one: of two that the credit covers only once, the first is paid.
-    for (const one of charges as unknown[]) results.push(await charge(parts, services, one));
+    const results = await chargeAll(parts, services, charges);
     return c.json({ results });
+  });
+  app.get('/charges/:key', async (c) => {
+    const services = await authorize(parts, c.req.header('authorization'));
+    const service = c.req.query('serviceSlug') ?? '';
+    if (!services.includes(service)) throw invalidField('/serviceSlug', 'this key is for other services');
+    const charge = await parts.db
+      .prepare('SELECT id, account, amount, at FROM ledger_transactions WHERE key = ?')
+      .bind(`charge:${service}:${c.req.param('key')}`)
+      .first<{ id: string; account: string; amount: number; at: number }>();
+    if (!charge) throw new Problem('not_found', 'The key is unused.');
+    const { id, account, amount, at } = charge;
+    return c.json({
+      chargeId: id,
+      accountId: account,
+      amountMicroUsd: String(amount),
+      at: new Date(at).toISOString(),
+    });
   });
   app.get('/accounts/:id', async (c) => {
     await authorize(parts, c.req.header('authorization'));
@@ -91,47 +107,75 @@ async function authorize(parts: ChargeParts, authorization: string | undefined):
   return results.map(({ service }) => service);
 }
 
-async function charge(parts: ChargeParts, services: readonly string[], input: unknown): Promise<ChargeResult> {
+type Checked = { movement: Movement; key: string } | { refused: ChargeResult };
+
+async function chargeAll(
+  parts: ChargeParts,
+  services: readonly string[],
+  inputs: readonly unknown[],
+): Promise<ChargeResult[]> {
+  const prices = new Map<string, Price | undefined>();
+  const checked: Checked[] = [];
+  for (const input of inputs) checked.push(await check(parts.catalog, services, input, prices));
+  const movements = checked.flatMap((one) => ('movement' in one ? [one.movement] : []));
+  const outcomes = await parts.ledger.chargeAll(movements);
+  return checked.map((one) => {
+    if ('refused' in one) return one.refused;
+    const outcome = outcomes[movements.indexOf(one.movement)];
+    if (!outcome) throw new Error('a charge without an outcome');
+    return resultOf(one.key, one.movement.amount, outcome);
+  });
+}
+
+/** The boundary: what an origin sent becomes a movement, or a result that says why not. */
+async function check(
+  catalog: Catalog,
+  services: readonly string[],
+  input: unknown,
+  prices: Map<string, Price | undefined>,
+): Promise<Checked> {
   const { key, accountId, serviceSlug, usage, memo } = (input ?? {}) as Record<string, unknown>;
   const named = typeof key === 'string' ? key.slice(0, 200) : '';
-  const refuse = (detail: string): ChargeResult => ({ key: named, status: 'invalid', detail });
+  const refuse = (detail: string): Checked => ({ refused: { key: named, status: 'invalid', detail } });
   if (typeof key !== 'string' || !KEY.test(key)) return refuse('key: 1 to 200 visible ASCII characters are expected');
   if (typeof accountId !== 'string') return refuse('accountId: the id of an account is expected');
   if (typeof serviceSlug !== 'string' || !SLUG.test(serviceSlug)) return refuse('serviceSlug: a service is expected');
-  if (memo !== undefined && (typeof memo !== 'string' || memo.length > 200))
-    return refuse('memo: at most 200 characters');
+  if (memo !== undefined && (typeof memo !== 'string' || memo.length > 200)) {
+    return refuse('memo: a text of at most 200 characters is expected');
+  }
   const lines = parseUsage(usage);
   if (!lines) return refuse('usage: [{"meterSlug","quantity"}] is expected');
   if (!services.includes(serviceSlug)) return refuse('serviceSlug: this key is for other services');
-  const price = await parts.catalog.price(serviceSlug, lines);
-  if (!price) return { key, status: 'not_found', detail: 'There is no such service or meter.' };
-  const outcome = await parts.ledger.charge({
-    // Keys of different services never meet.
-    key: `charge:${serviceSlug}:${key}`,
-    account: accountId,
-    service: serviceSlug,
-    amount: price.amount,
-    usage: JSON.stringify(lines),
-    requestId: key,
-    memo: memo ?? price.description,
-  });
+  const text = JSON.stringify(lines);
+  const what = `${serviceSlug} ${text}`;
+  if (!prices.has(what)) prices.set(what, await catalog.price(serviceSlug, lines));
+  const price = prices.get(what);
+  if (!price) return { refused: { key, status: 'not_found', detail: 'There is no such service or meter.' } };
+  return {
+    key,
+    movement: {
+      // Keys of different services never meet.
+      key: `charge:${serviceSlug}:${key}`,
+      account: accountId,
+      service: serviceSlug,
+      amount: price.amount,
+      usage: text,
+      requestId: key,
+      memo: memo ?? price.description,
+    },
+  };
+}
+
+function resultOf(key: string, amount: number, outcome: ChargeOutcome): ChargeResult {
+  const amountMicroUsd = String(amount);
   switch (outcome.status) {
     case 'charged':
-    case 'duplicate':
-      return {
-        key,
-        status: outcome.status,
-        chargeId: outcome.id,
-        amountMicroUsd: String(price.amount),
-        balanceMicroUsd: String(outcome.balance),
-      };
+    case 'duplicate': {
+      const { status, id, balance } = outcome;
+      return { key, status, chargeId: id, amountMicroUsd, balanceMicroUsd: String(balance) };
+    }
     case 'insufficient_credit':
-      return {
-        key,
-        status: 'insufficient_credit',
-        amountMicroUsd: String(price.amount),
-        balanceMicroUsd: String(outcome.balance),
-      };
+      return { key, status: 'insufficient_credit', amountMicroUsd, balanceMicroUsd: String(outcome.balance) };
     case 'no_account':
       return { key, status: 'not_found', detail: 'There is no such account.' };
     case 'conflict':

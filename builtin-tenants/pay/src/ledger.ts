@@ -57,6 +57,9 @@ interface StoredTransaction {
   usage: string | null;
 }
 
+/** Charges that are tried as one transaction. */
+const MOST_TOGETHER = 50;
+
 /** Order in which grants are burned: priority, expiry (soonest first), promotional before paid, age. */
 const BURN_ORDER = 'g.priority, g.expires_at IS NULL, g.expires_at, g.promotional DESC, g.created_at, g.id';
 
@@ -127,9 +130,32 @@ export class Ledger {
 
   /** Takes credit at once. A refusal leaves the key unused. */
   async charge(movement: Movement): Promise<ChargeOutcome> {
-    const revenue = `revenue:${movement.service}`;
-    const { id, statements } = this.#debit('charge', movement, revenue, [this.#open(revenue, null)]);
+    const { id, statements } = this.#charge(movement);
     return this.#run(movement, 'charge', id, statements);
+  }
+
+  /**
+   * Many charges, each for itself, earlier ones first. All of them are tried as one transaction, which costs one
+   * write to the disk; where one is refused, the halves are tried, so that the others are still booked together.
+   */
+  async chargeAll(movements: readonly Movement[]): Promise<ChargeOutcome[]> {
+    const [first] = movements;
+    if (!first) return [];
+    if (movements.length === 1) return [await this.charge(first)];
+    if (movements.length <= MOST_TOGETHER) {
+      const parts = movements.map((movement) => ({ movement, ...this.#charge(movement) }));
+      const all = parts.map(({ movement, statements }) => [...statements, this.#available(movement.account)]);
+      const results = await this.#db.batch<{ balance: number }>(all.flat()).catch(() => undefined);
+      if (results) {
+        let at = -1;
+        return parts.map(({ id }, index) => {
+          at += all[index]?.length ?? 0;
+          return { status: 'charged', id, balance: results[at]?.results[0]?.balance ?? 0 };
+        });
+      }
+    }
+    const middle = Math.ceil(movements.length / 2);
+    return [...(await this.chargeAll(movements.slice(0, middle))), ...(await this.chargeAll(movements.slice(middle)))];
   }
 
   /** Sets credit aside for work that is about to be done; see `capture` and `release`. */
@@ -229,6 +255,11 @@ export class Ledger {
       .bind(account, this.#now())
       .all<Omit<GrantBalance, 'promotional'> & { promotional: number }>();
     return results.map((row) => ({ ...row, promotional: row.promotional === 1 }));
+  }
+
+  #charge(movement: Movement): { id: string; statements: Statement[] } {
+    const revenue = `revenue:${movement.service}`;
+    return this.#debit('charge', movement, revenue, [this.#open(revenue, null)]);
   }
 
   async #run(movement: Movement, kind: string, id: string, statements: Statement[]): Promise<ChargeOutcome> {

@@ -9,6 +9,8 @@ import { Problem } from '../problem.ts';
 const KEEP_MS = 24 * 3_600_000;
 /** Largest answer that is kept. */
 export const MAX_KEPT_BYTES = 256 * 1024;
+/** All kept answers together: a sixteenth of the usual quota. */
+const MOST_KEPT_BYTES = 64 * 1024 * 1024;
 /** A call that is older than this and still "working" belongs to a process that died: two forwards take less. */
 export const ABANDONED_MS = 180_000;
 
@@ -130,8 +132,18 @@ export class Calls {
     return results;
   }
 
+  /** Old calls go; of the younger ones the newest bodies stay, so that kept answers never crowd out the ledger. */
   async removeOld(): Promise<void> {
-    await this.#db.prepare("DELETE FROM calls WHERE keep_until < ? AND state <> 'capturing'").bind(Date.now()).run();
+    await this.#db.batch([
+      this.#db.prepare("DELETE FROM calls WHERE keep_until < ? AND state <> 'capturing'").bind(Date.now()),
+      this.#db
+        .prepare(
+          `UPDATE calls SET body = NULL WHERE key IN (SELECT key FROM (
+             SELECT key, sum(length(body)) OVER (ORDER BY started_at DESC, key) AS total
+             FROM calls WHERE body IS NOT NULL AND state = 'done') WHERE total > ?)`,
+        )
+        .bind(MOST_KEPT_BYTES),
+    ]);
   }
 
   async #again(key: string, requestHash: string, now: number): Promise<{ claim: CallClaim } | { kept: Response }> {
@@ -171,10 +183,7 @@ export class Calls {
 function answerOf(row: CallRow, requestHash: string): Response {
   if (row.requestHash !== requestHash) throw conflict();
   if (row.body === null && row.status !== 204) {
-    throw new Problem(
-      'conflict',
-      'This call was paid and answered; its answer was too large to be kept for repetition.',
-    );
+    throw new Problem('conflict', 'This call was paid and answered; its answer is not kept any more.');
   }
   const headers = new Headers(JSON.parse(row.headers ?? '[]') as [string, string][]);
   headers.set('idempotent-replay', 'true');
