@@ -23,7 +23,10 @@ export async function launch({ entry, args, development = false }) {
     await import(pathToFileURL(path).href);
     return;
   }
-  process.exit(await run(node, [path, ...args]));
+  const follow = pathToFileURL(join(root, 'scripts/follow-launcher.mjs')).href;
+  process.exit(
+    await run(node, [`--import=${follow}`, path, ...args], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] }),
+  );
 }
 
 /**
