@@ -104,6 +104,9 @@ function readUsage(text: string): UsageLine[] | undefined {
   }
 }
 
+/** What WebCrypto calls a CryptoKey; Node's types have it as a value only. */
+type CryptoKey = Awaited<ReturnType<typeof crypto.subtle.importKey>>;
+
 /** The gateway's public keys, kept for five minutes; an unknown one is looked for at most once in ten seconds. */
 export class GatewayKeys {
   readonly #env: Env;

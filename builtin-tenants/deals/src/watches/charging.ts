@@ -11,41 +11,49 @@ export interface Charge {
 
 export type ChargeOutcome = 'charged' | 'duplicate' | 'insufficient_credit' | 'refused';
 
-/** Charges of the pay platform, in order; throws where nothing is known of the outcome. */
-export type ChargeBatch = (charges: Charge[]) => Promise<ChargeOutcome[]>;
+/** The pay platform. Both throw where nothing is known of the outcome. */
+export interface Credit {
+  /** In order; earlier ones go first. */
+  charge(charges: Charge[]): Promise<ChargeOutcome[]>;
+  /** Whether the key was charged before. */
+  wasCharged(key: string): Promise<boolean>;
+}
 
 const A_BATCH = 200;
 
 /** Running watches at the end of their paid time. @returns how many were looked at */
-export async function chargeDue(watches: Watches, charge: ChargeBatch, now: number): Promise<number> {
+export async function chargeDue(watches: Watches, credit: Credit, now: number): Promise<number> {
   const due = await watches.unpaid(now, A_BATCH);
-  await chargeAll(watches, charge, due, now);
+  await chargeAll(watches, credit, due, now);
   return due.length;
 }
 
 /** Suspended watches, oldest first, as far as the credit goes. */
 export async function resume(
   watches: Watches,
-  charge: ChargeBatch,
+  credit: Credit,
   account: string | undefined,
   now: number,
 ): Promise<number> {
   const waiting = await watches.suspended(account, A_BATCH);
-  await chargeAll(watches, charge, waiting, now);
+  await chargeAll(watches, credit, waiting, now);
   return waiting.length;
 }
 
-async function chargeAll(watches: Watches, charge: ChargeBatch, rows: WatchRow[], now: number): Promise<void> {
+async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now: number): Promise<void> {
   const claimed: { row: WatchRow; start: number }[] = [];
   for (const row of rows) {
     const wanted = duePeriod(row.paid_through, now);
     if (wanted === undefined) continue;
-    // A start that a killed run left behind counts while the charge could still be on its way, then no more.
-    const start = await watches.claimPeriod(row.id, row.paid_through, wanted, now - LATE_MS);
-    if (start !== undefined) claimed.push({ row, start });
+    const start = await watches.claimPeriod(row.id, row.paid_through, wanted);
+    if (start === undefined) continue;
+    if (now - start <= LATE_MS) claimed.push({ row, start });
+    // A run was cut off long ago between the charge and its record: what was charged counts, what was not is over.
+    else if (await credit.wasCharged(chargeKey(row.id, start))) await watches.paid(row.id, start, now);
+    else await watches.giveUpPeriod(row.id, start);
   }
   if (claimed.length === 0) return;
-  const outcomes = await charge(
+  const outcomes = await credit.charge(
     claimed.map(({ row, start }) => ({
       key: chargeKey(row.id, start),
       accountId: row.account,

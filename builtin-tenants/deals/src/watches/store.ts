@@ -109,18 +109,26 @@ export class Watches {
   }
 
   /**
-   * Agrees on the period that is charged next: of two schedulers at one boundary both get the same start.
-   * @param stale a start chosen before this is given up: nobody is charged for a time that has passed
+   * Agrees on the period that is charged next: of two schedulers at one boundary both get the same start, and a start
+   * that a killed run left behind is found again.
    */
-  async claimPeriod(id: string, paidThrough: number, wanted: number, stale: number): Promise<number | undefined> {
+  async claimPeriod(id: string, paidThrough: number, wanted: number): Promise<number | undefined> {
     const row = await this.#db
       .prepare(
-        `UPDATE watches SET period_start = CASE WHEN period_start IS NULL OR period_start < ?4 THEN ?3 ELSE period_start END
+        `UPDATE watches SET period_start = coalesce(period_start, ?3)
          WHERE id = ?1 AND paid_through = ?2 AND state <> 'deleted' RETURNING period_start AS start`,
       )
-      .bind(id, paidThrough, wanted, stale)
+      .bind(id, paidThrough, wanted)
       .first<{ start: number }>();
     return row?.start;
+  }
+
+  /** The start was agreed on, never charged, and its time has passed. */
+  async giveUpPeriod(id: string, start: number): Promise<void> {
+    await this.#db
+      .prepare('UPDATE watches SET period_start = NULL WHERE id = ?1 AND period_start = ?2')
+      .bind(id, start)
+      .run();
   }
 
   /** The period was charged. */

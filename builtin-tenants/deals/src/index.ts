@@ -1,0 +1,16 @@
+/** The deals service as a Worker: priced endpoints for the pay platform's gateway, free pages for everybody, a cron. */
+import { checkEnvironment, type Env } from './environment.ts';
+import { app } from './http/app.ts';
+import { openService, tick } from './service.ts';
+
+export default {
+  async fetch(request: Request, env: Env): Promise<Response> {
+    checkEnvironment(env);
+    return await app(await openService(env)).fetch(request);
+  },
+
+  async scheduled(_event: unknown, env: Env): Promise<void> {
+    checkEnvironment(env);
+    await tick(await openService(env));
+  },
+};

@@ -1,0 +1,86 @@
+/** The service put together from its bindings: what the cron does, and what must be there before anything is answered. */
+import { migrate } from './database/migrate.ts';
+import { seedDemoHistory } from './demo/history.ts';
+import { businessNow, type Env } from './environment.ts';
+import { GatewayKeys } from './http/gateway-signature.ts';
+import { publishDeals } from './prices/publish.ts';
+import { RULES } from './rules/ruleset.ts';
+import { Scorer } from './rules/score.ts';
+import { type PublishedRules, publishRules } from './rules/store.ts';
+import { collectDue, configuredSources, syncSources } from './sources/collect.ts';
+import { chargeDue, resume } from './watches/charging.ts';
+import { payPlatform } from './watches/credit.ts';
+import { deliverEvents } from './watches/deliver.ts';
+import { evaluateDue } from './watches/run.ts';
+import { Watches } from './watches/store.ts';
+
+export interface Service {
+  env: Env;
+  rules: PublishedRules;
+  watches: Watches;
+  keys: GatewayKeys;
+  now(): number;
+}
+
+const ready = new WeakMap<Env['DB'], Promise<Service>>();
+
+/** Migrated, with its rules and sources, and on a fresh host with deals of the demo shop. Once per isolate. */
+export function openService(env: Env): Promise<Service> {
+  let service = ready.get(env.DB);
+  if (!service) {
+    service = open(env).catch((error) => {
+      ready.delete(env.DB);
+      throw error;
+    });
+    ready.set(env.DB, service);
+  }
+  return service;
+}
+
+const scorer = new Scorer(RULES);
+
+async function open(env: Env): Promise<Service> {
+  const now = () => businessNow(env);
+  await migrate(env.DB);
+  const rules = await publishRules(env.DB, now());
+  const sources = configuredSources(env);
+  await syncSources(env.DB, sources, now());
+  const service: Service = { env, rules, watches: new Watches(env.DB), keys: new GatewayKeys(env), now };
+  const demo = sources.find((source) => source.demo);
+  if (demo) {
+    await seedDemoHistory(env.DB, demo, now());
+    const any = await env.DB.prepare('SELECT 1 AS one FROM deals LIMIT 1').first();
+    if (!any) await publishDeals(env.DB, scorer, rulesReference(rules), now());
+  }
+  return service;
+}
+
+export function rulesReference({ version, digest }: PublishedRules): { version: number; digest: string } {
+  return { version, digest };
+}
+
+/** What the minute brings. Every step stands for itself; a failed one is told in the run's outcome. */
+export async function tick(service: Service): Promise<void> {
+  const { env, watches, now, rules } = service;
+  const credit = payPlatform(env);
+  const steps: [name: string, work: () => Promise<unknown>][] = [
+    ['collect', () => collectDue(env.DB, now())],
+    ['publish', () => publishDeals(env.DB, scorer, rulesReference(rules), now())],
+    // Paid first, evaluated afterwards: no watch runs unpaid.
+    ['charge', () => chargeDue(watches, credit, now())],
+    ['resume', () => resume(watches, credit, undefined, now())],
+    ['evaluate', () => evaluateDue(env.DB, watches, now())],
+    ['deliver', () => deliverEvents(env.DB, now())],
+    ['forget nonces', () => env.DB.prepare('DELETE FROM nonces WHERE forget_at < ?').bind(Date.now()).run()],
+  ];
+  const failed: string[] = [];
+  for (const [name, work] of steps) {
+    try {
+      await work();
+    } catch (error) {
+      console.error(name, error);
+      failed.push(name);
+    }
+  }
+  if (failed.length > 0) throw new Error(`failed: ${failed.join(', ')}`);
+}
