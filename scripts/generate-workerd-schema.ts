@@ -15,10 +15,14 @@ const folder = mkdtempSync(join(tmpdir(), 'workerd-schema-'));
 try {
   // capnpc-ts 0.7.0 fails in its own generator with a TypeScript newer than 4.2, so it gets a folder of its own.
   writeFileSync(join(folder, 'package.json'), '{"private":true}');
-  execFileSync('npm', ['install', '--ignore-scripts', '--no-audit', '--no-fund', 'capnpc-ts@0.7.0', 'typescript@4.2.4'], {
-    cwd: folder,
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
+  execFileSync(
+    'npm',
+    ['install', '--ignore-scripts', '--no-audit', '--no-fund', 'capnpc-ts@0.7.0', 'typescript@4.2.4'],
+    {
+      cwd: folder,
+      stdio: ['ignore', 'ignore', 'inherit'],
+    },
+  );
   const schema = prepareSchema(readFileSync(join(workerd, 'workerd.capnp'), 'utf8'));
   writeFileSync(join(folder, 'workerd.capnp'), schema);
   execFileSync('capnp', ['compile', `-o${join(folder, 'node_modules/.bin/capnpc-ts')}`, 'workerd.capnp'], {

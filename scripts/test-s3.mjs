@@ -1,8 +1,8 @@
 // `npm run test:s3 -- [--install-system] [file …]`: the object storage suites on a real S3, Ceph's radosgw on loopback.
-// Its Debian packages have to be installed; where they are not, it says so and ends with 3.
+// Its Debian packages have to be installed; where they are not, it says so and ends with 3. Last line as in `npm test`.
 import { spawnSync } from 'node:child_process';
-import { join } from 'node:path';
-import { prepare, root, run } from './launch.mjs';
+import { prepare } from './launch.mjs';
+import { runTests } from './vitest.mjs';
 
 const PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd', 'ceph-base'];
 
@@ -20,16 +20,10 @@ if (!installed()) {
   process.exit(3);
 }
 const node = await prepare({ development: true });
-process.exit(
-  await run(
-    node,
-    [
-      join('node_modules', 'vitest', 'vitest.mjs'),
-      'run',
-      '--config=config/vitest.config.ts',
-      '--project=s3',
-      ...args.filter((arg) => !arg.startsWith('--')),
-    ],
-    { cwd: root },
-  ),
+const { passed, failed } = await runTests(
+  node,
+  's3',
+  args.filter((arg) => !arg.startsWith('--')),
 );
+console.log(`\n${passed} passed, ${failed} failed`);
+process.exit(failed > 0 || passed === 0 ? 1 : 0);

@@ -1,0 +1,50 @@
+// Runs one project of the tests and counts what passed and failed. Plain JavaScript for Node 18 and newer.
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { root, run } from './launch.mjs';
+
+/**
+ * @param {string} node path of the Node that runs the tests
+ * @param {string} project of config/vitest.config.ts
+ * @param {string[]} files only these; none: all
+ * @returns {Promise<{ passed: number, failed: number }>}
+ */
+export async function runTests(node, project, files) {
+  const folder = mkdtempSync(join(tmpdir(), 'turnpike-test-'));
+  const report = join(folder, 'report.json');
+  const code = await run(
+    node,
+    [
+      'node_modules/vitest/vitest.mjs',
+      'run',
+      '--config=config/vitest.config.ts',
+      `--project=${project}`,
+      '--reporter=default',
+      '--reporter=json',
+      `--outputFile.json=${report}`,
+      ...(files.length > 0 ? ['--passWithNoTests', ...files] : []),
+    ],
+    { cwd: root },
+  );
+  const result = read(report);
+  rmSync(folder, { recursive: true, force: true });
+  const failed = result ? result.numFailedTests + filesThatDidNotLoad(result) : 0;
+  // A run that ends badly without a failed test (an error outside of tests, no report) is a failure too.
+  return { passed: result?.numPassedTests ?? 0, failed: failed > 0 ? failed : code === 0 ? 0 : 1 };
+}
+
+/** A file that fails before its first test has no failed test to count. */
+function filesThatDidNotLoad(result) {
+  return result.testResults.filter(
+    ({ status, assertionResults }) => status === 'failed' && !assertionResults.some((one) => one.status === 'failed'),
+  ).length;
+}
+
+function read(path) {
+  try {
+    return JSON.parse(readFileSync(path, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
