@@ -32,6 +32,7 @@ import { bindSocket, type ListeningSocket } from '../../host/supervisor/listenin
 
 export interface RigOptions {
   runtime?: Partial<Config['runtime']>;
+  storage?: Partial<Config['storage']>;
   sandbox?: 'auto' | SandboxLevel;
 }
 
@@ -66,6 +67,7 @@ export class RuntimeRig {
     this.#options = options;
     this.config = configSchema.parse(defaults);
     Object.assign(this.config.runtime, options.runtime);
+    Object.assign(this.config.storage, options.storage);
     this.logs = new LogStore({ folder: this.tenants, clock: this.clock, maxBytes: this.config.runtime.logBytes });
   }
 
