@@ -5,8 +5,8 @@
 import { createCipheriv, createDecipheriv, createHmac, randomBytes, scrypt, timingSafeEqual } from 'node:crypto';
 import { Problem } from '../shared/problem.ts';
 
-/** 64 MB and about 0.2 s a guess. */
-const COST = 2 ** 16;
+/** 32 MB and about 0.1 s a guess. */
+const COST = 2 ** 15;
 const BLOCK_SIZE = 8;
 const SALT_BYTES = 16;
 const NONCE_BYTES = 12;

@@ -1,0 +1,61 @@
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import Database from 'libsql';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { backupCommand } from '../../host/cli/backup.ts';
+import { restoreCommand } from '../../host/cli/restore.ts';
+import { FolderLock } from '../../host/supervisor/folder-lock.ts';
+import { type FakeTerminal, fakeTerminal } from './fake-terminal.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'cli-backup-'));
+  mkdirSync(join(folder, 'data'));
+  const registry = new Database(join(folder, 'data/registry.db'));
+  registry.exec('CREATE TABLE t (a)');
+  registry.close();
+  writeFileSync(join(folder, 'data/secrets.key'), 'secret');
+  writeFileSync(join(folder, 'passphrase'), 'a long enough passphrase\n');
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+async function turnpike(...args: string[]): Promise<FakeTerminal> {
+  const terminal = fakeTerminal({ cwd: folder });
+  const deps = { terminal, fetch };
+  const program = new Command().option('--json').option('--data <folder>').exitOverride();
+  program.addCommand(backupCommand(deps)).addCommand(restoreCommand(deps));
+  await program.parseAsync(args, { from: 'user' });
+  return terminal;
+}
+
+describe('turnpike backup and restore without a running host', () => {
+  it('make a backup of the folder and bring it back', async () => {
+    const made = await turnpike('--json', 'backup', 'kept', '--passphrase-file', 'passphrase');
+    const { location, files } = JSON.parse(made.stdout);
+    expect(location).toMatch(new RegExp(`^${join(folder, 'kept')}/\\d{4}-`));
+    expect(files).toBe(2);
+    const restored = await turnpike('--data', 'elsewhere', 'restore', 'kept', '--passphrase-file', 'passphrase');
+    expect(restored.stdout).toContain(`restored  ${join(folder, 'elsewhere')}: 2 files`);
+    expect(readdirSync(join(folder, 'elsewhere')).sort()).toEqual(['registry.db', 'secrets.key']);
+  });
+
+  it('say what is missing', async () => {
+    await expect(turnpike('backup', 'kept')).rejects.toThrow('passphrase');
+    await expect(turnpike('--data', 'nowhere', 'backup', 'kept')).rejects.toThrow("There is no host's data");
+    await expect(turnpike('restore', 'kept', '--passphrase-file', 'passphrase')).rejects.toThrow();
+    expect(existsSync(join(folder, 'kept'))).toBe(false);
+  });
+
+  it('never run beside a host whose operator socket is gone', async () => {
+    const lock = new FolderLock(join(folder, 'data'));
+    try {
+      await expect(turnpike('backup', 'kept', '--passphrase-file', 'passphrase')).rejects.toMatchObject({
+        code: 'conflict',
+      });
+    } finally {
+      lock.release();
+    }
+  });
+});
