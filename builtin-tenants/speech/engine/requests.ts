@@ -71,7 +71,7 @@ export function parseRead(body: unknown): ReadTask {
 export async function readJson(request: IncomingMessage, maxBytes: number): Promise<unknown> {
   const chunks: Buffer[] = [];
   let bytes = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
+  for await (const chunk of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     bytes += chunk.length;
     if (bytes > maxBytes) throw new EngineFailure('too_large', `The text is larger than ${maxBytes} bytes.`);
     chunks.push(chunk);

@@ -14,6 +14,8 @@ import type { SpeechSink } from './speak/speaker.ts';
 /** Speech that slow listeners have not taken yet; beyond it new speech is refused. */
 const UNSENT_BYTES = 64 * 1024 * 1024;
 
+const DISCARD_MS = 30_000;
+
 interface Exchange {
   request: IncomingMessage;
   response: ServerResponse;
@@ -115,9 +117,15 @@ function answerFailure(
     response.destroy();
     return;
   }
-  // what is left of an upload is not waited for
-  if (!request.complete) response.setHeader('connection', 'close');
+  if (!request.complete) discardRest(request);
   const { retryAfter } = failure.facts;
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
   json(response, failure.status, failure);
+}
+
+/** Closing under an upload would lose the answer: the rest of it is taken and thrown away, for a while. */
+function discardRest(request: IncomingMessage): void {
+  const giveUp = setTimeout(() => request.destroy(), DISCARD_MS);
+  request.once('close', () => clearTimeout(giveUp));
+  request.resume();
 }

@@ -3,11 +3,9 @@
  * Nothing of an upload is kept in memory.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { createWriteStream } from 'node:fs';
 import { mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import { EngineFailure } from './failure.ts';
 
 export interface SpooledAudio {
@@ -47,15 +45,17 @@ export class Spool {
       const path = join(folder, 'input');
       const digest = createHash('sha256');
       let bytes = 0;
-      const measured = async function* (source: AsyncIterable<Buffer>) {
-        for await (const chunk of source) {
+      const file = await open(path, 'w', 0o600);
+      try {
+        for await (const chunk of pieces(body, signal)) {
           bytes += chunk.length;
           if (bytes > maxBytes) throw new EngineFailure('too_large', `The audio is larger than ${maxBytes} bytes.`);
           digest.update(chunk);
-          yield chunk;
+          await file.writeFile(chunk);
         }
-      };
-      await pipeline(body, measured, createWriteStream(path, { mode: 0o600 }), { signal });
+      } finally {
+        await file.close();
+      }
       if (bytes === 0)
         throw new EngineFailure('unsupported_audio', 'The audio is empty; send the bytes of a recording.');
       return { folder, path, bytes, sha256: digest.digest('hex'), head: await readHead(path) };
@@ -67,6 +67,25 @@ export class Spool {
 
   async remove(folder: string): Promise<void> {
     await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** Leaves the stream open when its reader gives up: an answer has to go out on the same connection. */
+async function* pieces(body: Readable, signal: AbortSignal): AsyncGenerator<Buffer> {
+  const iterator = body.iterator({ destroyOnReturn: false });
+  const aborted = Promise.withResolvers<never>();
+  aborted.promise.catch(() => {});
+  const abort = () => aborted.reject(signal.reason);
+  signal.throwIfAborted();
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    for (;;) {
+      const next = await Promise.race([iterator.next(), aborted.promise]);
+      if (next.done === true) return;
+      yield next.value;
+    }
+  } finally {
+    signal.removeEventListener('abort', abort);
   }
 }
 

@@ -58,10 +58,28 @@ export async function startTenant(
   engine: { socket: string } | undefined,
   bindings: Record<string, string> = {},
 ): Promise<RunningTenant> {
-  const folder = await mkdtemp(join(tmpdir(), 'tenant-'));
   const proxy = await startProxy(engine?.socket);
   const { modules, main } = await bundleProject(TENANT);
-  await writeFile(join(folder, main), String(modules[main]));
+  const { port } = proxy.address() as AddressInfo;
+  const worker = await startWorker(String(modules[main]), `127.0.0.1:${port}`, bindings);
+  return {
+    url: worker.url,
+    async stop() {
+      await worker.stop();
+      proxy.closeAllConnections();
+      proxy.close();
+    },
+  };
+}
+
+/** @param egress `host:port` of an HTTP proxy through which it fetches */
+export async function startWorker(
+  code: string,
+  egress: string,
+  bindings: Record<string, string> = {},
+): Promise<RunningTenant> {
+  const folder = await mkdtemp(join(tmpdir(), 'tenant-'));
+  await writeFile(join(folder, 'index.js'), code);
   const texts = Object.entries(bindings).map(([name, text]) => `(name = "${name}", text = ${JSON.stringify(text)})`);
   await writeFile(
     join(folder, 'config.capnp'),
@@ -69,12 +87,12 @@ export async function startTenant(
 const config :Workerd.Config = (
   services = [
     (name = "main", worker = .main),
-    (name = "egress", external = (address = "127.0.0.1:${(proxy.address() as AddressInfo).port}", http = (style = proxy)))
+    (name = "egress", external = (address = "${egress}", http = (style = proxy)))
   ],
   sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "main")]
 );
 const main :Workerd.Worker = (
-  modules = [(name = "${main}", esModule = embed "${main}")],
+  modules = [(name = "index.js", esModule = embed "index.js")],
   compatibilityDate = "2026-11-01",
   globalOutbound = "egress",
   bindings = [${texts.join(', ')}]
@@ -91,8 +109,6 @@ const main :Workerd.Worker = (
     async stop() {
       child.kill('SIGKILL');
       if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
-      proxy.closeAllConnections();
-      proxy.close();
       await rm(folder, { recursive: true, force: true });
     },
   };
