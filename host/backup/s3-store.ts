@@ -58,6 +58,7 @@ export class S3Store implements BackupStore {
 
   async list(): Promise<string[]> {
     const complete: string[] = [];
+    if (!(await this.#client.bucketExists(this.#bucket))) return complete;
     for await (const item of this.#client.listObjectsV2(this.#bucket, this.#prefix, false)) {
       const { prefix } = item as { prefix?: string };
       const id = prefix?.slice(this.#prefix.length).replace(/\/$/, '') ?? '';
