@@ -7,6 +7,7 @@ import { type Caller, TrustedProxies } from './caller.ts';
 import type { Forwarding, ForwardingEnvironment } from './forwarding.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
+import { readMemory } from './http1/blocks.ts';
 import { answerField } from './http1/fields.ts';
 import type { RequestHead } from './http1/head.ts';
 import { Instances } from './instances.ts';
@@ -23,7 +24,6 @@ export interface EdgeControl {
   traffic(traffic: Parameters<ControlForEdge['traffic']>[0]): void;
 }
 
-const READ_BYTES = 65_536;
 const REPORT_MS = 1_000;
 const SWEEP_MS = 500;
 const HEAD_MS = 15_000;
@@ -58,13 +58,12 @@ export class Edge {
       baseDomain: init.baseDomain,
       reservedSlugs: init.reservedSlugs ?? [],
     });
-    // Every socket is read and what it gave is dealt with before the next one: one piece of memory serves all.
-    const readBuffer = Buffer.allocUnsafeSlow(READ_BYTES);
+    const memory = readMemory();
     this.#instances = new Instances((slug) => {
       this.#metrics.waited();
       return control.acquire(slug);
-    }, readBuffer);
-    this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField, readBuffer });
+    }, memory);
+    this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField, memory });
     this.#environment = {
       date: () => date.now(),
       active: this.#active,

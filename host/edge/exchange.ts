@@ -2,6 +2,7 @@
  * One request and its answer, as the front door's logic sees them, whatever version of HTTP the caller speaks.
  */
 import type { Duplex } from 'node:stream';
+import type { Block } from './http1/blocks.ts';
 import type { RequestHead } from './http1/head.ts';
 import type { WireError } from './http1/wire-error.ts';
 
@@ -17,8 +18,8 @@ export interface Peer {
 
 /** Told about the caller's side of an exchange. */
 export interface ExchangeListener {
-  /** A piece of the request body. */
-  bodyData(chunk: Buffer): void;
+  /** A piece of the request body. @param block that it is in; undefined: the memory is used again after the call */
+  bodyData(chunk: Buffer, block: Block | undefined): void;
   /** The request body is complete. Not called where the head said that there is none. */
   bodyEnd(): void;
   /** After `write` said false: the answer may go on. */
@@ -51,10 +52,10 @@ export interface Exchange {
    */
   answer(status: number, reason: string, fields: string, length: AnswerLength, declaredLength?: string): void;
   /**
-   * @param chunk its memory may be used again after the call
+   * @param block that the piece is in; undefined: its memory is used again after the call
    * @returns false: wait for `answerDrained`
    */
-  write(chunk: Buffer): boolean;
+  write(chunk: Buffer, block?: Block): boolean;
   finish(trailers: string): void;
   /** Sends what was gathered. */
   flush(): void;

@@ -8,6 +8,7 @@ import type { EdgeTraffic } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
 import type { AnswerLength, Exchange, ExchangeListener } from './exchange.ts';
+import type { Block } from './http1/blocks.ts';
 import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
@@ -136,7 +137,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   // ------------------------------------------------------------------------------- the caller's side
 
-  bodyData(chunk: Buffer): void {
+  bodyData(chunk: Buffer, block: Block | undefined): void {
     if (this.#over) return;
     this.#lastActivity = this.#environment.sweeps;
     this.#bodyBytes += chunk.length;
@@ -147,10 +148,10 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
       return;
     }
     if (this.#replay) {
-      if (this.#bodyBytes <= REPLAY_BYTES) this.#replay.push(chunk);
+      if (this.#bodyBytes <= REPLAY_BYTES) this.#replay.push(Buffer.from(chunk));
       else this.#replay = undefined;
     }
-    if (this.#call?.write(chunk) === false) this.exchange.pause();
+    if (this.#call?.write(chunk, block) === false) this.exchange.pause();
   }
 
   bodyEnd(): void {
@@ -193,10 +194,10 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     );
   }
 
-  data(chunk: Buffer): void {
+  data(chunk: Buffer, block: Block | undefined): void {
     this.#lastActivity = this.#environment.sweeps;
     if (this.#traffic) this.#traffic.bytesOut += chunk.length;
-    if (!this.exchange.write(chunk) && !this.#answerPaused) {
+    if (!this.exchange.write(chunk, block) && !this.#answerPaused) {
       this.#answerPaused = true;
       this.#call?.pause();
     }
@@ -287,7 +288,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     if (!pool) return;
     this.#send(pool, true);
     const call = this.#call;
-    for (const chunk of this.#replay ?? []) call?.write(chunk);
+    for (const chunk of this.#replay ?? []) call?.write(chunk, undefined);
     if (this.#bodyDone) call?.end();
     else {
       call?.flush();

@@ -142,7 +142,8 @@ class FetchHandler implements UpstreamHandler {
       if (signal?.aborted) return this.#fail(signal.reason);
       signal?.addEventListener('abort', this.#onAbort, { once: true });
       this.#call = this.#pool.start(method, this.#head, this.#framing, this, this.#fresh ? 'fresh' : 'pooled');
-      if (fixed && fixed.length > 0) this.#call.write(Buffer.from(fixed.buffer, fixed.byteOffset, fixed.byteLength));
+      if (fixed && fixed.length > 0)
+        this.#call.write(Buffer.from(fixed.buffer, fixed.byteOffset, fixed.byteLength), undefined);
       if (stream) void this.#upload(stream);
       else this.#call.end();
     });
@@ -234,7 +235,7 @@ class FetchHandler implements UpstreamHandler {
         if (value.length === 0) continue;
         this.#idle.refresh();
         const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-        if (this.#call?.write(bytes) === false) {
+        if (this.#call?.write(bytes, undefined) === false) {
           await new Promise<void>((resolve) => {
             this.#drained = resolve;
           });

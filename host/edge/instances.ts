@@ -4,6 +4,7 @@
  */
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
+import type { ReadMemory } from './http1/blocks.ts';
 import { answerField } from './http1/fields.ts';
 import { UpstreamPool } from './upstream.ts';
 
@@ -21,10 +22,10 @@ export class Instance {
   #idle: (() => void)[] = [];
   #deaths: ((problem: Problem) => void)[] = [];
 
-  constructor(slug: string, generation: number, socketPath: string, readBuffer: Buffer) {
+  constructor(slug: string, generation: number, socketPath: string, memory: ReadMemory) {
     this.slug = slug;
     this.generation = generation;
-    this.pool = new UpstreamPool({ socketPath, classify: answerField, readBuffer });
+    this.pool = new UpstreamPool({ socketPath, classify: answerField, memory });
   }
 
   enter(): void {
@@ -73,16 +74,16 @@ export class Instance {
 
 export class Instances {
   readonly #acquire: Acquire;
-  readonly #readBuffer: Buffer;
+  readonly #memory: ReadMemory;
   readonly #current = new Map<string, Instance>();
   /** Retired ones with requests in flight, to find the reason when they die. */
   readonly #leaving = new Set<Instance>();
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
 
-  /** @param readBuffer memory that the sockets of all instances read into */
-  constructor(acquire: Acquire, readBuffer: Buffer) {
+  /** @param memory what the sockets of all instances read into */
+  constructor(acquire: Acquire, memory: ReadMemory) {
     this.#acquire = acquire;
-    this.#readBuffer = readBuffer;
+    this.#memory = memory;
   }
 
   current(slug: string): Instance | undefined {
@@ -116,7 +117,7 @@ export class Instances {
     // Messages about an older one may come late.
     if (current && current.generation >= generation) return;
     if (current) this.#leave(current);
-    this.#current.set(slug, new Instance(slug, generation, socket, this.#readBuffer));
+    this.#current.set(slug, new Instance(slug, generation, socket, this.#memory));
   }
 
   /** It does not answer any more; the next request asks control. */

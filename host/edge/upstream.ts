@@ -3,6 +3,7 @@
  * streaming in both directions with back-pressure, WebSocket handshakes. Knows nothing of the edge's routes.
  */
 import { connect, type Socket } from 'node:net';
+import { type Block, LARGE_BYTES, type ReadMemory, readMemory, writePiece } from './http1/blocks.ts';
 import { BodyDecoder, type BodyReader } from './http1/body.ts';
 import type { Classifier } from './http1/fields.ts';
 import { type Framing, parseResponseHead, type ResponseHead } from './http1/head.ts';
@@ -13,8 +14,11 @@ export interface UpstreamHandler {
   /** 100 and 103. */
   informational(head: ResponseHead): void;
   head(head: ResponseHead): void;
-  /** @param chunk a piece of the body; its memory is used again after the call: copy what is kept */
-  data(chunk: Buffer): void;
+  /**
+   * @param chunk a piece of the body
+   * @param block that it is in, to hold while it is needed; undefined: the memory is used again after the call
+   */
+  data(chunk: Buffer, block: Block | undefined): void;
   /** The answer is complete. @param trailers field block */
   end(trailers: string): void;
   /** All that arrived with one read was handed over: a good moment to write. */
@@ -54,8 +58,8 @@ export interface UpstreamOptions {
    */
   idleMs?: number;
   maxIdle?: number;
-  /** Memory that sockets read into; may be shared by all pools of a process. */
-  readBuffer?: Buffer;
+  /** What sockets read into; may be shared by all pools of a process. */
+  memory?: ReadMemory;
 }
 
 /**
@@ -67,7 +71,6 @@ export type ConnectionMode = 'pooled' | 'fresh' | 'upgrade';
 
 /** Bodies up to this size travel in one write with the head. */
 const SMALL = 8_192;
-const READ_BYTES = 65_536;
 /** Idle times are counted in whole ticks: reading a clock for each request would cost more than it tells. */
 const TICKS = 4;
 
@@ -84,7 +87,7 @@ export class UpstreamPool {
       idleMs: 4_000,
       maxIdle: 256,
       ...options,
-      readBuffer: options.readBuffer ?? Buffer.allocUnsafeSlow(READ_BYTES),
+      memory: options.memory ?? readMemory(),
     };
   }
 
@@ -161,9 +164,9 @@ export class UpstreamCall {
     this.reused = reused;
   }
 
-  /** A piece of the request body. @returns false: wait for `drained` */
-  write(chunk: Buffer): boolean {
-    return this.#connection?.write(chunk) ?? true;
+  /** A piece of the request body. @param block that it is in @returns false: wait for `drained` */
+  write(chunk: Buffer, block: Block | undefined): boolean {
+    return this.#connection?.write(chunk, block) ?? true;
   }
 
   /** The request body is complete. */
@@ -215,6 +218,10 @@ class UpstreamConnection implements BodyReader {
   #connected = false;
   #answered = false;
   #paused = false;
+  /** What the socket reads into now; undefined: the common buffer. */
+  #block: Block | undefined;
+  #large = false;
+  #bodyBytes = 0;
 
   /** @param upgrade the socket may be handed over, and is read as a stream then */
   constructor(pool: UpstreamPool, upgrade: boolean) {
@@ -224,15 +231,19 @@ class UpstreamConnection implements BodyReader {
     const path = pool.options.socketPath;
     if (upgrade) {
       this.socket = connect({ path });
-      this.socket.on('data', (bytes) => this.#receive(bytes));
+      this.socket.on('data', (bytes) => this.#receive(bytes, undefined));
     } else {
-      const buffer = pool.options.readBuffer;
+      const { common } = pool.options.memory;
       this.socket = connect({
         path,
         onread: {
-          buffer,
-          callback: (length) => {
-            this.#receive(length === buffer.length ? buffer : buffer.subarray(0, length));
+          buffer: () => this.#block?.bytes ?? common,
+          callback: (length, bytes) => {
+            const block = this.#block;
+            const whole = bytes as Buffer;
+            this.#receive(length === whole.length ? whole : whole.subarray(0, length), block);
+            block?.release();
+            this.#block = this.#large && this.#handler ? pool.options.memory.blocks.take() : undefined;
             return true;
           },
         },
@@ -245,7 +256,11 @@ class UpstreamConnection implements BodyReader {
     this.socket.on('end', () => this.#ended());
     // 'close' follows and says the same.
     this.socket.on('error', () => {});
-    this.socket.on('close', () => this.#ended());
+    this.socket.on('close', () => {
+      this.#block?.release();
+      this.#block = undefined;
+      this.#ended();
+    });
   }
 
   begin(method: string, head: string, framing: Framing, handler: UpstreamHandler): UpstreamCall {
@@ -253,6 +268,8 @@ class UpstreamConnection implements BodyReader {
     this.#handler = handler;
     this.#answered = false;
     this.#decoder = undefined;
+    this.#large = false;
+    this.#bodyBytes = 0;
     this.#chunkedRequest = framing.kind === 'chunked';
     this.#requestDone = framing.kind === 'none' || (framing.kind === 'length' && framing.length === 0);
     const call = new UpstreamCall(this, this.#used);
@@ -263,7 +280,7 @@ class UpstreamConnection implements BodyReader {
     return call;
   }
 
-  write(chunk: Buffer): boolean {
+  write(chunk: Buffer, block: Block | undefined): boolean {
     const head = this.#pendingHead;
     this.#pendingHead = '';
     const { socket } = this;
@@ -277,11 +294,11 @@ class UpstreamConnection implements BodyReader {
     socket.cork();
     if (this.#chunkedRequest) {
       socket.write(`${head}${chunk.length.toString(16)}\r\n`, 'latin1');
-      socket.write(chunk);
+      writePiece(socket, chunk, block);
       socket.write('\r\n', 'latin1');
     } else {
       if (head !== '') socket.write(head, 'latin1');
-      socket.write(chunk);
+      writePiece(socket, chunk, block);
     }
     socket.uncork();
     return !socket.writableNeedDrain;
@@ -318,8 +335,10 @@ class UpstreamConnection implements BodyReader {
     this.socket.destroy();
   }
 
-  data(chunk: Buffer): void {
-    this.#handler?.data(chunk);
+  data(chunk: Buffer, block: Block | undefined): void {
+    this.#bodyBytes += chunk.length;
+    if (this.#bodyBytes > LARGE_BYTES) this.#large = true;
+    this.#handler?.data(chunk, block);
   }
 
   end(trailers: string): void {
@@ -335,7 +354,7 @@ class UpstreamConnection implements BodyReader {
     handler?.end(trailers);
   }
 
-  #receive(bytes: Buffer): void {
+  #receive(bytes: Buffer, block: Block | undefined): void {
     const handler = this.#handler;
     if (!handler) {
       // Bytes nobody asked for: never let them become the answer to the next request.
@@ -347,7 +366,7 @@ class UpstreamConnection implements BodyReader {
       let at = 0;
       while (this.#handler === handler && at < bytes.length) {
         if (this.#decoder) {
-          at = this.#decoder.feed(bytes, at, this);
+          at = this.#decoder.feed(bytes, at, this, block);
           continue;
         }
         const head = this.#heads.take(bytes, at);

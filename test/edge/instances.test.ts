@@ -1,9 +1,10 @@
 /** Which instance a slug has, and what becomes of the one before. */
 import { expect, test } from 'vitest';
+import { readMemory } from '../../host/edge/http1/blocks.ts';
 import { Instances } from '../../host/edge/instances.ts';
 
 function instances(acquire: () => Promise<{ socket: string; generation: number }>): Instances {
-  return new Instances(acquire, Buffer.alloc(16));
+  return new Instances(acquire, readMemory());
 }
 
 test('callers that come at once share one start', async () => {

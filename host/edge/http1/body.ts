@@ -2,12 +2,16 @@
  * Reads message bodies as they come in: by length, chunked, or until the connection ends (RFC 9112, sections 6 and 7).
  * Never buffers a body; chunk lines and trailers are bounded and read strictly.
  */
+import type { Block } from './blocks.ts';
 import type { Framing } from './head.ts';
 import { WireError } from './wire-error.ts';
 
 export interface BodyReader {
-  /** A piece of the body; valid after the call returns. */
-  data(chunk: Buffer): void;
+  /**
+   * A piece of the body.
+   * @param block that it is in, to hold while it is needed; undefined: the memory is used again after the call
+   */
+  data(chunk: Buffer, block: Block | undefined): void;
   /** @param trailers field block, empty when there are none */
   end(trailers: string): void;
 }
@@ -71,16 +75,15 @@ export class BodyDecoder {
    * @returns the offset of the first byte that is not part of this body
    * @throws WireError bad_request
    */
-  feed(bytes: Buffer, offset: number, reader: BodyReader): number {
+  feed(bytes: Buffer, offset: number, reader: BodyReader, block?: Block): number {
     let at = offset;
     while (at < bytes.length && this.#state !== State.done) {
       switch (this.#state) {
         case State.untilClose:
-          reader.data(at === 0 ? bytes : bytes.subarray(at));
+          reader.data(at === 0 ? bytes : bytes.subarray(at), block);
           return bytes.length;
         case State.data: {
-          const next = this.#piece(bytes, at, reader);
-          at = next;
+          at = this.#piece(bytes, at, reader, block);
           if (this.#remaining === 0) {
             this.#state = State.done;
             reader.end('');
@@ -88,7 +91,7 @@ export class BodyDecoder {
           break;
         }
         case State.chunk:
-          at = this.#piece(bytes, at, reader);
+          at = this.#piece(bytes, at, reader, block);
           if (this.#remaining === 0) this.#state = State.chunkReturn;
           break;
         case State.trailer:
@@ -102,10 +105,10 @@ export class BodyDecoder {
     return at;
   }
 
-  #piece(bytes: Buffer, at: number, reader: BodyReader): number {
+  #piece(bytes: Buffer, at: number, reader: BodyReader, block: Block | undefined): number {
     const end = Math.min(bytes.length, at + this.#remaining);
     this.#remaining -= end - at;
-    reader.data(at === 0 && end === bytes.length ? bytes : bytes.subarray(at, end));
+    reader.data(at === 0 && end === bytes.length ? bytes : bytes.subarray(at, end), block);
     return end;
   }
 

@@ -5,6 +5,7 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { AnswerLength, Exchange, ExchangeHandler, ExchangeListener, Peer } from '../exchange.ts';
+import { type Block, writePiece } from './blocks.ts';
 import { BodyDecoder, type BodyReader } from './body.ts';
 import { requestField } from './fields.ts';
 import { parseRequestHead, type RequestHead } from './head.ts';
@@ -290,8 +291,8 @@ class Http1Exchange implements Exchange, BodyReader {
     return (this.#decoder as BodyDecoder).feed(bytes, offset, this);
   }
 
-  data(chunk: Buffer): void {
-    this.listener?.bodyData(chunk);
+  data(chunk: Buffer, block: Block | undefined): void {
+    this.listener?.bodyData(chunk, block);
   }
 
   end(): void {
@@ -339,7 +340,7 @@ class Http1Exchange implements Exchange, BodyReader {
     this.#out = `HTTP/1.1 ${status} ${reason}\r\n${fields}${framing}\r\n`;
   }
 
-  write(chunk: Buffer): boolean {
+  write(chunk: Buffer, block?: Block): boolean {
     if (this.#over) return true;
     if (!this.#chunked && this.#remaining >= 0) {
       this.#remaining -= chunk.length;
@@ -357,8 +358,7 @@ class Http1Exchange implements Exchange, BodyReader {
       this.#socket.cork();
       if (this.#chunked) this.#out += `${chunk.length.toString(16)}\r\n`;
       this.flush();
-      // The piece's memory is the reader's, and this write may take longer.
-      this.#socket.write(Buffer.from(chunk));
+      writePiece(this.#socket, chunk, block);
       if (this.#chunked) this.#out = '\r\n';
       this.#socket.uncork();
     }

@@ -2,6 +2,7 @@
 import { constants, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../exchange.ts';
+import { type Block, writePiece } from '../http1/blocks.ts';
 import { blockPairs } from '../http1/fields.ts';
 import type { RequestHead } from '../http1/head.ts';
 
@@ -56,7 +57,7 @@ export class Http2Exchange implements Exchange {
         this.#missing -= chunk.length;
         if (this.#missing < 0) return this.destroy();
       }
-      this.#listener?.bodyData(chunk);
+      this.#listener?.bodyData(chunk, undefined);
     });
     this.#stream.on('end', () => {
       if (this.#bodyDone || this.#stream.aborted) return;
@@ -91,9 +92,9 @@ export class Http2Exchange implements Exchange {
     respondWith(this.#stream, status, fields, length, declaredLength);
   }
 
-  write(chunk: Buffer): boolean {
+  write(chunk: Buffer, block?: Block): boolean {
     if (this.#over || this.#stream.destroyed) return true;
-    const more = this.#stream.write(Buffer.from(chunk));
+    const more = writePiece(this.#stream, chunk, block);
     if (!more) this.#stalled = true;
     return more;
   }

@@ -1,0 +1,76 @@
+/**
+ * Memory that large bodies are read into. A block goes round: read into, written from where it is, and read into
+ * again once nobody holds it; nothing is copied, and nothing is left to the garbage collector.
+ */
+
+const BLOCK_BYTES = 131_072;
+/** Beyond it bodies are read into the common buffer and copied: slow callers must not pile up blocks. */
+const MAX_OUTSTANDING = 256;
+const MAX_FREE = 16;
+
+export class Block {
+  readonly bytes: Buffer;
+  readonly #blocks: Blocks;
+  #holders = 1;
+
+  constructor(blocks: Blocks, bytes: Buffer) {
+    this.#blocks = blocks;
+    this.bytes = bytes;
+  }
+
+  /** Keeps the memory as it is until `release` was called as often. */
+  hold(): void {
+    this.#holders += 1;
+  }
+
+  release(): void {
+    this.#holders -= 1;
+    if (this.#holders === 0) this.#blocks.giveBack(this.bytes);
+  }
+}
+
+export class Blocks {
+  readonly #free: Buffer[] = [];
+  #outstanding = 0;
+
+  /** @returns undefined when too many are in use; held once by the taker */
+  take(): Block | undefined {
+    if (this.#outstanding >= MAX_OUTSTANDING) return undefined;
+    this.#outstanding += 1;
+    return new Block(this, this.#free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES));
+  }
+
+  /** @internal */
+  giveBack(bytes: Buffer): void {
+    this.#outstanding -= 1;
+    if (this.#free.length < MAX_FREE) this.#free.push(bytes);
+  }
+}
+
+/** What sockets of a process read into. */
+export interface ReadMemory {
+  /** For everything that is dealt with before the next socket is read. */
+  common: Buffer;
+  blocks: Blocks;
+}
+
+export function readMemory(): ReadMemory {
+  return { common: Buffer.allocUnsafeSlow(65_536), blocks: new Blocks() };
+}
+
+/** Bytes of a body after which it is worth a block. */
+export const LARGE_BYTES = 65_536;
+
+interface Writable {
+  write(chunk: Buffer, done?: () => void): boolean;
+}
+
+/**
+ * Writes a piece of a body.
+ * @param block that the piece is in; undefined: its memory is used again after the call, and is copied
+ */
+export function writePiece(socket: Writable, piece: Buffer, block: Block | undefined): boolean {
+  if (!block) return socket.write(Buffer.from(piece));
+  block.hold();
+  return socket.write(piece, () => block.release());
+}
