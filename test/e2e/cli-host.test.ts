@@ -3,6 +3,8 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { run as runCommand } from '../../host/cli/run.ts';
+import { fakeTerminal } from '../cli/fake-terminal.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
 
@@ -44,7 +46,18 @@ afterAll(async () => {
   await rm(project, { recursive: true, force: true });
 });
 
-const run = (...args: string[]) => turnpike([...args, '--host-url', host.url, '--data', host.data], { cwd: project });
+/** In this process: starting one for each call would take most of the test's time. */
+async function run(...args: string[]) {
+  const terminal = fakeTerminal({ cwd: project, home: project });
+  const code = await runCommand([...args, '--host-url', host.url, '--data', host.data], '0.0.0', { terminal, fetch });
+  const { stdout, stderr } = terminal;
+  return { code, stdout, stderr, json: () => JSON.parse(stdout) };
+}
+
+/** In a process of its own, as a person runs it. */
+const turnpikeHere = (...args: string[]) =>
+  turnpike([...args, '--host-url', host.url, '--data', host.data], { cwd: project });
+
 const body = async () => (await fetch(`${host.url}/hello/x`)).text();
 
 test('deploy from the manifest: npm imports, a secret from a file, a price; it answers at once', async () => {
@@ -52,7 +65,7 @@ test('deploy from the manifest: npm imports, a secret from a file, a price; it a
   expect(refused.code).toBe(2);
   expect(refused.json().error.message).toContain('0.20');
 
-  const { code, stdout, stderr } = await run(
+  const { code, stdout, stderr } = await turnpikeHere(
     'deploy',
     '--secret',
     'TOKEN=@token.txt',
