@@ -198,7 +198,7 @@ export const SWELLING: Hostile[] = [
     code: handler(
       `const kept = []; try { for (;;) kept.push(new WebAssembly.Memory({ initial: 1, maximum: 65536 })); } catch (e) { return new Response('stopped ' + kept.length); }`,
     ),
-    statuses: [200, 500, 503],
+    statuses: [200, 500, 502, 503],
   },
 ];
 

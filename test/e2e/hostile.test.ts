@@ -17,7 +17,7 @@ let neighbour: Neighbour;
 
 beforeAll(async () => {
   rig = await RuntimeRig.start({
-    runtime: { cpuStallMs: 1_000, startTimeoutMs: 5_000, requestIdleMs: 3_000 },
+    runtime: { cpuStallMs: 1_000, startTimeoutMs: 5_000, requestIdleMs: 20_000 },
     storage: { sqlTimeoutMs: 1_500 },
   });
   await rig.deploy('neighbour', `export default { fetch: () => new Response('good morning') }`);
