@@ -11,6 +11,10 @@ export interface AppParts {
   pages: Page[];
   /** Requests that belong to a tenant (paid, expired, decommissioned). */
   tenant(request: Request, context: ReturnType<typeof readContext>, slug: string): Promise<Response>;
+  /** The answer to an ACME HTTP-01 challenge that is on show now. */
+  challenge(token: string): string | undefined;
+  /** Told of every answer, for metrics. */
+  observe(request: { kind: string; status: number; seconds: number }): void;
   log: Logger;
 }
 
@@ -23,13 +27,20 @@ const CORS = {
     'www-authenticate, payment-required, payment-response, payment-receipt, x-request-id, location',
 };
 
-export function createApp({ endpoints, pages, tenant, log }: AppParts): Hono {
+export function createApp({ endpoints, pages, tenant, challenge, observe, log }: AppParts): Hono {
   const app = new Hono();
 
   app.use(async function handOver(c, next) {
     const context = readContext(c.req.raw);
     if (context.slug === undefined) return next();
     return await tenant(c.req.raw, context, context.slug);
+  });
+
+  // RFC 8555, 8.3: on every host name that a certificate is asked for.
+  app.get('/.well-known/acme-challenge/:token', (c) => {
+    const proof = challenge(c.req.param('token'));
+    if (proof === undefined) throw new Problem('not_found', 'No such challenge is under way.');
+    return c.body(proof, 200, { 'content-type': 'application/octet-stream' });
   });
 
   for (const endpoint of endpoints) {
@@ -63,15 +74,18 @@ export function createApp({ endpoints, pages, tenant, log }: AppParts): Hono {
     return problem.toResponse(requestId);
   });
 
-  return withCommonHeaders(app);
+  return withCommonHeaders(app, observe);
 }
 
 /** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */
-function withCommonHeaders(inner: Hono): Hono {
+function withCommonHeaders(inner: Hono, observe: AppParts['observe']): Hono {
   const outer = new Hono();
   outer.all('*', async (c) => {
     const context = readContext(c.req.raw);
+    const from = performance.now();
     const response = await inner.fetch(c.req.raw);
+    const seconds = (performance.now() - from) / 1000;
+    observe({ kind: kindOf(context.slug, c.req.path), status: response.status, seconds });
     // A tenant's own answer is passed on as it is; everything else is ours.
     if (context.slug !== undefined) return response;
     const headers = new Headers(response.headers);
@@ -82,6 +96,12 @@ function withCommonHeaders(inner: Hono): Hono {
     return new Response(response.body, { status: response.status, headers });
   });
   return outer;
+}
+
+/** Few, so that metrics stay bounded. */
+function kindOf(slug: string | undefined, path: string): string {
+  if (slug !== undefined) return 'tenant';
+  return path.startsWith('/_admin/') ? 'admin' : 'page';
 }
 
 function matches(pattern: string, path: string): boolean {

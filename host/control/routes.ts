@@ -1,7 +1,10 @@
 /** The route table: every endpoint and page of the host, once. Served by app.ts, described by the pages themselves. */
+
 import type { DomainChecks } from '../domains/domain-checks.ts';
+import type { CronRuns } from '../registry/cron-runs.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { Endpoint } from './endpoint.ts';
+import { cronsEndpoint } from './endpoints/crons.ts';
 import { deleteEndpoint } from './endpoints/delete.ts';
 import { deployEndpoint } from './endpoints/deploy.ts';
 import { domainEndpoints } from './endpoints/domains.ts';
@@ -19,7 +22,12 @@ import { openApiPage } from './pages/openapi.ts';
 import { htmlPage, type Page, textPage } from './pages/page.ts';
 import type { ControlParts } from './parts.ts';
 
-export function endpointTable(parts: ControlParts, parse: DeploymentParser, checks: DomainChecks): Endpoint[] {
+export function endpointTable(
+  parts: ControlParts,
+  parse: DeploymentParser,
+  checks: DomainChecks,
+  cronRuns: CronRuns,
+): Endpoint[] {
   return [
     deployEndpoint(parts, parse),
     renewEndpoint(parts),
@@ -31,6 +39,7 @@ export function endpointTable(parts: ControlParts, parse: DeploymentParser, chec
     usageEndpoint(parts),
     versionsEndpoint(parts),
     rollbackEndpoint(parts),
+    cronsEndpoint(parts, cronRuns),
     ...domainEndpoints(parts, checks),
   ];
 }

@@ -48,6 +48,14 @@ export class DomainChecks {
     return row.state === 'pending' ? await this.check(row) : row;
   }
 
+  /** Out of service at once. @returns whether the tenant had the domain */
+  async detach(domain: string, tenant: TenantId): Promise<boolean> {
+    const { domains, onChange } = this.#parts;
+    if (!(await domains.detach(domain, tenant))) return false;
+    await onChange(domain, tenant);
+    return true;
+  }
+
   /** Looks at the DNS now, unless it was looked at a moment ago. */
   async refresh(row: Domain): Promise<Domain> {
     const { clock } = this.#parts;

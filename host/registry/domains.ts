@@ -70,6 +70,15 @@ export class Domains {
     );
   }
 
+  /** All names that the edge serves. */
+  async servableNames(): Promise<string[]> {
+    const rows = await this.#db
+      .select({ domain: domains.domain })
+      .from(domains)
+      .where(inArray(domains.state, SERVABLE));
+    return rows.map((row) => row.domain);
+  }
+
   async servableBy(tenant: TenantId): Promise<string[]> {
     const rows = await this.#db
       .select()

@@ -6,6 +6,7 @@ import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
+import { Backups } from '../backup/index.ts';
 import { createApp } from '../control/app.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts';
@@ -45,6 +46,7 @@ import { edgeInit, egressInit, isLoopback, storageInit } from './part-settings.t
 import { serve } from './server.ts';
 import { openStores } from './stores.ts';
 import { TimedWork } from './timed-work.ts';
+import { openTls } from './tls.ts';
 
 const FLUSH_USAGE_MS = 5_000;
 const DRAIN_MS = 4_000;
@@ -110,6 +112,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const clock = new AdjustableClock(config.clock.movable ? await readClockOffset(registry.db) : 0);
   const codeStore = new CodeStore(folders.code);
   const logs = new LogStore({ folder: folders.tenants, clock, maxBytes: config.runtime.logBytes });
+  onStop(() => logs.close());
 
   const scheduler = createScheduler({ clock, log });
   onStop(() => scheduler.stop());
@@ -127,6 +130,18 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     crons: () => crons,
     children: () => [...edges.children, storage, egress],
   });
+  const tls = await openTls({
+    config,
+    publicUrl,
+    folder: folders.certificates,
+    clock,
+    log,
+    domains,
+    deployments,
+    tellEdges: (method, argument) => edges.each(method, argument),
+    pushRoutes: (slug) => routes.push(slug),
+  });
+  onStop(() => tls.stop());
   const hostEgressSocket = path.join(folders.run, 'egress.sock');
 
   // --- child processes -------------------------------------------------------------------------------------------
@@ -153,7 +168,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       },
     } satisfies ControlForEgress,
     async setUp(channel) {
-      await channel.call('init', egressInit(config, publicUrl, publicSocket.port, clock.offsetMs));
+      await channel.call('init', egressInit(config, publicUrl, publicSocket.port, tls.socket?.port, clock.offsetMs));
       await channel.call('open', {
         tenant: OWN_EGRESS,
         slug: OWN_EGRESS,
@@ -251,9 +266,12 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
       traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
     },
-    init: () => edgeInit(config, controlSocket, clock.offsetMs),
+    init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs),
     routes: () => routes.all(),
-    listeners: [{ kind: 'http', socket: publicSocket }],
+    listeners: [
+      { kind: 'http', socket: publicSocket },
+      ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),
+    ],
   });
   const routes = new RouteTable({ deployments, domains, clock, config: config.runtime, edges: () => edges.channels() });
 
@@ -284,7 +302,11 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     runtime,
     logs,
     tenantsFolder: folders.tenants,
-    purgeStorage: (tenant) => storage.channel().call('purge', { tenant }),
+    async purgeStorage(tenant) {
+      await storage.channel().call('purge', { tenant });
+      await stores.cronRuns.forget(tenant);
+      await logs.forget(tenant);
+    },
     removeCode: async (digests) => void (await Promise.all(digests.map((digest) => codeStore.remove(digest)))),
     post: (url, body, timeoutMs) => postOutside(hostEgressSocket, url, body, timeoutMs),
   });
@@ -328,13 +350,14 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     clock,
     log,
     registrarTokenHashes: config.domains.registrarTokens,
-    servesAtOnce: () => true,
+    servesAtOnce: tls.servesAtOnce,
     async onChange(_domain, tenant) {
       const row = await deployments.byTenant(tenant);
       if (row) await routes.push(row.slug);
+      tls.namesChanged();
     },
   });
-  const endpoints = endpointTable(control, parse, checks);
+  const endpoints = endpointTable(control, parse, checks, stores.cronRuns);
   const pages = pageTable({
     control,
     endpoints,
@@ -346,10 +369,23 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     endpoints,
     pages,
     log,
+    challenge: tls.challenge,
+    observe: observation.metrics.onControlRequest,
     tenant: (request, context, slug) => tenantRequest(control, forwarding.forward, request, context, slug),
   });
   const controlServer = await serve(app.fetch, { socket: controlSocket });
   onStop(() => controlServer.close());
+
+  const backups = new Backups({
+    config,
+    dataFolder: folders.data,
+    hostVersion: version,
+    live: {
+      copyStores: (folder) => storage.channel().call('backup', { folder }),
+      sqlSockets: () =>
+        new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug, 'sql.sock')])),
+    },
+  });
 
   // --- the operator's API ----------------------------------------------------------------------------------------
   const operatorParts = {
@@ -377,9 +413,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     },
     clockOffset: () => clock.offsetMs,
     pay: payPassage({ deployments, secrets, forward: forwarding.forward, publicUrl }),
-    backup: () => {
-      throw new Problem('not_implemented', 'Backups are not wired yet.');
-    },
+    backup: (target: string | undefined) => backups.run(target),
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());
       return row !== undefined && row.state !== 'pending';
@@ -401,6 +435,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   await edges.start();
   onStop(() => edges.stop(DRAIN_MS));
   await timedWork.start();
+  await tls.start();
+  backups.schedule(scheduler, log);
   scheduler.every(FLUSH_USAGE_MS, 'usage', () => usage.flush());
   scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => checks.sweep());
   scheduler.every(TRAFFIC_MS, 'traffic of control', () => countTraffic(forwarding.traffic()));

@@ -1,6 +1,6 @@
 /** What each child process is told at its start: pure functions of the configuration. */
 import type { Config } from '../shared/config.ts';
-import type { EdgeInit, EgressInit, StorageInit, StorageQuotas } from '../shared/contracts.ts';
+import type { EdgeInit, EdgeTls, EgressInit, StorageInit, StorageQuotas } from '../shared/contracts.ts';
 import type { Folders } from './folders.ts';
 
 export function storageInit(config: Config, folders: Folders, clockOffsetMs: number): StorageInit {
@@ -13,7 +13,7 @@ export function storageQuotas(config: Config): StorageQuotas {
   return { kvBytes, objectBytes, requestsInFlight };
 }
 
-export function edgeInit(config: Config, controlSocket: string, clockOffsetMs: number): EdgeInit {
+export function edgeInit(config: Config, controlSocket: string, tls: EdgeTls, clockOffsetMs: number): EdgeInit {
   return {
     controlSocket,
     publicUrl: config.publicUrl || undefined,
@@ -22,18 +22,25 @@ export function edgeInit(config: Config, controlSocket: string, clockOffsetMs: n
     maxHeaderBytes: config.edge.maxHeaderBytes,
     reservedSlugs: config.slugs.reserved,
     controlMaxBodyBytes: 2 * config.runtime.maxCodeBytes + 2 * 1_048_576,
-    tls: config.tls,
+    tls,
     clockOffsetMs,
   };
 }
 
 /** @param publicUrl origin under which the host is known */
-export function egressInit(config: Config, publicUrl: string, port: number, clockOffsetMs: number): EgressInit {
+export function egressInit(
+  config: Config,
+  publicUrl: string,
+  port: number,
+  tlsPort: number | undefined,
+  clockOffsetMs: number,
+): EgressInit {
   const { host } = new URL(publicUrl);
   return {
     ownHosts: [...new Set([host, `localhost:${port}`, config.baseDomain, `${config.baseDomain}:${port}`])],
     baseDomain: `.${config.baseDomain}`,
     edgeAddress: { host: reachable(config.host), port },
+    ...(tlsPort === undefined ? {} : { edgeTlsAddress: { host: reachable(config.host), port: tlsPort } }),
     connectPorts: undefined,
     clockOffsetMs,
   };

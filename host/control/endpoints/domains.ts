@@ -84,10 +84,9 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
       const owned = await requireOwner(parts, call, `DELETE /_admin/${slug}/domains/${domain}`);
       if ('response' in owned) return owned.response;
       const name = parseDomain(domain, own);
-      if (!(await domains.detach(name, owned.deployment.tenant))) {
+      if (!(await checks.detach(name, owned.deployment.tenant))) {
         throw new Problem('not_found', `${slug} has no domain ${name}.`);
       }
-      await parts.routes.push(owned.deployment.slug);
       return new Response(null, { status: 204 });
     },
   };

@@ -1,0 +1,117 @@
+/**
+ * TLS of the host: the HTTPS port, what edges are told of it, and with `tls.mode = acme` the keeper of certificates,
+ * which asks for the host's own names and for verified domains of tenants, and for nothing else.
+ */
+import { randomBytes } from 'node:crypto';
+import { isIP } from 'node:net';
+import type { Logger } from 'pino';
+import { type AcmeCertificates, acmeCertificates } from '../certificates/index.ts';
+import type { Deployments } from '../registry/deployments.ts';
+import type { Domains } from '../registry/domains.ts';
+import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import type { EdgeMethods, EdgeTls } from '../shared/contracts.ts';
+import { bindSocket, type ListeningSocket } from './listening-socket.ts';
+
+const TICKET_KEY_BYTES = 48;
+
+export interface TlsParts {
+  config: Config;
+  publicUrl: string;
+  /** Where certificates are kept. */
+  folder: string;
+  clock: Clock;
+  log: Logger;
+  domains: Domains;
+  deployments: Deployments;
+  /** To every edge. */
+  tellEdges<K extends keyof EdgeMethods & string>(method: K, argument: Parameters<EdgeMethods[K]>[0]): Promise<unknown>;
+  /** Tells edges which names of a slug are served now. */
+  pushRoutes(slug: string): Promise<void>;
+}
+
+export interface Tls {
+  /** What edges are told at their start. */
+  edge: EdgeTls;
+  socket: ListeningSocket | undefined;
+  /** Whether a verified domain can be served at once, or waits for its certificate. */
+  servesAtOnce(domain: string): boolean;
+  /** The wanted names have changed. */
+  namesChanged(): void;
+  /** The answer to an HTTP-01 challenge. */
+  challenge(token: string): string | undefined;
+  start(): Promise<void>;
+  stop(): Promise<void>;
+}
+
+/** @throws Problem when the HTTPS port is taken */
+export async function openTls(parts: TlsParts): Promise<Tls> {
+  const { mode, port, redirect, proxyProtocol, certificates } = parts.config.tls;
+  const socket = mode === 'off' ? undefined : bindSocket(parts.config.host, port);
+  const acme = mode === 'acme' ? await openAcme(parts) : undefined;
+  return {
+    edge: {
+      mode,
+      redirect,
+      proxyProtocol,
+      certificates,
+      ...(socket ? { port: socket.port } : {}),
+      ...(acme ? { folder: parts.folder } : {}),
+      ticketKeys: randomBytes(TICKET_KEY_BYTES),
+    },
+    socket,
+    servesAtOnce: (domain) =>
+      acme
+        ? acme.keeper.has(domain)
+        : mode === 'off' || certificates.some(({ names }) => names.some((name) => covers(name, domain))),
+    namesChanged: () => acme?.keeper.wake(),
+    challenge: (token) => acme?.board.proof(token),
+    start: async () => acme?.keeper.start(),
+    async stop() {
+      await acme?.keeper.stop();
+      socket?.close();
+    },
+  };
+}
+
+function openAcme(parts: TlsParts): Promise<AcmeCertificates> {
+  const { config, folder, clock, log, domains, deployments, tellEdges, pushRoutes } = parts;
+  return acmeCertificates({
+    folder,
+    config: config.tls.acme,
+    clock,
+    log,
+    wanted: async () => [...ownNames(parts), ...(await domains.servableNames())],
+    async outcome(name, state) {
+      const row = await domains.byName(name);
+      if (!row || row.state === 'pending') return;
+      const valid = state.validTo !== undefined && state.validTo > clock.now();
+      await domains.update(name, {
+        state: valid ? 'active' : 'verified',
+        reason: state.reason ? `certificate: ${state.reason}` : null,
+      });
+      const deployment = await deployments.byTenant(row.tenant);
+      if (deployment) await pushRoutes(deployment.slug);
+    },
+    edges: {
+      certificateChanged: (certificate) => tellEdges('certificateChanged', certificate),
+      setTlsChallenge: (challenge) => tellEdges('setTlsChallenge', challenge),
+    },
+  });
+}
+
+/** The host's own public name, and all subdomains where a DNS-01 hook can prove them. */
+function ownNames({ config, publicUrl }: TlsParts): string[] {
+  const { hostname } = new URL(publicUrl);
+  const isPublic = config.publicUrl !== '' && isIP(hostname) === 0 && hostname !== 'localhost';
+  return [
+    ...(isPublic ? [hostname] : []),
+    ...(config.tls.acme.dnsHook && config.baseDomain !== 'localhost' ? [`*.${config.baseDomain}`] : []),
+  ];
+}
+
+/** Whether a certificate's name stands for a domain; `*.` stands for one label (RFC 6125, 6.4.3). */
+function covers(name: string, domain: string): boolean {
+  if (!name.startsWith('*.')) return name.toLowerCase() === domain;
+  return domain.slice(domain.indexOf('.') + 1) === name.slice(2).toLowerCase();
+}
