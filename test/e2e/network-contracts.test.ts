@@ -1,7 +1,9 @@
 /** The stand-in contracts on a real chain: what they allow and, above all, what they refuse. */
+import { spawnSync } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import {
   type Abi,
   type Address,
@@ -314,4 +316,10 @@ describe('session reserve stand-in', () => {
     expect(await act(channel.payer, 'withdraw', [channel])).toBeUndefined();
     expect(await balance(PATH_USD_ADDRESS, channel.payer)).toBe(before + 900n);
   });
+});
+
+test('the committed bytecode is what the sources compile to', () => {
+  const script = fileURLToPath(new URL('../../scripts/compile-contracts.mjs', import.meta.url));
+  const { status, stderr } = spawnSync(process.execPath, [script, '--check'], { encoding: 'utf8' });
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
 });
