@@ -95,6 +95,7 @@ export class Edge {
       proxyProtocol: init.tls?.proxyProtocol ?? false,
       proxies,
       certificates: this.#certificates,
+      memory,
       ticketKeys: init.tls?.ticketKeys ? Buffer.from(init.tls.ticketKeys) : undefined,
     });
     this.#metrics = new EdgeMetrics({

@@ -8,7 +8,7 @@ import type { EdgeTraffic } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
 import type { AnswerLength, Exchange, ExchangeListener } from './exchange.ts';
-import type { Block } from './http1/blocks.ts';
+import { type Block, OWNED } from './http1/blocks.ts';
 import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
@@ -288,7 +288,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     if (!pool) return;
     this.#send(pool, true);
     const call = this.#call;
-    for (const chunk of this.#replay ?? []) call?.write(chunk, undefined);
+    for (const chunk of this.#replay ?? []) call?.write(chunk, OWNED);
     if (this.#bodyDone) call?.end();
     else {
       call?.flush();

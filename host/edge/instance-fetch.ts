@@ -7,6 +7,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { OWNED } from './http1/blocks.ts';
 import { blockPairs, FIELD_VALUE, plainAnswerField } from './http1/fields.ts';
 import type { Framing, ResponseHead } from './http1/head.ts';
 import { fieldLine, instanceFields, instanceHead } from './instance-request.ts';
@@ -143,7 +144,7 @@ class FetchHandler implements UpstreamHandler {
       signal?.addEventListener('abort', this.#onAbort, { once: true });
       this.#call = this.#pool.start(method, this.#head, this.#framing, this, this.#fresh ? 'fresh' : 'pooled');
       if (fixed && fixed.length > 0)
-        this.#call.write(Buffer.from(fixed.buffer, fixed.byteOffset, fixed.byteLength), undefined);
+        this.#call.write(Buffer.from(fixed.buffer, fixed.byteOffset, fixed.byteLength), OWNED);
       if (stream) void this.#upload(stream);
       else this.#call.end();
     });
@@ -235,7 +236,7 @@ class FetchHandler implements UpstreamHandler {
         if (value.length === 0) continue;
         this.#idle.refresh();
         const bytes = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-        if (this.#call?.write(bytes, undefined) === false) {
+        if (this.#call?.write(bytes, OWNED) === false) {
           await new Promise<void>((resolve) => {
             this.#drained = resolve;
           });

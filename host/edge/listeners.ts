@@ -3,6 +3,7 @@ import type { Server, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
 import { plainIp, type TrustedProxies } from './caller.ts';
 import type { ExchangeHandler, Peer } from './exchange.ts';
+import type { ReadMemory } from './http1/blocks.ts';
 import { type ConnectionLimits, Http1Connection } from './http1/connection.ts';
 import { Http2Connection } from './http2/connection.ts';
 import type { Certificates } from './tls/certificates.ts';
@@ -20,6 +21,7 @@ export interface ListenersOptions {
   proxyProtocol: boolean;
   proxies: TrustedProxies;
   certificates: Certificates;
+  memory: ReadMemory;
   /** 48 bytes that all edges share; undefined: made up by each. */
   ticketKeys: Buffer | undefined;
 }
@@ -53,14 +55,18 @@ export class Listeners {
 
   /** Serves HTTP/1.1 without TLS on a listening server. */
   addHttp(server: Server): void {
+    const { handler, limits, memory } = this.#options;
     this.#servers.add(server);
+    // An option of net.Server that has to be set before the first connection; what arrives is read by the connection.
+    Object.assign(server, { pauseOnConnect: true });
     server.on('connection', (socket) => {
       const address = this.#admit(socket);
       if (address === undefined) return;
       const proxyHeader = this.#expectsHeader(address);
       readPreface(socket, { proxyHeader, clientHello: false }, (preface) => {
         const peer = { address: preface.address ?? address, encrypted: false, tlsVersion: '', tlsCipher: '' };
-        this.#track((closed) => new Http1Connection(socket, peer, this.#options.handler, this.#options.limits, closed));
+        const into = proxyHeader ? undefined : memory;
+        this.#track((closed) => new Http1Connection(socket, into, peer, handler, limits, closed));
       });
     });
   }
@@ -128,7 +134,7 @@ export class Listeners {
     if (protocol === 'h2') {
       this.#track((closed) => new Http2Connection(socket, peer, handler, limits, closed));
     } else {
-      this.#track((closed) => new Http1Connection(socket, peer, handler, limits, closed));
+      this.#track((closed) => new Http1Connection(socket, undefined, peer, handler, limits, closed));
     }
   }
 

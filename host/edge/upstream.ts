@@ -3,7 +3,15 @@
  * streaming in both directions with back-pressure, WebSocket handshakes. Knows nothing of the edge's routes.
  */
 import { connect, type Socket } from 'node:net';
-import { type Block, LARGE_BYTES, type ReadMemory, readMemory, writePiece } from './http1/blocks.ts';
+import {
+  type Block,
+  LARGE_BYTES,
+  OWNED,
+  type ReadBlock,
+  type ReadMemory,
+  readMemory,
+  writePiece,
+} from './http1/blocks.ts';
 import { BodyDecoder, type BodyReader } from './http1/body.ts';
 import type { Classifier } from './http1/fields.ts';
 import { type Framing, parseResponseHead, type ResponseHead } from './http1/head.ts';
@@ -219,7 +227,7 @@ class UpstreamConnection implements BodyReader {
   #answered = false;
   #paused = false;
   /** What the socket reads into now; undefined: the common buffer. */
-  #block: Block | undefined;
+  #block: ReadBlock | undefined;
   #large = false;
   #bodyBytes = 0;
 
@@ -231,7 +239,7 @@ class UpstreamConnection implements BodyReader {
     const path = pool.options.socketPath;
     if (upgrade) {
       this.socket = connect({ path });
-      this.socket.on('data', (bytes) => this.#receive(bytes, undefined));
+      this.socket.on('data', (bytes) => this.#receive(bytes, OWNED));
     } else {
       const { common } = pool.options.memory;
       this.socket = connect({

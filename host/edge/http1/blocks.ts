@@ -8,7 +8,16 @@ const BLOCK_BYTES = 131_072;
 const MAX_OUTSTANDING = 256;
 const MAX_FREE = 16;
 
-export class Block {
+/** Memory of a piece: while it is held, it stays as it is. */
+export interface Block {
+  hold(): void;
+  release(): void;
+}
+
+/** For memory that nobody reads into again. */
+export const OWNED: Block = { hold: () => {}, release: () => {} };
+
+export class ReadBlock implements Block {
   readonly bytes: Buffer;
   readonly #blocks: Blocks;
   #holders = 1;
@@ -18,7 +27,6 @@ export class Block {
     this.bytes = bytes;
   }
 
-  /** Keeps the memory as it is until `release` was called as often. */
   hold(): void {
     this.#holders += 1;
   }
@@ -34,10 +42,10 @@ export class Blocks {
   #outstanding = 0;
 
   /** @returns undefined when too many are in use; held once by the taker */
-  take(): Block | undefined {
+  take(): ReadBlock | undefined {
     if (this.#outstanding >= MAX_OUTSTANDING) return undefined;
     this.#outstanding += 1;
-    return new Block(this, this.#free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES));
+    return new ReadBlock(this, this.#free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES));
   }
 
   /** @internal */

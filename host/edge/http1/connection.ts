@@ -5,7 +5,8 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { AnswerLength, Exchange, ExchangeHandler, ExchangeListener, Peer } from '../exchange.ts';
-import { type Block, writePiece } from './blocks.ts';
+import { withReadBuffer } from './accepted-socket.ts';
+import { type Block, LARGE_BYTES, OWNED, type ReadBlock, type ReadMemory, writePiece } from './blocks.ts';
 import { BodyDecoder, type BodyReader } from './body.ts';
 import { requestField } from './fields.ts';
 import { parseRequestHead, type RequestHead } from './head.ts';
@@ -41,6 +42,9 @@ export class Http1Connection {
   /** Bytes that came before they were wanted. */
   #held: Buffer | undefined;
   #processing = false;
+  /** What the socket reads into now; undefined: the common buffer, or memory of its own. */
+  #block: ReadBlock | undefined;
+  #handedOver = false;
   #draining = false;
   #lingering = -1;
   /** Limit of what is waited for now, ms; 0: none. Counted from the first sweep that sees it. */
@@ -49,8 +53,20 @@ export class Http1Connection {
   #stalled = false;
   #stalledSince = 0;
 
-  /** @param closed called once, when the socket is gone or was handed over */
-  constructor(socket: Socket, peer: Peer, handler: ExchangeHandler, limits: ConnectionLimits, closed: () => void) {
+  /**
+   * @param accepted with `memory`, a socket that was accepted paused (`pauseOnConnect`) and not read from
+   * @param memory what to read into; undefined for sockets that do their own reading, such as TLS
+   * @param closed called once, when the socket is gone or was handed over
+   */
+  constructor(
+    accepted: Socket,
+    memory: ReadMemory | undefined,
+    peer: Peer,
+    handler: ExchangeHandler,
+    limits: ConnectionLimits,
+    closed: () => void,
+  ) {
+    const socket = memory ? this.#readingInto(accepted, memory) : accepted;
     this.#socket = socket;
     this.#peer = peer;
     this.#handler = handler;
@@ -59,14 +75,33 @@ export class Http1Connection {
     this.#closed = closed;
     this.#limit = limits.headMs;
     socket.setNoDelay(true);
-    socket.on('data', (bytes) => this.#receive(bytes));
+    if (socket === accepted) socket.on('data', (bytes) => this.#receive(bytes, OWNED)).resume();
     socket.on('drain', () => this.#drained());
     socket.on('end', () => this.#gone());
     socket.on('error', () => this.#gone());
     socket.on('close', () => {
+      this.#block?.release();
+      this.#block = undefined;
       this.#gone();
       closed();
     });
+  }
+
+  #readingInto(accepted: Socket, memory: ReadMemory): Socket {
+    const socket = withReadBuffer(accepted, {
+      buffer: () => this.#block?.bytes ?? memory.common,
+      callback: (length, buffer) => {
+        const block = this.#block;
+        const bytes = (buffer as Buffer).subarray(0, length);
+        // A tunnel listens as to any stream; it keeps what it cannot write at once.
+        if (this.#handedOver) socket.emit('data', Buffer.from(bytes));
+        else this.#receive(bytes, block);
+        block?.release();
+        this.#block = this.#exchange?.large ? memory.blocks.take() : undefined;
+        return true;
+      },
+    });
+    return socket;
   }
 
   /**
@@ -107,17 +142,18 @@ export class Http1Connection {
     else this.#linger();
   }
 
-  #receive(bytes: Buffer): void {
+  #receive(bytes: Buffer, block: Block | undefined): void {
     if (this.#lingering >= 0) {
       this.#lingering += bytes.length;
       // What it still sends waits in the kernel until the deadline.
       if (this.#lingering > LINGER_BYTES) this.#socket.pause();
       return;
     }
-    this.#process(this.#held ? Buffer.concat([this.#held, bytes]) : bytes);
+    if (this.#held) this.#process(Buffer.concat([this.#held, bytes]), OWNED);
+    else this.#process(bytes, block);
   }
 
-  #process(bytes: Buffer): void {
+  #process(bytes: Buffer, block: Block | undefined): void {
     this.#processing = true;
     this.#held = undefined;
     let at = 0;
@@ -126,7 +162,7 @@ export class Http1Connection {
         const exchange = this.#exchange;
         if (exchange) {
           if (exchange.bodyDone || !exchange.receiving) break;
-          at = exchange.feed(bytes, at);
+          at = exchange.feed(bytes, at, block);
           continue;
         }
         if (this.#lingering >= 0 || this.#socket.destroyed) return;
@@ -144,7 +180,7 @@ export class Http1Connection {
         at = head.next;
         this.#begin(parseRequestHead(head.text, requestField));
       }
-      if (at < bytes.length) this.#hold(at === 0 ? bytes : bytes.subarray(at));
+      if (at < bytes.length) this.#hold(block === OWNED ? bytes.subarray(at) : Buffer.from(bytes.subarray(at)));
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
       this.#refuse(error);
@@ -169,7 +205,7 @@ export class Http1Connection {
   wanted(): void {
     if (this.#processing) return;
     const held = this.#held;
-    if (held) this.#process(held);
+    if (held) this.#process(held, OWNED);
     if (!this.#held && !this.#socket.destroyed) this.#socket.resume();
   }
 
@@ -231,6 +267,7 @@ export class Http1Connection {
   /** @internal The socket is no longer this connection's. @returns bytes that came already */
   handOver(): Buffer {
     const rest = this.#held;
+    this.#handedOver = true;
     this.#held = undefined;
     this.#exchange = undefined;
     this.#limit = 0;
@@ -263,6 +300,7 @@ class Http1Exchange implements Exchange, BodyReader {
   #remaining = -1;
   #reusable: boolean;
   #continued = false;
+  #bodyBytes = 0;
   #over = false;
 
   constructor(owner: Http1Connection, socket: Socket, peer: Peer, head: RequestHead, draining: boolean) {
@@ -272,6 +310,11 @@ class Http1Exchange implements Exchange, BodyReader {
     this.#owner = owner;
     this.#reusable = head.keepAlive && !draining;
     this.#decoder = head.framing.kind === 'none' ? undefined : new BodyDecoder(head.framing);
+  }
+
+  /** More of a large body is to come. */
+  get large(): boolean {
+    return this.#bodyBytes > LARGE_BYTES && !this.bodyDone;
   }
 
   get bodyDone(): boolean {
@@ -287,11 +330,12 @@ class Http1Exchange implements Exchange, BodyReader {
     if (!this.bodyDone) this.#owner.wanted();
   }
 
-  feed(bytes: Buffer, offset: number): number {
-    return (this.#decoder as BodyDecoder).feed(bytes, offset, this);
+  feed(bytes: Buffer, offset: number, block: Block | undefined): number {
+    return (this.#decoder as BodyDecoder).feed(bytes, offset, this, block);
   }
 
   data(chunk: Buffer, block: Block | undefined): void {
+    this.#bodyBytes += chunk.length;
     this.listener?.bodyData(chunk, block);
   }
 

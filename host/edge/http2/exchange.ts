@@ -2,7 +2,7 @@
 import { constants, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
 import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../exchange.ts';
-import { type Block, writePiece } from '../http1/blocks.ts';
+import { type Block, OWNED, writePiece } from '../http1/blocks.ts';
 import { blockPairs } from '../http1/fields.ts';
 import type { RequestHead } from '../http1/head.ts';
 
@@ -57,7 +57,7 @@ export class Http2Exchange implements Exchange {
         this.#missing -= chunk.length;
         if (this.#missing < 0) return this.destroy();
       }
-      this.#listener?.bodyData(chunk, undefined);
+      this.#listener?.bodyData(chunk, OWNED);
     });
     this.#stream.on('end', () => {
       if (this.#bodyDone || this.#stream.aborted) return;
