@@ -22,18 +22,17 @@ export interface Service {
   now(): number;
 }
 
-const ready = new WeakMap<Env['DB'], Promise<Service>>();
+const ready = new WeakMap<Env['DB'], Service>();
 
-/** Migrated, with its rules and sources, and on a fresh host with deals of the demo shop. Once per isolate. */
-export function openService(env: Env): Promise<Service> {
-  let service = ready.get(env.DB);
-  if (!service) {
-    service = open(env).catch((error) => {
-      ready.delete(env.DB);
-      throw error;
-    });
-    ready.set(env.DB, service);
-  }
+/**
+ * Migrated, with its rules and sources, and on a fresh host with deals of the demo shop. Once per isolate; requests that
+ * come before do not wait for each other, since the one that is waited for may be cut off. Every step may run twice.
+ */
+export async function openService(env: Env): Promise<Service> {
+  const known = ready.get(env.DB);
+  if (known) return known;
+  const service = await open(env);
+  ready.set(env.DB, service);
   return service;
 }
 
@@ -64,13 +63,14 @@ export async function tick(service: Service): Promise<void> {
   const { env, watches, now, rules } = service;
   const credit = payPlatform(env);
   const steps: [name: string, work: () => Promise<unknown>][] = [
-    ['collect', () => collectDue(env.DB, now())],
-    ['publish', () => publishDeals(env.DB, scorer, rulesReference(rules), now())],
-    // Paid first, evaluated afterwards: no watch runs unpaid.
+    // Paid first, evaluated afterwards: no watch runs unpaid. Slow sources come last: they keep no charge waiting.
     ['charge', () => chargeDue(watches, credit, now())],
     ['resume', () => resume(watches, credit, undefined, now())],
     ['evaluate', () => evaluateDue(env.DB, watches, now())],
     ['deliver', () => deliverEvents(env.DB, now())],
+    ['collect', () => collectDue(env.DB, now())],
+    ['publish', () => publishDeals(env.DB, scorer, rulesReference(rules), now())],
+    ['forget events', () => watches.forgetEvents(now())],
     ['forget nonces', () => env.DB.prepare('DELETE FROM nonces WHERE forget_at < ?').bind(Date.now()).run()],
   ];
   const failed: string[] = [];

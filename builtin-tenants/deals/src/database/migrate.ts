@@ -2,19 +2,13 @@
 import type { Database } from '../environment.ts';
 import { MIGRATIONS } from './migrations.ts';
 
-const migrated = new WeakMap<Database, Promise<void>>();
+const migrated = new WeakSet<Database>();
 
-/** Cheap after the first call; a failed migration is tried again by the next one. */
-export function migrate(db: Database): Promise<void> {
-  let done = migrated.get(db);
-  if (!done) {
-    done = apply(db).catch((error) => {
-      migrated.delete(db);
-      throw error;
-    });
-    migrated.set(db, done);
-  }
-  return done;
+/** Cheap once it succeeded. Requests that come before do not wait for each other: the one that is waited for may be cut off. */
+export async function migrate(db: Database): Promise<void> {
+  if (migrated.has(db)) return;
+  await apply(db);
+  migrated.add(db);
 }
 
 async function apply(db: Database): Promise<void> {

@@ -62,9 +62,10 @@ export function app(service: Service): Hono {
   routes.post('/v1/watches', async (c) => {
     const call = await signed(c);
     const input = parseWatch(call.body);
-    const account = accountOf(call);
+    // Without an account too: the platform's answer says how to get one.
     const price = asksFor(call, WATCHES, 'watch_created');
     if (price) return price;
+    const account = accountOf(call);
     const { watch, secret } = await watches.create(account, call.requestId, input, now());
     return c.json({ ...watch, ...(secret ? { webhook_secret: secret } : {}) }, 201);
   });
@@ -76,14 +77,17 @@ export function app(service: Service): Hono {
     const page = rows.slice(0, MOST_WATCHES_A_PAGE);
     const last = page.at(-1);
     const eventsAfter = c.req.query('events_after');
-    const events = eventsAfter === undefined ? undefined : await watches.events(account, eventsAfter, MOST_EVENTS);
+    if (eventsAfter !== undefined && !/^\d{0,15}$/.test(eventsAfter))
+      throw invalidField('?events_after', 'takes nothing, or what the answer before said');
+    const events =
+      eventsAfter === undefined ? undefined : await watches.events(account, Number(eventsAfter), MOST_EVENTS);
     return c.json({
       watches: page.map(watchView),
       ...(rows.length > MOST_WATCHES_A_PAGE && last ? { cursor: last.id } : {}),
       ...(events
         ? {
             events: events.map(({ body }) => JSON.parse(body) as object),
-            events_after: events.at(-1)?.place ?? eventsAfter,
+            events_after: String(events.at(-1)?.place ?? eventsAfter),
           }
         : {}),
     });

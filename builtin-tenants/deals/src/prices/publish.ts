@@ -3,7 +3,7 @@ import type { Database, Statement } from '../environment.ts';
 import { idOf } from '../ids.ts';
 import type { Facts } from '../rules/ruleset.ts';
 import type { Scorer, Verdict } from '../rules/score.ts';
-import { claimedDiscount, type PriceHistory, type Reference, readHistory } from './reference.ts';
+import { claimedDiscount, type PriceHistory, readHistory, referencePoint } from './reference.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -29,6 +29,8 @@ export interface OfferRow {
   exponent: number;
   availability: string;
   demo: number;
+  /** When a source named it last, ms: later than the last row where nothing changed. */
+  last_seen_at: number;
 }
 
 interface ObservationRow {
@@ -63,7 +65,7 @@ export interface Deal {
   title: string;
   url: string;
   price: { minor: number; currency: string; exponent: number };
-  reference: Reference | null;
+  reference: { kind: 'min_30d_before_drop'; minor: number; from: string; to: string; days_observed: number } | null;
   discount_bps: number;
   claimed_discount_bps: number;
   at_low: boolean;
@@ -121,7 +123,8 @@ async function publish(
     await clean.run();
     return;
   }
-  const facts = factsOf(history, seen, last, now);
+  const verifiedAt = Math.max(last.at, offer.last_seen_at);
+  const facts = factsOf(history, seen, { ...last, at: verifiedAt }, now);
   const verdict = scorer.judge(facts);
   const present = await db
     .prepare("SELECT id, revision, body, first_seen_at FROM deals WHERE offer = ? AND status = 'active'")
@@ -134,7 +137,7 @@ async function publish(
     const id = present?.id ?? (await idOf('deal', `${offer.id} ${history.since}`));
     const revision = (present?.revision ?? 0) + 1;
     const first = present?.first_seen_at ?? now;
-    const deal = dealOf({ id, revision, first, offer, history, seen, last, facts, verdict, rules });
+    const deal = dealOf({ id, revision, first, offer, history, seen, last, verifiedAt, facts, verdict, rules });
     if (present && sameDeal(JSON.parse(present.body) as Deal, deal)) {
       statements.push(db.prepare('UPDATE deals SET updated_at = ?2 WHERE id = ?1').bind(id, now));
     } else statements.push(save(db, deal, now, first));
@@ -169,16 +172,19 @@ interface DealParts {
   history: PriceHistory;
   seen: (ObservationRow & { minor: number })[];
   last: ObservationRow & { minor: number };
+  verifiedAt: number;
   facts: Facts;
   verdict: Verdict;
   rules: RulesReference;
 }
 
-function dealOf({ id, revision, first, offer, history, seen, last, facts, verdict, rules }: DealParts): Deal {
-  const low = seen
-    .filter(({ at }) => at < history.since)
-    .reduce((lowest, row) => (row.minor < lowest.minor ? row : lowest), seen[0] ?? last);
-  const evidence = [low, ...seen.filter(({ at }) => at >= history.since)].slice(-MOST_EVIDENCE);
+function dealOf(parts: DealParts): Deal {
+  const { id, revision, first, offer, history, seen, last, verifiedAt, facts, verdict, rules } = parts;
+  const { reference } = history;
+  // What the reference was seen at, the drop itself, and the latest.
+  const base = reference && referencePoint(seen, reference);
+  const after = seen.filter(({ at }) => at >= history.since);
+  const evidence = [...(base ? [base] : []), ...after.slice(0, 1), ...after.slice(1).slice(2 - MOST_EVIDENCE)];
   return {
     id,
     revision,
@@ -195,7 +201,9 @@ function dealOf({ id, revision, first, offer, history, seen, last, facts, verdic
     title: offer.title,
     url: offer.url,
     price: { minor: last.minor, currency: offer.currency, exponent: offer.exponent },
-    reference: history.reference ?? null,
+    reference: reference
+      ? { ...reference, from: new Date(reference.from).toISOString(), to: new Date(reference.to).toISOString() }
+      : null,
     discount_bps: facts.discount_bps,
     claimed_discount_bps: facts.claimed_discount_bps,
     at_low: facts.at_low,
@@ -215,8 +223,8 @@ function dealOf({ id, revision, first, offer, history, seen, last, facts, verdic
     demo: offer.demo === 1,
     status: 'active',
     first_seen_at: new Date(first).toISOString(),
-    last_verified_at: new Date(last.at).toISOString(),
-    expires_at: new Date(last.at + LIFE_MS).toISOString(),
+    last_verified_at: new Date(verifiedAt).toISOString(),
+    expires_at: new Date(verifiedAt + LIFE_MS).toISOString(),
   };
 }
 

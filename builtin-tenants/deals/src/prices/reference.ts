@@ -67,6 +67,14 @@ export function readHistory(points: readonly PricePoint[]): PriceHistory | undef
   };
 }
 
+/** The observation that a reference stands on: the latest at its price, before the drop. */
+export function referencePoint<Point extends PricePoint>(
+  points: readonly Point[],
+  reference: Reference,
+): Point | undefined {
+  return points.findLast(({ at, minor }) => at < reference.to && minor === reference.minor);
+}
+
 /** How far a shop says its price is below its own list price, 1/100 %; 0 where it says nothing. */
 export function claimedDiscount(minor: number, listMinor: number | null): number {
   if (listMinor === null || listMinor <= minor) return 0;

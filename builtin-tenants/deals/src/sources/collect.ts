@@ -12,6 +12,10 @@ import { DEFAULT_EVERY_S, type FoundOffer, parseSources, type Source } from './s
 const LONGEST_BACKOFF_S = 86_400;
 /** A run of the cron reads at most this many sources; the others are due in the next minute still. */
 const AT_ONCE = 10;
+/** For one source, ms. */
+const TIMEOUT_MS = 30_000;
+/** Product pages of one feed that are read side by side. */
+const PAGES_AT_ONCE = 4;
 
 /** The operator's sources, or the demo shop where there are none. */
 export function configuredSources(env: Env): Source[] {
@@ -59,6 +63,7 @@ interface DueSource {
   etag: string | null;
   lastModified: string | null;
   failures: number;
+  lastOkAt: number | null;
 }
 
 /** @returns how many sources were read */
@@ -68,7 +73,7 @@ export async function collectDue(db: Database, now: number): Promise<number> {
     .prepare(
       `UPDATE sources SET next_at = ?1 + 600000, last_try_at = ?1
        WHERE id IN (SELECT id FROM sources WHERE next_at <= ?1 ORDER BY next_at LIMIT ${AT_ONCE})
-       RETURNING id, settings, etag, last_modified AS lastModified, failures`,
+       RETURNING id, settings, etag, last_modified AS lastModified, failures, last_ok_at AS lastOkAt`,
     )
     .bind(now)
     .all<DueSource>();
@@ -79,16 +84,18 @@ export async function collectDue(db: Database, now: number): Promise<number> {
 async function collect(db: Database, due: DueSource, now: number): Promise<void> {
   const source = JSON.parse(due.settings) as Source;
   const every = source.every_s ?? DEFAULT_EVERY_S;
+  // One deadline for all of its pages.
+  const stop = AbortSignal.timeout(TIMEOUT_MS);
   try {
-    const fetched = await fetchPage(source.url, due);
+    const fetched = await fetchPage(source.url, due, stop);
     if ('unchanged' in fetched) {
       // Nothing changed: the prices stand, and that was seen today.
-      await repeatObservations(db, source, now);
+      await repeatObservations(db, source, due.lastOkAt ?? now, now);
       await done(db, due.id, now, every, due.etag, due.lastModified);
       return;
     }
     const { page } = fetched;
-    const offers = await read(source, page);
+    const offers = await read(source, page, stop);
     await recordOffers(db, source, page, offers, now);
     await done(db, due.id, now, every, page.etag ?? null, page.lastModified ?? null);
   } catch (error) {
@@ -107,7 +114,7 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
 }
 
 /** @throws Error or FetchFailed where the page is not what the source's kind says */
-async function read(source: Source, page: Page): Promise<FoundOffer[]> {
+async function read(source: Source, page: Page, stop: AbortSignal): Promise<FoundOffer[]> {
   switch (source.kind) {
     case 'google-merchant':
       return parseGoogleMerchant(page.text, source);
@@ -119,10 +126,14 @@ async function read(source: Source, page: Page): Promise<FoundOffer[]> {
       return await parseJsonLd(page.text, source, page.url);
     case 'feed': {
       const found: FoundOffer[] = [];
-      for (const url of parsePointers(page.text, page.url)) {
-        const product = await fetchPage(url).catch(() => undefined);
-        if (product && 'page' in product)
-          found.push(...(await parseJsonLd(product.page.text, source, product.page.url)));
+      const urls = parsePointers(page.text, page.url);
+      // A few at a time, so as not to burden the shop.
+      for (let from = 0; from < urls.length; from += PAGES_AT_ONCE) {
+        const pages = urls.slice(from, from + PAGES_AT_ONCE).map(async (url) => {
+          const product = await fetchPage(url, {}, stop).catch(() => undefined);
+          return product && 'page' in product ? parseJsonLd(product.page.text, source, product.page.url) : [];
+        });
+        found.push(...(await Promise.all(pages)).flat());
       }
       return found;
     }
@@ -145,17 +156,20 @@ async function done(
     .run();
 }
 
-async function repeatObservations(db: Database, source: Source, now: number): Promise<void> {
+/** Offers that the unchanged document named, which are those of its last reading, and no others. */
+async function repeatObservations(db: Database, source: Source, lastOkAt: number, now: number): Promise<void> {
   await db.batch([
     db
       .prepare(
         `INSERT INTO observations (offer, at, state, minor, list_minor, availability, url, sha256)
          SELECT b.offer, ?2, 'ok', b.minor, b.list_minor, b.availability, b.url, b.sha256
          FROM observations b JOIN offers o ON o.id = b.offer
-         WHERE o.source = ?1 AND b.id = (SELECT max(c.id) FROM observations c WHERE c.offer = o.id AND c.state = 'ok')
+         WHERE o.source = ?1 AND o.last_seen_at >= ?3 AND b.id = (SELECT max(c.id) FROM observations c WHERE c.offer = o.id AND c.state = 'ok')
          AND b.at <= ?2 - 72000000`,
       )
-      .bind(source.id, now),
-    db.prepare('UPDATE offers SET last_seen_at = ?2, dirty = 1 WHERE source = ?1').bind(source.id, now),
+      .bind(source.id, now, lastOkAt),
+    db
+      .prepare('UPDATE offers SET last_seen_at = ?2, dirty = 1 WHERE source = ?1 AND last_seen_at >= ?3')
+      .bind(source.id, now, lastOkAt),
   ]);
 }

@@ -29,15 +29,17 @@ export class FetchFailed extends Error {
 
 const MOST_REDIRECTS = 3;
 const MAX_BYTES = 20_000_000;
-const TIMEOUT_MS = 30_000;
 const AGENT = 'turnpike-deals/1 (price observation)';
 
-/** @throws FetchFailed */
+/**
+ * @param stop ends it, as a deadline does
+ * @throws FetchFailed
+ */
 export async function fetchPage(
   url: string,
-  known: { etag?: string | null; lastModified?: string | null } = {},
+  known: { etag?: string | null; lastModified?: string | null },
+  stop: AbortSignal,
 ): Promise<Fetched> {
-  const stop = AbortSignal.timeout(TIMEOUT_MS);
   let address = url;
   for (let hop = 0; hop <= MOST_REDIRECTS; hop++) {
     const response = await fetch(address, {

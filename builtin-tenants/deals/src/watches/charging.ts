@@ -23,9 +23,10 @@ const A_BATCH = 200;
 
 /** Running watches at the end of their paid time. @returns how many were looked at */
 export async function chargeDue(watches: Watches, credit: Credit, now: number): Promise<number> {
-  const due = await watches.unpaid(now, A_BATCH);
-  await chargeAll(watches, credit, due, now);
-  return due.length;
+  return everyPage(
+    (after) => watches.unpaid(now, after, A_BATCH),
+    (rows) => chargeAll(watches, credit, rows, now),
+  );
 }
 
 /** Suspended watches, oldest first, as far as the credit goes. */
@@ -35,9 +36,26 @@ export async function resume(
   account: string | undefined,
   now: number,
 ): Promise<number> {
-  const waiting = await watches.suspended(account, A_BATCH);
-  await chargeAll(watches, credit, waiting, now);
-  return waiting.length;
+  return everyPage(
+    (after) => watches.suspended(account, after, A_BATCH),
+    (rows) => chargeAll(watches, credit, rows, now),
+  );
+}
+
+/** Page by page in a fixed order, so that a watch that stays as it is keeps none behind it waiting. */
+async function everyPage(
+  read: (after: WatchRow | undefined) => Promise<WatchRow[]>,
+  work: (rows: WatchRow[]) => Promise<void>,
+): Promise<number> {
+  let count = 0;
+  let after: WatchRow | undefined;
+  do {
+    const rows = await read(after);
+    if (rows.length > 0) await work(rows);
+    count += rows.length;
+    after = rows.length === A_BATCH ? rows.at(-1) : undefined;
+  } while (after);
+  return count;
 }
 
 async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now: number): Promise<void> {

@@ -17,8 +17,24 @@ interface DueEvent {
   state: string;
 }
 
+/** Rounds of one run: a watch's events go out one after the other. */
+const MOST_ROUNDS = 20;
+/** A run ends after this long, ms of real time; the next one goes on. */
+const LONGEST_RUN_MS = 30_000;
+
 /** Delivers what is due; in the order of each watch. @returns how many were tried */
 export async function deliverEvents(db: Database, now: number): Promise<number> {
+  const end = Date.now() + LONGEST_RUN_MS;
+  let tried = 0;
+  for (let round = 0; round < MOST_ROUNDS && Date.now() < end; round++) {
+    const count = await deliverRound(db, now);
+    if (count === 0) break;
+    tried += count;
+  }
+  return tried;
+}
+
+async function deliverRound(db: Database, now: number): Promise<number> {
   // Of each watch the oldest waiting one only; claimed by moving its next attempt.
   const { results } = await db
     .prepare(

@@ -8,6 +8,9 @@ import { iso, type WatchInput, type WatchRow, watchView } from './watch.ts';
 const COLUMNS =
   'id, account, state, query, "trigger", every_s, delivery, created_at, updated_at, paid_through, suspended_at, next_at';
 
+/** Events stay readable for this long. */
+const KEEP_EVENTS_MS = 90 * PERIOD_MS;
+
 export interface DueWatch extends WatchRow {
   memory: string;
   evaluation: number;
@@ -86,24 +89,26 @@ export class Watches {
     );
   }
 
-  /** Running watches whose paid time is over. */
-  async unpaid(now: number, limit: number): Promise<WatchRow[]> {
+  /** Running watches whose paid time is over, in a fixed order; `after` is the last one of the page before. */
+  async unpaid(now: number, after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
     const { results } = await this.#db
       .prepare(
-        `SELECT ${COLUMNS} FROM watches WHERE state = 'running' AND paid_through <= ? ORDER BY paid_through, created_at LIMIT ?`,
+        `SELECT ${COLUMNS} FROM watches WHERE state = 'running' AND paid_through <= ?1 AND (paid_through, id) > (?2, ?3)
+         ORDER BY paid_through, id LIMIT ?4`,
       )
-      .bind(now, limit)
+      .bind(now, after?.paid_through ?? -1, after?.id ?? '', limit)
       .all<WatchRow>();
     return results;
   }
 
-  /** Suspended watches, oldest first. */
-  async suspended(account: string | undefined, limit: number): Promise<WatchRow[]> {
+  /** Suspended watches, oldest first; `after` is the last one of the page before. */
+  async suspended(account: string | undefined, after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
     const { results } = await this.#db
       .prepare(
-        `SELECT ${COLUMNS} FROM watches WHERE state = 'suspended' AND (?1 IS NULL OR account = ?1) ORDER BY created_at, id LIMIT ?2`,
+        `SELECT ${COLUMNS} FROM watches WHERE state = 'suspended' AND (?1 IS NULL OR account = ?1)
+         AND (created_at, id) > (?2, ?3) ORDER BY created_at, id LIMIT ?4`,
       )
-      .bind(account ?? null, limit)
+      .bind(account ?? null, after?.created_at ?? -1, after?.id ?? '', limit)
       .all<WatchRow>();
     return results;
   }
@@ -208,15 +213,23 @@ export class Watches {
     return (results.at(-1)?.meta.changes ?? 0) > 0;
   }
 
-  /** Events of an account's watches with a higher place than `after`, oldest first. */
-  async events(account: string, after: string, limit: number): Promise<{ body: string; place: string }[]> {
+  /** Events of an account's watches with a higher place than `after`. Places are given as events are committed, so none is passed over. */
+  async events(account: string, after: number, limit: number): Promise<{ body: string; place: number }[]> {
     const { results } = await this.#db
       .prepare(
-        `SELECT e.body AS body, printf('%016d-%s', e.created_at, e.id) AS place FROM watch_events e JOIN watches w ON w.id = e.watch
-         WHERE w.account = ? AND printf('%016d-%s', e.created_at, e.id) > ? ORDER BY place LIMIT ?`,
+        `SELECT e.body AS body, e.place AS place FROM watch_events e JOIN watches w ON w.id = e.watch
+         WHERE w.account = ? AND e.place > ? ORDER BY e.place LIMIT ?`,
       )
       .bind(account, after, limit)
-      .all<{ body: string; place: string }>();
+      .all<{ body: string; place: number }>();
     return results;
+  }
+
+  /** Events that were told longer ago than they are kept. */
+  async forgetEvents(now: number): Promise<void> {
+    await this.#db
+      .prepare("DELETE FROM watch_events WHERE created_at < ? AND delivery <> 'waiting'")
+      .bind(now - KEEP_EVENTS_MS)
+      .run();
   }
 }

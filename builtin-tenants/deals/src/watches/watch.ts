@@ -23,7 +23,7 @@ const deliverySchema = z.strictObject({
   feed: z.optional(z.boolean()),
 });
 
-const watchSchema = z.strictObject({
+export const watchSchema = z.strictObject({
   query: querySchema,
   trigger: triggerSchema,
   every_s: z.optional(z.number().check(z.int(), z.gte(900), z.lte(86_400))),

@@ -1,0 +1,62 @@
+/** What everybody reads for nothing: pages for people, texts and descriptions for programs. */
+import { Hono } from 'hono';
+import type { Service } from '../service.ts';
+import css from './deals.css';
+import { docsPage } from './docs.ts';
+import { landingPage } from './landing.ts';
+import { PAGE_HEADERS, prefixOf } from './layout.ts';
+import { readShowcase } from './showcase.ts';
+import {
+  addressesOf,
+  apiCatalog,
+  authText,
+  llmsText,
+  openApi,
+  robotsText,
+  securityText,
+  sitemapText,
+} from './texts.ts';
+
+const MINUTE = 'public, max-age=60';
+const FIVE_MINUTES = 'public, max-age=300';
+
+export function pages(service: Service): Hono {
+  const { env, now } = service;
+  const where = addressesOf(env.APP_URL);
+  const routes = new Hono();
+
+  routes.get('/', async (c) => {
+    const showcase = await readShowcase(env.DB, now());
+    return c.html(landingPage(prefixOf(c.req.raw), where, showcase, now()), 200, {
+      ...PAGE_HEADERS,
+      'cache-control': MINUTE,
+    });
+  });
+  routes.get('/docs', (c) =>
+    c.html(docsPage(prefixOf(c.req.raw), where), 200, { ...PAGE_HEADERS, 'cache-control': FIVE_MINUTES }),
+  );
+
+  const file = (path: string, type: string, text: () => string) =>
+    routes.get(path, (c) =>
+      c.body(text(), 200, {
+        'content-type': type,
+        'cache-control': FIVE_MINUTES,
+        'x-content-type-options': 'nosniff',
+        // Descriptions are for programs anywhere, also in browsers.
+        'access-control-allow-origin': '*',
+      }),
+    );
+  const json = (path: string, document: () => object, type = 'application/json') =>
+    file(path, type, () => JSON.stringify(document(), null, 2));
+  file('/assets/deals.css', 'text/css; charset=utf-8', () => css);
+  file('/llms.txt', 'text/plain; charset=utf-8', () => llmsText(where));
+  file('/.well-known/llms.txt', 'text/plain; charset=utf-8', () => llmsText(where));
+  file('/auth.md', 'text/markdown; charset=utf-8', () => authText(where));
+  json('/openapi.json', () => openApi(where));
+  json('/.well-known/openapi.json', () => openApi(where));
+  json('/.well-known/api-catalog', () => apiCatalog(where), 'application/linkset+json');
+  file('/.well-known/security.txt', 'text/plain; charset=utf-8', () => securityText(where, now()));
+  file('/robots.txt', 'text/plain; charset=utf-8', () => robotsText(where));
+  file('/sitemap.xml', 'application/xml; charset=utf-8', () => sitemapText(where));
+  return routes;
+}
