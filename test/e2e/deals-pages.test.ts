@@ -1,0 +1,184 @@
+/**
+ * What everybody reads of deals for nothing: pages in a real browser, and descriptions that programs use. Set
+ * TURNPIKE_SCREENSHOTS to a folder to keep pictures.
+ */
+import { existsSync } from 'node:fs';
+import { request } from 'node:http';
+import path from 'node:path';
+import { type Browser, chromium } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { DiscoveryDocument } from '../../node_modules/mppx/dist/discovery/Discovery.js';
+import { startDealsHost } from './support/deals-host.ts';
+import type { TestHost } from './support/host.ts';
+
+const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
+
+let host: TestHost;
+let browser: Browser;
+
+beforeAll(async () => {
+  const executablePath = process.env.CHROMIUM ?? BROWSERS.find(existsSync);
+  if (!executablePath) throw new Error('no Chromium: install it (apt-get install chromium) or set CHROMIUM');
+  host = await startDealsHost();
+  browser = await chromium.launch({
+    executablePath,
+    args: ['--no-sandbox', '--disable-background-networking', '--disable-quic', '--no-first-run'],
+  });
+});
+afterAll(async () => {
+  await browser?.close();
+  await host?.stop();
+});
+
+/** With a host name that need not resolve. */
+function get(name: string, target: string): Promise<{ status: number; text: string; policy: string }> {
+  return new Promise((resolve, reject) => {
+    const headers = { host: `${name}:${host.port}` };
+    const sent = request({ host: '127.0.0.1', port: host.port, path: target, headers }, async (answer) => {
+      let text = '';
+      for await (const chunk of answer) text += chunk;
+      resolve({ status: answer.statusCode ?? 0, text, policy: String(answer.headers['content-security-policy']) });
+    });
+    sent.once('error', reject);
+    sent.end();
+  });
+}
+
+async function open(
+  target: string,
+  options: { width?: number; dark?: boolean; name?: string } = {},
+): Promise<{ text: string; complaints: string[]; prices: number; overflow: number }> {
+  const context = await browser.newContext({
+    viewport: { width: options.width ?? 1_000, height: 900 },
+    javaScriptEnabled: false,
+    colorScheme: options.dark ? 'dark' : 'light',
+  });
+  try {
+    const page = await context.newPage();
+    const complaints: string[] = [];
+    page.on('console', (message) => {
+      if (message.type() === 'error') complaints.push(message.text());
+    });
+    const answer = await page.goto(target);
+    expect(answer?.status()).toBe(200);
+    const folder = process.env.TURNPIKE_SCREENSHOTS;
+    if (folder && options.name)
+      await page.screenshot({ path: path.join(folder, `${options.name}.png`), fullPage: true });
+    return {
+      // biome-ignore lint/performance/useDomNodeTextContent: what a person sees, with the spaces between cells
+      text: await page.locator('body').innerText(),
+      complaints,
+      prices: await page.locator('svg.chart path.price').count(),
+      overflow: await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth),
+    };
+  } finally {
+    await context.close();
+  }
+}
+
+describe('the landing page', () => {
+  test('shows a live deal with its price chart, baseline and evidence, without any script', async () => {
+    const { text, complaints, prices, overflow } = await open(`${host.url}/deals/`, { name: 'landing' });
+    expect(prices).toBe(1);
+    expect(text).toMatch(/Live deal/i);
+    expect(text).toMatch(/Demo data/);
+    expect(text).toMatch(/Baseline\s+\d+\.\d\d EUR, the lowest from \d{4}-\d\d-\d\d to/);
+    expect(text).toContain('Evidence');
+    expect(text).toContain('0.15 USD a call');
+    expect(complaints).toEqual([]);
+    expect(overflow).toBe(0);
+  });
+
+  test('is readable on a small screen and in the dark', async () => {
+    const { complaints, overflow } = await open(`${host.url}/deals/`, {
+      width: 380,
+      dark: true,
+      name: 'landing-small',
+    });
+    expect(overflow).toBe(0);
+    expect(complaints).toEqual([]);
+  });
+
+  test('has links and styles that work below the path and on a host name of its own', async () => {
+    for (const [name, folder] of [
+      ['localhost', '/deals'],
+      ['deals.localhost', ''],
+    ] as const) {
+      const page = await get(name, `${folder}/`);
+      expect(page.policy).toContain("default-src 'none'");
+      const links = [...page.text.matchAll(/(?:href|src)="(\/[^"]*)"/g)].map(([, link]) => link ?? '');
+      expect(links.length).toBeGreaterThan(5);
+      for (const link of new Set(links)) {
+        expect(link.startsWith(`${folder}/`)).toBe(true);
+        expect((await get(name, link)).status, `${link} of ${name}`).toBe(200);
+      }
+      expect(page.text).not.toContain('<script');
+    }
+  });
+});
+
+test('the docs say every operation and its price', async () => {
+  const { text, complaints, overflow } = await open(`${host.url}/deals/docs`, { name: 'docs' });
+  for (const call of [
+    'GET /v1/deals',
+    'GET /v1/rules',
+    'POST /v1/watches',
+    'GET /v1/watches',
+    'DELETE /v1/watches/{id}',
+  ])
+    expect(text).toContain(call);
+  expect(complaints).toEqual([]);
+  expect(overflow).toBe(0);
+});
+
+describe('for programs', () => {
+  const read = async (page: string) => {
+    const answer = await fetch(`${host.url}/deals${page}`);
+    expect(answer.status, page).toBe(200);
+    return { type: answer.headers.get('content-type') ?? '', text: await answer.text() };
+  };
+
+  test('openapi.json is what an MPP client reads as discovery, and says what the gateway really asks for', async () => {
+    const document = JSON.parse((await read('/openapi.json')).text);
+    expect(() => DiscoveryDocument.parse(document)).not.toThrow();
+    expect(document.servers).toEqual([{ url: expect.stringMatching(/\/pay\/deals$/) }]);
+    const offers = document.paths['/v1/deals'].get['x-payment-info'].offers;
+    const asked = await fetch(`${host.url}/pay/deals/v1/deals`);
+    const required = JSON.parse(Buffer.from(asked.headers.get('payment-required') ?? '', 'base64').toString());
+    expect(offers.map(({ amount }: { amount: string }) => amount)).toContain(required.accepts[0].amount);
+    expect(document.paths['/v1/watches'].post['x-payment-info'].offers).toEqual([
+      expect.objectContaining({ method: 'credit', amount: '250000' }),
+    ]);
+    expect((await read('/.well-known/openapi.json')).text).toBe(JSON.stringify(document, null, 2));
+  });
+
+  test('every reference of openapi.json leads to a schema, and every path parameter is declared', async () => {
+    const { text } = await read('/openapi.json');
+    const document = JSON.parse(text);
+    for (const [, name] of text.matchAll(/"#\/components\/schemas\/(\w+)"/g))
+      expect(document.components.schemas).toHaveProperty(name ?? '');
+    expect(document.paths['/v1/watches/{id}'].delete.parameters).toContainEqual(
+      expect.objectContaining({ name: 'id', in: 'path', required: true }),
+    );
+  });
+
+  test.each([
+    ['/llms.txt', 'text/plain', 'GET http'],
+    ['/auth.md', 'text/markdown', 'accounts/anonymous'],
+    ['/robots.txt', 'text/plain', 'sitemap.xml'],
+    ['/sitemap.xml', 'application/xml', '<loc>'],
+    ['/.well-known/security.txt', 'text/plain', 'Expires: '],
+    ['/.well-known/api-catalog', 'application/linkset+json', 'service-desc'],
+  ])('%s', async (page, type, part) => {
+    const answer = await read(page);
+    expect(answer.type).toContain(type);
+    expect(answer.text).toContain(part);
+  });
+
+  test('every page of the sitemap is there', async () => {
+    const { text } = await read('/sitemap.xml');
+    const pages = [...text.matchAll(/<loc>([^<]+)<\/loc>/g)].map(([, page]) => page ?? '');
+    expect(pages.length).toBeGreaterThan(3);
+    for (const page of pages) expect((await fetch(page.replace(/^http:\/\/[^/]+/, host.url))).status).toBe(200);
+  });
+});
