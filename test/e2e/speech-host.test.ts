@@ -1,5 +1,6 @@
 /** The speech tenant on the real host, with the embedded engine, paid by stock clients through the stock Deepgram SDK. */
 import { DeepgramClient, DeepgramError } from '@deepgram/sdk';
+import { chromium } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { wordErrorRate } from '../speech/harness/word-errors.ts';
@@ -15,18 +16,21 @@ let mpp: Fetch;
 let x402: Fetch;
 let speech: string;
 
-async function startSpeechHost(engine: RunningEngine): Promise<TestHost> {
-  const secrets = { speech: { PAY_NETWORK: 'local' } };
-  const host = await startHost({
-    builtins: ['speech'],
-    flags: {
-      'runtime-egress-allow': JSON.stringify({ speech: [`unix:${engine.socket}`] }),
-      'builtin-tenants-secrets': JSON.stringify(secrets),
-    },
-  });
-  // built-in tenants are deployed while the host already serves
+function hostFlags(engine: RunningEngine, secrets: Record<string, string> = {}): Record<string, string> {
+  return {
+    'runtime-egress-allow': JSON.stringify({ speech: [`unix:${engine.socket}`] }),
+    'builtin-tenants-secrets': JSON.stringify({ speech: { PAY_NETWORK: 'local', ...secrets } }),
+  };
+}
+
+/** Built-in tenants are deployed while the host already serves. */
+async function speaking(host: TestHost): Promise<TestHost> {
   await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
   return host;
+}
+
+async function startSpeechHost(engine: RunningEngine): Promise<TestHost> {
+  return await speaking(await startHost({ builtins: ['speech'], flags: hostFlags(engine) }));
 }
 
 /** What the wallet holds, in micro-USD over both tokens. */
@@ -182,6 +186,87 @@ describe('free pages', () => {
     for (const page of ['/', '/docs', '/llms.txt', '/openapi.json'])
       expect((await fetch(speech + page)).status, page).toBe(200);
     expect(await (await fetch(`${speech}/llms.txt`)).text()).toContain(`${speech}/v1/listen`);
+  });
+});
+
+describe('callbacks', () => {
+  it('are delivered to another tenant of this host, and stay until they are', async () => {
+    const owner = mppFetch(host.network, 3);
+    // refuses the first delivery
+    await deploy(owner, host.url, {
+      slug: 'inbox',
+      bindings: { kv: true },
+      code: `export default { async fetch(request, env) {
+  if (request.method === 'GET') return Response.json(JSON.parse(await env.STORE.get('seen') ?? '[]'));
+  const seen = JSON.parse(await env.STORE.get('seen') ?? '[]');
+  seen.push({ method: request.method, id: request.headers.get('dg-request-id'), body: await request.json() });
+  await env.STORE.put('seen', JSON.stringify(seen));
+  return new Response(null, { status: seen.length === 1 ? 503 : 204 });
+} }`,
+    });
+    const deepgram = new DeepgramClient({ auth: false, baseUrl: speech, fetch: mpp as typeof fetch });
+    const before = await wealth(0);
+    const accepted = await deepgram.read.v1.text.analyze({
+      body: { text: PARAGRAPH },
+      summarize: 'v2',
+      tag: ['a', 'b'],
+      callback: `http://localhost:${host.port}/inbox`,
+      callback_method: 'PUT',
+    });
+    const { request_id: id } = accepted as unknown as { request_id: string };
+    expect(accepted).toEqual({ request_id: expect.any(String) });
+    const seen = await until(async () => {
+      const deliveries = (await (await fetch(`${host.url}/inbox`)).json()) as unknown[];
+      return deliveries.length >= 2 ? deliveries : undefined;
+    }, 30_000);
+    const delivery = {
+      method: 'PUT',
+      id,
+      body: { metadata: expect.objectContaining({ request_id: id, tags: ['a', 'b'] }), results: expect.any(Object) },
+    };
+    expect(seen).toEqual([delivery, delivery]);
+    await expectCharged(before, 5000);
+  });
+});
+
+describe('the page', () => {
+  it('speaks, reads and shows the cost, paid from the demo wallet, in a real browser', async () => {
+    const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
+    const key = host.network.wallets[4]?.privateKey;
+    await host.kill();
+    host = await host.restart({ flags: hostFlags(engine, { DEMO_WALLET_KEY: key ?? '' }) });
+    // the version before it is served until the new one is in place
+    await until(
+      async () => ((await (await fetch(`${host.url}/speech/`)).text()).includes('Play money') ? true : undefined),
+      60_000,
+      host.output,
+    );
+    const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+    try {
+      const page = await browser.newPage();
+      const complaints: string[] = [];
+      page.on('pageerror', (error) => complaints.push(error.message));
+      page.on('console', (message) => {
+        // the browser writes down every 402, and those are meant
+        if (message.type() === 'error' && !message.text().includes('402')) complaints.push(message.text());
+      });
+      const before = await wealth(4);
+      await page.goto(`http://localhost:${host.port}/speech/`);
+      await page.getByLabel('Text').fill('Hello from the page.');
+      await page.getByRole('button', { name: 'Speak' }).click();
+      await page.getByText('Cost: 0.0005 USDC of play money.').waitFor();
+      const audio = page.locator('audio');
+      await expect
+        .poll(() => audio.evaluate((element) => 'duration' in element && element.duration))
+        .toBeGreaterThan(0.5);
+      await page.getByRole('button', { name: 'Read' }).click();
+      await page.getByText('Cost: 0.005 USDC of play money.').waitFor();
+      expect(await page.locator('#answer').textContent()).toContain('"sentiments"');
+      expect(complaints).toEqual([]);
+      await expectCharged(before, 5500, 4);
+    } finally {
+      await browser.close();
+    }
   });
 });
 

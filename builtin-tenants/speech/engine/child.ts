@@ -84,12 +84,26 @@ export function lowerPriority(pid: number | undefined): void {
 
 function watchMemory(pid: number | undefined, limit: number, end: (failure: EngineFailure) => void): NodeJS.Timeout {
   return setInterval(async () => {
-    const status = await readFile(`/proc/${pid}/status`, 'utf8').catch(() => '');
-    const kilobytes = Number(/^RssAnon:\s+(\d+) kB/m.exec(status)?.[1] ?? 0);
-    if (kilobytes * 1024 > limit) {
+    if (pid !== undefined && (await privateMemory(pid)) > limit) {
       end(
         new EngineFailure('unsupported_audio', 'The audio needs too much memory to decode; send it in another format.'),
       );
     }
   }, MEMORY_CHECK_MS);
+}
+
+/** Of a process and all below it, bytes: a confined program is a grandchild. */
+async function privateMemory(pid: number): Promise<number> {
+  const [status, children] = await Promise.all([
+    readFile(`/proc/${pid}/status`, 'utf8').catch(() => ''),
+    readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => ''),
+  ]);
+  const own = Number(/^RssAnon:\s+(\d+) kB/m.exec(status)?.[1] ?? 0) * 1024;
+  const below = await Promise.all(
+    children
+      .split(' ')
+      .filter(Boolean)
+      .map((child) => privateMemory(Number(child))),
+  );
+  return below.reduce((sum, bytes) => sum + bytes, own);
 }

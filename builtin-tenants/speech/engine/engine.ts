@@ -5,6 +5,7 @@ import type { Readable } from 'node:stream';
 import { Piscina } from 'piscina';
 import { recognizeContainer } from './audio/container.ts';
 import { Decoder } from './audio/decode.ts';
+import { openConfinement } from './confine.ts';
 import { EngineFailure } from './failure.ts';
 import { KeptAudio } from './kept-audio.ts';
 import { Lane, type LaneState } from './lane.ts';
@@ -19,7 +20,7 @@ import { Spool, type SpooledAudio } from './spool.ts';
 const READ_LONGEST_MS = 30_000;
 
 export interface EngineHealth {
-  listen: { ok: boolean; engine?: string; fix?: string; decoder: string; queue: LaneState };
+  listen: { ok: boolean; engine?: string; fix?: string; decoder: string; isolation: string; queue: LaneState };
   speak: { ok: boolean; engines: string[]; fix?: string; queue: LaneState };
   read: { ok: boolean; engine: string; queue: LaneState };
   memoryBytes: number;
@@ -41,6 +42,7 @@ export class Engine {
   readonly #settings: Settings;
   readonly #spool: Spool;
   readonly #decoder: Decoder;
+  readonly #isolation: 'bubblewrap' | 'none';
   readonly #choice: Choice;
   readonly #voices: string[];
   readonly #listening: Lane;
@@ -55,6 +57,7 @@ export class Engine {
     settings: Settings;
     spool: Spool;
     decoder: Decoder;
+    isolation: 'bubblewrap' | 'none';
     choice: Choice;
     voices: string[];
     readers: Piscina;
@@ -64,6 +67,7 @@ export class Engine {
     this.#settings = settings;
     this.#spool = parts.spool;
     this.#decoder = parts.decoder;
+    this.#isolation = parts.isolation;
     this.#choice = parts.choice;
     this.#voices = parts.voices;
     this.#readers = parts.readers;
@@ -92,12 +96,15 @@ export class Engine {
       });
     const speakers = pool('speak/thread.ts', settings.speak.jobs);
     const readers = pool('read/thread.ts', settings.read.jobs);
-    const [choice, ffmpeg, voices] = await Promise.all([
+    const [choice, ffmpeg, confinement, voices] = await Promise.all([
       chooseTranscriber(settings.listen),
-      findProgram('ffmpeg'),
+      settings.decode.ffmpeg ? findProgram('ffmpeg') : undefined,
+      openConfinement(),
       speakers.run(undefined, { name: 'voices' }) as Promise<string[]>,
     ]);
-    return new Engine({ settings, spool, decoder: new Decoder(ffmpeg), choice, voices, readers, speakers });
+    const decoder = new Decoder(ffmpeg, confinement.confine);
+    const isolation = confinement.name;
+    return new Engine({ settings, spool, decoder, isolation, choice, voices, readers, speakers });
   }
 
   /**
@@ -175,6 +182,7 @@ export class Engine {
         ...(transcriber === undefined ? {} : { engine: transcriber.model }),
         ...(fix === undefined ? {} : { fix }),
         decoder: this.#decoder.name,
+        isolation: this.#isolation,
         queue: this.#listening.state,
       },
       speak: {

@@ -40,6 +40,8 @@ export const settingsSchema = z.strictObject({
     })
     .prefault({}),
   read: z.strictObject({ jobs: count.default(1), waiting: z.number().int().min(0).default(32) }).prefault({}),
+  /** FFmpeg is used where it is installed, unless it is switched off here. */
+  decode: z.strictObject({ ffmpeg: z.boolean().default(true) }).prefault({}),
   limits: z
     .strictObject({
       audioBytes: count.default(100 * 1024 * 1024),

@@ -5,6 +5,7 @@
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { runChild } from '../child.ts';
+import type { Confine } from '../confine.ts';
 import { EngineFailure } from '../failure.ts';
 import type { SpooledAudio } from '../spool.ts';
 import { type Container, RAW_DEMUXERS, type RawFormat, recognizeContainer } from './container.ts';
@@ -31,13 +32,20 @@ export interface DecodedAudio {
 
 const MEMORY_BYTES = 512 * 1024 * 1024;
 const PORTABLE = fileURLToPath(new URL('portable-decoder.ts', import.meta.url));
+const ENGINE = fileURLToPath(new URL('..', import.meta.url));
+/** The project's packages, and its package.json, which says how its sources are to be read. */
+const LIBRARIES = ['node_modules', 'package.json'].map((name) =>
+  fileURLToPath(new URL(`../../../../${name}`, import.meta.url)),
+);
 
 export class Decoder {
   readonly #ffmpeg: string | undefined;
+  readonly #confine: Confine;
 
   /** @param ffmpeg path of the program; undefined: decode without it */
-  constructor(ffmpeg: string | undefined) {
+  constructor(ffmpeg: string | undefined, confine: Confine) {
     this.#ffmpeg = ffmpeg;
+    this.#confine = confine;
   }
 
   get name(): string {
@@ -55,7 +63,7 @@ export class Decoder {
     }
     const output = join(audio.folder, 'decoded.wav');
     const { code } = await runChild({
-      ...this.#command(audio, container, output, options),
+      ...this.#confine(this.#command(audio, container, output, options), audio.folder, this.#needs()),
       cwd: audio.folder,
       signal,
       timeoutMs: options.timeoutMs,
@@ -81,6 +89,11 @@ export class Decoder {
       files.push(file);
     }
     return { files, durationMs };
+  }
+
+  /** What the decoder reads beside the system's own files. */
+  #needs(): string[] {
+    return this.#ffmpeg === undefined ? [process.execPath, ENGINE, ...LIBRARIES] : [];
   }
 
   #command(

@@ -27,9 +27,9 @@ export function demoPage(settings: Settings, prefix: string): string {
     'Speech',
     `${about}
 <p class="note">Play money: every call on this page is paid from a test wallet of this host’s local network.</p>
-<section><h2>Hear a text</h2><textarea id="text" rows="4" maxlength="2000">${escapeHtml(SAMPLE)}</textarea>
+<section><h2>Hear a text</h2><label for="text">Text</label><textarea id="text" rows="4" maxlength="2000">${escapeHtml(SAMPLE)}</textarea>
 <p><button id="speak">Speak</button> <button id="read">Read</button></p><audio id="player" controls></audio></section>
-<section><h2>Transcribe audio at a URL</h2><input id="url" type="url" placeholder="https://example.com/talk.mp3">
+<section><h2>Transcribe audio at a URL</h2><label for="url">Address</label><input id="url" type="url" placeholder="https://example.com/talk.mp3">
 <p><button id="listen">Listen</button></p></section>
 <section><h2>Answer</h2><p class="cost" id="cost" role="status">Nothing was paid yet.</p><pre id="answer"></pre></section>
 <script type="module" src="${escapeHtml(prefix)}/demo.js" data-configuration="${configuration}"></script>`,
