@@ -3,6 +3,7 @@
 import type { Server } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
+import { ActiveList } from './active-list.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
 import type { Forwarding, ForwardingEnvironment } from './forwarding.ts';
 import { FrontDoor } from './front-door.ts';
@@ -36,7 +37,7 @@ export class Edge {
   readonly #instances: Instances;
   readonly #listeners: Listeners;
   readonly #metrics: EdgeMetrics;
-  readonly #active = new Set<Forwarding>();
+  readonly #active = new ActiveList<Forwarding>();
   readonly #control: UpstreamPool;
   readonly #environment: ForwardingEnvironment;
   readonly #certificates: Certificates;
@@ -194,6 +195,8 @@ export class Edge {
 
   #sweep(): void {
     this.#environment.sweeps += 1;
-    for (const forwarding of this.#active) forwarding.sweep(SWEEP_MS);
+    this.#active.forEach((forwarding) => {
+      forwarding.sweep(SWEEP_MS);
+    });
   }
 }

@@ -6,6 +6,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
+import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
 import type { AnswerLength, Exchange, ExchangeListener } from './exchange.ts';
 import { type Block, OWNED } from './http1/blocks.ts';
@@ -20,7 +21,7 @@ export interface ForwardingEnvironment {
   /** Value of a `Date` field. */
   date(): string;
   /** Forwardings under way, for the idle limit. */
-  active: Set<Forwarding>;
+  active: ActiveList<Forwarding>;
   /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
   sweeps: number;
   /** An instance in place of one that nobody listens for any more. @throws Problem */
@@ -48,6 +49,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   readonly place: AnswerPlace;
   readonly startedAt = performance.now();
   status = 0;
+  slot = 0;
   #lastActivity: number;
   readonly #environment: ForwardingEnvironment;
   readonly #limits: ForwardingLimits;
@@ -334,7 +336,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
       this.#traffic.inFlight -= 1;
       if (this.status >= 500) this.#traffic.errors += 1;
     }
-    this.#environment.active.delete(this);
+    this.#environment.active.remove(this);
     this.#environment.finished(this);
   }
 }
