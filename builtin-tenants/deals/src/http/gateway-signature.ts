@@ -75,6 +75,7 @@ async function verified(message: RequestDescriptor, keys: GatewayKeys): Promise<
         clockSkew: SKEW_S,
         validate: (signature) =>
           signature.parameters.tag === TAG &&
+          (signature.parameters.expires ?? 0) + SKEW_S > Date.now() / 1_000 &&
           JSON.stringify(signature.components.map(({ name }) => name)) === JSON.stringify(COMPONENTS),
       },
       async resolveVerifier({ parameters: { keyid } }) {
