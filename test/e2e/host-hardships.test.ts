@@ -141,9 +141,9 @@ describe('kills during deploys', () => {
         return seed % below;
       };
       const victims = ['supervisor', 'edge', 'workerd', 'anvil'];
-      for (let turn = 0; turn < 24; turn++) {
+      for (let turn = 0; turn < 25; turn++) {
         const pay = mppFetch(host.network, 0);
-        const slugs = Array.from({ length: 4 }, (_, index) => `kill-${turn}-${index}`);
+        const slugs = Array.from({ length: 8 }, (_, index) => `kill-${turn}-${index}`);
         const calls = slugs.map(async (slug) => {
           const response = await pay(`${host.url}/_admin/deploy`, jsonPost({ slug, code: hello(slug) })).catch(
             () => undefined,
