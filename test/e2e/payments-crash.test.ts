@@ -40,7 +40,12 @@ interface Life {
   writes: number;
   dead: boolean;
   died: Promise<void>;
+  /** Counts and dies only while it is armed. */
+  armed: boolean;
 }
+
+/** Long enough for the writes that follow a payout. */
+const quiesce = () => new Promise((resolve) => setTimeout(resolve, 200));
 
 interface World {
   folder: string;
@@ -55,7 +60,6 @@ async function begin(world: World, crash: { at: number; when: 'before' | 'after'
   const real = await openRegistry(path.join(world.folder, 'registry.db'));
   const died = Promise.withResolvers<void>();
   const life = { writes: 0, dead: false, died: died.promise, registry: real } as Life;
-  let armed = false;
   const die = () => {
     life.dead = true;
     died.resolve();
@@ -64,8 +68,8 @@ async function begin(world: World, crash: { at: number; when: 'before' | 'after'
   const batch = real.db.batch.bind(real.db);
   (real.db as { batch: unknown }).batch = async (statements: never) => {
     if (life.dead) return never;
-    life.writes += armed ? 1 : 0;
-    const now = armed && crash !== undefined && life.writes === crash.at;
+    life.writes += life.armed ? 1 : 0;
+    const now = life.armed && crash !== undefined && life.writes === crash.at;
     if (now && crash.when === 'before') return die();
     const result = await batch(statements);
     return now ? die() : life.dead ? never : result;
@@ -91,7 +95,7 @@ async function begin(world: World, crash: { at: number; when: 'before' | 'after'
     return { status: 201, body: 'live' };
   });
   await payments.start();
-  armed = true;
+  life.armed = true;
   life.payments = payments;
   return life;
 }
@@ -213,6 +217,7 @@ describe.each(FLOWS)('$name', ({ path: route, rail, price }) => {
         );
         await Promise.race([life.died, quietly.catch(() => {})]);
         const where = `write ${at}, ${when}`;
+        life.armed = false;
         if (life.dead) {
           crashed = true;
           walked += 1;
@@ -273,12 +278,17 @@ test('a session survives a death before and after each of its writes', { timeout
       const where = `write ${at}, ${when}`;
       for (let i = 0; i < 2 && !life.dead; i += 1) statuses.push((await call()).status);
       if (!life.dead) await session.close().catch(() => undefined);
+      // Payouts go out behind the answer: give a death there the time to come.
+      const quietly = until(async () => (await balance(network, 'tempo', world.payTo)) === 40_000n, 3_000);
+      await Promise.race([life.died, quietly.then(() => quiesce()).catch(() => {})]);
+      life.armed = false;
       if (life.dead) {
         crashed = true;
         walked += 1;
         life = await begin(world, undefined);
         const retry = await fetch(sent.at(-1)!.clone());
-        expect([200, 204, 402], where).toContain(retry.status);
+        // 502: an answer that streamed was lost, and the channel no longer owes it.
+        expect([200, 204, 402, 502], where).toContain(retry.status);
       }
       // Whatever the client remembers, the host closes what is left and gives the rest back.
       const keeper = async () => {
@@ -309,7 +319,7 @@ test('a session survives a death before and after each of its writes', { timeout
 });
 
 test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', {
-  timeout: 120_000,
+  timeout: 240_000,
 }, async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-kill-'));
   const child = () =>
@@ -333,14 +343,14 @@ test('kill -9 of a real process in the middle of deploys: every one is live and 
   const before = await Promise.all(
     [0, 1].map((index) => balance(network, index === 0 ? 'tempo' : 'usdc', privateKeyToAccount(key(index)).address)),
   );
-  for (let round = 0; round < 8; round += 1) {
+  for (const [round, delay] of [0, 6, 12, 20, 40].entries()) {
     let host = await child();
     const client = round % 2 === 0 ? mppClient(network, key(0)) : x402Client(network, key(1));
     const call = client
       .fetch(`http://127.0.0.1:${host.port}/_deploy`, { method: 'POST', body: `{"n":${round}}` })
       .catch(() => undefined);
     await until(async () => client.sent.authorization !== undefined || client.sent.signature !== undefined);
-    await new Promise((resolve) => setTimeout(resolve, round * 6));
+    await new Promise((resolve) => setTimeout(resolve, delay));
     await host.kill();
     await call;
     host = await child();

@@ -313,6 +313,14 @@ export class SessionDesk {
   /** Closes a channel on the chain: what was captured goes to the host, the rest back to the payer. */
   async close(channel: ChannelRow, given?: { cumulative: Money; signature: string }): Promise<ChannelRow> {
     const { channels, network, settler, log } = this.#options;
+    // A close that was begun may be on the chain already: the process may have died before the books said so.
+    if (channel.state === 'closing' && (await this.#chainState(channel.id)).deposit === 0n) {
+      const hash = await this.lastHash(channel, 'ChannelClosed');
+      if (!hash)
+        throw new Problem('payment_pending', 'The channel is gone from the chain; its closing was not found yet.');
+      await channels.settled(channel, channel.captured, hash, true);
+      return (await channels.byId(channel.id)) ?? channel;
+    }
     const voucher = given ?? { cumulative: channel.voucher, signature: channel.voucherSignature };
     await channels.closing(channel.id, given && given.cumulative >= channel.voucher ? given : undefined);
     try {

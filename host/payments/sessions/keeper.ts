@@ -70,7 +70,8 @@ export class ChannelKeeper {
       case 'open':
         return this.#keep(await this.#catchUp(await this.#desk.refresh(channel)));
       case 'closing':
-        return this.#finishClosing(channel);
+        await this.#desk.close(await this.#catchUp(channel));
+        return;
     }
   }
 
@@ -97,17 +98,5 @@ export class ChannelKeeper {
         channel.closeRequestedAt !== 0;
       if (due) await this.#desk.settle(channel);
     }
-  }
-
-  /** The process may have died after the chain closed the channel and before the books said so. */
-  async #finishClosing(channel: ChannelRow): Promise<void> {
-    const state = await this.#desk.chainState(channel.id);
-    if (state.deposit > 0n) {
-      await this.#desk.close(await this.#catchUp(channel));
-      return;
-    }
-    const hash = await this.#desk.lastHash(channel, 'ChannelClosed');
-    if (hash) await this.#channels.settled(channel, channel.captured, hash, true);
-    else this.#log.error({ channel: channel.id }, 'channel is gone from the chain and its closing was not found');
   }
 }
