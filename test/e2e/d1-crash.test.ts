@@ -97,6 +97,8 @@ describe('the engine', () => {
       await rig.query('CREATE TABLE t (a)');
       expect(rig.processes()).toHaveLength(2);
       await expect.poll(() => rig.processes().length, { timeout: 5_000 }).toBe(1);
+      // What an idle tenant with a DB costs beside its handler.
+      expect(privateBytes(rig.sql.pid)).toBeLessThan(15_000_000);
       await rig.query('INSERT INTO t VALUES (1)');
       expect(rig.processes()).toHaveLength(2);
       expect(await rig.query('SELECT * FROM t')).toEqual([{ a: 1 }]);
@@ -144,3 +146,11 @@ describe('the engine', () => {
     }
   });
 });
+
+function privateBytes(pid: number | undefined): number {
+  const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+  return [...text.matchAll(/^Private_\w+:\s+(\d+) kB$/gm)].reduce(
+    (sum, [, kilobytes]) => sum + Number(kilobytes) * 1024,
+    0,
+  );
+}

@@ -24,7 +24,7 @@ export type ToKeeper = { kind: 'ready' } | { kind: 'failed'; reason: string } | 
 /** File descriptor of the in-flight table: behind standard streams and the message channel. */
 export const TABLE_FILE = 4;
 /** A backup whose end is never told ends by itself, ms. */
-const BACKUP_LIMIT_MS = 15 * 60_000;
+const BACKUP_LIMIT_MS = 5 * 60_000;
 
 interface Job extends SqlRequest {
   slot: number;

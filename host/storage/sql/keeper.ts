@@ -6,6 +6,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { openSync, unlinkSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
+import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import type { ToEngine, ToKeeper } from './engine.ts';
 import { MESSAGES, timedOut } from './failure.ts';
@@ -16,6 +17,9 @@ import type { SqlSettings } from './settings.ts';
 const WATCH_MS = 250;
 /** An engine that dies before it is ready is not started again for this long, ms. */
 const RESTART_PAUSE_MS = 1_000;
+/** A query that runs longer than this yields the processor to other tenants' from then on, ms. */
+const YIELD_MS = 100;
+const YIELDING_PRIORITY = 10;
 /** JavaScript heap of an engine, MB: results and requests; SQLite has its own limit. */
 const ENGINE_HEAP_MB = 160;
 const IN_QUERY: ReadonlySet<number> = new Set([PHASE.running, PHASE.uncommitted]);
@@ -36,6 +40,7 @@ export class Keeper {
   readonly #server: Server;
   #engine: ChildProcess | undefined;
   #ready = false;
+  #yields = false;
   #watch: NodeJS.Timeout | undefined;
   #lastActive = 0;
   /** Slots whose connection the present engine has. */
@@ -118,6 +123,7 @@ export class Keeper {
     });
     this.#engine = engine;
     this.#ready = false;
+    this.#yields = false;
     this.#ending = false;
     this.#lastActive = Date.now();
     engine.on('message', (message: ToKeeper) => {
@@ -160,11 +166,25 @@ export class Keeper {
     for (let slot = 0; slot < this.#connections.length; slot++) {
       const { phase, since } = this.#table.entry(slot);
       if (phase !== PHASE.idle) busy = true;
-      if (phase === PHASE.running && now - since > this.#settings.timeoutMs) this.#late.add(slot);
+      if (phase !== PHASE.running) continue;
+      if (now - since > this.#settings.timeoutMs) this.#late.add(slot);
+      else if (now - since > YIELD_MS) this.#yield();
     }
     if (this.#late.size > 0) this.#engine?.kill('SIGKILL');
     else if (busy) this.#lastActive = now;
     else if (now - this.#lastActive > this.#settings.idleMs) this.#end();
+  }
+
+  /** For the rest of the engine's life: an ordinary user cannot raise a priority again. */
+  #yield(): void {
+    const pid = this.#engine?.pid;
+    if (this.#yields || pid === undefined) return;
+    this.#yields = true;
+    try {
+      setPriority(pid, YIELDING_PRIORITY);
+    } catch {
+      // The sandbox does not allow it, or the engine is gone.
+    }
   }
 
   #end(): void {

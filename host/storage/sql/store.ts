@@ -23,6 +23,7 @@ export class EmbeddedStore {
   #prepared: PreparedStatements;
   #counters: NativeStatement;
   #pages: NativeStatement;
+  #scans: NativeStatement | undefined;
   #pageSize = 4096;
   #lastRowId = 0;
   #size = 0;
@@ -286,9 +287,10 @@ export class EmbeddedStore {
     return read;
   }
 
+  /** sqlite_stmt lists the statements of this connection; tenants cannot reach it. */
   #scanSteps(text: string): number {
-    const statement = this.#libsql.prepare(this.#database, 'SELECT sum(nscan) FROM sqlite_stmt WHERE sql = ?');
-    return Number(this.#libsql.rows(statement, [text])[0]?.[0] ?? 0);
+    this.#scans ??= this.#libsql.prepare(this.#database, 'SELECT sum(nscan) FROM sqlite_stmt WHERE sql = ?');
+    return Number(this.#libsql.rows(this.#scans, [text])[0]?.[0] ?? 0);
   }
 }
 
