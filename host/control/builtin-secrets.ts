@@ -3,10 +3,14 @@
  * and business time. Keys are made once and stay with the deployment; only the registry holds them, sealed.
  */
 import { randomBytes } from 'node:crypto';
+import { micro } from '../shared/money.ts';
 import type { ControlParts } from './parts.ts';
 import { bringIntoService } from './versions.ts';
 
-type SecretParts = Pick<ControlParts, 'config' | 'publicUrl' | 'deployments' | 'secrets' | 'clock'>;
+type SecretParts = Pick<
+  ControlParts,
+  'config' | 'publicUrl' | 'deployments' | 'secrets' | 'clock' | 'payments' | 'demoWalletKey'
+>;
 
 /** Built-in tenants that keep books by business time. */
 const KEEP_TIME = ['pay', 'deals'];
@@ -34,9 +38,24 @@ export async function builtinSecrets(parts: SecretParts, name: string): Promise<
         DEALS_SECRET: keep('DEALS_SECRET'),
         ...time,
       };
+    case 'speech':
+      return {
+        APP_URL: publicUrl,
+        PAY_TO: parts.payments.status().recipient ?? '',
+        PAY_NETWORK: config.payments.network,
+        PAY_OFFERS: JSON.stringify(speechOffers(parts)),
+        ...(parts.demoWalletKey === undefined ? {} : { DEMO_WALLET_KEY: parts.demoWalletKey }),
+      };
     default:
       return { APP_URL: publicUrl };
   }
+}
+
+/** The ways to pay, as the tenant's own descriptions name them; amounts are the tenant's. */
+function speechOffers({ payments }: SecretParts): { intent: string; method: string; currency: string; mode: string }[] {
+  return (['fixed', 'metered'] as const).flatMap((mode) =>
+    payments.offers(micro(1n), { mode }).map(({ intent, method, currency }) => ({ intent, method, currency, mode })),
+  );
 }
 
 /** Tells built-in tenants that business time was moved: their instances are replaced, without a failed request. */

@@ -30,6 +30,8 @@ export interface ControlParts {
   payments: Payments;
   logs: LogStore;
   storageUsage(tenant: TenantId): Promise<StorageUsage & { sqlBytes: number }>;
+  /** Key of a test wallet that pages may show; only on the local network. */
+  demoWalletKey: string | undefined;
   /** Tells the scheduler that crons or expiry dates changed. */
   scheduleChanged(): void;
 }

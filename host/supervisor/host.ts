@@ -44,6 +44,7 @@ import { createObservation } from './observation.ts';
 import { postOutside } from './outside.ts';
 import { edgeInit, egressInit, isLoopback, storageInit } from './part-settings.ts';
 import { serve } from './server.ts';
+import { openSpeechEngine } from './speech-engine.ts';
 import { openStores } from './stores.ts';
 import { TimedWork } from './timed-work.ts';
 import { openTls } from './tls.ts';
@@ -182,6 +183,9 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   await Promise.all([storage.start(), egress.start()]);
   onStop(() => Promise.all([storage.stop(), egress.stop()]));
 
+  const speech = openSpeechEngine(config, folders, log);
+  onStop(() => speech?.engine.stop());
+
   // --- instances -------------------------------------------------------------------------------------------------
   const runtime = await createRuntime({
     config: config.runtime,
@@ -240,7 +244,10 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       secrets: await secrets.reveal(row.tenant),
       bindings: row.bindings,
       crons: row.crons,
-      egressAllow: config.runtime.egressAllow[slug] ?? [],
+      egressAllow: [
+        ...(config.runtime.egressAllow[slug] ?? []),
+        ...(slug === 'speech' && speech ? [`unix:${speech.socket}`] : []),
+      ],
     };
   }
 
@@ -342,6 +349,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
     }),
     scheduleChanged: () => void timedWork.plan(),
+    demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
   };
   const parse = deploymentParser(config.runtime);
   const checks = new DomainChecks({

@@ -3,7 +3,9 @@
  * which asks for the host's own names and for verified domains of tenants, and for nothing else.
  */
 import { randomBytes } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
+import { createSecureContext } from 'node:tls';
 import type { Logger } from 'pino';
 import { type AcmeCertificates, acmeCertificates } from '../certificates/index.ts';
 import type { Deployments } from '../registry/deployments.ts';
@@ -11,6 +13,7 @@ import type { Domains } from '../registry/domains.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, EdgeTls } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
 import { bindSocket, type ListeningSocket } from './listening-socket.ts';
 
 const TICKET_KEY_BYTES = 48;
@@ -44,9 +47,10 @@ export interface Tls {
   stop(): Promise<void>;
 }
 
-/** @throws Problem when the HTTPS port is taken */
+/** @throws Problem when the HTTPS port is taken, or a certificate file is no good */
 export async function openTls(parts: TlsParts): Promise<Tls> {
   const { mode, port, redirect, proxyProtocol, certificates } = parts.config.tls;
+  if (mode !== 'off') await checkFiles(parts.config.tls);
   const socket = mode === 'off' ? undefined : bindSocket(parts.config.host, port);
   const acme = mode === 'acme' ? await openAcme(parts) : undefined;
   return {
@@ -55,15 +59,12 @@ export async function openTls(parts: TlsParts): Promise<Tls> {
       redirect,
       proxyProtocol,
       certificates,
-      ...(socket ? { port: socket.port } : {}),
+      ...(socket ? { port: socket.port, ...publicPort(parts.config.publicUrl) } : {}),
       ...(acme ? { folder: parts.folder } : {}),
       ticketKeys: randomBytes(TICKET_KEY_BYTES),
     },
     socket,
-    servesAtOnce: (domain) =>
-      acme
-        ? acme.keeper.has(domain)
-        : mode === 'off' || certificates.some(({ names }) => names.some((name) => covers(name, domain))),
+    servesAtOnce: (domain) => mode === 'off' || byFile(certificates, domain) || (acme?.keeper.has(domain) ?? false),
     namesChanged: () => acme?.keeper.wake(),
     challenge: (token) => acme?.board.proof(token),
     start: async () => acme?.keeper.start(),
@@ -81,15 +82,13 @@ function openAcme(parts: TlsParts): Promise<AcmeCertificates> {
     config: config.tls.acme,
     clock,
     log,
-    wanted: async () => [...ownNames(parts), ...(await domains.servableNames())],
+    wanted: async () =>
+      [...ownNames(parts), ...(await domains.servableNames())].filter((name) => !byFile(config.tls.certificates, name)),
     async outcome(name, state) {
-      const row = await domains.byName(name);
-      if (!row || row.state === 'pending') return;
       const valid = state.validTo !== undefined && state.validTo > clock.now();
-      await domains.update(name, {
-        state: valid ? 'active' : 'verified',
-        reason: state.reason ? `certificate: ${state.reason}` : null,
-      });
+      const reason = state.reason ? `certificate: ${state.reason}` : null;
+      const row = await domains.setServed(name, valid ? 'active' : 'verified', reason);
+      if (!row) return;
       const deployment = await deployments.byTenant(row.tenant);
       if (deployment) await pushRoutes(deployment.slug);
     },
@@ -110,8 +109,47 @@ function ownNames({ config, publicUrl }: TlsParts): string[] {
   ];
 }
 
+type CertificateFiles = Config['tls']['certificates'];
+
+function byFile(certificates: CertificateFiles, domain: string): boolean {
+  return certificates.some(({ names }) => names.some((name) => covers(name.toLowerCase(), domain)));
+}
+
 /** Whether a certificate's name stands for a domain; `*.` stands for one label (RFC 6125, 6.4.3). */
 function covers(name: string, domain: string): boolean {
-  if (!name.startsWith('*.')) return name.toLowerCase() === domain;
-  return domain.slice(domain.indexOf('.') + 1) === name.slice(2).toLowerCase();
+  if (name === domain || !name.startsWith('*.')) return name === domain;
+  return domain.slice(domain.indexOf('.') + 1) === name.slice(2);
+}
+
+/** The port that callers see, where the public URL says it; a firewall may map it to ours. */
+function publicPort(publicUrl: string): { publicPort?: number } {
+  if (!publicUrl.startsWith('https:')) return {};
+  return { publicPort: Number(new URL(publicUrl).port || 443) };
+}
+
+/** A file that is missing or no pair with its key would otherwise be seen by callers first. */
+async function checkFiles({ certificates, acme }: Config['tls']): Promise<void> {
+  for (const { cert, key } of certificates) {
+    const [certificate, privateKey] = await Promise.all([
+      read('tls.certificates', cert),
+      read('tls.certificates', key),
+    ]);
+    try {
+      createSecureContext({ cert: certificate, key: privateKey });
+    } catch (error) {
+      const detail = `tls.certificates: ${cert} and ${key} are not a certificate and its key: ${(error as Error).message}`;
+      throw new Problem('invalid_config', detail, { cause: error });
+    }
+  }
+  if (acme.caFile) await read('tls.acme.caFile', acme.caFile);
+}
+
+async function read(setting: string, file: string): Promise<string> {
+  try {
+    return await readFile(file, 'utf8');
+  } catch (error) {
+    throw new Problem('invalid_config', `${setting}: ${file} cannot be read: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
 }

@@ -7,7 +7,7 @@ import type { Domain } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
-import { requireOwner } from '../ownership.ts';
+import { living, requireOwner } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
 
 const attachBody = z.strictObject({ domain: z.unknown(), registrarToken: z.string().max(500).optional() });
@@ -24,14 +24,18 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
     summary: 'Attach a domain',
     description:
       'Answers what to set in the DNS: a CNAME (or A) record to this host and a TXT record that shows the domain is yours. ' +
-      'The state goes pending, verified, active; it is looked at in the background and with every GET.',
+      'The state goes pending, verified, active; it is looked at in the background and with every GET. ' +
+      'A registrar that the operator trusts attaches and verifies at once with its registrarToken, without the owner.',
     body: {
       schema: {
         type: 'object',
         required: ['domain'],
         properties: {
           domain: { type: 'string', examples: ['api.example.com'] },
-          registrarToken: { type: 'string', description: 'Of a registrar that the operator trusts, instead of TXT.' },
+          registrarToken: {
+            type: 'string',
+            description: 'Of a registrar that the operator trusts, whose word stands for the TXT record and the owner.',
+          },
         },
         additionalProperties: false,
       },
@@ -40,12 +44,25 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
     responses: {
       202: '`{domain, state, dns, reason}`',
       400: 'Not a domain that can be attached.',
-      409: 'Another slug has it.',
+      403: 'Not the owner, or not a registrar that is trusted.',
+      409: 'Another slug has it; where that one has not proved it, the detail says how to.',
     },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `POST /_admin/${call.params.slug}/domains`);
+      const body = attachBody.safeParse(
+        await call.request
+          .clone()
+          .json()
+          .catch(() => undefined),
+      );
+      const vouched = body.success && body.data.registrarToken !== undefined;
+      if (vouched && !checks.vouches(body.data.registrarToken ?? '')) {
+        throw new Problem('forbidden', 'The registrarToken is not one that the operator of this host trusts.');
+      }
+      const scope = `POST /_admin/${call.params.slug}/domains`;
+      const owned = vouched
+        ? { deployment: await living(parts, call.params.slug ?? '') }
+        : await requireOwner(parts, call, scope);
       if ('response' in owned) return owned.response;
-      const body = attachBody.safeParse(await call.request.json().catch(() => undefined));
       if (!body.success) throw new Problem('invalid_json', 'Send {"domain": "api.example.com"}.');
       const domain = parseDomain(body.data.domain, own);
       const { tenant } = owned.deployment;
@@ -53,7 +70,7 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
       if (present.length >= MAX_DOMAINS && !present.some((row) => row.domain === domain)) {
         throw new Problem('conflict', `A slug has at most ${MAX_DOMAINS} domains; detach one first.`);
       }
-      return json(view(await checks.attach(domain, tenant, body.data.registrarToken)), 202);
+      return json(view(await checks.attach(domain, tenant, vouched)), 202);
     },
   };
 
