@@ -8,7 +8,7 @@ import { RULES } from './rules/ruleset.ts';
 import { Scorer } from './rules/score.ts';
 import { type PublishedRules, publishRules } from './rules/store.ts';
 import { collectDue, configuredSources, syncSources } from './sources/collect.ts';
-import { chargeDue, resume } from './watches/charging.ts';
+import { chargeDue, resumeAll } from './watches/charging.ts';
 import { payPlatform } from './watches/credit.ts';
 import { deliverEvents } from './watches/deliver.ts';
 import { evaluateDue } from './watches/run.ts';
@@ -65,7 +65,7 @@ export async function tick(service: Service): Promise<void> {
   const steps: [name: string, work: () => Promise<unknown>][] = [
     // Paid first, evaluated afterwards: no watch runs unpaid. Slow sources come last: they keep no charge waiting.
     ['charge', () => chargeDue(watches, credit, now())],
-    ['resume', () => resume(watches, credit, undefined, now())],
+    ['resume', () => resumeAll(watches, credit, now())],
     ['evaluate', () => evaluateDue(env.DB, watches, now())],
     ['deliver', () => deliverEvents(env.DB, now())],
     ['collect', () => collectDue(env.DB, now())],

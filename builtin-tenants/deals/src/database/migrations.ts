@@ -53,7 +53,7 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
         memory TEXT NOT NULL DEFAULT '{}', next_sequence INTEGER NOT NULL DEFAULT 1) STRICT`,
       "CREATE INDEX watches_due ON watches (next_at) WHERE state = 'running'",
       "CREATE INDEX watches_unpaid ON watches (paid_through) WHERE state = 'running'",
-      "CREATE INDEX watches_suspended ON watches (created_at, id) WHERE state = 'suspended'",
+      "CREATE INDEX watches_suspended ON watches (account, created_at, id) WHERE state = 'suspended'",
       'CREATE INDEX watches_account ON watches (account, created_at)',
       `CREATE TABLE watch_events (
         place INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE,

@@ -29,23 +29,28 @@ export async function chargeDue(watches: Watches, credit: Credit, now: number): 
   );
 }
 
-/** Suspended watches, oldest first, as far as the credit goes. */
-export async function resume(
-  watches: Watches,
-  credit: Credit,
-  account: string | undefined,
-  now: number,
-): Promise<number> {
+/** Suspended watches of an account, oldest first, as far as its credit goes. @returns how many were looked at */
+export function resume(watches: Watches, credit: Credit, account: string, now: number): Promise<number> {
   return everyPage(
     (after) => watches.suspended(account, after, A_BATCH),
     (rows) => chargeAll(watches, credit, rows, now),
   );
 }
 
+/** The same for all accounts. One without credit costs one question, however many of its watches wait. */
+export function resumeAll(watches: Watches, credit: Credit, now: number): Promise<number> {
+  return everyPage(
+    (after) => watches.oldestSuspended(after, A_BATCH),
+    async (rows) => {
+      for (const account of await chargeAll(watches, credit, rows, now)) await resume(watches, credit, account, now);
+    },
+  );
+}
+
 /** Page by page in a fixed order, so that a watch that stays as it is keeps none behind it waiting. */
 async function everyPage(
   read: (after: WatchRow | undefined) => Promise<WatchRow[]>,
-  work: (rows: WatchRow[]) => Promise<void>,
+  work: (rows: WatchRow[]) => Promise<unknown>,
 ): Promise<number> {
   let count = 0;
   let after: WatchRow | undefined;
@@ -58,7 +63,9 @@ async function everyPage(
   return count;
 }
 
-async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now: number): Promise<void> {
+/** @returns accounts whose credit covered a watch */
+async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now: number): Promise<Set<string>> {
+  const funded = new Set<string>();
   const claimed: { row: WatchRow; start: number }[] = [];
   for (const row of rows) {
     const wanted = duePeriod(row.paid_through, now);
@@ -70,7 +77,7 @@ async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now
     else if (await credit.wasCharged(chargeKey(row.id, start))) await watches.paid(row.id, start, now);
     else await watches.giveUpPeriod(row.id, start);
   }
-  if (claimed.length === 0) return;
+  if (claimed.length === 0) return funded;
   const outcomes = await credit.charge(
     claimed.map(({ row, start }) => ({
       key: chargeKey(row.id, start),
@@ -80,7 +87,10 @@ async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now
   );
   for (const [index, { row, start }] of claimed.entries()) {
     const outcome = outcomes[index];
-    if (outcome === 'charged' || outcome === 'duplicate') await watches.paid(row.id, start, now);
-    else if (outcome === 'insufficient_credit') await watches.unfunded(row.id, start, now);
+    if (outcome === 'charged' || outcome === 'duplicate') {
+      await watches.paid(row.id, start, now);
+      funded.add(row.account);
+    } else if (outcome === 'insufficient_credit') await watches.unfunded(row.id, start, now);
   }
+  return funded;
 }

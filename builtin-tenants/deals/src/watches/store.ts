@@ -101,14 +101,27 @@ export class Watches {
     return results;
   }
 
-  /** Suspended watches, oldest first; `after` is the last one of the page before. */
-  async suspended(account: string | undefined, after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
+  /** Suspended watches of an account, oldest first; `after` is the last one of the page before. */
+  async suspended(account: string, after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
     const { results } = await this.#db
       .prepare(
-        `SELECT ${COLUMNS} FROM watches WHERE state = 'suspended' AND (?1 IS NULL OR account = ?1)
+        `SELECT ${COLUMNS} FROM watches WHERE state = 'suspended' AND account = ?1
          AND (created_at, id) > (?2, ?3) ORDER BY created_at, id LIMIT ?4`,
       )
-      .bind(account ?? null, after?.created_at ?? -1, after?.id ?? '', limit)
+      .bind(account, after?.created_at ?? -1, after?.id ?? '', limit)
+      .all<WatchRow>();
+    return results;
+  }
+
+  /** The oldest suspended watch of each account that has any; `after` is the last one of the page before. */
+  async oldestSuspended(after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT ${COLUMNS} FROM watches w WHERE state = 'suspended' AND account > ?1 AND NOT EXISTS (
+           SELECT 1 FROM watches x WHERE x.account = w.account AND x.state = 'suspended' AND (x.created_at, x.id) < (w.created_at, w.id))
+         ORDER BY account LIMIT ?2`,
+      )
+      .bind(after?.account ?? '', limit)
       .all<WatchRow>();
     return results;
   }
