@@ -2,6 +2,7 @@
 
 import type { Server } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
+import type { Logger } from 'pino';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
 import { ActiveList } from './active-list.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
@@ -30,6 +31,7 @@ const SWEEP_MS = 500;
 const HEAD_MS = 15_000;
 const KEEP_ALIVE_MS = 65_000;
 const STALL_MS = 60_000;
+const MAX_IN_FLIGHT = 5_000;
 const CONTROL_MAX_BODY_BYTES = 67_108_864;
 
 export class Edge {
@@ -45,7 +47,7 @@ export class Edge {
   readonly #timers: NodeJS.Timeout[];
   #idle: (() => void)[] = [];
 
-  constructor(init: EdgeInit, control: EdgeControl) {
+  constructor(init: EdgeInit, control: EdgeControl, log: Logger) {
     const traffic = new Traffic();
     const proxies = new TrustedProxies(init.trustedProxies);
     this.#tls = init.tls;
@@ -79,6 +81,8 @@ export class Edge {
       routes: this.#routes,
       instances: this.#instances,
       proxies,
+      log,
+      maxInFlight: init.maxInFlightPerSlug ?? MAX_IN_FLIGHT,
       secureUrl: (caller, head) => this.#secureUrl(caller, head),
       control: this.#control,
       traffic,

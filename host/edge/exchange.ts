@@ -71,6 +71,8 @@ export interface Exchange {
 /** What every listener, of h1 or h2, gives new requests to. */
 export interface ExchangeHandler {
   handle(exchange: Exchange): void;
+  /** A mistake of ours, met on one connection, which is cut; the others go on. */
+  unexpected(error: unknown): void;
   /** The bytes were no request; this is the answer's field block and body. */
   refuse(error: WireError): { status: number; reason: string; fields: string; body: Buffer };
 }

@@ -1,5 +1,6 @@
 /** Decides for every request where it goes: an instance, control, or an answer from here. */
 import { randomBytes } from 'node:crypto';
+import type { Logger } from 'pino';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
@@ -25,6 +26,9 @@ export interface FrontDoorParts {
   /** Where a request that came without TLS has to go instead; undefined: it may stay. */
   secureUrl(caller: Caller, head: RequestHead): string | undefined;
   environment: ForwardingEnvironment;
+  log: Logger;
+  /** Requests of one slug that may be under way at once: no tenant takes all connections. */
+  maxInFlight: number;
   /** Largest body of a request to control itself, bytes. */
   controlMaxBodyBytes: number;
 }
@@ -76,6 +80,10 @@ export class FrontDoor implements ExchangeHandler {
     }
   }
 
+  unexpected(error: unknown): void {
+    this.#parts.log.error({ err: error }, 'a request was cut off by a mistake in the edge');
+  }
+
   refuse(error: WireError): ProblemAnswer {
     return problemAnswer(new Problem(error.code, error.message), this.#nextId(), this.#parts.environment.date());
   }
@@ -87,14 +95,15 @@ export class FrontDoor implements ExchangeHandler {
       this.#toControl(exchange, caller, requestId, tenant);
       return;
     }
-    const forwarding = new Forwarding(
-      this.#parts.environment,
-      exchange,
-      tenant,
-      requestId,
-      route,
-      this.#parts.traffic.of(route.slug),
-    );
+    const traffic = this.#parts.traffic.of(route.slug);
+    const crowded = traffic.inFlight >= this.#parts.maxInFlight;
+    const forwarding = new Forwarding(this.#parts.environment, exchange, tenant, requestId, route, traffic);
+    if (crowded) {
+      forwarding.refuse(
+        new Problem('overloaded', `${route.slug} has too many requests under way; try again in a second.`),
+      );
+      return;
+    }
     if (head.framing.kind === 'length' && head.framing.length > route.maxBodyBytes) {
       forwarding.refuse(bodyTooLarge(route.maxBodyBytes));
       return;

@@ -13,6 +13,8 @@ import { TlsServer } from './tls/tls-server.ts';
 const SWEEP_MS = 500;
 /** Beyond it a new connection is closed at once. */
 const MAX_CONNECTIONS = 20_000;
+/** Of one address that is no trusted proxy: nobody takes all of them. */
+const MAX_OF_ONE = 5_000;
 
 export interface ListenersOptions {
   handler: ExchangeHandler;
@@ -30,10 +32,13 @@ export class Listeners {
   readonly #options: ListenersOptions;
   readonly #servers = new Set<Server>();
   readonly #connections = new Set<Http1Connection | Http2Connection>();
-  /** Connections before their first request: handshakes and PROXY headers. */
-  readonly #beginning = new Set<Socket>();
+  /** The sockets under TLS, from before their handshake. */
+  readonly #secured = new Set<Socket>();
+  #open = 0;
   /** Callers that a PROXY header named, by the address and port of the connection. */
   readonly #named = new Map<string, string>();
+  /** Connections by the address they come from. */
+  readonly #ofAddress = new Map<string, number>();
   readonly #tls: TlsServer;
   readonly #timer: NodeJS.Timeout;
   #draining = false;
@@ -50,7 +55,7 @@ export class Listeners {
   }
 
   get connections(): number {
-    return this.#connections.size + this.#beginning.size;
+    return this.#open;
   }
 
   /** Serves HTTP/1.1 without TLS on a listening server. */
@@ -65,9 +70,14 @@ export class Listeners {
       const proxyHeader = this.#expectsHeader(address);
       readPreface(socket, { proxyHeader, clientHello: false }, (preface) => {
         const peer = { address: preface.address ?? address, encrypted: false, tlsVersion: '', tlsCipher: '' };
-        const into = proxyHeader ? undefined : memory;
-        this.#track((closed) => new Http1Connection(socket, into, peer, handler, limits, closed));
+        if (proxyHeader) this.#track((closed) => new Http1Connection(socket, undefined, peer, handler, limits, closed));
+        else {
+          // The connection takes the socket's place; its end is the one that counts.
+          const left = () => this.#left(address);
+          this.#track((closed) => new Http1Connection(socket, memory, peer, handler, limits, closed), left);
+        }
       });
+      if (proxyHeader) socket.once('close', () => this.#left(address));
     });
   }
 
@@ -78,10 +88,11 @@ export class Listeners {
       const address = this.#admit(socket);
       if (address === undefined) return;
       const key = `${socket.remoteAddress} ${socket.remotePort}`;
-      this.#beginning.add(socket);
+      this.#secured.add(socket);
       socket.once('close', () => {
-        this.#beginning.delete(socket);
+        this.#secured.delete(socket);
         this.#named.delete(key);
+        this.#left(address);
       });
       const wanted = { proxyHeader: this.#expectsHeader(address), clientHello: this.#tls.challenged };
       readPreface(socket, wanted, (preface) => {
@@ -107,15 +118,28 @@ export class Listeners {
     this.drain();
     clearInterval(this.#timer);
     for (const connection of this.#connections) connection.destroy();
-    for (const socket of this.#beginning) socket.destroy();
+    for (const socket of this.#secured) socket.destroy();
   }
 
   /** @returns the peer's address, or undefined where the connection is not taken */
   #admit(socket: Socket): string | undefined {
     const address = plainIp(socket.remoteAddress ?? '');
-    if (address !== '' && this.connections < MAX_CONNECTIONS) return address;
+    const present = this.#ofAddress.get(address) ?? 0;
+    const most = this.#options.proxies.trusts(address) ? MAX_CONNECTIONS : MAX_OF_ONE;
+    if (address !== '' && this.#open < MAX_CONNECTIONS && present < most) {
+      this.#open += 1;
+      this.#ofAddress.set(address, present + 1);
+      return address;
+    }
     socket.destroy();
     return undefined;
+  }
+
+  #left(address: string): void {
+    this.#open -= 1;
+    const others = (this.#ofAddress.get(address) ?? 1) - 1;
+    if (others === 0) this.#ofAddress.delete(address);
+    else this.#ofAddress.set(address, others);
   }
 
   #expectsHeader(address: string): boolean {
@@ -138,8 +162,11 @@ export class Listeners {
     }
   }
 
-  #track(create: (closed: () => void) => Http1Connection | Http2Connection): void {
-    const connection = create(() => this.#connections.delete(connection));
+  #track(create: (closed: () => void) => Http1Connection | Http2Connection, left?: () => void): void {
+    const connection = create(() => {
+      this.#connections.delete(connection);
+      left?.();
+    });
     this.#connections.add(connection);
     if (this.#draining) connection.drain();
   }

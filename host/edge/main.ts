@@ -2,8 +2,9 @@
  * Entry of an edge process: a child of the supervisor that learns everything over its channel, and ends with it.
  */
 import { createServer, Server } from 'node:net';
+import { pino } from 'pino';
 import { Channel } from '../shared/channel.ts';
-import type { ControlForEdge, EdgeInit, EdgeMethods } from '../shared/contracts.ts';
+import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Edge } from './edge.ts';
 
@@ -19,10 +20,11 @@ function ready(): Edge {
 const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
   init(init: EdgeInit): void {
     if (edge) throw new Problem('conflict', 'This edge was started already.');
-    edge = new Edge(init, {
-      acquire: (slug) => channel.call('acquire', slug),
-      traffic: (traffic) => channel.notify('traffic', traffic),
-    });
+    const control = {
+      acquire: (slug: { slug: string }) => channel.call('acquire', slug),
+      traffic: (traffic: EdgeTraffic[]) => channel.notify('traffic', traffic),
+    };
+    edge = new Edge(init, control, pino({ base: { part: 'edge' } }, pino.destination(2)));
   },
   // The supervisor passes a bound handle that it does not accept on itself, which net.Server can listen on.
   listen: ({ kind }: Argument<'listen'>, handle) =>

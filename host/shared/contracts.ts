@@ -38,6 +38,8 @@ export interface EdgeInit {
   reservedSlugs?: string[];
   /** Largest body of a request to control itself, bytes; 64 MiB without. */
   controlMaxBodyBytes?: number;
+  /** Requests of one slug under way at once in one edge; 5,000 without. More are answered 503 `overloaded`. */
+  maxInFlightPerSlug?: number;
   /** From the first byte of a request head to its last, ms; 15 s without. */
   headTimeoutMs?: number;
   /** Wait for the next request on a connection, ms; 65 s without. */

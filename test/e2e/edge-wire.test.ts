@@ -263,3 +263,46 @@ async function rss(pid: number | undefined): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8');
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024;
 }
+
+test('one slug cannot have more requests under way than its share', async () => {
+  const crowd = await startHarness({ maxInFlightPerSlug: 3 });
+  try {
+    crowd.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
+    await crowd.edge.call('setRoutes', [route('busy'), route('other')]);
+    const waiting = await Promise.all(
+      [1, 2, 3].map(async () => {
+        const raw = await rawConnection(crowd.port);
+        raw.send('GET /busy/hang HTTP/1.1\r\nHost: x\r\n\r\n');
+        return raw;
+      }),
+    );
+    await until(() => crowd.traffic.some(({ inFlight }) => inFlight === 3));
+    const refused = await fetch(`${crowd.origin}/busy/x`);
+    expect(refused.status).toBe(503);
+    expect(await refused.json()).toMatchObject({ code: 'overloaded' });
+    expect((await fetch(`${crowd.origin}/other/x`)).status).toBe(200);
+    for (const raw of waiting) raw.socket.destroy();
+    await until(async () => (await fetch(`${crowd.origin}/busy/x`)).status === 200);
+  } finally {
+    await crowd.close();
+  }
+});
+
+test('open connections are counted and forgotten', async () => {
+  const counted = await startHarness();
+  try {
+    const connections = async () => {
+      const metrics = (await counted.edge.call('metrics', undefined)) as {
+        name: string;
+        values: { value: number }[];
+      }[];
+      return metrics.find(({ name }) => name === 'turnpike_edge_connections')?.values[0]?.value;
+    };
+    const open = await Promise.all(Array.from({ length: 20 }, () => rawConnection(counted.port)));
+    await until(async () => (await connections()) === 20);
+    for (const raw of open) raw.socket.destroy();
+    await until(async () => (await connections()) === 0);
+  } finally {
+    await counted.close();
+  }
+});

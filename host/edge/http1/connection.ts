@@ -56,7 +56,7 @@ export class Http1Connection {
   /**
    * @param accepted with `memory`, a socket that was accepted paused (`pauseOnConnect`) and not read from
    * @param memory what to read into; undefined for sockets that do their own reading, such as TLS
-   * @param closed called once, when the socket is gone or was handed over
+   * @param closed called once, when the socket is gone
    */
   constructor(
     accepted: Socket,
@@ -120,7 +120,7 @@ export class Http1Connection {
   /** No further request: ends at once where none is under way, else after the answer. */
   drain(): void {
     this.#draining = true;
-    if (!this.#exchange && this.#heads.held === 0) this.#socket.end();
+    if (!this.#handedOver && !this.#exchange && this.#heads.held === 0) this.#socket.end();
   }
 
   get busy(): boolean {
@@ -182,8 +182,11 @@ export class Http1Connection {
       }
       if (at < bytes.length) this.#hold(block === OWNED ? bytes.subarray(at) : Buffer.from(bytes.subarray(at)));
     } catch (error) {
-      if (!(error instanceof WireError)) throw error;
-      this.#refuse(error);
+      if (error instanceof WireError) this.#refuse(error);
+      else {
+        this.#handler.unexpected(error);
+        this.#socket.destroy();
+      }
     } finally {
       this.#processing = false;
     }
@@ -272,7 +275,7 @@ export class Http1Connection {
     this.#exchange = undefined;
     this.#limit = 0;
     this.#socket.removeAllListeners();
-    this.#closed();
+    this.#socket.once('close', this.#closed);
     return rest ? Buffer.from(rest) : Buffer.alloc(0);
   }
 

@@ -1,5 +1,5 @@
 /** The caller's side of an HTTP/2 connection: every stream is one exchange; bounds what a connection can hold. */
-import { performServerHandshake, type ServerHttp2Session } from 'node:http2';
+import { constants, performServerHandshake, type ServerHttp2Session } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
 import type { ExchangeHandler, Peer } from '../exchange.ts';
 import type { ConnectionLimits } from '../http1/connection.ts';
@@ -46,7 +46,11 @@ export class Http2Connection {
         this.#exchanges.add(exchange);
         handler.handle(exchange);
       } catch (error) {
-        if (!(error instanceof WireError)) throw error;
+        if (!(error instanceof WireError)) {
+          handler.unexpected(error);
+          stream.close(constants.NGHTTP2_INTERNAL_ERROR);
+          return;
+        }
         const { status, fields, body } = handler.refuse(error);
         if (stream.destroyed) return;
         respondWith(stream, status, fields, body.length, undefined);
