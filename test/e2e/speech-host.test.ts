@@ -1,4 +1,7 @@
 /** The speech tenant on the real host, with the embedded engine, paid by stock clients through the stock Deepgram SDK. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { DeepgramClient, DeepgramError } from '@deepgram/sdk';
 import { chromium } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,27 +13,38 @@ import { startHost, type TestHost, until } from './support/host.ts';
 const PARAGRAPH =
   'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week.';
 
+/** Pays for what is done on the page, and for nothing else. */
+const DEMO_WALLET = 4;
+
 let engine: RunningEngine;
 let host: TestHost;
 let mpp: Fetch;
 let x402: Fetch;
 let speech: string;
 
-function hostFlags(engine: RunningEngine, secrets: Record<string, string> = {}): Record<string, string> {
-  return {
-    'runtime-egress-allow': JSON.stringify({ speech: [`unix:${engine.socket}`] }),
-    'builtin-tenants-secrets': JSON.stringify({ speech: { PAY_NETWORK: 'local', ...secrets } }),
-  };
-}
-
-/** Built-in tenants are deployed while the host already serves. */
-async function speaking(host: TestHost): Promise<TestHost> {
-  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
-  return host;
-}
-
+/** Starts a host that is new, but whose demo wallet is known: its wallets are made at the very first start. */
 async function startSpeechHost(engine: RunningEngine): Promise<TestHost> {
-  return await speaking(await startHost({ builtins: ['speech'], flags: hostFlags(engine) }));
+  const data = await mkdtemp(join(tmpdir(), 'tp-'));
+  const first = await startHost({ data });
+  await first.stop();
+  const secrets = { PAY_NETWORK: 'local', DEMO_WALLET_KEY: first.network.wallets[DEMO_WALLET]?.privateKey };
+  const host = await startHost({
+    data,
+    builtins: ['speech'],
+    flags: {
+      'runtime-egress-allow': JSON.stringify({ speech: [`unix:${engine.socket}`] }),
+      'builtin-tenants-secrets': JSON.stringify({ speech: secrets }),
+    },
+  });
+  // built-in tenants are deployed while the host already serves
+  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
+  return {
+    ...host,
+    async stop() {
+      await host.stop();
+      await rm(data, { recursive: true, force: true });
+    },
+  };
 }
 
 /** What the wallet holds, in micro-USD over both tokens. */
@@ -232,15 +246,6 @@ describe('callbacks', () => {
 describe('the page', () => {
   it('speaks, reads and shows the cost, paid from the demo wallet, in a real browser', async () => {
     const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
-    const key = host.network.wallets[4]?.privateKey;
-    await host.kill();
-    host = await host.restart({ flags: hostFlags(engine, { DEMO_WALLET_KEY: key ?? '' }) });
-    // the version before it is served until the new one is in place
-    await until(
-      async () => ((await (await fetch(`${host.url}/speech/`)).text()).includes('Play money') ? true : undefined),
-      60_000,
-      host.output,
-    );
     const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
     try {
       const page = await browser.newPage();
@@ -250,20 +255,21 @@ describe('the page', () => {
         // the browser writes down every 402, and those are meant
         if (message.type() === 'error' && !message.text().includes('402')) complaints.push(message.text());
       });
-      const before = await wealth(4);
+      const before = await wealth(DEMO_WALLET);
       await page.goto(`http://localhost:${host.port}/speech/`);
       await page.getByLabel('Text').fill('Hello from the page.');
       await page.getByRole('button', { name: 'Speak' }).click();
-      await page.getByText('Cost: 0.0005 USDC of play money.').waitFor();
+      const shown = () => page.locator('#cost, #answer').allTextContents();
+      await expect.poll(shown, { timeout: 30_000 }).toContain('Cost: 0.0005 USDC of play money.');
       const audio = page.locator('audio');
       await expect
         .poll(() => audio.evaluate((element) => 'duration' in element && element.duration))
         .toBeGreaterThan(0.5);
       await page.getByRole('button', { name: 'Read' }).click();
-      await page.getByText('Cost: 0.005 USDC of play money.').waitFor();
+      await expect.poll(shown, { timeout: 30_000 }).toContain('Cost: 0.005 USDC of play money.');
       expect(await page.locator('#answer').textContent()).toContain('"sentiments"');
       expect(complaints).toEqual([]);
-      await expectCharged(before, 5500, 4);
+      await expectCharged(before, 5500, DEMO_WALLET);
     } finally {
       await browser.close();
     }

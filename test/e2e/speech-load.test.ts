@@ -1,5 +1,6 @@
 /** Twenty calls with a minute of audio at once: a bounded queue, bounded memory, and neighbours that hardly notice. */
 import { readdirSync, readFileSync } from 'node:fs';
+import { Agent, fetch } from 'undici';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import {
   type RunningEngine,
