@@ -67,7 +67,7 @@ async function pay(session: Session, target: string, flags: PayFlags): Promise<v
       const lines = [...response.headers].map(([name, value]) => `${name}: ${value}`);
       session.terminal.out(`HTTP ${response.status}\n${lines.join('\n')}\n\n`);
     }
-    session.terminal.out(bytes.toString('utf8'));
+    session.terminal.out(bytes);
     if (session.terminal.interactive && bytes.at(-1) !== 10) session.terminal.out('\n');
   }
   if (response.status >= 400) {

@@ -72,7 +72,16 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
     timeoutMs: storage.sqlTimeoutMs,
     // Standard input stays open: when the host ends, however it ends, so does the process.
     lifeline: true,
-    ...(remote ? { remote: { url: storage.sql, token: storage.sqlToken, namespace: tenant } } : {}),
+    ...(remote
+      ? {
+          remote: {
+            url: storage.sql,
+            token: storage.sqlToken,
+            namespace: tenant,
+            ...(storage.sqlAdmin ? { adminUrl: storage.sqlAdmin } : {}),
+          },
+        }
+      : {}),
   };
   child.stdin.write(`${JSON.stringify(settings)}\n`);
   const diagnostics: string[] = [];

@@ -2,6 +2,8 @@
  * The life of one slug: cold, starting, warm, draining, cold. It shares one start among concurrent callers, replaces
  * instances without a failed request, and backs off from what keeps failing.
  */
+import { rmSync, symlinkSync } from 'node:fs';
+import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
@@ -305,6 +307,7 @@ export class DeploymentRunner {
         onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
       });
     this.#services = services;
+    pointTo(services.folder, path.join(dependencies.runFolder, this.slug));
     const starting = Instance.start({
       spec,
       generation,
@@ -439,6 +442,7 @@ export class DeploymentRunner {
   async #closeServices(): Promise<void> {
     const services = this.#services;
     this.#services = undefined;
+    if (services) rmSync(path.join(this.#options.dependencies.runFolder, this.slug), { force: true });
     await services?.close();
   }
 
@@ -461,4 +465,13 @@ export class DeploymentRunner {
 
 function megabytes(bytes: number): number {
   return Math.round(bytes / 1_048_576);
+}
+
+/**
+ * Makes `<run>/<slug>` lead to the sockets of the slug's services, whatever folder they are in: `kv.sock`, `r2.sock`
+ * and `sql.sock` each serve that tenant's store over plain HTTP.
+ */
+function pointTo(folder: string, name: string): void {
+  rmSync(name, { force: true, recursive: true });
+  symlinkSync(folder, name);
 }

@@ -35,6 +35,7 @@ import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { ControlForEgress, EdgeTraffic, EgressMethods, StorageMethods } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { removeNamespace } from '../storage/sql/namespaces.ts';
 import { Child } from './child.ts';
 import { readClockOffset, writeClockOffset } from './clock-setting.ts';
 import { Edges } from './edges.ts';
@@ -311,6 +312,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     tenantsFolder: folders.tenants,
     async purgeStorage(tenant) {
       await storage.channel().call('purge', { tenant });
+      if (config.storage.sqlAdmin) await removeNamespace({ adminUrl: config.storage.sqlAdmin, adminToken: '' }, tenant);
       await stores.cronRuns.forget(tenant);
       await logs.forget(tenant);
     },

@@ -22,7 +22,7 @@ export function fakeTerminal(options: Partial<Terminal> & { answer?: boolean; in
     stderr: '',
     questions: [],
     out(text) {
-      terminal.stdout += text;
+      terminal.stdout += typeof text === 'string' ? text : Buffer.from(text).toString('utf8');
     },
     err(line) {
       terminal.stderr += `${line}\n`;

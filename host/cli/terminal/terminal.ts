@@ -11,7 +11,7 @@ export interface Terminal {
   /** Home folder of the user. */
   home: string;
   /** Writes to stdout as it is. */
-  out(text: string): void;
+  out(text: string | Uint8Array): void;
   /** Writes a line to stderr. */
   err(line: string): void;
   /** Whether a person sees stderr and can answer. */

@@ -7,6 +7,10 @@ import { type FieldError, Problem } from '../../shared/problem.ts';
 const VERSION = /^1\.(\d{4})(\d{2})(\d{2})\./;
 const DATE = /^\d{4}-\d{2}-\d{2}$/;
 const FLAG = /^[a-z0-9_]{1,80}$/;
+/** Flags that would change how a binding talks to its service into what the host does not speak. */
+const UNSUPPORTED_FLAGS: Record<string, string> = {
+  d1_binding_jsrpc: 'makes env.DB use calls that only Cloudflare answers; leave it out',
+};
 /** Workers began then; workerd refuses nothing older, but it is a typing error. */
 const OLDEST = '2021-01-01';
 
@@ -30,6 +34,8 @@ export function checkCompatibility(date: string, flags: string[], now: number): 
   for (const [index, flag] of flags.entries()) {
     if (!FLAG.test(flag))
       errors.push({ pointer: `/compatibilityFlags/${index}`, detail: 'is not a compatibility flag' });
+    const unsupported = UNSUPPORTED_FLAGS[flag];
+    if (unsupported) errors.push({ pointer: `/compatibilityFlags/${index}`, detail: unsupported });
   }
   if (errors.length === 0) return;
   throw new Problem('invalid_field', `Not acceptable: ${errors.map((e) => `${e.pointer} ${e.detail}`).join('; ')}.`, {
