@@ -1,7 +1,7 @@
 /** What callers see when an instance dies, is replaced, or when they leave themselves. */
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { Problem } from '../../host/shared/problem.ts';
 import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
 import { rawConnection } from './edge/raw.ts';
@@ -35,19 +35,30 @@ function named(name: string): string {
   return `const NAME = '${name}';\n${MODULE}`;
 }
 
+let shared: Harness;
 let harness: Harness;
+let slug: string;
+let count = 0;
 let running: Workerd[] = [];
 let servers: Server[] = [];
 
 async function instance(name: string): Promise<Workerd> {
-  const workerd = await startWorkerd(harness.folder, name, named(name));
+  const workerd = await startWorkerd(harness.folder, `${slug}-${name}`, named(name));
   running.push(workerd);
   return workerd;
 }
 
+beforeAll(async () => {
+  shared = await startHarness();
+});
+
+afterAll(() => shared.close());
+
+/** Each test has slugs of its own; those that end the edge or control start their own. */
 beforeEach(async () => {
-  harness = await startHarness();
-  await harness.edge.call('setRoutes', [route('hello'), route('other')]);
+  count += 1;
+  slug = `slug-${count}`;
+  await use(shared);
 });
 
 afterEach(async () => {
@@ -55,14 +66,20 @@ afterEach(async () => {
   running = [];
   for (const server of servers) server.close();
   servers = [];
-  await harness.close();
 });
+
+async function use(chosen: Harness): Promise<void> {
+  harness = chosen;
+  harness.acquired.length = 0;
+  harness.traffic.length = 0;
+  await harness.edge.call('setRoutes', [route(slug), route(`${slug}-other`)]);
+}
 
 describe('an instance that dies', () => {
   test('in the middle of an answer: the caller sees it break', async () => {
     const workerd = await instance('a');
     harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
-    const response = await fetch(`${harness.origin}/hello/stream`);
+    const response = await fetch(`${harness.origin}/${slug}/stream`);
     const reader = response.body!.getReader();
     expect(new TextDecoder().decode((await reader.read()).value)).toContain('tick');
     await workerd.stop('SIGKILL');
@@ -76,11 +93,11 @@ describe('an instance that dies', () => {
   test('before it answers: 503 with the reason that control gives', async () => {
     const workerd = await instance('a');
     harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
-    const pending = fetch(`${harness.origin}/hello/hang`, { method: 'POST', body: 'x' });
-    await until(async () => (await harness.traffic.some(({ inFlight }) => inFlight === 1)) || undefined);
+    const pending = fetch(`${harness.origin}/${slug}/hang`, { method: 'POST', body: 'x' });
+    await until(() => harness.traffic.some((report) => report.slug === slug && report.inFlight === 1));
     await workerd.stop('SIGKILL');
     harness.edge.notify('failed', {
-      slug: 'hello',
+      slug,
       generation: 1,
       code: 'cpu_exceeded',
       detail: 'It used 10 s of CPU.',
@@ -93,8 +110,8 @@ describe('an instance that dies', () => {
   test('before it answers, without a reason: 502', async () => {
     const workerd = await instance('a');
     harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
-    const pending = fetch(`${harness.origin}/hello/hang`, { method: 'POST', body: 'x' });
-    await until(() => harness.traffic.some(({ inFlight }) => inFlight === 1));
+    const pending = fetch(`${harness.origin}/${slug}/hang`, { method: 'POST', body: 'x' });
+    await until(() => harness.traffic.some((report) => report.slug === slug && report.inFlight === 1));
     await workerd.stop('SIGKILL');
     const response = await pending;
     expect(response.status).toBe(502);
@@ -104,31 +121,31 @@ describe('an instance that dies', () => {
   test('unnoticed, between requests: the next one starts it again, whatever its method, and none fails', async () => {
     const first = await instance('a');
     harness.onAcquire = () => ({ socket: first.socket, generation: 1 });
-    expect(await (await fetch(`${harness.origin}/hello/x`)).text()).toBe('a');
+    expect(await (await fetch(`${harness.origin}/${slug}/x`)).text()).toBe('a');
     await first.stop('SIGKILL');
     const second = await instance('b');
     harness.onAcquire = () => ({ socket: second.socket, generation: 2 });
     const bodies = await Promise.all(
       ['1', '2', '3'].map(async (body) => {
-        const response = await fetch(`${harness.origin}/hello/x`, { method: 'POST', body });
+        const response = await fetch(`${harness.origin}/${slug}/x`, { method: 'POST', body });
         return `${response.status} ${await response.text()}`;
       }),
     );
     expect(bodies).toEqual(['200 b1', '200 b2', '200 b3']);
-    expect(harness.acquired).toEqual(['hello', 'hello']);
+    expect(harness.acquired).toEqual([slug, slug]);
   });
 
   test('and does not start again: the code says why, and other slugs are served', async () => {
     const workerd = await instance('a');
-    harness.onAcquire = async (slug) => {
-      if (slug === 'hello') throw new Problem('crash_loop', 'Again in 30 s.', { extensions: { retryAfter: 30 } });
+    harness.onAcquire = async (asked) => {
+      if (asked === slug) throw new Problem('crash_loop', 'Again in 30 s.', { extensions: { retryAfter: 30 } });
       return { socket: workerd.socket, generation: 1 };
     };
-    const response = await fetch(`${harness.origin}/hello/x`);
+    const response = await fetch(`${harness.origin}/${slug}/x`);
     expect(response.status).toBe(503);
     expect(response.headers.get('retry-after')).toBe('30');
     expect(await response.json()).toMatchObject({ code: 'crash_loop' });
-    expect(await (await fetch(`${harness.origin}/other/x`)).text()).toBe('a');
+    expect(await (await fetch(`${harness.origin}/${slug}-other/x`)).text()).toBe('a');
   });
 });
 
@@ -136,14 +153,14 @@ describe('an instance that is replaced', () => {
   test('requests in flight end on the old one, new ones go to the new one, retire waits', async () => {
     const [first, second] = [await instance('a'), await instance('b')];
     harness.onAcquire = () => ({ socket: first.socket, generation: 1 });
-    const streaming = await fetch(`${harness.origin}/hello/stream`);
+    const streaming = await fetch(`${harness.origin}/${slug}/stream`);
     const reader = streaming.body!.getReader();
     await reader.read();
-    await harness.edge.call('setInstance', { slug: 'hello', generation: 2, socket: second.socket });
-    expect(await (await fetch(`${harness.origin}/hello/x`)).text()).toBe('b');
-    expect(await harness.edge.call('retire', { slug: 'hello', generation: 1, timeoutMs: 50 })).toEqual({ inFlight: 1 });
+    await harness.edge.call('setInstance', { slug, generation: 2, socket: second.socket });
+    expect(await (await fetch(`${harness.origin}/${slug}/x`)).text()).toBe('b');
+    expect(await harness.edge.call('retire', { slug, generation: 1, timeoutMs: 50 })).toEqual({ inFlight: 1 });
     expect((await reader.read()).done).toBe(false);
-    const retired = harness.edge.call('retire', { slug: 'hello', generation: 1, timeoutMs: 30_000 });
+    const retired = harness.edge.call('retire', { slug, generation: 1, timeoutMs: 30_000 });
     await reader.cancel();
     expect(await retired).toEqual({ inFlight: 0 });
     expect(harness.acquired).toHaveLength(1);
@@ -156,14 +173,14 @@ describe('an instance that is replaced', () => {
     const statuses = new Map<number, number>();
     const callers = Array.from({ length: 8 }, async () => {
       while (!stop) {
-        const response = await fetch(`${harness.origin}/hello/x`, { method: 'POST', body: 'y' });
+        const response = await fetch(`${harness.origin}/${slug}/x`, { method: 'POST', body: 'y' });
         await response.text();
         statuses.set(response.status, (statuses.get(response.status) ?? 0) + 1);
       }
     });
     for (let generation = 2; generation <= 20; generation += 1) {
-      await harness.edge.call('setInstance', { slug: 'hello', generation, socket: instances[generation % 2]!.socket });
-      const old = { slug: 'hello', generation: generation - 1, timeoutMs: 5_000 };
+      await harness.edge.call('setInstance', { slug, generation, socket: instances[generation % 2]!.socket });
+      const old = { slug, generation: generation - 1, timeoutMs: 5_000 };
       expect(await harness.edge.call('retire', old)).toEqual({ inFlight: 0 });
     }
     stop = true;
@@ -178,11 +195,13 @@ describe('a caller that leaves', () => {
     const workerd = await instance('a');
     harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
     const controller = new AbortController();
-    const response = await fetch(`${harness.origin}/hello/stream`, { signal: controller.signal });
+    const response = await fetch(`${harness.origin}/${slug}/stream`, { signal: controller.signal });
     await response.body!.getReader().read();
     controller.abort();
     await until(async () => {
-      const { cancelled } = (await (await fetch(`${harness.origin}/hello/cancelled`)).json()) as { cancelled: number };
+      const { cancelled } = (await (await fetch(`${harness.origin}/${slug}/cancelled`)).json()) as {
+        cancelled: number;
+      };
       return cancelled === 1;
     });
   });
@@ -195,19 +214,19 @@ describe('a caller that leaves', () => {
         start = () => resolve({ socket: workerd.socket, generation: 1 });
       });
     const raw = await rawConnection(harness.port);
-    raw.send('GET /hello/hang HTTP/1.1\r\nHost: x\r\n\r\n');
+    raw.send(`GET /${slug}/hang HTTP/1.1\r\nHost: x\r\n\r\n`);
     await until(() => harness.acquired.length === 1);
     raw.socket.destroy();
-    await until(() => harness.traffic.some(({ inFlight }) => inFlight === 0));
+    await until(() => harness.traffic.some((report) => report.slug === slug && report.inFlight === 0));
     start();
-    const seen = await (await fetch(`${harness.origin}/hello/cancelled`)).json();
+    const seen = await (await fetch(`${harness.origin}/${slug}/cancelled`)).json();
     expect(seen).toEqual({ cancelled: 0, hanging: 0 });
   });
 
   test('in the middle of its upload: the connection to the instance ends too', async () => {
     let closed = false;
     let received = '';
-    const socket = join(harness.folder, 'upload.sock');
+    const socket = join(harness.folder, `${slug}.sock`);
     const server = createServer((connection) => {
       connection.on('data', (chunk) => {
         received += chunk;
@@ -221,7 +240,7 @@ describe('a caller that leaves', () => {
     await new Promise<void>((resolve) => server.listen(socket, resolve));
     harness.onAcquire = () => ({ socket, generation: 1 });
     const raw = await rawConnection(harness.port);
-    raw.send('POST /hello/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc');
+    raw.send(`POST /${slug}/x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nabc`);
     await until(() => received.endsWith('abc'));
     raw.socket.destroy();
     await until(() => closed);
@@ -231,7 +250,7 @@ describe('a caller that leaves', () => {
 describe('an instance that talks nonsense', () => {
   async function answering(...answers: (string | undefined)[]): Promise<{ requests: string[] }> {
     const seen = { requests: [] as string[] };
-    const socket = join(harness.folder, 'nonsense.sock');
+    const socket = join(harness.folder, `${slug}.sock`);
     const server = createServer((connection) => {
       connection.on('error', () => {});
       connection.on('data', (chunk) => {
@@ -257,35 +276,35 @@ describe('an instance that talks nonsense', () => {
     ['a protocol that nobody asked for', 'HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n'],
   ])('%s: 502', async (_name, answer) => {
     await answering(answer);
-    const response = await fetch(`${harness.origin}/hello/x`);
+    const response = await fetch(`${harness.origin}/${slug}/x`);
     expect(response.status).toBe(502);
     expect(await response.json()).toMatchObject({ code: 'upstream_failed' });
   });
 
   test('bytes after an answer never become the answer to the next request', async () => {
     const seen = await answering(`${OK}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil`, OK);
-    expect(await (await fetch(`${harness.origin}/hello/1`)).text()).toBe('ok');
-    expect(await (await fetch(`${harness.origin}/hello/2`)).text()).toBe('ok');
+    expect(await (await fetch(`${harness.origin}/${slug}/1`)).text()).toBe('ok');
+    expect(await (await fetch(`${harness.origin}/${slug}/2`)).text()).toBe('ok');
     expect(seen.requests).toHaveLength(2);
   });
 
   test('an idle connection that the server closes costs no request that may be repeated', async () => {
     const seen = await answering(OK, undefined, OK);
-    expect(await (await fetch(`${harness.origin}/hello/1`)).text()).toBe('ok');
-    expect(await (await fetch(`${harness.origin}/hello/2`)).text()).toBe('ok');
+    expect(await (await fetch(`${harness.origin}/${slug}/1`)).text()).toBe('ok');
+    expect(await (await fetch(`${harness.origin}/${slug}/2`)).text()).toBe('ok');
     expect(seen.requests).toHaveLength(3);
   });
 
   test('a POST is never sent twice once the handler may have seen it', async () => {
     const seen = await answering(OK, undefined, OK);
-    await (await fetch(`${harness.origin}/hello/1`)).text();
-    const response = await fetch(`${harness.origin}/hello/2`, { method: 'POST', body: 'pay' });
+    await (await fetch(`${harness.origin}/${slug}/1`)).text();
+    const response = await fetch(`${harness.origin}/${slug}/2`, { method: 'POST', body: 'pay' });
     expect(response.status).toBe(502);
     expect(seen.requests).toHaveLength(2);
   });
 
   test('an answer that ends early is cut, not passed off as whole', async () => {
-    const socket = join(harness.folder, 'short.sock');
+    const socket = join(harness.folder, `${slug}.sock`);
     const server = createServer((connection) => {
       connection.on('error', () => {});
       connection.once('data', () => connection.end('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc'));
@@ -293,13 +312,13 @@ describe('an instance that talks nonsense', () => {
     servers.push(server);
     await new Promise<void>((resolve) => server.listen(socket, resolve));
     harness.onAcquire = () => ({ socket, generation: 1 });
-    await expect(fetch(`${harness.origin}/hello/x`).then((response) => response.text())).rejects.toThrow();
+    await expect(fetch(`${harness.origin}/${slug}/x`).then((response) => response.text())).rejects.toThrow();
   });
 
   test('informational answers are passed on', async () => {
     await answering(`HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n${OK}`);
     const raw = await rawConnection(harness.port);
-    raw.send('GET /hello/x HTTP/1.1\r\nHost: x\r\n\r\n');
+    raw.send(`GET /${slug}/x HTTP/1.1\r\nHost: x\r\n\r\n`);
     expect(await raw.seen('ok')).toMatch(
       /^HTTP\/1\.1 103 Early Hints\r\nLink: <\/a\.css>\r\n\r\nHTTP\/1\.1 200 OK\r\n/,
     );
@@ -310,17 +329,20 @@ describe('an instance that talks nonsense', () => {
     const workerd = await instance('a');
     harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
     const raw = await rawConnection(harness.port);
-    raw.send('POST /hello/early HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\nabc');
+    raw.send(`POST /${slug}/early HTTP/1.1\r\nHost: x\r\nContent-Length: 50000000\r\n\r\nabc`);
     expect(await raw.seen('early')).toMatch(/^HTTP\/1\.1 403 /);
     raw.socket.destroy();
   });
 });
 
 describe('the edge itself', () => {
+  beforeEach(async () => use(await startHarness()));
+  afterEach(() => harness.close());
+
   test('drains: what runs ends, nothing new begins', async () => {
     const workerd = await instance('a');
     harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
-    const streaming = await fetch(`${harness.origin}/hello/stream`);
+    const streaming = await fetch(`${harness.origin}/${slug}/stream`);
     const reader = streaming.body!.getReader();
     await reader.read();
     let drained = false;
@@ -328,7 +350,7 @@ describe('the edge itself', () => {
       drained = true;
     });
     await until(async () => {
-      const outcome = await fetch(`${harness.origin}/hello/x`).then(
+      const outcome = await fetch(`${harness.origin}/${slug}/x`).then(
         (response) => response.text(),
         () => 'refused',
       );
@@ -349,12 +371,12 @@ describe('the edge itself', () => {
   test('counts its requests without naming tenants', async () => {
     const workerd = await instance('a');
     harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
-    await (await fetch(`${harness.origin}/hello/x`)).text();
+    await (await fetch(`${harness.origin}/${slug}/x`)).text();
     await (await fetch(`${harness.origin}/nobody`)).text();
     const metrics = JSON.stringify(await harness.edge.call('metrics', undefined));
     expect(metrics).toContain('turnpike_edge_requests_total');
     expect(metrics).toContain('"to":"instance","status":"2xx"');
-    expect(metrics).not.toContain('hello');
+    expect(metrics).not.toContain(slug);
   });
 
   test('control that is away is a 503, not a hang', async () => {
