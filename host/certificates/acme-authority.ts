@@ -42,13 +42,12 @@ export class AcmeAuthority implements Authority {
       await this.#reach();
       const client = await this.#account();
       const [key, csr] = await acme.crypto.createCsr(
-        { commonName: name, altNames: [name] },
+        // The subject stays empty: a common name ends at 64 characters, and nobody reads it any more (RFC 9525).
+        { altNames: [name] },
         await acme.crypto.createPrivateEcdsaKey(),
       );
       const chain = await client.auto({
         csr,
-        termsOfServiceAgreed: true,
-        ...(this.#options.email ? { email: this.#options.email } : {}),
         challengePriority: this.#priority(name),
         // The authority's own look is the one that counts; ours could see another network.
         skipChallengeVerification: true,
@@ -122,20 +121,36 @@ export class AcmeAuthority implements Authority {
   }
 
   async #connect(): Promise<acme.Client> {
-    const { directory, accountKeyFile } = this.#options;
+    const { directory, email, accountKeyFile } = this.#options;
     const accountKey = await readFile(accountKeyFile).catch(async () => {
       const fresh = await acme.crypto.createPrivateEcdsaKey();
       // wx: another issue may have made it meanwhile.
       await writeFile(accountKeyFile, fresh, { mode: 0o600, flag: 'wx' });
       return fresh;
     });
-    return new acme.Client({
+    const client = new acme.Client({
       directoryUrl: directory,
       accountKey,
       backoffAttempts: 8,
       backoffMin: 500,
       backoffMax: 5_000,
     });
+    try {
+      await client.createAccount({ termsOfServiceAgreed: true, ...(email ? { contact: [`mailto:${email}`] } : {}) });
+    } catch (error) {
+      // acme-client 5.4 updates an account that is there already, and authorities refuse an update without a change.
+      if (!isKnown(client)) throw error;
+    }
+    return client;
+  }
+}
+
+/** Whether the authority has said which account is ours. */
+function isKnown(client: acme.Client): boolean {
+  try {
+    return client.getAccountUrl() !== '';
+  } catch {
+    return false;
   }
 }
 

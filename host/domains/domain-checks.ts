@@ -2,13 +2,14 @@
  * The life of an attached domain: pending until its owner's record is found, then served; looked at again every day,
  * and taken out of service when the record has been missing for a week.
  */
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, timingSafeEqual } from 'node:crypto';
 import type { Logger } from 'pino';
 import type { Domains } from '../registry/domains.ts';
 import type { Domain } from '../registry/schema/deployments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { TenantId } from '../shared/contracts.ts';
-import type { OwnershipRecords } from './ownership-record.ts';
+import { Problem } from '../shared/problem.ts';
+import { type OwnershipRecords, ownershipToken, recordName } from './ownership-record.ts';
 
 const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
@@ -39,13 +40,27 @@ export class DomainChecks {
     this.#parts = parts;
   }
 
-  /** @throws Problem conflict when another tenant has the domain */
-  async attach(domain: string, tenant: TenantId, registrarToken: string | undefined): Promise<Domain> {
+  /**
+   * @param vouched a trusted registrar says that the domain is the tenant's, which no record has to show then
+   * @throws Problem conflict when another tenant has the domain
+   */
+  async attach(domain: string, tenant: TenantId, vouched = false): Promise<Domain> {
     const { domains, clock } = this.#parts;
-    const token = `tp-${randomBytes(16).toString('hex')}`;
+    const token = ownershipToken(domain, tenant);
+    const held = await domains.byName(domain);
+    if (held && held.tenant !== tenant) await this.#contest(held, token, vouched);
     const row = await domains.attach(domain, tenant, token, clock.now());
-    if (registrarToken !== undefined && this.#isRegistrar(registrarToken)) return await this.#verified(row, 'token');
+    if (vouched) return await this.#verified(row, 'token');
     return row.state === 'pending' ? await this.check(row) : row;
+  }
+
+  /** Whether a token is one of a registrar that the operator trusts. */
+  vouches(registrarToken: string): boolean {
+    const hash = createHash('sha256').update(registrarToken).digest();
+    return this.#parts.registrarTokenHashes.some((known) => {
+      const expected = Buffer.from(known, 'hex');
+      return expected.length === hash.length && timingSafeEqual(expected, hash);
+    });
   }
 
   /** Out of service at once. @returns whether the tenant had the domain */
@@ -56,10 +71,11 @@ export class DomainChecks {
     return true;
   }
 
-  /** Looks at the DNS now, unless it was looked at a moment ago. */
+  /** Looks at the DNS now where that may change something, unless it was looked at a moment ago. */
   async refresh(row: Domain): Promise<Domain> {
     const { clock } = this.#parts;
-    if (row.state !== 'pending' || clock.now() - (row.checkedAt ?? 0) < SHORTEST_BETWEEN_MS) return row;
+    const waits = row.state === 'pending' || row.failingSince !== null || row.nextCheckAt <= clock.now();
+    if (!waits || clock.now() - (row.checkedAt ?? 0) < SHORTEST_BETWEEN_MS) return row;
     return await this.check(row);
   }
 
@@ -96,7 +112,7 @@ export class DomainChecks {
         nextCheckAt: now + LONGEST_BETWEEN_MS,
       });
     }
-    const changed = await domains.update(row.domain, {
+    const changed = await domains.update(row, {
       state: 'pending',
       reason: `Out of service: ${result.reason}`,
       checkedAt: now,
@@ -108,14 +124,32 @@ export class DomainChecks {
     return changed ?? row;
   }
 
+  /** A name that its holder has not proved, or proves no more, goes to the one who can. */
+  async #contest(held: Domain, token: string, vouched: boolean): Promise<void> {
+    const { domains, records, onChange } = this.#parts;
+    const { domain, tenant } = held;
+    if (held.state !== 'pending' && held.failingSince === null) {
+      throw new Problem('conflict', `${domain} is attached to another slug; its owner must detach it first.`);
+    }
+    if (!vouched && !(await records.check(domain, token)).found) {
+      throw new Problem(
+        'conflict',
+        `${domain} is attached to another slug, which has not shown that it owns it. If it is yours, set the TXT record ` +
+          `${recordName(domain)} to ${token} and attach it again.`,
+      );
+    }
+    if (await domains.releaseUnproved(domain, tenant)) await onChange(domain, tenant);
+  }
+
   async #verified(row: Domain, by: 'txt' | 'token'): Promise<Domain> {
     const { domains, clock, onChange, servesAtOnce } = this.#parts;
     const now = clock.now();
     const fresh = row.state === 'pending';
-    const changed = await domains.update(row.domain, {
+    const returned = row.failingSince !== null;
+    const changed = await domains.update(row, {
       state: row.state === 'active' || servesAtOnce(row.domain) ? 'active' : 'verified',
-      // The reason of a verified name is its certificate's, which is not this check's to clear.
-      ...(fresh ? { reason: null } : {}),
+      // Otherwise the reason of a verified name is its certificate's, which is not this check's to clear.
+      ...(fresh || returned ? { reason: null } : {}),
       verifiedBy: by,
       verifiedAt: row.verifiedAt ?? now,
       checkedAt: now,
@@ -128,14 +162,6 @@ export class DomainChecks {
   }
 
   async #later(row: Domain, change: Partial<Domain>): Promise<Domain> {
-    return (await this.#parts.domains.update(row.domain, change)) ?? row;
-  }
-
-  #isRegistrar(token: string): boolean {
-    const hash = createHash('sha256').update(token).digest();
-    return this.#parts.registrarTokenHashes.some((known) => {
-      const expected = Buffer.from(known, 'hex');
-      return expected.length === hash.length && timingSafeEqual(expected, hash);
-    });
+    return (await this.#parts.domains.update(row, change)) ?? row;
   }
 }

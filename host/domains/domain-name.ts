@@ -4,7 +4,8 @@ import { domainToASCII } from 'node:url';
 import { Problem } from '../shared/problem.ts';
 
 const LABEL = /^(?!-)[a-z0-9-]{1,63}(?<!-)$/;
-const LONGEST_NAME = 253;
+/** What DNS allows is 253; the rest is for the record below the name and for files that are named after it. */
+const LONGEST_NAME = 240;
 
 /**
  * @param own names that belong to the host: its public name and its base domain; neither they nor names below the

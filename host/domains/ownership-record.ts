@@ -1,5 +1,7 @@
 /** Looks up the TXT record by which a tenant shows that a domain is its own. */
+import { createHash } from 'node:crypto';
 import { Resolver } from 'node:dns/promises';
+import type { TenantId } from '../shared/contracts.ts';
 
 export type RecordCheck = { found: true } | { found: false; reason: string };
 
@@ -9,6 +11,11 @@ const TRIES = 2;
 /** Name of the TXT record for a domain. */
 export function recordName(domain: string): string {
   return `_turnpike.${domain}`;
+}
+
+/** Value of the TXT record: of this domain and this tenant alone, and the same whenever it is asked for. */
+export function ownershipToken(domain: string, tenant: TenantId): string {
+  return `tp-${createHash('sha256').update(`turnpike-domain ${tenant} ${domain}`).digest('hex').slice(0, 32)}`;
 }
 
 export class OwnershipRecords {

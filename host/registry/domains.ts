@@ -1,5 +1,5 @@
 /** Custom domains: one owner each, their verification, and which of them the edge serves. */
-import { and, asc, eq, inArray, lte } from 'drizzle-orm';
+import { and, asc, eq, inArray, isNotNull, lte, or } from 'drizzle-orm';
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Database } from './index.ts';
@@ -45,9 +45,45 @@ export class Domains {
     return await this.#db.select().from(domains).where(eq(domains.tenant, tenant)).orderBy(asc(domains.domain));
   }
 
-  async update(domain: string, change: Partial<Omit<Domain, 'domain'>>): Promise<Domain | undefined> {
-    const [row] = await this.#db.update(domains).set(change).where(eq(domains.domain, domain)).returning();
+  /**
+   * Changes a domain, unless it went to another tenant since it was read.
+   * @returns undefined where there is no such domain of that tenant
+   */
+  async update(
+    { domain, tenant }: Pick<Domain, 'domain' | 'tenant'>,
+    change: Partial<Omit<Domain, 'domain' | 'tenant'>>,
+  ): Promise<Domain | undefined> {
+    const [row] = await this.#db
+      .update(domains)
+      .set(change)
+      .where(and(eq(domains.domain, domain), eq(domains.tenant, tenant)))
+      .returning();
     return row;
+  }
+
+  /** What became of a served name's certificate. A name that is not verified (any more) stays as it is. */
+  async setServed(domain: string, state: 'verified' | 'active', reason: string | null): Promise<Domain | undefined> {
+    const [row] = await this.#db
+      .update(domains)
+      .set({ state, reason })
+      .where(and(eq(domains.domain, domain), inArray(domains.state, SERVABLE)))
+      .returning();
+    return row;
+  }
+
+  /** Takes a domain from a tenant whose record is not there: never found, or missing now. @returns whether it did */
+  async releaseUnproved(domain: string, tenant: TenantId): Promise<boolean> {
+    const gone = await this.#db
+      .delete(domains)
+      .where(
+        and(
+          eq(domains.domain, domain),
+          eq(domains.tenant, tenant),
+          or(eq(domains.state, 'pending'), isNotNull(domains.failingSince)),
+        ),
+      )
+      .returning();
+    return gone.length > 0;
   }
 
   async dueChecks(now: number, limit: number): Promise<Domain[]> {

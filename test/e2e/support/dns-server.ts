@@ -2,6 +2,8 @@
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 
+const TYPES: Record<number, 'A' | 'AAAA' | 'TXT'> = { 1: 'A', 16: 'TXT', 28: 'AAAA' };
+
 export interface DnsServer {
   /** `host:port`. */
   address: string;
@@ -10,8 +12,14 @@ export interface DnsServer {
   stop(): void;
 }
 
-/** @param answer addresses for a name; called for every query. IPv4 for `A`, IPv6 (16 bytes as hex) for `AAAA` */
-export async function startDns(answer: (name: string, type: 'A' | 'AAAA') => string[]): Promise<DnsServer> {
+/**
+ * @param answer addresses for a name; called for every query. IPv4 for `A`, IPv6 (16 bytes as hex) for `AAAA`
+ * @param texts TXT records of a name, each at most 255 bytes
+ */
+export async function startDns(
+  answer: (name: string, type: 'A' | 'AAAA') => string[],
+  texts: (name: string) => string[] = () => [],
+): Promise<DnsServer> {
   const socket = createSocket('udp4');
   const asked: string[] = [];
   socket.on('message', (query, from) => {
@@ -24,11 +32,19 @@ export async function startDns(answer: (name: string, type: 'A' | 'AAAA') => str
     const code = query.readUInt16BE(at + 1);
     const question = query.subarray(12, at + 5);
     const name = labels.join('.');
-    const type = code === 28 ? 'AAAA' : 'A';
-    asked.push(`${type} ${name}`);
-    const records = answer(name, type).map((address) => {
-      const bytes =
-        type === 'A' ? Buffer.from(address.split('.').map(Number)) : Buffer.from(address.replaceAll(':', ''), 'hex');
+    const type = TYPES[code];
+    asked.push(`${type ?? code} ${name}`);
+    const values =
+      type === 'TXT'
+        ? texts(name.toLowerCase()).map((text) => Buffer.from(`${String.fromCharCode(text.length)}${text}`, 'latin1'))
+        : type === undefined
+          ? []
+          : answer(name, type).map((address) =>
+              type === 'A'
+                ? Buffer.from(address.split('.').map(Number))
+                : Buffer.from(address.replaceAll(':', ''), 'hex'),
+            );
+    const records = values.map((bytes) => {
       const head = Buffer.alloc(12);
       head.writeUInt16BE(0xc00c, 0);
       head.writeUInt16BE(code, 2);
