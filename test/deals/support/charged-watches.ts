@@ -49,7 +49,7 @@ export async function chargedWatches(start: number): Promise<ChargedWatches> {
     if (micro > 0) await rig.grant(id, micro);
   };
   let requests = 0;
-  const input = parseWatch(new TextEncoder().encode('{"query":{},"trigger":{"on":["enter"]}}'));
+  const input = parseWatch(new TextEncoder().encode('{"query":{},"trigger":{"on":["enter"]},"every_s":43200}'));
   rig.create = async (account) => (await rig.watches.create(account, `req_${++requests}`, input, rig.now)).watch.id;
   rig.row = (id) => deals.sql<WatchRow>('SELECT * FROM watches WHERE id = ?', id)[0] as WatchRow;
   rig.charged = (watch) =>

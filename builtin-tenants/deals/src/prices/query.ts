@@ -52,10 +52,11 @@ const OTHERS = new Set(['since', 'sort', 'limit', 'cursor']);
 export function parseSearch(parameters: URLSearchParams): DealSearch {
   const raw: Record<string, unknown> = {};
   for (const name of new Set(parameters.keys())) {
-    if (OTHERS.has(name)) continue;
     const values = parameters.getAll(name);
     const value = values[0] ?? '';
     if (values.length > 1) throw invalidField(`?${name}`, 'is given twice');
+    if (OTHERS.has(name)) continue;
+    if (!Object.hasOwn(querySchema.shape, name)) throw invalidField(`?${name}`, 'is not known');
     if (NUMBERS.has(name)) raw[name] = /^\d{1,13}$/.test(value) ? Number(value) : Number.NaN;
     else if (name === 'at_low')
       raw[name] = value === 'true' || value === '1' ? true : value === 'false' || value === '0' ? false : value;
@@ -64,11 +65,7 @@ export function parseSearch(parameters: URLSearchParams): DealSearch {
   const query = querySchema.safeParse(raw);
   if (!query.success) {
     const [issue] = query.error.issues;
-    const name = issue?.code === 'unrecognized_keys' ? issue.keys[0] : issue?.path[0];
-    throw invalidField(
-      `?${String(name)}`,
-      issue?.code === 'unrecognized_keys' ? 'is not known' : (issue?.message ?? 'is not acceptable'),
-    );
+    throw invalidField(`?${String(issue?.path[0])}`, issue?.message ?? 'is not acceptable');
   }
   if (query.data.max_price_minor !== undefined && query.data.currency === undefined) {
     throw invalidField('?max_price_minor', 'needs currency: prices are not converted');
