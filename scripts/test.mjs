@@ -29,7 +29,8 @@ if (files.length === 0 && only.length === 0) {
   }
   await check('lint', ['node_modules/@biomejs/biome/bin/biome', 'ci', '--colors=off', '.']);
 }
-for (const project of only.length > 0 ? only : ['unit', 'e2e']) {
+const projects = { unit: ['unit'], e2e: ['e2e', 'e2e-alone'] };
+for (const project of (only.length > 0 ? only : ['unit', 'e2e']).flatMap((name) => projects[name])) {
   console.log(`\n# ${project} tests`);
   const { passed, failed } = await runTests(node, project, files);
   count(passed, failed);
