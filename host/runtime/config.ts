@@ -32,7 +32,12 @@ export interface InstancePaths {
  * @param heapMb limit of the JS heap, MB; workerd exits with code 1 beyond it
  * @returns a message for `workerd serve --binary`. It holds the secrets in clear.
  */
-export function encodeConfig(spec: InstanceSpec, paths: InstancePaths, heapMb: number): Uint8Array {
+export function encodeConfig(
+  spec: InstanceSpec,
+  paths: InstancePaths,
+  heapMb: number,
+  v8Flags: string[] = memoryFlags(heapMb),
+): Uint8Array {
   const { bindings } = spec;
   const external = offered(bindings);
   const message = new Message();
@@ -62,11 +67,21 @@ export function encodeConfig(spec: InstanceSpec, paths: InstancePaths, heapMb: n
   http.setForwardedProtoHeader(PROTO_HEADER);
   writeSocket(sockets.get(1), 'system', `unix:${paths.listen}/system.sock`, 'system');
 
-  const v8Flags = [`--max-heap-size=${heapMb}`];
   const flagList = config.initV8Flags(v8Flags.length);
   for (const [index, flag] of v8Flags.entries()) flagList.set(index, flag);
   config.initLogging().setStructuredLogging(true);
   return new Uint8Array(message.toArrayBuffer());
+}
+
+/**
+ * Heap from which V8 begins to collect in earnest, MB. What a request leaves behind is mostly native memory that V8
+ * does not count: with its own, larger start it collects so late that an instance swells to hundreds of MB (MEMORY.md).
+ */
+const INITIAL_HEAP_MB = 8;
+
+/** Flags for V8; never a tenant's choice. */
+export function memoryFlags(heapMb: number): string[] {
+  return [`--max-heap-size=${heapMb}`, `--initial-heap-size=${Math.min(INITIAL_HEAP_MB, heapMb)}`];
 }
 
 /** The services beside egress that these bindings need. A socket that is not named here is not given. */

@@ -22,6 +22,8 @@ export interface DatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnos
 
 /** A process that keeps dying is not started more often than this, ms. */
 const RESTART_PAUSE_MS = 1_000;
+/** How long a process without an engine waits for the next query, ms. */
+const REST_MS = 20_000;
 const TERMINATE_MS = 3_000;
 
 export class Database {
@@ -34,6 +36,9 @@ export class Database {
   #starting: Promise<string> | undefined;
   #failedAt = 0;
   #closed = false;
+  #restingSince: number | undefined;
+  /** A process that was told to end. */
+  #dismissed: ConfinedProcess | undefined;
   /** Where the process' own socket is: connections that came too early are passed on to it. */
   #behind: string | undefined;
 
@@ -63,6 +68,26 @@ export class Database {
       total.privateBytes += usage?.privateBytes ?? 0;
     }
     return total;
+  }
+
+  /**
+   * Ends the process when it has had nothing to do for a while; the next connection starts it again.
+   * @param now time of the look, ms; call about once a second
+   */
+  rest(now: number): void {
+    const process = this.#process;
+    // The engine ends by itself when idle: one process is then left, which only waits.
+    if (!process || this.pids().length !== 1) {
+      this.#restingSince = undefined;
+      return;
+    }
+    this.#restingSince ??= now;
+    if (now - this.#restingSince < REST_MS) return;
+    this.#restingSince = undefined;
+    this.#dismissed = process;
+    this.#behind = undefined;
+    // The listener first: nobody is to find the socket gone.
+    void this.#listen().then(() => process.terminate());
   }
 
   pids(): number[] {
@@ -145,9 +170,10 @@ export class Database {
     this.#behind = this.#public;
     renameSync(own, this.#public);
     void child.ended.then(async (end) => {
-      this.#process = undefined;
-      this.#behind = undefined;
-      if (this.#closed) return;
+      const current = this.#process === child;
+      if (current) this.#process = undefined;
+      if (this.#closed || this.#dismissed === child) return;
+      if (current) this.#behind = undefined;
       onDeath(`the database process ended (${end.signal ?? `code ${end.code}`})`);
       await this.#listen();
     });

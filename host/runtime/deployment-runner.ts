@@ -210,6 +210,7 @@ export class DeploymentRunner {
     const own = current.instance.usage();
     const database = this.#services?.database?.usage() ?? { cpuMs: 0, privateBytes: 0 };
     if (database.privateBytes > 0) this.#databaseUsed = true;
+    this.#services?.database?.rest(now);
     this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };
     const { memoryBytes } = this.#options.dependencies.config;
     if (own.privateBytes > memoryBytes) {

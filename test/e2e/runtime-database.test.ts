@@ -1,0 +1,69 @@
+/** A tenant's database process as the runtime runs it: lazily, in its sandbox, and back after it died. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RuntimeRig, until } from './runtime-rig.ts';
+
+let rig: RuntimeRig;
+
+beforeAll(async () => {
+  rig = await RuntimeRig.start();
+  await rig.deploy(
+    'data',
+    `export default { async fetch(request, env) {
+      const { pathname } = new URL(request.url);
+      if (pathname === '/none') return new Response('none');
+      if (pathname === '/put') { await env.DB.exec('CREATE TABLE IF NOT EXISTS n (v INTEGER)'); await env.DB.prepare('INSERT INTO n VALUES (1)').run(); }
+      const row = await env.DB.prepare('SELECT count(*) AS n FROM n').first();
+      return Response.json(row);
+    } }`,
+    { bindings: { d1: true, kv: true } },
+  );
+});
+afterAll(() => rig?.stop());
+
+/** SQL processes of this test: Node under a sandbox's path, with this rig's folder mounted. */
+function databaseProcesses(): number[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .map(Number)
+    .filter((pid) => {
+      try {
+        return (
+          readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes('/app/sql.mjs') &&
+          readFileSync(`/proc/${pid}/mountinfo`, 'latin1').includes(rig.folder)
+        );
+      } catch {
+        return false;
+      }
+    });
+}
+
+it('has no process until the first query', async () => {
+  expect(await rig.text('data', '/none')).toBe('none');
+  expect(databaseProcesses()).toEqual([]);
+  expect(await rig.text('data', '/put')).toBe('{"n":1}');
+  expect(databaseProcesses().length).toBeGreaterThan(0);
+});
+
+it('keeps its data when the instance ends', async () => {
+  await rig.runtime.stop('data', 'stopped', { drainMs: 0 });
+  await until(() => databaseProcesses().length === 0, 5_000, 'the database to end with its instance');
+  expect(await rig.text('data', '/')).toBe('{"n":1}');
+});
+
+it('comes back by itself after its processes were killed', async () => {
+  for (const pid of databaseProcesses()) process.kill(pid, 'SIGKILL');
+  const text = await until(async () => {
+    const response = await rig.fetch('data', '/put');
+    return response.status === 200 ? response.text() : undefined;
+  }, 5_000);
+  expect(JSON.parse(text).n).toBeGreaterThanOrEqual(2);
+});
+
+it('gives a tenant without the binding neither socket nor binding', async () => {
+  await rig.deploy('plain', `export default { fetch: (request, env) => Response.json(Object.keys(env)) }`);
+  expect(await rig.text('plain')).toBe('[]');
+  const socket = rig.socketOf('plain')!;
+  const services = readdirSync(socket.replace(/\/l\/http\.sock$/, '/s'));
+  expect(services).toEqual(['egress.sock']);
+});
