@@ -1,13 +1,12 @@
 /**
  * The caller's side of an HTTP/1.1 connection: reads requests one after the other, writes their answers, bounds
- * what a slow or silent caller can hold. Every answer's framing is made here, from what was decoded.
+ * what a slow or silent caller can hold.
  */
 import type { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
-import type { AnswerLength, Exchange, ExchangeHandler, ExchangeListener, Peer } from '../exchange.ts';
+import type { ExchangeHandler, Peer } from '../exchange.ts';
 import { withReadBuffer } from './accepted-socket.ts';
-import { type Block, LARGE_BYTES, OWNED, type ReadBlock, type ReadMemory, writePiece } from './blocks.ts';
-import { BodyDecoder, type BodyReader } from './body.ts';
+import { type Block, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
+import { type ExchangeOwner, Http1Exchange } from './exchange.ts';
 import { requestField } from './fields.ts';
 import { parseRequestHead, type RequestHead } from './head.ts';
 import { type Incoming, incoming } from './incoming.ts';
@@ -23,15 +22,13 @@ export interface ConnectionLimits {
   stallMs: number;
 }
 
-/** Pieces up to this size are gathered into one write. */
-const SMALL = 8_192;
 /** Bytes of a refused body that are read and thrown away so that the answer is not lost to a reset. */
 const LINGER_BYTES = 1_048_576;
 const LINGER_MS = 2_000;
 /** Answers to pipelined requests that a caller may leave unread. */
 const MAX_UNREAD = 262_144;
 
-export class Http1Connection {
+export class Http1Connection implements ExchangeOwner {
   readonly #socket: Socket;
   readonly #handler: ExchangeHandler;
   readonly #limits: ConnectionLimits;
@@ -286,200 +283,5 @@ export class Http1Connection {
     // Answers that are complete are still sent.
     if (exchange) this.#socket.destroy();
     else this.#socket.destroySoon();
-  }
-}
-
-class Http1Exchange implements Exchange, BodyReader {
-  readonly head: RequestHead;
-  readonly peer: Peer;
-  listener: ExchangeListener | undefined;
-  receiving = false;
-  answered = false;
-  readonly #socket: Socket;
-  readonly #owner: Http1Connection;
-  readonly #decoder: BodyDecoder | undefined;
-  #out = '';
-  #chunked = false;
-  #remaining = -1;
-  #reusable: boolean;
-  #continued = false;
-  #bodyBytes = 0;
-  #over = false;
-
-  constructor(owner: Http1Connection, socket: Socket, peer: Peer, head: RequestHead, draining: boolean) {
-    this.head = head;
-    this.peer = peer;
-    this.#socket = socket;
-    this.#owner = owner;
-    this.#reusable = head.keepAlive && !draining;
-    this.#decoder = head.framing.kind === 'none' ? undefined : new BodyDecoder(head.framing);
-  }
-
-  /** More of a large body is to come. */
-  get large(): boolean {
-    return this.#bodyBytes > LARGE_BYTES && !this.bodyDone;
-  }
-
-  get bodyDone(): boolean {
-    return this.#decoder === undefined || this.#decoder.done;
-  }
-
-  listen(listener: ExchangeListener): void {
-    this.listener = listener;
-  }
-
-  receive(): void {
-    this.receiving = true;
-    if (!this.bodyDone) this.#owner.wanted();
-  }
-
-  feed(bytes: Buffer, offset: number, block: Block | undefined): number {
-    return (this.#decoder as BodyDecoder).feed(bytes, offset, this, block);
-  }
-
-  data(chunk: Buffer, block: Block | undefined): void {
-    this.#bodyBytes += chunk.length;
-    this.listener?.bodyData(chunk, block);
-  }
-
-  end(): void {
-    this.listener?.bodyEnd();
-  }
-
-  pause(): void {
-    this.#socket.pause();
-  }
-
-  resume(): void {
-    this.#socket.resume();
-  }
-
-  sendContinue(): void {
-    if (!this.head.expectContinue || this.#continued || this.answered || this.bodyDone) return;
-    this.#continued = true;
-    this.#socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1');
-  }
-
-  informational(status: number, reason: string, fields: string): void {
-    if (this.#over || this.answered || this.head.version !== '1.1') return;
-    if (status === 100) this.sendContinue();
-    else this.#socket.write(`HTTP/1.1 ${status} ${reason}\r\n${fields}\r\n`, 'latin1');
-  }
-
-  answer(status: number, reason: string, fields: string, length: AnswerLength, declaredLength?: string): void {
-    if (this.#over) return;
-    this.answered = true;
-    let framing = '';
-    if (typeof length === 'number') {
-      this.#remaining = length;
-      framing = `content-length: ${length}\r\n`;
-    } else if (length === 'none') {
-      this.#remaining = 0;
-      if (declaredLength !== undefined) framing = `content-length: ${declaredLength}\r\n`;
-    } else if (this.head.version === '1.1') {
-      this.#chunked = true;
-      framing = 'transfer-encoding: chunked\r\n';
-    } else this.#reusable = false;
-    // A body that was not read to its end makes the connection unusable, unless what is left of it is on its way.
-    if (this.#reusable && !this.bodyDone && this.#unwanted()) this.#reusable = false;
-    if (!this.#reusable) framing += 'connection: close\r\n';
-    else if (this.head.version === '1.0') framing += 'connection: keep-alive\r\n';
-    this.#out = `HTTP/1.1 ${status} ${reason}\r\n${fields}${framing}\r\n`;
-  }
-
-  write(chunk: Buffer, block?: Block): boolean {
-    if (this.#over) return true;
-    if (!this.#chunked && this.#remaining >= 0) {
-      this.#remaining -= chunk.length;
-      if (this.#remaining < 0) {
-        this.destroy();
-        return true;
-      }
-    }
-    if (chunk.length <= SMALL) {
-      this.#out += this.#chunked
-        ? `${chunk.length.toString(16)}\r\n${chunk.toString('latin1')}\r\n`
-        : chunk.toString('latin1');
-      if (this.#out.length > SMALL) this.flush();
-    } else {
-      this.#socket.cork();
-      if (this.#chunked) this.#out += `${chunk.length.toString(16)}\r\n`;
-      this.flush();
-      writePiece(this.#socket, chunk, block);
-      if (this.#chunked) this.#out = '\r\n';
-      this.#socket.uncork();
-    }
-    if (!this.#socket.writableNeedDrain) return true;
-    this.#owner.stalled();
-    return false;
-  }
-
-  finish(trailers: string): void {
-    if (this.#over) return;
-    if (this.#chunked) this.#out += `0\r\n${this.head.acceptsTrailers ? trailers : ''}\r\n`;
-    else if (this.#remaining > 0) {
-      this.destroy();
-      return;
-    }
-    this.flush();
-    this.#over = true;
-    if (!this.bodyDone && this.#reusable) {
-      this.#discardBody();
-      return;
-    }
-    this.#owner.finished(this, this.#reusable && this.bodyDone);
-  }
-
-  flush(): void {
-    if (this.#out === '') return;
-    const out = this.#out;
-    this.#out = '';
-    this.#socket.write(out, 'latin1');
-  }
-
-  destroy(): void {
-    this.#over = true;
-    this.listener = undefined;
-    this.#socket.destroy();
-  }
-
-  upgrade(head: string): { socket: Duplex; rest: Buffer } {
-    this.#over = true;
-    this.answered = true;
-    const rest = this.#owner.handOver();
-    this.#socket.write(head, 'latin1');
-    return { socket: this.#socket, rest };
-  }
-
-  /** The rest of the body is read and thrown away; then comes the next request. */
-  #discardBody(): void {
-    let bytes = 0;
-    this.listener = {
-      bodyData: (chunk) => {
-        bytes += chunk.length;
-        if (bytes > LINGER_BYTES) this.#owner.finished(this, false);
-      },
-      bodyEnd: () => this.#owner.finished(this, true),
-      answerDrained: () => {},
-      aborted: () => {},
-    };
-    this.#owner.discarding();
-    this.receive();
-  }
-
-  /** The caller's side is gone. */
-  abort(): void {
-    const listener = this.listener;
-    this.listener = undefined;
-    if (this.#over) return;
-    this.#over = true;
-    listener?.aborted();
-  }
-
-  /** Whether what is missing of the body is too much to wait for, or will not come (an unanswered Expect). */
-  #unwanted(): boolean {
-    const missing = this.#decoder?.missing;
-    if (this.receiving) return false;
-    return missing === undefined || missing > LINGER_BYTES || (this.head.expectContinue && !this.#continued);
   }
 }
