@@ -52,7 +52,7 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
         route: payments.name,
         payments: sql<number>`count(*)`,
         gross: total(payments.charged),
-        fee: total(sql`${payments.fee}`),
+        fee: total(sql`CASE WHEN ${payments.state} IN ('refund_owed', 'refunded') THEN 0 ELSE ${payments.fee} END`),
         refunded: total(
           sql`CASE WHEN ${payments.state} IN ('refund_owed', 'refunded') THEN ${payments.refunded} ELSE 0 END`,
         ),

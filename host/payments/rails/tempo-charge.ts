@@ -138,12 +138,12 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       } catch (error) {
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
-      if (!(await isCanonical(payload.data.signature)))
-        throw new Problem('payment_invalid', 'The transaction is not in its canonical encoding; sign a new one.');
       const transaction = Transaction.deserialize(payload.data.signature as never) as {
         from?: Hex;
         validBefore?: number;
       };
+      if (!isCanonical(payload.data.signature, (await Transaction.serialize(transaction as never)) as string))
+        throw new Problem('payment_invalid', 'The transaction is not in its canonical encoding; sign a new one.');
       if (transaction.from === undefined) throw new Problem('payment_invalid', 'The transaction is not signed.');
       // A damaged signature recovers to some other address, and the chain's simulation does not look at its balance.
       if (
@@ -184,11 +184,10 @@ async function signedTransaction(payload: unknown): Promise<{ raw: Hex; hash: He
 }
 
 /** The decoder forgives wrong lengths and odd parities; what is not what it encodes to again was tampered with. */
-async function isCanonical(given: string): Promise<boolean> {
-  const { raw } = await signedTransaction({ signature: given });
+function isCanonical(given: string, encoded: string): boolean {
   const text = given.toLowerCase();
   // Wallets write the parity of a signature as 0 and 1, too.
-  return text === raw || text.replace(/00$/, '1b').replace(/01$/, '1c') === raw;
+  return text === encoded || text.replace(/00$/, '1b').replace(/01$/, '1c') === encoded;
 }
 
 /** An RPC error object of the node (viem: code and no transport failure), but not "already known". */

@@ -92,6 +92,8 @@ export interface Verified {
   settleBefore: number;
   /** Session channel that backs it. */
   channel?: string;
+  /** A voucher greater than the channel's last, to be noted together with the payment. */
+  voucher?: { cumulative: Money; signature: string };
   /** The credential opened its channel: the payer's deposit moved, so the answer carries a receipt in any case. */
   opened?: boolean;
 }

@@ -15,7 +15,7 @@ import { describe } from '../rails/tempo-charge.ts';
 import { assetId, lower, payerDid, type Verified } from '../rails/terms.ts';
 import { KeyedLock } from '../settlement/locks.ts';
 import type { Address } from '../types.ts';
-import { atomic, type ChannelStore } from './channels.ts';
+import { atomic, type ChannelStore, type SignedAmount } from './channels.ts';
 import {
   type Close,
   type Open,
@@ -27,8 +27,9 @@ import {
   type Voucher,
 } from './payload.ts';
 import { sessionReceipt } from './receipt.ts';
+import { voucherSignedBy } from './voucher.ts';
 
-const { Chain, escrowAbi, Protocol, Voucher: Vouchers } = Session.Precompile;
+const { Chain, escrowAbi, Protocol } = Session.Precompile;
 
 /** How long the chain's word on a channel (is it being closed by its payer?) is believed, ms. */
 const CHAIN_STATE_MS = 15_000;
@@ -72,8 +73,11 @@ export class SessionDesk {
       throw new Problem('payment_invalid', `A ${payload.action} does not pay for a call.`);
     return this.#locks.run(payload.channelId, async () => {
       const opened = payload.action === 'open' ? await this.#open(payload, credential, price) : undefined;
-      const channel = opened ?? (await this.#accept(payload, credential.source, price));
+      const { channel, voucher } = opened
+        ? { channel: opened, voucher: undefined }
+        : await this.#accept(payload, credential.source, price);
       return {
+        ...(voucher ? { voucher } : {}),
         payer: { address: channel.payer as Address, did: payerDid(channel.chainId, channel.payer) },
         settleBefore: Number.POSITIVE_INFINITY,
         channel: channel.id,
@@ -98,7 +102,9 @@ export class SessionDesk {
         case 'voucher': {
           const price = atomic(0n);
           const opened = payload.action === 'open' ? await this.#open(payload, credential, price) : undefined;
-          const channel = opened ?? (await this.#accept(payload, credential.source, price));
+          if (opened) return sessionReceipt(opened, credential.challenge.id);
+          const { channel, voucher } = await this.#accept(payload, credential.source, price);
+          if (voucher) await this.#options.channels.voucher(channel.id, voucher);
           return sessionReceipt(channel, credential.challenge.id);
         }
       }
@@ -185,12 +191,16 @@ export class SessionDesk {
     }
   }
 
-  async #accept(payload: Voucher | Open, source: string | undefined, price: Money): Promise<ChannelRow> {
-    const { channels } = this.#options;
+  /** @returns the channel, and the voucher where it is greater than the one before: it is for the caller to write */
+  async #accept(
+    payload: Voucher | Open,
+    source: string | undefined,
+    price: Money,
+  ): Promise<{ channel: ChannelRow; voucher?: SignedAmount }> {
     const { channelId, cumulativeAmount, signature } = payload;
-    let channel = await this.#usable(channelId);
-    const from = source?.split(':').pop() ?? '';
-    if (lower(from) !== channel.payer && lower(from) !== channel.signer)
+    const channel = await this.#usable(channelId);
+    const from = lower(source?.split(':').pop() ?? '');
+    if (from !== channel.payer && from !== channel.signer)
       throw new Problem('payment_invalid', 'The credential’s source is not the payer of the channel.');
     if (cumulativeAmount > channel.deposit)
       throw new Problem('payment_invalid', 'The voucher is over the deposit; top the channel up.', {
@@ -198,15 +208,15 @@ export class SessionDesk {
       });
     if (!this.#signed(channelId, cumulativeAmount, signature, channel.signer as Address))
       throw new Problem('payment_invalid', 'The voucher signature is not valid.');
-    if (cumulativeAmount > channel.voucher) {
-      await channels.voucher(channelId, { cumulative: cumulativeAmount, signature });
-      channel = { ...channel, voucher: cumulativeAmount, voucherSignature: signature };
-    }
-    if (channel.voucher - channel.captured - channel.reserved < price)
+    const greater = cumulativeAmount > channel.voucher;
+    const authorized = greater ? cumulativeAmount : channel.voucher;
+    if (authorized - channel.captured - channel.reserved < price)
       throw new Problem('payment_invalid', 'The vouchers do not cover this call; sign a greater one.', {
         extensions: { session: view(channel) },
       });
-    return channel;
+    if (!greater) return { channel };
+    const voucher = { cumulative: cumulativeAmount, signature };
+    return { channel: { ...channel, voucher: cumulativeAmount, voucherSignature: signature }, voucher };
   }
 
   /** An open channel that its payer is not closing. Asks the chain now and then. */
@@ -387,16 +397,7 @@ export class SessionDesk {
   }
 
   #signed(channelId: string, cumulative: Money, signature: string, signer: Address): boolean {
-    try {
-      return Vouchers.verifyVoucher(
-        this.network.escrow,
-        this.network.chainId,
-        { channelId: channelId as Hex, cumulativeAmount: cumulative, signature: signature as Hex },
-        signer,
-      );
-    } catch {
-      return false;
-    }
+    return voucherSignedBy(this.network, { channelId, cumulative, signature }, signer);
   }
 }
 

@@ -109,6 +109,7 @@ export class SettlementMachine {
         },
         input.state,
         previous,
+        verified.voucher,
       );
       if (key) await this.store.bindKey(key, row.id, input.requestHash ?? null);
       return { kind: 'work', row, verified, done };
@@ -118,9 +119,9 @@ export class SettlementMachine {
     }
   }
 
-  async #begin(...[payment, state, previous]: Parameters<PaymentStore['begin']>): Promise<PaymentRow> {
+  async #begin(...[payment, state, previous, voucher]: Parameters<PaymentStore['begin']>): Promise<PaymentRow> {
     try {
-      return await this.store.begin(payment, state, previous);
+      return await this.store.begin(payment, state, previous, voucher);
     } catch (error) {
       if (payment.channel === null || !/CHECK/.test(String((error as Error).cause ?? error))) throw error;
       const detail = 'The channel’s vouchers are used up by other calls, or it is closing; sign a greater one.';

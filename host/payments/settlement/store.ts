@@ -16,6 +16,7 @@ import {
   paymentKeys,
   paymentOutgoing,
   payments,
+  paymentVouchers,
 } from '../../registry/schema/payments.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, subtract, ZERO } from '../../shared/money.ts';
@@ -103,6 +104,7 @@ export class PaymentStore {
     payment: NewPayment,
     state: 'verified' | 'working',
     previous: PaymentRow | undefined,
+    voucher?: { cumulative: Money; signature: string },
   ): Promise<PaymentRow> {
     const now = this.now();
     const fresh = {
@@ -131,22 +133,43 @@ export class PaymentStore {
       previous
         ? this.db.update(payments).set(row).where(eq(payments.id, row.id))
         : this.db.insert(payments).values(row),
-      ...this.#reserve(row, payment.authorized, now),
+      ...this.#reserve(row, payment.authorized, now, voucher),
     ]);
     return row;
   }
 
-  #reserve(row: PaymentRow, amount: Money, now: number): Statement[] {
+  #reserve(
+    row: PaymentRow,
+    amount: Money,
+    now: number,
+    voucher: { cumulative: Money; signature: string } | undefined,
+  ): Statement[] {
     if (row.channel === null) return [];
+    const { reserved, state, voucher: last } = paymentChannels;
+    const greater = voucher && sql`${Number(voucher.cumulative)} > ${last}`;
     return [
       this.db
         .update(paymentChannels)
         // A channel that is not open (any more) breaks the column's CHECK, and with it the whole transaction.
         .set({
-          reserved: sql`CASE WHEN ${paymentChannels.state} = 'open' THEN ${paymentChannels.reserved} + ${Number(amount)} ELSE -1 END`,
+          reserved: sql`CASE WHEN ${state} = 'open' THEN ${reserved} + ${Number(amount)} ELSE -1 END`,
           usedAt: now,
+          ...(voucher
+            ? {
+                voucher: sql`max(${last}, ${Number(voucher.cumulative)})`,
+                voucherSignature: sql`CASE WHEN ${greater} THEN ${voucher.signature} ELSE ${paymentChannels.voucherSignature} END`,
+              }
+            : {}),
         })
         .where(eq(paymentChannels.id, row.channel)),
+      ...(voucher
+        ? [
+            this.db
+              .insert(paymentVouchers)
+              .values({ channel: row.channel, ...voucher })
+              .onConflictDoNothing(),
+          ]
+        : []),
     ];
   }
 
