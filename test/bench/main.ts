@@ -11,6 +11,7 @@ import { lifecycleRows } from './rows/lifecycle.ts';
 import { paymentRows } from './rows/payments.ts';
 import { download, hello, storageRows, upload } from './rows/requests.ts';
 import { scaleRows } from './rows/scale.ts';
+import { tlsRows } from './rows/tls.ts';
 import { markdown, type Report, type RowResult, regressions } from './table.ts';
 
 const FOLDER = fileURLToPath(new URL('../../bench/', import.meta.url));
@@ -24,6 +25,7 @@ const ROWS: Row[] = [
   { id: 'hello', run: hello },
   { id: 'download', run: download },
   { id: 'upload', run: upload },
+  ...tlsRows(),
   ...storageRows(),
   ...lifecycleRows(),
   ...paymentRows(),

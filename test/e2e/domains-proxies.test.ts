@@ -48,8 +48,8 @@ beforeAll(async () => {
     },
   });
   const owner = mppFetch(host.network, 0);
-  await deploy(owner, host.url, { slug: 'app', code: CODE });
-  const session = await owner(`${host.url}/_admin/session/app`, { method: 'POST' });
+  await deploy(owner, host.url, { slug: 'shopapp', code: CODE });
+  const session = await owner(`${host.url}/_admin/session/shopapp`, { method: 'POST' });
   token = ((await session.json()) as { token: string }).token;
 });
 afterAll(async () => {
@@ -74,7 +74,7 @@ async function example(file: string, replaced: [string, string][]): Promise<stri
 }
 
 async function attach(domain: string, verify: boolean): Promise<void> {
-  const endpoint = `${host.url}/_admin/app/domains`;
+  const endpoint = `${host.url}/_admin/shopapp/domains`;
   const headers = { authorization: `Bearer ${token}` };
   const answer = await fetch(endpoint, jsonPost({ domain }, headers));
   const { dns } = (await answer.json()) as { dns: { type: string; name: string; value: string }[] };
@@ -135,7 +135,7 @@ describe.skipIf(!available('caddy', 'pebble', 'curl', 'openssl'))(
         expect(authority.output(), name).not.toContain(name);
       }
       expect(authority.output()).toContain('shop.test');
-      const again = await fetch(`${host.url}/_admin/app/domains/shop.test`, {
+      const again = await fetch(`${host.url}/_admin/shopapp/domains/shop.test`, {
         method: 'DELETE',
         headers: { authorization: `Bearer ${token}` },
       });
@@ -157,7 +157,9 @@ describe.skipIf(!available('caddy', 'pebble', 'curl', 'openssl'))(
         'x-forwarded-proto': 'http',
         'x-forwarded-host': 'evil.test',
       };
-      const path_ = seen(await curl(`https://api.example.com:${tlsPort}/app/x`, { root, headers, from: '127.0.0.5' }));
+      const path_ = seen(
+        await curl(`https://api.example.com:${tlsPort}/shopapp/x`, { root, headers, from: '127.0.0.5' }),
+      );
       expect(path_).toEqual({
         url: `https://api.example.com:${tlsPort}/x`,
         ip: '127.0.0.5',
@@ -165,8 +167,8 @@ describe.skipIf(!available('caddy', 'pebble', 'curl', 'openssl'))(
         proto: 'https',
       });
       const wildcard = path.join(folder, 'wildcard.crt');
-      const sub = seen(await curl(`https://app.tenants.example.com:${tlsPort}/x`, { root: wildcard }));
-      expect(sub.url).toBe(`https://app.tenants.example.com:${tlsPort}/x`);
+      const sub = seen(await curl(`https://shopapp.tenants.example.com:${tlsPort}/x`, { root: wildcard }));
+      expect(sub.url).toBe(`https://shopapp.tenants.example.com:${tlsPort}/x`);
     });
   },
 );
@@ -208,7 +210,7 @@ describe.skipIf(!available('nginx', 'curl', 'openssl'))('nginx, as in nginx.conf
         'x-forwarded-host': 'evil.test',
       };
       const options = { root: cert(), version, headers, from: '127.0.0.5' };
-      const shared = await curl(`https://api.example.com:${tlsPort}/app/x?y`, options);
+      const shared = await curl(`https://api.example.com:${tlsPort}/shopapp/x?y`, options);
       expect(shared.version).toBe(version);
       expect(seen(shared)).toEqual({
         url: `https://api.example.com:${tlsPort}/x?y`,
@@ -216,13 +218,13 @@ describe.skipIf(!available('nginx', 'curl', 'openssl'))('nginx, as in nginx.conf
         forwarded: '127.0.0.5',
         proto: 'https',
       });
-      const sub = seen(await curl(`https://app.tenants.example.com:${tlsPort}/x`, options));
-      expect(sub.url).toBe(`https://app.tenants.example.com:${tlsPort}/x`);
+      const sub = seen(await curl(`https://shopapp.tenants.example.com:${tlsPort}/x`, options));
+      expect(sub.url).toBe(`https://shopapp.tenants.example.com:${tlsPort}/x`);
     },
   );
 
   it('passes WebSockets, and sends plain requests to HTTPS', async () => {
-    const socket = new WebSocket(`wss://api.example.com:${tlsPort}/app/`, {
+    const socket = new WebSocket(`wss://api.example.com:${tlsPort}/shopapp/`, {
       ca: await readFile(cert(), 'utf8'),
       lookup: (_name: string, _options: object, done: (error: null, found: object[]) => void) =>
         done(null, [{ address: '127.0.0.1', family: 4 }]),
@@ -234,16 +236,16 @@ describe.skipIf(!available('nginx', 'curl', 'openssl'))('nginx, as in nginx.conf
     });
     socket.close();
     expect(echoed).toBe('hello');
-    const plain = await curl(`http://api.example.com:${httpPort}/app/x`);
+    const plain = await curl(`http://api.example.com:${httpPort}/shopapp/x`);
     expect(plain).toMatchObject({ status: 308 });
-    expect(plain.headers.get('location')?.trim()).toBe('https://api.example.com/app/x');
+    expect(plain.headers.get('location')?.trim()).toBe('https://api.example.com/shopapp/x');
   });
 });
 
 describe('forwarded fields without a proxy that is trusted', () => {
   it('are believed from trusted addresses alone', async () => {
     const headers = { 'x-forwarded-for': '203.0.113.9', 'x-forwarded-proto': 'https' };
-    const url = `http://app.tenants.example.com:${host.port}/x`;
+    const url = `http://shopapp.tenants.example.com:${host.port}/x`;
     expect(seen(await curl(url, { headers, from: '127.0.0.1' }))).toMatchObject({ ip: '203.0.113.9', proto: 'https' });
     expect(seen(await curl(url, { headers, from: '127.0.0.6' }))).toMatchObject({ ip: '127.0.0.6', proto: 'http' });
   });
@@ -271,7 +273,7 @@ describe.skipIf(!available('haproxy', 'curl', 'openssl'))('PROXY protocol v2, fr
         ]),
       },
     });
-    await deploy(mppFetch(behind.network, 0), behind.url, { slug: 'app', code: CODE });
+    await deploy(mppFetch(behind.network, 0), behind.url, { slug: 'shopapp', code: CODE });
     await writeFile(
       path.join(folder, 'haproxy.cfg'),
       `defaults
@@ -296,7 +298,7 @@ listen tls
 
   it('names the caller, with certificates from files over TLS and without TLS', async () => {
     for (const version of ['1.1', '2'] as const) {
-      const url = `https://app.tenants.example.com:${ports.tls}/x`;
+      const url = `https://shopapp.tenants.example.com:${ports.tls}/x`;
       const secure = await curl(url, {
         root: cert(),
         version,
@@ -306,21 +308,55 @@ listen tls
       expect(secure.version).toBe(version);
       expect(seen(secure)).toMatchObject({ ip: '127.0.0.7', proto: 'https' });
     }
-    const plain = await curl(`http://app.tenants.example.com:${ports.plain}/x`, { from: '127.0.0.8' });
+    const plain = await curl(`http://shopapp.tenants.example.com:${ports.plain}/x`, { from: '127.0.0.8' });
     expect(seen(plain)).toMatchObject({ ip: '127.0.0.8', proto: 'http' });
   });
 
   it('serves callers that come past the proxy as themselves', async () => {
-    const direct = await curl(`https://app.tenants.example.com:${ports.hostTls}/x`, {
+    const direct = await curl(`https://shopapp.tenants.example.com:${ports.hostTls}/x`, {
       root: cert(),
       from: '127.0.0.9',
     });
     expect(seen(direct)).toMatchObject({ ip: '127.0.0.9', proto: 'https' });
-    const headless = await curl(`https://app.tenants.example.com:${ports.hostTls}/x`, {
+    const headless = await curl(`https://shopapp.tenants.example.com:${ports.hostTls}/x`, {
       root: cert(),
       from: '127.0.0.2',
     });
     expect(headless.exit, 'the proxy without its header').not.toBe(0);
+  });
+});
+
+describe('pages of the host itself', () => {
+  it.each(['/', '/docs'])('%s carries no script, cannot be framed, and sets no cookie', async (page) => {
+    const answer = await fetch(host.url + page);
+    expect(answer.status).toBe(200);
+    const policy = answer.headers.get('content-security-policy') ?? '';
+    for (const part of ["default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'"]) {
+      expect(policy.split('; ')).toContain(part);
+    }
+    expect(policy).not.toContain('script-src');
+    expect(answer.headers.get('x-content-type-options')).toBe('nosniff');
+    expect(answer.headers.get('referrer-policy')).toBe('no-referrer');
+    expect(answer.headers.getSetCookie()).toEqual([]);
+    expect(await answer.text()).not.toMatch(/<script/i);
+  });
+
+  it.each(['/llms.txt', '/openapi.json', '/healthz', '/nothing-here'])('%s is not sniffed', async (page) => {
+    const answer = await fetch(host.url + page);
+    expect(answer.headers.get('x-content-type-options')).toBe('nosniff');
+    await answer.arrayBuffer();
+  });
+
+  it('are not on the origin of a tenant, and the operator is not on the public port', async () => {
+    for (const page of ['/', '/docs', '/llms.txt', '/_admin/get/shopapp', '/healthz']) {
+      const answer = seen(await curl(`http://shopapp.tenants.example.com:${host.port}${page}`));
+      expect(answer.url, 'the tenant answers').toContain(`shopapp.tenants.example.com:${host.port}${page}`);
+    }
+    for (const page of ['/ask?domain=shop.test', '/metrics', '/clock', '/dashboard']) {
+      const answer = await fetch(host.url + page);
+      expect(answer.status, page).toBe(404);
+      await answer.arrayBuffer();
+    }
   });
 });
 
