@@ -178,7 +178,7 @@ async function tryOut(sandbox: Sandbox): Promise<string | undefined> {
       const plain = args.filter((argument, index) => argument !== '--seccomp' && args[index - 1] !== '--seccomp');
       execFile(file, plain, { timeout: 10_000 }, (error, _, stderr) => {
         if (error?.code === 7) resolve(undefined);
-        else resolve(stderr.trim().split('\n').at(-1) || error?.message || 'the trial program did not run');
+        else resolve(stderr.trim().split('\n')[0] || error?.message || 'the trial program did not run');
       });
     });
   } catch (error) {
