@@ -57,7 +57,7 @@ beforeEach(async () => {
   fetches = 0;
   db = memoryDatabase();
   await migrate(db);
-  env = { DB: db, APP_URL: appUrl } as Env;
+  env = { DB: db, APP_URL: appUrl } as unknown as Env;
 });
 afterEach(() => db.close());
 

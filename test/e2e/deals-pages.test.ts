@@ -69,7 +69,9 @@ async function open(
       text: await page.locator('body').innerText(),
       complaints,
       prices: await page.locator('svg.chart path.price').count(),
-      overflow: await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth),
+      overflow: Number(
+        await page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth'),
+      ),
     };
   } finally {
     await context.close();
