@@ -22,7 +22,7 @@ const NEWLINE = 10;
 
 export function readLines(
   stream: Readable,
-  { onLine, onDropped, parseBytes = 128 * 1024, readBytes = 4 * 1024 * 1024, windowMs = 1_000 }: FloodGateOptions,
+  { onLine, onDropped, parseBytes = 128 * 1024, readBytes = 16 * 1024 * 1024, windowMs = 1_000 }: FloodGateOptions,
 ): void {
   let rest = '';
   let decoder = new StringDecoder('utf8');
