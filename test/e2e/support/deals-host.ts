@@ -134,11 +134,17 @@ export async function deleteWatch(host: TestHost, account: TestAccount, id: stri
 
 /** Runs the cron of a built-in tenant now; the host runs it each minute by itself. */
 export async function runCron(host: TestHost, slug: 'pay' | 'deals'): Promise<void> {
-  // After a move of the clock the sandbox is another one.
-  await fetch(`${host.url}/${slug}/healthz`);
   const socket = path.join(host.data, 'run', slug, 'system.sock');
   const run = { cron: '* * * * *', scheduledTime: Date.now() };
-  const { status, text } = await requestSocket(socket, 'POST', SCHEDULED_PATH, run);
+  const { status, text } = await until(
+    async () => {
+      // After a move of the clock the sandbox is another one, which may not listen yet.
+      await (await fetch(`${host.url}/${slug}/healthz`)).body?.cancel();
+      return requestSocket(socket, 'POST', SCHEDULED_PATH, run).catch(() => undefined);
+    },
+    20_000,
+    () => `the cron of ${slug} did not run`,
+  );
   if (status !== 200 || !text.includes('"ok"')) throw new Error(`${status} ${text}\n${host.output().slice(-3_000)}`);
 }
 
