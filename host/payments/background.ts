@@ -36,7 +36,7 @@ export class Background {
     this.#every(Math.min(payoutEveryMs, 1_000), () => sender.run(['refund']));
     this.#every(payoutEveryMs, () => sender.run());
     if (keeper) this.#every(60_000, () => keeper.run());
-    this.#every(600_000, () => machine.store.sweep(KEEP_ANSWERS_MS));
+    this.#every(600_000, () => machine.keys.sweep(KEEP_ANSWERS_MS));
   }
 
   async stop(): Promise<void> {

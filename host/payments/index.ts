@@ -105,7 +105,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   });
   const operations = new Operations({ machine, offers, challenger, challengeKey, realm, log });
   const sender = new Sender(store, openWallets(network, lanes), log);
-  const proof = new ProofDesk({ network: mpp, challengeKey, challenger, store });
+  const proof = new ProofDesk({ network: mpp, challengeKey, challenger, keys: machine.keys });
   const { feeBps } = config;
   const sessions = desk ? { desk, channels } : undefined;
   const toll = new Toll({ machine, offers, challenger, challengeKey, sessions, feeBps, realm, forward, log });

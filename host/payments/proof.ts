@@ -14,7 +14,7 @@ import { type ChallengeContext, type Challenger, type PreparedOffers, prepareOff
 import { type MppCredential, readCredential } from './rails/credential.ts';
 import { lower, payerDid, type Terms } from './rails/terms.ts';
 import { matchOffer } from './settlement/admission.ts';
-import type { PaymentStore } from './settlement/store.ts';
+import type { PaymentKeys } from './settlement/keys.ts';
 import type { Payer, ProofRequest, ProofResult } from './types.ts';
 
 /** TIP-20 pathUSD: a proof moves no token, but a challenge names one. */
@@ -24,7 +24,7 @@ export interface ProofDeskOptions {
   network: MppNetwork | undefined;
   challengeKey: string;
   challenger: Challenger;
-  store: PaymentStore;
+  keys: PaymentKeys;
 }
 
 export class ProofDesk {
@@ -86,7 +86,7 @@ export class ProofDesk {
     if (proof.expectedOwner !== undefined && address !== proof.expectedOwner)
       throw new Problem('not_owner', 'Another wallet owns this. Nothing was changed.');
     const expires = Date.parse(credential.challenge.expires ?? '');
-    if (!(await this.#options.store.claim(`proof:${credential.challenge.id}`, expires)))
+    if (!(await this.#options.keys.claim(`proof:${credential.challenge.id}`, expires)))
       throw refused('This proof was used before; sign the new challenge.');
     return { address, did: payerDid(this.#chainId, address) };
   }

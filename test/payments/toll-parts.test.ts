@@ -51,30 +51,48 @@ function outcome() {
   return { result: result.promise, ended: async (end: Promise<StreamEnd>) => end.then(result.resolve, result.reject) };
 }
 
+/** A caller that stays. */
+const here = new AbortController().signal;
+
 test('a body that passes through is kept', async () => {
   const { result, ended } = outcome();
-  expect(await new Response(passThrough(stream('a', 'b', 'c'), ended)).text()).toBe('abc');
+  expect(await new Response(passThrough(stream('a', 'b', 'c'), here, ended)).text()).toBe('abc');
   expect(await result).toEqual({ kept: Buffer.from('abc'), clientGone: false });
 });
 
 test('when the caller leaves, the rest is still read and kept', async () => {
   const { result, ended } = outcome();
-  const reader = passThrough(stream('a', 'b', 'c'), ended).getReader();
+  const reader = passThrough(stream('a', 'b', 'c'), here, ended).getReader();
   await reader.read();
   await reader.cancel();
   expect(await result).toEqual({ kept: Buffer.from('abc'), clientGone: true });
 });
 
+test('a caller that left before anything was sent does not leave the payment open', async () => {
+  for (const late of [false, true]) {
+    const { result, ended } = outcome();
+    const caller = new AbortController();
+    if (!late) caller.abort();
+    passThrough(stream('a', 'b', 'c'), caller.signal, ended);
+    if (late) caller.abort();
+    const { kept, clientGone } = await result;
+    expect(clientGone).toBe(true);
+    expect(kept?.toString().endsWith('c')).toBe(true);
+  }
+});
+
 test('a body that is too large is passed on and not kept', async () => {
   const { result, ended } = outcome();
   const big = 'x'.repeat(700_000);
-  expect((await new Response(passThrough(stream(big, big), ended)).text()).length).toBe(1_400_000);
+  expect((await new Response(passThrough(stream(big, big), here, ended)).text()).length).toBe(1_400_000);
   expect((await result).kept).toBeUndefined();
 });
 
 test('a body that breaks off is an error for both sides', async () => {
   const { result, ended } = outcome();
-  await expect(new Response(passThrough(stream('a', new Error('killed')), ended)).text()).rejects.toThrow('killed');
+  await expect(new Response(passThrough(stream('a', new Error('killed')), here, ended)).text()).rejects.toThrow(
+    'killed',
+  );
   await expect(result).rejects.toThrow('killed');
 });
 

@@ -166,7 +166,7 @@ export class Reconciler {
       .where(inArray(paymentChannels.state, ['open', 'closed']));
     const differences: ReconciliationReport['differences'] = [];
     for (const row of rows) {
-      const state = await desk.chainState(row.id);
+      const state = await desk.chain.state(row.id);
       if (row.state === 'closed') {
         if (state.deposit !== 0n)
           differences.push({ what: `channel ${row.id}`, ledger: 'closed', chain: `open with ${state.deposit}` });

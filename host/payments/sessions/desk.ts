@@ -4,18 +4,16 @@
  */
 import type { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
-import type { Logger } from 'pino';
-import { type Account, type Hex, keccak256, zeroAddress } from 'viem';
-import { getBlockNumber, getContractEvents } from 'viem/actions';
+import { type Hex, keccak256, zeroAddress } from 'viem';
 import type { ChannelRow } from '../../registry/schema/payments.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
-import type { MppNetwork } from '../network/types.ts';
 import { describe } from '../rails/tempo-charge.ts';
 import { assetId, lower, payerDid, type Verified } from '../rails/terms.ts';
 import { KeyedLock } from '../settlement/locks.ts';
 import type { Address } from '../types.ts';
-import { atomic, type ChannelStore, type SignedAmount } from './channels.ts';
+import { ChannelChain, type ChannelChainOptions } from './chain.ts';
+import { atomic, type SignedAmount } from './channels.ts';
 import {
   type Close,
   type Open,
@@ -29,30 +27,21 @@ import {
 import { sessionReceipt } from './receipt.ts';
 import { voucherSignedBy } from './voucher.ts';
 
-const { Chain, escrowAbi, Protocol } = Session.Precompile;
+const { Chain, Protocol } = Session.Precompile;
 
 /** How long the chain's word on a channel (is it being closed by its payer?) is believed, ms. */
 const CHAIN_STATE_MS = 15_000;
 
-/** Blocks that are searched for a closing whose hash was lost. */
-const SEARCH_BLOCKS = 5_000n;
-
-export interface SessionDeskOptions {
-  network: MppNetwork;
-  /** The wallet that channels pay, and that closes them. */
-  settler: Account;
-  channels: ChannelStore;
-  log: Logger;
-}
-
 export class SessionDesk {
   readonly network: SessionNetwork;
-  readonly #options: SessionDeskOptions;
+  readonly chain: ChannelChain;
+  readonly #options: ChannelChainOptions;
   readonly #checkedAt = new Map<string, number>();
   readonly #locks = new KeyedLock();
 
-  constructor(options: SessionDeskOptions) {
+  constructor(options: ChannelChainOptions) {
     this.#options = options;
+    this.chain = new ChannelChain(options);
     this.network = {
       chainId: options.network.chain.id,
       escrow: Protocol.tip20ChannelEscrow,
@@ -182,7 +171,7 @@ export class SessionDesk {
   /** Asks the chain whether a noted deposit arrived. @returns whether the channel is open now */
   async confirmOpening(channel: ChannelRow): Promise<boolean> {
     try {
-      const state = await this.#chainState(channel.id);
+      const state = await this.chain.state(channel.id);
       if (state.deposit === 0n) return false;
       await this.#options.channels.opened(channel.id, atomic(state.deposit), channel.openHash);
       return true;
@@ -239,7 +228,7 @@ export class SessionDesk {
   async refresh(channel: ChannelRow): Promise<ChannelRow> {
     const { channels } = this.#options;
     try {
-      const state = await this.#chainState(channel.id);
+      const state = await this.chain.state(channel.id);
       await channels.chainState(channel.id, {
         deposit: atomic(state.deposit),
         settled: atomic(state.settled),
@@ -317,83 +306,7 @@ export class SessionDesk {
         `The closing voucher must be at least ${channel.captured}, which was spent.`,
       );
     const voucher = { cumulative: payload.cumulativeAmount, signature: payload.signature };
-    return answer(await this.close(channel, voucher));
-  }
-
-  /** Closes a channel on the chain: what was captured goes to the host, the rest back to the payer. */
-  async close(channel: ChannelRow, given?: { cumulative: Money; signature: string }): Promise<ChannelRow> {
-    const { channels, network, settler, log } = this.#options;
-    // A close that was begun may be on the chain already: the process may have died before the books said so.
-    if (channel.state === 'closing' && (await this.#chainState(channel.id)).deposit === 0n) {
-      const hash = await this.lastHash(channel, 'ChannelClosed');
-      if (!hash)
-        throw new Problem('payment_pending', 'The channel is gone from the chain; its closing was not found yet.');
-      await channels.settled(channel, channel.captured, hash, true);
-      return (await channels.byId(channel.id)) ?? channel;
-    }
-    const voucher = given ?? { cumulative: channel.voucher, signature: channel.voucherSignature };
-    await channels.closing(channel.id, given && given.cumulative >= channel.voucher ? given : undefined);
-    try {
-      const client = network.getClient(settler);
-      const hash = await Chain.closeOnChain(
-        client,
-        JSON.parse(channel.descriptor),
-        voucher.cumulative,
-        channel.captured,
-        voucher.signature as Hex,
-        channel.escrow as Hex,
-        { account: settler, candidateFeeTokens: [network.currency] },
-      );
-      await Chain.waitForSuccessfulReceipt(client as never, hash);
-      await channels.settled(channel, channel.captured, hash, true);
-      log.info({ channel: channel.id, captured: channel.captured.toString() }, 'channel closed');
-    } catch (error) {
-      log.warn({ err: error, channel: channel.id }, 'channel could not be closed yet');
-      throw new Problem('payment_pending', 'The channel could not be closed now; it is tried again by itself.', {
-        cause: error,
-      });
-    }
-    return (await channels.byId(channel.id)) ?? channel;
-  }
-
-  /** Takes what was captured so far without closing. */
-  async settle(channel: ChannelRow): Promise<void> {
-    const { channels, network, settler } = this.#options;
-    const voucher = await channels.settleable(channel);
-    if (!voucher) return;
-    const client = network.getClient(settler);
-    const hash = await Chain.settleOnChain(
-      client,
-      JSON.parse(channel.descriptor),
-      voucher.cumulative,
-      voucher.signature as Hex,
-      channel.escrow as Hex,
-      { account: settler, candidateFeeTokens: [network.currency] },
-    );
-    await Chain.waitForSuccessfulReceipt(client as never, hash);
-    await channels.settled(channel, voucher.cumulative, hash, false);
-  }
-
-  chainState(id: string) {
-    return this.#chainState(id);
-  }
-
-  /** The last transaction that closed or settled a channel, found by its event. */
-  async lastHash(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled'): Promise<string | undefined> {
-    const client = this.#options.network.getClient();
-    const latest = await getBlockNumber(client);
-    const logs = await getContractEvents(client, {
-      address: channel.escrow as Hex,
-      abi: escrowAbi,
-      eventName,
-      args: { channelId: channel.id as Hex },
-      fromBlock: latest > SEARCH_BLOCKS ? latest - SEARCH_BLOCKS : 0n,
-    });
-    return logs.at(-1)?.transactionHash ?? undefined;
-  }
-
-  #chainState(id: string) {
-    return Chain.getChannelState(this.#options.network.getClient(), id as Hex, this.network.escrow);
+    return answer(await this.chain.close(channel, voucher));
   }
 
   #signed(channelId: string, cumulative: Money, signature: string, signer: Address): boolean {

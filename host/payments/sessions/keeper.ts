@@ -70,16 +70,16 @@ export class ChannelKeeper {
       case 'open':
         return this.#keep(await this.#catchUp(await this.#desk.refresh(channel)));
       case 'closing':
-        await this.#desk.close(await this.#catchUp(channel));
+        await this.#desk.chain.close(await this.#catchUp(channel));
         return;
     }
   }
 
   /** The process may have died after the chain settled and before the books said so. */
   async #catchUp(channel: ChannelRow): Promise<ChannelRow> {
-    const settled = atomic((await this.#desk.chainState(channel.id)).settled);
+    const settled = atomic((await this.#desk.chain.state(channel.id)).settled);
     if (settled <= channel.settled) return channel;
-    const hash = await this.#desk.lastHash(channel, 'Settled');
+    const hash = await this.#desk.chain.lastHash(channel, 'Settled');
     if (hash) await this.#channels.settled(channel, settled, hash, false);
     return (await this.#channels.byId(channel.id)) ?? channel;
   }
@@ -89,14 +89,14 @@ export class ChannelKeeper {
     const owed = channel.captured - channel.settled;
     const idle = channel.usedAt + this.#schedule.idleMs < now;
     if (channel.reserved === 0n && (idle || channel.closeRequestedAt !== 0)) {
-      await this.#desk.close(channel);
+      await this.#desk.chain.close(channel);
     } else if (owed > 0n) {
       const since = channel.settledAt ?? channel.createdAt;
       const due =
         owed >= this.#schedule.settleAmount ||
         since + this.#schedule.settleEveryMs < now ||
         channel.closeRequestedAt !== 0;
-      if (due) await this.#desk.settle(channel);
+      if (due) await this.#desk.chain.settle(channel);
     }
   }
 }

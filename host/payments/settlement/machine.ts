@@ -13,6 +13,7 @@ import type { Rail } from '../rails/rail.ts';
 import { type SettleResult, termsToText, type Verified } from '../rails/terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { type Asked, matchOffer } from './admission.ts';
+import { PaymentKeys } from './keys.ts';
 import { KeyedLock } from './locks.ts';
 import { chargeReceipt } from './receipts.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './store.ts';
@@ -43,6 +44,7 @@ export interface ChannelCapture {
 
 export class SettlementMachine {
   readonly store: PaymentStore;
+  readonly keys: PaymentKeys;
   readonly #rails: Map<string, Rail>;
   readonly #channels: ChannelCapture | undefined;
   readonly #log: Logger;
@@ -56,6 +58,7 @@ export class SettlementMachine {
     log: Logger;
   }) {
     this.store = options.store;
+    this.keys = new PaymentKeys(options.store);
     this.#rails = new Map(options.rails.map((rail) => [rail.name, rail]));
     this.#channels = options.channels;
     this.#log = options.log;
@@ -111,7 +114,7 @@ export class SettlementMachine {
         previous,
         verified.voucher,
       );
-      if (key) await this.store.bindKey(key, row.id, input.requestHash ?? null);
+      if (key) await this.keys.bindKey(key, row.id, input.requestHash ?? null);
       return { kind: 'work', row, verified, done };
     } catch (error) {
       done();
@@ -141,7 +144,7 @@ export class SettlementMachine {
   }
 
   async #byKey(key: string, requestHash: string | undefined): Promise<Admitted | undefined> {
-    const found = await this.store.byKey(key);
+    const found = await this.keys.byKey(key);
     if (!found || found.row.state === 'released') return undefined;
     if (found.requestHash !== null && requestHash !== undefined && found.requestHash !== requestHash)
       throw new Problem(

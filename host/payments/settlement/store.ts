@@ -3,24 +3,20 @@
  * has to be sent are written together or not at all. Callers hold the payment's lock.
  */
 import { randomBytes } from 'node:crypto';
-import { and, eq, inArray, isNotNull, lt, sql } from 'drizzle-orm';
+import { and, eq, inArray, sql } from 'drizzle-orm';
 import type { BatchItem } from 'drizzle-orm/batch';
 import type { Registry } from '../../registry/index.ts';
 import {
-  ledger,
-  type OutgoingKind,
-  type OutgoingState,
   type PaymentRow,
   paymentChannels,
-  paymentClaims,
-  paymentKeys,
   paymentOutgoing,
   payments,
   paymentVouchers,
 } from '../../registry/schema/payments.ts';
 import type { Clock } from '../../shared/clock.ts';
-import { type Money, subtract, ZERO } from '../../shared/money.ts';
+import { type Money, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
+import { Postings } from './postings.ts';
 
 export type Statement = BatchItem<'sqlite'>;
 
@@ -62,10 +58,12 @@ export function newPaymentId(): string {
 export class PaymentStore {
   readonly #registry: Registry;
   readonly #clock: Clock;
+  readonly #postings: Postings;
 
   constructor(registry: Registry, clock: Clock) {
     this.#registry = registry;
     this.#clock = clock;
+    this.#postings = new Postings(registry.db, () => clock.now());
   }
 
   get db() {
@@ -195,7 +193,7 @@ export class PaymentStore {
     const moved = row.rail === 'x402/upto' ? (charged ?? row.authorized) : row.authorized;
     const next: PaymentRow = { ...row, reference };
     const lines = moved === 0n ? [] : book.settledOnChain(next, moved, reference);
-    const capture = charged === undefined ? undefined : this.#capture(next, moved, charged);
+    const capture = charged === undefined ? undefined : this.#postings.capture(next, moved, charged);
     return this.#update(
       row,
       {
@@ -207,13 +205,13 @@ export class PaymentStore {
         settledAt: this.now(),
         ...(capture ? capture.columns : {}),
       },
-      [...this.#lines(lines), ...(capture?.statements ?? [])],
+      [...this.#postings.lines(lines), ...(capture?.statements ?? [])],
     );
   }
 
   /** Work that was settled for beforehand is done, and this is what it cost; the rest goes back. */
   async captured(row: PaymentRow, charged: Money, answer: StoredAnswer | undefined): Promise<PaymentRow> {
-    const capture = this.#capture(row, row.authorized, charged);
+    const capture = this.#postings.capture(row, row.authorized, charged);
     return this.#update(row, { ...capture.columns, ...answerColumns(answer) }, capture.statements);
   }
 
@@ -250,8 +248,8 @@ export class PaymentStore {
             usedAt: now,
           })
           .where(eq(paymentChannels.id, row.channel ?? '')),
-        ...(charged === 0n ? [] : this.#lines(book.captured(row, row.authorized, charged))),
-        ...this.#owed(row, charged, ZERO),
+        ...(charged === 0n ? [] : this.#postings.lines(book.captured(row, row.authorized, charged))),
+        ...this.#postings.owed(row, charged, ZERO),
       ],
     );
   }
@@ -317,7 +315,7 @@ export class PaymentStore {
     if (row.custody === 'channel' && !(await this.#channelTookIt(row, amount))) {
       const state = { state: 'refunded' as const, refunded: amount, error: reason, charged: ZERO, fee: ZERO };
       return this.#update(row, state, [
-        ...(amount === 0n ? [] : this.#lines(book.uncaptured(row, amount))),
+        ...(amount === 0n ? [] : this.#postings.lines(book.uncaptured(row, amount))),
         this.db
           .update(paymentChannels)
           .set({ captured: sql`${paymentChannels.captured} - ${Number(amount)}` })
@@ -332,10 +330,10 @@ export class PaymentStore {
     const statements: Statement[] = [];
     if (row.custody !== 'direct') {
       if (row.charged === null) {
-        statements.push(...this.#lines(book.captured(row, row.authorized, ZERO)));
+        statements.push(...this.#postings.lines(book.captured(row, row.authorized, ZERO)));
       } else if (row.charged > 0n) {
         statements.push(
-          ...this.#lines(book.returned(row, row.charged)),
+          ...this.#postings.lines(book.returned(row, row.charged)),
           this.db
             .update(paymentOutgoing)
             .set({ state: 'waived', error: reason, updatedAt: now })
@@ -349,7 +347,7 @@ export class PaymentStore {
         );
       }
     }
-    if (back > 0n) statements.push(this.#outgoing(row, 'refund', row.payer, back, 'owed', 'lost'));
+    if (back > 0n) statements.push(this.#postings.outgoing(row, 'refund', row.payer, back, 'owed', 'lost'));
     return this.#update(row, { state: 'refund_owed', error: reason, credential: null }, statements);
   }
 
@@ -362,108 +360,13 @@ export class PaymentStore {
     return found !== undefined && found.settled > found.captured - amount;
   }
 
-  /** Binds an Idempotency-Key to a payment; a key of a released payment is taken over. */
-  async bindKey(key: string, payment: string, requestHash: string | null): Promise<void> {
-    await this.db
-      .insert(paymentKeys)
-      .values({ key, payment, requestHash, createdAt: this.now() })
-      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment, requestHash } });
-  }
-
-  async byKey(key: string): Promise<{ row: PaymentRow; requestHash: string | null } | undefined> {
-    const [found] = await this.db
-      .select()
-      .from(paymentKeys)
-      .innerJoin(payments, eq(payments.id, paymentKeys.payment))
-      .where(eq(paymentKeys.key, key));
-    return found ? { row: found.payments, requestHash: found.payment_keys.requestHash } : undefined;
-  }
-
-  /** @returns whether this is the first claim of the key */
-  async claim(key: string, expiresAt: number): Promise<boolean> {
-    const result = await this.db.insert(paymentClaims).values({ key, expiresAt }).onConflictDoNothing();
-    return result.rowsAffected === 1;
-  }
-
-  /** Forgets answers older than `answersMs` and claims that cannot matter any more. */
-  async sweep(answersMs: number): Promise<void> {
-    await this.write([
-      this.db
-        .update(payments)
-        .set({ answerBody: null, answerComplete: false })
-        .where(
-          and(
-            isNotNull(payments.answerBody),
-            lt(payments.updatedAt, this.now() - answersMs),
-            eq(payments.state, 'answered'),
-          ),
-        ),
-      this.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, Date.now())),
-    ]);
-  }
-
   async write(statements: Statement[]): Promise<void> {
     const [first, ...rest] = statements;
     if (first) await this.db.batch([first, ...rest]);
   }
 
   lines(entries: book.Entry[]): Statement[] {
-    return this.#lines(entries);
-  }
-
-  #lines(entries: book.Entry[]): Statement[] {
-    const at = this.now();
-    return entries.length === 0 ? [] : [this.db.insert(ledger).values(entries.map((entry) => ({ ...entry, at })))];
-  }
-
-  /** The columns and statements that divide what was settled. */
-  #capture(row: PaymentRow, authorized: Money, charged: Money) {
-    if (row.custody === 'direct') return { columns: { charged }, statements: [] };
-    const { fee } = book.divide(charged, row.feeBps);
-    return {
-      columns: { charged, fee },
-      statements: [
-        ...this.#lines(book.captured(row, authorized, charged)),
-        ...this.#owed(row, charged, subtract(authorized, charged)),
-      ],
-    };
-  }
-
-  /** Payouts wait until the whole answer is out (or the channel was settled): until then they may have to go back. */
-  #owed(row: PaymentRow, charged: Money, rest: Money): Statement[] {
-    const { payee, fee } = book.divide(charged, row.feeBps);
-    return [
-      ...(payee > 0n ? [this.#outgoing(row, 'payout', row.payTo, payee, 'waiting')] : []),
-      ...(fee > 0n ? [this.#outgoing(row, 'fee', '', fee, 'waiting')] : []),
-      ...(rest > 0n ? [this.#outgoing(row, 'refund', row.payer, rest, 'owed')] : []),
-    ];
-  }
-
-  #outgoing(
-    row: PaymentRow,
-    kind: OutgoingKind,
-    recipient: string,
-    amount: Money,
-    state: OutgoingState,
-    suffix = '',
-  ): Statement {
-    const now = this.now();
-    return this.db.insert(paymentOutgoing).values({
-      id: `${row.id.replace('pay_', 'out_')}-${kind}${suffix === '' ? '' : `-${suffix}`}`,
-      payment: row.id,
-      kind,
-      asset: row.asset,
-      source: row.recipient,
-      recipient,
-      amount,
-      state,
-      channel: row.channel,
-      transfer: null,
-      attempts: 0,
-      error: null,
-      createdAt: now,
-      updatedAt: now,
-    });
+    return this.#postings.lines(entries);
   }
 
   async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {

@@ -51,10 +51,12 @@ export interface StreamEnd {
 
 /**
  * Passes a body on as it comes. When the caller leaves, the handler may still finish.
+ * @param gone aborts when the caller has left; servers do not cancel a body that they never began to send
  * @param ended called once; rejects when the handler breaks off. The stream ends when it has resolved.
  */
 export function passThrough(
   body: ReadableStream<Uint8Array>,
+  gone: AbortSignal,
   ended: (end: Promise<StreamEnd>) => Promise<void>,
 ): ReadableStream<Uint8Array> {
   const reader = body.getReader();
@@ -87,6 +89,19 @@ export function passThrough(
     }
   }
 
+  let over = false;
+  const finish = async (outcome: () => Promise<StreamEnd>): Promise<void> => {
+    if (over) return;
+    over = true;
+    gone.removeEventListener('abort', leave);
+    await ended(outcome()).catch(() => {});
+  };
+  function leave(): void {
+    void finish(drain);
+  }
+  if (gone.aborted) leave();
+  else gone.addEventListener('abort', leave);
+
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
       try {
@@ -96,15 +111,15 @@ export function passThrough(
           controller.enqueue(value);
           return;
         }
-        await ended(Promise.resolve(end(false)));
+        await finish(async () => end(false));
         controller.close();
       } catch (error) {
-        await ended(Promise.reject(error)).catch(() => {});
+        await finish(() => Promise.reject(error));
         controller.error(error);
       }
     },
     async cancel() {
-      await ended(drain());
+      await finish(drain);
     },
   });
 }

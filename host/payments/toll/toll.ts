@@ -10,7 +10,7 @@ import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import type { OfferBook } from '../offers.ts';
 import { findPaidRoute, routeName } from '../paid-routes.ts';
-import { type ChallengeContext, type Challenger, EXPOSED_HEADERS, type PreparedOffers } from '../rails/challenge.ts';
+import type { ChallengeContext, Challenger, PreparedOffers } from '../rails/challenge.ts';
 import { type Presented, readCredential } from '../rails/credential.ts';
 import type { Terms } from '../rails/terms.ts';
 import { declaredLength, readBody, readIdempotencyKey } from '../request.ts';
@@ -18,18 +18,16 @@ import type { ChannelStore } from '../sessions/channels.ts';
 import type { SessionDesk } from '../sessions/desk.ts';
 import { sessionReceipt } from '../sessions/receipt.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
-import { receiptHeaders } from '../settlement/receipts.ts';
 import { replay } from '../settlement/replay.ts';
 import type { StoredAnswer } from '../settlement/store.ts';
 import type { Forward, PaidRoute, TollDeployment } from '../types.ts';
 import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
 import { chargeOf, maxPrice } from './charge.ts';
+import { Deadline } from './deadline.ts';
+import { exposed, forwarded, isPreflight, paidHeaders, withRequestId } from './messages.ts';
 
 /** Bodies up to this length are bound to the challenge and to the Idempotency-Key. */
 const DIGEST_BYTES = 64 * 1024;
-
-/** Fields that only the toll may set; callers' own are dropped. */
-const OURS = ['x-payer', 'x-payment-id', 'x-payment-check', 'x-charge'];
 
 export interface TollOptions {
   machine: SettlementMachine;
@@ -207,7 +205,7 @@ export class Toll {
         headers,
       });
     }
-    const body = passThrough(response.body, async (end) => {
+    const body = passThrough(response.body, visit.request.signal, async (end) => {
       try {
         const { kept, clientGone } = await end;
         await machine.store.answered(row, { ...answer, body: kept }, clientGone);
@@ -250,68 +248,6 @@ export class Toll {
   }
 }
 
-/**
- * The time in which a signed payment can still be settled. A payment that the host collects is settled when the time is
- * nearly up and the work goes on; one that goes straight to the tenant cannot be given back, so the work is given up.
- */
-class Deadline {
-  readonly #row: PaymentRow;
-  readonly #abort = new AbortController();
-  readonly #timeUp = Promise.withResolvers<never>();
-  #early: Promise<PaymentRow> | undefined;
-  #timer: NodeJS.Timeout | undefined;
-
-  constructor(row: PaymentRow, machine: SettlementMachine) {
-    this.#row = row;
-    this.#timeUp.promise.catch(() => {});
-    if (row.settleBefore === null || row.custody === 'channel') return;
-    const left = Math.min(row.settleBefore - Date.now(), 2 ** 31 - 1);
-    this.#timer = setTimeout(
-      () => {
-        if (row.custody !== 'collected') return this.#giveUp(slowProblem());
-        this.#early = machine.takeEarly(row);
-        this.#early.catch((error) => this.#giveUp(asProblem(error)));
-      },
-      Math.max(left, 0),
-    );
-  }
-
-  get signal(): AbortSignal {
-    return this.#abort.signal;
-  }
-
-  #giveUp(problem: Problem): void {
-    this.#timeUp.reject(problem);
-    this.#abort.abort(problem);
-  }
-
-  race<T>(work: Promise<T>): Promise<T> {
-    return Promise.race([work, this.#timeUp.promise]);
-  }
-
-  /** The payment as it stands: settled where the time ran out and it was taken. */
-  async settled(): Promise<PaymentRow> {
-    if (!this.#early) return this.#row;
-    try {
-      return await this.#early;
-    } catch (error) {
-      if (error instanceof Problem && error.code === 'payment_pending') throw error;
-      return { ...this.#row, state: 'released' };
-    }
-  }
-
-  end(): void {
-    clearTimeout(this.#timer);
-  }
-}
-
-function slowProblem(): Problem {
-  return new Problem(
-    'upstream_timeout',
-    'The handler took longer than the signed payment is good for. Nothing was charged; pay by x402 or a session, or ask the tenant to mark the route as slow.',
-  );
-}
-
 function termsOf(deployment: TollDeployment, route: PaidRoute, feeBps: number): Terms {
   const name = routeName(route);
   return {
@@ -335,61 +271,4 @@ function requestHash({ request, context }: Visit, body: Uint8Array | undefined):
   if (request.body !== null && body === undefined) return undefined;
   const hash = createHash('sha256').update(`${request.method} ${context.tenantPath ?? ''}\n`);
   return hash.update(body ?? new Uint8Array()).digest('hex');
-}
-
-/**
- * The request as the handler may see it: without what only the toll may say.
- * @param paid credentials that the toll takes are no business of the handler; others may be for its env.PAYMENTS
- */
-function forwarded(
-  request: Request,
-  body: Uint8Array | undefined,
-  signal: AbortSignal | undefined,
-  paid = true,
-): Request {
-  const headers = new Headers(request.headers);
-  for (const name of OURS) headers.delete(name);
-  if (paid) {
-    headers.delete('payment-signature');
-    if (/^payment /i.test(headers.get('authorization') ?? '')) headers.delete('authorization');
-  }
-  const content = body ? Buffer.from(body) : request.body;
-  return new Request(request.url, {
-    method: request.method,
-    headers,
-    body: request.method === 'GET' || request.method === 'HEAD' ? null : content,
-    ...(content === request.body && content !== null ? { duplex: 'half' as const } : {}),
-    redirect: 'manual',
-    ...(signal ? { signal } : {}),
-  });
-}
-
-function isPreflight(request: Request): boolean {
-  return request.method === 'OPTIONS' && request.headers.has('access-control-request-method');
-}
-
-function paidHeaders(response: Response, row: PaymentRow, context: EdgeContext): Headers {
-  const headers = new Headers(answerHeaders(response.headers));
-  for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);
-  headers.set('x-request-id', context.requestId);
-  // A paid answer is its payer's: caches in between must not hand it to others.
-  if (!/no-store|private/i.test(headers.get('cache-control') ?? '')) headers.set('cache-control', 'private');
-  return expose(headers);
-}
-
-function expose(headers: Headers): Headers {
-  const present = headers.get('access-control-expose-headers');
-  headers.set('access-control-expose-headers', present ? `${present}, ${EXPOSED_HEADERS}` : EXPOSED_HEADERS);
-  return headers;
-}
-
-function exposed(response: Response): Response {
-  expose(response.headers);
-  return response;
-}
-
-function withRequestId(response: Response, context: EdgeContext): Response {
-  const headers = new Headers(answerHeaders(response.headers));
-  headers.set('x-request-id', context.requestId);
-  return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
 }

@@ -1,0 +1,120 @@
+/** Channels on the chain: reading them, and collecting what they owe with or without closing them. */
+import { Session } from 'mppx/tempo';
+import type { Logger } from 'pino';
+import type { Account, Hex } from 'viem';
+import { getBlockNumber, getContractEvents } from 'viem/actions';
+import type { ChannelRow } from '../../registry/schema/payments.ts';
+import { Problem } from '../../shared/problem.ts';
+import type { MppNetwork } from '../network/types.ts';
+import { KeyedLock } from '../settlement/locks.ts';
+import type { ChannelStore, SignedAmount } from './channels.ts';
+
+const { Chain, escrowAbi, Protocol } = Session.Precompile;
+
+/** Blocks that are searched for a transaction whose hash was lost. */
+const SEARCH_BLOCKS = 5_000n;
+
+export interface ChannelChainOptions {
+  network: MppNetwork;
+  /** The wallet that channels pay, and that closes them. */
+  settler: Account;
+  channels: ChannelStore;
+  log: Logger;
+}
+
+export class ChannelChain {
+  readonly #options: ChannelChainOptions;
+  readonly #turn = new KeyedLock();
+
+  constructor(options: ChannelChainOptions) {
+    this.#options = options;
+  }
+
+  state(id: string) {
+    return Chain.getChannelState(this.#options.network.getClient(), id as Hex, Protocol.tip20ChannelEscrow);
+  }
+
+  /** Closes a channel on the chain: what was captured goes to the host, the rest back to the payer. */
+  async close(channel: ChannelRow, given?: SignedAmount): Promise<ChannelRow> {
+    const { channels, log } = this.#options;
+    // A close that was begun may be on the chain already: the process may have died before the books said so.
+    if (channel.state === 'closing' && (await this.state(channel.id)).deposit === 0n) {
+      const hash = await this.lastHash(channel, 'ChannelClosed');
+      if (!hash)
+        throw new Problem('payment_pending', 'The channel is gone from the chain; its closing was not found yet.');
+      await channels.settled(channel, channel.captured, hash, true);
+      return (await channels.byId(channel.id)) ?? channel;
+    }
+    const voucher = given ?? { cumulative: channel.voucher, signature: channel.voucherSignature };
+    await channels.closing(channel.id, given && given.cumulative >= channel.voucher ? given : undefined);
+    try {
+      const hash = await this.#sent((client, options) =>
+        Chain.closeOnChain(
+          client,
+          JSON.parse(channel.descriptor),
+          voucher.cumulative,
+          channel.captured,
+          voucher.signature as Hex,
+          channel.escrow as Hex,
+          options,
+        ),
+      );
+      await channels.settled(channel, channel.captured, hash, true);
+      log.info({ channel: channel.id, captured: channel.captured.toString() }, 'channel closed');
+    } catch (error) {
+      log.warn({ err: error, channel: channel.id }, 'channel could not be closed yet');
+      throw new Problem('payment_pending', 'The channel could not be closed now; it is tried again by itself.', {
+        cause: error,
+      });
+    }
+    return (await channels.byId(channel.id)) ?? channel;
+  }
+
+  /** Takes what was captured so far without closing. */
+  async settle(channel: ChannelRow): Promise<void> {
+    const { channels } = this.#options;
+    const voucher = await channels.settleable(channel);
+    if (!voucher) return;
+    const hash = await this.#sent((client, options) =>
+      Chain.settleOnChain(
+        client,
+        JSON.parse(channel.descriptor),
+        voucher.cumulative,
+        voucher.signature as Hex,
+        channel.escrow as Hex,
+        options,
+      ),
+    );
+    await channels.settled(channel, voucher.cumulative, hash, false);
+  }
+
+  /** The last transaction that closed or settled a channel, found by its event. */
+  async lastHash(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled'): Promise<string | undefined> {
+    const client = this.#options.network.getClient();
+    const latest = await getBlockNumber(client);
+    const logs = await getContractEvents(client, {
+      address: channel.escrow as Hex,
+      abi: escrowAbi,
+      eventName,
+      args: { channelId: channel.id as Hex },
+      fromBlock: latest > SEARCH_BLOCKS ? latest - SEARCH_BLOCKS : 0n,
+    });
+    return logs.at(-1)?.transactionHash ?? undefined;
+  }
+
+  /** The settler's transactions go out one after the other: they count up one nonce. */
+  async #sent(
+    send: (
+      client: ReturnType<MppNetwork['getClient']>,
+      options: { account: Account; candidateFeeTokens: Hex[] },
+    ) => Promise<Hex>,
+  ): Promise<Hex> {
+    const { network, settler } = this.#options;
+    const client = network.getClient(settler);
+    return this.#turn.run('settler', async () => {
+      const hash = await send(client, { account: settler, candidateFeeTokens: [network.currency] });
+      await Chain.waitForSuccessfulReceipt(client as never, hash);
+      return hash;
+    });
+  }
+}

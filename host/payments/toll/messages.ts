@@ -1,0 +1,66 @@
+/** Requests as handlers may see them, and answers as payers get them. */
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { EdgeContext } from '../../shared/contracts.ts';
+import { EXPOSED_HEADERS } from '../rails/challenge.ts';
+import { receiptHeaders } from '../settlement/receipts.ts';
+import { answerHeaders } from './answer.ts';
+
+/** Fields that only the toll may set; callers' own are dropped. */
+const OURS = ['x-payer', 'x-payment-id', 'x-payment-check', 'x-charge'];
+
+/**
+ * The request as the handler may see it: without what only the toll may say.
+ * @param paid credentials that the toll takes are no business of the handler; others may be for its env.PAYMENTS
+ */
+export function forwarded(
+  request: Request,
+  body: Uint8Array | undefined,
+  signal: AbortSignal | undefined,
+  paid = true,
+): Request {
+  const headers = new Headers(request.headers);
+  for (const name of OURS) headers.delete(name);
+  if (paid) {
+    headers.delete('payment-signature');
+    if (/^payment /i.test(headers.get('authorization') ?? '')) headers.delete('authorization');
+  }
+  const content = body ? Buffer.from(body) : request.body;
+  return new Request(request.url, {
+    method: request.method,
+    headers,
+    body: request.method === 'GET' || request.method === 'HEAD' ? null : content,
+    ...(content === request.body && content !== null ? { duplex: 'half' as const } : {}),
+    redirect: 'manual',
+    ...(signal ? { signal } : {}),
+  });
+}
+
+export function isPreflight(request: Request): boolean {
+  return request.method === 'OPTIONS' && request.headers.has('access-control-request-method');
+}
+
+export function paidHeaders(response: Response, row: PaymentRow, context: EdgeContext): Headers {
+  const headers = new Headers(answerHeaders(response.headers));
+  for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);
+  headers.set('x-request-id', context.requestId);
+  // A paid answer is its payer's: caches in between must not hand it to others.
+  if (!/no-store|private/i.test(headers.get('cache-control') ?? '')) headers.set('cache-control', 'private');
+  return expose(headers);
+}
+
+function expose(headers: Headers): Headers {
+  const present = headers.get('access-control-expose-headers');
+  headers.set('access-control-expose-headers', present ? `${present}, ${EXPOSED_HEADERS}` : EXPOSED_HEADERS);
+  return headers;
+}
+
+export function exposed(response: Response): Response {
+  expose(response.headers);
+  return response;
+}
+
+export function withRequestId(response: Response, context: EdgeContext): Response {
+  const headers = new Headers(answerHeaders(response.headers));
+  headers.set('x-request-id', context.requestId);
+  return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
+}
