@@ -18,7 +18,7 @@ import {
   readDatabase,
   readWatches,
   register,
-  runCron,
+  runCrons,
   serveLocally,
   startDealsHost,
   type WatchView,
@@ -198,9 +198,9 @@ const health = async () => {
 const pass = async (ms: number) => {
   await host.advance(ms);
   await dealsAreUp(host);
-  await runCron(host, 'deals');
+  await runCrons(host);
   // A watch is evaluated against the deals that the run before published.
-  await runCron(host, 'deals');
+  await runCrons(host);
 };
 const nextReading = async (source: string) => {
   const [row] = await readDatabase<{ next_at: number; last_try_at: number }>(
@@ -213,8 +213,8 @@ const nextReading = async (source: string) => {
 
 describe('reading sources', () => {
   test('of every kind finds their offers in their own currencies', async () => {
-    await runCron(host, 'deals');
-    await runCron(host, 'deals');
+    await runCrons(host);
+    await runCrons(host);
     const all = await until(async () => {
       const now = await health();
       return Object.values(now).every(({ state }) => state !== 'new') ? now : undefined;

@@ -18,7 +18,7 @@ import {
   readDatabase,
   readWatches,
   register,
-  runCron,
+  runCrons,
   startDealsHost,
   topUp,
   type WatchView,
@@ -204,7 +204,7 @@ describe('an account with credit', () => {
   test('each further day is charged once, by however many schedulers', async () => {
     await host.advance(DAY_MS);
     await dealsAreUp(host);
-    await Promise.all([runCron(host, 'deals'), runCron(host, 'deals'), runCron(host, 'deals')]);
+    await Promise.all([runCrons(host), runCrons(host), runCrons(host)]);
     const [after] = await watchesBecome(account, ([one]) => Date.parse(one?.paid_through ?? '') > Date.now() + DAY_MS);
     expect(await charges(watch.id)).toHaveLength(1);
     expect(Date.parse(after?.paid_through ?? '') - Date.parse(watch.paid_through)).toBe(DAY_MS);
@@ -233,7 +233,7 @@ describe('days without enough credit', () => {
     expect(await balanceUsd(host, account)).toBe('0.00');
     await host.advance(DAY_MS + HOUR_MS);
     await dealsAreUp(host);
-    await runCron(host, 'deals');
+    await runCrons(host);
     const suspended = await watchesBecome(account, (all) => all.every(({ state }) => state === 'suspended'));
     for (const one of suspended) {
       const before = made.find(({ id }) => id === one.id);
@@ -241,7 +241,6 @@ describe('days without enough credit', () => {
     }
     // Told by the platform at once, without any sweep of deals; two of three days and nearly a third.
     await grant(host, account, '0.29');
-    await runCron(host, 'pay');
     const now = await watchesBecome(account, (all) => all.filter(({ state }) => state === 'running').length === 2);
     const running = now.filter(({ state }) => state === 'running').map(({ id }) => id);
     expect(running.toSorted()).toEqual([made[0]?.id, made[1]?.id].toSorted());
@@ -249,7 +248,6 @@ describe('days without enough credit', () => {
     for (const { id } of made.slice(0, 2)) expect(await charges(id)).toHaveLength(1);
     // One cent more is exactly the third day.
     await grant(host, account, '0.01');
-    await runCron(host, 'pay');
     await watchesBecome(account, (all) => all.every(({ state }) => state === 'running'));
     expect(await balanceUsd(host, account)).toBe('0.00');
   });
@@ -262,7 +260,7 @@ describe('days without enough credit', () => {
     host = await host.restart();
     await host.advance(4 * DAY_MS);
     await dealsAreUp(host);
-    await runCron(host, 'deals');
+    await runCrons(host);
     const [after] = await watchesBecome(
       account,
       ([one]) => Date.parse(one?.paid_through ?? '') > Date.parse(watch.paid_through),
@@ -280,13 +278,13 @@ describe('days without enough credit', () => {
     for (let count = 0; count < 8; count++) made.push(await createWatch(host, account));
     await host.advance(DAY_MS);
     await dealsAreUp(host);
-    const cut = runCron(host, 'deals').catch(() => undefined);
+    const cut = runCrons(host).catch(() => undefined);
     await until(async () => ((await charges(made[0]?.id ?? '')).length > 0 ? true : undefined));
     await host.kill();
     await cut;
     host = await host.restart();
     await dealsAreUp(host);
-    await runCron(host, 'deals');
+    await runCrons(host);
     await watchesBecome(account, (all) =>
       all.every(({ state, paid_through }) => {
         return state === 'running' && Date.parse(paid_through) > Date.parse(made[0]?.paid_through ?? '');
