@@ -18,6 +18,7 @@ const DEFAULT_RETRY_AFTER = '1';
 export function problemAnswer(problem: Problem, requestId: string, date: string): ProblemAnswer {
   const headers: Record<string, string> = {
     'content-type': 'application/problem+json',
+    'x-content-type-options': 'nosniff',
     'cache-control': 'no-store',
     date,
     'x-request-id': requestId,

@@ -21,7 +21,7 @@ const CODE = `export default { fetch(request) {
     return new Response(null, { status: 101, webSocket: client });
   }
   return Response.json({ url: request.url, ip: request.headers.get('cf-connecting-ip'),
-    forwarded: request.headers.get('x-forwarded-for'), proto: request.headers.get('x-forwarded-proto') });
+    forwarded: request.headers.get('x-forwarded-for'), proto: new URL(request.url).protocol });
 } }`;
 
 interface Seen {
@@ -127,7 +127,7 @@ describe.skipIf(!available('caddy', 'pebble', 'curl', 'openssl'))(
       for (const version of ['1.1', '2'] as const) {
         const answer = await curl(`https://shop.test:${tlsPort}/a?b=1`, { root: authority.rootFile, version });
         expect(answer.version).toBe(version);
-        expect(seen(answer)).toMatchObject({ url: `https://shop.test:${tlsPort}/a?b=1`, proto: 'https' });
+        expect(seen(answer)).toMatchObject({ url: `https://shop.test:${tlsPort}/a?b=1`, proto: 'https:' });
       }
       for (const name of ['waiting.test', 'stranger.test', 'x.shop.test']) {
         const refused = await curl(`https://${name}:${tlsPort}/`, { root: authority.rootFile });
@@ -164,7 +164,7 @@ describe.skipIf(!available('caddy', 'pebble', 'curl', 'openssl'))(
         url: `https://api.example.com:${tlsPort}/x`,
         ip: '127.0.0.5',
         forwarded: '127.0.0.5',
-        proto: 'https',
+        proto: 'https:',
       });
       const wildcard = path.join(folder, 'wildcard.crt');
       const sub = seen(await curl(`https://shopapp.tenants.example.com:${tlsPort}/x`, { root: wildcard }));
@@ -216,7 +216,7 @@ describe.skipIf(!available('nginx', 'curl', 'openssl'))('nginx, as in nginx.conf
         url: `https://api.example.com:${tlsPort}/x?y`,
         ip: '127.0.0.5',
         forwarded: '127.0.0.5',
-        proto: 'https',
+        proto: 'https:',
       });
       const sub = seen(await curl(`https://shopapp.tenants.example.com:${tlsPort}/x`, options));
       expect(sub.url).toBe(`https://shopapp.tenants.example.com:${tlsPort}/x`);
@@ -246,8 +246,8 @@ describe('forwarded fields without a proxy that is trusted', () => {
   it('are believed from trusted addresses alone', async () => {
     const headers = { 'x-forwarded-for': '203.0.113.9', 'x-forwarded-proto': 'https' };
     const url = `http://shopapp.tenants.example.com:${host.port}/x`;
-    expect(seen(await curl(url, { headers, from: '127.0.0.1' }))).toMatchObject({ ip: '203.0.113.9', proto: 'https' });
-    expect(seen(await curl(url, { headers, from: '127.0.0.6' }))).toMatchObject({ ip: '127.0.0.6', proto: 'http' });
+    expect(seen(await curl(url, { headers, from: '127.0.0.1' }))).toMatchObject({ ip: '203.0.113.9', proto: 'https:' });
+    expect(seen(await curl(url, { headers, from: '127.0.0.6' }))).toMatchObject({ ip: '127.0.0.6', proto: 'http:' });
   });
 });
 
@@ -306,10 +306,10 @@ listen tls
         headers: { 'x-forwarded-for': '203.0.113.9' },
       });
       expect(secure.version).toBe(version);
-      expect(seen(secure)).toMatchObject({ ip: '127.0.0.7', proto: 'https' });
+      expect(seen(secure)).toMatchObject({ ip: '127.0.0.7', proto: 'https:' });
     }
     const plain = await curl(`http://shopapp.tenants.example.com:${ports.plain}/x`, { from: '127.0.0.8' });
-    expect(seen(plain)).toMatchObject({ ip: '127.0.0.8', proto: 'http' });
+    expect(seen(plain)).toMatchObject({ ip: '127.0.0.8', proto: 'http:' });
   });
 
   it('serves callers that come past the proxy as themselves', async () => {
@@ -317,7 +317,7 @@ listen tls
       root: cert(),
       from: '127.0.0.9',
     });
-    expect(seen(direct)).toMatchObject({ ip: '127.0.0.9', proto: 'https' });
+    expect(seen(direct)).toMatchObject({ ip: '127.0.0.9', proto: 'https:' });
     const headless = await curl(`https://shopapp.tenants.example.com:${ports.hostTls}/x`, {
       root: cert(),
       from: '127.0.0.2',
