@@ -21,6 +21,7 @@ const MODULE = `export default {
     }
     if (url.pathname === '/big') return new Response(new Uint8Array(5_000_000));
     if (url.pathname === '/forever') return new Response(new ReadableStream({ pull(c) { c.enqueue(new Uint8Array(65536)) } }));
+    if (url.pathname === '/small') return new Response(new ReadableStream({ pull(c) { c.enqueue(new Uint8Array(500)) } }));
     if (url.pathname === '/count') {
       let bytes = 0;
       for await (const chunk of request.body ?? []) bytes += chunk.length;
@@ -473,3 +474,21 @@ test('noise on the TLS port does no harm', async () => {
   }
   expect((await get('shop.test', '/x')).status).toBe(200);
 });
+
+test('a caller over HTTP/2 that does not read makes the handler wait, also where its pieces are small', async () => {
+  const before = await residentBytes();
+  const session = http2('anything.apps.test');
+  session.on('error', () => {});
+  const stream = session.request({ ':path': '/small', ':authority': 'slow.apps.test' });
+  stream.on('error', () => {});
+  stream.pause();
+  await new Promise((resolve) => stream.on('response', resolve));
+  await until(() => harness.traffic.findLast(({ slug }) => slug === 'slow')?.inFlight === 0, 20_000);
+  expect((await residentBytes()) - before).toBeLessThan(60_000_000);
+  session.destroy();
+});
+
+async function residentBytes(): Promise<number> {
+  const status = await readFile(`/proc/${harness.process.pid}/status`, 'utf8');
+  return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024;
+}

@@ -6,6 +6,9 @@ import { type Block, OWNED, writePiece } from '../http1/blocks.ts';
 import { blockPairs } from '../http1/fields.ts';
 import type { RequestHead } from '../http1/head.ts';
 
+/** Pieces up to this size are gathered into one write. */
+const SMALL = 8_192;
+
 export class Http2Exchange implements Exchange {
   readonly head: RequestHead;
   readonly peer: Peer;
@@ -16,6 +19,8 @@ export class Http2Exchange implements Exchange {
   #missing: number | undefined;
   #bodyDone: boolean;
   #continued = false;
+  /** Small pieces that came with one read. */
+  readonly #small: Buffer[] = [];
   #over = false;
   #stalled = false;
   #stalledSince = 0;
@@ -94,6 +99,12 @@ export class Http2Exchange implements Exchange {
 
   write(chunk: Buffer, block?: Block): boolean {
     if (this.#over || this.#stream.destroyed) return true;
+    if (chunk.length <= SMALL) {
+      // Often it is all of the body, and goes out with the end of the stream.
+      this.#small.push(Buffer.from(chunk));
+      return !this.#stream.writableNeedDrain;
+    }
+    this.flush();
     const more = writePiece(this.#stream, chunk, block);
     if (!more) this.#stalled = true;
     return more;
@@ -102,12 +113,17 @@ export class Http2Exchange implements Exchange {
   finish(_trailers: string): void {
     if (this.#over) return;
     this.#over = true;
-    this.#stream.end();
+    const last = this.#small.splice(0);
+    if (last.length === 0) this.#stream.end();
+    else this.#stream.end(last.length === 1 ? last[0] : Buffer.concat(last));
     // The rest of the body is not wanted (RFC 9113, section 8.1): NO_ERROR keeps the answer valid.
     if (!this.#bodyDone) this.#stream.once('finish', () => this.#stream.close(constants.NGHTTP2_NO_ERROR));
   }
 
-  flush(): void {}
+  flush(): void {
+    if (this.#small.length === 0 || this.#over || this.#stream.destroyed) return;
+    if (!this.#stream.write(Buffer.concat(this.#small.splice(0)))) this.#stalled = true;
+  }
 
   destroy(): void {
     if (!this.#stream.destroyed) this.#stream.close(constants.NGHTTP2_INTERNAL_ERROR);
