@@ -1,4 +1,4 @@
-/** Certificates from a real ACME authority (pebble) on loopback, served by a real edge. Skipped where pebble is missing. */
+/** Certificates from a real ACME authority (pebble) on loopback, served by a real edge. Skipped where pebble is missing, but not in CI. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { request as httpsRequest } from 'node:https';
@@ -11,18 +11,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type AcmeCertificates, acmeCertificates } from '../../host/certificates/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { type Harness, listening, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { available } from './support/programs.ts';
 
 const MODULE = `export default { async fetch(request) { return Response.json({ url: request.url }) } };`;
 const DAY = 86_400_000;
-
-function installed(program: string): boolean {
-  try {
-    execFileSync('which', [program], { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 async function freePort(): Promise<number> {
   const server = createServer();
@@ -32,7 +24,7 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-describe.skipIf(!installed('pebble') || !installed('pebble-challtestsrv'))('with pebble', () => {
+describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pebble', () => {
   let folder: string;
   let harness: Harness;
   let workerd: Workerd;

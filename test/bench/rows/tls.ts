@@ -183,7 +183,7 @@ async function startMany(): Promise<{ host: TestHost; tlsPort: number }> {
   const data = mkdtempSync(path.join(tmpdir(), 'tp-'));
   let host = await startHost({ data, flags });
   for (let index = 0; index < DOMAINS / DOMAINS_PER_SLUG; index++) {
-    await deploy(mppFetch(host.network, index), host.url, { slug: `many${index}`, code: HELLO });
+    await deploy(mppFetch(host.network, 0), host.url, { slug: `many${index}`, code: HELLO });
   }
   for (let index = 0; index < DOMAINS; index++) {
     const slug = `many${Math.floor(index / DOMAINS_PER_SLUG)}`;

@@ -1,0 +1,140 @@
+/** When domains are looked at, what becomes of them, and who gets one that two tenants claim. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import pino from 'pino';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { DomainChecks } from '../../host/domains/domain-checks.ts';
+import { type OwnershipRecords, ownershipToken, type RecordCheck } from '../../host/domains/ownership-record.ts';
+import { Domains } from '../../host/registry/domains.ts';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { AdjustableClock } from '../../host/shared/clock.ts';
+
+const MINUTE = 60_000;
+const DAY = 24 * 60 * MINUTE;
+const NAME = 'api.example.com';
+
+let folder: string;
+let registry: Registry;
+let domains: Domains;
+let clock: AdjustableClock;
+let checks: DomainChecks;
+/** Values of the TXT record. */
+let record: string[];
+let changed: string[];
+/** Called in the middle of a look at the DNS. */
+let meanwhile: () => Promise<unknown>;
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'domains-'));
+  registry = await openRegistry(path.join(folder, 'registry.db'));
+  // No deployments stand behind the tenants here.
+  await registry.client.execute('PRAGMA foreign_keys = OFF');
+  domains = new Domains(registry.db);
+  clock = new AdjustableClock(0);
+  record = [];
+  changed = [];
+  meanwhile = async () => {};
+  const records = {
+    async check(_domain: string, token: string): Promise<RecordCheck> {
+      const found = record.includes(token);
+      await meanwhile();
+      return found ? { found } : { found, reason: 'not there' };
+    },
+  } as OwnershipRecords;
+  checks = new DomainChecks({
+    domains,
+    records,
+    clock,
+    log: pino({ level: 'silent' }),
+    registrarTokenHashes: [],
+    servesAtOnce: () => false,
+    async onChange(_domain, tenant) {
+      changed.push(tenant);
+    },
+  });
+});
+afterEach(async () => {
+  registry.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const due = async () => ((await domains.byName(NAME))?.nextCheckAt ?? 0) - clock.now();
+
+describe('checks', () => {
+  it('wait longer each time while the record is missing, at most an hour', async () => {
+    await checks.attach(NAME, 'one');
+    const waits: number[] = [];
+    for (let turn = 0; turn < 8; turn++) {
+      waits.push(Math.round((await due()) / MINUTE));
+      clock.setOffset(clock.offsetMs + (await due()) + 1);
+      await checks.sweep();
+    }
+    expect(waits).toEqual([1, 2, 4, 8, 16, 32, 60, 60]);
+    expect(changed).toEqual([]);
+  });
+
+  it('find the record, and look again a day later', async () => {
+    record = [ownershipToken(NAME, 'one')];
+    expect(await checks.attach(NAME, 'one')).toMatchObject({ state: 'verified', verifiedBy: 'txt', reason: null });
+    expect(changed).toEqual(['one']);
+    expect(Math.round((await due()) / MINUTE)).toBe(24 * 60);
+  });
+
+  it('forgive a record that is back within a week', async () => {
+    const own = [ownershipToken(NAME, 'one')];
+    record = own;
+    await checks.attach(NAME, 'one');
+    record = [];
+    clock.setOffset(DAY + MINUTE);
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', reason: 'not there' });
+    record = own;
+    clock.setOffset(3 * DAY);
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', reason: null, failingSince: null });
+    expect(changed).toEqual(['one']);
+  });
+});
+
+describe('a domain that two tenants claim', () => {
+  it('stays with the first while neither has proved it, and the second is told how to', async () => {
+    await checks.attach(NAME, 'one');
+    await expect(checks.attach(NAME, 'two')).rejects.toMatchObject({
+      code: 'conflict',
+      message: expect.stringContaining(ownershipToken(NAME, 'two')),
+    });
+    expect(await domains.byName(NAME)).toMatchObject({ tenant: 'one' });
+  });
+
+  it('goes to the second where that one proves it', async () => {
+    await checks.attach(NAME, 'one');
+    record = [ownershipToken(NAME, 'two')];
+    expect(await checks.attach(NAME, 'two')).toMatchObject({ tenant: 'two', state: 'verified' });
+    expect(changed).toEqual(['one', 'two']);
+  });
+
+  it('stays with a first that has proved it, whatever the record says now', async () => {
+    record = [ownershipToken(NAME, 'one')];
+    await checks.attach(NAME, 'one');
+    record = [ownershipToken(NAME, 'two')];
+    await expect(checks.attach(NAME, 'two')).rejects.toMatchObject({ code: 'conflict' });
+    clock.setOffset(DAY + MINUTE);
+    await checks.sweep();
+    expect(await checks.attach(NAME, 'two'), 'once the first proves it no more').toMatchObject({ tenant: 'two' });
+  });
+
+  it('is not given by a proof of the first that comes after it went to the second', async () => {
+    const row = await checks.attach(NAME, 'one');
+    record = [ownershipToken(NAME, 'one')];
+    meanwhile = async () => {
+      meanwhile = async () => {};
+      await checks.detach(NAME, 'one');
+      record = [];
+      await checks.attach(NAME, 'two');
+    };
+    await checks.check(row);
+    expect(await domains.byName(NAME)).toMatchObject({ tenant: 'two', state: 'pending' });
+    expect(await domains.servableNames()).toEqual([]);
+  });
+});
