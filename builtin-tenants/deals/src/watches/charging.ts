@@ -42,7 +42,8 @@ export function resumeAll(watches: Watches, credit: Credit, now: number): Promis
   return everyPage(
     (after) => watches.oldestSuspended(after, A_BATCH),
     async (rows) => {
-      for (const account of await chargeAll(watches, credit, rows, now)) await resume(watches, credit, account, now);
+      const refused = await chargeAll(watches, credit, rows, now);
+      for (const { account } of rows) if (!refused.has(account)) await resume(watches, credit, account, now);
     },
   );
 }
@@ -63,9 +64,9 @@ async function everyPage(
   return count;
 }
 
-/** @returns accounts whose credit covered a watch */
+/** @returns accounts whose credit did not cover a watch */
 async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now: number): Promise<Set<string>> {
-  const funded = new Set<string>();
+  const refused = new Set<string>();
   const claimed: { row: WatchRow; start: number }[] = [];
   for (const row of rows) {
     const wanted = duePeriod(row.paid_through, now);
@@ -77,7 +78,7 @@ async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now
     else if (await credit.wasCharged(chargeKey(row.id, start))) await watches.paid(row.id, start, now);
     else await watches.giveUpPeriod(row.id, start);
   }
-  if (claimed.length === 0) return funded;
+  if (claimed.length === 0) return refused;
   const outcomes = await credit.charge(
     claimed.map(({ row, start }) => ({
       key: chargeKey(row.id, start),
@@ -87,10 +88,11 @@ async function chargeAll(watches: Watches, credit: Credit, rows: WatchRow[], now
   );
   for (const [index, { row, start }] of claimed.entries()) {
     const outcome = outcomes[index];
-    if (outcome === 'charged' || outcome === 'duplicate') {
-      await watches.paid(row.id, start, now);
-      funded.add(row.account);
-    } else if (outcome === 'insufficient_credit') await watches.unfunded(row.id, start, now);
+    if (outcome === 'charged' || outcome === 'duplicate') await watches.paid(row.id, start, now);
+    else if (outcome === 'insufficient_credit') {
+      await watches.unfunded(row.id, start, now);
+      refused.add(row.account);
+    }
   }
-  return funded;
+  return refused;
 }

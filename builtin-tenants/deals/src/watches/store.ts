@@ -149,13 +149,13 @@ export class Watches {
       .run();
   }
 
-  /** The period was charged. */
+  /** The period was charged. It counts although another run, which was refused just before a top-up, gave it up. */
   async paid(id: string, start: number, now: number): Promise<void> {
     await this.#db
       .prepare(
         `UPDATE watches SET paid_through = ?2 + ${PERIOD_MS}, period_start = NULL, updated_at = ?3,
            next_at = CASE WHEN state = 'suspended' THEN ?3 ELSE next_at END, suspended_at = NULL, state = 'running'
-         WHERE id = ?1 AND period_start = ?2 AND state <> 'deleted'`,
+         WHERE id = ?1 AND paid_through <= ?2 AND state <> 'deleted'`,
       )
       .bind(id, start, now)
       .run();
