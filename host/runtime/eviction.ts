@@ -40,10 +40,10 @@ export function chooseEvictions(
   for (const candidate of candidates) {
     const idleMs = now - candidate.lastActive;
     if (candidate.inFlight > 0) staying.push(candidate);
-    else if (idleMs >= limits.idleMs) evictions.push({ slug: candidate.slug, reason: 'idle' });
     else if (candidate.privateBytes >= limits.swollenBytes && idleMs >= limits.swollenIdleMs) {
       evictions.push({ slug: candidate.slug, reason: 'swollen' });
-    } else staying.push(candidate);
+    } else if (idleMs >= limits.idleMs) evictions.push({ slug: candidate.slug, reason: 'idle' });
+    else staying.push(candidate);
   }
   let used = staying.reduce((sum, candidate) => sum + candidate.privateBytes, extraBytes);
   if (used <= limits.totalBytes) return evictions;

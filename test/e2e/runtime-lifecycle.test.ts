@@ -51,7 +51,9 @@ describe('start on demand', () => {
       'const kept = []; export default { fetch() { for (let i = 0; i < 80; i++) kept.push(new Uint8Array(1e6).fill(i)); return new Response("big") } }',
     );
     expect(await rig.text('swollen')).toBe('big');
-    await until(() => rig.runtime.status('swollen').lastExit?.reason === 'swollen', 10_000, 'the swollen one to end');
+    expect((await until(() => rig.runtime.status('swollen').lastExit, 10_000, 'the swollen one to end')).reason).toBe(
+      'swollen',
+    );
   });
 
   it('is not idle while a request is in flight', async () => {
