@@ -1,6 +1,9 @@
 /** Refusals while an upload is still on its way reach the caller as what they are, not as a broken connection. */
+import { readFileSync } from 'node:fs';
+import { request } from 'node:http';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type RunningEngine, type RunningTenant, startEngine, startTenant } from '../speech/harness/programs.ts';
+import { requestSocket } from '../speech/harness/socket.ts';
 import { toneWav } from '../speech/harness/sound.ts';
 
 let engine: RunningEngine;
@@ -36,4 +39,19 @@ it('says that the audio is too large, or too long', async () => {
   expect(await listen(60)).toEqual([413, 'PAYLOAD_TOO_LARGE']);
   expect(await listen(7)).toEqual([413, 'PAYLOAD_TOO_LARGE']);
   expect(await listen(1)).toEqual([200, undefined]);
+});
+
+it('gives the place of a caller that leaves to others, and ends what worked for it', async () => {
+  const queue = async () => {
+    const { json } = await requestSocket(engine.socket, 'GET', '/health');
+    return (json as { listen: { queue: object } }).listen.queue;
+  };
+  const left = request({ socketPath: engine.socket, method: 'POST', path: '/listen' });
+  left.on('error', () => {});
+  left.end(toneWav(4));
+  await expect.poll(queue, { timeout: 10_000, interval: 10 }).toMatchObject({ running: 1 });
+  left.destroy();
+  await expect.poll(queue, { timeout: 10_000 }).toMatchObject({ running: 0, waiting: 0 });
+  const children = () => readFileSync(`/proc/${engine.pid}/task/${engine.pid}/children`, 'utf8').trim();
+  await expect.poll(children, { timeout: 10_000 }).toBe('');
 });

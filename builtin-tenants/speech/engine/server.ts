@@ -14,7 +14,8 @@ import type { SpeechSink } from './speak/speaker.ts';
 /** Speech that slow listeners have not taken yet; beyond it new speech is refused. */
 const UNSENT_BYTES = 64 * 1024 * 1024;
 
-const DISCARD_MS = 30_000;
+const DISCARD_MS = 10_000;
+const DISCARD_BYTES = 32 * 1024 * 1024;
 
 interface Exchange {
   request: IncomingMessage;
@@ -60,7 +61,8 @@ export function createEngineServer(engine: Engine, limits: Settings['limits'], l
       else if (route !== undefined) await route({ request, response, url, signal: gone.signal });
       else throw new EngineFailure('not_found', 'Nothing is here.');
     } catch (error) {
-      answerFailure(request, response, error, gone.signal.aborted ? () => {} : log);
+      await discardRest(request);
+      answerFailure(response, error, gone.signal.aborted ? () => {} : log);
     }
   });
 }
@@ -98,12 +100,7 @@ function json(response: ServerResponse, status: number, body: object): void {
   response.end(JSON.stringify(body));
 }
 
-function answerFailure(
-  request: IncomingMessage,
-  response: ServerResponse,
-  error: unknown,
-  log: (line: object) => void,
-): void {
+function answerFailure(response: ServerResponse, error: unknown, log: (line: object) => void): void {
   const failure = asFailure(error);
   if (failure.code === 'internal') {
     log({
@@ -117,15 +114,30 @@ function answerFailure(
     response.destroy();
     return;
   }
-  if (!request.complete) discardRest(request);
   const { retryAfter } = failure.facts;
   if (retryAfter !== undefined) response.setHeader('retry-after', retryAfter);
   json(response, failure.status, failure);
 }
 
-/** Closing under an upload would lose the answer: the rest of it is taken and thrown away, for a while. */
-function discardRest(request: IncomingMessage): void {
+/**
+ * An answer that comes while the upload is still on its way can get lost between the two: so the rest of the upload is
+ * taken and thrown away first, as long as that is soon done.
+ */
+async function discardRest(request: IncomingMessage): Promise<void> {
+  if (request.complete || request.destroyed) return;
+  let bytes = 0;
+  const enough = Promise.withResolvers<void>();
+  const timer = setTimeout(enough.resolve, DISCARD_MS);
+  request.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes > DISCARD_BYTES) enough.resolve();
+  });
+  request.once('end', enough.resolve);
+  request.once('close', enough.resolve);
+  request.resume();
+  await enough.promise;
+  clearTimeout(timer);
+  if (request.complete) return;
   const giveUp = setTimeout(() => request.destroy(), DISCARD_MS);
   request.once('close', () => clearTimeout(giveUp));
-  request.resume();
 }

@@ -86,6 +86,8 @@ async function* pieces(body: Readable, signal: AbortSignal): AsyncGenerator<Buff
     }
   } finally {
     signal.removeEventListener('abort', abort);
+    // not awaited: it waits for the read that is under way
+    void iterator.return?.();
   }
 }
 

@@ -37,6 +37,7 @@ describe('whisper.cpp', () => {
         transcription: [
           {
             text: ' And so, my fellow',
+            offsets: { from: 0, to: 900 },
             tokens: [
               token('[_BEG_]', 0, 0),
               token(' And', 0, 300, 0.8),
@@ -47,7 +48,7 @@ describe('whisper.cpp', () => {
               token('[_TT_150]', 900, 900),
             ],
           },
-          { text: ' Ask', tokens: [token(' Ask', 1000, 1200)] },
+          { text: ' Ask', offsets: { from: 1000, to: 1200 }, tokens: [{ text: ' Ask', p: 0.9 }] },
         ],
       }),
     );
@@ -58,6 +59,19 @@ describe('whisper.cpp', () => {
       { word: 'fellow', punctuated: 'fellow', start: 0.6, end: 0.9, confidence: 0.9 },
       { word: 'ask', punctuated: 'Ask', start: 1, end: 1.2, confidence: 0.9 },
     ]);
+  });
+
+  it('puts characters together that are cut in two', () => {
+    const bytes = (text: string) => Buffer.from(text).toString('latin1');
+    const [first = '', second = ''] = [bytes(' é').slice(0, 2), bytes(' é').slice(2)];
+    const { words } = parseWhisperCpp(
+      JSON.stringify({
+        transcription: [
+          { offsets: { from: 0, to: 500 }, tokens: [token(first, 0, 200), token(`${second}t${bytes('é')}`, 200, 500)] },
+        ],
+      }),
+    );
+    expect(words).toEqual([{ word: 'été', punctuated: 'été', start: 0, end: 0.5, confidence: 0.9 }]);
   });
 
   it('refuses another program’s output', () => {
@@ -109,12 +123,12 @@ describe('sherpa-onnx', () => {
   });
 
   it('joins tokens to words, in both notations', () => {
-    const output = `log line\n{"lang": "<|en|>", "text": " Hello world", "timestamps": [0.10, 0.30, 0.50], "tokens":["▁Hel", "lo", "▁world"], "words": []}\n`;
+    const output = `log line\n{"lang": "<|en|>", "text": " Hello world", "timestamps": [0.10, 0.30, 0.50], "tokens":["▁Hel", "lo", "▁world"], "ys_log_probs": [0, -0.2, -0.693147], "words": []}\n`;
     expect(parseSherpaOnnx(output, 1000)).toEqual({
       language: 'en',
       words: [
-        { word: 'hello', punctuated: 'Hello', start: 0.1, end: 0.5, confidence: 1 },
-        { word: 'world', punctuated: 'world', start: 0.5, end: 0.8, confidence: 1 },
+        { word: 'hello', punctuated: 'Hello', start: 0.1, end: 0.5, confidence: expect.closeTo(0.905, 3) },
+        { word: 'world', punctuated: 'world', start: 0.5, end: 0.8, confidence: expect.closeTo(0.5, 3) },
       ],
     });
   });

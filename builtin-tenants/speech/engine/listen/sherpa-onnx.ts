@@ -16,6 +16,8 @@ const resultSchema = z.object({
   tokens: z.array(z.string()).default([]),
   timestamps: z.array(z.number()).default([]),
   lang: z.string().default(''),
+  /** Not every model has them. */
+  ys_log_probs: z.array(z.number()).default([]),
 });
 
 /** @throws Error that says what is missing */
@@ -80,19 +82,25 @@ export function parseSherpaOnnx(output: string, durationMs: number): { words: He
   if (result.timestamps.length !== result.tokens.length || result.tokens.length === 0) {
     return { words: spread(result.text, duration), ...spoken };
   }
-  const words: HeardWord[] = [];
+  const words: (HeardWord & { logProbabilities: number[] })[] = [];
   result.tokens.forEach((token, index) => {
     const start = result.timestamps[index] ?? 0;
     const end = result.timestamps[index + 1] ?? Math.min(duration, start + 0.3);
+    const logProbabilities = result.ys_log_probs.slice(index, index + 1);
     const current = words.at(-1);
     if (current === undefined || /^[\s\u2581]/.test(token)) {
-      words.push({ word: '', punctuated: token.replace(/^[\s\u2581]+/, ''), start, end, confidence: 1 });
+      const punctuated = token.replace(/^[\s\u2581]+/, '');
+      words.push({ word: '', punctuated, start, end, confidence: 1, logProbabilities });
     } else {
       current.punctuated += token;
       current.end = end;
+      current.logProbabilities.push(...logProbabilities);
     }
   });
-  const spelled = words.map((word) => ({ ...word, word: bareWord(word.punctuated ?? '') }));
+  const spelled = words.map(({ logProbabilities, ...word }) => {
+    const mean = logProbabilities.reduce((sum, value) => sum + value, 0) / Math.max(1, logProbabilities.length);
+    return { ...word, word: bareWord(word.punctuated ?? ''), confidence: Math.min(1, Math.exp(mean)) };
+  });
   return { words: spelled.filter(({ word }) => word !== ''), ...spoken };
 }
 

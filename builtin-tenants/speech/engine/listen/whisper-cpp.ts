@@ -9,14 +9,14 @@ import { EngineFailure } from '../failure.ts';
 import { findProgram } from '../programs.ts';
 import { bareWord, type HeardWord, type Transcriber } from './transcriber.ts';
 
-/** Written by `--output-json-full` (whisper.cpp 1.7, examples/cli/cli.cpp, output_json). */
+/** Written by `--output-json-full` (examples/cli/cli.cpp, output_json). Tokens may be without times of their own. */
+const offsets = z.object({ from: z.number(), to: z.number() });
 const outputSchema = z.object({
   result: z.object({ language: z.string() }).partial().optional(),
   transcription: z.array(
     z.object({
-      tokens: z.array(
-        z.object({ text: z.string(), offsets: z.object({ from: z.number(), to: z.number() }), p: z.number() }),
-      ),
+      offsets,
+      tokens: z.array(z.object({ text: z.string(), offsets: offsets.optional(), p: z.number() })),
     }),
   ),
 });
@@ -45,50 +45,42 @@ export async function openWhisperCpp(model: string, program: string, threads: nu
         signal,
         timeoutMs,
       });
-      const text = code === 0 ? await readFile(`${result}.json`, 'utf8').catch(() => undefined) : undefined;
+      const text = code === 0 ? await readFile(`${result}.json`, 'latin1').catch(() => undefined) : undefined;
       if (text === undefined) throw new EngineFailure('internal', 'whisper.cpp failed; the audio was not transcribed.');
       return parseWhisperCpp(text);
     },
   };
 }
 
-/** Tokens become words: a token that begins with a space begins a word; `[_BEG_]` and its like are marks. */
+/**
+ * Tokens become words: a token that begins with a space begins a word; `[_BEG_]` and its like are marks.
+ * @param json each character one byte: a token may hold half of a character, so only whole words are UTF-8
+ */
 export function parseWhisperCpp(json: string): { words: HeardWord[]; language?: string } {
   const { result, transcription } = outputSchema.parse(JSON.parse(json));
-  const words: (HeardWord & { pieces: number })[] = [];
-  for (const { tokens } of transcription) {
+  const words: { bytes: string; start: number; end: number; confidences: number[] }[] = [];
+  for (const segment of transcription) {
     let inWord = false;
-    for (const token of tokens) {
-      if (/^\[_.*\]$/.test(token.text)) continue;
-      const current = words.at(-1);
-      const begins = !inWord || token.text.startsWith(' ');
+    for (const token of segment.tokens) {
       const piece = token.text.trim();
-      if (piece === '') continue;
-      if (begins || current === undefined) {
-        const start = token.offsets.from / 1000;
-        words.push({
-          word: '',
-          punctuated: piece,
-          start,
-          end: token.offsets.to / 1000,
-          confidence: token.p,
-          pieces: 1,
-        });
+      if (/^\[_.*\]$/.test(piece) || piece === '') continue;
+      const { from, to } = token.offsets ?? segment.offsets;
+      const current = words.at(-1);
+      if (!inWord || current === undefined || token.text.startsWith(' ')) {
+        words.push({ bytes: piece, start: from / 1000, end: to / 1000, confidences: [token.p] });
       } else {
-        current.punctuated += piece;
-        current.end = token.offsets.to / 1000;
-        current.confidence += token.p;
-        current.pieces++;
+        current.bytes += piece;
+        current.end = to / 1000;
+        current.confidences.push(token.p);
       }
       inWord = true;
     }
   }
-  const spelled = words
-    .map(({ pieces, ...word }) => ({
-      ...word,
-      word: bareWord(word.punctuated ?? ''),
-      confidence: word.confidence / pieces,
-    }))
-    .filter(({ word }) => word !== '');
-  return { words: spelled, ...(result?.language === undefined ? {} : { language: result.language }) };
+  const heard = words.map(({ bytes, start, end, confidences }) => {
+    const punctuated = Buffer.from(bytes, 'latin1').toString('utf8');
+    const confidence = confidences.reduce((sum, p) => sum + p, 0) / confidences.length;
+    return { word: bareWord(punctuated), punctuated, start, end, confidence };
+  });
+  const spoken = result?.language === undefined ? {} : { language: result.language };
+  return { words: heard.filter(({ word }) => word !== ''), ...spoken };
 }
