@@ -8,7 +8,16 @@ import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
 import { parseUsd } from '../../host/shared/money.ts';
-import { balance, mppClient, mppOf, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+import {
+  balance,
+  mppClient,
+  mppOf,
+  type Rig,
+  startNetwork,
+  startRig,
+  until,
+  x402Client,
+} from './support/payments-rig.ts';
 
 const CALLS = Number(process.env.MIXED_CALLS ?? 1000);
 const FEE_BPS = 250;
@@ -61,7 +70,9 @@ test('a thousand mixed calls: chain, receipts and ledger agree', { timeout: 900_
   const operator = mppOf(network).recipient;
   const wallets = [0, 1, 2, 3].map((index) => privateKeyToAccount(key(index)).address);
   const money = async () => ({
-    payers: await Promise.all(wallets.map(async (one) => (await balance(network, 'tempo', one)) + (await balance(network, 'usdc', one)))),
+    payers: await Promise.all(
+      wallets.map(async (one) => (await balance(network, 'tempo', one)) + (await balance(network, 'usdc', one))),
+    ),
     payTo: (await balance(network, 'tempo', payTo)) + (await balance(network, 'usdc', payTo)),
     operator: (await balance(network, 'tempo', operator)) + (await balance(network, 'usdc', operator)),
   });
@@ -86,7 +97,11 @@ test('a thousand mixed calls: chain, receipts and ledger agree', { timeout: 900_
     const text = await response?.text().catch(() => undefined);
     let final = text === undefined ? undefined : response;
     const { authorization, signature } = client.sent;
-    const again = { headers: authorization ? { authorization } : { 'payment-signature': signature ?? '' }, method: 'POST', body };
+    const again = {
+      headers: authorization ? { authorization } : { 'payment-signature': signature ?? '' },
+      method: 'POST',
+      body,
+    };
     if (final === undefined && (authorization || signature)) {
       // The caller comes back with what it has: it is answered, and not charged twice.
       final = await fetch(url, again);
