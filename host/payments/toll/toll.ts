@@ -65,21 +65,24 @@ export class Toll {
     const tenantPath = context.tenantPath ?? '/';
     const route = findPaidRoute(deployment.paidRoutes, request.method, tenantPath);
     if (!route || isPreflight(request)) return this.#free(request, deployment);
-    const prepared = offers.prepare(termsOf(deployment, route, feeBps));
     const challenge: ChallengeContext = {
       realm: realm(),
       resource: `${context.proto}://${context.host}${context.prefix ?? ''}${tenantPath}`,
       requestId: context.requestId,
     };
+    let prepared: PreparedOffers | undefined;
     try {
-      const price = prepared.terms.amount;
+      const price = parseUsd(route.price);
       const most = maxPrice(request.headers);
+      // A metered call may be allowed to cost more than the usual hold; what is held is then what the caller said.
+      const held = route.mode === 'metered' && most !== undefined && most > price ? most : price;
+      prepared = offers.prepare({ ...termsOf(deployment, route, feeBps), amount: held });
       if (most !== undefined && most < price && route.mode === 'fixed')
         throw new Problem(
           'conflict',
           `This costs ${formatUsd(price)} USD, more than x-max-price allows. Nothing was charged.`,
         );
-      const limit = most !== undefined && most < price ? most : price;
+      const limit = most !== undefined && most < held ? most : held;
       const presented = readCredential(request.headers, challengeKey);
       const management = presented && (await this.#manage(presented));
       if (management) return management;
@@ -93,7 +96,7 @@ export class Toll {
       return presented ? await this.#paid(visit, presented) : await this.#unpaid(visit);
     } catch (error) {
       const problem = asProblem(error);
-      if (problem.code === 'payment_invalid') return challenger.response(prepared, challenge, problem);
+      if (problem.code === 'payment_invalid' && prepared) return challenger.response(prepared, challenge, problem);
       if (problem.code === 'internal') throw error;
       return exposed(problem.toResponse(context.requestId));
     }
