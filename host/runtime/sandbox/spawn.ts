@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Readable, Writable } from 'node:stream';
-import { descend } from '../process-tree.ts';
+import { descend, treeOf } from '../process-tree.ts';
 import { type Confinement, type Sandbox, SECCOMP_FD } from '../sandbox.ts';
 
 export interface ProcessEnd {
@@ -31,6 +31,10 @@ export interface ConfinedProcess {
   kill(): void;
 }
 
+/** How long a start may take before it is killed half done, and how often it is looked at, ms. */
+const WHOLE_MS = 2_000;
+const RETRY_MS = 5;
+
 export async function spawnConfined(sandbox: Sandbox, confinement: Confinement): Promise<ConfinedProcess> {
   const { file, args, seccomp } = await sandbox.command(confinement);
   const child: ChildProcess = spawn(file, args, {
@@ -57,6 +61,19 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
     if (program === undefined && child.pid !== undefined) program = descend(child.pid, sandbox.depth);
     return program;
   };
+  /**
+   * Once the program is there, the helpers' death signals are set, too. One that dies earlier leaves a child behind that
+   * waits for it for ever (bwrap 0.8.0), so this waits for the program, a few milliseconds at most.
+   */
+  const killWhenWhole = (deadline: number): void => {
+    if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
+    const target = pid();
+    if (target === undefined && Date.now() < deadline) {
+      setTimeout(killWhenWhole, RETRY_MS, deadline);
+      return;
+    }
+    for (const member of treeOf(child.pid).reverse()) signalTo(member, 'SIGKILL');
+  };
   return {
     stdin: child.stdio[0] as Writable,
     stdout: child.stdio[1] as Readable,
@@ -72,11 +89,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
       if (target !== undefined && child.exitCode === null && child.signalCode === null) signalTo(target, 'SIGTERM');
     },
     kill() {
-      // The helper takes its children along; the program first, in case there is none.
-      if (child.exitCode !== null || child.signalCode !== null) return;
-      const target = pid();
-      if (target !== undefined) signalTo(target, 'SIGKILL');
-      child.kill('SIGKILL');
+      killWhenWhole(Date.now() + WHOLE_MS);
     },
   };
 }
