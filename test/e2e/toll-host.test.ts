@@ -1,0 +1,189 @@
+/** An ordinary tenant on the real host sells its routes: stock clients and the stock command pay, through the edge. */
+import { execFile } from 'node:child_process';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { ExactEvmScheme } from '@x402/evm/exact/client';
+import { UptoEvmScheme } from '@x402/evm/upto/client';
+import { wrapFetchWithPaymentFromConfig } from '@x402/fetch';
+import { Mppx, tempo } from 'mppx/client';
+import { erc20Abi, type Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { readContract } from 'viem/actions';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { localEvmChain, localTempoChain } from '../../host/payments/network/chains.ts';
+import { tempoClient, x402Client } from '../../host/payments/network/clients.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+const HANDLER = `export default {
+  async fetch(request, env) {
+    const url = new URL(request.url);
+    const seen = { payer: request.headers.get('x-payer'), id: request.headers.get('x-payment-id') };
+    switch (url.pathname) {
+      case '/fixed': return Response.json(seen);
+      case '/metered': return Response.json(seen, { headers: { 'x-charge': '0.0123' } });
+      case '/fails': return new Response('no', { status: 500 });
+      case '/throws': throw new Error('thrown');
+      case '/loops': for (;;) {}
+      case '/quote': {
+        const verified = await env.PAYMENTS.fetch('http://payments/verify', { method: 'POST', headers: request.headers, body: '{}' });
+        if (!verified.ok) return env.PAYMENTS.fetch('http://payments/challenge', { method: 'POST', body: JSON.stringify({ amount: '0.03', description: 'Quoted now' }) });
+        const { hold, payer } = await verified.json();
+        const captured = await env.PAYMENTS.fetch('http://payments/capture', { method: 'POST', body: JSON.stringify({ hold }) });
+        const { headers } = await captured.json();
+        return Response.json({ payer }, { headers });
+      }
+      default: return Response.json({ free: true, ...seen });
+    }
+  },
+};`;
+
+let host: TestHost;
+let payTo: string;
+
+beforeAll(async () => {
+  host = await startHost({ flags: { 'runtime-cpu-stall-ms': '2000' } });
+  payTo = privateKeyToAccount(generatePrivateKey()).address;
+  const deployed = await mpp(0).fetch(`${host.url}/_admin/deploy`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({
+      slug: 'shop',
+      code: HANDLER,
+      payTo,
+      bindings: { payments: true },
+      paidRoutes: [
+        ...['/fixed', '/fails', '/throws', '/loops'].map((route) => ({ method: 'GET', path: route, price: '0.01' })),
+        { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
+      ],
+    }),
+  });
+  expect(deployed.status, await deployed.clone().text()).toBe(201);
+});
+afterAll(() => host.stop());
+
+const key = (index: number): Hex => host.network.wallets[index]?.privateKey ?? '0x';
+const tempoChain = () => localTempoChain(host.network.chainId, host.network.rpcUrl);
+const evmChain = () => localEvmChain(host.network.chainId, host.network.rpcUrl);
+
+function mpp(index: number) {
+  const account = privateKeyToAccount(key(index));
+  const sent: { authorization?: string } = {};
+  const client = Mppx.create({
+    polyfill: false,
+    fetch: (async (input: string | URL | Request, init?: RequestInit) => {
+      const request = new Request(input, init);
+      sent.authorization = request.headers.get('authorization') ?? sent.authorization ?? '';
+      return fetch(request);
+    }) as typeof fetch,
+    methods: [tempo.charge({ account, getClient: () => tempoClient(tempoChain()) as never })],
+  });
+  return { address: account.address, sent, fetch: client.fetch as typeof fetch };
+}
+
+function x402(index: number) {
+  const account = privateKeyToAccount(key(index));
+  const { network, token } = host.network.x402;
+  const paying = wrapFetchWithPaymentFromConfig(fetch, {
+    schemes: [
+      { network: 'eip155:*', client: new ExactEvmScheme(account) },
+      { network: 'eip155:*', client: new UptoEvmScheme(account, { rpcUrl: host.network.rpcUrl } as never) },
+    ],
+    spendControls: { allowedAssets: [{ network, asset: token, maxAmountPerPayment: '1000000' }] },
+  } as never);
+  return { address: account.address, fetch: paying as typeof fetch };
+}
+
+function balance(token: 'tempo' | 'usdc', address: string): Promise<bigint> {
+  const client = token === 'tempo' ? tempoClient(tempoChain()) : x402Client(evmChain());
+  const of = token === 'tempo' ? host.network.token : host.network.x402.token;
+  return readContract(client as never, {
+    address: of,
+    abi: erc20Abi,
+    functionName: 'balanceOf',
+    args: [address as Hex],
+  });
+}
+
+test('stock clients pay fixed and metered routes; free paths stay free and forgeries do not arrive', async () => {
+  const free = await fetch(`${host.url}/shop/other`, { headers: { 'x-payer': 'me', 'x-payment-id': 'pay_x' } });
+  expect(await free.json()).toEqual({ free: true, payer: null, id: null });
+  const [m, x] = [mpp(1), x402(2)];
+  const fixed = await m.fetch(`${host.url}/shop/fixed`);
+  expect(await fixed.json()).toEqual({
+    payer: `did:pkh:eip155:1337:${m.address.toLowerCase()}`,
+    id: fixed.headers.get('x-payment-id'),
+  });
+  expect(fixed.headers.get('payment-receipt')).toBeTruthy();
+  expect((await x.fetch(`${host.url}/shop/fixed`)).headers.get('payment-response')).toBeTruthy();
+  expect((await m.fetch(`${host.url}/shop/metered`)).headers.get('x-payment-amount')).toBe('0.0123');
+  expect((await x.fetch(`${host.url}/shop/metered`)).headers.get('x-payment-amount')).toBe('0.0123');
+  await until(async () => (await balance('tempo', payTo)) === 22_300n || undefined);
+  expect(await balance('usdc', payTo)).toBe(22_300n);
+});
+
+test('a session with top-up runs through the edge, and closes by the client', async () => {
+  const account = privateKeyToAccount(key(3));
+  const before = await balance('tempo', account.address);
+  const getClient = () => tempoClient(tempoChain(), account) as never;
+  const session = tempo.session.manager({ account, getClient, maxDeposit: '3' });
+  for (let i = 0; i < 25; i += 1) expect((await session.fetch(`${host.url}/shop/metered`)).status).toBe(200);
+  const receipt = await session.close();
+  expect(receipt?.spent).toBe(String(25 * 12_300));
+  expect(before - (await balance('tempo', account.address))).toBe(25n * 12_300n);
+});
+
+test('the stock mppx command pays a fixed and a metered route', async () => {
+  const bin = fileURLToPath(new URL('../../node_modules/mppx/dist/bin.js', import.meta.url));
+  const env = { PATH: process.env.PATH, HOME: host.data, MPPX_PRIVATE_KEY: key(4), MPPX_RPC_URL: host.network.rpcUrl };
+  for (const route of ['fixed', 'metered']) {
+    const args = [bin, `${host.url}/shop/${route}`, '-r', host.network.rpcUrl];
+    const { stdout } = await promisify(execFile)(process.execPath, args, { env, cwd: path.dirname(bin) });
+    expect(stdout.toLowerCase()).toContain(privateKeyToAccount(key(4)).address.toLowerCase());
+  }
+});
+
+test('a handler that fails, throws or is killed for its CPU: nothing is charged', { timeout: 60_000 }, async () => {
+  const client = mpp(1);
+  const before = await balance('tempo', client.address);
+  for (const [route, statuses] of [
+    ['fails', [500]],
+    ['throws', [500]],
+    // Killed for its CPU: the forwarding sees the connection break, or hears why.
+    ['loops', [502, 503]],
+  ] as const) {
+    const response = await client.fetch(`${host.url}/shop/${route}`);
+    expect(statuses, route).toContain(response.status);
+    expect(await balance('tempo', client.address), route).toBe(before);
+  }
+});
+
+test('env.PAYMENTS sells at a price that the handler makes', async () => {
+  const [m, x] = [mpp(1), x402(2)];
+  const [t, u] = [await balance('tempo', m.address), await balance('usdc', x.address)];
+  expect(await (await m.fetch(`${host.url}/shop/quote`)).json()).toEqual({
+    payer: `did:pkh:eip155:1337:${m.address.toLowerCase()}`,
+  });
+  expect((await x.fetch(`${host.url}/shop/quote`)).status).toBe(200);
+  expect(t - (await balance('tempo', m.address))).toBe(30_000n);
+  expect(u - (await balance('usdc', x.address))).toBe(30_000n);
+});
+
+test('the host is killed in the middle of a paid call: the retry settles it once', { timeout: 60_000 }, async () => {
+  const client = mpp(1);
+  const before = await balance('tempo', client.address);
+  const call = client.fetch(`${host.url}/shop/fixed`).catch(() => undefined);
+  await until(() => client.sent.authorization || undefined);
+  await host.kill();
+  await call;
+  host = await host.restart();
+  const retry = await fetch(`${host.url}/shop/fixed`, { headers: { authorization: client.sent.authorization ?? '' } });
+  expect(retry.status).toBe(200);
+  expect(before - (await balance('tempo', client.address))).toBe(10_000n);
+});
+
+test('the operator’s reconciliation finds no difference', async () => {
+  const { status, json } = await host.operator('POST', '/payments/reconcile');
+  expect(json).toMatchObject({ ok: true, differences: [] });
+  expect(status).toBe(200);
+});
