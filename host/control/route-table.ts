@@ -1,4 +1,5 @@
 /** Keeps every edge's route table equal to the registry: the whole table at an edge's start, then each change. */
+import { tollRoutes } from '../payments/paid-routes.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
@@ -52,7 +53,7 @@ export class RouteTable {
       state: row.state,
       domains,
       paidRoutes: [
-        ...row.paidRoutes.map(({ method, path }) => ({ method, path })),
+        ...tollRoutes(row.paidRoutes as unknown as Parameters<typeof tollRoutes>[0]),
         // Made from the paid routes where the handler has none of its own.
         ...(row.paidRoutes.length > 0 ? [{ method: 'GET', path: OPENAPI_PATH }] : []),
       ],

@@ -49,6 +49,7 @@ const properties: Record<string, JsonSchema> = {
         sku: { type: 'string' },
         pricingVersion: { type: 'integer' },
         checkBeforePay: { type: 'boolean' },
+        slow: { type: 'boolean', description: 'settle first, refund if the work fails' },
       },
     },
   },
