@@ -1,5 +1,5 @@
 /** The whole host with the pay platform and deals, and a shop of the test that deals may read although it is local. */
-import { realpath } from 'node:fs/promises';
+import { readdir, realpath, stat } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
@@ -133,13 +133,23 @@ export async function deleteWatch(host: TestHost, account: TestAccount, id: stri
   return (await fetch(`${host.url}/pay/deals/v1/watches/${id}`, { method: 'DELETE', headers: bearer(account) })).status;
 }
 
+/** `run/<slug>` leads to the sockets of its services; beside them each instance listens in a folder of its own. */
+async function systemSocket(host: TestHost, slug: string): Promise<string> {
+  const cell = path.dirname(await realpath(path.join(host.data, 'run', slug)));
+  const found = (await readdir(cell, { recursive: true })).filter((name) => name.endsWith('system.sock'));
+  const dated = await Promise.all(
+    found.map(async (name) => ({ file: path.join(cell, name), at: (await stat(path.join(cell, name))).mtimeMs })),
+  );
+  const newest = dated.sort((a, b) => b.at - a.at)[0];
+  if (!newest) throw new Error(`${slug} does not listen`);
+  return newest.file;
+}
+
 /** Runs the crons of the pay platform and of deals now; the host runs them each minute by itself. */
 export async function runCrons(host: TestHost): Promise<void> {
   const run = { cron: '* * * * *', scheduledTime: Date.now() };
   const runOne = async (slug: string) => {
-    // `run/<slug>` leads to the sockets of its services; those that it listens on are beside them.
-    const services = await realpath(path.join(host.data, 'run', slug));
-    return requestSocket(path.join(services, '..', 'l', 'system.sock'), 'POST', SCHEDULED_PATH, run);
+    return requestSocket(await systemSocket(host, slug), 'POST', SCHEDULED_PATH, run);
   };
   const outcomes = await until(
     async () => {

@@ -22,9 +22,9 @@ import {
   serveLocally,
   startDealsHost,
   type WatchView,
-} from './support/deals-host.ts';
-import { type TestHost, until } from './support/host.ts';
-import type { TestAccount } from './support/pay-callers.ts';
+} from '../e2e/support/deals-host.ts';
+import { type TestHost, until } from '../e2e/support/host.ts';
+import type { TestAccount } from '../e2e/support/pay-callers.ts';
 
 type Answer = (asked: IncomingMessage, reply: ServerResponse) => void;
 
