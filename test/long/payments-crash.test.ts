@@ -19,7 +19,7 @@ import { parsePaidRoutes } from '../../host/payments/paid-routes.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { asProblem } from '../../host/shared/problem.ts';
-import { balance, mppClient, mppOf, quiet, startNetwork, until, x402Client } from './support/payments-rig.ts';
+import { balance, mppClient, mppOf, quiet, startNetwork, until, x402Client } from '../e2e/support/payments-rig.ts';
 
 let network: Network;
 let networkFolder: string;
@@ -324,7 +324,7 @@ test('kill -9 of a real process in the middle of deploys: every one is live and 
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-kill-'));
   const child = () =>
     new Promise<{ port: number; kill(): Promise<void> }>((resolve, reject) => {
-      const process_ = fork(new URL('./support/payments-child.ts', import.meta.url), [folder, networkFolder], {
+      const process_ = fork(new URL('../e2e/support/payments-child.ts', import.meta.url), [folder, networkFolder], {
         execArgv: [],
       });
       const exited = new Promise<void>((done) => process_.once('exit', () => done()));
