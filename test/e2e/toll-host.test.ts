@@ -13,7 +13,7 @@ import { readContract } from 'viem/actions';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { localEvmChain, localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient, x402Client } from '../../host/payments/network/clients.ts';
-import { startHost, type TestHost, until } from '../e2e/support/host.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
 
 const HANDLER = `export default {
   async fetch(request, env) {
