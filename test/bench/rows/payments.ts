@@ -11,10 +11,11 @@ export function paymentRows(): { id: string; run(): Promise<RowResult> }[] {
 }
 
 const SECONDS = 3;
+const LANES = [0, 1, 2, 3];
 
-/** Calls one after another on four lanes, for some seconds. */
+/** Calls one after another on each lane, for some seconds. @param lanes a client each */
 async function calls(
-  pay: Fetch,
+  lanes: Fetch[],
   url: string,
   pids: number[],
 ): Promise<{ perSecond: number; cpuMillis: number; failed: number }> {
@@ -23,7 +24,7 @@ async function calls(
   const before = cpuSeconds(pids);
   const from = performance.now();
   await Promise.all(
-    Array.from({ length: 4 }, async () => {
+    lanes.map(async (pay) => {
       while (performance.now() - from < SECONDS * 1000) {
         const response = await pay(url);
         await response.arrayBuffer();
@@ -62,15 +63,21 @@ async function payments(): Promise<RowResult> {
         },
       },
     ];
-    const rails: [string, Fetch, string][] = [
-      ['MPP charge', mppFetch(network, 1), '/paid'],
-      ['x402 exact', x402Fetch(network, 2), '/paid'],
-      ['MPP session voucher', await mppSessionFetch(network, 3), '/metered'],
-      ['x402 upto', x402Fetch(network, 4), '/metered'],
+    const mpp = mppFetch(network, 1);
+    const exact = x402Fetch(network, 2);
+    const upto = x402Fetch(network, 3);
+    // A session's client has one call in flight at a time: each lane has its own channel.
+    const sessions = await Promise.all(LANES.map((lane) => mppSessionFetch(network, 4 + lane)));
+    await Promise.all(sessions.map((pay) => pay(`${subject.origin}/metered`)));
+    const rails: [string, Fetch[], string][] = [
+      ['MPP charge', LANES.map(() => mpp), '/paid'],
+      ['x402 exact', LANES.map(() => exact), '/paid'],
+      ['MPP session voucher', sessions, '/metered'],
+      ['x402 upto', LANES.map(() => upto), '/metered'],
     ];
     let session = 0;
-    for (const [name, pay, path] of rails) {
-      const { perSecond, cpuMillis, failed } = await calls(pay, subject.origin + path, subject.pids());
+    for (const [name, lanes, path] of rails) {
+      const { perSecond, cpuMillis, failed } = await calls(lanes, subject.origin + path, subject.pids());
       // The client signs in this process and shares the machine: the host's own limit is its CPU a call.
       if (name === 'MPP session voucher') session = 1000 / cpuMillis;
       figures.push({
