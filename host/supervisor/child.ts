@@ -25,6 +25,8 @@ export interface ChildOptions<Remote extends Methods> {
   local: Methods;
   /** Runs after every start, the first one included; the child counts as ready when it is done. */
   setUp(channel: Channel<Remote>): Promise<void>;
+  /** Runs when a child that died is ready again: restores what it knew beside its settings. */
+  onRestart?(): Promise<void>;
 }
 
 export class Child<Remote extends Methods> {
@@ -122,10 +124,15 @@ export class Child<Remote extends Methods> {
       if ((this.#state as PartState) === 'stopped') return;
       try {
         await this.#launch();
-        return;
       } catch (error) {
         this.#options.log.error({ part: this.name, err: error }, 'a part of the host did not start');
+        continue;
       }
+      await this.#options.onRestart?.().catch((error) => {
+        // When it died meanwhile, the next start restores it.
+        this.#options.log.error({ part: this.name, err: error }, 'a part of the host was not restored whole');
+      });
+      return;
     }
   }
 }

@@ -154,8 +154,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     local: {},
     async setUp(channel) {
       await channel.call('init', storageInit(config, folders, clock.offsetMs));
-      if (storage.restarts > 0) await runtime.reopen('storage');
     },
+    onRestart: () => runtime.reopen('storage'),
   });
   const egress = new Child<EgressMethods>({
     name: 'egress',
@@ -178,8 +178,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
         allow: [],
         limits: { inFlight: 20, bytesPerHour: 10_000_000, timeoutMs: 30_000 },
       });
-      if (egress.restarts > 0) await runtime.reopen('egress');
     },
+    onRestart: () => runtime.reopen('egress'),
   });
   await Promise.all([storage.start(), egress.start()]);
   onStop(() => Promise.all([storage.stop(), egress.stop()]));
