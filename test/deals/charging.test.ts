@@ -164,37 +164,32 @@ test('an account without credit is asked about once a sweep, however many of its
   expect(asked).toBe(1);
 });
 
-test('of two schedulers around a top-up, one refused and one served, the served one counts', async () => {
+test('what one scheduler is charging, another one leaves alone, and a top-up meanwhile is taken up afterwards', async () => {
   await rig.account('acc_1', 0);
   const watch = await rig.create('acc_1');
   rig.now = NOON + 2 * DAY_MS;
-  const late = { claimed: Promise.withResolvers<void>(), go: Promise.withResolvers<void>() };
-  // The slow one asks before the top-up and writes its refusal after the other one was served.
+  const refused = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  // It is refused before the top-up, and writes that down after the other one looked.
   const slow: typeof rig.credit = {
     ...rig.credit,
     async charge(charges) {
       const outcomes = await rig.credit.charge(charges);
-      late.claimed.resolve();
-      await late.go.promise;
+      refused.resolve();
+      await go.promise;
       return outcomes;
     },
   };
   const first = chargeDue(rig.watches, slow, rig.now);
-  await late.claimed.promise;
+  await refused.promise;
   await rig.grant('acc_1', 2 * DAY_PRICE);
-  const served: typeof rig.credit = {
-    ...rig.credit,
-    async charge(charges) {
-      const outcomes = await rig.credit.charge(charges);
-      late.go.resolve();
-      await first;
-      return outcomes;
-    },
-  };
-  await chargeDue(rig.watches, served, rig.now);
-  expect(rig.row(watch)).toMatchObject({ state: 'running', paid_through: NOON + 3 * DAY_MS });
+  await sweep();
+  expect(rig.charged(watch)).toEqual([]);
+  go.resolve();
+  await first;
   await sweep(NOON + 2 * DAY_MS + 60_000);
-  expect(rig.charged(watch)).toHaveLength(1);
+  expect(rig.row(watch)).toMatchObject({ state: 'running', paid_through: NOON + 3 * DAY_MS + 60_000 });
+  expect(rig.charged(watch)).toEqual([chargeKey(watch, NOON + 2 * DAY_MS + 60_000)]);
 });
 
 test('two schedulers on one boundary charge one day', async () => {

@@ -38,7 +38,7 @@ export async function chargedWatches(start: number): Promise<ChargedWatches> {
   await migratePay(pay as unknown as PayDatabase);
   const rig = { deals, pay, now: start } as ChargedWatches;
   rig.ledger = new Ledger(pay as unknown as PayDatabase, () => rig.now);
-  rig.watches = new Watches(deals);
+  rig.watches = new Watches(deals, () => rig.now);
   rig.credit = creditOf(rig);
   let grants = 0;
   rig.grant = async (account, amount) => {
@@ -54,9 +54,11 @@ export async function chargedWatches(start: number): Promise<ChargedWatches> {
   rig.row = (id) => deals.sql<WatchRow>('SELECT * FROM watches WHERE id = ?', id)[0] as WatchRow;
   rig.charged = (watch) =>
     pay
-      .sql<{ key: string }>("SELECT request_id AS key FROM ledger_transactions WHERE kind = 'charge' ORDER BY rowid")
-      .map(({ key }) => key)
-      .filter((key) => watch === undefined || key.includes(watch));
+      .sql<{ key: string }>(
+        "SELECT request_id AS key FROM ledger_transactions WHERE kind = 'charge' AND request_id GLOB ? ORDER BY rowid",
+        watch === undefined ? '*' : `*${watch}*`,
+      )
+      .map(({ key }) => key);
   rig.close = () => {
     deals.close();
     pay.close();

@@ -68,4 +68,13 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
       'CREATE INDEX nonces_old ON nonces (forget_at)',
     ],
   },
+  {
+    name: '0004_claims',
+    statements: [
+      // The run that charges period_start, and until when (ms of real time) no other one does.
+      'ALTER TABLE watches ADD COLUMN claimed_by TEXT',
+      'ALTER TABLE watches ADD COLUMN claimed_until INTEGER',
+      'CREATE INDEX watches_claimed ON watches (id) WHERE period_start IS NOT NULL',
+    ],
+  },
 ];

@@ -1,6 +1,7 @@
 /** The pay platform's service API, as builtin-tenants/pay/README.md describes it. */
 import type { Env } from '../environment.ts';
 import type { Charge, ChargeOutcome, Credit } from './charging.ts';
+import { CHARGE_MS } from './periods.ts';
 
 const SERVICE = 'deals-watches';
 const USAGE = [{ meterSlug: 'watch_day', quantity: 1 }];
@@ -9,6 +10,7 @@ export function payPlatform(env: Env): Credit {
   const call = async (path: string, init: RequestInit = {}) =>
     await fetch(`${env.APP_URL}/pay/internal/${path}`, {
       ...init,
+      signal: AbortSignal.timeout(CHARGE_MS),
       headers: { authorization: `Bearer ${env.PAY_SERVICE_KEY}`, 'content-type': 'application/json' },
     });
   return {
@@ -25,6 +27,7 @@ export function payPlatform(env: Env): Credit {
       const outcomes = new Map(results.map(({ key, status }) => [key, status]));
       return charges.map(({ key }): ChargeOutcome => {
         const status = outcomes.get(key);
+        if (status === undefined) throw new Error('the pay platform answered to fewer charges than it was asked for');
         if (status === 'charged' || status === 'duplicate' || status === 'insufficient_credit') return status;
         // An account that is gone has no credit.
         return status === 'not_found' ? 'insufficient_credit' : 'refused';

@@ -2,7 +2,7 @@
 import type { Database, Statement } from '../environment.ts';
 import { newId } from '../ids.ts';
 import { emptyMemory, type Memory, type WatchEvent } from './evaluate.ts';
-import { PERIOD_MS, wholeSecond } from './periods.ts';
+import { CLAIM_MS, PERIOD_MS, wholeSecond } from './periods.ts';
 import { iso, type WatchInput, type WatchRow, watchView } from './watch.ts';
 
 const COLUMNS =
@@ -17,11 +17,26 @@ export interface DueWatch extends WatchRow {
   next_sequence: number;
 }
 
+/** A period of a watch that one run has taken, to charge it. */
+export interface Claim {
+  id: string;
+  account: string;
+  /** Of the period, ms. */
+  start: number;
+  run: string;
+}
+
+/** `unfunded`: the credit did not cover it. */
+export type ClaimOutcome = 'paid' | 'unfunded' | 'not_charged';
+
 export class Watches {
   readonly #db: Database;
+  readonly #clock: () => number;
 
-  constructor(db: Database) {
+  /** @param clock real time, ms, by which claims end; all other times are business time */
+  constructor(db: Database, clock: () => number = Date.now) {
     this.#db = db;
+    this.#clock = clock;
   }
 
   /**
@@ -77,7 +92,8 @@ export class Watches {
   async delete(account: string, id: string, now: number): Promise<boolean> {
     await this.#db
       .prepare(
-        "UPDATE watches SET state = 'deleted', updated_at = ?3, period_start = NULL WHERE id = ?1 AND account = ?2 AND state <> 'deleted'",
+        `UPDATE watches SET state = 'deleted', updated_at = ?3, period_start = NULL, claimed_by = NULL, claimed_until = NULL
+         WHERE id = ?1 AND account = ?2 AND state <> 'deleted'`,
       )
       .bind(id, account, now)
       .run();
@@ -127,49 +143,72 @@ export class Watches {
   }
 
   /**
-   * Agrees on the period that is charged next: of two schedulers at one boundary both get the same start, and a start
-   * that a killed run left behind is found again.
+   * Takes the next period of watches for one run alone, all in one transaction: until the run says what became of it,
+   * or its time is over, no other run charges them. Suspended watches of an account are taken in their order: none while
+   * another run has an older one.
+   * @returns those that were free
    */
-  async claimPeriod(id: string, paidThrough: number, wanted: number): Promise<number | undefined> {
-    const row = await this.#db
-      .prepare(
-        `UPDATE watches SET period_start = coalesce(period_start, ?3)
-         WHERE id = ?1 AND paid_through = ?2 AND state <> 'deleted' RETURNING period_start AS start`,
-      )
-      .bind(id, paidThrough, wanted)
-      .first<{ start: number }>();
-    return row?.start;
+  async claim(wanted: { row: WatchRow; start: number }[]): Promise<Claim[]> {
+    if (wanted.length === 0) return [];
+    const run = newId('run');
+    const statements = wanted.map(({ row, start }) =>
+      this.#db
+        .prepare(
+          `UPDATE watches AS w SET period_start = ?3, claimed_by = ?4, claimed_until = ?5
+           WHERE id = ?1 AND paid_through = ?2 AND state = ?6 AND period_start IS NULL
+             AND (state = 'running' OR NOT EXISTS (
+               SELECT 1 FROM watches o WHERE o.account = w.account AND o.state = 'suspended'
+               AND (o.created_at, o.id) < (w.created_at, w.id) AND o.claimed_by <> ?4))`,
+        )
+        .bind(row.id, row.paid_through, start, run, this.#clock() + CLAIM_MS, row.state),
+    );
+    const results = await this.#db.batch(statements);
+    return wanted.flatMap(({ row, start }, index) =>
+      results[index]?.meta.changes ? [{ id: row.id, account: row.account, start, run }] : [],
+    );
   }
 
-  /** The start was agreed on, never charged, and its time has passed. */
-  async giveUpPeriod(id: string, start: number): Promise<void> {
-    await this.#db
-      .prepare('UPDATE watches SET period_start = NULL WHERE id = ?1 AND period_start = ?2')
-      .bind(id, start)
-      .run();
+  /** Periods that a run took and did not account for in its time: it was cut off. `after` is the last one of the page before. */
+  async leftBehind(after: Claim | undefined, limit: number): Promise<Claim[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT id, account, period_start AS start, coalesce(claimed_by, '') AS run FROM watches
+         WHERE period_start IS NOT NULL AND coalesce(claimed_until, 0) <= ?1 AND id > ?2 ORDER BY id LIMIT ?3`,
+      )
+      .bind(this.#clock(), after?.id ?? '', limit)
+      .all<Claim>();
+    return results;
   }
 
-  /** The period was charged. It counts although another run, which was refused just before a top-up, gave it up. */
-  async paid(id: string, start: number, now: number): Promise<void> {
-    await this.#db
-      .prepare(
-        `UPDATE watches SET paid_through = ?2 + ${PERIOD_MS}, period_start = NULL, updated_at = ?3,
-           next_at = CASE WHEN state = 'suspended' THEN ?3 ELSE next_at END, suspended_at = NULL, state = 'running'
-         WHERE id = ?1 AND paid_through <= ?2 AND state <> 'deleted'`,
-      )
-      .bind(id, start, now)
-      .run();
+  /** What became of claims, all in one transaction. */
+  async settle(outcomes: { claim: Claim; outcome: ClaimOutcome }[], now: number): Promise<void> {
+    if (outcomes.length === 0) return;
+    await this.#db.batch(outcomes.map(({ claim, outcome }) => this.#settled(claim, outcome, now)));
   }
 
-  /** The credit did not cover the period. */
-  async unfunded(id: string, start: number, now: number): Promise<void> {
-    await this.#db
-      .prepare(
-        `UPDATE watches SET state = 'suspended', suspended_at = coalesce(suspended_at, paid_through), period_start = NULL, updated_at = ?3
-         WHERE id = ?1 AND period_start = ?2 AND state <> 'deleted'`,
-      )
-      .bind(id, start, now)
-      .run();
+  #settled({ id, start, run }: Claim, outcome: ClaimOutcome, now: number): Statement {
+    const free = 'period_start = NULL, claimed_by = NULL, claimed_until = NULL';
+    const held = "id = ?1 AND period_start = ?2 AND coalesce(claimed_by, '') = ?3 AND state <> 'deleted'";
+    switch (outcome) {
+      case 'paid':
+        // A day that was charged counts, whoever holds the claim now.
+        return this.#db
+          .prepare(
+            `UPDATE watches SET ${free}, paid_through = ?2 + ${PERIOD_MS}, updated_at = ?3,
+               next_at = CASE WHEN state = 'suspended' THEN ?3 ELSE next_at END, suspended_at = NULL, state = 'running'
+             WHERE id = ?1 AND paid_through <= ?2 AND state <> 'deleted'`,
+          )
+          .bind(id, start, now);
+      case 'unfunded':
+        return this.#db
+          .prepare(
+            `UPDATE watches SET ${free}, state = 'suspended', suspended_at = coalesce(suspended_at, paid_through), updated_at = ?4
+             WHERE ${held}`,
+          )
+          .bind(id, start, run, now);
+      case 'not_charged':
+        return this.#db.prepare(`UPDATE watches SET ${free} WHERE ${held}`).bind(id, start, run);
+    }
   }
 
   /** Paid watches whose evaluation is due; claimed by moving the next one. */

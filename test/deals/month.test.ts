@@ -3,9 +3,12 @@
  * middle of a charge, top-ups and deletions at random: every micro-USD is accounted for by a day that a watch ran.
  */
 import { expect, test } from 'vitest';
+import type { Database } from '../../builtin-tenants/deals/src/environment.ts';
 import { chargeDue, resume, resumeAll } from '../../builtin-tenants/deals/src/watches/charging.ts';
 import { LATE_MS, PERIOD_MS } from '../../builtin-tenants/deals/src/watches/periods.ts';
-import { chargedWatches, DAY_PRICE, ledgerIsSound } from '../deals/support/charged-watches.ts';
+import { Watches } from '../../builtin-tenants/deals/src/watches/store.ts';
+import { chargedWatches, DAY_PRICE, ledgerIsSound } from './support/charged-watches.ts';
+import { gatedDatabase } from './support/stepped.ts';
 
 const MINUTE_MS = 60_000;
 /** How far the clocks of two schedulers are apart. */
@@ -16,6 +19,8 @@ const START = Date.UTC(2028, 1, 10, 23, 59, 59);
 const DAYS = 30;
 const WATCHES = 1_000;
 const ACCOUNTS = 40;
+/** Another one makes another month. */
+const SEED = Number(process.env.TEST_SEED ?? 20_280_210);
 
 /** Numbers that are the same in every run (mulberry32). */
 function random(seed: number): () => number {
@@ -34,7 +39,7 @@ interface Period {
 }
 
 test('charges equal running days to the micro-USD, none runs unpaid, none is paid but idle', async () => {
-  const next = random(20_280_210);
+  const next = random(SEED);
   const pick = (below: number) => Math.floor(next() * below);
   const rig = await chargedWatches(START);
   const granted = new Map<string, number>();
@@ -69,7 +74,7 @@ test('charges equal running days to the micro-USD, none runs unpaid, none is pai
     (periods.get(watch.id) ?? []).some(({ start }) => at >= start && at < start + PERIOD_MS);
 
   const faults: string[] = [];
-  let [outages, cuts, topUps, deletions, evaluations] = [0, 0, 0, 0, 0];
+  let [outages, cutOff, topUps, deletions, evaluations] = [0, 0, 0, 0, 0];
   let awayUntil = 0;
   let calm = 0;
   const end = START + DAYS * PERIOD_MS;
@@ -87,7 +92,7 @@ test('charges equal running days to the micro-USD, none runs unpaid, none is pai
       calm = 0;
       continue;
     }
-    if (next() < 0.004) {
+    if (next() < 0.006) {
       outages++;
       awayUntil = now + (next() < 0.1 ? 3 * PERIOD_MS : pick(3 * 3_600_000));
       continue;
@@ -99,21 +104,26 @@ test('charges equal running days to the micro-USD, none runs unpaid, none is pai
       // The platform tells of it at once, most of the time.
       if (next() < 0.7) await resume(rig.watches, rig.credit, account, now);
     }
-    // Schedulers may be cut off before or after any charge.
+    // Schedulers may be cut off before or after any charge, and at any step on the database.
     const resumes = Math.round((at - START) / STEP_MS) % 6 === 0;
     const cut = next() < 0.03;
     if (cut) {
-      cuts++;
       let left = 1 + pick(3);
       const moment = next() < 0.5 ? 'before' : 'after';
       rig[moment] = () => {
         if (--left <= 0) throw new Error('cut off');
       };
     }
-    const scheduler = async (time: number) => {
-      await chargeDue(rig.watches, rig.credit, time);
+    const stopped = next() < 0.03;
+    let steps = pick(30);
+    const stopping = gatedDatabase(rig.deals, async () => {
+      if (steps-- <= 0) throw new Error('stopped');
+    });
+    const scheduler = async (time: number, db = rig.deals as Database) => {
+      const watches = new Watches(db, () => rig.now);
+      await chargeDue(watches, rig.credit, time);
       // Accounts without credit are asked about once an hour here, for the sake of the test's own time.
-      if (resumes) await resumeAll(rig.watches, rig.credit, time);
+      if (resumes) await resumeAll(watches, rig.credit, time);
     };
     const deletion = async () => {
       if (next() >= 0.03) return;
@@ -125,12 +135,15 @@ test('charges equal running days to the micro-USD, none runs unpaid, none is pai
     };
     // Often a second one meets the first on the same boundary.
     const second = next() < 0.4 ? [scheduler(now + pick(APART_MS))] : [];
-    const ends = await Promise.allSettled([scheduler(now), ...second, deletion()]);
+    const ends = await Promise.allSettled([scheduler(now, stopped ? stopping : rig.deals), ...second, deletion()]);
     delete rig.before;
     delete rig.after;
-    if (cut && ends.some(({ status }) => status === 'rejected')) calm = 0;
-    else calm++;
-    expect(ends.filter(({ status }) => status === 'rejected').length).toBeLessThanOrEqual(cut ? 2 : 0);
+    const failed = ends.filter(({ status }) => status === 'rejected').length;
+    if (failed > 0) {
+      cutOff++;
+      calm = 0;
+    } else calm++;
+    expect(failed).toBeLessThanOrEqual((cut ? 2 : 0) + (stopped ? 1 : 0));
 
     readCharges();
     // What the service would evaluate now must be paid.
@@ -150,7 +163,9 @@ test('charges equal running days to the micro-USD, none runs unpaid, none is pai
         if (state !== 'deleted') faults.push(`${watch.id} came back`);
       } else if (state === 'running') {
         if (!isPaid(watch, now) && !isPaid(watch, now + APART_MS)) faults.push(`${watch.id} runs unpaid at ${now}`);
-      } else if (resumes && isPaid(watch, now)) faults.push(`${watch.id} is paid but ${state} at ${now}`);
+        // Of clocks that are apart one may find its paid time over while it goes on by the other.
+      } else if (resumes && isPaid(watch, now) && isPaid(watch, now + APART_MS))
+        faults.push(`${watch.id} is paid but ${state} at ${now}`);
     }
     if (resumes) {
       for (const account of new Set(
@@ -189,7 +204,7 @@ test('charges equal running days to the micro-USD, none runs unpaid, none is pai
   expect(watches).toHaveLength(WATCHES);
   expect(charges).toBeGreaterThan(5_000);
   expect(evaluations).toBeGreaterThan(10_000);
-  for (const count of [outages, cuts, topUps, deletions]) expect(count).toBeGreaterThan(10);
+  for (const count of [outages, cutOff, topUps, deletions]) expect(count).toBeGreaterThan(5);
   const resumed = [...periods.values()].flatMap((days) =>
     days.slice(1).filter((day, index) => day.start > (days[index]?.start ?? 0) + PERIOD_MS),
   );
