@@ -8,6 +8,7 @@ import path from 'node:path';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
 import { readLines } from './logs/flood-gate.ts';
+import { setTenantPriority } from './priority.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { type Bind, detectSandbox, type Sandbox, tenantUser } from './sandbox.ts';
 
@@ -93,6 +94,8 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
     onDropped: () => undefined,
   });
   await listening(child, options.startTimeoutMs, diagnostics);
+  const pid = child.pid();
+  if (pid !== undefined) setTenantPriority(pid);
   return child;
 }
 

@@ -20,7 +20,7 @@ import type {
 } from './contract.ts';
 import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
-import { setYielding } from './priority.ts';
+import { setTenantPriority } from './priority.ts';
 import type { ProcessUsage } from './process-tree.ts';
 import { Services } from './services.ts';
 import { StallWatch } from './stall-watch.ts';
@@ -341,7 +341,7 @@ export class DeploymentRunner {
       limitMs: config.cpuStallMs,
       ping: (timeoutMs) => instance.ping(timeoutMs),
       onSuspect: (suspected) => {
-        if (instance.alive && instance.pid !== undefined) setYielding(instance.pid, suspected);
+        if (instance.alive && instance.pid !== undefined) setTenantPriority(instance.pid, suspected);
       },
       onStall: () =>
         this.#kill(
@@ -351,6 +351,7 @@ export class DeploymentRunner {
         ),
     });
     this.#current = { instance, watch };
+    if (instance.pid !== undefined) setTenantPriority(instance.pid);
     this.#lastActive = Date.now();
     this.#log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });
     void instance.ended.then((exit) => this.#ended(instance, exit));
