@@ -1,0 +1,70 @@
+/** What a soak has shown, in figures and as a verdict. */
+import os from 'node:os';
+import type { Kills } from './kills.ts';
+import type { Load } from './load.ts';
+
+/** Every tenant serves again within this of a process's death, ms. */
+const AWAY_LIMIT_MS = 2_000;
+/** The public port answers again within this of the start of a new supervisor, ms. */
+const ANSWER_LIMIT_MS = 1_000;
+
+export interface SoakResult {
+  load: Load;
+  kills: Kills;
+  /** Duration. */
+  seconds: number;
+  /** Load averages of the machine meanwhile. */
+  machineLoads: number[];
+  /** Keys written, and how many of them hold something wrong at the end. */
+  keys: number;
+  wrong: number;
+  /** Transactions of which a part is there. */
+  halves: number;
+}
+
+/** Prints it. @returns the number of faults */
+export function report({ load, kills, seconds, machineLoads, keys, wrong, halves }: SoakResult): number {
+  const { counts } = load;
+  const mean = machineLoads.reduce((sum, one) => sum + one, 0) / Math.max(1, machineLoads.length);
+  const rate = Math.round(counts.written / seconds);
+  const refusals = [...load.refusals].map(([outcome, count]) => `${count} × ${outcome}`).join(', ');
+  print('duration', `${Math.round(seconds)} s on ${os.cpus().length} cores, load average ${mean.toFixed(1)}`);
+  print('acknowledged writes', `${counts.written} (${rate} a second)`);
+  print('keys at the end', `${keys}, ${wrong} lost, torn or too old`);
+  print('transactions', `${halves} half done`);
+  print('reads under load', `${counts.read} right, ${counts.wrong} wrong`);
+  print('calls to neighbours', `${counts.neighbourly} right`);
+  print('refused meanwhile', `${counts.refused} writes, ${counts.unread} reads (${refusals})`);
+  print('slowest refusal', `${Math.round(load.longestRefusalMs)} ms, ${counts.hung} hung`);
+  for (const [kind, deaths] of kills.away) {
+    print(`killed ${kind}`, `${deaths.length} times; a tenant serves again after ${spread(deaths.flat())}`);
+  }
+  print('public port', `answers after the start of a supervisor in ${spread(kills.answeredAfter)}`);
+
+  const faults = {
+    'lost, torn or too old': wrong,
+    'half done': halves,
+    'wrong answers': counts.wrong,
+    'requests that hung': counts.hung,
+    [`tenants away for more than ${AWAY_LIMIT_MS} ms`]: above([...kills.away.values()].flat(2), AWAY_LIMIT_MS),
+    [`public port away for more than ${ANSWER_LIMIT_MS} ms`]: above(kills.answeredAfter, ANSWER_LIMIT_MS),
+  };
+  const found = Object.entries(faults).filter(([, count]) => count > 0);
+  print('faults', found.map(([name, count]) => `${count} ${name}`).join(', ') || 'none');
+  return found.length;
+}
+
+function print(name: string, text: string): void {
+  console.log(`${name.padEnd(21)} ${text}`);
+}
+
+function above(times: number[], limit: number): number {
+  return times.filter((ms) => ms > limit).length;
+}
+
+function spread(times: number[]): string {
+  const sorted = times.toSorted((a, b) => a - b);
+  const at = (share: number) =>
+    `${Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0)} ms`;
+  return `${at(0.5)} (median), ${at(0.95)} (p95), ${at(1)} (worst)`;
+}
