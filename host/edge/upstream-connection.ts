@@ -3,7 +3,15 @@
  * lets bytes of one answer become another's.
  */
 import { connect, type Socket } from 'node:net';
-import { type Block, LARGE_BYTES, OWNED, type ReadBlock, type ReadMemory, writePiece } from './http1/blocks.ts';
+import {
+  type Block,
+  keepable,
+  LARGE_BYTES,
+  OWNED,
+  type ReadBlock,
+  type ReadMemory,
+  writePiece,
+} from './http1/blocks.ts';
 import { BodyDecoder, type BodyReader } from './http1/body.ts';
 import type { Classifier } from './http1/fields.ts';
 import { type Framing, parseResponseHead, type ResponseHead } from './http1/head.ts';
@@ -145,8 +153,8 @@ export class UpstreamConnection implements BodyReader {
         onread: {
           buffer: () => this.#block?.bytes ?? common,
           callback: (length, bytes) => {
-            const block = this.#block;
-            const whole = bytes as Buffer;
+            const block = this.#block ?? keepable(pool.options.memory, length);
+            const whole = block?.bytes ?? (bytes as Buffer);
             this.#receive(length === whole.length ? whole : whole.subarray(0, length), block);
             block?.release();
             this.#block = this.#large && this.#handler ? pool.options.memory.blocks.take() : undefined;
@@ -308,6 +316,7 @@ export class UpstreamConnection implements BodyReader {
     }
     if (!head.keepAlive) this.#reusable = false;
     this.#decoder = new BodyDecoder(head.framing);
+    this.#large = head.framing.kind === 'length' && head.framing.length > LARGE_BYTES;
     handler?.head(head);
     if (this.#decoder.done) this.end('');
   }

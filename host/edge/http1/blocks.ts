@@ -6,7 +6,9 @@
 const BLOCK_BYTES = 131_072;
 /** Beyond it bodies are read into the common buffer and copied: slow callers must not pile up blocks. */
 const MAX_OUTSTANDING = 256;
-const MAX_FREE = 16;
+const MAX_FREE = 32;
+/** Reads of this size and more go on to the other side in a block, so that no memory is made for them. */
+const WORTH_A_BLOCK = 16_384;
 
 /** Memory of a piece: while it is held, it stays as it is. */
 export interface Block {
@@ -66,7 +68,18 @@ export function readMemory(): ReadMemory {
   return { common: Buffer.allocUnsafeSlow(65_536), blocks: new Blocks() };
 }
 
-/** Bytes of a body after which it is worth a block. */
+/**
+ * What a socket read into the common buffer, in memory that may be kept where it is much.
+ * @returns a block that the caller releases; undefined: the bytes are still in the common buffer
+ */
+export function keepable(memory: ReadMemory, length: number): ReadBlock | undefined {
+  if (length < WORTH_A_BLOCK) return undefined;
+  const block = memory.blocks.take();
+  if (block) memory.common.copy(block.bytes, 0, 0, length);
+  return block;
+}
+
+/** Bytes of a body after which the socket reads into blocks. */
 export const LARGE_BYTES = 65_536;
 
 interface Writable {

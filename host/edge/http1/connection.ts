@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net';
 import type { ExchangeHandler, Peer } from '../exchange.ts';
 import { withReadBuffer } from './accepted-socket.ts';
-import { type Block, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
+import { type Block, keepable, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
 import { type ExchangeOwner, Http1Exchange } from './exchange.ts';
 import { requestField } from './fields.ts';
 import { parseRequestHead, type RequestHead } from './head.ts';
@@ -88,8 +88,8 @@ export class Http1Connection implements ExchangeOwner {
     const socket = withReadBuffer(accepted, {
       buffer: () => this.#block?.bytes ?? memory.common,
       callback: (length, buffer) => {
-        const block = this.#block;
-        const bytes = (buffer as Buffer).subarray(0, length);
+        const block = this.#block ?? keepable(memory, length);
+        const bytes = (block?.bytes ?? (buffer as Buffer)).subarray(0, length);
         // A tunnel listens as to any stream; it keeps what it cannot write at once.
         if (this.#handedOver) socket.emit('data', Buffer.from(bytes));
         else this.#receive(bytes, block);

@@ -53,7 +53,9 @@ export class Http1Exchange implements Exchange, BodyReader {
 
   /** More of a large body is to come. */
   get large(): boolean {
-    return this.#bodyBytes > LARGE_BYTES && !this.bodyDone;
+    const { framing } = this.head;
+    const known = framing.kind === 'length' ? framing.length : 0;
+    return Math.max(this.#bodyBytes, known) > LARGE_BYTES && !this.bodyDone;
   }
 
   get bodyDone(): boolean {
