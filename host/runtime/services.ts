@@ -37,9 +37,9 @@ export class Services {
     return this.#options.cell.uid;
   }
 
-  /** A folder for one more instance on these services. */
+  /** A folder for one more instance on these services; never one of the cell's own, such as `s`. */
   listenFolder(generation: number): string {
-    return path.join(folderOf(this.#options.cell), generation.toString(36));
+    return path.join(folderOf(this.#options.cell), `g${generation.toString(36)}`);
   }
 
   get database(): Database | undefined {

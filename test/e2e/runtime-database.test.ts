@@ -67,3 +67,18 @@ it('gives a tenant without the binding neither socket nor binding', async () => 
   const services = readdirSync(socket.replace(/\/l\/http\.sock$/, '/s'));
   expect(services).toEqual(['egress.sock']);
 });
+
+it('stays reachable however often its deployment is replaced while it runs', async () => {
+  const version = (count: number) =>
+    `export default { async fetch(request, env) {
+      const row = await env.DB.prepare('SELECT 1 AS one').first();
+      return new Response('v${count} ' + row.one);
+    } }`;
+  await rig.deploy('often', version(0), { bindings: { d1: true } });
+  expect(await rig.text('often')).toBe('v0 1');
+  for (let count = 1; count <= 40; count++) {
+    await rig.deploy('often', version(count), { bindings: { d1: true } });
+    await rig.runtime.activate('often');
+    expect(await rig.text('often')).toBe(`v${count} 1`);
+  }
+});
