@@ -10,6 +10,7 @@ const ALONE = [
   'test/e2e/host-hardships.test.ts',
   'test/e2e/speech-embedded.test.ts',
   'test/e2e/storage-memory*.test.ts',
+  'test/e2e/toll-flood.test.ts',
 ];
 
 /** The real programs, on two cores: what did not come about in time once is tried again before it counts as failed. */

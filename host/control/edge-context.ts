@@ -7,9 +7,13 @@ import type { EdgeContext } from '../shared/contracts.ts';
 
 export const CONTEXT_HEADER = 'x-turnpike-context';
 
+export function parseContext(header: string): EdgeContext {
+  return JSON.parse(Buffer.from(header, 'base64url').toString('utf8')) as EdgeContext;
+}
+
 export function readContext(request: Request): EdgeContext {
   const header = request.headers.get(CONTEXT_HEADER);
-  if (header) return JSON.parse(Buffer.from(header, 'base64url').toString('utf8')) as EdgeContext;
+  if (header) return parseContext(header);
   const url = new URL(request.url);
   return { requestId: randomUUID(), clientIp: '127.0.0.1', proto: 'http', host: url.host };
 }

@@ -29,7 +29,7 @@ export async function tenantRequest(
   context: EdgeContext,
   slug: string,
 ): Promise<Response> {
-  const deployment = await parts.deployments.bySlug(slug);
+  const deployment = await parts.deployments.lookUp(slug);
   if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
   switch (deployment.state) {
     case 'decommissioned':
@@ -45,7 +45,7 @@ export async function tenantRequest(
 /** Edges hand over `GET /openapi.json` of tenants that have paid routes. */
 export const OPENAPI_PATH = '/openapi.json';
 
-function asksForOpenApi(request: Request, context: EdgeContext): boolean {
+export function asksForOpenApi(request: { method?: string | undefined }, context: EdgeContext): boolean {
   return request.method === 'GET' && (context.tenantPath ?? '').split('?')[0] === OPENAPI_PATH;
 }
 
@@ -94,11 +94,17 @@ async function renewAndForward(
   return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
 }
 
+const views = new WeakMap<Deployment, TollDeployment>();
+
 export function tollView(deployment: Deployment): TollDeployment {
-  return {
+  const known = views.get(deployment);
+  if (known) return known;
+  const view = {
     slug: deployment.slug,
     tenant: deployment.tenant,
     payTo: deployment.payTo as TollDeployment['payTo'],
     paidRoutes: deployment.paidRoutes as unknown as TollDeployment['paidRoutes'],
   };
+  views.set(deployment, view);
+  return view;
 }

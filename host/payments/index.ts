@@ -161,6 +161,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       ),
     ownerTokens: createOwnerTokens(key.derive('owner-token'), clock),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
+    bare402: (call, context, deployment) => toll.bare(call, context, deployment),
     bindings: service,
     ledger: {
       revenue: (filter) => reports.revenue(filter),

@@ -101,6 +101,19 @@ export interface PaidRoute {
   slow?: boolean | undefined;
 }
 
+/** A request as far as it matters to whether it is paid. */
+export interface BareCall {
+  method: string;
+  /** @param name in lower case */
+  header(name: string): string | undefined;
+}
+
+/** The 402 of a call that can be answered without looking further. */
+export interface Bare402 {
+  /** @param body the call's whole body, to which the challenges are bound */
+  answer(body: Uint8Array): { headers: Record<string, string>; body: string };
+}
+
 /** One way to pay as discovery prints it. */
 export interface OfferInfo {
   intent: 'charge' | 'session' | 'exact' | 'upto';
@@ -209,6 +222,8 @@ export interface Payments {
   ownerTokens: OwnerTokens;
   /** Serves a request on a paid route of a tenant, from the unpaid 402 to the settled answer. */
   toll(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response>;
+  /** The 402 of `toll` at once, where the call brings nothing that would have to be looked at. */
+  bare402(call: BareCall, context: EdgeContext, deployment: TollDeployment): Bare402 | undefined;
   bindings: PaymentBindings;
   ledger: PaymentsLedger;
   /** What a call of this price can be paid with; for openapi.json and llms.txt. */

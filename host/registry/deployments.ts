@@ -76,11 +76,51 @@ export function newTenantId(): TenantId {
   return `t${randomBytes(10).toString('hex')}`;
 }
 
+type Transaction = Parameters<Parameters<Database['transaction']>[0]>[0];
+
+/** Slugs that are remembered at most; hosts with more of them in use read the registry again now and then. */
+const MAX_REMEMBERED = 2_000;
+
 export class Deployments {
   readonly #db: Database;
+  /** Active deployments by slug, as of the last change of any. */
+  readonly #remembered = new Map<string, Deployment>();
+  #changes = 0;
 
   constructor(db: Database) {
     this.#db = db;
+  }
+
+  /** The active deployment of a slug, if it was looked up since the last change: a flood of requests reads no disk. */
+  remembered(slug: string): Deployment | undefined {
+    return this.#remembered.get(slug);
+  }
+
+  /** As `bySlug`; active deployments are remembered. */
+  async lookUp(slug: string): Promise<Deployment | undefined> {
+    const known = this.#remembered.get(slug);
+    if (known) return known;
+    const changes = this.#changes;
+    const row = await this.bySlug(slug);
+    // A row that was read while somebody changed it may be the one before the change.
+    if (row?.state === 'active' && changes === this.#changes) {
+      if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
+      this.#remembered.set(slug, row);
+    }
+    return row;
+  }
+
+  #transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
+    return this.#change(() => this.#db.transaction(work));
+  }
+
+  async #change<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } finally {
+      this.#changes += 1;
+      this.#remembered.clear();
+    }
   }
 
   async byTenant(tenant: TenantId): Promise<Deployment | undefined> {
@@ -199,7 +239,7 @@ export class Deployments {
 
   /** Idempotent by tenant id. @throws Problem slug_taken if another deployment lives under the slug */
   async create(input: NewDeployment, now: number): Promise<Deployment> {
-    return await this.#db.transaction(async (tx) => {
+    return await this.#transaction(async (tx) => {
       const [existing] = await tx.select().from(deployments).where(eq(deployments.tenant, input.tenant));
       if (existing) return existing;
       const [living] = await tx
@@ -246,7 +286,7 @@ export class Deployments {
 
   /** @throws Problem gone when the deployment was decommissioned meanwhile */
   async update(tenant: TenantId, change: DeploymentChange, now: number): Promise<Deployment> {
-    return await this.#db.transaction(async (tx) => {
+    return await this.#transaction(async (tx) => {
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
       if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
       let { version } = row;
@@ -299,7 +339,7 @@ export class Deployments {
    */
   async restore(before: DeploymentSnapshot, failed: Deployment, now: number): Promise<void> {
     const { tenant, state, expiresAt, ...row } = before.row;
-    await this.#db.transaction(async (tx) => {
+    await this.#transaction(async (tx) => {
       const restored = await tx
         .update(deployments)
         // State and expiry are not the change's: a renewal may have happened meanwhile.
@@ -322,7 +362,7 @@ export class Deployments {
 
   /** + one term from the later of now and the present expiry. Idempotent by payment id. */
   async renew(tenant: TenantId, paymentId: string, termMs: number, now: number): Promise<Deployment> {
-    return await this.#db.transaction(async (tx) => {
+    return await this.#transaction(async (tx) => {
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
       if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
       const [done] = await tx.select().from(renewals).where(eq(renewals.paymentId, paymentId));
@@ -341,11 +381,13 @@ export class Deployments {
 
   /** Marks what ran out. @returns the deployments that expired by this call */
   async expireDue(now: number): Promise<Deployment[]> {
-    return await this.#db
-      .update(deployments)
-      .set({ state: 'expired' })
-      .where(and(eq(deployments.state, 'active'), lte(deployments.expiresAt, now), eq(deployments.builtin, false)))
-      .returning();
+    return await this.#change(async () =>
+      this.#db
+        .update(deployments)
+        .set({ state: 'expired' })
+        .where(and(eq(deployments.state, 'active'), lte(deployments.expiresAt, now), eq(deployments.builtin, false)))
+        .returning(),
+    );
   }
 
   /** When the next active deployment expires. */
@@ -359,23 +401,25 @@ export class Deployments {
 
   /** Active deployments that expire before `until` and were not warned about yet; marks them as warned. */
   async takeExpiryWarnings(now: number, until: number): Promise<Deployment[]> {
-    return await this.#db
-      .update(deployments)
-      .set({ warnedAt: now })
-      .where(
-        and(
-          eq(deployments.state, 'active'),
-          eq(deployments.builtin, false),
-          lte(deployments.expiresAt, until),
-          isNull(deployments.warnedAt),
-        ),
-      )
-      .returning();
+    return await this.#change(async () =>
+      this.#db
+        .update(deployments)
+        .set({ warnedAt: now })
+        .where(
+          and(
+            eq(deployments.state, 'active'),
+            eq(deployments.builtin, false),
+            lte(deployments.expiresAt, until),
+            isNull(deployments.warnedAt),
+          ),
+        )
+        .returning(),
+    );
   }
 
   /** Idempotent. Domains become free at once; data stays until the grace period is over. */
   async decommission(tenant: TenantId, now: number, graceMs: number, cooldownMs: number): Promise<Deployment> {
-    return await this.#db.transaction(async (tx) => {
+    return await this.#transaction(async (tx) => {
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
       if (!row) throw new Problem('not_found', 'There is no such deployment.');
       if (row.state === 'decommissioned') return row;
@@ -413,7 +457,7 @@ export class Deployments {
 
   /** Forgets everything but the fact that the deployment existed. @returns digests that nothing else uses */
   async markPurged(tenant: TenantId, now: number): Promise<string[]> {
-    return await this.#db.transaction(async (tx) => {
+    return await this.#transaction(async (tx) => {
       const own = await tx.select({ digest: versions.digest }).from(versions).where(eq(versions.tenant, tenant));
       for (const table of [secrets, versions, domains, usageDaily] as const) {
         await tx.delete(table).where(eq(table.tenant, tenant));

@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { Backups } from '../backup/index.ts';
 import { createApp } from '../control/app.ts';
+import { bareAnswers } from '../control/bare-answers.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
@@ -383,7 +384,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     observe: observation.metrics.onControlRequest,
     tenant: (request, context, slug) => tenantRequest(control, forwarding.forward, request, context, slug),
   });
-  const controlServer = await serve(app.fetch, { socket: controlSocket });
+  const early = bareAnswers(control, observation.metrics.onControlRequest);
+  const controlServer = await serve(app.fetch, { socket: controlSocket }, early);
   onStop(() => controlServer.close());
 
   const backups = new Backups({

@@ -3,6 +3,7 @@ import { rm } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { getRequestListener } from '@hono/node-server';
+import type { AnswerEarly } from '../control/bare-answers.ts';
 import { Problem } from '../shared/problem.ts';
 
 export type Fetch = (request: Request) => Response | Promise<Response>;
@@ -12,15 +13,19 @@ export interface RunningServer {
   close(): Promise<void>;
 }
 
-/** @param at path of a unix socket (replaced if stale), or a loopback port */
+/**
+ * @param at path of a unix socket (replaced if stale), or a loopback port
+ * @param early answers what needs no `Request`
+ */
 export async function serve(
   fetch: Fetch,
   at: { socket: string } | { host: string; port: number },
+  early: AnswerEarly = () => false,
 ): Promise<RunningServer> {
-  const server = http.createServer(
-    { requestTimeout: 0, keepAliveTimeout: 65_000 },
-    getRequestListener(fetch, { overrideGlobalObjects: false }),
-  );
+  const usual = getRequestListener(fetch, { overrideGlobalObjects: false });
+  const server = http.createServer({ requestTimeout: 0, keepAliveTimeout: 65_000 }, (request, response) => {
+    if (!early(request, response)) void usual(request, response);
+  });
   if ('socket' in at) await rm(at.socket, { force: true });
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {

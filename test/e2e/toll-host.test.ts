@@ -1,5 +1,6 @@
 /** An ordinary tenant on the real host sells its routes: stock clients and the stock command pay, through the edge. */
 import { execFile } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -21,6 +22,7 @@ const HANDLER = `export default {
     const seen = { payer: request.headers.get('x-payer'), id: request.headers.get('x-payment-id') };
     switch (url.pathname) {
       case '/fixed': return Response.json(seen);
+      case '/echo': return new Response(request.body);
       case '/metered': return Response.json(seen, { headers: { 'x-charge': '0.0123' } });
       case '/fails': return new Response('no', { status: 500 });
       case '/throws': throw new Error('thrown');
@@ -54,6 +56,7 @@ beforeAll(async () => {
       bindings: { payments: true },
       paidRoutes: [
         ...['/fixed', '/fails', '/throws', '/loops'].map((route) => ({ method: 'GET', path: route, price: '0.01' })),
+        { method: 'POST', path: '/echo', price: '0.01' },
         { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
       ],
     }),
@@ -120,6 +123,21 @@ test('stock clients pay fixed and metered routes; free paths stay free and forge
   expect((await x.fetch(`${host.url}/shop/metered`)).headers.get('x-payment-amount')).toBe('0.0123');
   await until(async () => (await balance('tempo', payTo)) === 22_300n || undefined);
   expect(await balance('usdc', payTo)).toBe(22_300n);
+});
+
+test('a payment is bound to the body that it was asked for with', async () => {
+  const client = mpp(1);
+  const url = `${host.url}/shop/echo`;
+  expect(await (await client.fetch(url, { method: 'POST', body: 'mine' })).text()).toBe('mine');
+  const first = await fetch(url, { method: 'POST', body: 'one' });
+  expect(first.status).toBe(402);
+  const digest = createHash('sha256').update('one').digest('base64');
+  expect(first.headers.get('www-authenticate')).toContain(`digest="sha-256=${digest}"`);
+  const mine = { authorization: client.sent.authorization ?? '' };
+  const replayed = await fetch(url, { method: 'POST', body: 'mine', headers: mine });
+  expect(await replayed.text()).toBe('mine');
+  const large = 'x'.repeat(100_000);
+  expect(await (await client.fetch(url, { method: 'POST', body: large })).text()).toBe(large);
 });
 
 test('a session with top-up runs through the edge, and closes by the client', async () => {

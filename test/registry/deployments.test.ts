@@ -57,6 +57,27 @@ describe('deployments', () => {
     await deployments.claim('hello', 'third', '0xc', NOW + 1_000, 1_000);
   });
 
+  it('remembers active deployments by slug until one is changed', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    expect(deployments.remembered('hello')).toBeUndefined();
+    const first = await deployments.lookUp('hello');
+    expect(first?.tenant).toBe(tenant);
+    expect(deployments.remembered('hello')).toBe(first);
+    const reading = deployments.lookUp('hello');
+    const changed = await deployments.update(tenant, { settings: { payTo: '0xnew' } }, NOW);
+    expect((await reading)?.tenant).toBe(tenant);
+    expect((await deployments.lookUp('hello'))?.payTo).toBe('0xnew');
+    await deployments.restore({ row: first!, secrets: [] }, changed, NOW);
+    expect((await deployments.lookUp('hello'))?.payTo).toBe('0xa');
+    await deployments.expireDue(NOW + TERM);
+    expect((await deployments.lookUp('hello'))?.state).toBe('expired');
+    expect(deployments.remembered('hello')).toBeUndefined();
+    await deployments.renew(tenant, 'pay_1', TERM, NOW + TERM);
+    expect((await deployments.lookUp('hello'))?.state).toBe('active');
+    await deployments.decommission(tenant, NOW, 0, 0);
+    expect((await deployments.lookUp('hello'))?.state).toBe('decommissioned');
+  });
+
   it('creates once, however often it is asked', async () => {
     const wanted = input('hello');
     const [first, second] = [await deployments.create(wanted, NOW), await deployments.create(wanted, NOW + 5)];

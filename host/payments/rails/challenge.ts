@@ -2,7 +2,7 @@
  * The 402: one answer that carries every offer, for MPP clients in `WWW-Authenticate` and for x402 clients in
  * `PAYMENT-REQUIRED`. Building it touches no chain and no disk, so a flood of unpaid calls stays cheap.
  */
-import { createHmac, randomBytes } from 'node:crypto';
+import { createHmac, randomUUID } from 'node:crypto';
 import { PaymentRequest } from 'mppx';
 import { formatUsd } from '../../shared/money.ts';
 import { Problem, type ProblemCode } from '../../shared/problem.ts';
@@ -31,6 +31,8 @@ export interface PreparedOffers {
   x402: readonly X402Offer[];
   /** What x402 clients are told, by resource: the same for every caller. */
   x402Headers: Map<string, string>;
+  /** What a call without a payment is told. */
+  unpaid: Problem;
 }
 
 /** Resources whose x402 header is remembered, per set of terms. */
@@ -48,6 +50,7 @@ export function prepareOffers(terms: Terms, offers: readonly Offer[]): PreparedO
       }),
     x402: offers.filter((offer) => offer.via === 'x402'),
     x402Headers: new Map(),
+    unpaid: unpaid(terms),
   };
 }
 
@@ -134,31 +137,39 @@ export class Challenger {
    * @param problem why a payment is asked for (again); default: none was offered
    */
   response(prepared: PreparedOffers, context: ChallengeContext, problem?: Problem): Response {
-    const headers = new Headers({
+    const { headers, body } = this.answer(prepared, context, problem);
+    return new Response(body, { status: 402, headers });
+  }
+
+  /** The same 402 in parts, for a server that writes it without a `Response` in between. */
+  answer(
+    prepared: PreparedOffers,
+    context: ChallengeContext,
+    problem?: Problem,
+  ): { headers: Record<string, string>; body: string } {
+    const headers: Record<string, string> = {
       'cache-control': 'no-store',
       'content-type': 'application/problem+json',
       'access-control-expose-headers': EXPOSED_HEADERS,
       'access-control-allow-origin': '*',
-    });
-    if (context.requestId !== undefined) headers.set('x-request-id', context.requestId);
+    };
+    if (context.requestId !== undefined) headers['x-request-id'] = context.requestId;
     const challenges = this.challenges(prepared, context);
-    if (challenges.length > 0) headers.set('www-authenticate', challenges.join(', '));
-    if (prepared.x402.length > 0) headers.set('payment-required', this.#x402(prepared, context, problem));
-    const document = (problem ?? unpaid(prepared.terms)).toDocument(context.requestId);
-    return new Response(
-      JSON.stringify({
-        ...document,
-        status: 402,
-        price: { amount: formatUsd(prepared.terms.amount), currency: 'USD', mode: prepared.terms.mode },
-        ...(this.#testMoney ? { testMoney: true } : {}),
-      }),
-      { status: 402, headers },
-    );
+    if (challenges.length > 0) headers['www-authenticate'] = challenges.join(', ');
+    if (prepared.x402.length > 0) headers['payment-required'] = this.#x402(prepared, context, problem);
+    const document = (problem ?? prepared.unpaid).toDocument(context.requestId);
+    const body = JSON.stringify({
+      ...document,
+      status: 402,
+      price: { amount: formatUsd(prepared.terms.amount), currency: 'USD', mode: prepared.terms.mode },
+      ...(this.#testMoney ? { testMoney: true } : {}),
+    });
+    return { headers, body };
   }
 
   challenges(prepared: PreparedOffers, context: ChallengeContext): string[] {
     const expires = new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString();
-    const meta = challengeMeta(prepared.terms, randomBytes(12).toString('base64url'));
+    const meta = challengeMeta(prepared.terms, randomUUID());
     const opaque = PaymentRequest.serialize(meta);
     const description = this.describe(prepared.terms);
     return prepared.mpp.map(({ offer, request }) =>

@@ -20,11 +20,14 @@ import { sessionReceipt } from '../sessions/receipt.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { replay } from '../settlement/replay.ts';
 import type { StoredAnswer } from '../settlement/store.ts';
-import type { Forward, PaidRoute, TollDeployment } from '../types.ts';
+import type { Bare402, BareCall, Forward, PaidRoute, TollDeployment } from '../types.ts';
 import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
 import { chargeOf, maxPrice } from './charge.ts';
 import { Deadline } from './deadline.ts';
 import { exposed, forwarded, isPreflight, paidHeaders, withRequestId } from './messages.ts';
+
+/** Request headers that a 402 depends on. */
+const LOOKED_AT = ['authorization', 'payment-signature', 'x-max-price', 'transfer-encoding', 'upgrade'];
 
 /** Bodies up to this length are bound to the challenge and to the Idempotency-Key. */
 const DIGEST_BYTES = 64 * 1024;
@@ -55,28 +58,51 @@ interface Visit {
 
 export class Toll {
   readonly #options: TollOptions;
+  readonly #prepared = new WeakMap<
+    PaidRoute,
+    Pick<TollDeployment, 'slug' | 'tenant' | 'payTo'> & { offers: PreparedOffers }
+  >();
 
   constructor(options: TollOptions) {
     this.#options = options;
   }
 
+  /**
+   * The 402 for a call that brings no payment and no wishes. It reads and writes nothing but memory and waits for
+   * nothing but the body, so that a flood of such calls leaves the machine to others.
+   * @returns undefined where more has to be looked at: `handle` then
+   */
+  bare(call: BareCall, context: EdgeContext, deployment: TollDeployment): Bare402 | undefined {
+    if (call.method === 'OPTIONS' || LOOKED_AT.some((name) => call.header(name) !== undefined)) return undefined;
+    const length = Number(call.header('content-length') ?? 0);
+    if (!(length >= 0 && length <= DIGEST_BYTES)) return undefined;
+    const route = findPaidRoute(deployment.paidRoutes, call.method, context.tenantPath ?? '/');
+    if (!route || route.checkBeforePay) return undefined;
+    return {
+      answer: (body) => {
+        const challenge = this.#challenge(context);
+        if (body.length > 0) challenge.digest = digestOf(body);
+        return this.#options.challenger.answer(this.#usual(deployment, route), challenge);
+      },
+    };
+  }
+
   async handle(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response> {
-    const { offers, challenger, challengeKey, realm, feeBps } = this.#options;
+    const { offers, challenger, challengeKey, feeBps } = this.#options;
     const tenantPath = context.tenantPath ?? '/';
     const route = findPaidRoute(deployment.paidRoutes, request.method, tenantPath);
     if (!route || isPreflight(request)) return this.#free(request, deployment);
-    const challenge: ChallengeContext = {
-      realm: realm(),
-      resource: `${context.proto}://${context.host}${context.prefix ?? ''}${tenantPath}`,
-      requestId: context.requestId,
-    };
+    const challenge = this.#challenge(context);
     let prepared: PreparedOffers | undefined;
     try {
       const price = parseUsd(route.price);
       const most = maxPrice(request.headers);
       // A metered call may be allowed to cost more than the usual hold; what is held is then what the caller said.
       const held = route.mode === 'metered' && most !== undefined && most > price ? most : price;
-      prepared = offers.prepare({ ...termsOf(deployment, route, feeBps), amount: held });
+      prepared =
+        held === price
+          ? this.#usual(deployment, route)
+          : offers.prepare({ ...termsOf(deployment, route, feeBps), amount: held });
       if (most !== undefined && most < price && route.mode === 'fixed')
         throw new Problem(
           'conflict',
@@ -91,7 +117,7 @@ export class Toll {
         length !== undefined && length > 0 && length <= DIGEST_BYTES
           ? await readBody(request, DIGEST_BYTES)
           : undefined;
-      if (body) challenge.digest = `sha-256=${createHash('sha256').update(body).digest('base64')}`;
+      if (body) challenge.digest = digestOf(body);
       const visit: Visit = { request, context, deployment, route, prepared, challenge, body, limit };
       return presented ? await this.#paid(visit, presented) : await this.#unpaid(visit);
     } catch (error) {
@@ -100,6 +126,24 @@ export class Toll {
       if (problem.code === 'internal') throw error;
       return exposed(problem.toResponse(context.requestId));
     }
+  }
+
+  #challenge(context: EdgeContext): ChallengeContext {
+    return {
+      realm: this.#options.realm(),
+      resource: `${context.proto}://${context.host}${context.prefix ?? ''}${context.tenantPath ?? '/'}`,
+      requestId: context.requestId,
+    };
+  }
+
+  /** The offers at the route's own price. */
+  #usual(deployment: TollDeployment, route: PaidRoute): PreparedOffers {
+    const { slug, tenant, payTo } = deployment;
+    const known = this.#prepared.get(route);
+    if (known?.slug === slug && known.tenant === tenant && known.payTo === payTo) return known.offers;
+    const offers = this.#options.offers.prepare(termsOf(deployment, route, this.#options.feeBps));
+    this.#prepared.set(route, { slug, tenant, payTo, offers });
+    return offers;
   }
 
   /** Not for sale after all: session clients manage their channels by POST wherever they pay. */
@@ -268,6 +312,11 @@ function termsOf(deployment: TollDeployment, route: PaidRoute, feeBps: number): 
     sku: route.sku,
     pricingVersion: route.pricingVersion,
   };
+}
+
+/** RFC 9530 digest, as challenges carry it. */
+function digestOf(body: Uint8Array): string {
+  return `sha-256=${createHash('sha256').update(body).digest('base64')}`;
 }
 
 function requestHash({ request, context }: Visit, body: Uint8Array | undefined): string | undefined {

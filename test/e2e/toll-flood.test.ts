@@ -1,0 +1,107 @@
+/** Those who do not pay, in a flood: the tenant's free routes do not suffer. On the real host with real workerd. */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { Pool } from 'undici';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { deploy, mppFetch } from './support/callers.ts';
+import { startHost, type TestHost } from './support/host.ts';
+
+const FLOOD = fileURLToPath(new URL('fixtures/flood.ts', import.meta.url));
+const PER_SECOND = 3_000;
+const SECONDS = 1;
+const ROUNDS = 5;
+const CALLERS = 4;
+
+const HANDLER = `let calls = 0;
+export default {
+  fetch(request) {
+    const { pathname } = new URL(request.url);
+    if (pathname === '/calls') return Response.json(calls);
+    if (pathname !== '/free') calls += 1;
+    return new Response('hello');
+  },
+};`;
+
+let host: TestHost;
+let pool: Pool;
+
+beforeAll(async () => {
+  host = await startHost();
+  await deploy(mppFetch(host.network, 0), host.url, {
+    slug: 'shop',
+    code: HANDLER,
+    paidRoutes: [
+      { method: 'GET', path: '/report', price: '0.01' },
+      { method: 'POST', path: '/listen', price: '0.05', mode: 'metered' },
+    ],
+  });
+  pool = new Pool(host.url, { connections: CALLERS });
+  await latencies(0.5);
+});
+afterAll(async () => {
+  await pool?.close();
+  await host?.stop();
+});
+
+/** A few callers of the free route, each one call after the other. @returns how long each call took, ms */
+async function latencies(seconds: number): Promise<number[]> {
+  const took: number[] = [];
+  const end = performance.now() + seconds * 1000;
+  const caller = async () => {
+    while (performance.now() < end) {
+      const from = performance.now();
+      const answer = await pool.request({ path: '/shop/free', method: 'GET' });
+      await answer.body.dump();
+      took.push(performance.now() - from);
+      expect(answer.statusCode).toBe(200);
+    }
+  };
+  await Promise.all(Array.from({ length: CALLERS }, caller));
+  return took;
+}
+
+const mean = (values: number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+/** Of rounds: one that the machine itself disturbed does not count. */
+const median = (values: number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
+const rounded = (value: number) => value.toFixed(2);
+
+interface Flood {
+  perSecond: number;
+  statuses: Record<string, number>;
+}
+
+/** Floods a route for as long as `work` takes. */
+async function flooding<T>(route: string, body: string, work: () => Promise<T>): Promise<[T, Flood]> {
+  const args = [FLOOD, `${host.url}/shop${route}`, String(PER_SECOND), body];
+  const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const lines = createInterface({ input: child.stdout });
+  const said = lines[Symbol.asyncIterator]();
+  expect((await said.next()).value).toBe('running');
+  try {
+    const result = await work();
+    child.stdin.end();
+    return [result, JSON.parse((await said.next()).value ?? '')];
+  } finally {
+    child.kill();
+  }
+}
+
+test.each([
+  ['without a body', '/report', ''],
+  ['with a body', '/listen', JSON.stringify({ audio: 'x'.repeat(200) })],
+])('3,000 unpaid calls a second %s slow a free route of the same tenant by at most 2 ×', async (_name, path, body) => {
+  const alone: number[] = [];
+  const beside: number[] = [];
+  for (let round = 0; round < ROUNDS; round += 1) {
+    alone.push(mean(await latencies(SECONDS)));
+    const [took, flood] = await flooding(path, body, () => latencies(SECONDS));
+    beside.push(mean(took));
+    expect(Object.keys(flood.statuses)).toEqual(['402']);
+    expect(flood.perSecond).toBeGreaterThan(PER_SECOND * 0.95);
+  }
+  const said = `ms a call, alone: ${alone.map(rounded)}; beside the flood: ${beside.map(rounded)}`;
+  expect(median(beside), said).toBeLessThanOrEqual(2 * median(alone));
+  const calls = await pool.request({ path: '/shop/calls', method: 'GET' });
+  expect(await calls.body.json()).toBe(0);
+});
