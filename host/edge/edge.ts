@@ -52,6 +52,7 @@ export class Edge {
     const proxies = new TrustedProxies(init.trustedProxies);
     this.#tls = init.tls;
     this.#certificates = new Certificates({
+      ownName: init.publicUrl ? new URL(init.publicUrl).hostname : undefined,
       files: init.tls?.mode === 'off' ? [] : (init.tls?.certificates ?? []),
       folder: init.tls?.mode === 'off' ? undefined : init.tls?.folder,
     });
@@ -117,6 +118,11 @@ export class Edge {
     ];
   }
 
+  /** Resolves when callers can be shown a certificate; before it nothing may be listened on. */
+  ready(): Promise<void> {
+    return this.#listeners.certificateChanged();
+  }
+
   listen(kind: 'http' | 'https', server: Server): void {
     if (kind === 'http') this.#listeners.addHttp(server);
     else this.#listeners.addHttps(server);
@@ -146,8 +152,9 @@ export class Edge {
     this.#instances.failed(instance);
   }
 
-  certificateChanged(name: string): void {
+  certificateChanged(name: string): Promise<void> {
     this.#certificates.changed(name);
+    return this.#listeners.certificateChanged();
   }
 
   setTlsChallenge(name: string, pem: string | undefined): void {

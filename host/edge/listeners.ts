@@ -87,19 +87,22 @@ export class Listeners {
     server.on('connection', (socket) => {
       const address = this.#admit(socket);
       if (address === undefined) return;
-      const key = `${socket.remoteAddress} ${socket.remotePort}`;
       this.#secured.add(socket);
       socket.once('close', () => {
         this.#secured.delete(socket);
-        this.#named.delete(key);
         this.#left(address);
       });
       const wanted = { proxyHeader: this.#expectsHeader(address), clientHello: this.#tls.challenged };
       readPreface(socket, wanted, (preface) => {
-        if (preface.address !== undefined) this.#named.set(key, preface.address);
+        if (preface.address !== undefined) this.#name(socket, preface.address);
         this.#tls.accept(socket, preface.protocols);
       });
     });
+  }
+
+  /** The certificate for callers that name no host may have changed. */
+  certificateChanged(): Promise<void> {
+    return this.#tls.refresh();
   }
 
   setChallenge(name: string, pem: string | undefined): void {
@@ -117,6 +120,7 @@ export class Listeners {
   close(): void {
     this.drain();
     clearInterval(this.#timer);
+    this.#tls.close();
     for (const connection of this.#connections) connection.destroy();
     for (const socket of this.#secured) socket.destroy();
   }
@@ -146,10 +150,16 @@ export class Listeners {
     return this.#options.proxyProtocol && this.#options.proxies.trusts(address);
   }
 
+  /** TLS has a socket of its own, which has the address and port in common with the one below it. */
+  #name(socket: Socket, caller: string): void {
+    const endpoint = endpointOf(socket);
+    this.#named.set(endpoint, caller);
+    socket.once('close', () => this.#named.delete(endpoint));
+  }
+
   #secure(socket: TLSSocket, protocol: 'h2' | 'http/1.1'): void {
-    const key = `${socket.remoteAddress} ${socket.remotePort}`;
     const peer: Peer = {
-      address: this.#named.get(key) ?? plainIp(socket.remoteAddress ?? ''),
+      address: this.#named.get(endpointOf(socket)) ?? plainIp(socket.remoteAddress ?? ''),
       encrypted: true,
       tlsVersion: socket.getProtocol() ?? '',
       tlsCipher: socket.getCipher()?.standardName ?? '',
@@ -175,4 +185,8 @@ export class Listeners {
     const now = performance.now();
     for (const connection of this.#connections) connection.sweep(now);
   }
+}
+
+function endpointOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
 }

@@ -18,13 +18,14 @@ function ready(): Edge {
 }
 
 const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
-  init(init: EdgeInit): void {
+  init(init: EdgeInit): Promise<void> {
     if (edge) throw new Problem('conflict', 'This edge was started already.');
     const control = {
       acquire: (slug: { slug: string }) => channel.call('acquire', slug),
       traffic: (traffic: EdgeTraffic[]) => channel.notify('traffic', traffic),
     };
     edge = new Edge(init, control, pino({ base: { part: 'edge' } }, pino.destination(2)));
+    return edge.ready();
   },
   // The supervisor passes a bound handle that it does not accept on itself, which net.Server can listen on.
   listen: ({ kind }: Argument<'listen'>, handle) =>

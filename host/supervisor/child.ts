@@ -20,6 +20,8 @@ export interface ChildOptions<Remote extends Methods> {
   name: string;
   /** Path of the entry file. */
   entry: string;
+  /** Of Node, beside those of all children. */
+  flags?: string[];
   log: Logger;
   /** What the child may call. */
   local: Methods;
@@ -84,13 +86,13 @@ export class Child<Remote extends Methods> {
   }
 
   async #launch(): Promise<void> {
-    const { name, entry, local, log, setUp } = this.#options;
+    const { name, entry, flags = [], local, log, setUp } = this.#options;
     const startedAt = Date.now();
     const child = fork(entry, [], {
       serialization: 'advanced',
       // Nothing of the operator's environment is passed on: it may hold secrets.
       env: { PATH: process.env.PATH ?? '', NODE_ENV: 'production', ...(process.env.TZ ? { TZ: process.env.TZ } : {}) },
-      execArgv: ['--disable-warning=ExperimentalWarning'],
+      execArgv: ['--disable-warning=ExperimentalWarning', ...flags],
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     });
     this.#process = child;

@@ -1,10 +1,13 @@
 /** The edge processes as one: every call goes to all of them; one that is restarting catches up by itself. */
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { Channel, Methods } from '../shared/channel.ts';
 import type { EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
 import { Child } from './child.ts';
 import type { ListeningSocket } from './listening-socket.ts';
+
+const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.meta.url));
 
 export interface EdgesOptions {
   count: number;
@@ -26,6 +29,7 @@ export class Edges {
       return new Child<EdgeMethods>({
         name,
         entry: path.resolve(options.entry),
+        flags: [`--openssl-config=${OPENSSL_CONFIG}`],
         log: options.log,
         local: options.local,
         async setUp(channel) {

@@ -1,10 +1,12 @@
 /** HTTPS on the edge: certificates by name, HTTP/2 and HTTP/1.1, sessions, redirects, proxies in front, challenges. */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { mkdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { type ClientHttp2Session, connect as connectHttp2, constants } from 'node:http2';
 import { request as httpsRequest } from 'node:https';
 import { type AddressInfo, connect as connectTcp } from 'node:net';
 import { join } from 'node:path';
+import type { Readable } from 'node:stream';
+import { text } from 'node:stream/consumers';
 import { type ConnectionOptions, connect as connectTls, type TLSSocket } from 'node:tls';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import WebSocket, { type ClientOptions } from 'ws';
@@ -72,6 +74,20 @@ async function addToFolder(name: string, ...names: string[]): Promise<string> {
   await writeFile(join(certificates, 'new'), key + cert);
   await rename(join(certificates, 'new'), join(certificates, `${name}.pem`));
   return cert;
+}
+
+/** What openssl makes of the certificate that callers without a server name are shown. */
+async function unnamed(...command: string[]): Promise<string> {
+  const client = spawn('openssl', ['s_client', '-connect', `127.0.0.1:${port}`, '-noservername'], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const reader = spawn('openssl', command, { stdio: [client.stdout, 'pipe', 'ignore'] });
+  return await text(reader.stdout as Readable);
+}
+
+async function replaceOwn({ cert, key }: { cert: string; key: string }): Promise<void> {
+  await writeFile(join(certificates, '..', 'own.key'), key);
+  await writeFile(join(certificates, '..', 'own.crt'), cert);
 }
 
 beforeAll(async () => {
@@ -218,6 +234,64 @@ describe('certificates', () => {
     await expect(tls('late.test')).rejects.toThrow();
     first.destroy();
     second.destroy();
+  });
+
+  test('a caller that names no host is shown the certificate of the host itself, renewed ones too', async () => {
+    const shown = () => unnamed('x509', '-noout', '-subject', '-serial');
+    const first = await shown();
+    expect(first).toContain('api.test');
+    const own = makeCertificate('api.test', '*.apps.test');
+    await replaceOwn(own);
+    await harness.edge.call('certificateChanged', { name: 'api.test' });
+    const second = await shown();
+    expect(second).toContain('api.test');
+    expect(second).not.toBe(first);
+    // Half a replacement, as a copy in progress may leave it: what was shown stays.
+    await replaceOwn({ cert: makeCertificate('api.test').cert, key: own.key });
+    await harness.edge.call('certificateChanged', { name: 'api.test' });
+    expect(await shown()).toBe(second);
+    await replaceOwn(own);
+  });
+
+  test('a caller that names no host is answered, and its sessions resume', async () => {
+    const first = await tls('', { maxVersion: 'TLSv1.3' });
+    let answer = '';
+    first.on('data', (chunk) => {
+      answer += chunk;
+    });
+    const session = await new Promise<Buffer>((resolve) => {
+      first.once('session', resolve);
+      first.write('GET /hello/x HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n');
+    });
+    await until(() => answer.includes('"method":"GET"'));
+    first.destroy();
+    const second = await tls('', { session });
+    expect(second.isSessionReused()).toBe(true);
+    second.destroy();
+  });
+
+  test('no OCSP response is stapled, even to callers that ask', async () => {
+    const client = spawn(
+      'openssl',
+      ['s_client', '-connect', `127.0.0.1:${port}`, '-servername', 'shop.test', '-status'],
+      {
+        stdio: ['ignore', 'pipe', 'ignore'],
+      },
+    );
+    expect(await text(client.stdout)).toContain('OCSP response: no response sent');
+  });
+
+  test.each([
+    ['TLSv1.3', 'TLS_AES_128_GCM_SHA256'],
+    ['TLSv1.2', 'ECDHE-ECDSA-AES128-GCM-SHA256'],
+  ] as const)('%s agrees on %s', async (version, cipher) => {
+    const socket = await tls('shop.test', { minVersion: version, maxVersion: version });
+    expect(socket.getCipher().name).toBe(cipher);
+    socket.destroy();
+  });
+
+  test.each(['AES128-SHA', 'AES128-GCM-SHA256', 'ECDHE-ECDSA-AES128-SHA'])('%s is refused', async (ciphers) => {
+    await expect(tls('shop.test', { ciphers, maxVersion: 'TLSv1.2' })).rejects.toThrow();
   });
 
   test('old protocols are refused, sessions resume', async () => {
@@ -488,7 +562,54 @@ test('a caller over HTTP/2 that does not read makes the handler wait, also where
   session.destroy();
 });
 
-async function residentBytes(): Promise<number> {
-  const status = await readFile(`/proc/${harness.process.pid}/status`, 'utf8');
+test('a thousand domains: certificates are loaded when they are asked for, and sessions go on in another edge', async () => {
+  const folder = join(certificates, '..', 'many');
+  await mkdir(folder);
+  const { cert, key } = makeCertificate('*.many.test', 'shop.test');
+  // Authorities send a chain of two or three.
+  const pem = key + cert + cert;
+  const names = Array.from({ length: 1_000 }, (_, index) => `d${index}.many.test`);
+  await Promise.all(['shop.test', ...names].map((name) => writeFile(join(folder, `${name}.pem`), pem)));
+  const ticketKeys = Buffer.alloc(48, 7);
+  const many = await startHarness({ tls: { mode: 'acme', folder, ticketKeys } });
+  const none = await startHarness({ tls: { mode: 'acme', folder: join(folder, 'none'), ticketKeys } });
+  try {
+    const server = await listening();
+    const to = { port: (server.address() as AddressInfo).port };
+    await many.edge.call('listen', { kind: 'https' }, server);
+    server.close();
+    const start = await residentBytes(many);
+    expect(start - (await residentBytes(none))).toBeLessThan(20_000_000);
+
+    const queue = names.values();
+    const ask = async () => {
+      for (const name of queue) {
+        const socket = await tls(name, to);
+        expect(socket.getPeerCertificate().subject.CN).toBe('*.many.test');
+        socket.destroy();
+      }
+    };
+    await Promise.all([ask(), ask(), ask(), ask()]);
+    const loaded = (await residentBytes(many)) - start;
+    console.info({ kilobytesOfACertificate: Math.round(loaded / names.length / 1_000) });
+    expect(loaded).toBeLessThan(names.length * 150_000);
+
+    const here = await tls('shop.test', { maxVersion: 'TLSv1.3' });
+    const session = await new Promise<Buffer>((resolve) => {
+      here.once('session', resolve);
+      here.write('GET / HTTP/1.1\r\nHost: shop.test\r\n\r\n');
+    });
+    here.destroy();
+    const there = await tls('shop.test', { ...to, session });
+    expect(there.isSessionReused()).toBe(true);
+    there.destroy();
+  } finally {
+    await many.close();
+    await none.close();
+  }
+});
+
+async function residentBytes(of: Harness = harness): Promise<number> {
+  const status = await readFile(`/proc/${of.process.pid}/status`, 'utf8');
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024;
 }

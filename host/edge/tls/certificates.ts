@@ -16,12 +16,22 @@ export interface CertificateFiles {
 }
 
 export interface CertificatesOptions {
+  /** The host's own name, lowercase. */
+  ownName?: string | undefined;
   files: CertificateFiles[];
   folder: string | undefined;
   /** Contexts kept in memory; one takes about 50 kB. */
   maxLoaded?: number;
   /** Time between two looks at a file, ms. */
   recheckMs?: number;
+}
+
+/** A certificate with its key, in PEM. */
+export interface CertificatePair {
+  cert: Buffer;
+  key: Buffer;
+  /** Another one after a renewal. */
+  version: number;
 }
 
 interface Loaded {
@@ -36,6 +46,7 @@ const WILDCARD_FILE = '_wildcard';
 
 export class Certificates {
   readonly #files = new Map<string, CertificateFiles>();
+  readonly #ownName: string | undefined;
   readonly #folder: string | undefined;
   readonly #inFolder: Set<string>;
   readonly #maxLoaded: number;
@@ -44,7 +55,8 @@ export class Certificates {
   readonly #loaded = new Map<string, Loaded>();
   readonly #loading = new Map<string, Promise<Loaded | undefined>>();
 
-  constructor({ files, folder, maxLoaded = 1_000, recheckMs = 60_000 }: CertificatesOptions) {
+  constructor({ ownName, files, folder, maxLoaded = 1_000, recheckMs = 60_000 }: CertificatesOptions) {
+    this.#ownName = ownName;
     for (const pair of files) for (const name of pair.names) this.#files.set(name.toLowerCase(), pair);
     this.#folder = folder;
     this.#maxLoaded = maxLoaded;
@@ -64,16 +76,28 @@ export class Certificates {
     if (this.#folder !== undefined && namesIn(this.#folder).includes(name)) this.#inFolder.add(name);
   }
 
-  /** @returns undefined where there is no certificate for the name */
-  async contextFor(name: string): Promise<SecureContext | undefined> {
+  /** @returns undefined where there is no certificate for the name; without waiting where it is loaded */
+  contextFor(name: string): SecureContext | undefined | Promise<SecureContext | undefined> {
     const key = this.#keyOf(name);
-    return key === undefined ? undefined : (await this.#load(key))?.context;
+    if (key === undefined) return undefined;
+    return this.#present(key)?.context ?? this.#load(key).then((loaded) => loaded?.context);
   }
 
-  /** For callers that name no host: the operator's first certificate. */
-  async fallback(): Promise<SecureContext | undefined> {
+  /** The certificate of the host's own name, or the operator's first; undefined while there is none. */
+  async own(): Promise<CertificatePair | undefined> {
     const [first] = this.#files.keys();
-    return first === undefined ? undefined : (await this.#load(first))?.context;
+    const key = (this.#ownName === undefined ? undefined : this.#keyOf(this.#ownName)) ?? first;
+    if (key === undefined) return undefined;
+    const paths = this.#pathsOf(key);
+    try {
+      const { mtimeMs } = await stat(paths.cert);
+      const [cert, privateKey] = await Promise.all([readFile(paths.cert), readFile(paths.key)]);
+      createSecureContext({ cert, key: privateKey });
+      return { cert, key: privateKey, version: mtimeMs };
+    } catch {
+      // Half written, or gone: what is shown now stays.
+      return undefined;
+    }
   }
 
   #keyOf(name: string): string | undefined {
@@ -84,17 +108,20 @@ export class Certificates {
     return this.#files.has(wildcard) || this.#inFolder.has(wildcard) ? wildcard : undefined;
   }
 
-  async #load(key: string): Promise<Loaded | undefined> {
+  /** What is loaded and was looked at lately. */
+  #present(key: string): Loaded | undefined {
     const present = this.#loaded.get(key);
-    if (present && performance.now() - present.checkedAt < this.#recheckMs) {
-      this.#loaded.delete(key);
-      this.#loaded.set(key, present);
-      return present;
-    }
+    if (!present || performance.now() - present.checkedAt >= this.#recheckMs) return undefined;
+    this.#loaded.delete(key);
+    this.#loaded.set(key, present);
+    return present;
+  }
+
+  async #load(key: string): Promise<Loaded | undefined> {
     // Many callers of a name may come at once.
     let loading = this.#loading.get(key);
     if (!loading) {
-      loading = this.#read(key, present).finally(() => this.#loading.delete(key));
+      loading = this.#read(key, this.#loaded.get(key)).finally(() => this.#loading.delete(key));
       this.#loading.set(key, loading);
     }
     return await loading;

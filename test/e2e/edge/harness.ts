@@ -21,6 +21,7 @@ import type { EdgeInit, EdgeMethods, EdgeTraffic, Route } from '../../../host/sh
 /** The package's main module is CommonJS without types; its default is the path of the binary. */
 const workerdBinary = (createRequire(import.meta.url)('workerd') as { default: string }).default;
 const EDGE_MAIN = fileURLToPath(new URL('../../../host/edge/main.ts', import.meta.url));
+const OPENSSL_CONFIG = fileURLToPath(new URL('../../../host/edge/tls/openssl.cnf', import.meta.url));
 
 export interface Workerd {
   socket: string;
@@ -102,7 +103,11 @@ export async function startHarness(init: Partial<EdgeInit> = {}): Promise<Harnes
   const harness = { folder, acquired: [], traffic: [], onControl: echo } as unknown as Harness;
   harness.control = createHttpServer((request, response) => harness.onControl(request, response));
   await new Promise<void>((resolve) => harness.control.listen(controlSocket, resolve));
-  harness.process = fork(EDGE_MAIN, [], { serialization: 'advanced', stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+  harness.process = fork(EDGE_MAIN, [], {
+    serialization: 'advanced',
+    execArgv: [`--openssl-config=${OPENSSL_CONFIG}`],
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
   harness.edge = new Channel<EdgeMethods>(harness.process, {
     acquire: ({ slug }: { slug: string }) => {
       harness.acquired.push(slug);
