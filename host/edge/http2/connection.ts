@@ -39,6 +39,8 @@ export class Http2Connection {
       closed();
     });
     this.#session.on('stream', (stream, _headers, flags, rawHeaders) => {
+      // Many a request begins and ends between two sweeps.
+      this.#idleSince = 0;
       stream.on('error', () => {});
       try {
         const head = requestHeadOf(rawHeaders as unknown as string[], (flags & END_STREAM) !== 0);

@@ -24,6 +24,8 @@ export class Http2Exchange implements Exchange {
   #over = false;
   #stalled = false;
   #stalledSince = 0;
+  /** Bytes of the answer that were waiting at the last sweep. */
+  #unsent = 0;
 
   /** @param finished called once, when the stream is gone */
   constructor(stream: ServerHttp2Stream, peer: Peer, head: RequestHead, finished: () => void) {
@@ -46,7 +48,11 @@ export class Http2Exchange implements Exchange {
 
   /** Cuts off a caller that takes nothing of its answer. */
   sweep(now: number, stallMs: number): void {
-    if (!this.#stalled) this.#stalledSince = 0;
+    const unsent = this.#stream.writableLength;
+    // An answer that has ended may still wait for the caller to open its window.
+    const waits = (this.#stalled || this.#over) && unsent === this.#unsent;
+    this.#unsent = unsent;
+    if (!waits) this.#stalledSince = 0;
     else if (this.#stalledSince === 0) this.#stalledSince = now;
     else if (now - this.#stalledSince > stallMs) this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
   }
