@@ -7,6 +7,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { Backups } from '../backup/index.ts';
+import { checkCertificateFiles } from '../certificates/files.ts';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
@@ -103,6 +104,7 @@ interface Composition {
 
 async function compose({ config, folders, log, version, onStop }: Composition): Promise<Omit<RunningHost, 'stop'>> {
   const startedAt = Date.now();
+  await checkCertificateFiles(config.tls, log);
   const sandbox = await detectSandbox(config.runtime.sandbox);
 
   const publicSocket = bindSocket(config.host, config.port);

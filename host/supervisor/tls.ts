@@ -3,9 +3,7 @@
  * which asks for the host's own names and for verified domains of tenants, and for nothing else.
  */
 import { randomBytes } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
-import { createSecureContext } from 'node:tls';
 import type { Logger } from 'pino';
 import { type AcmeCertificates, acmeCertificates } from '../certificates/index.ts';
 import type { Deployments } from '../registry/deployments.ts';
@@ -13,7 +11,6 @@ import type { Domains } from '../registry/domains.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, EdgeTls } from '../shared/contracts.ts';
-import { Problem } from '../shared/problem.ts';
 import { bindSocket, type ListeningSocket } from './listening-socket.ts';
 
 const TICKET_KEY_BYTES = 48;
@@ -47,10 +44,9 @@ export interface Tls {
   stop(): Promise<void>;
 }
 
-/** @throws Problem when the HTTPS port is taken, or a certificate file is no good */
+/** @throws Problem when the HTTPS port is taken */
 export async function openTls(parts: TlsParts): Promise<Tls> {
   const { mode, port, redirect, proxyProtocol, certificates } = parts.config.tls;
-  if (mode !== 'off') await checkFiles(parts.config.tls);
   const socket = mode === 'off' ? undefined : bindSocket(parts.config.host, port);
   const acme = mode === 'acme' ? await openAcme(parts) : undefined;
   return {
@@ -125,31 +121,4 @@ function covers(name: string, domain: string): boolean {
 function publicPort(publicUrl: string): { publicPort?: number } {
   if (!publicUrl.startsWith('https:')) return {};
   return { publicPort: Number(new URL(publicUrl).port || 443) };
-}
-
-/** A file that is missing or no pair with its key would otherwise be seen by callers first. */
-async function checkFiles({ certificates, acme }: Config['tls']): Promise<void> {
-  for (const { cert, key } of certificates) {
-    const [certificate, privateKey] = await Promise.all([
-      read('tls.certificates', cert),
-      read('tls.certificates', key),
-    ]);
-    try {
-      createSecureContext({ cert: certificate, key: privateKey });
-    } catch (error) {
-      const detail = `tls.certificates: ${cert} and ${key} are not a certificate and its key: ${(error as Error).message}`;
-      throw new Problem('invalid_config', detail, { cause: error });
-    }
-  }
-  if (acme.caFile) await read('tls.acme.caFile', acme.caFile);
-}
-
-async function read(setting: string, file: string): Promise<string> {
-  try {
-    return await readFile(file, 'utf8');
-  } catch (error) {
-    throw new Problem('invalid_config', `${setting}: ${file} cannot be read: ${(error as Error).message}`, {
-      cause: error,
-    });
-  }
 }
