@@ -11,6 +11,7 @@ import type { EgressLimits, TenantId } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { Allowance } from './allowance.ts';
 import { type Agents, exchange, isSecure, type Outbound } from './exchange.ts';
+import { proxyStatus } from './headers.ts';
 import type { Notices } from './notices.ts';
 import type { CheckedResolver } from './resolver.ts';
 import { chooseWay, type Surroundings } from './route.ts';
@@ -222,7 +223,12 @@ function answerSocket(problem: Problem, socket: Duplex): void {
 }
 
 function wire(problem: Problem): { status: number; headers: Record<string, string>; body: string } {
-  const headers = { 'content-type': 'application/problem+json', 'cache-control': 'no-store', ...problem.headers };
+  const headers = {
+    'content-type': 'application/problem+json',
+    'cache-control': 'no-store',
+    'proxy-status': proxyStatus(problem),
+    ...problem.headers,
+  };
   return { status: problem.status, headers, body: JSON.stringify(problem.toDocument()) };
 }
 

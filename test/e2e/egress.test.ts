@@ -156,6 +156,10 @@ beforeAll(async () => {
     request.on('data', (chunk) => chunks.push(chunk));
     request.on('end', () => {
       reply.setHeader('set-cookie', ['a=1', 'b=2']);
+      reply.setHeader('proxy-status', [
+        'turnpike; error=destination_ip_prohibited',
+        'cdn.example; received-status=200',
+      ]);
       reply.end(
         JSON.stringify({
           method: request.method,
@@ -267,6 +271,10 @@ describe('what passes', () => {
       ['set-cookie', 'a=1'],
       ['set-cookie', 'b=2'],
     ]);
+    // Only the way out itself speaks in its own name.
+    expect(answer.headers?.filter(([name]) => name === 'proxy-status')).toEqual([
+      ['proxy-status', 'cdn.example; received-status=200'],
+    ]);
   });
 
   test.each(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS'])('%s without a body', async (method) => {
@@ -353,6 +361,9 @@ describe('what is refused, and says so', () => {
     if (url.includes('.internal')) expect(problem).toMatchObject({ status: 502, code: 'egress_failed' });
     else expect(problem).toMatchObject({ status: 403, code: 'egress_refused' });
     expect(answer.status).toBe(problem.status);
+    // So that a handler can tell it from the destination's own refusal.
+    const [, status] = answer.headers?.find(([name]) => name === 'proxy-status') ?? [];
+    expect(status).toMatch(/^turnpike; error=destination_(ip_prohibited|unavailable)$/);
   });
 
   test('the same port that is open to one name stays closed under another', async () => {

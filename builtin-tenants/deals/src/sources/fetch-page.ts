@@ -67,6 +67,11 @@ export async function fetchPage(
       address = next.href;
       continue;
     }
+    // The host's own way out answers for an address that it refuses or cannot reach (RFC 9209): not the shop's word.
+    if (response.headers.get('proxy-status')?.startsWith('turnpike;')) {
+      const { detail } = (await response.json().catch(() => ({}))) as { detail?: string };
+      throw new FetchFailed('failed', `not reachable: ${String(detail ?? response.status).slice(0, 200)}`);
+    }
     if (!response.ok) {
       await response.body?.cancel();
       const wait = Number(response.headers.get('retry-after'));

@@ -1,58 +1,33 @@
-/**
- * Sources and events of deals on the whole host: shops of the test are read by the real service, hostile ones do no
- * harm, and what watches tell arrives signed, in order and at least once.
- */
+/** Sources of deals on the whole host: shops of the test are read by the real service, and hostile ones do no harm. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { gzipSync } from 'node:zlib';
-import { Webhook } from 'standardwebhooks';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
-  createWatch,
-  DAY_MS,
   dealsAreUp,
-  type EventView,
-  grant,
   HOUR_MS,
   type LocalServer,
   MINUTE_MS,
   readDatabase,
-  readWatches,
-  register,
   runCrons,
   serveLocally,
   startDealsHost,
-  type WatchView,
-} from '../e2e/support/deals-host.ts';
-import { type TestHost, until } from '../e2e/support/host.ts';
-import type { TestAccount } from '../e2e/support/pay-callers.ts';
+} from './support/deals-host.ts';
+import { type TestHost, until } from './support/host.ts';
 
 type Answer = (asked: IncomingMessage, reply: ServerResponse) => void;
 
 let shop: LocalServer;
 let secret: LocalServer;
-let hook: LocalServer;
 let host: TestHost;
 const routes = new Map<string, Answer>();
 /** What the shop was asked for. */
 const asked: { path: string; headers: IncomingMessage['headers'] }[] = [];
 let secretAsked = 0;
 
-interface Delivery {
-  headers: Record<string, string>;
-  body: string;
-  event: EventView;
-}
-const delivered: Delivery[] = [];
-let receive: (delivery: Delivery, reply: ServerResponse) => void;
-
 const send =
   (type: string, body: string | Buffer, headers: Record<string, string> = {}): Answer =>
   (_asked, reply) =>
     void reply.writeHead(200, { 'content-type': type, ...headers }).end(body);
-
-/** Minor units of the tracked lamp. */
-let lamp = 10_000;
-let stock = 'in stock';
 
 beforeAll(async () => {
   shop = await serveLocally((one, reply) => {
@@ -66,13 +41,6 @@ beforeAll(async () => {
     secretAsked++;
     reply.writeHead(200, { 'content-type': 'text/csv' }).end('id,title,link,price\nX,secret,https://x.example/,1.00\n');
   });
-  hook = await serveLocally(async (one, reply) => {
-    let body = '';
-    for await (const chunk of one) body += chunk;
-    const delivery = { headers: one.headers as Record<string, string>, body, event: JSON.parse(body) as EventView };
-    delivered.push(delivery);
-    receive(delivery, reply);
-  });
   const xml = (price: string, link = `${shop.url}/lamp`) =>
     `<?xml version="1.0" encoding="iso-8859-1"?><rss version="2.0" xmlns:g="http://base.google.com/ns/1.0"><channel><item><title><![CDATA[<script>alert("Caf\u00e9")</script> Lamp]]></title><link>${link}</link><g:id>GM1</g:id><g:price>${price}</g:price><g:availability>in_stock</g:availability></item></channel></rss>`;
   routes.set('/merchant.xml', (one, reply) => {
@@ -81,14 +49,8 @@ beforeAll(async () => {
       .writeHead(200, { 'content-type': 'application/xml', etag: '"v1"' })
       .end(Buffer.from(xml('1980 JPY'), 'latin1'));
   });
-  routes.set(
-    '/feed.csv',
-    (_asked, reply) =>
-      void reply
-        .writeHead(200, { 'content-type': 'text/csv; charset=utf-8' })
-        .end(
-          `id,title,link,price,availability\nLAMP,Tracked lamp,${shop.url}/lamp,${(lamp / 100).toFixed(2)} EUR,${stock}\n`,
-        ),
+  routes.set('/feed.csv', (_asked, reply) =>
+    send('text/csv; charset=utf-8', `id,title,link,price\nLAMP,Lamp,${shop.url}/lamp,100.00 EUR\n`)(_asked, reply),
   );
   routes.set(
     '/shopify/products.json',
@@ -156,7 +118,7 @@ beforeAll(async () => {
     ...more,
   });
   host = await startDealsHost(
-    [shop, hook],
+    [shop],
     [
       source('merchant', 'google-merchant', '/merchant.xml'),
       source('csv', 'csv', '/feed.csv'),
@@ -179,12 +141,8 @@ beforeAll(async () => {
 }, 180_000);
 afterAll(async () => {
   await host?.stop();
-  for (const server of [shop, secret, hook]) await server?.close();
+  for (const server of [shop, secret]) await server?.close();
 });
-beforeEach(() => {
-  receive = (_delivery, reply) => void reply.writeHead(204).end();
-});
-
 interface Health {
   id: string;
   state: string;
@@ -194,13 +152,6 @@ interface Health {
 const health = async () => {
   const { sources } = (await (await fetch(`${host.url}/deals/healthz`)).json()) as { sources: Health[] };
   return Object.fromEntries(sources.map((one) => [one.id, one]));
-};
-const pass = async (ms: number) => {
-  await host.advance(ms);
-  await dealsAreUp(host);
-  await runCrons(host);
-  // A watch is evaluated against the deals that the run before published.
-  await runCrons(host);
 };
 const nextReading = async (source: string) => {
   const [row] = await readDatabase<{ next_at: number; last_try_at: number }>(
@@ -213,7 +164,6 @@ const nextReading = async (source: string) => {
 
 describe('reading sources', () => {
   test('of every kind finds their offers in their own currencies', async () => {
-    await runCrons(host);
     await runCrons(host);
     const all = await until(async () => {
       const now = await health();
@@ -234,7 +184,7 @@ describe('reading sources', () => {
         'From RSS: 500 EUR 2',
         'Moved: 300 EUR 2',
         'Mug: 990 EUR 2',
-        'Tracked lamp: 10000 EUR 2',
+        'Lamp: 10000 EUR 2',
       ].toSorted(),
     );
   });
@@ -249,8 +199,8 @@ describe('reading sources', () => {
       ['file', /another protocol/],
       ['bomb', /20 MB/],
       ['doctype', /DOCTYPE/],
-      ['ssrf', /./],
-      ['local', /./],
+      ['ssrf', /its address is loopback/],
+      ['local', /its address is loopback/],
     ] as const)
       expect(all[id], id).toMatchObject({ state: 'failing', failures: 1, error: expect.stringMatching(why) });
     expect(secretAsked).toBe(0);
@@ -261,7 +211,9 @@ describe('reading sources', () => {
     expect(await nextReading('busy')).toBe(7_200);
     expect(await nextReading('broken')).toBe(3_600);
     expect(await nextReading('csv')).toBe(3_600);
-    await pass(HOUR_MS + MINUTE_MS);
+    await host.advance(HOUR_MS + MINUTE_MS);
+    await dealsAreUp(host);
+    await runCrons(host);
     expect(await nextReading('broken')).toBe(7_200);
     expect((await health()).busy?.failures).toBe(1);
   });
@@ -281,114 +233,5 @@ describe('reading sources', () => {
   test('keeps observations as they were: nobody changes or removes one', async () => {
     await expect(readDatabase(host, 'deals', 'UPDATE observations SET minor = 1')).rejects.toThrow('append-only');
     await expect(readDatabase(host, 'deals', 'DELETE FROM observations')).rejects.toThrow('append-only');
-  });
-});
-
-describe('what watches tell', () => {
-  let account: TestAccount;
-  let watch: WatchView;
-  const all = { on: ['enter', 'new_low', 'drop', 'rise', 'restock', 'expire'], notify_initial: true };
-
-  test('a price that was watched for weeks and drops is a deal; the watch tells it, signed', async () => {
-    for (let day = 0; day < 15; day++) await pass(DAY_MS);
-    account = await register(host);
-    await grant(host, account, '20.00');
-    watch = await createWatch(host, account, {
-      query: { q: 'tracked lamp' },
-      trigger: all,
-      every_s: 900,
-      delivery: { webhook: `${hook.url}/hook` },
-    });
-    lamp = 8_000;
-    await pass(2 * HOUR_MS);
-    const [delivery] = await until(() => (delivered.length > 0 ? delivered : undefined));
-    expect(delivery?.event).toMatchObject({
-      type: 'enter',
-      watch_id: watch.id,
-      sequence: 1,
-      deal: {
-        title: 'Tracked lamp',
-        price: { minor: 8_000, currency: 'EUR', exponent: 2 },
-        reference: { minor: 10_000 },
-        discount_bps: 2_000,
-        demo: false,
-      },
-    });
-    const { headers, body } = delivery as Delivery;
-    expect(new Webhook(watch.webhook_secret ?? '').verify(body, headers)).toEqual(delivery?.event);
-    expect(() => new Webhook(watch.webhook_secret ?? '').verify(`${body} `, headers)).toThrow();
-  }, 180_000);
-
-  test('a receiver that is away gets it again, later and later, and what follows comes after it', async () => {
-    delivered.length = 0;
-    receive = (_delivery, reply) => void reply.writeHead(500).end();
-    lamp = 7_500;
-    await pass(HOUR_MS);
-    lamp = 7_000;
-    await pass(HOUR_MS);
-    const failed = delivered.map(({ event }) => event.sequence);
-    expect(failed.length).toBeGreaterThan(0);
-    expect(new Set(failed)).toEqual(new Set([2]));
-    receive = (_delivery, reply) => void reply.writeHead(200).end();
-    delivered.length = 0;
-    await pass(12 * HOUR_MS);
-    const taken = await until(() => (delivered.length >= 4 ? delivered : undefined));
-    const order = taken.map(({ event }) => event.sequence);
-    expect(order).toEqual(order.toSorted((a, b) => a - b));
-    expect(order.slice(0, 4)).toEqual([2, 3, 4, 5]);
-    expect(taken.slice(0, 4).map(({ event }) => event.type)).toEqual(['new_low', 'drop', 'new_low', 'drop']);
-    expect(taken[0]?.event).toMatchObject({ previous_minor: 8_000 });
-  }, 180_000);
-
-  test('an event that was taken but whose answer was lost comes again, with the same id', async () => {
-    delivered.length = 0;
-    let lost = 0;
-    receive = (_delivery, reply) => {
-      // The receiver has it; the connection breaks before its 200 is out.
-      if (lost++ === 0) reply.destroy();
-      else reply.writeHead(200).end();
-    };
-    lamp = 6_500;
-    await pass(HOUR_MS);
-    await pass(HOUR_MS);
-    const [first, second] = await until(() => (delivered.length >= 2 ? delivered : undefined));
-    expect(second?.headers['webhook-id']).toBe(first?.headers['webhook-id']);
-    expect(second?.body).toBe(first?.body);
-  }, 180_000);
-
-  test('the feed has all of it in order, page by page, each once', async () => {
-    const { events, events_after } = await readWatches(host, account, '');
-    expect(events.length).toBeGreaterThanOrEqual(7);
-    expect(events.map(({ sequence }) => sequence)).toEqual(events.map((_event, index) => index + 1));
-    expect((await readWatches(host, account, events_after)).events).toEqual([]);
-    expect((await readWatches(host, await register(host), '')).events).toEqual([]);
-    lamp = 6_000;
-    await pass(HOUR_MS);
-    const later = await readWatches(host, account, events_after);
-    expect(later.events.map(({ type }) => type)).toEqual(['new_low', 'drop']);
-    expect(later.events[0]?.sequence).toBe(events.length + 1);
-  }, 180_000);
-
-  test('a receiver that says 410 gets nothing more; the feed goes on', async () => {
-    receive = (_delivery, reply) => void reply.writeHead(410).end();
-    lamp = 5_500;
-    await pass(HOUR_MS);
-    const count = delivered.length;
-    receive = (_delivery, reply) => void reply.writeHead(200).end();
-    lamp = 5_000;
-    await pass(HOUR_MS);
-    await pass(HOUR_MS);
-    expect(delivered).toHaveLength(count);
-    const { events } = await readWatches(host, account, '');
-    expect(events.at(-1)).toMatchObject({ type: 'drop', deal: { price: { minor: 5_000 } } });
-  }, 180_000);
-
-  test('what ends expires', async () => {
-    stock = 'out of stock';
-    await pass(HOUR_MS);
-    const { events } = await readWatches(host, account, '');
-    expect(events.at(-1)?.type).toBe('expire');
-    // A title of a stranger is text on the page, whatever is in it.
-    expect(await (await fetch(`${host.url}/deals/`)).text()).not.toContain('<script');
   });
 });
