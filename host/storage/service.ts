@@ -19,6 +19,7 @@ import { type Entry, KvStore } from './kv/store.ts';
 import { Gate, listen, stopListening } from './listener.ts';
 import { Operations } from './metrics.ts';
 import { type Lease, OpenStores, type Store } from './open-stores.ts';
+import { Hashing } from './r2/hashing.ts';
 import type { ObjectRow } from './r2/objects.ts';
 import { r2Handler } from './r2/protocol.ts';
 import { R2Store } from './r2/store.ts';
@@ -65,6 +66,7 @@ export class StorageService {
   readonly #entries = new ByteCache<Entry>(KV_CACHE_BYTES);
   readonly #objectRows = new ByteCache<ObjectRow>(ROW_CACHE_BYTES);
   readonly #objectBytes = new ByteCache<Buffer>(OBJECT_CACHE_BYTES);
+  readonly #hashing = new Hashing();
   readonly #sweeper: NodeJS.Timeout;
   /** Opening and closing of one tenant happen one after the other. */
   readonly #turns = new Map<TenantId, Promise<unknown>>();
@@ -176,6 +178,7 @@ export class StorageService {
     await Promise.all([...this.#tenants.keys()].map((tenant) => this.close({ tenant })));
     await this.#stores.closeAll();
     this.#bucket?.close();
+    await this.#hashing.close();
   }
 
   async #serve(id: TenantId, tenant: Tenant, kind: Kind, folder: string): Promise<void> {
@@ -221,6 +224,7 @@ export class StorageService {
         clock: this.#clock,
         rows: this.#objectRows,
         cache: this.#objectBytes,
+        hashing: this.#hashing,
         log: this.#log,
       });
       if (this.#backup.isCopying(id, 'r2')) store.blobs.pauseRemoval();

@@ -1,7 +1,8 @@
 /** The checksums of a value, taken while it passes. MD5 always, because it is the etag; others where they were given. */
-import { createHash, type Hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import type { KnownBytes } from '../blobs/backend.ts';
 import { r2Errors } from './errors.ts';
+import type { Gathered } from './hashing.ts';
 import type { PutRequest } from './requests.ts';
 
 const ALGORITHMS = [
@@ -12,51 +13,60 @@ const ALGORITHMS = [
   { field: 'sha512', name: 'SHA-512', hash: 'sha512', number: 4 },
 ] as const;
 
+type Algorithm = (typeof ALGORITHMS)[number];
+
 export type Given = Partial<Pick<PutRequest, 'md5' | 'sha1' | 'sha256' | 'sha384' | 'sha512'>>;
+
+/** `checksums`: JSON members by R2's numbers. */
+export interface Sums {
+  md5: Buffer;
+  checksums: string;
+}
 
 export class Digests {
   readonly #given: Given;
-  readonly #hashes: { algorithm: (typeof ALGORITHMS)[number]; hash: Hash }[];
+  readonly #wanted: readonly Algorithm[];
 
   constructor(given: Given) {
     this.#given = given;
-    this.#hashes = ALGORITHMS.filter(({ field }) => field === 'md5' || given[field]).map((algorithm) => ({
-      algorithm,
-      hash: createHash(algorithm.hash),
-    }));
+    this.#wanted = ALGORITHMS.filter(({ field }) => field === 'md5' || given[field]);
   }
 
-  /** The same bytes, seen on their way. */
-  watch(bytes: KnownBytes): KnownBytes {
+  /** Checks bytes that are all there. Throws 10037 where a given checksum is another. */
+  async check(gathered: Gathered): Promise<Sums> {
+    return this.#compare(await gathered.digests(this.#wanted.map(({ hash }) => hash)));
+  }
+
+  /** The same bytes, seen on their way; `finish` after the last one. Throws 10037 where a given checksum is another. */
+  watch(bytes: KnownBytes): { bytes: KnownBytes; finish(): Sums } {
+    const hashes = this.#wanted.map(({ hash }) => createHash(hash));
+    const update = (chunk: Buffer) => {
+      for (const one of hashes) one.update(chunk);
+    };
+    const finish = () => this.#compare(hashes.map((one) => one.digest()));
     if ('chunks' in bytes) {
-      for (const chunk of bytes.chunks) this.#update(chunk);
-      return bytes;
+      for (const chunk of bytes.chunks) update(chunk);
+      return { bytes, finish };
     }
-    return { length: bytes.length, stream: this.#through(bytes.stream) };
+    return { bytes: { length: bytes.length, stream: through(bytes.stream, update) }, finish };
   }
 
-  /** After the last byte. Throws 10037 where a given checksum is another. */
-  finish(): { md5: Buffer; checksums: string } {
-    const members: string[] = [];
+  #compare(actual: Buffer[]): Sums {
     let md5 = Buffer.alloc(0);
-    for (const { algorithm, hash } of this.#hashes) {
-      const actual = hash.digest();
-      const given = this.#given[algorithm.field];
-      if (given && !given.equals(actual)) throw r2Errors.badDigest(algorithm.name, given, actual);
-      if (algorithm.field === 'md5') md5 = actual;
-      members.push(`"${algorithm.number}":"${actual.toString('hex')}"`);
-    }
+    const members = this.#wanted.map(({ field, name, number }, index) => {
+      const digest = actual[index] as Buffer<ArrayBuffer>;
+      const given = this.#given[field];
+      if (given && !given.equals(digest)) throw r2Errors.badDigest(name, given, digest);
+      if (field === 'md5') md5 = digest;
+      return `"${number}":"${digest.toString('hex')}"`;
+    });
     return { md5, checksums: members.join(',') };
   }
+}
 
-  async *#through(stream: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-    for await (const chunk of stream) {
-      this.#update(chunk);
-      yield chunk;
-    }
-  }
-
-  #update(chunk: Buffer): void {
-    for (const { hash } of this.#hashes) hash.update(chunk);
+async function* through(stream: AsyncIterable<Buffer>, update: (chunk: Buffer) => void): AsyncGenerator<Buffer> {
+  for await (const chunk of stream) {
+    update(chunk);
+    yield chunk;
   }
 }

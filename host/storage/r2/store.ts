@@ -14,6 +14,7 @@ import type { Totals } from '../totals.ts';
 import { holds } from './conditions.ts';
 import { Digests, type Given } from './digests.ts';
 import { r2Errors } from './errors.ts';
+import type { Gathered, Hashing } from './hashing.ts';
 import { MAX_DELETE_KEYS, MAX_VALUE_BYTES } from './limits.ts';
 import { Uploads } from './multipart.ts';
 import { NAMED_BLOB, ObjectIndex } from './object-index.ts';
@@ -31,6 +32,7 @@ export interface R2StoreOptions {
   rows: ByteCache<ObjectRow>;
   /** KnownBytes of small objects by their version. */
   cache: ByteCache<Buffer>;
+  hashing: Hashing;
   log: Logger;
 }
 
@@ -38,8 +40,8 @@ export interface R2StoreOptions {
 export interface StoredValue {
   /** Name of the bytes; null for an empty value, and for one that goes into the index */
   blob: string | null;
-  /** The bytes of a small value, which go into the index */
-  value: Buffer | null;
+  /** The bytes of a small value, which go into the index; `name` releases them */
+  value: Gathered | null;
   md5: Buffer;
   checksums: string;
 }
@@ -53,12 +55,14 @@ export class R2Store {
   /** KnownBytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
   #reserved = 0;
   readonly #cache: ByteCache<Buffer>;
+  readonly #hashing: Hashing;
   readonly #inlineBytes: number;
 
   constructor(options: R2StoreOptions) {
     this.clock = options.clock;
     this.#quota = options.quota;
     this.#cache = options.cache;
+    this.#hashing = options.hashing;
     this.#inlineBytes = options.backend.inlineBytes;
     this.index = new ObjectIndex(options.folder, options.rows);
     this.blobs = new Blobs({
@@ -129,7 +133,7 @@ export class R2Store {
     await this.name(stored, () => {
       if (onlyIf && !holds(onlyIf, this.index.get(row.key))) throw r2Errors.preconditionFailed();
       this.checkQuota(charge - this.index.charged(row.key));
-      return this.index.replace(row, stored.value);
+      return this.index.replace(row, stored.value?.bytes ?? null);
     });
     return row;
   }
@@ -150,22 +154,33 @@ export class R2Store {
   async store(bytes: KnownBytes, given: Given, more: number, small: 'inline' | 'blob'): Promise<StoredValue> {
     if (bytes.length > MAX_VALUE_BYTES) throw r2Errors.tooLarge();
     this.checkQuota(more + this.#reserved);
-    const digests = new Digests(given);
-    const watched = digests.watch(bytes);
-    if (bytes.length === 0) return { blob: null, value: null, ...digests.finish() };
-    if (small === 'inline' && bytes.length <= this.#inlineBytes && 'chunks' in bytes)
-      return { blob: null, value: Buffer.concat(bytes.chunks), ...digests.finish() };
     this.#reserved += bytes.length;
     try {
+      if (small === 'inline' && bytes.length <= this.#inlineBytes && 'chunks' in bytes)
+        return await this.#gather(bytes.chunks, bytes.length, given);
+      const { bytes: watched, finish } = new Digests(given).watch(bytes);
+      if (bytes.length === 0) return { blob: null, value: null, ...finish() };
       const blob = await this.blobs.write(watched);
       try {
-        return { blob, value: null, ...digests.finish() };
+        return { blob, value: null, ...finish() };
       } catch (error) {
         this.blobs.drop([blob]);
         throw error;
       }
     } finally {
       this.#reserved -= bytes.length;
+    }
+  }
+
+  async #gather(chunks: Buffer[], length: number, given: Given): Promise<StoredValue> {
+    const gathered = this.#hashing.gather(chunks, length);
+    try {
+      const sums = await new Digests(given).check(gathered);
+      if (length === 0) gathered.release();
+      return { blob: null, value: length === 0 ? null : gathered, ...sums };
+    } catch (error) {
+      gathered.release();
+      throw error;
     }
   }
 
@@ -176,6 +191,8 @@ export class R2Store {
     } catch (error) {
       if (stored.blob !== null) this.blobs.drop([stored.blob]);
       throw error;
+    } finally {
+      stored.value?.release();
     }
   }
 
