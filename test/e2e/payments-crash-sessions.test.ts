@@ -1,0 +1,152 @@
+/**
+ * The host dies before and after every write of a session, and a real one is killed in the middle of deploys: nothing is
+ * charged twice, what was not used goes back, and the books agree with the chain.
+ */
+import { fork } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { tempo } from 'mppx/client';
+import type { Hex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import { begin, endWorld, newWorld, serveOn } from './support/mortal-payments.ts';
+import { balance, mppClient, mppOf, startNetwork, until, x402Client } from './support/payments-rig.ts';
+
+let network: Network;
+let networkFolder: string;
+let stop: () => Promise<void>;
+
+beforeAll(async () => {
+  ({ network, stop, folder: networkFolder } = await startNetwork());
+});
+afterAll(() => stop());
+
+const key = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
+
+test('a session survives a death before and after each of its writes', { timeout: 300_000 }, async () => {
+  const account = privateKeyToAccount(key(2));
+  let walked = 0;
+  for (let at = 1; at <= 30; at += 1) {
+    let crashed = false;
+    for (const when of ['before', 'after'] as const) {
+      const world = await newWorld();
+      let life = await begin(network, world, { at, when });
+      const server = await serveOn(world, () => life);
+      const sent: Request[] = [];
+      const recorder = async (input: string | URL | Request, init?: RequestInit) => {
+        const request = new Request(input, init);
+        if (request.headers.get('authorization')) sent.push(request.clone());
+        return fetch(request);
+      };
+      const client = () => mppOf(network).getClient(account) as never;
+      const session = tempo.session.manager({
+        account,
+        getClient: client,
+        maxDeposit: '1',
+        fetch: recorder as typeof fetch,
+      });
+      const before = await balance(network, 'tempo', account.address);
+      const call = () => session.fetch(`${server.url}/metered`, { method: 'POST', body: '{}' });
+      const statuses: number[] = [];
+      const where = `write ${at}, ${when}`;
+      for (let i = 0; i < 2 && !life.dead; i += 1) statuses.push((await call()).status);
+      if (!life.dead) await session.close().catch(() => undefined);
+      // Payouts go out behind the answer: give a death there the time to come.
+      const paidOut = async () =>
+        (await balance(network, 'tempo', world.payTo)) === 40_000n && (await life.payments.ledger.open()).length === 0;
+      await Promise.race([life.died, until(paidOut, 3_000).catch(() => {})]);
+      life.armed = false;
+      if (life.dead) {
+        crashed = true;
+        walked += 1;
+        life = await begin(network, world, undefined);
+        const retry = await fetch(sent.at(-1)!.clone());
+        // 502: an answer that streamed was lost, and the channel no longer owes it.
+        expect([200, 204, 402, 502], where).toContain(retry.status);
+      }
+      // Whatever the client remembers, the host closes what is left and gives the rest back.
+      const keeper = async () => {
+        await life.registry.client.execute('UPDATE payment_channels SET used_at = 0');
+        const report = await life.payments.ledger.reconcile();
+        expect(report.differences, where).toEqual([]);
+        const rows = (
+          await life.registry.client.execute(
+            "SELECT count(*) AS n FROM payment_channels WHERE state IN ('opening', 'open', 'closing')",
+          )
+        ).rows;
+        return Number(rows[0]?.n) === 0;
+      };
+      await until(keeper, 20_000);
+      const captured = (
+        await life.registry.client.execute('SELECT coalesce(sum(captured), 0) AS sum FROM payment_channels')
+      ).rows[0]?.sum;
+      expect(before - (await balance(network, 'tempo', account.address)), where).toBe(BigInt(Number(captured)));
+      await until(async () => (await balance(network, 'tempo', world.payTo)) === BigInt(Number(captured)));
+      await endWorld(world, life, server);
+    }
+    if (!crashed) break;
+  }
+  expect(walked).toBeGreaterThanOrEqual(8);
+});
+
+test('kill -9 of a real process in the middle of deploys: every one is live and paid, or neither', {
+  timeout: 240_000,
+}, async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tp-kill-'));
+  const child = () =>
+    new Promise<{ port: number; kill(): Promise<void> }>((resolve, reject) => {
+      const process_ = fork(new URL('./support/payments-child.ts', import.meta.url), [folder, networkFolder], {
+        execArgv: [],
+      });
+      const exited = new Promise<void>((done) => process_.once('exit', () => done()));
+      process_.once('message', (port) =>
+        resolve({
+          port: port as number,
+          kill: async () => {
+            process_.kill('SIGKILL');
+            await exited;
+          },
+        }),
+      );
+      process_.once('error', reject);
+    });
+  let paid = 0n;
+  const before = await Promise.all(
+    [0, 1].map((index) => balance(network, index === 0 ? 'tempo' : 'usdc', privateKeyToAccount(key(index)).address)),
+  );
+  // What is started for a retry is what the next round kills.
+  let host = await child();
+  for (const [round, delay] of [0, 6, 12, 20, 40].entries()) {
+    const client = round % 2 === 0 ? mppClient(network, key(0)) : x402Client(network, key(1));
+    const call = client
+      .fetch(`http://127.0.0.1:${host.port}/_deploy`, { method: 'POST', body: `{"n":${round}}` })
+      .catch(() => undefined);
+    await until(async () => client.sent.authorization !== undefined || client.sent.signature !== undefined);
+    await new Promise((resolve) => setTimeout(resolve, delay));
+    await host.kill();
+    await call;
+    host = await child();
+    const { authorization, signature } = client.sent;
+    const retry = await fetch(`http://127.0.0.1:${host.port}/_deploy`, {
+      method: 'POST',
+      body: `{"n":${round}}`,
+      headers: authorization ? { authorization } : { 'payment-signature': signature ?? '' },
+    });
+    expect(retry.status).toBe(201);
+    paid += 200_000n;
+    const report = (await (await fetch(`http://127.0.0.1:${host.port}/_reconcile`)).json()) as {
+      differences: unknown[];
+      live: number;
+    };
+    expect(report.differences).toEqual([]);
+    expect(report.live).toBe(round + 1);
+  }
+  await host.kill();
+  const after = await Promise.all(
+    [0, 1].map((index) => balance(network, index === 0 ? 'tempo' : 'usdc', privateKeyToAccount(key(index)).address)),
+  );
+  expect(before.reduce((sum, value) => sum + value, 0n) - after.reduce((sum, value) => sum + value, 0n)).toBe(paid);
+  await rm(folder, { recursive: true, force: true });
+});
