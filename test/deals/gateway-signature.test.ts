@@ -1,22 +1,14 @@
 /** Only what the platform's gateway signed is believed: replayed, skewed, altered or forged requests are 401. */
-import { createHash, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { createSignature, webcrypto } from 'http-message-sig';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { migrate } from '../../builtin-tenants/deals/src/database/migrate.ts';
 import type { Env } from '../../builtin-tenants/deals/src/environment.ts';
 import { GatewayKeys, verifyGateway } from '../../builtin-tenants/deals/src/http/gateway-signature.ts';
 import { type MemoryDatabase, memoryDatabase } from './support/memory-database.ts';
+import { COMPONENTS, digestOf, newSigningPair, type Parts, type SigningPair, signRequest } from './support/signing.ts';
 
-interface Pair {
-  kid: string;
-  privateKey: CryptoKey;
-  jwk: object;
-}
-type CryptoKey = Awaited<ReturnType<typeof crypto.subtle.importKey>>;
-
-const COMPONENTS = ['@method', '@target-uri', 'content-digest', 'x-pay-account', 'x-pay-request-id', 'x-pay-usage'];
 const USAGE = '[{"meterSlug":"deal_query","quantity":1}]';
 
 let directory: Server;
@@ -26,20 +18,11 @@ let fetches: number;
 let appUrl: string;
 let db: MemoryDatabase;
 let env: Env;
-let ours: Pair;
-let other: Pair;
-
-async function newKey(kid: string): Promise<Pair> {
-  const pair = (await crypto.subtle.generateKey('Ed25519', true, ['sign', 'verify'])) as {
-    publicKey: CryptoKey;
-    privateKey: CryptoKey;
-  };
-  const { kty, crv, x } = await crypto.subtle.exportKey('jwk', pair.publicKey);
-  return { kid, privateKey: pair.privateKey, jwk: { kty, crv, x, kid, use: 'sig' } };
-}
+let ours: SigningPair;
+let other: SigningPair;
 
 beforeAll(async () => {
-  [ours, other] = [await newKey('one'), await newKey('two')];
+  [ours, other] = [await newSigningPair('one'), await newSigningPair('two')];
   directory = createServer((_asked, reply) => {
     fetches++;
     if (published) reply.end(JSON.stringify({ keys: published }));
@@ -61,59 +44,10 @@ beforeEach(async () => {
 });
 afterEach(() => db.close());
 
-interface Parts {
-  key?: Pair;
-  method?: string;
-  path?: string;
-  body?: string;
-  /** Seconds that the signer's clock is off. */
-  skew?: number;
-  life?: number;
-  tag?: string;
-  components?: string[];
-  nonce?: string;
-  account?: string;
-  usage?: string;
-}
-
 /** A request as the gateway would send it; the tenant sees its path without the prefix. */
-async function signed(parts: Parts = {}): Promise<Request> {
-  const { key = ours, method = 'POST', path = '/v1/watches?a=1', body = '{"a":1}', skew = 0 } = parts;
-  const headers: Record<string, string> = {
-    'content-digest': `sha-256=:${createHash('sha256').update(body).digest('base64')}:`,
-    'x-pay-account': parts.account ?? 'acc_1',
-    'x-pay-request-id': 'req_1',
-    'x-pay-usage': parts.usage ?? USAGE,
-  };
-  const created = Math.floor(Date.now() / 1_000) + skew;
-  const fields = await createSignature(
-    {
-      kind: 'request',
-      method,
-      targetUri: `${appUrl}/deals${path}`,
-      fields: Object.entries(headers).map(([name, value]) => ({ name, value })),
-    },
-    {
-      label: 'pay',
-      components: parts.components ?? COMPONENTS,
-      parameters: {
-        created,
-        expires: created + (parts.life ?? 60),
-        nonce: parts.nonce ?? randomUUID(),
-        keyid: key.kid,
-        alg: 'ed25519',
-        tag: parts.tag ?? 'pay-gateway',
-      },
-      signer: webcrypto.signer(key.privateKey),
-    },
-  );
-  const entries = Object.entries(fields as unknown as Record<string, string>);
-  const request = new Request(`${appUrl}${path}`, { method, headers, ...(method === 'GET' ? {} : { body }) });
-  for (const [name, value] of entries) {
-    if (/^signature-?input$/i.test(name)) request.headers.set('signature-input', value);
-    else if (/^signature$/i.test(name)) request.headers.set('signature', value);
-  }
-  return request;
+async function signed(parts: Partial<Parts> = {}): Promise<Request> {
+  const { method, path, headers, body } = await signRequest({ key: ours, appUrl, ...parts });
+  return new Request(`${appUrl}${path}`, { method, headers, ...(method === 'GET' ? {} : { body }) });
 }
 
 const verify = (request: Request, keys = new GatewayKeys(env)) => verifyGateway(request, env, keys);
@@ -157,10 +91,7 @@ describe('refused with 401 is', () => {
     ['the path', { path: '/v1/deals?a=1' }],
     ['the query', { path: '/v1/watches?a=2' }],
     ['the body under a digest that is valid for another', { body: '{"a":2}' }],
-    [
-      'the body and its digest',
-      { body: 'x', headers: { 'content-digest': `sha-256=:${createHash('sha256').update('x').digest('base64')}:` } },
-    ],
+    ['the body and its digest', { body: 'x', headers: { 'content-digest': digestOf('x') } }],
     ['the account', { headers: { 'x-pay-account': 'acc_2' } }],
     ['the account, given twice', { headers: { 'x-pay-account': 'acc_1, acc_2' } }],
     ['the usage', { headers: { 'x-pay-usage': '[{"meterSlug":"watch_created","quantity":1}]' } }],

@@ -133,8 +133,11 @@ export async function deleteWatch(host: TestHost, account: TestAccount, id: stri
   return (await fetch(`${host.url}/pay/deals/v1/watches/${id}`, { method: 'DELETE', headers: bearer(account) })).status;
 }
 
-/** `run/<slug>` leads to the sockets of its services; beside them each instance listens in a folder of its own. */
-async function systemSocket(host: TestHost, slug: string): Promise<string> {
+/**
+ * Where the present instance of a slug listens for the host: another name for each process. `run/<slug>` leads to the
+ * sockets of its services; beside them each instance has a folder of its own.
+ */
+export async function systemSocket(host: TestHost, slug: string): Promise<string> {
   const cell = path.dirname(await realpath(path.join(host.data, 'run', slug)));
   const found = (await readdir(cell, { recursive: true })).filter((name) => name.endsWith('system.sock'));
   const dated = await Promise.all(

@@ -7,7 +7,7 @@ export const PERIOD_MS = 86_400_000;
 /** A charge that comes later than this starts its period now: downtime and suspension are never billed back. */
 export const LATE_MS = 15 * 60_000;
 /** Longest time between taking a period and its charge being done or void, ms of real time; see `CLAIM_MS`. */
-export const CHARGE_MS = 60_000;
+export const CHARGE_MS = 20_000;
 /** A run has a period to itself for this long, ms of real time. It is over long after any charge that the run made. */
 export const CLAIM_MS = 2 * CHARGE_MS;
 
