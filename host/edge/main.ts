@@ -1,6 +1,7 @@
 /**
  * Entry of an edge process: a child of the supervisor that learns everything over its channel, and ends with it.
  */
+import { flushCompileCache } from 'node:module';
 import { createServer, Server } from 'node:net';
 import { pino } from 'pino';
 import { Channel } from '../shared/channel.ts';
@@ -49,3 +50,6 @@ process.on('disconnect', () => process.exit(0));
 // The supervisor decides when this process ends; a Ctrl-C in its terminal reaches the whole group.
 process.on('SIGINT', () => {});
 process.on('SIGTERM', () => {});
+
+// For the next start: all code is loaded by now.
+flushCompileCache();

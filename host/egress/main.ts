@@ -2,6 +2,7 @@
  * The egress process: tenants' only way to the network. It is composed here from the `init` call of the supervisor,
  * and ends with it.
  */
+import { flushCompileCache } from 'node:module';
 import { rootCertificates } from 'node:tls';
 import pino from 'pino';
 import { Counter, Gauge, Registry } from 'prom-client';
@@ -107,3 +108,6 @@ const control: Channel<ControlForEgress> = new Channel<ControlForEgress>(
   process,
   createEgress((notices) => control.notify('notices', notices)),
 );
+
+// For the next start: all code is loaded by now.
+flushCompileCache();

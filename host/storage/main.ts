@@ -2,6 +2,7 @@
  * Entry of the storage process: KV and R2 of all tenants. Everything it needs comes by the `init` call; it ends with
  * the supervisor's channel.
  */
+import { flushCompileCache } from 'node:module';
 import pino from 'pino';
 import { Channel } from '../shared/channel.ts';
 import type { StorageMethods } from '../shared/contracts.ts';
@@ -58,3 +59,6 @@ async function end(): Promise<void> {
 process.on('disconnect', () => void end());
 process.on('SIGTERM', () => void end());
 process.on('SIGINT', () => {});
+
+// For the next start: all code is loaded by now.
+flushCompileCache();

@@ -91,7 +91,7 @@ export class Child<Remote extends Methods> {
     const child = fork(entry, [], {
       serialization: 'advanced',
       // Nothing of the operator's environment is passed on: it may hold secrets.
-      env: { PATH: process.env.PATH ?? '', NODE_ENV: 'production', ...(process.env.TZ ? { TZ: process.env.TZ } : {}) },
+      env: { NODE_ENV: 'production', ...passedOn() },
       execArgv: ['--disable-warning=ExperimentalWarning', ...flags],
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
     });
@@ -137,4 +137,10 @@ export class Child<Remote extends Methods> {
       return;
     }
   }
+}
+
+/** Variables of this process that a child may see. */
+function passedOn(): Record<string, string> {
+  const { PATH = '', TZ, NODE_COMPILE_CACHE } = process.env;
+  return { PATH, ...(TZ ? { TZ } : {}), ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}) };
 }

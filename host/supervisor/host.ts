@@ -1,12 +1,13 @@
 /**
- * The whole host, composed: opens the registry, the payment network and the parts in order, wires them together, and
- * stops them in reverse. Nothing is decided here; every part gets what it needs from its constructor.
+ * The whole host, composed: opens the registry and the parts in order, wires them together, and stops them in reverse.
+ * Nothing is decided here; every part gets what it needs from its constructor. Tenants are served first; payments and
+ * control follow, because loading their code takes most of a start.
  */
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { setTimeout as delay, setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
-import { Backups } from '../backup/index.ts';
 import { checkCertificateFiles } from '../certificates/files.ts';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
@@ -24,8 +25,10 @@ import { endpointTable, pageTable } from '../control/routes.ts';
 import { tenantRequest, tollView } from '../control/tenant-requests.ts';
 import { DomainChecks } from '../domains/domain-checks.ts';
 import { OwnershipRecords } from '../domains/ownership-record.ts';
-import { createPayments } from '../payments/index.ts';
-import { type Network, openNetwork } from '../payments/network/index.ts';
+import type { Payments } from '../payments/index.ts';
+import { loadPayments } from '../payments/load.ts';
+import type { Network } from '../payments/network/index.ts';
+import { usesTestMoney } from '../payments/network/test-money.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import { Pipeline } from '../runtime/deploy/pipeline.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
@@ -57,6 +60,8 @@ const DRAIN_MS = 4_000;
 const NETWORK_CHECK_MS = 10_000;
 const DOMAIN_SWEEP_MS = 15_000;
 const TRAFFIC_MS = 1_000;
+/** A piece of a start waits this long for the instances that callers want meanwhile. */
+const COLD_STARTS_MS = 250;
 /** The identity under which the host itself calls out (notify webhooks). */
 const OWN_EGRESS = 'host';
 
@@ -121,15 +126,13 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 
   const scheduler = createScheduler({ clock, log });
   onStop(() => scheduler.stop());
-  const network = await openNetwork({ config, dataFolder: folders.data, clock, log });
-  onStop(() => network.close());
-  refuseTestMoneyInPublic(config, network.testMoney);
+  refuseTestMoneyInPublic(config);
 
   const observation = createObservation({
     version,
     startedAt,
     deployments,
-    network,
+    network: () => network,
     runtime: () => runtime,
     payments: () => payments,
     crons: () => crons,
@@ -184,11 +187,17 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     },
     onRestart: () => runtime.reopen('egress'),
   });
-  await Promise.all([storage.start(), egress.start()]);
   onStop(() => Promise.all([storage.stop(), egress.stop()]));
+  const bindingsReady = Promise.all([storage.start(), egress.start()]);
+  // Waited for when the edges are there, too.
+  bindingsReady.catch(() => undefined);
 
   const speech = openSpeechEngine(config, folders, log);
   onStop(() => speech?.engine.stop());
+
+  const paymentsOpened = Promise.withResolvers<Payments>();
+  paymentsOpened.promise.catch(() => undefined);
+  onStop(() => paymentsOpened.reject(new Problem('not_ready', 'The host is stopping.')));
 
   // --- instances -------------------------------------------------------------------------------------------------
   const runtime = await createRuntime({
@@ -221,9 +230,10 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       async open({ tenant, slug, socket }) {
         const deployment = await deployments.byTenant(tenant);
         if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
-        await payments.bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
+        const { bindings } = await paymentsOpened.promise;
+        await bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
       },
-      close: ({ tenant }) => payments.bindings.close({ tenant }),
+      close: async ({ tenant }) => (await paymentsOpened.promise).bindings.close({ tenant }),
     },
     onEvent(event) {
       observation.metrics.onRuntimeEvent(event);
@@ -255,7 +265,60 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     };
   }
 
+  // --- edges and the route table ---------------------------------------------------------------------------------
+  const controlSocket = path.join(folders.run, 'control.sock');
+  const edges = new Edges({
+    count: config.edge.processes,
+    entry: entry('../edge/main.ts'),
+    log,
+    local: {
+      acquire: ({ slug }: { slug: string }) => acquire(slug),
+      traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
+    },
+    init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs),
+    async routes() {
+      await bindingsReady;
+      return routes.all();
+    },
+    listeners: [
+      { kind: 'http', socket: publicSocket },
+      ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),
+    ],
+  });
+  const routes = new RouteTable({ deployments, domains, clock, config: config.runtime, edges: () => edges.channels() });
+
+  const acquiring = new Set<Promise<unknown>>();
+  function acquire(slug: string) {
+    const answer = runtime.acquire(slug);
+    acquiring.add(answer);
+    const done = () => acquiring.delete(answer);
+    answer.then(done, done);
+    return answer;
+  }
+
+  /** Resolves when nobody waits for an instance, or has waited for long enough. */
+  async function coldStarts(): Promise<void> {
+    await setImmediate();
+    await Promise.race([Promise.allSettled(acquiring), delay(COLD_STARTS_MS)]);
+  }
+
+  async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
+    runtime.reportTraffic(traffic);
+    for (const { slug, requests, errors, bytesIn, bytesOut } of traffic) {
+      if (requests === 0) continue;
+      const row = await deployments.bySlug(slug);
+      if (row) usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
+    }
+  }
+
+  // Routes that are sold, and all that control answers, are refused until it listens.
+  onStop(() => edges.stop(DRAIN_MS));
+  await Promise.all([edges.start(), bindingsReady]);
+
   // --- payments --------------------------------------------------------------------------------------------------
+  const { openNetwork, createPayments } = await loadPayments(coldStarts);
+  const network = await openNetwork({ config, dataFolder: folders.data, clock, log });
+  onStop(() => network.close());
   const payments = await createPayments({
     config: config.payments,
     network,
@@ -266,34 +329,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     log,
     forward: (slug, request, headers) => forwarding.forward(slug, request, readContext(request), headers),
   });
-
-  // --- edges and the route table ---------------------------------------------------------------------------------
-  const controlSocket = path.join(folders.run, 'control.sock');
-  const edges = new Edges({
-    count: config.edge.processes,
-    entry: entry('../edge/main.ts'),
-    log,
-    local: {
-      acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
-      traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
-    },
-    init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs),
-    routes: () => routes.all(),
-    listeners: [
-      { kind: 'http', socket: publicSocket },
-      ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),
-    ],
-  });
-  const routes = new RouteTable({ deployments, domains, clock, config: config.runtime, edges: () => edges.channels() });
-
-  async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
-    runtime.reportTraffic(traffic);
-    for (const { slug, requests, errors, bytesIn, bytesOut } of traffic) {
-      if (requests === 0) continue;
-      const row = await deployments.bySlug(slug);
-      if (row) usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
-    }
-  }
+  paymentsOpened.resolve(payments);
 
   // --- control ---------------------------------------------------------------------------------------------------
   const crons = new TenantCrons({
@@ -386,10 +422,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     observe: observation.metrics.onControlRequest,
     tenant: (request, context, slug) => tenantRequest(control, forwarding.forward, request, context, slug),
   });
-  const early = bareAnswers(control, observation.metrics.onControlRequest);
-  const controlServer = await serve(app.fetch, { socket: controlSocket }, early);
-  onStop(() => controlServer.close());
-
+  const { Backups } = await import('../backup/index.ts');
   const backups = new Backups({
     config,
     dataFolder: folders.data,
@@ -446,7 +479,10 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   // --- start -----------------------------------------------------------------------------------------------------
   await payments.start();
   onStop(() => payments.stop());
-  await edges.start();
+  const early = bareAnswers(control, observation.metrics.onControlRequest);
+  const controlServer = await serve(app.fetch, { socket: controlSocket }, early);
+  onStop(() => controlServer.close());
+  // Before all that requests in flight may need.
   onStop(() => edges.stop(DRAIN_MS));
   await timedWork.start();
   await tls.start();
@@ -487,8 +523,8 @@ function builtinOwner(network: Network): BuiltinOwner {
   return { address, did: `did:pkh:eip155:${chain}:${address}` };
 }
 
-function refuseTestMoneyInPublic(config: Config, testMoney: boolean): void {
-  if (!testMoney || isLoopback(config.host) || config.payments.allowTestMoneyInPublic) return;
+function refuseTestMoneyInPublic(config: Config): void {
+  if (!usesTestMoney(config.payments) || isLoopback(config.host) || config.payments.allowTestMoneyInPublic) return;
   throw new Problem(
     'invalid_config',
     `The ${config.payments.network} network is test money, and ${config.host} is reachable by others. Set payments.network ` +

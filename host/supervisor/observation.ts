@@ -14,8 +14,8 @@ export interface ObservationParts {
   version: string;
   startedAt: number;
   deployments: Deployments;
-  network: Network;
   /** Made later than this is: asked for when it is needed. */
+  network(): Network;
   runtime(): Runtime;
   payments(): Payments;
   crons(): TenantCrons;
@@ -38,7 +38,7 @@ export interface Observation {
 }
 
 export function createObservation(parts: ObservationParts): Observation {
-  const { version, startedAt, deployments, network } = parts;
+  const { version, startedAt, deployments } = parts;
   let ready = false;
   let networkHealth: NetworkHealth = { ok: true, detail: 'not asked yet' };
   const metrics = createHostMetrics({
@@ -82,7 +82,7 @@ export function createObservation(parts: ObservationParts): Observation {
           ...parts.children().map((child): Part => ({ name: child.name, state: child.state, essential: true })),
           {
             name: 'network',
-            state: network.name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
+            state: parts.network().name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
             essential: false,
             detail: networkHealth.detail,
           },
@@ -92,12 +92,12 @@ export function createObservation(parts: ObservationParts): Observation {
           uptimeMs: Date.now() - startedAt,
           extra: {
             isolation: parts.runtime().isolation,
-            payments: { network: network.name, testMoney: network.testMoney },
+            payments: { network: parts.network().name, testMoney: parts.network().testMoney },
           },
         },
       ),
     async checkNetwork() {
-      networkHealth = await network.healthy();
+      networkHealth = await parts.network().healthy();
     },
     setReady() {
       ready = true;

@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import { isIP } from 'node:net';
 import type { Logger } from 'pino';
-import { type AcmeCertificates, acmeCertificates } from '../certificates/index.ts';
+import type { AcmeCertificates } from '../certificates/index.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
 import type { Clock } from '../shared/clock.ts';
@@ -71,7 +71,9 @@ export async function openTls(parts: TlsParts): Promise<Tls> {
   };
 }
 
-function openAcme(parts: TlsParts): Promise<AcmeCertificates> {
+async function openAcme(parts: TlsParts): Promise<AcmeCertificates> {
+  // Loaded only where it is used: it would be a tenth of every start.
+  const { acmeCertificates } = await import('../certificates/index.ts');
   const { config, folder, clock, log, domains, deployments, tellEdges, pushRoutes } = parts;
   return acmeCertificates({
     folder,

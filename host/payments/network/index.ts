@@ -11,6 +11,7 @@ import { TEMPO_NETWORKS, withRpc, X402_NETWORKS } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys } from './keys.ts';
 import { startLocalNetwork } from './local.ts';
+import { usesTestMoney } from './test-money.ts';
 import type { MppNetwork, Network, X402Network } from './types.ts';
 
 export type { LocalNetworkFile } from './local.ts';
@@ -44,7 +45,7 @@ export async function openNetwork({ config, dataFolder, log }: NetworkOptions): 
   const chains = [mpp, x402].filter((one) => one !== undefined);
   return {
     name: payments.network,
-    testMoney: payments.network === 'tempo-testnet' || payments.x402.network === 'base-sepolia',
+    testMoney: usesTestMoney(payments),
     ...(mpp ? { mpp } : {}),
     ...(x402 ? { x402 } : {}),
     hostAccounts: keys.accounts,
