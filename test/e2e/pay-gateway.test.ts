@@ -438,6 +438,40 @@ describe('paid from credit', () => {
     expect(await ledgerIsSound(rig)).toBe(true);
   });
 
+  test('a caller that hangs up while the origin works has ordered it: it is charged, and the answer is there later', async () => {
+    const account = await funded('0.25');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const init = { method: 'POST', body: '{}' };
+    const unpaid = await fetch(url, { ...init, headers: bearer(account) });
+    const headers = creditPayment(creditChallenge(unpaid), account);
+    const gone = Promise.withResolvers<void>();
+    const { origin } = rig;
+    rig.origin = async (arrived, reply) => {
+      if (arrived.headers['x-pay-usage'] !== 'none') await gone.promise;
+      await origin(arrived, reply);
+    };
+    answerPaid = () => json(201, { id: 'wat_1' });
+    const caller = new AbortController();
+    const lost = fetch(url, { ...init, headers, signal: caller.signal }).catch((error: Error) => error.name);
+    await expect.poll(() => forwards().length).toBe(2);
+    caller.abort();
+    expect(await lost).toBe('AbortError');
+    // The platform may hear of it before the origin answers.
+    await expect.poll(() => rig.waiting()).toBe(0);
+    gone.resolve();
+    await expect
+      .poll(
+        async () =>
+          (await rig.sql("SELECT 1 FROM ledger_transactions WHERE kind = 'capture' AND account = ?", account.id))
+            .length,
+      )
+      .toBe(1);
+    const again = await fetch(url, { ...init, headers });
+    expect([again.status, await again.json()]).toEqual([201, { id: 'wat_1' }]);
+    expect(forwards()).toHaveLength(2);
+    expect(await balanceOf(rig, account)).toBe(0);
+  });
+
   test('a hold that nobody comes back for is given back by the sweep', async () => {
     const account = await funded('0.25');
     const url = `${rig.pay}/deals/v1/watches`;

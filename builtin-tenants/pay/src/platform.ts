@@ -60,7 +60,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     events,
     humans: new Humans(db),
     device: new DeviceFlow(db, accounts),
-    gateway: new Gateway({ db, accounts, catalog, ledger, keys, payments, challenges, calls }),
+    gateway: new Gateway({ db, accounts, catalog, ledger, keys, payments, challenges, calls, waitUntil }),
     purchases: new Purchases({ db, catalog, ledger, payments, events, now }),
     deliverEvents: () => waitUntil(events.deliver((account) => ledger.available(account))),
   };

@@ -59,6 +59,8 @@ export interface PayRig {
   /** Everything that reached `/deals`, in order. */
   arrived: Arrived[];
   origin: Origin;
+  /** Calls that the platform has not answered and whose callers still wait, or have gone without its knowing. */
+  waiting(): number;
   /** Runs the cron. */
   sweep(): Promise<void>;
   /** Starts the platform's workerd anew, `SIGKILL` first; with business time moved by `offsetMs`. */
@@ -171,6 +173,7 @@ export async function startPayRig(network: Network): Promise<PayRig> {
     origin: (_arrived, reply) => {
       reply.writeHead(404).end();
     },
+    waiting: () => forwarding.size,
     async sweep() {
       const { status, text } = await call(workers[0]?.system ?? '', SCHEDULED_PATH, {
         cron: '* * * * *',
@@ -288,6 +291,9 @@ function serve(rig: PayRig, workers: Worker[], asked: IncomingMessage, reply: Se
   });
 }
 
+/** Exchanges with the platform that are going on. */
+const forwarding = new Set<object>();
+
 function forward(
   socketPath: string,
   target: string,
@@ -305,6 +311,8 @@ function forward(
     answer.pipe(reply);
     answer.once('error', () => reply.destroy());
   });
+  forwarding.add(sent);
+  sent.once('close', () => forwarding.delete(sent));
   sent.once('error', () => (reply.headersSent ? reply.destroy() : reply.writeHead(502).end()));
   reply.once('close', () => sent.destroy());
   asked.pipe(sent);

@@ -28,6 +28,8 @@ export interface GatewayParts {
   payments: Payments;
   challenges: CreditChallenges;
   calls: Calls;
+  /** Lets work go on though its caller has gone. */
+  waitUntil(work: Promise<unknown>): void;
 }
 
 /** A call as it came, with what is needed to forward it any number of times. */
@@ -72,9 +74,15 @@ export class Gateway {
       hash,
     };
     const credit = await this.#parts.challenges.read(original.get('authorization') ?? '');
-    if (credit) return this.#payFromCredit(call, credit);
-    if (paysByWallet(original)) return this.#payFromWallet(call);
+    if (credit) return this.#toItsEnd(this.#payFromCredit(call, credit));
+    if (paysByWallet(original)) return this.#toItsEnd(this.#payFromWallet(call));
     return this.#unpaid(call);
+  }
+
+  /** Whoever hangs up while the origin works would have its work for nothing. */
+  #toItsEnd(work: Promise<Response>): Promise<Response> {
+    this.#parts.waitUntil(work.catch(() => undefined));
+    return work;
   }
 
   async #unpaid(call: Call): Promise<Response> {

@@ -46,14 +46,10 @@ export async function callOrigin(forward: Forward, keys: SigningKeys): Promise<R
       signal: stop.signal,
       ...(forward.body.length > 0 ? { body: forward.body } : {}),
     });
-    // The host's own way out says so when it could not reach the origin.
-    if (answer.status >= 502 && answer.headers.get('content-type') === 'application/problem+json') {
-      const { code } = (await answer
-        .clone()
-        .json()
-        .catch(() => ({}))) as { code?: string };
-      if (code?.startsWith('egress_'))
-        throw new Problem('upstream_failed', 'The origin could not be reached. Nothing was charged.');
+    // The host's own way out says so when it could not reach the origin (RFC 9209).
+    if (answer.headers.get('proxy-status')?.startsWith('turnpike;')) {
+      await answer.body?.cancel();
+      throw new Problem('upstream_failed', 'The origin could not be reached. Nothing was charged.');
     }
     return answer;
   } catch (error) {
