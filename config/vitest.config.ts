@@ -9,6 +9,7 @@ const ALONE = [
   'test/e2e/d1-hostile.test.ts',
   'test/e2e/host-hardships.test.ts',
   'test/e2e/speech-embedded.test.ts',
+  'test/e2e/speech-load*.test.ts',
   'test/e2e/storage-memory*.test.ts',
   'test/e2e/toll-flood.test.ts',
 ];

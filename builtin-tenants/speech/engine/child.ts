@@ -3,6 +3,7 @@
  * The programs (decoders, recognizers, synthesizers) are ours or the distribution's, what they read is not.
  */
 import { spawn } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { constants, setPriority } from 'node:os';
 import { EngineFailure } from './failure.ts';
@@ -36,6 +37,8 @@ export async function runChild(job: ChildJob): Promise<ChildResult> {
     cwd: job.cwd,
     env: { PATH: '/usr/local/bin:/usr/bin:/bin', HOME: job.cwd, LC_ALL: 'C.UTF-8' },
     stdio: ['ignore', 'pipe', 'pipe'],
+    // a session of its own, which is what Linux weighs
+    detached: true,
   });
   const end = (failure: unknown) => {
     reject(failure);
@@ -72,13 +75,18 @@ export async function runChild(job: ChildJob): Promise<ChildResult> {
   }
 }
 
-/** Whatever serves callers at once goes first; a job takes what is left. */
-export function lowerPriority(pid: number | undefined): void {
+/**
+ * Whatever serves callers at once goes first; a job takes what is left. With `sched_autogroup` Linux weighs sessions,
+ * and processes within one by their nice value (sched(7)): in the session of the host a job would weigh as much as it.
+ */
+function lowerPriority(pid: number | undefined): void {
   if (pid === undefined) return;
+  const nice = constants.priority.PRIORITY_BELOW_NORMAL;
   try {
-    setPriority(pid, constants.priority.PRIORITY_BELOW_NORMAL);
+    setPriority(pid, nice);
+    writeFileSync(`/proc/${pid}/autogroup`, String(nice));
   } catch {
-    // it ended already
+    // it ended already, or the kernel has no autogroups
   }
 }
 

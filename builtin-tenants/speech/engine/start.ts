@@ -4,6 +4,7 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import type { SettingsInput } from './settings.ts';
@@ -74,6 +75,7 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
     const started = performance.now();
     const current = spawn(process.execPath, [ENTRY], { stdio: ['pipe', 'pipe', 'inherit'], env: {} });
     child = current;
+    lowerPriority(current.pid);
     // it may be dead already: its exit is what counts
     current.stdin.on('error', () => {});
     current.stdin.write(`${JSON.stringify(settings)}\n`);
@@ -109,4 +111,14 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
       clearTimeout(kill);
     },
   };
+}
+
+/** About a third of the weight of the host's own parts, as any tenant has. */
+function lowerPriority(pid: number | undefined): void {
+  if (pid === undefined) return;
+  try {
+    setPriority(pid, 5);
+  } catch {
+    // it ended already
+  }
 }

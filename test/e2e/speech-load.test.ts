@@ -83,7 +83,7 @@ it('queues, refuses the rest with 429, and stays within its memory', { timeout: 
   const spoken = await fetch(`${tenant.url}/v1/speak`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
-    body: JSON.stringify({ text: PARAGRAPH.repeat(3) }),
+    body: JSON.stringify({ text: PARAGRAPH.repeat(4) }),
   });
   const audio = await spoken.arrayBuffer();
   await neighbourP99(500);

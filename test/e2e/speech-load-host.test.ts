@@ -1,0 +1,113 @@
+/** Twenty paid calls with a minute of audio at once on the real host: what other tenants' callers notice of it. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+const SENTENCES =
+  'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week. ';
+const CALLS = 20;
+const JOBS = 1;
+const WAITING = 4;
+/** On a quiet machine a p99 is a few milliseconds, and twice that is still nothing. */
+const NOISE_MS = 8;
+
+interface Health {
+  engines: { listen: { ok: boolean; detail?: { queue: { running: number; waiting: number } } } };
+}
+
+let host: TestHost;
+let speech: string;
+let listen: Fetch;
+/** Calls that were admitted end with the host. */
+let ending = false;
+
+beforeAll(async () => {
+  host = await startHost({
+    builtins: ['speech'],
+    flags: { 'speech-listen-jobs': String(JOBS), 'speech-listen-waiting': String(WAITING), 'log-level': 'warn' },
+  });
+  speech = `${host.url}/speech`;
+  listen = x402Fetch(host.network, 1);
+  await until(
+    () =>
+      health().then(
+        ({ ok }) => ok || undefined,
+        () => undefined,
+      ),
+    60_000,
+    host.output,
+  );
+  await deploy(mppFetch(host.network, 0), host.url, {
+    slug: 'other',
+    code: 'export default { fetch: () => new Response("hello") }',
+  });
+});
+
+afterAll(async () => {
+  ending = true;
+  await host?.stop();
+});
+
+/** 99th percentile of the other tenant's answers at the public port, ms. */
+async function otherP99(ms: number): Promise<number> {
+  const times: number[] = [];
+  for (const end = performance.now() + ms; performance.now() < end; ) {
+    const started = performance.now();
+    const response = await fetch(`${host.url}/other/`);
+    expect(await response.text()).toBe('hello');
+    times.push(performance.now() - started);
+  }
+  return times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? Number.POSITIVE_INFINITY;
+}
+
+async function wealth(): Promise<bigint> {
+  const { mpp, x402 } = await balances(host.network, host.network.wallets[1]?.address ?? '0x');
+  return mpp + x402;
+}
+
+async function health(): Promise<Health['engines']['listen']> {
+  return ((await (await fetch(`${speech}/healthz`)).json()) as Health).engines.listen;
+}
+
+/** Transcriptions that run and wait. */
+async function queue(): Promise<unknown> {
+  return (await health()).detail?.queue;
+}
+
+it('are queued or refused uncharged, and others are served as before', async () => {
+  const spoken = await mppFetch(host.network, 0)(`${speech}/v1/speak`, jsonPost({ text: SENTENCES.repeat(4) }));
+  expect(spoken.status).toBe(200);
+  const audio = await spoken.arrayBuffer();
+  await otherP99(2_000);
+  const before = await otherP99(4_000);
+  const held = await wealth();
+
+  const refused: unknown[] = [];
+  const others: unknown[] = [];
+  const calls = Array.from({ length: CALLS }, async () => {
+    const init = { method: 'POST', body: audio, headers: { 'content-type': 'audio/mpeg' } };
+    try {
+      const response = await listen(`${speech}/v1/listen`, init);
+      const body = (await response.json()) as { err_code?: string };
+      if (response.status === 429)
+        refused.push({ code: body.err_code, charged: response.headers.get('x-payment-amount') });
+      else others.push({ status: response.status, body });
+    } catch (error) {
+      if (!ending) others.push(error);
+    }
+  });
+  await expect.poll(() => [refused.length, others], { timeout: 60_000 }).toEqual([CALLS - JOBS - WAITING, []]);
+  for (const refusal of refused) expect(refusal).toEqual({ code: 'TOO_MANY_REQUESTS', charged: null });
+  expect(await queue()).toMatchObject({ running: JOBS, waiting: WAITING });
+  const during = await otherP99(6_000);
+  expect(await queue()).toMatchObject({ running: JOBS, waiting: WAITING });
+
+  // Nothing is taken before the work is done, and the refused are done with.
+  expect(await wealth()).toBe(held);
+  console.info({ p99Ms: { before, during } });
+  expect(during).toBeLessThanOrEqual(Math.max(2 * before, NOISE_MS));
+
+  ending = true;
+  await host.stop();
+  await Promise.all(calls);
+});
