@@ -12,7 +12,13 @@ import { blockPairs, FIELD_VALUE, plainAnswerField } from './http1/fields.ts';
 import type { Framing, ResponseHead } from './http1/head.ts';
 import { fieldLine, instanceFields, instanceHead } from './instance-request.ts';
 import { joinSockets } from './tunnel.ts';
-import { type UpstreamCall, type UpstreamError, type UpstreamHandler, UpstreamPool } from './upstream.ts';
+import {
+  type ConnectionMode,
+  type UpstreamCall,
+  type UpstreamError,
+  type UpstreamHandler,
+  UpstreamPool,
+} from './upstream.ts';
 
 export interface InstanceCall {
   method: string;
@@ -32,7 +38,7 @@ const IDLE_TIMEOUT_MS = 300_000;
 const RETRIED = new Set(['GET', 'HEAD', 'OPTIONS']);
 const NO_FRAMING: Framing = { kind: 'none' };
 
-/** Connections to one instance, for `fetchInstance` and `joinInstance`. Close it when the instance goes. */
+/** Connections to one instance, for `fetchInstance` and `openInstanceSocket`. Close it when the instance goes. */
 export function instancePool(socketPath: string): UpstreamPool {
   return new UpstreamPool({ socketPath, classify: plainAnswerField });
 }
@@ -48,62 +54,72 @@ export async function fetchInstance(pool: UpstreamPool, call: InstanceCall, cont
   const head = headOf(call, framing, false, context);
   // A connection of its own for what must not run twice: a kept-alive one might be closing at the other end.
   const fresh = !RETRIED.has(call.method) || stream !== null;
-  const attempt = (own: boolean) => new FetchHandler(pool, call, head, framing, own).start(fixed, stream);
+  const attempt = async (own: boolean): Promise<Response> => {
+    const answer = await new FetchHandler(pool, call, head, framing, own ? 'fresh' : 'pooled').start(fixed, stream);
+    if (answer instanceof Response) return answer;
+    answer.abandon();
+    throw new Problem('upstream_failed', 'The handler opened a WebSocket that nobody asked for.');
+  };
   return await attempt(fresh).catch((error: unknown) => {
     if (!fresh && error instanceof StaleConnection) return attempt(true);
     throw error;
   });
 }
 
+/** A WebSocket that the handler opened, and whose caller has not heard of it yet. Nothing of it is read meanwhile. */
+export interface InstanceSocket {
+  /** The handler's fields of the 101 (`x-charge` too) but those of the hop. */
+  headers: Headers;
+  /**
+   * Completes the caller's handshake with these fields and joins both sides.
+   * @param received what the caller sent after its handshake
+   * @returns resolves when both sides are closed
+   */
+  join(caller: Duplex, received: Buffer, headers: Headers): Promise<void>;
+  /** Ends the handler's side. */
+  abandon(): void;
+}
+
 /**
- * Joins a caller's WebSocket handshake that control received (`server.on('upgrade')`) with the instance. Where the
- * handler refuses the handshake, its answer is written to the socket, which is then ended.
- * @returns the handler's status, once known
+ * Asks the handler for a WebSocket with a handshake that control received.
+ * @returns the socket, or the handler's answer where it opens none
+ * @throws as `fetchInstance`
  */
-export function joinInstance(
+export async function openInstanceSocket(
   pool: UpstreamPool,
   call: Omit<InstanceCall, 'body' | 'method'>,
   context: EdgeContext,
-  socket: Duplex,
-  received: Buffer,
-): Promise<number> {
-  const head = headOf({ ...call, method: 'GET' }, NO_FRAMING, true, context);
-  return new Promise((resolve, reject) => {
-    const abandon = () => upstream.destroy();
-    const fields = (answer: ResponseHead) => `HTTP/1.1 ${answer.status} ${answer.reason}\r\n${answer.fields}`;
-    const upstream = pool.start(
-      'GET',
-      head,
-      NO_FRAMING,
-      {
-        informational: () => {},
-        head: (answer) => {
-          socket.write(`${fields(answer)}connection: close\r\n\r\n`, 'latin1');
-          resolve(answer.status);
-        },
-        data: (chunk) => {
-          if (!socket.write(Buffer.from(chunk))) upstream.pause();
-        },
-        end: () => socket.end(),
-        flush: () => {},
-        drained: () => {},
-        upgraded: (answer, other, rest) => {
-          socket.off('close', abandon);
-          socket.write(`${fields(answer)}connection: Upgrade\r\nupgrade: websocket\r\n\r\n`, 'latin1');
-          joinSockets(socket, received, other, rest, { in: () => {}, out: () => {}, closed: () => {} });
-          resolve(answer.status);
-        },
-        failed: (error) => {
-          socket.destroy();
-          reject(new Problem('upstream_failed', error.message));
-        },
-      },
-      'upgrade',
-    );
-    socket.on('drain', () => upstream.resume());
-    socket.on('error', () => {});
-    socket.on('close', abandon);
-  });
+): Promise<InstanceSocket | Response> {
+  const request = { ...call, method: 'GET' };
+  const head = headOf(request, NO_FRAMING, true, context);
+  return await new FetchHandler(pool, request, head, NO_FRAMING, 'upgrade').start(undefined, null);
+}
+
+function instanceSocket(answer: ResponseHead, socket: Socket, rest: Buffer): InstanceSocket {
+  // Its end is seen when it is joined; until then it must not be the end of the process.
+  const ignore = () => {};
+  socket.on('error', ignore);
+  return {
+    headers: headersOf(answer),
+    join: (caller, received, headers) =>
+      new Promise((resolve) => {
+        let fields = '';
+        for (const [name, value] of headers) fields += fieldLine(name, value);
+        caller.write(
+          `HTTP/1.1 101 Switching Protocols\r\n${fields}connection: Upgrade\r\nupgrade: websocket\r\n\r\n`,
+          'latin1',
+        );
+        joinSockets(caller, received, socket, rest, { in: () => {}, out: () => {}, closed: resolve });
+        socket.off('error', ignore);
+      }),
+    abandon: () => socket.destroy(),
+  };
+}
+
+function headersOf(head: ResponseHead): Headers {
+  const headers = new Headers();
+  for (const [name, value] of blockPairs(head.fields)) headers.append(name, value);
+  return headers;
 }
 
 class StaleConnection extends Problem {}
@@ -113,11 +129,11 @@ class FetchHandler implements UpstreamHandler {
   readonly #request: InstanceCall;
   readonly #head: string;
   readonly #framing: Framing;
-  readonly #fresh: boolean;
+  readonly #mode: ConnectionMode;
   readonly #idleTimeoutMs: number;
   readonly #idle: NodeJS.Timeout;
   #call: UpstreamCall | undefined;
-  #resolve: (response: Response) => void = () => {};
+  #resolve: (answer: Response | InstanceSocket) => void = () => {};
   #reject: (error: unknown) => void = () => {};
   #body: ReadableStreamDefaultController<Uint8Array> | undefined;
   #drained: (() => void) | undefined;
@@ -125,24 +141,24 @@ class FetchHandler implements UpstreamHandler {
   #over = false;
   readonly #onAbort = () => this.#fail(this.#request.signal?.reason);
 
-  constructor(pool: UpstreamPool, request: InstanceCall, head: string, framing: Framing, fresh: boolean) {
+  constructor(pool: UpstreamPool, request: InstanceCall, head: string, framing: Framing, mode: ConnectionMode) {
     this.#pool = pool;
     this.#request = request;
     this.#head = head;
     this.#framing = framing;
-    this.#fresh = fresh;
+    this.#mode = mode;
     this.#idleTimeoutMs = request.idleTimeoutMs ?? IDLE_TIMEOUT_MS;
     this.#idle = setTimeout(() => this.#timedOut(), this.#idleTimeoutMs);
   }
 
-  start(fixed: Uint8Array | undefined, stream: ReadableStream<Uint8Array> | null): Promise<Response> {
+  start(fixed: Uint8Array | undefined, stream: ReadableStream<Uint8Array> | null): Promise<Response | InstanceSocket> {
     const { signal, method } = this.#request;
     return new Promise((resolve, reject) => {
       this.#resolve = resolve;
       this.#reject = reject;
       if (signal?.aborted) return this.#fail(signal.reason);
       signal?.addEventListener('abort', this.#onAbort, { once: true });
-      this.#call = this.#pool.start(method, this.#head, this.#framing, this, this.#fresh ? 'fresh' : 'pooled');
+      this.#call = this.#pool.start(method, this.#head, this.#framing, this, this.#mode);
       if (fixed && fixed.length > 0)
         this.#call.write(Buffer.from(fixed.buffer, fixed.byteOffset, fixed.byteLength), OWNED);
       if (stream) void this.#upload(stream);
@@ -157,8 +173,7 @@ class FetchHandler implements UpstreamHandler {
   head(head: ResponseHead): void {
     this.#idle.refresh();
     this.#answered = true;
-    const headers = new Headers();
-    for (const [name, value] of blockPairs(head.fields)) headers.append(name, value);
+    const headers = headersOf(head);
     if (head.framing.kind === 'length' || head.framing.kind === 'none') {
       if (head.contentLength !== undefined) headers.set('content-length', head.contentLength);
     }
@@ -202,9 +217,10 @@ class FetchHandler implements UpstreamHandler {
     this.#drained?.();
   }
 
-  upgraded(_head: ResponseHead, socket: Socket): void {
-    socket.destroy();
-    this.failed();
+  upgraded(head: ResponseHead, socket: Socket, rest: Buffer): void {
+    socket.pause();
+    this.#resolve(instanceSocket(head, socket, rest));
+    this.#leave();
   }
 
   failed(error?: UpstreamError): void {

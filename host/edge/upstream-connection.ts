@@ -131,6 +131,7 @@ export class UpstreamConnection implements BodyReader {
   #used = false;
   #connected = false;
   #answered = false;
+  #upgraded = false;
   #paused = false;
   /** What the socket reads into now; undefined: the common buffer. */
   #block: ReadBlock | undefined;
@@ -287,6 +288,8 @@ export class UpstreamConnection implements BodyReader {
         if (!head) break;
         at = head.next;
         this.#takeHead(parseResponseHead(head.text, this.#method, this.#pool.options.classify), bytes, at);
+        // The handler owns the socket, and has what came after the head.
+        if (this.#upgraded) return;
       }
       if (at < bytes.length && this.#handler === undefined) {
         this.#pool.forget(this);
@@ -304,6 +307,7 @@ export class UpstreamConnection implements BodyReader {
     if (head.status === 101) {
       if (!head.upgrade || !handler) throw new UpstreamError('broken', 'The answer switches to an unknown protocol.');
       this.#handler = undefined;
+      this.#upgraded = true;
       this.#call?.detach();
       this.#call = undefined;
       this.socket.removeAllListeners();

@@ -1,18 +1,18 @@
 /** Control's way to an instance: what a paid call goes through, against a real workerd. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
-import { type AddressInfo, createServer } from 'node:net';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import WebSocket from 'ws';
-import { fetchInstance, instancePool, joinInstance } from '../../host/edge/instance-fetch.ts';
+import { fetchInstance, instancePool, openInstanceSocket } from '../../host/edge/instance-fetch.ts';
 import type { UpstreamPool } from '../../host/edge/upstream.ts';
 import type { EdgeContext } from '../../host/shared/contracts.ts';
 import { startWorkerd, until, type Workerd } from './edge/harness.ts';
 
 const MODULE = `
 let cancelled = 0;
+let closed = 0;
 export default {
   async fetch(request) {
     const url = new URL(request.url);
@@ -20,11 +20,14 @@ export default {
       if (url.pathname === '/no') return new Response('not you', { status: 403 });
       const [client, server] = Object.values(new WebSocketPair());
       server.accept();
+      server.send('first');
       server.addEventListener('message', ({ data }) => server.send(request.headers.get('x-payer') + data));
-      return new Response(null, { status: 101, webSocket: client });
+      server.addEventListener('close', () => { closed += 1; });
+      return new Response(null, { status: 101, webSocket: client, headers: { 'x-charge': '0.03' } });
     }
     if (url.pathname === '/pipe') return new Response(request.body, { headers: { 'x-charge': '0.01' } });
     if (url.pathname === '/hang') await scheduler.wait(60_000);
+    if (url.pathname === '/closed') return Response.json({ closed });
     if (url.pathname === '/cancelled') return Response.json({ cancelled });
     if (url.pathname === '/ticks') {
       let timer;
@@ -48,6 +51,13 @@ const CONTEXT: EdgeContext = {
   tenantPath: '/x',
   prefix: '/hello',
   via: 'path',
+};
+
+const HANDSHAKE = {
+  headers: [
+    ['sec-websocket-version', '13'],
+    ['sec-websocket-key', 'dGhlIHNhbXBsZSBub25jZQ=='],
+  ] as [string, string][],
 };
 
 let folder: string;
@@ -195,27 +205,50 @@ test('an idle connection that the instance closed costs no request', async () =>
   server.close();
 });
 
-test('a paid WebSocket is joined with the instance', async () => {
+test('a WebSocket is opened, held until its caller may hear of it, and joined', async () => {
+  const opened = await openInstanceSocket(pool, { ...HANDSHAKE, path: '/live', extra: { 'x-payer': 'me:' } }, CONTEXT);
+  if (opened instanceof Response) throw new Error('no socket');
+  expect(opened.headers.get('x-charge')).toBe('0.03');
   const server: HttpServer = createHttpServer();
-  const statuses: number[] = [];
-  server.on('upgrade', async (request, socket, head) => {
-    const headers = Object.entries(request.headers).map(([name, value]): [string, string] => [name, String(value)]);
-    const call = { path: request.url ?? '/', headers, extra: { 'x-payer': 'me:' } };
-    statuses.push(await joinInstance(pool, call, CONTEXT, socket, head));
+  let ended = false;
+  server.on('upgrade', async (_request, socket, head) => {
+    const headers = new Headers({ 'sec-websocket-accept': opened.headers.get('sec-websocket-accept') ?? '' });
+    await opened.join(socket, head, headers);
+    ended = true;
   });
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const origin = `ws://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const socket = new WebSocket(`${origin}/live`);
-  await new Promise((resolve) => socket.once('open', resolve));
-  const answer = new Promise((resolve) => socket.once('message', (data) => resolve(String(data))));
-  socket.send('hello');
-  expect(await answer).toBe('me:hello');
-  socket.terminate();
-  const refused = new WebSocket(`${origin}/no`);
-  refused.on('error', () => {});
-  const status = await new Promise((resolve) => refused.on('unexpected-response', (_q, r) => resolve(r.statusCode)));
-  refused.terminate();
-  expect(status).toBe(403);
-  expect(statuses).toEqual([101, 403]);
+  const address = server.address() as AddressInfo;
+  const raw = connect(address.port, '127.0.0.1');
+  raw.write(
+    'GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n\x81\x82\0\0\0\0hi',
+    'latin1',
+  );
+  let received = '';
+  raw.on('data', (bytes) => {
+    received += bytes.toString('latin1');
+  });
+  // What the handler sent before it was joined, and its answer to a frame that came with the handshake.
+  await until(() => received.endsWith('\x81\x05first\x81\x05me:hi'));
+  expect(received).toMatch(/^HTTP\/1\.1 101 /);
+  expect(received).not.toContain('x-charge');
+  raw.destroy();
+  await until(() => ended);
   server.close();
+});
+
+test('a handler that opens no WebSocket answers; one that vanishes, and one that is abandoned, leave nothing', async () => {
+  const refused = await openInstanceSocket(pool, { ...HANDSHAKE, path: '/no' }, CONTEXT);
+  if (!(refused instanceof Response)) throw new Error('a socket');
+  expect([refused.status, await refused.text()]).toEqual([403, 'not you']);
+  const nobody = instancePool(join(folder, 'nobody.sock'));
+  await expect(openInstanceSocket(nobody, { ...HANDSHAKE, path: '/' }, CONTEXT)).rejects.toMatchObject({
+    code: 'upstream_failed',
+  });
+  const opened = await openInstanceSocket(pool, { ...HANDSHAKE, path: '/live' }, CONTEXT);
+  if (opened instanceof Response) throw new Error('no socket');
+  opened.abandon();
+  await until(async () => {
+    const response = await fetchInstance(pool, { method: 'GET', path: '/closed', headers: [] }, CONTEXT);
+    return ((await response.json()) as { closed: number }).closed > 0;
+  });
 });

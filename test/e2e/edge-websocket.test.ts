@@ -12,6 +12,7 @@ const MODULE = `export default {
     const [client, server] = Object.values(new WebSocketPair());
     server.binaryType = 'arraybuffer';
     server.accept();
+    if (new URL(request.url).pathname === '/greets') server.send('welcome');
     server.addEventListener('message', ({ data }) => {
       if (data === 'bye') server.close(4001, 'as asked');
       else server.send(data);
@@ -101,6 +102,14 @@ test('a caller that vanishes takes the handler’s side along', async () => {
   const socket = await open('/chat/');
   socket.terminate();
   await until(() => harness.traffic.at(-1)?.inFlight === 0);
+});
+
+test('a handler that speaks first is heard, and hears', async () => {
+  const socket = new WebSocket(`ws://127.0.0.1:${harness.port}/chat/greets`);
+  expect(String(await next(socket))).toBe('welcome');
+  socket.send('thanks');
+  expect(String(await next(socket))).toBe('thanks');
+  socket.terminate();
 });
 
 test('a silent socket ends after the idle limit', async () => {
