@@ -438,6 +438,24 @@ describe('paid from credit', () => {
     expect(await ledgerIsSound(rig)).toBe(true);
   });
 
+  test('an Idempotency-Key stands for the call after a kill too: the origin sees the id that it saw before', async () => {
+    const account = await funded('0.25');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const init = { method: 'POST', body: '{}', headers: { 'idempotency-key': randomUUID() } };
+    answerPaid = () => 'hang';
+    const lost = payFromCredit(url, account, init).catch(() => undefined);
+    await expect.poll(() => forwards().length).toBe(2);
+    await rig.restart();
+    await lost;
+    await rig.sql("UPDATE calls SET started_at = started_at - 600000 WHERE state = 'working'");
+    answerPaid = () => json(201, { id: 'wat_1' });
+    // With a challenge of its own.
+    expect((await payFromCredit(url, account, init)).status).toBe(201);
+    expect(forwards().at(-1)?.headers['x-pay-request-id']).toBe(forwards()[1]?.headers['x-pay-request-id']);
+    expect(await balanceOf(rig, account)).toBe(0);
+    expect((await payFromCredit(url, account, init)).headers.get('idempotent-replay')).toBe('true');
+  });
+
   test('a caller that hangs up while the origin works has ordered it: it is charged, and the answer is there later', async () => {
     const account = await funded('0.25');
     const url = `${rig.pay}/deals/v1/watches`;

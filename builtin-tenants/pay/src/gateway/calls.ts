@@ -73,14 +73,23 @@ export class Calls {
 
   /**
    * Takes the same call on under a second key too; answers what is kept of that one, and what an abandoned attempt under
-   * it had held.
+   * it had held. The call then goes on under the id of that attempt.
    * @throws Problem like `begin`
    */
   async join(claim: CallClaim, key: string, requestHash: string): Promise<{ kept?: Response; abandonedHold?: string }> {
     const begun = await this.begin(key, requestHash, claim.requestId);
     if ('kept' in begun) return begun;
     claim.keys.push(key);
+    if (begun.claim.requestId !== claim.requestId) await this.#goOnAs(claim, begun.claim.requestId);
     return begun.claim.abandonedHold === null ? {} : { abandonedHold: begun.claim.abandonedHold };
+  }
+
+  /** An attempt before may have reached the origin, which knows the call by that attempt's id. */
+  async #goOnAs(claim: CallClaim, requestId: string): Promise<void> {
+    claim.requestId = requestId;
+    await this.#db.batch(
+      claim.keys.map((key) => this.#db.prepare('UPDATE calls SET request_id = ? WHERE key = ?').bind(requestId, key)),
+    );
   }
 
   /** Notes the hold, so that whoever takes over after a crash can settle it. */
