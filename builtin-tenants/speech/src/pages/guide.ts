@@ -117,10 +117,13 @@ export function page(title: string, body: string): string {
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escapeHtml(title)}</title><style>
 :root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 20%,transparent)}
 body{font:16px/1.55 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}
-h1,h2{line-height:1.2}pre{overflow:auto;padding:.8rem;border:1px solid var(--line);border-radius:.4rem;font-size:.85rem}
-textarea,input{width:100%;box-sizing:border-box;font:inherit;padding:.5rem;border:1px solid var(--line);border-radius:.4rem}
-button{font:inherit;padding:.45rem 1rem;border-radius:.4rem;border:1px solid var(--line);cursor:pointer}
-section{border:1px solid var(--line);border-radius:.6rem;padding:1rem;margin:1rem 0}audio{width:100%;margin-top:.6rem}
+h1,h2{line-height:1.2}section>h2{margin-top:0;font-size:1.25rem}
+pre{overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;padding:.8rem;border:1px solid var(--line);border-radius:.4rem;font-size:.85rem}
+label{display:block;margin:.6rem 0 .2rem}p,dd{overflow-wrap:anywhere}
+textarea,input,select{width:100%;box-sizing:border-box;font:inherit;padding:.5rem;border:1px solid var(--line);border-radius:.4rem}
+button{font:inherit;padding:.45rem 1rem;border-radius:.4rem;border:1px solid var(--line);cursor:pointer}button:disabled{cursor:progress;opacity:.6}
+.row{display:flex;gap:.5rem;margin:.8rem 0 0}section{border:1px solid var(--line);border-radius:.6rem;padding:1rem;margin:1rem 0}
+audio{width:100%}dt{font-weight:600}dd{margin:0 0 .6rem}summary{cursor:pointer}
 .cost{font-weight:600}.note{opacity:.75;font-size:.9rem}
 </style></head><body>${body}</body></html>`;
 }

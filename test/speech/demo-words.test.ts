@@ -1,0 +1,40 @@
+/** What the demo page says of an answer. */
+import { expect, it } from 'vitest';
+import {
+  linesOfRefusal,
+  linesOfTranscript,
+  linesOfUnderstanding,
+} from '../../builtin-tenants/speech/demo/plain-words.ts';
+
+it('tells summary, topics, intents and sentiment', () => {
+  const results = {
+    summary: { text: 'A lamp.' },
+    topics: { segments: [{ topics: [{ topic: 'Lamps' }] }, { topics: [{ topic: 'Lamps' }, { topic: 'Money' }] }] },
+    intents: { segments: [] },
+    sentiments: { average: { sentiment: 'negative', sentiment_score: -0.5 } },
+  };
+  expect(linesOfUnderstanding({ results })).toEqual([
+    ['Summary', 'A lamp.'],
+    ['Topics', 'Lamps, Money'],
+    ['Intents', 'none'],
+    ['Sentiment', 'negative (-0.50)'],
+  ]);
+});
+
+it('tells every channel of a transcript, and silence', () => {
+  const channel = (transcript: string) => ({ alternatives: [{ transcript }] });
+  const heard = { metadata: { duration: 2.34 }, results: { channels: [channel('hello'), channel('there')] } };
+  expect(linesOfTranscript(heard)).toEqual([
+    ['Transcript', 'hello\nthere'],
+    ['Length', '2.3 s'],
+  ]);
+  expect(linesOfTranscript({ results: { channels: [channel('')] } })).toEqual([['Transcript', 'nothing was heard']]);
+});
+
+it('tells why something was refused', () => {
+  expect(linesOfRefusal(400, '{"err_code":"X","err_msg":"No audio there."}')).toEqual([
+    ['Refused (400)', 'No audio there.'],
+  ]);
+  expect(linesOfRefusal(503, '{"detail":"Try again."}')).toEqual([['Refused (503)', 'Try again.']]);
+  expect(linesOfRefusal(502, '<html>')).toEqual([['Refused (502)', 'without a reason']]);
+});
