@@ -7,6 +7,7 @@ import { Problem } from './shared/problem.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
 import { openFolders } from './supervisor/folders.ts';
+import { forkAhead } from './supervisor/part-process.ts';
 import { helpText, startScreen } from './supervisor/screens.ts';
 
 const STOP_WITHIN_MS = 9_500;
@@ -29,6 +30,7 @@ async function main(flags: string[]): Promise<void> {
   const folders = openFolders(config.data);
   const lock = new FolderLock(folders.data);
   cacheCompiledCode(path.join(folders.data, 'cache'));
+  forkAhead(['storage', 'egress', ...Array.from({ length: config.edge.processes }, () => 'edge' as const)]);
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');
   const host = await startHost(config, folders, log, version);

@@ -2,11 +2,12 @@
  * One child process of the host: started, told what it needs, started again with back-off when it dies, stopped.
  * Children get everything over the channel and end by themselves when it closes, so none outlives the supervisor.
  */
-import { type ChildProcess, fork } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { Channel, type Methods } from '../shared/channel.ts';
 import { Problem } from '../shared/problem.ts';
+import { type PartName, partProcess } from './part-process.ts';
 
 export type PartState = 'starting' | 'ready' | 'restarting' | 'stopped';
 
@@ -18,10 +19,7 @@ const STOP_MS = 3_000;
 
 export interface ChildOptions<Remote extends Methods> {
   name: string;
-  /** Path of the entry file. */
-  entry: string;
-  /** Of Node, beside those of all children. */
-  flags?: string[];
+  part: PartName;
   log: Logger;
   /** What the child may call. */
   local: Methods;
@@ -86,15 +84,9 @@ export class Child<Remote extends Methods> {
   }
 
   async #launch(): Promise<void> {
-    const { name, entry, flags = [], local, log, setUp } = this.#options;
+    const { name, part, local, log, setUp } = this.#options;
     const startedAt = Date.now();
-    const child = fork(entry, [], {
-      serialization: 'advanced',
-      // Nothing of the operator's environment is passed on: it may hold secrets.
-      env: { NODE_ENV: 'production', ...passedOn() },
-      execArgv: ['--disable-warning=ExperimentalWarning', ...flags],
-      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-    });
+    const child = partProcess(part);
     this.#process = child;
     const channel = new Channel<Remote>(child, local);
     const died = new Promise<string>((resolve) => {
@@ -137,10 +129,4 @@ export class Child<Remote extends Methods> {
       return;
     }
   }
-}
-
-/** Variables of this process that a child may see. */
-function passedOn(): Record<string, string> {
-  const { PATH = '', TZ, NODE_COMPILE_CACHE } = process.env;
-  return { PATH, ...(TZ ? { TZ } : {}), ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}) };
 }

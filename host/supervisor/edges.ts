@@ -1,17 +1,12 @@
 /** The edge processes as one: every call goes to all of them; one that is restarting catches up by itself. */
-import path from 'node:path';
-import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import type { Channel, Methods } from '../shared/channel.ts';
 import type { EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
 import { Child } from './child.ts';
 import type { ListeningSocket } from './listening-socket.ts';
 
-const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.meta.url));
-
 export interface EdgesOptions {
   count: number;
-  entry: string;
   log: Logger;
   /** The methods of ControlForEdge. */
   local: Methods;
@@ -28,8 +23,7 @@ export class Edges {
       const name = options.count === 1 ? 'edge' : `edge-${index + 1}`;
       return new Child<EdgeMethods>({
         name,
-        entry: path.resolve(options.entry),
-        flags: [`--openssl-config=${OPENSSL_CONFIG}`],
+        part: 'edge',
         log: options.log,
         local: options.local,
         async setUp(channel) {

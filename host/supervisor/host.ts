@@ -155,7 +155,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   // --- child processes -------------------------------------------------------------------------------------------
   const storage = new Child<StorageMethods>({
     name: 'storage',
-    entry: entry('../storage/main.ts'),
+    part: 'storage',
     log,
     local: {},
     async setUp(channel) {
@@ -165,7 +165,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   });
   const egress = new Child<EgressMethods>({
     name: 'egress',
-    entry: entry('../egress/main.ts'),
+    part: 'egress',
     log,
     local: {
       notices: async (notices) => {
@@ -269,7 +269,6 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const controlSocket = path.join(folders.run, 'control.sock');
   const edges = new Edges({
     count: config.edge.processes,
-    entry: entry('../edge/main.ts'),
     log,
     local: {
       acquire: ({ slug }: { slug: string }) => acquire(slug),
@@ -511,10 +510,6 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 }
 
 const BUILTIN_TENANTS = fileURLToPath(new URL('../../builtin-tenants/', import.meta.url));
-
-function entry(relative: string): string {
-  return fileURLToPath(new URL(relative, import.meta.url));
-}
 
 /** Built-in tenants belong to the wallet that receives the operator's money. */
 function builtinOwner(network: Network): BuiltinOwner {

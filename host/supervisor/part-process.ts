@@ -1,0 +1,45 @@
+/** The processes of the host's parts. At a start they are forked ahead, to load their code while the supervisor loads its own. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+/** Parts that run in processes of their own, each from `host/<part>/main.ts`. */
+export type PartName = 'storage' | 'egress' | 'edge';
+
+const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.meta.url));
+/** Flags of Node. */
+const FLAGS: Record<PartName, string[]> = {
+  storage: [],
+  egress: [],
+  edge: [`--openssl-config=${OPENSSL_CONFIG}`],
+};
+
+const ahead: { part: PartName; process: ChildProcess }[] = [];
+
+/** Those that nobody takes end with this process. */
+export function forkAhead(parts: PartName[]): void {
+  for (const part of parts) ahead.push({ part, process: forkPart(part) });
+}
+
+/** @returns a process that waits to be told what it is for */
+export function partProcess(part: PartName): ChildProcess {
+  const index = ahead.findIndex((one) => one.part === part);
+  const [found] = index < 0 ? [] : ahead.splice(index, 1);
+  return found?.process.connected ? found.process : forkPart(part);
+}
+
+function forkPart(part: PartName): ChildProcess {
+  const entry = fileURLToPath(new URL(`../${part}/main.ts`, import.meta.url));
+  const { PATH = '', TZ, NODE_COMPILE_CACHE } = process.env;
+  return fork(entry, [], {
+    serialization: 'advanced',
+    // Nothing else of the operator's environment is passed on: it may hold secrets.
+    env: {
+      NODE_ENV: 'production',
+      PATH,
+      ...(TZ ? { TZ } : {}),
+      ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
+    },
+    execArgv: ['--disable-warning=ExperimentalWarning', ...FLAGS[part]],
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  });
+}
