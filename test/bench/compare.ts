@@ -38,7 +38,8 @@ export async function measure(subjects: Subject[], options: CompareOptions): Pro
   const { path, seconds = 2, ...rest } = options.load;
   for (const subject of subjects) {
     await options.warmUp?.(subject);
-    await load({ ...rest, url: subject.origin + path, seconds: 1 }, subject.pids());
+    // V8 takes two to three seconds of load until it has compiled what is hot, on every side.
+    await load({ ...rest, url: subject.origin + path, seconds: 3 }, subject.pids());
   }
   for (let turn = 0; turn < (options.rounds ?? 3); turn++) {
     for (const subject of subjects) {

@@ -21,6 +21,7 @@ export default {
 export const ECHO_SOCKET = `
 export default {
   fetch(request) {
+    if (request.headers.get('upgrade') !== 'websocket') return new Response('ready');
     const [client, server] = Object.values(new WebSocketPair());
     server.accept();
     server.addEventListener('message', ({ data }) => server.send(data));

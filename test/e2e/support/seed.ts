@@ -7,7 +7,11 @@ export async function seedDeployments(data: string, slug: string, count: number)
   const db = new Database(path.join(data, 'registry.db'));
   try {
     db.exec('BEGIN');
-    const source = db.prepare('SELECT * FROM deployments WHERE slug = ?').get([slug]) as Record<string, unknown>;
+    // The driver adds a member of its own to a row.
+    const { _metadata, ...source } = db.prepare('SELECT * FROM deployments WHERE slug = ?').get([slug]) as Record<
+      string,
+      unknown
+    >;
     const columns = Object.keys(source);
     const insert = db.prepare(
       `INSERT INTO deployments (${columns.join(', ')}) VALUES (${columns.map(() => '?').join(', ')})`,
