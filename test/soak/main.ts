@@ -1,5 +1,5 @@
 /**
- * `npm run soak -- [--minutes 10] [--seed 1] [--pace 0]`: mixed load on tenants with KV, SQL, objects and calls to each
+ * `npm run soak -- [--minutes 10] [--seed 1] [--pace 50]`: mixed load on tenants with KV, SQL, objects and calls to each
  * other, while every process of the host is killed in turn at random. Shows whether an acknowledged write was lost or
  * torn, an answer was wrong, a request hung, and how long the tenants were away after a process's death. Ends with 1
  * if any of that was seen, or a tenant was away for longer than it may.
@@ -23,7 +23,7 @@ const { values } = parseArgs({
     minutes: { type: 'string', default: '10' },
     seed: { type: 'string', default: '1' },
     /** Mean pause of a writer between two writes, ms. */
-    pace: { type: 'string', default: '0' },
+    pace: { type: 'string', default: '50' },
   },
 });
 let state = Number(values.seed);
