@@ -178,6 +178,17 @@ test('the feed has all of it in order, page by page, each once', async () => {
   expect(later.events[0]?.sequence).toBe(events.length + 1);
 });
 
+test('a price that flaps A→B→A is not sold twice as a drop', async () => {
+  const { events_after } = await readWatches(host, account, '');
+  for (const minor of [6_600, 6_000]) {
+    lamp = minor;
+    await readAndTell();
+  }
+  // Above what it cost before it is no deal, and back there it is none either: 60.00 EUR is its reference now.
+  const { events } = await readWatches(host, account, events_after);
+  expect(events.map(({ type }) => type)).toEqual(['expire']);
+});
+
 test('a receiver that says 410 gets nothing more; the feed goes on', async () => {
   receive = (_delivery, reply) => void reply.writeHead(410).end();
   lamp = 5_500;

@@ -104,6 +104,12 @@ beforeAll(async () => {
   const bomb = gzipSync(Buffer.alloc(200_000_000, 'a'), { level: 9 });
   expect(bomb.length).toBeLessThan(250_000);
   routes.set('/bomb', send('text/csv', bomb, { 'content-encoding': 'gzip' }));
+  routes.set(
+    '/entities',
+    send('application/xml', `<rss><channel><title>${'&#9;&lt;'.repeat(10)}&unknown;</title></channel></rss>`),
+  );
+  routes.set('/deep', send('application/xml', `<rss>${'<a>'.repeat(200_000)}`));
+  routes.set('/deep.json', send('application/json', `{"products":${'['.repeat(200_000)}`));
   routes.set('/doctype', send('application/xml', '<!DOCTYPE x [<!ENTITY a "b">]><rss>&a;</rss>'));
 
   const source = (id: string, kind: string, path: string, more: object = {}) => ({
@@ -135,6 +141,9 @@ beforeAll(async () => {
       source('local', 'csv', '/', { url: `${secret.url}/` }),
       source('file', 'csv', '/file'),
       source('bomb', 'csv', '/bomb'),
+      source('entities', 'google-merchant', '/entities'),
+      source('deep', 'google-merchant', '/deep'),
+      source('deep-json', 'shopify', '/deep.json'),
       source('doctype', 'google-merchant', '/doctype'),
     ],
   );
@@ -164,8 +173,9 @@ const nextReading = async (source: string) => {
 
 describe('reading sources', () => {
   test('of every kind finds their offers in their own currencies', async () => {
-    await runCrons(host);
     const all = await until(async () => {
+      // A run reads ten of them.
+      await runCrons(host);
       const now = await health();
       return Object.values(now).every(({ state }) => state !== 'new') ? now : undefined;
     }, 60_000);
@@ -199,6 +209,9 @@ describe('reading sources', () => {
       ['file', /another protocol/],
       ['bomb', /20 MB/],
       ['doctype', /DOCTYPE/],
+      ['entities', /entity/],
+      ['deep', /deep/],
+      ['deep-json', /./],
       ['ssrf', /its address is loopback/],
       ['local', /its address is loopback/],
     ] as const)
