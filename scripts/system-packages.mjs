@@ -22,7 +22,7 @@ export function installCommand(missing) {
 export function installSystemPackages(purposes) {
   const missing = missingPrograms(purposes);
   if (missing.length === 0) return;
-  const names = missing.map((one) => one.debian);
+  const names = missing.flatMap((one) => one.debian.split(' '));
   if (process.getuid?.() !== 0 || !isOnPath('apt-get')) {
     const how = isOnPath('apt-get') ? installCommand(missing) : 'with the package manager of this system';
     console.error(`turnpike: not root on Debian or Ubuntu; install these yourself: ${names.join(' ')}\n  ${how}`);
