@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { parsePocketsphinx } from '../../../builtin-tenants/speech/engine/listen/pocketsphinx.ts';
 import { modelArguments, parseSherpaOnnx } from '../../../builtin-tenants/speech/engine/listen/sherpa-onnx.ts';
@@ -72,6 +73,15 @@ describe('whisper.cpp', () => {
       }),
     );
     expect(words).toEqual([{ word: 'été', punctuated: 'été', start: 0, end: 0.5, confidence: 0.9 }]);
+  });
+
+  it('reads what the program writes', () => {
+    // whisper-cli 1.9.1 with a model whose weights were made so that it hears this sentence in any audio
+    const file = new URL('recorded/whisper-cli-1.9.1.json', import.meta.url);
+    const { words, language } = parseWhisperCpp(readFileSync(file, 'latin1'));
+    expect(language).toBe('en');
+    expect(words.map(({ punctuated }) => punctuated).join(' ')).toBe('And so, my fellow café.');
+    expect(words[1]).toEqual({ word: 'so', punctuated: 'so,', start: 1.37, end: 3.02, confidence: 1 });
   });
 
   it('refuses another program’s output', () => {
