@@ -48,6 +48,7 @@ function fillDataFolder(at: string): void {
   write(join(at, 'code/.new-1/half'), 'unfinished');
   write(join(at, 'chain/1337/state.json'), '{"block":1}');
   write(join(at, 'run/hello/http.sock'), 'not kept');
+  write(join(at, 'cache/v24/module'), 'not kept');
   write(join(at, 'lock'), '');
   write(join(at, 'tenants/t1/logs/current'), 'a line');
   write(join(at, 'tenants/t1/kv/kv.db'), 'kv');
