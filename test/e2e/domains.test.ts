@@ -1,5 +1,6 @@
 /** Tenants' own domains on the real host: verified in a real zone, certified by a real authority, called by stock clients. */
 
+import { execFileSync } from 'node:child_process';
 import { createHash, X509Certificate } from 'node:crypto';
 import { readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { connect as connectHttp2 } from 'node:http2';
@@ -135,6 +136,19 @@ describe.skipIf(!available('pebble', 'curl', 'openssl'))('domains with certifica
     const plain = await curl(`http://host.test:${host.port}/one/x?y=1`);
     expect(plain.status).toBe(308);
     expect(plain.headers.get('location')?.trim()).toBe(`https://host.test:${tlsPort}/one/x?y=1`);
+  });
+
+  it('shows its own certificate to callers that name no host, and does not wait for a restart', async () => {
+    const client = execFileSync(
+      'openssl',
+      ['s_client', '-connect', `127.0.0.1:${tlsPort}`, '-noservername', '-CAfile', authority.rootFile],
+      { input: '', stdio: ['pipe', 'pipe', 'ignore'] },
+    ).toString();
+    expect(client).toContain('Verify return code: 0 (ok)');
+    const shown = new X509Certificate(
+      /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/.exec(client)?.[0] ?? '',
+    );
+    expect(shown.subjectAltName).toBe('DNS:host.test');
   });
 
   it('goes from attached to served, for two tenants at once', async () => {
