@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { connect as connectTls } from 'node:tls';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { EdgeTls } from '../../host/shared/contracts.ts';
 import { type Harness, listening, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
 import {
   END_HEADERS,
@@ -55,7 +56,6 @@ const BASE: HeaderList = [
 ];
 const POST: HeaderList = [[':method', 'POST'], ...BASE.slice(1)];
 const STALL_MS = 2_000;
-const KEEP_ALIVE_MS = 3_000;
 const ENHANCE_YOUR_CALM = 11;
 const CANCEL = 8;
 
@@ -70,6 +70,7 @@ interface Seen {
 }
 
 let folder: string;
+let tls: EdgeTls;
 let harness: Harness;
 let workerd: Workerd;
 let port: number;
@@ -82,18 +83,15 @@ beforeAll(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'edge-http2-'));
   const files = { cert: path.join(folder, 'tls.crt'), key: path.join(folder, 'tls.key') };
   selfSigned([SHOP], files);
+  tls = { mode: 'files', certificates: [{ names: [SHOP], ...files }] };
   harness = await startHarness({
     stallMs: STALL_MS,
-    keepAliveMs: KEEP_ALIVE_MS,
-    tls: { mode: 'files', certificates: [{ names: [SHOP], ...files }] },
+    tls,
   });
   workerd = await startWorkerd(harness.folder, 'h2', MODULE);
   harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
   await harness.edge.call('setRoutes', [route('shop', { domains: [SHOP], idleTimeoutMs: 5_000 })]);
-  const server = await listening();
-  port = (server.address() as AddressInfo).port;
-  await harness.edge.call('listen', { kind: 'https' }, server);
-  server.close();
+  port = await listen(harness);
   neighbour = connectHttp2(`https://${SHOP}:${port}`, {
     createConnection: () =>
       connectTls({ host: '127.0.0.1', port, servername: SHOP, ALPNProtocols: ['h2'], rejectUnauthorized: false }),
@@ -106,6 +104,14 @@ beforeAll(async () => {
     );
   }, 300);
 });
+
+async function listen(on: Harness): Promise<number> {
+  const server = await listening();
+  await on.edge.call('listen', { kind: 'https' }, server);
+  const { port: own } = server.address() as AddressInfo;
+  server.close();
+  return own;
+}
 
 afterAll(async () => {
   clearInterval(beat);
@@ -543,10 +549,32 @@ describe('floods', () => {
     ['says nothing after its preface', []],
     ['begins a header block and does not go on', [frame(Frame.headers, END_STREAM, 1, headerBlock(BASE))]],
   ])('a caller that %s is closed', async (_name, frames) => {
-    const wire = await openHttp2Wire(port, SHOP);
-    wire.send(...frames);
-    await until(() => wire.closed, 60_000);
-    expect(await seen()).toEqual([]);
+    const impatient = await startHarness({ keepAliveMs: 1_000, tls });
+    try {
+      const wire = await openHttp2Wire(await listen(impatient), SHOP);
+      wire.send(...frames);
+      await until(() => wire.closed, 60_000);
+      expect(wire.answered.size).toBe(0);
+    } finally {
+      await impatient.close();
+    }
+  });
+
+  test('a connection with a request now and then is not closed as idle', async () => {
+    const impatient = await startHarness({ keepAliveMs: 2_000, tls });
+    try {
+      const wire = await openHttp2Wire(await listen(impatient), SHOP);
+      const end = performance.now() + 6_000;
+      for (let stream = 1; performance.now() < end; stream += 2) {
+        wire.send(headers(stream, BASE));
+        await wire.settled(stream);
+        expect(wire.goaway).toBeUndefined();
+        await new Promise((resolve) => setTimeout(resolve, 200));
+      }
+      wire.socket.destroy();
+    } finally {
+      await impatient.close();
+    }
   });
 });
 
