@@ -2,16 +2,18 @@
  * Sends a request that control received for a tenant on to the tenant's instance, and counts it as the edges count
  * theirs: an instance with a paid request in flight is not idle.
  */
-import { fetchInstance, instancePool } from '../edge/instance-fetch.ts';
+import { fetchInstance, instancePool, openInstanceSocket } from '../edge/instance-fetch.ts';
 import type { UpstreamPool } from '../edge/upstream.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
-import type { ForwardToTenant } from './tenant-requests.ts';
+import type { ForwardToTenant, OpenTenantSocket } from './tenant-requests.ts';
 
 const NO_BODY = new Set(['GET', 'HEAD']);
 
 export interface Forwarding {
   forward: ForwardToTenant;
+  /** As `forward`, for a WebSocket handshake. */
+  openSocket: OpenTenantSocket;
   /** Counters by slug since the last call. */
   traffic(): EdgeTraffic[];
   close(): void;
@@ -64,6 +66,33 @@ export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutM
       } catch (error) {
         count.errors += 1;
         count.inFlight -= 1;
+        throw error;
+      }
+    },
+    async openSocket(slug, request, context, extra) {
+      const count = counter(slug);
+      count.requests += 1;
+      count.inFlight += 1;
+      const done = () => {
+        count.inFlight -= 1;
+      };
+      try {
+        const pool = poolFor(slug, await runtime.acquire(slug));
+        const { headers, signal } = request;
+        const call = { path: context.tenantPath ?? '/', headers, signal, idleTimeoutMs, extra };
+        const opened = await openInstanceSocket(pool, call, context);
+        if (opened instanceof Response) return counted(opened, count);
+        return {
+          headers: opened.headers,
+          join: (caller, received, fields) => opened.join(caller, received, fields).finally(done),
+          abandon() {
+            opened.abandon();
+            done();
+          },
+        };
+      } catch (error) {
+        count.errors += 1;
+        done();
         throw error;
       }
     },

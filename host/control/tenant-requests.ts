@@ -2,7 +2,9 @@
  * Requests for a tenant that the edge hands over because they touch money or states: paid routes go to the toll,
  * expired tenants ask their owner for a renewal, decommissioned ones say so.
  */
-import type { TollDeployment } from '../payments/types.ts';
+import type { InstanceSocket } from '../edge/instance-fetch.ts';
+import { findPaidRoute } from '../payments/paid-routes.ts';
+import type { SocketCaller, TollDeployment } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
@@ -18,6 +20,14 @@ export type ForwardToTenant = (
   context: EdgeContext,
   headers: Record<string, string>,
 ) => Promise<Response>;
+
+/** As `ForwardToTenant`, for a WebSocket handshake. */
+export type OpenTenantSocket = (
+  slug: string,
+  request: Request,
+  context: EdgeContext,
+  headers: Record<string, string>,
+) => Promise<InstanceSocket | Response>;
 
 /** Headers that tell the payer what was paid; kept when a renewal's answer gives way to the tenant's. */
 const RECEIPTS = ['payment-receipt', 'payment-response'];
@@ -40,6 +50,26 @@ export async function tenantRequest(
       if (asksForOpenApi(request, context)) return await openApi(parts, forward, request, context, deployment);
       return await parts.payments.toll(request, context, tollView(deployment));
   }
+}
+
+/**
+ * A WebSocket handshake that an edge hands over.
+ * @param ordinary answers it as a request without an upgrade, where no socket is for sale
+ * @returns what the caller is told; undefined when a socket was opened, and has ended
+ */
+export async function tenantSocket(
+  parts: ControlParts,
+  request: Request,
+  context: EdgeContext,
+  slug: string,
+  caller: SocketCaller,
+  ordinary: () => Promise<Response>,
+): Promise<Response | undefined> {
+  const deployment = await parts.deployments.lookUp(slug);
+  if (deployment?.state !== 'active') return await ordinary();
+  const view = tollView(deployment);
+  if (!findPaidRoute(view.paidRoutes, request.method, context.tenantPath ?? '/')) return await ordinary();
+  return await parts.payments.tollSocket(request, context, view, caller);
 }
 
 /** Edges hand over `GET /openapi.json` of tenants that have paid routes. */

@@ -310,7 +310,8 @@ export class UpstreamConnection implements BodyReader {
       this.#upgraded = true;
       this.#call?.detach();
       this.#call = undefined;
-      this.socket.removeAllListeners();
+      // By name: removing the listeners of all events at once would start a stream again that is paused next.
+      for (const event of this.socket.eventNames()) this.socket.removeAllListeners(event);
       handler.upgraded(head, this.socket, Buffer.from(bytes.subarray(at)));
       return;
     }

@@ -8,6 +8,7 @@ import type { Registry } from '../registry/index.ts';
 import { settings } from '../registry/schema/deployments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
+import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { PaymentService } from './bindings/service.ts';
 import { Reconciler } from './ledger/reconcile.ts';
@@ -35,7 +36,7 @@ import { SettlementMachine } from './settlement/machine.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
 import { PaymentStore } from './settlement/store.ts';
 import { Toll } from './toll/toll.ts';
-import type { Forward, Payments } from './types.ts';
+import type { Forward, OpenSocket, Payments } from './types.ts';
 
 export type * from './types.ts';
 
@@ -50,6 +51,8 @@ export interface PaymentsOptions {
   clock: Clock;
   log: Logger;
   forward: Forward;
+  /** Default: no WebSocket is for sale. */
+  openSocket?: OpenSocket;
   /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
   payoutEveryMs?: number;
   /** When channels are settled and closed. */
@@ -108,7 +111,20 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const proof = new ProofDesk({ network: mpp, challengeKey, challenger, keys: machine.keys });
   const { feeBps } = config;
   const sessions = desk ? { desk, channels } : undefined;
-  const toll = new Toll({ machine, offers, challenger, challengeKey, sessions, feeBps, realm, forward, log });
+  const openSocket =
+    options.openSocket ?? (async () => new Problem('not_implemented', 'No WebSocket is for sale here.').toResponse());
+  const toll = new Toll({
+    machine,
+    offers,
+    challenger,
+    challengeKey,
+    sessions,
+    feeBps,
+    realm,
+    forward,
+    openSocket,
+    log,
+  });
   const tokenKey = key.derive('binding-token');
   const service = new PaymentService({
     machine,
@@ -161,6 +177,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       ),
     ownerTokens: createOwnerTokens(key.derive('owner-token'), clock),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
+    tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),
     bindings: service,
     ledger: {

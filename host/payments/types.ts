@@ -2,6 +2,8 @@
  * What the rest of the host sees of payments: the shapes that go in and come out of `createPayments()`.
  * Amounts are `Money` (integer micro-USD); every token in use has six decimals, so one unit is one micro-USD.
  */
+import type { Duplex } from 'node:stream';
+import type { InstanceSocket } from '../edge/instance-fetch.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import type { Money } from '../shared/money.ts';
 
@@ -130,6 +132,20 @@ export interface OfferInfo {
  */
 export type Forward = (slug: string, request: Request, headers: Record<string, string>) => Promise<Response>;
 
+/** As `Forward`, for a WebSocket handshake: the handler's socket, or its answer where it opens none. */
+export type OpenSocket = (
+  slug: string,
+  request: Request,
+  headers: Record<string, string>,
+) => Promise<InstanceSocket | Response>;
+
+/** The other end of a WebSocket handshake. */
+export interface SocketCaller {
+  socket: Duplex;
+  /** What it sent after its handshake. */
+  received: Buffer;
+}
+
 export interface OwnerTokens {
   /** A bearer token for one slug. */
   issue(slug: string, payer: Payer): { token: string; expiresAt: number };
@@ -222,6 +238,16 @@ export interface Payments {
   ownerTokens: OwnerTokens;
   /** Serves a request on a paid route of a tenant, from the unpaid 402 to the settled answer. */
   toll(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response>;
+  /**
+   * Serves a WebSocket handshake on a paid route. It is paid once, when the handler opens the socket.
+   * @returns what the caller is told where no socket was opened; undefined when a socket was, and has ended
+   */
+  tollSocket(
+    request: Request,
+    context: EdgeContext,
+    deployment: TollDeployment,
+    caller: SocketCaller,
+  ): Promise<Response | undefined>;
   /** The 402 of `toll` at once, where the call brings nothing that would have to be looked at. */
   bare402(call: BareCall, context: EdgeContext, deployment: TollDeployment): Bare402 | undefined;
   bindings: PaymentBindings;

@@ -16,13 +16,14 @@ import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts
 import { deploymentParser } from '../control/deployment-input.ts';
 import { readContext } from '../control/edge-context.ts';
 import { createForwarding } from '../control/forward.ts';
+import { handshakes } from '../control/handshakes.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
 import { payPassage } from '../control/operator/pay-passage.ts';
 import type { ControlParts } from '../control/parts.ts';
 import { RouteTable } from '../control/route-table.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
-import { tenantRequest, tollView } from '../control/tenant-requests.ts';
+import { tenantRequest, tenantSocket, tollView } from '../control/tenant-requests.ts';
 import { DomainChecks } from '../domains/domain-checks.ts';
 import { OwnershipRecords } from '../domains/ownership-record.ts';
 import type { Payments } from '../payments/index.ts';
@@ -327,6 +328,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     clock,
     log,
     forward: (slug, request, headers) => forwarding.forward(slug, request, readContext(request), headers),
+    openSocket: (slug, request, headers) => forwarding.openSocket(slug, request, readContext(request), headers),
   });
   paymentsOpened.resolve(payments);
 
@@ -479,7 +481,18 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   await payments.start();
   onStop(() => payments.stop());
   const early = bareAnswers(control, observation.metrics.onControlRequest);
-  const controlServer = await serve(app.fetch, { socket: controlSocket }, early);
+  const controlServer = await serve(
+    app.fetch,
+    { socket: controlSocket },
+    {
+      early,
+      handshakes: handshakes(
+        (request, context, slug, caller) =>
+          tenantSocket(control, request, context, slug, caller, async () => app.fetch(request)),
+        log,
+      ),
+    },
+  );
   onStop(() => controlServer.close());
   // Before all that requests in flight may need.
   onStop(() => edges.stop(DRAIN_MS));

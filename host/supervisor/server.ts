@@ -2,8 +2,10 @@
 import { rm } from 'node:fs/promises';
 import http from 'node:http';
 import type { AddressInfo } from 'node:net';
+import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import type { AnswerEarly } from '../control/bare-answers.ts';
+import type { Handshakes } from '../control/handshakes.ts';
 import { Problem } from '../shared/problem.ts';
 
 export type Fetch = (request: Request) => Response | Promise<Response>;
@@ -16,15 +18,29 @@ export interface RunningServer {
 /**
  * @param at path of a unix socket (replaced if stale), or a loopback port
  * @param early answers what needs no `Request`
+ * @param handshakes takes WebSocket handshakes; without it, they are requests like others
  */
 export async function serve(
   fetch: Fetch,
   at: { socket: string } | { host: string; port: number },
-  early: AnswerEarly = () => false,
+  { early = () => false, handshakes }: { early?: AnswerEarly; handshakes?: Handshakes } = {},
 ): Promise<RunningServer> {
   const usual = getRequestListener(fetch, { overrideGlobalObjects: false });
-  const server = http.createServer({ requestTimeout: 0, keepAliveTimeout: 65_000 }, (request, response) => {
-    if (!early(request, response)) void usual(request, response);
+  const server = http.createServer(
+    {
+      requestTimeout: 0,
+      keepAliveTimeout: 65_000,
+      shouldUpgradeCallback: (request) => handshakes?.expects(request) ?? false,
+    },
+    (request, response) => {
+      if (!early(request, response)) void usual(request, response);
+    },
+  );
+  const upgraded = new Set<Duplex>();
+  server.on('upgrade', (request, socket, received) => {
+    upgraded.add(socket);
+    socket.once('close', () => upgraded.delete(socket));
+    handshakes?.take(request, socket, received);
   });
   if ('socket' in at) await rm(at.socket, { force: true });
   await new Promise<void>((resolve, reject) => {
@@ -41,6 +57,7 @@ export async function serve(
       new Promise((resolve) => {
         server.close(() => resolve());
         server.closeAllConnections();
+        for (const socket of upgraded) socket.destroy();
       }),
   };
 }

@@ -13,6 +13,7 @@ import { startWorkerd, until, type Workerd } from './edge/harness.ts';
 const MODULE = `
 let cancelled = 0;
 let closed = 0;
+let spoken = 0;
 export default {
   async fetch(request) {
     const url = new URL(request.url);
@@ -20,14 +21,14 @@ export default {
       if (url.pathname === '/no') return new Response('not you', { status: 403 });
       const [client, server] = Object.values(new WebSocketPair());
       server.accept();
-      server.send('first');
+      if (url.pathname === '/live') setTimeout(() => { server.send('first'); spoken += 1; }, 10);
       server.addEventListener('message', ({ data }) => server.send(request.headers.get('x-payer') + data));
       server.addEventListener('close', () => { closed += 1; });
       return new Response(null, { status: 101, webSocket: client, headers: { 'x-charge': '0.03' } });
     }
     if (url.pathname === '/pipe') return new Response(request.body, { headers: { 'x-charge': '0.01' } });
     if (url.pathname === '/hang') await scheduler.wait(60_000);
-    if (url.pathname === '/closed') return Response.json({ closed });
+    if (url.pathname === '/sockets') return Response.json({ closed, spoken });
     if (url.pathname === '/cancelled') return Response.json({ cancelled });
     if (url.pathname === '/ticks') {
       let timer;
@@ -209,6 +210,11 @@ test('a WebSocket is opened, held until its caller may hear of it, and joined', 
   const opened = await openInstanceSocket(pool, { ...HANDSHAKE, path: '/live', extra: { 'x-payer': 'me:' } }, CONTEXT);
   if (opened instanceof Response) throw new Error('no socket');
   expect(opened.headers.get('x-charge')).toBe('0.03');
+  // The handler speaks before its caller is there.
+  await until(async () => {
+    const response = await fetchInstance(pool, { method: 'GET', path: '/sockets', headers: [] }, CONTEXT);
+    return ((await response.json()) as { spoken: number }).spoken > 0;
+  });
   const server: HttpServer = createHttpServer();
   let ended = false;
   server.on('upgrade', async (_request, socket, head) => {
@@ -248,7 +254,7 @@ test('a handler that opens no WebSocket answers; one that vanishes, and one that
   if (opened instanceof Response) throw new Error('no socket');
   opened.abandon();
   await until(async () => {
-    const response = await fetchInstance(pool, { method: 'GET', path: '/closed', headers: [] }, CONTEXT);
+    const response = await fetchInstance(pool, { method: 'GET', path: '/sockets', headers: [] }, CONTEXT);
     return ((await response.json()) as { closed: number }).closed > 0;
   });
 });

@@ -181,6 +181,12 @@ export class SettlementMachine {
     return this.#settle(settling, charged);
   }
 
+  /** The work came to nothing: nothing is charged, and what was taken beforehand goes back. */
+  async release(row: PaymentRow, reason: string): Promise<void> {
+    if (row.state === 'settled') await this.store.refundOwed(row, reason);
+    else if (row.state !== 'released') await this.store.released(row, reason);
+  }
+
   /** Takes what was authorized before the work is done; what is not used goes back at `take`. */
   async takeEarly(row: PaymentRow): Promise<PaymentRow> {
     if (row.custody !== 'collected') throw new Error('only collected payments can be settled before the work');

@@ -39,7 +39,7 @@ export function isPreflight(request: Request): boolean {
   return request.method === 'OPTIONS' && request.headers.has('access-control-request-method');
 }
 
-export function paidHeaders(response: Response, row: PaymentRow, context: EdgeContext): Headers {
+export function paidHeaders(response: { headers: Headers }, row: PaymentRow, context: EdgeContext): Headers {
   const headers = new Headers(answerHeaders(response.headers));
   for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);
   headers.set('x-request-id', context.requestId);

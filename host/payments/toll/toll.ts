@@ -20,11 +20,13 @@ import { sessionReceipt } from '../sessions/receipt.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { replay } from '../settlement/replay.ts';
 import type { StoredAnswer } from '../settlement/store.ts';
-import type { Bare402, BareCall, Forward, PaidRoute, TollDeployment } from '../types.ts';
+import type { Bare402, BareCall, Forward, OpenSocket, PaidRoute, SocketCaller, TollDeployment } from '../types.ts';
 import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
 import { chargeOf, maxPrice } from './charge.ts';
 import { Deadline } from './deadline.ts';
 import { exposed, forwarded, isPreflight, paidHeaders, withRequestId } from './messages.ts';
+import { PaidSockets, unpaidSocket } from './sockets.ts';
+import { handlerHeaders, type Visit } from './visit.ts';
 
 /** Request headers that a 402 depends on. */
 const LOOKED_AT = ['authorization', 'payment-signature', 'x-max-price', 'transfer-encoding', 'upgrade'];
@@ -41,19 +43,17 @@ export interface TollOptions {
   feeBps: number;
   realm(): string;
   forward: Forward;
+  openSocket: OpenSocket;
   log: Logger;
 }
 
-interface Visit {
-  request: Request;
-  context: EdgeContext;
-  deployment: TollDeployment;
-  route: PaidRoute;
-  prepared: PreparedOffers;
-  challenge: ChallengeContext;
-  /** Body, where it was read to be bound; otherwise it streams. */
-  body: Uint8Array | undefined;
-  limit: Money;
+/** What is done with a visit at its three turns. */
+interface Work<T extends Response | undefined> {
+  unpaid(visit: Visit): Promise<T | Response>;
+  /** Calls `done` when the payment is final. */
+  paid(visit: Visit, row: PaymentRow, done: () => void): Promise<T | Response>;
+  /** The credential was used before. */
+  again(visit: Visit, row: PaymentRow): Promise<T | Response>;
 }
 
 export class Toll {
@@ -88,10 +88,45 @@ export class Toll {
   }
 
   async handle(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response> {
-    const { offers, challenger, challengeKey, feeBps } = this.#options;
-    const tenantPath = context.tenantPath ?? '/';
-    const route = findPaidRoute(deployment.paidRoutes, request.method, tenantPath);
+    const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
     if (!route || isPreflight(request)) return this.#free(request, deployment);
+    return this.#pass(request, context, deployment, route, {
+      unpaid: (visit) => this.#unpaid(visit),
+      paid: (visit, row, done) => this.#work(visit, row, done),
+      again: async (_visit, row) => exposed(replay(row, context.requestId)),
+    });
+  }
+
+  /** As `Payments.tollSocket`. @throws Problem `not_found` where nothing is for sale (any more) */
+  async handshake(
+    request: Request,
+    context: EdgeContext,
+    deployment: TollDeployment,
+    caller: SocketCaller,
+  ): Promise<Response | undefined> {
+    const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
+    if (!route) throw new Problem('not_found', 'No WebSocket is for sale here; try again.');
+    const { challenger, machine, openSocket } = this.#options;
+    const sockets = new PaidSockets(machine, caller, (visit, row, signal) =>
+      openSocket(deployment.slug, forwarded(request, undefined, signal), handlerHeaders(visit, row)),
+    );
+    return this.#pass(request, context, deployment, route, {
+      unpaid: async ({ prepared, challenge }) =>
+        challenger.response(prepared, challenge, unpaidSocket(prepared.terms.amount, route.mode)),
+      paid: (visit, row, done) => sockets.open(visit, row, done),
+      again: (visit, row) => sockets.openAgain(visit, row),
+    });
+  }
+
+  /** From the price to what the work answers. */
+  async #pass<T extends Response | undefined>(
+    request: Request,
+    context: EdgeContext,
+    deployment: TollDeployment,
+    route: PaidRoute,
+    work: Work<T>,
+  ): Promise<T | Response> {
+    const { offers, challenger, challengeKey, feeBps } = this.#options;
     const challenge = this.#challenge(context);
     let prepared: PreparedOffers | undefined;
     try {
@@ -119,7 +154,7 @@ export class Toll {
           : undefined;
       if (body) challenge.digest = digestOf(body);
       const visit: Visit = { request, context, deployment, route, prepared, challenge, body, limit };
-      return presented ? await this.#paid(visit, presented) : await this.#unpaid(visit);
+      return presented ? await this.#paid(visit, presented, work) : await work.unpaid(visit);
     } catch (error) {
       const problem = asProblem(error);
       if (problem.code === 'payment_invalid' && prepared) return challenger.response(prepared, challenge, problem);
@@ -178,9 +213,13 @@ export class Toll {
     return challenger.response(prepared, challenge);
   }
 
-  async #paid(visit: Visit, presented: Presented): Promise<Response> {
+  async #paid<T extends Response | undefined>(
+    visit: Visit,
+    presented: Presented,
+    work: Work<T>,
+  ): Promise<T | Response> {
     const { machine } = this.#options;
-    const { request, prepared, challenge, body, context } = visit;
+    const { request, prepared, challenge, body } = visit;
     const admitted = await machine.admit({
       presented,
       prepared,
@@ -191,13 +230,13 @@ export class Toll {
     });
     if (admitted.kind === 'replay') {
       await request.body?.cancel().catch(() => {});
-      return exposed(replay(admitted.row, context.requestId));
+      return work.again(visit, admitted.row);
     }
     const { done, verified } = admitted;
     try {
-      const answer = await this.#work(visit, admitted.row, done);
+      const answer = await work.paid(visit, admitted.row, done);
       // The payer's deposit is on the chain whatever the handler said: without a receipt clients forget the channel.
-      return verified.opened && !answer.headers.has('payment-receipt')
+      return answer && verified.opened && !answer.headers.has('payment-receipt')
         ? await this.#openReceipt(answer, admitted.row)
         : answer;
     } catch (error) {
@@ -217,7 +256,7 @@ export class Toll {
     try {
       response = await deadline.race(this.#forwardPaid(visit, begun, deadline.signal));
       if (response.status >= 400) {
-        await this.#release(await deadline.settled(), `the handler answered ${response.status}`);
+        await machine.release(await deadline.settled(), `the handler answered ${response.status}`);
         done();
         return withRequestId(response, context);
       }
@@ -228,7 +267,7 @@ export class Toll {
         error instanceof Problem
           ? error
           : new Problem('upstream_failed', 'The handler broke off. Nothing was charged.', { cause: error });
-      await this.#release(await deadline.settled(), problem.message);
+      await machine.release(await deadline.settled(), problem.message);
       throw problem;
     } finally {
       deadline.end();
@@ -266,24 +305,9 @@ export class Toll {
     return new Response(body, { status: response.status, statusText: response.statusText, headers });
   }
 
-  async #forwardPaid(
-    { request, deployment, body, route, limit }: Visit,
-    row: PaymentRow,
-    signal: AbortSignal,
-  ): Promise<Response> {
-    const { forward } = this.#options;
-    return forward(deployment.slug, forwarded(request, body, signal), {
-      'x-payer': row.payerDid,
-      'x-payment-id': row.id,
-      ...(route.mode === 'metered' ? { 'x-max-price': formatUsd(limit) } : {}),
-    });
-  }
-
-  /** The work came to nothing: nothing is charged, and what was taken beforehand goes back. */
-  async #release(row: PaymentRow, reason: string): Promise<void> {
-    const { machine } = this.#options;
-    if (row.state === 'settled') await machine.store.refundOwed(row, reason);
-    else if (row.state !== 'released') await machine.store.released(row, reason);
+  async #forwardPaid(visit: Visit, row: PaymentRow, signal: AbortSignal): Promise<Response> {
+    const { request, deployment, body } = visit;
+    return this.#options.forward(deployment.slug, forwarded(request, body, signal), handlerHeaders(visit, row));
   }
 
   async #openReceipt(answer: Response, row: PaymentRow): Promise<Response> {

@@ -1,0 +1,131 @@
+/**
+ * Paid WebSockets. A socket is paid once, with its handshake: the caller's payment is settled when the handler has
+ * opened the socket and before the caller hears of it. Nothing that goes through the socket costs more.
+ */
+
+import type { InstanceSocket } from '../../edge/instance-fetch.ts';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import { formatUsd, type Money } from '../../shared/money.ts';
+import { Problem } from '../../shared/problem.ts';
+import type { SettlementMachine } from '../settlement/machine.ts';
+import { receiptHeaders } from '../settlement/receipts.ts';
+import type { StoredAnswer } from '../settlement/store.ts';
+import type { SocketCaller } from '../types.ts';
+import { answerHeaders } from './answer.ts';
+import { chargeOf } from './charge.ts';
+import { Deadline } from './deadline.ts';
+import { paidHeaders, withRequestId } from './messages.ts';
+import type { Visit } from './visit.ts';
+
+/** Asks the handler for its socket. */
+type Open = (visit: Visit, row: PaymentRow, signal: AbortSignal | undefined) => Promise<InstanceSocket | Response>;
+
+export class PaidSockets {
+  readonly #machine: SettlementMachine;
+  readonly #caller: SocketCaller;
+  readonly #open: Open;
+
+  constructor(machine: SettlementMachine, caller: SocketCaller, open: Open) {
+    this.#machine = machine;
+    this.#caller = caller;
+    this.#open = open;
+  }
+
+  /**
+   * @param done called when the payment is final
+   * @returns the handler's refusal, for which nothing is charged; undefined when a socket was joined, and has ended
+   */
+  async open(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response | undefined> {
+    const machine = this.#machine;
+    const deadline = new Deadline(begun, machine);
+    let opened: InstanceSocket | Response;
+    let charged: Money | undefined;
+    try {
+      opened = await deadline.race(this.#open(visit, begun, deadline.signal));
+      if (!(opened instanceof Response)) charged = this.#chargeOf(visit, opened);
+      else if (opened.status < 400) await refuseAnswer(opened);
+    } catch (error) {
+      const problem =
+        error instanceof Problem
+          ? error
+          : new Problem('upstream_failed', 'The handler broke off. Nothing was charged.', { cause: error });
+      await machine.release(await deadline.settled(), problem.message);
+      throw problem;
+    } finally {
+      deadline.end();
+    }
+    if (opened instanceof Response) {
+      await machine.release(await deadline.settled(), `the handler answered ${opened.status}`);
+      done();
+      return withRequestId(opened, visit.context);
+    }
+    const answer: StoredAnswer = { status: 101, headers: answerHeaders(opened.headers), body: undefined };
+    let row: PaymentRow;
+    try {
+      row = await machine.take(await deadline.settled(), charged ?? begun.authorized, { answer });
+      row = await machine.store.answered(row, answer, this.#caller.socket.destroyed);
+    } catch (error) {
+      opened.abandon();
+      throw error;
+    }
+    done();
+    return this.#join(visit, row, opened);
+  }
+
+  /**
+   * The credential was used before. Who had left when the socket was opened may have it now; otherwise a payment is
+   * good for one socket.
+   */
+  async openAgain(visit: Visit, paid: PaymentRow): Promise<Response | undefined> {
+    const { store } = this.#machine;
+    const held = await this.#machine.exclusively(paid, async () => {
+      const row = await store.byId(paid.id);
+      if (row?.answerStatus !== 101 || !row.clientGone || row.scope !== visit.prepared.terms.scope) throw used(paid);
+      const opened = await this.#open(visit, row, undefined);
+      if (opened instanceof Response) return opened.status < 400 ? await refuseAnswer(opened) : opened;
+      return { opened, row: await store.answered(row, undefined, this.#caller.socket.destroyed) };
+    });
+    return held instanceof Response ? withRequestId(held, visit.context) : this.#join(visit, held.row, held.opened);
+  }
+
+  #chargeOf({ route, limit }: Visit, opened: InstanceSocket): Money {
+    try {
+      if (this.#caller.socket.destroyed)
+        throw new Problem('bad_request', 'The caller left before the WebSocket was open. Nothing was charged.');
+      return chargeOf(route.mode, opened.headers.get('x-charge'), limit);
+    } catch (error) {
+      opened.abandon();
+      throw error;
+    }
+  }
+
+  async #join({ context }: Visit, row: PaymentRow, opened: InstanceSocket): Promise<undefined> {
+    const { socket, received } = this.#caller;
+    if (socket.destroyed) opened.abandon();
+    else await opened.join(socket, received, paidHeaders(opened, row, context));
+  }
+}
+
+/** Whatever such an answer holds, it was not what the caller paid for. */
+async function refuseAnswer(answer: Response): Promise<never> {
+  await answer.body?.cancel();
+  throw new Problem(
+    'upstream_failed',
+    'The handler opened no WebSocket. Nothing was charged; call the route without an upgrade.',
+  );
+}
+
+function used(row: PaymentRow): Problem {
+  return new Problem('conflict', 'This payment was used before. A WebSocket takes a payment of its own.', {
+    headers: receiptHeaders(row),
+    extensions: { payment: row.id },
+  });
+}
+
+/** MPP's sessions inside a socket need a server of their own in the handler, so they are not offered. */
+export function unpaidSocket(amount: Money, mode: 'fixed' | 'metered'): Problem {
+  return new Problem(
+    'payment_required',
+    `This WebSocket costs ${mode === 'metered' ? 'at most ' : ''}${formatUsd(amount)} USD, paid with its handshake: send the payment in an Authorization or PAYMENT-SIGNATURE header. Payments inside the socket are not taken.`,
+  );
+}
