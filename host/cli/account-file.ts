@@ -23,7 +23,10 @@ export function accountPath(terminal: Pick<Terminal, 'env' | 'home'>, host: URL)
 export async function readAccount(terminal: Pick<Terminal, 'env' | 'home'>, host: URL): Promise<StoredAccount> {
   const text = await readFile(accountPath(terminal, host), 'utf8').catch(() => undefined);
   if (text === undefined) {
-    throw new Failure('usage', `There is no account on ${host.origin} yet: run turnpike account register, or login.`);
+    throw new Failure(
+      'usage',
+      `There is no account on ${host.origin} yet: run turnpike account register --host-url ${host.origin}, or login.`,
+    );
   }
   const parsed = schema.safeParse(JSON.parse(text));
   if (!parsed.success)

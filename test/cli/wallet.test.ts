@@ -74,6 +74,9 @@ test('the order: flag, key in the environment, file in the environment, test wal
   expect(await wallet(['show'])).toContain(test);
   expect(await wallet(['show', '--wallet', 'test:0'])).toContain(test);
   await expect(wallet(['show', '--wallet', 'test:1'])).rejects.toThrow(/no test wallet 1/);
+  const typed = wallet(['show'], { env: { TURNPIKE_WALLET: keys[1]! } });
+  await expect(typed).rejects.toThrow('TURNPIKE_WALLET takes the name of a file, not a key');
+  await expect(typed).rejects.not.toThrow(keys[1]!);
   // Another port is another host; its test money is not this one's.
   expect(await wallet(['show', '--host-url', 'http://localhost:9000'])).toContain(address);
   expect(await wallet(['show', '--host-url', 'https://host.example'])).toContain(address);

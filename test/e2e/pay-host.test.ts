@@ -105,6 +105,30 @@ test.each([
   expect(before - (await balances(host.network, address))[token]).toBe(40_000n);
 });
 
+test('the stock mppx command, with the credential of an account beside its payment, buys credit', async () => {
+  const account = await register();
+  const wallet = host.network.wallets[6];
+  const command = path.join(path.dirname(fileURLToPath(import.meta.resolve('mppx'))), 'bin.js');
+  const url = `${host.url}/pay/shop/plans/default/purchase`;
+  const authorization = `authorization: Bearer ${account.credential}`;
+  for (const protocol of ['mpp', 'x402']) {
+    const { stdout } = await promisify(execFile)(
+      process.execPath,
+      [command, url, '-s', '--protocol', protocol, '-H', authorization, '-J', '{"amountUsd":"5.00"}'],
+      {
+        env: {
+          PATH: process.env.PATH ?? '',
+          HOME: path.join(host.data, 'home'),
+          MPPX_PRIVATE_KEY: wallet?.privateKey ?? '',
+          MPPX_RPC_URL: host.network.rpcUrl,
+        },
+      },
+    );
+    expect(JSON.parse(stdout)).toMatchObject({ accountId: account.id, amountUsd: '5.00' });
+  }
+  expect(await balanceUsd(account)).toBe('10.00');
+});
+
 test('the command registers, tops up and pays from credit, within its limit', async () => {
   await run('account', 'register');
   await run('account', 'topup', '5.00', '--service', 'shop', '--max-pay', '5');

@@ -147,7 +147,7 @@ export function apiApp(platform: Platform): Hono {
  */
 async function purchaser({ accounts }: Platform, request: Request, accountId: unknown) {
   const authorization = request.headers.get('authorization') ?? '';
-  if (/^Bearer\s/i.test(authorization)) return requireAccount(accounts, authorization);
+  if (/(?:^|,)\s*Bearer\s/i.test(authorization)) return requireAccount(accounts, authorization);
   if (typeof accountId !== 'string') return undefined;
   const account = await accounts.find(accountId);
   if (!account) throw new Problem('not_found', 'There is no such account.');

@@ -1,6 +1,7 @@
 /** `/me/*`: what an account's credential may see and do: balance, statement, credentials, claiming. */
 import { Hono } from 'hono';
 import type { Account, Accounts } from './accounts.ts';
+import { authorizationOf } from './authorization.ts';
 import type { DeviceFlow } from './device-flow.ts';
 import type { Database } from './environment.ts';
 import type { Ledger } from './ledger.ts';
@@ -24,7 +25,7 @@ export interface MeParts {
 
 /** The account of a Bearer credential. @throws Problem unauthorized */
 export async function requireAccount(accounts: Accounts, authorization: string | undefined): Promise<Account> {
-  const credential = /^Bearer\s+(\S+)$/i.exec(authorization ?? '')?.[1];
+  const credential = authorizationOf(authorization, 'Bearer');
   const account = credential === undefined ? undefined : await accounts.byCredential(credential);
   if (account) return account;
   throw noAccount();

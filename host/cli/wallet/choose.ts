@@ -27,18 +27,18 @@ export async function chooseWallet(
   const { env } = terminal;
   const test = /^test:(\d+)$/.exec(named ?? '');
   if (test) return testWallet(localHost, Number(test[1]));
-  if (named !== undefined) return fromFile(resolve(terminal.cwd, named));
+  if (named !== undefined) return fromFile(resolve(terminal.cwd, notAKey(named, '--wallet')));
   if (env.TURNPIKE_PRIVATE_KEY) {
     return chosen(await parsePrivateKey(env.TURNPIKE_PRIVATE_KEY, 'TURNPIKE_PRIVATE_KEY'), 'TURNPIKE_PRIVATE_KEY');
   }
-  if (env.TURNPIKE_WALLET) return fromFile(resolve(terminal.cwd, env.TURNPIKE_WALLET));
+  if (env.TURNPIKE_WALLET) return fromFile(resolve(terminal.cwd, notAKey(env.TURNPIKE_WALLET, 'TURNPIKE_WALLET')));
   if (localHost) return testWallet(localHost, 0);
   const path = defaultWalletPath(terminal);
   const wallet = await readWallet(path);
   if (wallet) return chosen(wallet, path);
   throw new Failure(
     'usage',
-    'There is no wallet yet: run turnpike wallet create, or turnpike wallet import, or set TURNPIKE_WALLET.',
+    'There is no wallet yet: run turnpike wallet create, or turnpike wallet import, or set TURNPIKE_PRIVATE_KEY.',
   );
 }
 
@@ -51,6 +51,12 @@ async function testWallet(localHost: LocalHost | undefined, index: number): Prom
     await parsePrivateKey(wallet.privateKey, 'local-network.json'),
     `test wallet ${index} of ${localHost.dataFolder}`,
   );
+}
+
+/** A key in the place of a file's name would be shown with the error that the file is missing. */
+function notAKey(path: string, where: string): string {
+  if (!/^(0x)?[0-9a-f]{64}$/i.test(path)) return path;
+  throw new Failure('usage', `${where} takes the name of a file, not a key; set TURNPIKE_PRIVATE_KEY to the key.`);
 }
 
 async function fromFile(path: string): Promise<ChosenWallet> {

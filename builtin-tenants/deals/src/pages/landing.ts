@@ -25,7 +25,7 @@ ${OPERATIONS.map((one) => html`<tr><td><code>${one.method} ${one.path}</code></t
 <tr><td>each further day</td><td>Of a running watch, 24 hours in advance</td><td class="number">${METERS.watch_day.priceUsd} USD from credit</td></tr>
 </tbody></table>
 <h2>Try it</h2>
-<pre><code>turnpike pay "${where.pay}/v1/deals?min_discount_bps=1000"</code></pre>
+<pre><code>turnpike pay "${where.pay}/v1/deals?min_discount_bps=1000" --max-pay 1</code></pre>
 <p>Or with any MPP or x402 client: an unpaid call says what it costs. See <a href="${prefix}/docs">the docs</a>.</p>`,
   );
 }
@@ -35,7 +35,7 @@ function dealCard({ deal, points, count }: Showcase, now: number): Html {
   const money = (minor: number) => `${formatMinor(minor, price.exponent)} ${price.currency}`;
   const link = webUrl(deal.url);
   return html`<section class="card deal">
-<p class="tags"><span class="tag live">Live deal</span>${deal.demo ? html`<span class="tag demo">Demo data: a generated shop and history</span>` : ''}<span class="soft">one of ${count}</span></p>
+<p class="tags"><span class="tag live">Live deal</span>${deal.demo ? html`<span class="tag demo">Demo data: a generated shop and history</span>` : ''}${count > 1 ? html`<span class="soft">one of ${count}</span>` : ''}</p>
 <h2>${link ? html`<a rel="nofollow noopener noreferrer" href="${link}">${deal.title}</a>` : deal.title}</h2>
 <p class="soft">${deal.offer.merchant} · ${deal.offer.country}${deal.offer.category ? html` · ${deal.offer.category}` : ''}</p>
 <p class="price"><strong>${money(price.minor)}</strong>${

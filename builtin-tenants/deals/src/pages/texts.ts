@@ -3,6 +3,8 @@ import { type JsonSchema, METERS, OPERATIONS, type Operation, priceText, SCHEMAS
 
 /** Where the service and its shop window are. */
 export interface Addresses {
+  /** Public origin. */
+  host: string;
   /** This tenant. */
   base: string;
   /** Where its operations are called. */
@@ -15,6 +17,7 @@ export interface Addresses {
 
 export function addressesOf(appUrl: string): Addresses {
   return {
+    host: appUrl,
     base: `${appUrl}/deals`,
     pay: `${appUrl}/pay/deals`,
     credit: `${appUrl}/pay/deals-watches`,
@@ -102,11 +105,15 @@ Balance and statement: GET ${where.platform}/me
 ## On the command line
 
 \`\`\`
-turnpike pay "${where.pay}/v1/deals?currency=EUR"
-turnpike account register
-turnpike account topup 5.00
-turnpike pay "${where.pay}/v1/watches" --body '{"query":{},"trigger":{"on":["enter"]}}' --credit
+turnpike pay "${where.pay}/v1/deals?currency=EUR" --max-pay 1
+turnpike account register --host-url ${where.host}
+turnpike account topup 5.00 --max-pay 5 --host-url ${where.host}
+turnpike pay "${where.pay}/v1/watches" --credit --max-pay 1 --body '{"query":{},"trigger":{"on":["enter"]}}'
+turnpike pay "${where.pay}/v1/watches?events_after=" --credit
+turnpike pay -X DELETE "${where.pay}/v1/watches/wat_..." --credit
 \`\`\`
+
+\`--max-pay\` is the most that may be paid, in USD: more is refused.
 `;
 }
 

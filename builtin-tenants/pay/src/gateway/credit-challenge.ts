@@ -3,6 +3,7 @@
  * everything in it, so nothing needs to be stored until it is paid; it is bound to one request.
  */
 
+import { authorizationOf } from '../authorization.ts';
 import type { UsageLine } from '../catalog.ts';
 import { Problem } from '../problem.ts';
 import { base64url, bytesOf, fromBase64url, mac, sameText } from '../tokens.ts';
@@ -73,7 +74,7 @@ export class CreditChallenges {
    * @throws Problem payment_invalid
    */
   async read(authorization: string): Promise<CreditPayment | undefined> {
-    const encoded = /^Payment\s+([A-Za-z0-9_=-]+)$/i.exec(authorization.trim())?.[1];
+    const encoded = authorizationOf(authorization, 'Payment');
     const parsed = encoded === undefined ? undefined : parse(encoded);
     const challenge = parsed?.challenge;
     if (!challenge || challenge.method !== METHOD) return undefined;

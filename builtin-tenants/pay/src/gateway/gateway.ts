@@ -3,6 +3,7 @@
  * wallet or from credit; it is forwarded again with what was paid; and money moves only if the origin answers 2xx.
  */
 import type { Account, Accounts } from '../accounts.ts';
+import { authorizationOf } from '../authorization.ts';
 import type { Catalog, Price, Service } from '../catalog.ts';
 import type { Database } from '../environment.ts';
 import type { Ledger } from '../ledger.ts';
@@ -334,7 +335,7 @@ export class Gateway {
 
   /** The account of a Bearer credential. @throws Problem unauthorized for one that opens nothing */
   async #bearer(headers: Headers): Promise<Account | undefined> {
-    const credential = /^Bearer\s+(\S+)$/i.exec(headers.get('authorization') ?? '')?.[1];
+    const credential = authorizationOf(headers.get('authorization'), 'Bearer');
     if (credential === undefined) return undefined;
     const account = await this.#parts.accounts.byCredential(credential);
     if (!account)

@@ -53,9 +53,11 @@ ${
       : html`<div class="scroll"><table>
     <tr><th>From</th><th>Received</th><th>Expires</th><th class="number">Left</th><th class="number">Of</th></tr>
     ${overview.grants.map(
-      (grant) => html`<tr><td>${SOURCES[grant.source] ?? grant.source}</td><td class="date">${day(grant.createdAt)}</td>
-      <td>${grant.expiresAt === null ? 'never' : day(grant.expiresAt)}</td>
-      <td class="number">${usd(grant.balanceUsd)}</td><td class="number soft">${usd(grant.amountUsd)}</td></tr>`,
+      (
+        grant,
+      ) => html`<tr><td data-label="From">${SOURCES[grant.source] ?? grant.source}</td><td data-label="Received" class="date">${day(grant.createdAt)}</td>
+      <td data-label="Expires">${grant.expiresAt === null ? 'never' : day(grant.expiresAt)}</td>
+      <td data-label="Left" class="number">${usd(grant.balanceUsd)}</td><td data-label="Of" class="number soft">${usd(grant.amountUsd)}</td></tr>`,
     )}
   </table></div>`
   }
@@ -77,8 +79,8 @@ function credentialSection(visitor: Visitor, { account, credentials }: Dashboard
     ${credentials.map(
       (
         one,
-      ) => html`<tr><td>${one.label}</td><td><code>${one.hint}…</code></td><td class="date">${day(one.createdAt)}</td>
-      <td>${one.lastUsedAt === null ? 'never' : day(one.lastUsedAt)}</td>
+      ) => html`<tr><td data-label="Program">${one.label}</td><td data-label="Begins with"><code>${one.hint}…</code></td><td data-label="Made" class="date">${day(one.createdAt)}</td>
+      <td data-label="Last used">${one.lastUsedAt === null ? 'never' : day(one.lastUsedAt)}</td>
       <td class="number"><form method="post" action="/dashboard/revoke">${csrfField(visitor)}
         <input type="hidden" name="account" value="${account.id}">
         <input type="hidden" name="credential" value="${one.id}">
@@ -104,8 +106,8 @@ function statementSection({ account, statement }: DashboardFacts) {
     ${statement.lines.map(
       (
         line,
-      ) => html`<tr><td class="date">${line.at.slice(0, 16).replace('T', ' ')}</td><td>${line.memo ?? describe(line)}</td>
-      <td><code>${line.requestId ?? ''}</code></td><td class="number">${line.amountUsd}</td></tr>`,
+      ) => html`<tr><td data-label="When (UTC)" class="date">${line.at.slice(0, 16).replace('T', ' ')}</td><td data-label="What">${line.memo ?? describe(line)}</td>
+      <td data-label="Request">${line.requestId ? html`<code>${line.requestId}</code>` : ''}</td><td data-label="USD" class="number">${line.amountUsd}</td></tr>`,
     )}
   </table></div>`
   }
