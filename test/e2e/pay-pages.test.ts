@@ -127,20 +127,36 @@ test('a person takes an agent’s account over and switches to it', async () => 
   expect(complaints).toEqual([]);
 });
 
-test('a page of another tenant gets nothing: neither by framing, nor by fetching, nor from cookies', async () => {
+test.each([
+  ['the origin that tenants share', (url: string) => url],
+  ['a host name of its own', (url: string) => url.replace('localhost', 'evil.localhost')],
+])('a page of another tenant on %s gets nothing: not by framing, fetching, cookies or forms', async (_where, of) => {
   await page.goto(`${rig.pages}/sign-up`);
-  await signUp('carol@example.test');
+  await signUp(`carol${of('localhost').length}@example.test`);
+  const session = async () =>
+    (await page.context().cookies(rig.pages)).find(({ name }) => name.endsWith('session'))?.value;
+  const before = await session();
+  expect(before).toMatch(/^tps_/);
   rig.origin = (_arrived, reply) => {
     reply.writeHead(200, { 'content-type': 'text/html' });
-    reply.end(`<!doctype html><title>evil</title><iframe src="${rig.pages}/dashboard"></iframe>`);
+    reply.end(`<!doctype html><title>evil</title><iframe src="${rig.pages}/dashboard"></iframe>
+<form method="post" action="${rig.pages}/dashboard/credentials"><button>Win</button></form>`);
   };
   const framed = page.waitForEvent('console', {
     predicate: (message) => /frame-ancestors|refused/i.test(message.text()),
   });
-  await page.goto(`${rig.url}/deals/`);
+  await page.goto(`${of(rig.url)}/deals/`);
   await framed;
-  const stolen = await page.evaluate(`fetch('${rig.pages}/dashboard', { credentials: 'include' })
-    .then((answer) => answer.text(), () => 'refused')`);
-  expect(stolen).toBe('refused');
+  for (const target of [`${rig.pages}/dashboard`, `${rig.pages}/dashboard/statement.csv`]) {
+    const stolen = await page.evaluate(`fetch('${target}', { credentials: 'include' })
+      .then((answer) => answer.text(), () => 'refused')`);
+    expect(stolen).toBe('refused');
+  }
   expect(await page.evaluate('document.cookie')).toBe('');
+  await page.getByRole('button', { name: 'Win' }).click();
+  await page.waitForURL(`${rig.pages}/**`);
+  expect(await page.locator('body').textContent()).not.toContain('tpk_');
+  await page.goto(`${rig.pages}/dashboard`);
+  expect(await page.locator('main').textContent()).toContain('No program can use this account now.');
+  expect(await session()).toBe(before);
 });
