@@ -7,8 +7,8 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
+import { setTenantPriority } from '../shared/priority.ts';
 import { readLines } from './logs/flood-gate.ts';
-import { setTenantPriority } from './priority.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { type Bind, detectSandbox, type Sandbox, tenantUser } from './sandbox.ts';
 

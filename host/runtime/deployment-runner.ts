@@ -6,6 +6,7 @@ import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
+import { setTenantPriority } from '../shared/priority.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { afterFailure, type FailureRecord, NO_FAILURES } from './back-off.ts';
 import { type CellOptions, startCell } from './cell.ts';
@@ -20,7 +21,6 @@ import type {
 } from './contract.ts';
 import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
-import { setTenantPriority } from './priority.ts';
 import type { ProcessUsage } from './process-tree.ts';
 import { Services } from './services.ts';
 import { StallWatch } from './stall-watch.ts';

@@ -1,6 +1,7 @@
 /** The processes of the host's parts. At a start they are forked ahead, to load their code while the supervisor loads its own. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { setPartPriority } from '../shared/priority.ts';
 
 /** Parts that run in processes of their own, each from `host/<part>/main.ts`. */
 export type PartName = 'storage' | 'egress' | 'edge';
@@ -30,7 +31,7 @@ export function partProcess(part: PartName): ChildProcess {
 function forkPart(part: PartName): ChildProcess {
   const entry = fileURLToPath(new URL(`../${part}/main.ts`, import.meta.url));
   const { PATH = '', TZ, NODE_COMPILE_CACHE } = process.env;
-  return fork(entry, [], {
+  const child = fork(entry, [], {
     serialization: 'advanced',
     // Nothing else of the operator's environment is passed on: it may hold secrets.
     env: {
@@ -41,5 +42,9 @@ function forkPart(part: PartName): ChildProcess {
     },
     execArgv: ['--disable-warning=ExperimentalWarning', ...FLAGS[part]],
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+    // A session of its own, which has a weight of its own. It ends all the same when its channel closes.
+    detached: true,
   });
+  if (child.pid !== undefined) setPartPriority(child.pid);
+  return child;
 }
