@@ -1,5 +1,7 @@
 /** Twenty paid calls with a minute of audio at once on the real host: what other tenants' callers notice of it. */
+import { existsSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { commandOf, processTree } from '../bench/processes.ts';
 import { balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
@@ -107,7 +109,10 @@ it('are queued or refused uncharged, and others are served as before', async () 
   console.info({ p99Ms: { before, during } });
   expect(during).toBeLessThanOrEqual(Math.max(2 * before, NOISE_MS));
 
+  const recognizers = processTree([host.pid]).filter((pid) => commandOf(pid).includes('pocketsphinx'));
+  expect(recognizers).toHaveLength(JOBS);
   ending = true;
   await host.stop();
   await Promise.all(calls);
+  await expect.poll(() => recognizers.filter((pid) => existsSync(`/proc/${pid}`)), { timeout: 30_000 }).toEqual([]);
 });
