@@ -15,11 +15,11 @@ const PIECES: (() => Promise<unknown>)[] = [
   () => import('@x402/evm'),
 ];
 
-/** @param pause waited for between the pieces */
+/** @param pause waited for before each piece */
 export async function loadPayments(pause: () => Promise<unknown>) {
   for (const piece of PIECES) {
-    await piece();
     await pause();
+    await piece();
   }
   const [network, payments] = await Promise.all([import('./network/index.ts'), import('./index.ts')]);
   return { ...network, ...payments };

@@ -136,6 +136,8 @@ export interface Runtime {
   /** Runs the tenant's `scheduled()`; starts the instance if it is cold. Does not throw for what the tenant does. */
   runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult>;
   status(slug: string): InstanceStatus;
+  /** Whether somebody waits for an instance or a database just now. */
+  readonly starting: boolean;
   /** Every slug that is not cold. */
   list(): { slug: string; tenant: TenantId; status: InstanceStatus }[];
   /** Instances in service, for an edge that starts later than they did. */

@@ -57,6 +57,11 @@ export class Database {
     this.#running().catch(() => undefined);
   }
 
+  /** A query waits for the process. */
+  get starting(): boolean {
+    return this.#starting !== undefined;
+  }
+
   /** All processes of the database. */
   usage(): ProcessUsage {
     const pid = this.#process?.pid();

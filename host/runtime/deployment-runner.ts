@@ -101,6 +101,11 @@ export class DeploymentRunner {
     return this.#draining.size > 0 ? 'draining' : 'cold';
   }
 
+  /** Somebody waits for its instance or its database. */
+  get starting(): boolean {
+    return this.#starting !== undefined || (this.#services?.database?.starting ?? false);
+  }
+
   get tenant(): TenantId | undefined {
     return this.#tenant;
   }

@@ -101,6 +101,10 @@ class Node implements Runtime {
     return this.#runners.get(slug)?.status() ?? { state: 'cold', inFlight: 0 };
   }
 
+  get starting(): boolean {
+    return [...this.#runners.values()].some((runner) => runner.starting);
+  }
+
   list(): ReturnType<Runtime['list']> {
     return [...this.#runners.values()].flatMap((runner) =>
       runner.tenant === undefined || runner.state === 'cold'

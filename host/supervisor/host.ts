@@ -5,7 +5,7 @@
  */
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { setTimeout as delay, setImmediate } from 'node:timers/promises';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { checkCertificateFiles } from '../certificates/files.ts';
@@ -61,8 +61,10 @@ const DRAIN_MS = 4_000;
 const NETWORK_CHECK_MS = 10_000;
 const DOMAIN_SWEEP_MS = 15_000;
 const TRAFFIC_MS = 1_000;
-/** A piece of a start waits this long for the instances that callers want meanwhile. */
-const COLD_STARTS_MS = 250;
+/** Loading payments waits this long in all for instances and databases that callers of a fresh host want. */
+const TENANTS_FIRST_MS = 2_500;
+/** What somebody who waited for the host asks for has begun to start by then. */
+const FIRST_CALLERS_MS = 10;
 /** The identity under which the host itself calls out (notify webhooks). */
 const OWN_EGRESS = 'host';
 
@@ -272,7 +274,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     count: config.edge.processes,
     log,
     local: {
-      acquire: ({ slug }: { slug: string }) => acquire(slug),
+      acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
       traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
     },
     init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs),
@@ -286,21 +288,6 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     ],
   });
   const routes = new RouteTable({ deployments, domains, clock, config: config.runtime, edges: () => edges.channels() });
-
-  const acquiring = new Set<Promise<unknown>>();
-  function acquire(slug: string) {
-    const answer = runtime.acquire(slug);
-    acquiring.add(answer);
-    const done = () => acquiring.delete(answer);
-    answer.then(done, done);
-    return answer;
-  }
-
-  /** Resolves when nobody waits for an instance, or has waited for long enough. */
-  async function coldStarts(): Promise<void> {
-    await setImmediate();
-    await Promise.race([Promise.allSettled(acquiring), delay(COLD_STARTS_MS)]);
-  }
 
   async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
     runtime.reportTraffic(traffic);
@@ -316,7 +303,11 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   await Promise.all([edges.start(), bindingsReady]);
 
   // --- payments --------------------------------------------------------------------------------------------------
-  const { openNetwork, createPayments } = await loadPayments(coldStarts);
+  const tenantsFirst = performance.now() + TENANTS_FIRST_MS;
+  const { openNetwork, createPayments } = await loadPayments(async () => {
+    await delay(FIRST_CALLERS_MS);
+    while (runtime.starting && performance.now() < tenantsFirst) await delay(FIRST_CALLERS_MS);
+  });
   const network = await openNetwork({ config, dataFolder: folders.data, clock, log });
   onStop(() => network.close());
   const payments = await createPayments({
