@@ -13,6 +13,8 @@ interface OpenItem {
   amount: string;
   since: number;
   error?: string;
+  /** What resolves it. */
+  command: string;
 }
 
 interface Overview {
@@ -40,22 +42,26 @@ export function paymentsCommand(deps?: CommandDeps): Command {
       }),
     );
   for (const [name, action, what] of [
-    ['retry', 'retry', 'send it again now'],
+    ['retry', 'retry', 'ask the chain about it, or send it, again now'],
     ['refund', 'retry', 'send an owed refund now'],
-    ['paid', 'paid', 'note that it was sent by other means'],
     ['waive', 'waive', 'close it without money'],
   ] as const) {
     command
       .command(name)
       .description(what)
       .argument('<id>', 'of turnpike payments')
-      .option('--reference <hash>', 'hash of the transaction that paid it')
-      .action(
-        withSession(deps, (session, id: string, { reference }: { reference?: string }) =>
-          settle(session, id, { action, ...(reference === undefined ? {} : { reference }) }),
-        ),
-      );
+      .action(withSession(deps, (session, id: string) => settle(session, id, { action })));
   }
+  command
+    .command('paid')
+    .description('note that it was paid by other means, such as a refund by the tenant')
+    .argument('<id>', 'of turnpike payments')
+    .requiredOption('--reference <hash>', 'hash of the transaction that paid it')
+    .action(
+      withSession(deps, (session, id: string, { reference }: { reference: string }) =>
+        settle(session, id, { action: 'paid', reference }),
+      ),
+    );
   command
     .command('reconcile')
     .description('compare the books with the chain; ends with code 8 when they differ')
@@ -101,13 +107,14 @@ function overviewText({ summary, open }: Overview): string {
     ? table([Object.keys(first), ...summary.map((row) => Object.values(row).map(String))])
     : 'nothing was paid yet';
   if (open.length === 0) return `${totals}\n\nnothing is stuck or owed`;
-  const rows = open.map(({ id, kind, amount, to, since, error }) => [
+  const rows = open.map(({ id, kind, amount, to, since, error, command }) => [
     id,
     kind,
     amount,
     to,
     new Date(since).toISOString(),
     error ?? '',
+    command,
   ]);
-  return `${totals}\n\n${table([['id', 'kind', 'amount', 'to', 'since', 'why'], ...rows])}`;
+  return `${totals}\n\n${table([['id', 'kind', 'amount', 'to', 'since', 'why', 'resolved by'], ...rows])}`;
 }

@@ -6,8 +6,10 @@ import { eq } from 'drizzle-orm';
 import type { Logger } from 'pino';
 import type { Registry } from '../registry/index.ts';
 import { settings } from '../registry/schema/deployments.ts';
+import type { PaymentRow } from '../registry/schema/payments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
+import { ZERO } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { PaymentService } from './bindings/service.ts';
@@ -36,7 +38,7 @@ import { SettlementMachine } from './settlement/machine.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
 import { PaymentStore } from './settlement/store.ts';
 import { Toll } from './toll/toll.ts';
-import type { Forward, OpenSocket, Payments } from './types.ts';
+import type { Forward, OpenSocket, PaymentEnd, Payments } from './types.ts';
 
 export type * from './types.ts';
 
@@ -53,6 +55,8 @@ export interface PaymentsOptions {
   forward: Forward;
   /** Default: no WebSocket is for sale. */
   openSocket?: OpenSocket;
+  /** Told of every payment that is over. */
+  onPayment?: (payment: PaymentEnd) => void;
   /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
   payoutEveryMs?: number;
   /** When channels are settled and closed. */
@@ -67,7 +71,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const key = await openPaymentsKey(options.dataFolder);
   const { challengeKey } = key;
   const realm = () => new URL(options.publicUrl).hostname;
-  const store = new PaymentStore(registry, clock);
+  const store = new PaymentStore(registry, clock, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store);
   const { mpp, x402, hostAccounts } = network;
   const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;
@@ -199,6 +203,19 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       testMoney: network.testMoney,
       recipient: mpp ? lower(mpp.recipient) : x402 ? lower(x402.recipient) : undefined,
     }),
+  };
+}
+
+function paymentEnd(row: PaymentRow): PaymentEnd {
+  const { rail, kind, state } = row;
+  const charged = row.charged ?? ZERO;
+  if (state === 'released') return { rail, kind, outcome: 'released', microUsd: ZERO };
+  if (state === 'answered') return { rail, kind, outcome: charged === ZERO ? 'free' : 'charged', microUsd: charged };
+  return {
+    rail,
+    kind,
+    outcome: 'refunded',
+    microUsd: row.refunded > ZERO ? row.refunded : (row.charged ?? row.authorized),
   };
 }
 

@@ -34,6 +34,15 @@ export interface SettledPayment {
   reference: string;
 }
 
+/** What became of a payment, for metrics: labels of closed sets and the money that it was about. */
+export interface PaymentEnd {
+  rail: string;
+  kind: string;
+  /** `free`: a metered call that cost nothing; `released`: the work failed; `refunded`: it failed after it was paid. */
+  outcome: 'charged' | 'free' | 'released' | 'refunded';
+  microUsd: bigint;
+}
+
 export interface OperationAnswer {
   status: number;
   headers?: Record<string, string>;

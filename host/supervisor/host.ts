@@ -320,6 +320,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     log,
     forward: (slug, request, headers) => forwarding.forward(slug, request, readContext(request), headers),
     openSocket: (slug, request, headers) => forwarding.openSocket(slug, request, readContext(request), headers),
+    onPayment: observation.metrics.onPayment,
   });
   paymentsOpened.resolve(payments);
 

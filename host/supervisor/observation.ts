@@ -8,6 +8,7 @@ import type { Deployments } from '../registry/deployments.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { Methods } from '../shared/channel.ts';
+import { parseUsd } from '../shared/money.ts';
 import type { Child } from './child.ts';
 
 export interface ObservationParts {
@@ -58,8 +59,8 @@ export function createObservation(parts: ObservationParts): Observation {
       const byState: Record<string, number> = {};
       for (const { kind } of open) byState[kind] = (byState[kind] ?? 0) + 1;
       const owed = open
-        .filter(({ kind }) => kind.endsWith('-owed'))
-        .reduce((sum, { amount }) => sum + Number(amount), 0);
+        .filter(({ kind }) => kind !== 'pending-settlement')
+        .reduce((sum, { amount }) => sum + Number(parseUsd(amount)), 0);
       return { byState, owedMicroUsd: owed };
     },
     queues: () => ({ cron: parts.crons().waiting }),

@@ -25,7 +25,10 @@ export async function serve(
   at: { socket: string } | { host: string; port: number },
   { early = () => false, handshakes }: { early?: AnswerEarly; handshakes?: Handshakes } = {},
 ): Promise<RunningServer> {
-  const usual = getRequestListener(fetch, { overrideGlobalObjects: false });
+  const usual = getRequestListener(
+    async (request, { outgoing }) => cutOffWhenBroken(await fetch(request), () => outgoing.destroy()),
+    { overrideGlobalObjects: false },
+  );
   const server = http.createServer(
     {
       requestTimeout: 0,
@@ -60,4 +63,30 @@ export async function serve(
         for (const socket of upgraded) socket.destroy();
       }),
   };
+}
+
+/**
+ * An answer whose body breaks off ends the connection, so that nobody takes what came of it for the whole.
+ * `@hono/node-server` would end it properly, with the error's message as its last bytes.
+ */
+function cutOffWhenBroken(response: Response, cut: () => void): Response {
+  if (!response.body) return response;
+  const reader = response.body.getReader();
+  const body = new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        try {
+          const { done, value } = await reader.read();
+          if (done) controller.close();
+          else controller.enqueue(value);
+        } catch {
+          cut();
+        }
+      },
+      cancel: (reason) => reader.cancel(reason),
+    },
+    { highWaterMark: 0 },
+  );
+  const { status, statusText, headers } = response;
+  return new Response(body, { status, statusText, headers });
 }

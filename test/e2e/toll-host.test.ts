@@ -187,6 +187,26 @@ test('env.PAYMENTS sells at a price that the handler makes', async () => {
   expect(u - (await balance('usdc', x.address))).toBe(30_000n);
 });
 
+test('the operator’s metrics count payments by what became of them', async () => {
+  const text = await until(async () => {
+    const metrics = (await host.operator('GET', '/metrics')).text;
+    // Until the last payout is on the chain, it is owed.
+    return /^turnpike_payments_owed_usd\{[^}]*\} 0$/m.test(metrics) ? metrics : undefined;
+  });
+  const count = (name: string, rail: string, outcome: string) => {
+    const line = text.split('\n').find((each) => {
+      const labels = [`rail="${rail}"`, 'kind="route"', `outcome="${outcome}"`];
+      return each.startsWith(`${name}{`) && labels.every((label) => each.includes(label));
+    });
+    return Number(line?.split(' ').at(-1));
+  };
+  expect(count('turnpike_payments_total', 'tempo/charge', 'charged')).toBe(6);
+  expect(count('turnpike_payments_total', 'tempo/charge', 'released')).toBe(3);
+  expect(count('turnpike_payments_total', 'x402/exact', 'charged')).toBe(1);
+  expect(count('turnpike_payments_total', 'tempo/session', 'charged')).toBe(25);
+  expect(count('turnpike_payments_usd_total', 'tempo/session', 'charged')).toBeCloseTo(25 * 0.0123, 6);
+});
+
 test('the host is killed in the middle of a paid call: the retry settles it once', { timeout: 60_000 }, async () => {
   const client = mpp(1);
   const before = await balance('tempo', client.address);

@@ -126,6 +126,38 @@ test('charges: above the price is clamped, nothing is free, nonsense is refused'
   await reconciled();
 });
 
+test('x-max-price holds more than the price of a metered route, and no more than it says', async () => {
+  const mpp = mppClient(network, key(2));
+  const x402 = x402Client(network, key(3));
+  const [t, u] = [await tempoOf(mpp.address), await usdcOf(x402.address)];
+  const most = { 'x-max-price': '0.20' };
+  const unpaid = await fetch(`${rig.url}/listen`, { method: 'POST', body: 'x', headers: most });
+  expect(((await unpaid.json()) as { price: unknown }).price).toMatchObject({ amount: '0.20', mode: 'metered' });
+  for (const [charge, paid] of [
+    ['0.12', '0.12'],
+    ['9', '0.20'],
+  ] as const) {
+    rig.handler = (request) =>
+      Response.json({ most: request.headers.get('x-max-price') }, { headers: { 'x-charge': charge } });
+    for (const client of [mpp, x402]) {
+      const answer = await client.fetch(`${rig.url}/listen`, { method: 'POST', body: 'x', headers: most });
+      expect(await answer.json()).toEqual({ most: '0.20' });
+      expect(answer.headers.get('x-payment-amount')).toBe(paid);
+    }
+  }
+  // A fixed price stays what it is, however much the caller would give; and a smaller wish is a refusal.
+  expect((await mpp.fetch(`${rig.url}/report`, { headers: most })).headers.get('x-payment-amount')).toBe('0.01');
+  const refused = await mpp.fetch(`${rig.url}/report`, { headers: { 'x-max-price': '0.001' } });
+  expect([refused.status, ((await refused.json()) as { code: string }).code]).toEqual([409, 'conflict']);
+  for (const nonsense of ['-1', 'NaN', '1e9', 'all'])
+    expect((await fetch(`${rig.url}/listen`, { method: 'POST', headers: { 'x-max-price': nonsense } })).status).toBe(
+      400,
+    );
+  await until(async () => t - (await tempoOf(mpp.address)) === 330_000n);
+  expect(u - (await usdcOf(x402.address))).toBe(320_000n);
+  await reconciled();
+});
+
 test('a handler that answers 500, throws, hangs or is killed: nothing is charged, and the same credential works later', async () => {
   for (const client of [mppClient(network, key(0)), x402Client(network, key(1))]) {
     const money =
@@ -263,7 +295,7 @@ test('a stream that breaks off after it was paid is given back where the host st
   const direct = await client.fetch(`${rig.url}/report`);
   await expect(direct.text()).rejects.toThrow();
   const item = await until(async () => (await rig.payments.ledger.open()).find((each) => each.kind === 'stuck'));
-  expect(item.command).toContain(`resolve ${item.id} --paid`);
+  expect(item.command).toContain(`payments paid ${item.id} --reference`);
   const reference = `0x${'ab'.repeat(32)}`;
   expect(await rig.payments.ledger.resolve(item.id, { action: 'paid', reference })).toBeUndefined();
   expect(await rig.payments.ledger.open()).toEqual([]);

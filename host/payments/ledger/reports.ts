@@ -149,7 +149,7 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
     if (id.startsWith('pay_')) return this.#resolvePending(id, how.action);
     const [row] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
     if (!row || row.state === 'sent' || row.state === 'waived' || row.state === 'waiting')
-      throw new Problem('not_found', `Nothing is open under ${id}; list what is with: turnpike payments open`);
+      throw new Problem('not_found', `Nothing is open under ${id}; list what is with: turnpike payments`);
     const { store, sender } = this.#options;
     const now = store.now();
     switch (how.action) {
@@ -256,7 +256,7 @@ function pendingItem(row: PaymentRow): OpenItem {
     amount: formatUsd(row.charged ?? row.authorized),
     since: row.pendingSince ?? row.updatedAt,
     error: row.error ?? undefined,
-    command: `turnpike payments resolve ${row.id} --retry`,
+    command: `turnpike payments retry ${row.id}`,
   };
 }
 
@@ -273,7 +273,7 @@ function outgoingItem(row: OutgoingRow): OpenItem {
     error: row.error ?? undefined,
     command:
       row.state === 'stuck'
-        ? `turnpike payments resolve ${row.id} --paid <transaction hash>   (or --retry, or --waive)`
-        : `turnpike payments resolve ${row.id} --retry`,
+        ? `turnpike payments paid ${row.id} --reference <transaction hash>`
+        : `turnpike payments retry ${row.id}`,
   };
 }

@@ -55,14 +55,19 @@ export function newPaymentId(): string {
   return `pay_${randomBytes(15).toString('base64url')}`;
 }
 
+const FINAL: readonly PaymentRow['state'][] = ['answered', 'released', 'refund_owed', 'refunded'];
+
 export class PaymentStore {
   readonly #registry: Registry;
   readonly #clock: Clock;
   readonly #postings: Postings;
+  readonly #onFinal: (row: PaymentRow) => void;
 
-  constructor(registry: Registry, clock: Clock) {
+  /** @param onFinal told of every payment that comes to a final state, after it is written */
+  constructor(registry: Registry, clock: Clock, onFinal: (row: PaymentRow) => void = () => {}) {
     this.#registry = registry;
     this.#clock = clock;
+    this.#onFinal = onFinal;
     this.#postings = new Postings(registry.db, () => clock.now());
   }
 
@@ -372,7 +377,9 @@ export class PaymentStore {
   async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {
     const full = { ...change, updatedAt: this.now() };
     await this.write([this.db.update(payments).set(full).where(eq(payments.id, row.id)), ...more]);
-    return { ...row, ...full };
+    const next = { ...row, ...full };
+    if (next.state !== row.state && FINAL.includes(next.state)) this.#onFinal(next);
+    return next;
   }
 }
 

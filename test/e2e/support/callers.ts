@@ -22,10 +22,11 @@ function chainClient(network: LocalNetworkFile) {
   return createClient({ chain: chain as never, transport: http(network.rpcUrl), pollingInterval: 20 });
 }
 
-/** A stock mppx client: answers proofs and pays charges. */
-export function mppFetch(network: LocalNetworkFile, index: number): Fetch {
+/** A stock mppx client: answers proofs and pays charges. @param sender what it sends its requests with */
+export function mppFetch(network: LocalNetworkFile, index: number, sender: typeof fetch = fetch): Fetch {
   const client = Mppx.create({
     polyfill: false,
+    fetch: sender,
     methods: [tempo.charge({ account: account(network, index), getClient: () => chainClient(network) as never })],
   });
   return client.fetch as Fetch;
