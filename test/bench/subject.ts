@@ -5,6 +5,8 @@ export interface Subject {
   origin: string;
   /** Root processes whose CPU and memory count. */
   pids(): number[];
+  /** It has nothing to be filled. */
+  seeded?: boolean;
   stop(): Promise<void>;
 }
 
