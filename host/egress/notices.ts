@@ -1,13 +1,14 @@
 /** Collects what owners should know of their outbound traffic, so that a loop of refusals is one line and not many. */
-import type { EgressNotice } from '../shared/contracts.ts';
+import type { EgressNotice, TenantId } from '../shared/contracts.ts';
 
-/** Different notices kept between two reports; the rest is only counted by the counters. */
-const MOST = 200;
+/** Different notices kept for a tenant between two reports; the rest is only counted by the counters. */
+const MOST = 50;
 const REPORT_EVERY_MS = 1_000;
 
 export class Notices {
   readonly #report: (notices: EgressNotice[]) => void;
-  #pending = new Map<string, EgressNotice>();
+  /** Apart, so that one tenant's flood does not silence another's. */
+  #pending = new Map<TenantId, Map<string, EgressNotice>>();
   #timer: NodeJS.Timeout | undefined;
 
   constructor(report: (notices: EgressNotice[]) => void) {
@@ -15,10 +16,16 @@ export class Notices {
   }
 
   add(notice: Omit<EgressNotice, 'count'>): void {
-    const key = `${notice.tenant} ${notice.code} ${notice.target}`;
-    const known = this.#pending.get(key);
+    const { tenant, code, target } = notice;
+    let own = this.#pending.get(tenant);
+    if (!own) {
+      own = new Map();
+      this.#pending.set(tenant, own);
+    }
+    const key = `${code} ${target}`;
+    const known = own.get(key);
     if (known) known.count++;
-    else if (this.#pending.size < MOST) this.#pending.set(key, { ...notice, count: 1 });
+    else if (own.size < MOST) own.set(key, { ...notice, count: 1 });
     this.#timer ??= setTimeout(() => this.flush(), REPORT_EVERY_MS).unref();
   }
 
@@ -26,7 +33,7 @@ export class Notices {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     if (this.#pending.size === 0) return;
-    this.#report([...this.#pending.values()]);
+    this.#report([...this.#pending.values()].flatMap((own) => [...own.values()]));
     this.#pending = new Map();
   }
 }
