@@ -241,6 +241,13 @@ describe('a request that never reaches a handler', () => {
     expect(await seen()).toEqual([]);
   });
 
+  test('a header that is named two hundred times by its index', async () => {
+    const wire = await exchange(headerBomb());
+    expectRefusal(wire);
+    expect(wire.bodies.get(1) ?? '"header_too_large"').toContain('"header_too_large"');
+    expect(await seen()).toEqual([]);
+  });
+
   test.each<[string, Buffer[]]>([
     ['a stream that depends on itself', [priorityHeaders(1, 1)]],
     ['padding longer than the frame', [frame(Frame.headers, 0x8 | END_STREAM | END_HEADERS, 1, '\xff')]],
@@ -582,6 +589,14 @@ describe('floods', () => {
 function priorityHeaders(stream: number, on: number): Buffer {
   const priority = Buffer.concat([uint32(on), Buffer.from([15])]);
   return frame(Frame.headers, 0x20 | END_STREAM | END_HEADERS, stream, Buffer.concat([priority, headerBlock(BASE)]));
+}
+
+/** A header of 3 kB is put into the table of the connection (RFC 7541, section 6.2.1), and named from there: 600 kB. */
+function headerBomb(): Buffer {
+  const literal = headerBlock([['x', 'a'.repeat(3_000)]]);
+  literal[0] = 0x40;
+  const block = Buffer.concat([headerBlock(BASE), literal, Buffer.alloc(200, 0x80 | 62)]);
+  return frame(Frame.headers, END_STREAM | END_HEADERS, 1, block);
 }
 
 async function residentBytes(): Promise<number> {

@@ -43,7 +43,7 @@ export class Http2Connection {
       this.#idleSince = 0;
       stream.on('error', () => {});
       try {
-        const head = requestHeadOf(rawHeaders as unknown as string[], (flags & END_STREAM) !== 0);
+        const head = requestHeadOf(rawHeaders as unknown as string[], (flags & END_STREAM) !== 0, limits.maxHeadBytes);
         const exchange: Http2Exchange = new Http2Exchange(stream, peer, head, () => this.#exchanges.delete(exchange));
         this.#exchanges.add(exchange);
         handler.handle(exchange);

@@ -20,9 +20,10 @@ const METHOD = /^[A-Z][A-Z-]{0,31}$/;
 /**
  * @param rawHeaders names and values in turn
  * @param bodiless the header frame ends the stream
+ * @param maxBytes of names and values; a few bytes on the wire may name a long field many times
  * @throws WireError
  */
-export function requestHeadOf(rawHeaders: readonly string[], bodiless: boolean): RequestHead {
+export function requestHeadOf(rawHeaders: readonly string[], bodiless: boolean, maxBytes: number): RequestHead {
   let method = '';
   let path = '';
   let authority = '';
@@ -30,9 +31,12 @@ export function requestHeadOf(rawHeaders: readonly string[], bodiless: boolean):
   let length: string | undefined;
   let cookies = '';
   let lines = '';
+  let bytes = 0;
   for (let i = 0; i + 1 < rawHeaders.length; i += 2) {
     const name = rawHeaders[i] as string;
     const value = rawHeaders[i + 1] as string;
+    bytes += name.length + value.length;
+    if (bytes > maxBytes) throw new WireError('header_too_large', `A request's headers may have ${maxBytes} bytes.`);
     if (!FIELD_VALUE.test(value)) throw new WireError('bad_request', 'A header value is malformed.');
     if (name === ':method') method = value;
     else if (name === ':path') path = value;
