@@ -3,7 +3,8 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { migrate } from '../../builtin-tenants/deals/src/database/migrate.ts';
+import { migrate } from '../../builtin-tenants/common/migrate.ts';
+import { MIGRATIONS } from '../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Env } from '../../builtin-tenants/deals/src/environment.ts';
 import { GatewayKeys, verifyGateway } from '../../builtin-tenants/deals/src/http/gateway-signature.ts';
 import { type MemoryDatabase, memoryDatabase } from './support/memory-database.ts';
@@ -39,7 +40,7 @@ beforeEach(async () => {
   published = [ours.jwk];
   fetches = 0;
   db = memoryDatabase();
-  await migrate(db);
+  await migrate(db, MIGRATIONS);
   env = { DB: db, APP_URL: appUrl } as unknown as Env;
 });
 afterEach(() => db.close());

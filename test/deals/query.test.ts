@@ -1,6 +1,7 @@
 /** The filter of GET /v1/deals: what it takes, what it finds, and cursors that belong to their query. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { migrate } from '../../builtin-tenants/deals/src/database/migrate.ts';
+import { migrate } from '../../builtin-tenants/common/migrate.ts';
+import { MIGRATIONS } from '../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Deal } from '../../builtin-tenants/deals/src/prices/publish.ts';
 import { findDeals, parseSearch } from '../../builtin-tenants/deals/src/prices/query.ts';
 import { type MemoryDatabase, memoryDatabase } from './support/memory-database.ts';
@@ -89,7 +90,7 @@ describe('deals', () => {
 
   beforeEach(async () => {
     db = memoryDatabase();
-    await migrate(db);
+    await migrate(db, MIGRATIONS);
   });
   afterEach(() => db.close());
 

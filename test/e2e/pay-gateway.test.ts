@@ -438,6 +438,29 @@ describe('paid from credit', () => {
     expect(await ledgerIsSound(rig)).toBe(true);
   });
 
+  test('an origin that breaks off is asked once more under the same id; then it costs nothing, and the Idempotency-Key keeps the id', async () => {
+    const account = await funded('0.50');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const ids = () =>
+      forwards()
+        .filter(({ headers }) => headers['x-pay-usage'] !== 'none')
+        .map(({ headers }) => headers['x-pay-request-id']);
+    let broken = 1;
+    answerPaid = () => (broken-- > 0 ? 'drop' : json(201, { id: 'wat_1' }));
+    expect((await payFromCredit(url, account, { method: 'POST', body: '{}' })).status).toBe(201);
+    expect(ids()).toEqual([ids()[0], ids()[0]]);
+    expect(await balanceOf(rig, account)).toBe(250_000);
+
+    rig.arrived.length = 0;
+    broken = 2;
+    const init = { method: 'POST', body: '{"again":1}', headers: { 'idempotency-key': randomUUID() } };
+    expect((await payFromCredit(url, account, init)).status).toBe(502);
+    expect(await balanceOf(rig, account)).toBe(250_000);
+    expect((await payFromCredit(url, account, init)).status).toBe(201);
+    expect(ids()).toEqual([ids()[0], ids()[0], ids()[0]]);
+    expect(await balanceOf(rig, account)).toBe(0);
+  });
+
   test('an Idempotency-Key stands for the call after a kill too: the origin sees the id that it saw before', async () => {
     const account = await funded('0.25');
     const url = `${rig.pay}/deals/v1/watches`;

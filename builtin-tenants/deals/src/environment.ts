@@ -1,18 +1,9 @@
 /** The bindings of this tenant, and what is derived from them once: addresses and business time. */
 
-/** What D1 offers, as far as it is used here. */
-export interface Statement {
-  bind(...values: (string | number | null)[]): Statement;
-  first<Row>(): Promise<Row | null>;
-  all<Row>(): Promise<{ results: Row[]; meta: { changes: number } }>;
-  run(): Promise<{ meta: { changes: number } }>;
-}
+import type { Database } from '../../common/database.ts';
 
-export interface Database {
-  prepare(sql: string): Statement;
-  /** One transaction, all or nothing. */
-  batch<Row>(statements: Statement[]): Promise<{ results: Row[]; meta: { changes: number } }[]>;
-}
+export { businessNow } from '../../common/business-time.ts';
+export type { Database, Statement } from '../../common/database.ts';
 
 /** Pages as they were fetched, for evidence. */
 export interface Bucket {
@@ -33,11 +24,6 @@ export interface Env {
   CLOCK_OFFSET_MS?: string;
   /** JSON array of the operator's sources; see sources/source.ts. Without any, the demo shop is the source. */
   SOURCES?: string;
-}
-
-/** Business time, ms: observations, deals, watches. Signatures and nonces use `Date.now()`. */
-export function businessNow(env: Pick<Env, 'CLOCK_OFFSET_MS'>): number {
-  return Date.now() + Number(env.CLOCK_OFFSET_MS ?? 0);
 }
 
 /** Address of this tenant: what the gateway signs requests to. */

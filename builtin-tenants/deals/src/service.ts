@@ -1,5 +1,6 @@
 /** The service put together from its bindings: what the cron does, and what must be there before anything is answered. */
-import { migrate } from './database/migrate.ts';
+import { migrate } from '../../common/migrate.ts';
+import { MIGRATIONS } from './database/migrations.ts';
 import { seedDemoHistory } from './demo/history.ts';
 import { businessNow, type Env } from './environment.ts';
 import { GatewayKeys } from './http/gateway-signature.ts';
@@ -40,7 +41,7 @@ const scorer = new Scorer(RULES);
 
 async function open(env: Env): Promise<Service> {
   const now = () => businessNow(env);
-  await migrate(env.DB);
+  await migrate(env.DB, MIGRATIONS);
   const rules = await publishRules(env.DB, now());
   const sources = configuredSources(env);
   await syncSources(env.DB, sources, now());

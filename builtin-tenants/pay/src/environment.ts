@@ -1,18 +1,9 @@
 /** The bindings of this tenant, and what is derived from them once: addresses, secrets, business time. */
 
-/** What D1 offers, as far as it is used here. */
-export interface Statement {
-  bind(...values: (string | number | null | Uint8Array)[]): Statement;
-  first<Row>(): Promise<Row | null>;
-  all<Row>(): Promise<{ results: Row[]; meta: { changes: number } }>;
-  run(): Promise<{ meta: { changes: number } }>;
-}
+import type { Database } from '../../common/database.ts';
 
-export interface Database {
-  prepare(sql: string): Statement;
-  /** One transaction, all or nothing. */
-  batch<Row>(statements: Statement[]): Promise<{ results: Row[]; meta: { changes: number } }[]>;
-}
+export { businessNow } from '../../common/business-time.ts';
+export type { Database, Statement } from '../../common/database.ts';
 
 export interface Fetcher {
   fetch(url: string, init?: RequestInit): Promise<Response>;
@@ -35,11 +26,6 @@ export interface Env {
   WELCOME_BONUS_USD?: string;
   /** Set by the host when business time was moved. */
   CLOCK_OFFSET_MS?: string;
-}
-
-/** Business time in ms: expiry of grants, charges, statements. Protocols use `Date.now()`. */
-export function businessNow(env: Pick<Env, 'CLOCK_OFFSET_MS'>): number {
-  return Date.now() + Number(env.CLOCK_OFFSET_MS ?? 0);
 }
 
 /** Address of this tenant on the shared origin. */

@@ -1,6 +1,7 @@
 /** The pay platform as a Worker: pages on their own host name, the API and the gateway on the host's. */
+import { migrate } from '../../common/migrate.ts';
 import { apiApp } from './api.ts';
-import { migrate } from './database/migrate.ts';
+import { MIGRATIONS } from './database/migrations.ts';
 import { checkEnvironment, type Env, payUrl } from './environment.ts';
 import { pagesApp } from './pages/app.ts';
 import { createPlatform, type Platform, sweep } from './platform.ts';
@@ -12,14 +13,14 @@ interface ExecutionContext {
 export default {
   async fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
     checkEnvironment(env);
-    await migrate(env.DB);
+    await migrate(env.DB, MIGRATIONS);
     const platform = createPlatform(env, (work) => context.waitUntil(work.catch((error) => console.error(error))));
     return (isForPages(request, env) ? pages(platform) : apiApp(platform)).fetch(request);
   },
 
   async scheduled(_event: unknown, env: Env, context: ExecutionContext): Promise<void> {
     checkEnvironment(env);
-    await migrate(env.DB);
+    await migrate(env.DB, MIGRATIONS);
     await sweep(createPlatform(env, (work) => context.waitUntil(work)));
   },
 };

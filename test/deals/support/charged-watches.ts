@@ -1,12 +1,11 @@
 /** Watches and the real credit ledger on databases in memory, with a clock of the test. */
 
-import { migrate } from '../../../builtin-tenants/deals/src/database/migrate.ts';
-import type { Database } from '../../../builtin-tenants/deals/src/environment.ts';
+import { migrate } from '../../../builtin-tenants/common/migrate.ts';
+import { MIGRATIONS } from '../../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Charge, ChargeOutcome, Credit } from '../../../builtin-tenants/deals/src/watches/charging.ts';
 import { Watches } from '../../../builtin-tenants/deals/src/watches/store.ts';
 import { parseWatch, type WatchRow } from '../../../builtin-tenants/deals/src/watches/watch.ts';
-import { migrate as migratePay } from '../../../builtin-tenants/pay/src/database/migrate.ts';
-import type { Database as PayDatabase } from '../../../builtin-tenants/pay/src/environment.ts';
+import { MIGRATIONS as PAY_MIGRATIONS } from '../../../builtin-tenants/pay/src/database/migrations.ts';
 import { Ledger } from '../../../builtin-tenants/pay/src/ledger.ts';
 import { type MemoryDatabase, memoryDatabase } from './memory-database.ts';
 
@@ -34,10 +33,10 @@ export interface ChargedWatches {
 export async function chargedWatches(start: number): Promise<ChargedWatches> {
   const deals = memoryDatabase();
   const pay = memoryDatabase();
-  await migrate(deals as Database);
-  await migratePay(pay as unknown as PayDatabase);
+  await migrate(deals, MIGRATIONS);
+  await migrate(pay, PAY_MIGRATIONS);
   const rig = { deals, pay, now: start } as ChargedWatches;
-  rig.ledger = new Ledger(pay as unknown as PayDatabase, () => rig.now);
+  rig.ledger = new Ledger(pay, () => rig.now);
   rig.watches = new Watches(deals, () => rig.now);
   rig.credit = creditOf(rig);
   let grants = 0;

@@ -49,7 +49,6 @@ export class Watches {
     input: WatchInput,
     now: number,
   ): Promise<{ watch: ReturnType<typeof watchView>; secret?: string }> {
-    const at = wholeSecond(now);
     const secret = input.delivery.webhook
       ? `whsec_${btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(24))))}`
       : null;
@@ -67,8 +66,8 @@ export class Watches {
         input.every_s,
         JSON.stringify(input.delivery),
         secret,
-        at,
-        at + PERIOD_MS,
+        now,
+        wholeSecond(now) + PERIOD_MS,
         JSON.stringify(emptyMemory()),
       )
       .run();

@@ -2,6 +2,7 @@
 import * as z from 'zod/mini';
 import { querySchema } from '../prices/query.ts';
 import { invalidField, Problem } from '../problem.ts';
+import { wholeSecond } from './periods.ts';
 
 export const EVENTS = ['enter', 'new_low', 'drop', 'rise', 'restock', 'expire'] as const;
 export type EventType = (typeof EVENTS)[number];
@@ -106,7 +107,8 @@ export function watchView(row: WatchRow) {
     trigger: JSON.parse(row.trigger) as object,
     every_s: row.every_s,
     delivery: JSON.parse(row.delivery) as object,
-    created_at: iso(row.created_at),
+    // Kept to the millisecond for the order of watches; days are counted in whole seconds.
+    created_at: iso(wholeSecond(row.created_at)),
     paid_through: iso(row.paid_through),
     ...(row.state === 'suspended' && row.suspended_at !== null ? { suspended_at: iso(row.suspended_at) } : {}),
     next_evaluation_at: row.state === 'running' ? iso(row.next_at) : null,

@@ -14,6 +14,9 @@ const MOST_KEPT_BYTES = 64 * 1024 * 1024;
 /** A call that is older than this and still "working" belongs to a process that died: two forwards take less. */
 export const ABANDONED_MS = 180_000;
 
+/** How the keys begin that stand for an Idempotency-Key. */
+export const IDEMPOTENCY = 'idempotency:';
+
 export interface CallClaim {
   /** The credential's key, and that of an Idempotency-Key where there is one: both stand for this call. */
   keys: string[];
@@ -115,9 +118,21 @@ export class Calls {
 
   /** Nothing was charged: the same keys may try again. */
   async forget({ keys }: Pick<CallClaim, 'keys'>): Promise<void> {
+    if (keys.length === 0) return;
     await this.#db.batch(
       keys.map((key) => this.#db.prepare("DELETE FROM calls WHERE key = ? AND state <> 'done'").bind(key)),
     );
+  }
+
+  /** Nothing was charged, but the origin may have done the work: an Idempotency-Key goes on standing for this call. */
+  async unanswered({ keys }: CallClaim): Promise<void> {
+    const kept = keys.filter((key) => key.startsWith(IDEMPOTENCY));
+    await this.forget({ keys: keys.filter((key) => !kept.includes(key)) });
+    for (const key of kept)
+      await this.#db
+        .prepare("UPDATE calls SET started_at = 0, hold = NULL WHERE key = ? AND state = 'working'")
+        .bind(key)
+        .run();
   }
 
   /** Calls whose money was not taken because the process died in that moment. */

@@ -10,7 +10,7 @@ import type { Ledger } from '../ledger.ts';
 import { formatUsd } from '../money.ts';
 import { Problem } from '../problem.ts';
 import { newId, sha256Hex } from '../tokens.ts';
-import { type CallClaim, type Calls, type KeptAnswer, MAX_KEPT_BYTES } from './calls.ts';
+import { type CallClaim, type Calls, IDEMPOTENCY, type KeptAnswer, MAX_KEPT_BYTES } from './calls.ts';
 import { type CreditChallenges, type CreditPayment, type CreditRequest, challengeHeader } from './credit-challenge.ts';
 import { answeredHeaders, callOrigin, forwardedHeaders, readPrice } from './origin.ts';
 import { CaptureFailed, type HeldPayment, type Payments, paysByWallet, type WantedPayment } from './payments.ts';
@@ -290,11 +290,18 @@ export class Gateway {
     const { requestId } = claim;
     let answer: Response | undefined;
     try {
-      answer = await callOrigin({ ...call, account: paid.account, requestId, usage: JSON.stringify(paid.usage) }, keys);
+      const forward = { ...call, account: paid.account, requestId, usage: JSON.stringify(paid.usage) };
+      answer = await callOrigin(forward, keys).catch(brokenOff);
+      // The origin may have done the work before it broke off: by the call's id it knows it again.
+      if (!answer || BROKEN_OFF.includes(answer.status)) {
+        await answer?.body?.cancel();
+        answer = undefined;
+        answer = await callOrigin(forward, keys);
+      }
       const small = answer.ok ? await readSmall(answer) : undefined;
       if (!answer.ok) {
         await money.release();
-        await calls.forget(claim);
+        await (BROKEN_OFF.includes(answer.status) ? calls.unanswered(claim) : calls.forget(claim));
         if (answer.status === 402) throw new Problem('upstream_failed', 'The origin asked again. Nothing was charged.');
         return toCaller(answer, requestId);
       }
@@ -314,7 +321,7 @@ export class Gateway {
       }
       if (!answer || error instanceof Problem) {
         await money.release();
-        await calls.forget(claim);
+        await (answer ? calls.forget(claim) : calls.unanswered(claim));
       }
       throw error;
     }
@@ -342,6 +349,14 @@ export class Gateway {
       throw new Problem('unauthorized', 'The credential is unknown or revoked.', {}, { 'www-authenticate': 'Bearer' });
     return account;
   }
+}
+
+/** What the host, or whatever is before an origin, answers for one that broke off or is being started. */
+const BROKEN_OFF = [502, 503];
+
+/** @throws what is not a broken connection */
+function brokenOff(error: unknown): undefined {
+  if (!(error instanceof Problem) || error.code !== 'upstream_failed') throw error;
 }
 
 function notCovered(request: CreditRequest, balance: number): Problem {
@@ -382,7 +397,7 @@ function idempotencyKey(call: Call, who: string | undefined): string | undefined
   if (!/^[\x21-\x7e]{1,255}$/.test(key)) {
     throw new Problem('invalid_field', 'Idempotency-Key: 1 to 255 visible ASCII characters are expected.');
   }
-  return `idempotency:${who}:${call.service.slug}:${key}`;
+  return `${IDEMPOTENCY}${who}:${call.service.slug}:${key}`;
 }
 
 function toCaller(answer: Response, requestId: string): Response {
