@@ -42,7 +42,7 @@ export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutM
   }
 
   return {
-    async forward(slug, request, context, extra) {
+    async forward(slug, request, context, extra, signal = request.signal) {
       const count = counter(slug);
       count.requests += 1;
       count.inFlight += 1;
@@ -55,7 +55,7 @@ export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutM
             path: context.tenantPath ?? '/',
             headers: request.headers,
             body: NO_BODY.has(request.method) ? null : request.body,
-            signal: request.signal,
+            signal,
             idleTimeoutMs,
             extra,
           },
@@ -69,7 +69,7 @@ export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutM
         throw error;
       }
     },
-    async openSocket(slug, request, context, extra) {
+    async openSocket(slug, { headers }, context, extra, signal) {
       const count = counter(slug);
       count.requests += 1;
       count.inFlight += 1;
@@ -78,7 +78,6 @@ export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutM
       };
       try {
         const pool = poolFor(slug, await runtime.acquire(slug));
-        const { headers, signal } = request;
         const call = { path: context.tenantPath ?? '/', headers, signal, idleTimeoutMs, extra };
         const opened = await openInstanceSocket(pool, call, context);
         if (opened instanceof Response) return counted(opened, count);

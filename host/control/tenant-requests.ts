@@ -19,6 +19,8 @@ export type ForwardToTenant = (
   request: Request,
   context: EdgeContext,
   headers: Record<string, string>,
+  /** Gives the handler up; default: the request's own. */
+  signal?: AbortSignal,
 ) => Promise<Response>;
 
 /** As `ForwardToTenant`, for a WebSocket handshake. */
@@ -27,6 +29,7 @@ export type OpenTenantSocket = (
   request: Request,
   context: EdgeContext,
   headers: Record<string, string>,
+  signal: AbortSignal,
 ) => Promise<InstanceSocket | Response>;
 
 /** Headers that tell the payer what was paid; kept when a renewal's answer gives way to the tenant's. */

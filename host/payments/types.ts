@@ -137,15 +137,22 @@ export interface OfferInfo {
 
 /**
  * Sends a request to a tenant's handler and answers its response as it streams. The request carries the edge's context
- * as it came; `headers` are set over its own. An abort of its signal gives the handler up.
+ * as it came; `headers` are set over its own. An abort of `signal` gives the handler up: it is not the request's own,
+ * which Node forgets when nobody holds the request itself any more.
  */
-export type Forward = (slug: string, request: Request, headers: Record<string, string>) => Promise<Response>;
+export type Forward = (
+  slug: string,
+  request: Request,
+  headers: Record<string, string>,
+  signal: AbortSignal,
+) => Promise<Response>;
 
 /** As `Forward`, for a WebSocket handshake: the handler's socket, or its answer where it opens none. */
 export type OpenSocket = (
   slug: string,
   request: Request,
   headers: Record<string, string>,
+  signal: AbortSignal,
 ) => Promise<InstanceSocket | Response>;
 
 /** The other end of a WebSocket handshake. */

@@ -318,8 +318,10 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     publicUrl,
     clock,
     log,
-    forward: (slug, request, headers) => forwarding.forward(slug, request, readContext(request), headers),
-    openSocket: (slug, request, headers) => forwarding.openSocket(slug, request, readContext(request), headers),
+    forward: (slug, request, headers, signal) =>
+      forwarding.forward(slug, request, readContext(request), headers, signal),
+    openSocket: (slug, request, headers, signal) =>
+      forwarding.openSocket(slug, request, readContext(request), headers, signal),
     onPayment: observation.metrics.onPayment,
   });
   paymentsOpened.resolve(payments);

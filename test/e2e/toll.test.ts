@@ -195,8 +195,8 @@ test('a handler that hangs past the life of the signed transaction: 504, nothing
   const client = mppClient(network, key(0));
   const before = await tempoOf(client.address);
   let given: AbortSignal | undefined;
-  rig.handler = (request) => {
-    given = request.signal;
+  rig.handler = (_request, signal) => {
+    given = signal;
     return new Promise(() => {});
   };
   const response = await client.fetch(`${rig.url}/report`);

@@ -12,12 +12,7 @@ const OURS = ['x-payer', 'x-payment-id', 'x-payment-check', 'x-charge'];
  * The request as the handler may see it: without what only the toll may say.
  * @param paid credentials that the toll takes are no business of the handler; others may be for its env.PAYMENTS
  */
-export function forwarded(
-  request: Request,
-  body: Uint8Array | undefined,
-  signal: AbortSignal | undefined,
-  paid = true,
-): Request {
+export function forwarded(request: Request, body: Uint8Array | undefined, paid = true): Request {
   const headers = new Headers(request.headers);
   for (const name of OURS) headers.delete(name);
   if (paid) {
@@ -31,7 +26,6 @@ export function forwarded(
     body: request.method === 'GET' || request.method === 'HEAD' ? null : content,
     ...(content === request.body && content !== null ? { duplex: 'half' as const } : {}),
     redirect: 'manual',
-    ...(signal ? { signal } : {}),
   });
 }
 

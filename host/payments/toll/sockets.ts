@@ -18,7 +18,7 @@ import { paidHeaders, withRequestId } from './messages.ts';
 import type { Visit } from './visit.ts';
 
 /** Asks the handler for its socket. */
-type Open = (visit: Visit, row: PaymentRow, signal: AbortSignal | undefined) => Promise<InstanceSocket | Response>;
+type Open = (visit: Visit, row: PaymentRow, signal: AbortSignal) => Promise<InstanceSocket | Response>;
 
 export class PaidSockets {
   readonly #machine: SettlementMachine;
@@ -81,7 +81,7 @@ export class PaidSockets {
     const held = await this.#machine.exclusively(paid, async () => {
       const row = await store.byId(paid.id);
       if (row?.answerStatus !== 101 || !row.clientGone || row.scope !== visit.prepared.terms.scope) throw used(paid);
-      const opened = await this.#open(visit, row, undefined);
+      const opened = await this.#open(visit, row, visit.request.signal);
       if (opened instanceof Response) return opened.status < 400 ? await refuseAnswer(opened) : opened;
       return { opened, row: await store.answered(row, undefined, this.#caller.socket.destroyed) };
     });

@@ -108,7 +108,7 @@ export class Toll {
     if (!route) throw new Problem('not_found', 'No WebSocket is for sale here; try again.');
     const { challenger, machine, openSocket } = this.#options;
     const sockets = new PaidSockets(machine, caller, (visit, row, signal) =>
-      openSocket(deployment.slug, forwarded(request, undefined, signal), handlerHeaders(visit, row)),
+      openSocket(deployment.slug, forwarded(request, undefined), handlerHeaders(visit, row), signal),
     );
     return this.#pass(request, context, deployment, route, {
       unpaid: async ({ prepared, challenge }) =>
@@ -193,7 +193,7 @@ export class Toll {
         if (!(error instanceof Problem && error.code === 'payment_invalid')) throw error;
       }
     }
-    return this.#options.forward(deployment.slug, forwarded(request, undefined, undefined, false), {});
+    return this.#options.forward(deployment.slug, forwarded(request, undefined, false), {}, request.signal);
   }
 
   async #manage(presented: Presented): Promise<Response | undefined> {
@@ -206,7 +206,8 @@ export class Toll {
   async #unpaid({ request, deployment, route, prepared, challenge, body, context }: Visit): Promise<Response> {
     const { challenger, forward } = this.#options;
     if (route.checkBeforePay) {
-      const checked = await forward(deployment.slug, forwarded(request, body, undefined), { 'x-payment-check': '1' });
+      const check = { 'x-payment-check': '1' };
+      const checked = await forward(deployment.slug, forwarded(request, body), check, request.signal);
       if (checked.status >= 400 && checked.status !== 402) return withRequestId(checked, context);
       await checked.body?.cancel();
     }
@@ -307,7 +308,7 @@ export class Toll {
 
   async #forwardPaid(visit: Visit, row: PaymentRow, signal: AbortSignal): Promise<Response> {
     const { request, deployment, body } = visit;
-    return this.#options.forward(deployment.slug, forwarded(request, body, signal), handlerHeaders(visit, row));
+    return this.#options.forward(deployment.slug, forwarded(request, body), handlerHeaders(visit, row), signal);
   }
 
   async #openReceipt(answer: Response, row: PaymentRow): Promise<Response> {

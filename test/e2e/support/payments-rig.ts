@@ -29,7 +29,7 @@ import type { EdgeContext } from '../../../host/shared/contracts.ts';
 import { micro } from '../../../host/shared/money.ts';
 import { asProblem, Problem } from '../../../host/shared/problem.ts';
 
-export type Handler = (request: Request) => Promise<Response> | Response;
+export type Handler = (request: Request, signal: AbortSignal) => Promise<Response> | Response;
 
 export const OPERATION_PRICE = micro(200_000);
 
@@ -110,11 +110,11 @@ export async function startRig(
       log: quiet,
       payoutEveryMs: 50,
       ...(options.schedule ? { schedule: options.schedule } : {}),
-      forward: async (_slug, request, headers) => {
+      forward: async (_slug, request, headers, signal) => {
         const seen = new Request(request);
         for (const [name, value] of Object.entries(headers)) seen.headers.set(name, value);
         rig.calls.push(seen.clone());
-        return rig.handler(seen);
+        return rig.handler(seen, signal);
       },
       ...more,
     });
