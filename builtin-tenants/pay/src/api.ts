@@ -120,13 +120,10 @@ export function apiApp(platform: Platform): Hono {
       | undefined;
     if (typeof body !== 'object' || body === null) throw new Problem('invalid_json', 'A JSON object is expected.');
     const account = await purchaser(platform, c.req.raw, body.accountId);
-    const answer = await purchases.purchase(
-      plan,
-      account,
-      body.amountUsd,
-      `${base}/${service}/plans/${planId}/purchase`,
-      c.req.raw,
-    );
+    const resource = `${base}/${service}/plans/${planId}/purchase`;
+    const work = purchases.purchase(plan, account, body.amountUsd, resource, c.req.raw);
+    platform.waitUntil(work.catch(() => undefined));
+    const answer = await work;
     if (answer.status === 201) platform.deliverEvents();
     return answer;
   });

@@ -32,6 +32,8 @@ export interface Platform {
   ledger: Ledger;
   payments: Payments;
   purchases: Purchases;
+  /** Lets work go on though its caller has gone. */
+  waitUntil(work: Promise<unknown>): void;
   /** Sends what is due to origins, after the answer. */
   deliverEvents(): void;
 }
@@ -62,6 +64,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     device: new DeviceFlow(db, accounts),
     gateway: new Gateway({ db, accounts, catalog, ledger, keys, payments, challenges, calls, waitUntil }),
     purchases: new Purchases({ db, catalog, ledger, payments, events, now }),
+    waitUntil,
     deliverEvents: () => waitUntil(events.deliver((account) => ledger.available(account))),
   };
 }

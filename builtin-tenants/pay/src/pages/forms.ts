@@ -16,7 +16,7 @@ export function signPage(kind: 'in' | 'up', visitor: Visitor, next: string, prob
     <input type="hidden" name="next" value="${next}">
     <label>E-mail address
       <input type="email" name="email" value="${email}" autocomplete="username" required autofocus></label>
-    <label>Password
+    <label>Password${up ? ', at least 10 characters' : ''}
       <input type="password" name="password" minlength="10" maxlength="200" required
         autocomplete="${up ? 'new-password' : 'current-password'}"></label>
     <div class="row"><button>${up ? 'Sign up' : 'Sign in'}</button><span class="soft">${other}</span></div>
