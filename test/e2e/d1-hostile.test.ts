@@ -127,7 +127,7 @@ const REFUSED: Record<string, () => string> = {
   'group_concat without end': () =>
     `${endless} SELECT length(group_concat(hex(zeroblob(10000)))) FROM (SELECT i FROM n LIMIT 100000)`,
   'a sort of everything': () =>
-    `${endless} SELECT i, hex(zeroblob(500)) AS z FROM (SELECT i FROM n LIMIT 1000000) ORDER BY z, i DESC LIMIT 1`,
+    `${endless} SELECT i, hex(zeroblob(500)) AS z FROM (SELECT i FROM n LIMIT 100000000) ORDER BY z, i DESC LIMIT 1`,
   'a result too large': () => `${endless} SELECT hex(zeroblob(500)) FROM n LIMIT 100000`,
   'rows without end': () => `${endless} SELECT i FROM n`,
   'filling the quota': () => `${endless} INSERT INTO victim SELECT zeroblob(100000) FROM n LIMIT 1000`,
@@ -229,7 +229,9 @@ test('the next query works within 150 ms', () => {
   const started = performance.now();
   spawnSync(process.execPath, ['-e', '0']);
   const limit = Math.max(150, 3.5 * (performance.now() - started));
-  expect(sorted[Math.floor(sorted.length * 0.9)]).toBeLessThan(limit);
+  const p90 = sorted[Math.floor(sorted.length * 0.9)] ?? 0;
+  console.log(`next query: p90 ${p90.toFixed(1)} ms, worst of ${sorted.length} ${(sorted.at(-1) ?? 0).toFixed(1)} ms`);
+  expect(p90).toBeLessThan(limit);
 });
 
 test('nothing outside of the database was read or written', () => {
@@ -266,6 +268,8 @@ test("another tenant's queries keep their p99 during all of it", async () => {
     alone.push(await p99(Promise.resolve()));
     during.push(await p99(attacks()));
   }
+  const ms = (values: number[]) => values.map((value) => value.toFixed(1)).join(', ');
+  console.log(`another tenant's p99: alone ${ms(alone)} ms, beside the attacks ${ms(during)} ms`);
   // Handler, database and this test share two cores with the attack; 4 ms is a time slice of the scheduler.
   expect(middle(during)).toBeLessThan(2 * middle(alone) + 4);
 }, 90_000);
