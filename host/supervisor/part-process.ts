@@ -9,7 +9,9 @@ export type PartName = 'storage' | 'egress' | 'edge';
 const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.meta.url));
 /** Flags of Node. */
 const FLAGS: Record<PartName, string[]> = {
-  storage: [],
+  // Bodies lie outside the heap, and only a collection frees them: collected young and often, they cause fewer full
+  // collections (14 % fewer instructions for a put of 100 KiB).
+  storage: ['--max-semi-space-size=4'],
   egress: [],
   edge: [`--openssl-config=${OPENSSL_CONFIG}`],
 };
