@@ -292,7 +292,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
     runtime.reportTraffic(traffic);
     for (const { slug, requests, errors, bytesIn, bytesOut } of traffic) {
-      if (requests === 0) continue;
+      // Long answers and sockets have seconds without a new request.
+      if (requests + errors + bytesIn + bytesOut === 0) continue;
       const row = await deployments.bySlug(slug);
       if (row) usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
     }
@@ -495,7 +496,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   backups.schedule(scheduler, log);
   scheduler.every(FLUSH_USAGE_MS, 'usage', () => usage.flush());
   scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => checks.sweep());
-  scheduler.every(TRAFFIC_MS, 'traffic of control', () => countTraffic(forwarding.traffic()));
+  // For the instances alone: in usage, an edge has counted what it handed over.
+  scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(forwarding.traffic()));
   scheduler.every(NETWORK_CHECK_MS, 'network health', () => observation.checkNetwork());
   await observation.checkNetwork();
   observation.setReady();

@@ -16,13 +16,20 @@ import { localEvmChain, localTempoChain } from '../../host/payments/network/chai
 import { tempoClient, x402Client } from '../../host/payments/network/clients.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
-const HANDLER = `export default {
+const HANDLER = `let started = 0, going = false;
+export default {
   async fetch(request, env) {
     const url = new URL(request.url);
     const seen = { payer: request.headers.get('x-payer'), id: request.headers.get('x-payment-id') };
     switch (url.pathname) {
       case '/fixed': return Response.json(seen);
       case '/echo': return new Response(request.body);
+      case '/waits':
+        started += 1;
+        while (!going) await scheduler.wait(10);
+        return Response.json(seen);
+      case '/started': return Response.json({ started });
+      case '/go': going = true; break;
       case '/metered': return Response.json(seen, { headers: { 'x-charge': '0.0123' } });
       case '/fails': return new Response('no', { status: 500 });
       case '/throws': throw new Error('thrown');
@@ -35,8 +42,8 @@ const HANDLER = `export default {
         const { headers } = await captured.json();
         return Response.json({ payer }, { headers });
       }
-      default: return Response.json({ free: true, ...seen });
     }
+    return Response.json({ free: true, ...seen });
   },
 };`;
 
@@ -55,7 +62,11 @@ beforeAll(async () => {
       payTo,
       bindings: { payments: true },
       paidRoutes: [
-        ...['/fixed', '/fails', '/throws', '/loops'].map((route) => ({ method: 'GET', path: route, price: '0.01' })),
+        ...['/fixed', '/waits', '/fails', '/throws', '/loops'].map((route) => ({
+          method: 'GET',
+          path: route,
+          price: '0.01',
+        })),
         { method: 'POST', path: '/echo', price: '0.01' },
         { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
       ],
@@ -187,6 +198,52 @@ test('env.PAYMENTS sells at a price that the handler makes', async () => {
   expect(u - (await balance('usdc', x.address))).toBe(30_000n);
 });
 
+test('a caller that leaves after it paid is not charged again when it comes back', async () => {
+  const client = mpp(1);
+  const before = await balance('tempo', client.address);
+  const abort = new AbortController();
+  const call = client.fetch(`${host.url}/shop/waits`, { signal: abort.signal }).catch(() => 'left');
+  const shop = async (path: string) => (await (await fetch(`${host.url}/shop/${path}`)).json()) as { started: number };
+  await until(async () => (await shop('started')).started === 1 || undefined);
+  abort.abort();
+  expect(await call).toBe('left');
+  await shop('go');
+  const headers = { authorization: client.sent.authorization ?? '' };
+  const answer = await fetch(`${host.url}/shop/waits`, { headers });
+  expect([answer.status, answer.headers.get('x-payment-replayed')]).toEqual([200, '1']);
+  expect(((await answer.json()) as { id: string }).id).toBe(answer.headers.get('x-payment-id'));
+  expect((await shop('started')).started).toBe(1);
+  expect(before - (await balance('tempo', client.address))).toBe(10_000n);
+});
+
+test('usage counts each request of a caller once, and revenue what was charged', async () => {
+  const client = mpp(0);
+  const usage = async () => {
+    const answer = await client.fetch(`${host.url}/_admin/shop/usage`);
+    const { days, revenue } = (await answer.json()) as {
+      days: { requests: number }[];
+      revenue: { route: string; payments: number; grossUsd: string }[];
+    };
+    return { requests: days.reduce((sum, day) => sum + day.requests, 0), revenue };
+  };
+  // The edges report every second: until then, earlier calls are not in it.
+  const steady = async (least: number) => {
+    let [last, since] = [-1, 0];
+    return await until(async () => {
+      const now = await usage();
+      if (now.requests !== last) [last, since] = [now.requests, performance.now()];
+      return now.requests >= least && performance.now() - since > 2_500 ? now : undefined;
+    }, 60_000);
+  };
+  const before = await steady(0);
+  for (let i = 0; i < 3; i += 1) expect((await mpp(1).fetch(`${host.url}/shop/fixed`)).status).toBe(200);
+  // Each of them was asked to pay first.
+  const after = await steady(before.requests + 6);
+  expect(after.requests - before.requests).toBe(6);
+  const fixed = ({ revenue }: typeof after) => revenue.find(({ route }) => route === 'GET /fixed');
+  expect((fixed(after)?.payments ?? 0) - (fixed(before)?.payments ?? 0)).toBe(3);
+});
+
 test('the operator’s metrics count payments by what became of them', async () => {
   const text = await until(async () => {
     const metrics = (await host.operator('GET', '/metrics')).text;
@@ -200,7 +257,7 @@ test('the operator’s metrics count payments by what became of them', async () 
     });
     return Number(line?.split(' ').at(-1));
   };
-  expect(count('turnpike_payments_total', 'tempo/charge', 'charged')).toBe(6);
+  expect(count('turnpike_payments_total', 'tempo/charge', 'charged')).toBe(10);
   expect(count('turnpike_payments_total', 'tempo/charge', 'released')).toBe(3);
   expect(count('turnpike_payments_total', 'x402/exact', 'charged')).toBe(1);
   expect(count('turnpike_payments_total', 'tempo/session', 'charged')).toBe(25);
