@@ -1,6 +1,6 @@
 /** Twenty paid calls with a minute of audio at once on the real host: what other tenants' callers notice of it. */
 import { existsSync } from 'node:fs';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
@@ -23,7 +23,9 @@ let listen: Fetch;
 /** Calls that were admitted end with the host. */
 let ending = false;
 
-beforeAll(async () => {
+// A second try begins with an empty queue.
+beforeEach(async () => {
+  ending = false;
   host = await startHost({
     builtins: ['speech'],
     flags: { 'speech-listen-jobs': String(JOBS), 'speech-listen-waiting': String(WAITING), 'log-level': 'warn' },
@@ -45,7 +47,7 @@ beforeAll(async () => {
   });
 });
 
-afterAll(async () => {
+afterEach(async () => {
   ending = true;
   await host?.stop();
 });
@@ -60,6 +62,12 @@ async function otherP99(ms: number): Promise<number> {
     times.push(performance.now() - started);
   }
   return times.sort((a, b) => a - b)[Math.floor(times.length * 0.99)] ?? Number.POSITIVE_INFINITY;
+}
+
+/** The middle one of three such figures: what else happens on the machine for a moment is in one of them. */
+async function typicalP99(ms: number): Promise<number> {
+  const three = [await otherP99(ms), await otherP99(ms), await otherP99(ms)];
+  return three.sort((a, b) => a - b)[1] ?? Number.POSITIVE_INFINITY;
 }
 
 async function wealth(): Promise<bigint> {
@@ -81,7 +89,7 @@ it('are queued or refused uncharged, and others are served as before', async () 
   expect(spoken.status).toBe(200);
   const audio = await spoken.arrayBuffer();
   await otherP99(2_000);
-  const before = await otherP99(4_000);
+  const before = await typicalP99(1_500);
   const held = await wealth();
 
   const refused: unknown[] = [];
@@ -101,7 +109,7 @@ it('are queued or refused uncharged, and others are served as before', async () 
   await expect.poll(() => [refused.length, others], { timeout: 60_000 }).toEqual([CALLS - JOBS - WAITING, []]);
   for (const refusal of refused) expect(refusal).toEqual({ code: 'TOO_MANY_REQUESTS', charged: null });
   expect(await queue()).toMatchObject({ running: JOBS, waiting: WAITING });
-  const during = await otherP99(6_000);
+  const during = await typicalP99(2_000);
   expect(await queue()).toMatchObject({ running: JOBS, waiting: WAITING });
 
   // Nothing is taken before the work is done, and the refused are done with.

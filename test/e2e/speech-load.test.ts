@@ -1,6 +1,6 @@
 /** Twenty calls with a minute of audio at once: a bounded queue, bounded memory, and neighbours that hardly notice. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterEach, beforeEach, expect, it } from 'vitest';
 import {
   type RunningEngine,
   type RunningTenant,
@@ -24,15 +24,17 @@ let engine: RunningEngine;
 let tenant: RunningTenant;
 let neighbour: RunningTenant;
 let sampling: NodeJS.Timeout | undefined;
-const leave = new AbortController();
+let leave: AbortController;
 
-beforeAll(async () => {
+// A second try begins with an empty queue.
+beforeEach(async () => {
+  leave = new AbortController();
   engine = await startEngine({ listen: { jobs: JOBS, waiting: WAITING } });
   tenant = await startTenant(engine);
   neighbour = await startWorker('export default { fetch: () => new Response("hello") }', '127.0.0.1:9');
 });
 
-afterAll(async () => {
+afterEach(async () => {
   clearInterval(sampling);
   leave.abort();
   await neighbour?.stop();
