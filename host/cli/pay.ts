@@ -40,6 +40,7 @@ Example:
 async function pay(session: Session, target: string, flags: PayFlags): Promise<void> {
   const url = URL.parse(target);
   if (!url || !/^https?:$/.test(url.protocol)) throw new Failure('usage', `Not a URL: ${target}`);
+  session.calls(url);
   const body = await readBody(session, flags.body);
   const request: PayableRequest = {
     url,

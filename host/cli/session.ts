@@ -41,6 +41,7 @@ export class Session {
   readonly options: GlobalOptions;
   readonly fetch: typeof fetch;
   readonly hostUrl: URL;
+  #called: URL | undefined;
   #localHost: Promise<LocalHost | undefined> | undefined;
   #wallet: Promise<ChosenWallet> | undefined;
 
@@ -57,8 +58,18 @@ export class Session {
   }
 
   localHost(): Promise<LocalHost | undefined> {
-    this.#localHost ??= findLocalHost(this.hostUrl, this.dataFolders);
+    this.#localHost ??= this.#findLocalHost();
     return this.#localHost;
+  }
+
+  /** Before anything is paid: the URL that is called. If it is a host on this machine, that one's test money pays. */
+  calls(url: URL): void {
+    this.#called = url;
+  }
+
+  async #findLocalHost(): Promise<LocalHost | undefined> {
+    const called = this.#called && (await findLocalHost(this.#called, this.dataFolders));
+    return called ?? findLocalHost(this.hostUrl, this.dataFolders);
   }
 
   wallet(): Promise<ChosenWallet> {

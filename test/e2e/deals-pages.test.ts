@@ -2,13 +2,16 @@
  * What everybody reads of deals for nothing: pages in a real browser, and descriptions that programs use. Set
  * TURNPIKE_SCREENSHOTS to a folder to keep pictures.
  */
+import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { request } from 'node:http';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { type Browser, chromium } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DiscoveryDocument } from '../../node_modules/mppx/dist/discovery/Discovery.js';
-import { startDealsHost } from './support/deals-host.ts';
+import { readDatabase, startDealsHost } from './support/deals-host.ts';
 import type { TestHost } from './support/host.ts';
 
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
@@ -183,4 +186,34 @@ describe('for programs', () => {
     expect(pages.length).toBeGreaterThan(3);
     for (const page of pages) expect((await fetch(page.replace(/^http:\/\/[^/]+/, host.url))).status).toBe(200);
   });
+});
+
+test('the commands of auth.md work as they stand: bought per call, registered, topped up, a watch made, read and ended', async () => {
+  const [, block = ''] = /```\n([\s\S]*?)```/.exec(await (await fetch(`${host.url}/deals/auth.md`)).text()) ?? [];
+  const lines = block.trim().split('\n');
+  const turnpike = fileURLToPath(new URL('../../scripts/turnpike.mjs', import.meta.url));
+  const env = {
+    PATH: process.env.PATH ?? '',
+    HOME: path.join(host.data, 'caller'),
+    // A wallet with test money.
+    TURNPIKE_DATA: host.data,
+  };
+  const answers: string[] = [];
+  for (const line of lines) {
+    const made = /wat_[\w-]{8,}/.exec(answers.join(''))?.[0] ?? '';
+    const script = `turnpike() { '${process.execPath}' '${turnpike}' "$@"; }\n${line.replace('wat_...', made)}`;
+    const { stdout } = await promisify(execFile)('sh', ['-c', script], { env, cwd: host.data });
+    answers.push(stdout);
+  }
+  expect(lines).toHaveLength(6);
+  const [deals = '', registered, toppedUp, watch = '', listed = ''] = answers;
+  expect(JSON.parse(deals).deals[0]).toMatchObject({ status: 'active' });
+  expect(registered).toContain('acc_');
+  expect(toppedUp).toContain('the balance is 5.00 USD');
+  const { id } = JSON.parse(watch);
+  expect(JSON.parse(listed)).toMatchObject({ watches: [{ id, state: 'running' }], events: [] });
+  const account = /acc_\w+/.exec(registered ?? '')?.[0];
+  expect(await readDatabase(host, 'deals', `SELECT state FROM watches WHERE account = '${account}'`)).toEqual([
+    { state: 'deleted' },
+  ]);
 });
