@@ -212,6 +212,23 @@ describe('logs', () => {
     expect(JSON.stringify(await rig.log('talker'))).not.toContain('hunter2');
   });
 
+  it('tells of rejections that nobody waits for, with mapped stacks', async () => {
+    await rig.deploy('floating', {
+      main: 'src/index.ts',
+      modules: {
+        'src/index.ts':
+          "async function fail(): Promise<never> {\n  throw new Error('nobody waits');\n}\n// Names that the host's own line must not meet.\nconst console = 1, addEventListener = 2, event = 3;\nexport default { fetch() { fail(); return new Response('done ' + (console + addEventListener + event)) } }",
+      },
+    });
+    expect(await rig.text('floating')).toBe('done 6');
+    const line = await rig.logged('floating', /nobody waits/);
+    expect(line).toMatchObject({
+      kind: 'console',
+      level: 'error',
+      text: expect.stringMatching(/^Uncaught \(in promise\) Error: nobody waits\n.*src\/index\.ts:2:/),
+    });
+  });
+
   it('survives a flood, stays small and says what was dropped', async () => {
     await rig.deploy(
       'flood',

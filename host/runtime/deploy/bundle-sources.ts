@@ -44,6 +44,13 @@ export async function bundleSources(sources: Sources): Promise<BundleResult> {
   return 'errors' in script && script.unparsed ? tryBundle(sources, {}) : script;
 }
 
+/**
+ * workerd tells of exceptions, but not of promises that are rejected and that nobody waits for: their owner finds them
+ * in the log as lines of the console.
+ */
+const REPORT_REJECTIONS =
+  "globalThis.addEventListener('unhandledrejection', (event) => globalThis.console.error('Uncaught (in promise)', event.reason));";
+
 async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Promise<BundleResult> {
   const given = new Map(sources.modules.map((module) => [module.name, module]));
   const separate = new Map<string, CodeModule>();
@@ -58,6 +65,7 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
       platform: 'neutral',
       target: 'esnext',
       charset: 'utf8',
+      banner: { js: REPORT_REJECTIONS },
       sourcemap: 'external',
       legalComments: 'none',
       // Without it esbuild looks for a tsconfig.json on this machine.
