@@ -19,7 +19,7 @@ const e2e = { testTimeout: 400_000, hookTimeout: 180_000, retry: 2 };
 
 /**
  * `unit` is pure and quick; `e2e` starts the real programs, two files at a time; `e2e-alone` one file at a time;
- * `s3` needs a real S3 (npm run test:s3); `long` takes minutes a test (npm run test:long).
+ * `s3` needs a real S3 (npm run test:s3).
  */
 export default defineConfig({
   root,
@@ -30,23 +30,13 @@ export default defineConfig({
         test: {
           name: 'unit',
           include: ['test/**/*.test.ts'],
-          exclude: ['test/e2e/**', 'test/s3/**', 'test/long/**'],
+          exclude: ['test/e2e/**', 'test/s3/**'],
           testTimeout: 60_000,
         },
       },
       { root, test: { ...e2e, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE, maxWorkers: 2 } },
       { root, test: { ...e2e, name: 'e2e-alone', include: ALONE, fileParallelism: false } },
       { root, test: { ...e2e, name: 's3', include: ['test/s3/**/*.test.ts'], fileParallelism: false } },
-      {
-        root,
-        test: {
-          ...e2e,
-          name: 'long',
-          include: ['test/long/**/*.test.ts'],
-          testTimeout: 1_200_000,
-          fileParallelism: false,
-        },
-      },
     ],
   },
 });
