@@ -83,7 +83,7 @@ test.each(['deals', 'pay'])(
       // A new version of the tenant, or the host would take it for a crash loop and wait ever longer.
       await host.advance(1_500);
       await dealsAreUp(host);
-      // A call whose process died is another one's after three minutes; so much older is it now.
+      // A call whose process died is taken over after four minutes; so much older is it now.
       await until(async () => {
         await readDatabase(host, 'pay', "UPDATE calls SET started_at = started_at - 600000 WHERE state = 'working'");
         const again = await make(round).catch(() => undefined);

@@ -11,8 +11,8 @@ const KEEP_MS = 24 * 3_600_000;
 export const MAX_KEPT_BYTES = 256 * 1024;
 /** All kept answers together: a sixteenth of the usual quota. */
 const MOST_KEPT_BYTES = 64 * 1024 * 1024;
-/** A call that is older than this and still "working" belongs to a process that died: two forwards take less. */
-export const ABANDONED_MS = 180_000;
+/** A call that is older than this and still "working" belongs to a process that died: three forwards take less. */
+export const ABANDONED_MS = 240_000;
 
 /** How the keys begin that stand for an Idempotency-Key. */
 export const IDEMPOTENCY = 'idempotency:';
