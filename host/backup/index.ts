@@ -32,6 +32,8 @@ export interface BackupRequest {
 export interface BackupOutcome extends BackupSummary {
   /** Older backups that `backup.keep` removed. */
   removed: string[];
+  /** What the host keeps elsewhere and is not in the backup, in a sentence each. */
+  lacks: string[];
 }
 
 /** Makes a backup. @throws Problem */
@@ -52,7 +54,12 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
   });
   // Only where backups belong by configuration: another place may hold what nobody wants removed.
   const removed = target === undefined ? await keepNewest(store, config.backup.keep) : [];
-  return { ...summary, removed };
+  return { ...summary, removed, lacks: lacksOf(config) };
+}
+
+function lacksOf({ storage }: Settings): string[] {
+  if (storage.sql === 'local') return [];
+  return ['SQL databases: they are on the server of storage.sql, which has to be backed up by its own means'];
 }
 
 /** The backups of a running host: one at a time, by schedule and on demand. */
@@ -77,8 +84,8 @@ export class Backups {
     if (schedule === '') return;
     scheduler.cron(schedule, 'backup', async () => {
       try {
-        const { location, bytes, removed } = await this.run();
-        log.info({ location, bytes, removed }, 'a backup was made');
+        const { location, bytes, removed, lacks } = await this.run();
+        log.info({ location, bytes, removed, lacks }, 'a backup was made');
       } catch (error) {
         log.error({ err: error }, 'a backup failed');
       }

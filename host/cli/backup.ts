@@ -73,9 +73,10 @@ function absolute(session: Session, target: string): string {
   return target.startsWith('s3://') ? target : resolve(session.terminal.cwd, target);
 }
 
-function summary({ location, files, bytes, removed }: BackupOutcome): string {
+function summary({ location, files, bytes, removed, lacks }: BackupOutcome): string {
   const lines = [`backup   ${location}`, `holds    ${files} files, ${fileSize(bytes)}`];
   if (removed.length > 0) lines.push(`removed  ${removed.join(', ')}`);
+  lines.push(...lacks.map((what) => `lacks    ${what}`));
   return lines.join('\n');
 }
 

@@ -282,18 +282,22 @@ describe('kept backups', () => {
     writeFileSync(passphraseFile, `${PASSPHRASE}\n`);
     const config = {
       backup: { schedule: '', target, keep: 1, passphraseFile },
-      storage: { objects: 'disk' },
+      storage: { objects: 'disk', sql: 'local' },
     } as unknown as Parameters<typeof runBackup>[0]['config'];
     const request = { config, dataFolder: data, hostVersion: '1', live: undefined };
     await backup(Date.UTC(2026, 0, 1));
     const made = await runBackup(request);
     expect(made.removed).toEqual(['2026-01-01T00-00-00Z']);
+    expect(made.lacks).toEqual([]);
     const restored = await runRestore({ config, source: made.location, dataFolder: join(folder, 'restored') });
     expect(restored.id).toBe(made.id);
     await expect(runBackup({ ...request, passphraseFile: join(folder, 'nowhere') })).rejects.toMatchObject({
       code: 'invalid_config',
     });
     await expect(runBackup({ ...request, target: '' })).rejects.toMatchObject({ code: 'invalid_config' });
+    const remote = { ...config, storage: { ...config.storage, sql: 'http://127.0.0.1:8080' } };
+    const { lacks } = await runBackup({ ...request, config: remote, target: join(folder, 'elsewhere') });
+    expect(lacks).toEqual([expect.stringContaining('SQL databases')]);
   });
 });
 
