@@ -12,7 +12,7 @@ export type AnswerEarly = (request: IncomingMessage, response: ServerResponse) =
 
 /** @param observe told of every answer, for metrics */
 export function bareAnswers(
-  { deployments, payments }: Pick<ControlParts, 'deployments' | 'payments'>,
+  { deployments, payments, log }: Pick<ControlParts, 'deployments' | 'payments' | 'log'>,
   observe: (request: { kind: string; status: number; seconds: number }) => void,
 ): AnswerEarly {
   return (request, response) => {
@@ -27,10 +27,16 @@ export function bareAnswers(
     const bare = payments.bare402(call, context, tollView(deployment));
     if (!bare) return false;
     const answer = (received: Uint8Array) => {
-      const { headers, body } = bare.answer(received);
-      response.writeHead(402, { ...headers, 'content-length': Buffer.byteLength(body) });
-      response.end(body);
-      observe({ kind: 'tenant', status: 402, seconds: (performance.now() - from) / 1000 });
+      try {
+        const { headers, body } = bare.answer(received);
+        response.writeHead(402, { ...headers, 'content-length': Buffer.byteLength(body) });
+        response.end(body);
+        observe({ kind: 'tenant', status: 402, seconds: (performance.now() - from) / 1000 });
+      } catch (error) {
+        // Outside of the application nobody else catches it.
+        log.error({ err: error, requestId: context.requestId }, 'unexpected error');
+        response.destroy();
+      }
     };
     if (!call.header('content-length')) {
       answer(new Uint8Array());

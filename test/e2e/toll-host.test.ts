@@ -147,6 +147,8 @@ test('a payment is bound to the body that it was asked for with', async () => {
   const mine = { authorization: client.sent.authorization ?? '' };
   const replayed = await fetch(url, { method: 'POST', body: 'mine', headers: mine });
   expect(await replayed.text()).toBe('mine');
+  const head = await fetch(`${host.url}/shop/fixed`, { method: 'HEAD' });
+  expect([head.status, await head.text(), head.headers.has('payment-required')]).toEqual([402, '', true]);
   const large = 'x'.repeat(100_000);
   expect(await (await client.fetch(url, { method: 'POST', body: large })).text()).toBe(large);
 });
