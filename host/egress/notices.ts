@@ -2,7 +2,7 @@
 import type { EgressNotice, TenantId } from '../shared/contracts.ts';
 
 /** Different notices kept for a tenant between two reports; the rest is only counted by the counters. */
-const MOST = 50;
+const MOST = 200;
 const REPORT_EVERY_MS = 1_000;
 
 export class Notices {
