@@ -93,3 +93,5 @@ if (values.compare && before) {
   );
   if (worse.length > 0) process.exitCode = 1;
 }
+// A row that failed may have left something open.
+process.exit();

@@ -13,9 +13,14 @@ export async function startTurnpike(
   options: HostOptions & { deployment?: Record<string, unknown> } = {},
 ): Promise<TurnpikeSubject> {
   const host = await startHost({ ...options, flags: { 'log-level': 'error', ...options.flags } });
-  await deploy(mppFetch(host.network, 0), host.url, { slug: 'bench', code, bindings, ...options.deployment });
   const origin = `${host.url}/bench`;
-  await until(async () => ((await fetch(`${origin}/`)).status < 500 ? true : undefined));
+  try {
+    await deploy(mppFetch(host.network, 0), host.url, { slug: 'bench', code, bindings, ...options.deployment });
+    await until(async () => ((await fetch(`${origin}/`)).status < 500 ? true : undefined));
+  } catch (error) {
+    await host.stop();
+    throw error;
+  }
   return { name: 'Turnpike', origin, host, pids: () => [host.pid], stop: () => host.stop() };
 }
 

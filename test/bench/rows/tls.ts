@@ -8,9 +8,10 @@ import { connect } from 'node:tls';
 import { promisify } from 'node:util';
 import { selfSigned } from '../../e2e/support/authority.ts';
 import { deploy, jsonPost, mppFetch } from '../../e2e/support/callers.ts';
-import { startHost, type TestHost, until } from '../../e2e/support/host.ts';
+import { startHost, type TestHost } from '../../e2e/support/host.ts';
 import { median } from '../load.ts';
 import { freePort, installed, startProgram, stopProgram } from '../peers/programs.ts';
+import { startTurnpike } from '../peers/turnpike.ts';
 import { startWorkerd } from '../peers/workerd.ts';
 import { commandOf, cpuSeconds, privateOf, processTree } from '../processes.ts';
 import { type RowResult, round, type Target } from '../table.ts';
@@ -36,18 +37,19 @@ interface Files {
 
 async function startOurs(code: string, files: Files): Promise<TlsSubject> {
   const port = await freePort();
-  const host = await startHost({
-    flags: {
-      'log-level': 'error',
-      'base-domain': 'tenants.test',
-      'tls-mode': 'files',
-      'tls-port': String(port),
-      'tls-certificates': JSON.stringify([{ names: ['*.tenants.test'], ...files }]),
+  const { name, pids, stop } = await startTurnpike(
+    code,
+    {},
+    {
+      flags: {
+        'base-domain': 'tenants.test',
+        'tls-mode': 'files',
+        'tls-port': String(port),
+        'tls-certificates': JSON.stringify([{ names: ['*.tenants.test'], ...files }]),
+      },
     },
-  });
-  await deploy(mppFetch(host.network, 0), host.url, { slug: 'bench', code });
-  await until(async () => ((await fetch(`${host.url}/bench/`)).status < 500 ? true : undefined));
-  return { name: 'Turnpike', port, pids: () => [host.pid], stop: () => host.stop() };
+  );
+  return { name, port, pids, stop };
 }
 
 async function startCaddy(code: string, files: Files): Promise<TlsSubject> {
