@@ -113,7 +113,9 @@ interface Composition {
 async function compose({ config, folders, log, version, onStop }: Composition): Promise<Omit<RunningHost, 'stop'>> {
   const startedAt = Date.now();
   await checkCertificateFiles(config.tls, log);
-  const sandbox = await detectSandbox(config.runtime.sandbox);
+  // It starts a program to see whether it can; the rest of the start does not wait for that.
+  const detected = detectSandbox(config.runtime.sandbox);
+  detected.catch(() => undefined);
 
   const publicSocket = bindSocket(config.host, config.port);
   onStop(() => publicSocket.close());
@@ -203,6 +205,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   onStop(() => paymentsOpened.reject(new Problem('not_ready', 'The host is stopping.')));
 
   // --- instances -------------------------------------------------------------------------------------------------
+  const sandbox = await detected;
   const runtime = await createRuntime({
     config: config.runtime,
     storageConfig: config.storage,

@@ -140,10 +140,14 @@ describe('a supervisor that is killed', () => {
         bindings: { kv: true },
       });
       const servedAfter: number[] = [];
+      const bareStarts: number[] = [];
       const refusals = new Map<string, number>();
       let slowest = 0;
       for (let round = 0; round < 5; round++) {
         await host.kill();
+        const bare = performance.now();
+        spawnSync(process.execPath, ['-e', '0']);
+        bareStarts.push(performance.now() - bare);
         const from = performance.now();
         const restarted = host.restart();
         for (let served = false; !served; ) {
@@ -164,12 +168,11 @@ describe('a supervisor that is killed', () => {
         host = await restarted;
       }
       servedAfter.sort((a, b) => a - b);
-      // On a machine that others keep busy even a bare Node takes longer to start than 40 ms.
-      const bare = performance.now();
-      spawnSync(process.execPath, ['-e', '0']);
-      const limit = Math.max(1_000, 25 * (performance.now() - bare));
+      bareStarts.sort((a, b) => a - b);
+      // On a machine that others keep busy even a bare Node takes longer to start than 30 ms.
+      const limit = Math.max(1_000, 33 * (bareStarts[2] ?? 0));
       console.log(
-        `served after ${servedAfter.map(Math.round).join(', ')} ms; refused: ${JSON.stringify([...refusals])}, the slowest in ${Math.round(slowest)} ms`,
+        `bare starts ${bareStarts.map(Math.round).join(', ')} ms; served after ${servedAfter.map(Math.round).join(', ')} ms; refused: ${JSON.stringify([...refusals])}, the slowest in ${Math.round(slowest)} ms`,
       );
       expect(servedAfter[2]).toBeLessThan(limit);
       expect(slowest).toBeLessThan(limit);
