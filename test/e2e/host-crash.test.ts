@@ -2,6 +2,7 @@
  * kill -9 of the supervisor, of storage and of both SQL processes while the handlers of a whole host write: whatever was
  * acknowledged is there afterwards, whole, and whatever was not is there whole or not at all.
  */
+import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, mppFetch } from './support/callers.ts';
@@ -71,6 +72,8 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   await host?.stop();
+  // A host that was started again leaves its folder alone.
+  if (host) rmSync(host.data, { recursive: true, force: true });
 });
 
 async function ask<T>(method: string, kind: string, ids: number[]): Promise<T | undefined> {
