@@ -11,19 +11,16 @@ import type { Logger } from 'pino';
 import { checkCertificateFiles } from '../certificates/files.ts';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
-import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
 import { readContext } from '../control/edge-context.ts';
 import { createForwarding } from '../control/forward.ts';
 import { handshakes } from '../control/handshakes.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
-import { createOperatorApp } from '../control/operator/app.ts';
-import { payPassage } from '../control/operator/pay-passage.ts';
 import type { ControlParts } from '../control/parts.ts';
 import { RouteTable } from '../control/route-table.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
-import { tenantRequest, tenantSocket, tollView } from '../control/tenant-requests.ts';
+import { tenantRequest, tenantSocket } from '../control/tenant-requests.ts';
 import { DomainChecks } from '../domains/domain-checks.ts';
 import { OwnershipRecords } from '../domains/ownership-record.ts';
 import type { Payments } from '../payments/index.ts';
@@ -33,23 +30,24 @@ import { usesTestMoney } from '../payments/network/test-money.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import { Pipeline } from '../runtime/deploy/pipeline.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
-import { createRuntime } from '../runtime/runtime.ts';
 import { detectSandbox } from '../runtime/sandbox.ts';
 import { createScheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type { ControlForEgress, EdgeTraffic, EgressMethods, StorageMethods } from '../shared/contracts.ts';
+import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { removeNamespace } from '../storage/sql/namespaces.ts';
-import { Child } from './child.ts';
-import { readClockOffset, writeClockOffset } from './clock-setting.ts';
+import { bindingParts } from './binding-parts.ts';
+import { readClockOffset } from './clock-setting.ts';
 import { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
+import { openRuntime } from './instances.ts';
 import { bindSocket } from './listening-socket.ts';
 import { createObservation } from './observation.ts';
+import { serveOperatorApi } from './operator-api.ts';
 import { postOutside } from './outside.ts';
-import { edgeInit, egressInit, isLoopback, storageInit } from './part-settings.ts';
+import { edgeInit, isLoopback } from './part-settings.ts';
 import { serve } from './server.ts';
 import { openSpeechEngine } from './speech-engine.ts';
 import { openStores } from './stores.ts';
@@ -65,8 +63,6 @@ const TRAFFIC_MS = 1_000;
 const TENANTS_FIRST_MS = 2_500;
 /** What somebody who waited for the host asks for has begun to start by then. */
 const FIRST_CALLERS_MS = 10;
-/** The identity under which the host itself calls out (notify webhooks). */
-const OWN_EGRESS = 'host';
 
 export interface RunningHost {
   url: string;
@@ -155,42 +151,17 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     pushRoutes: (slug) => routes.push(slug),
   });
   onStop(() => tls.stop());
-  const hostEgressSocket = path.join(folders.run, 'egress.sock');
 
   // --- child processes -------------------------------------------------------------------------------------------
-  const storage = new Child<StorageMethods>({
-    name: 'storage',
-    part: 'storage',
+  const { storage, egress, hostEgressSocket } = bindingParts({
+    config,
+    folders,
+    publicUrl,
+    ports: { http: publicSocket.port, https: tls.socket?.port },
+    clock,
     log,
-    local: {},
-    async setUp(channel) {
-      await channel.call('init', storageInit(config, folders, clock.offsetMs));
-    },
-    onRestart: () => runtime.reopen('storage'),
-  });
-  const egress = new Child<EgressMethods>({
-    name: 'egress',
-    part: 'egress',
-    log,
-    local: {
-      notices: async (notices) => {
-        for (const { tenant, code, target, detail, count } of notices) {
-          const text = `${detail}${count > 1 ? ` (${count} times)` : ''}`;
-          await logs.append(tenant, { kind: 'platform', event: code, text: `${target}: ${text}` });
-        }
-      },
-    } satisfies ControlForEgress,
-    async setUp(channel) {
-      await channel.call('init', egressInit(config, publicUrl, publicSocket.port, tls.socket?.port, clock.offsetMs));
-      await channel.call('open', {
-        tenant: OWN_EGRESS,
-        slug: OWN_EGRESS,
-        socket: hostEgressSocket,
-        allow: [],
-        limits: { inFlight: 20, bytesPerHour: 10_000_000, timeoutMs: 30_000 },
-      });
-    },
-    onRestart: () => runtime.reopen('egress'),
+    logs,
+    onRestart: (part) => runtime.reopen(part),
   });
   onStop(() => Promise.all([storage.stop(), egress.stop()]));
   const bindingsReady = Promise.all([storage.start(), egress.start()]);
@@ -206,70 +177,25 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 
   // --- instances -------------------------------------------------------------------------------------------------
   const sandbox = await detected;
-  const runtime = await createRuntime({
-    config: config.runtime,
-    storageConfig: config.storage,
-    runFolder: folders.run,
-    tenantsFolder: folders.tenants,
+  const runtime = openRuntime({
+    config,
+    folders,
+    stores,
+    codeStore,
     logs,
     sandbox,
     clock,
     log,
-    resolve: (slug) => resolveInstance(slug),
-    storage: {
-      open: (tenant) => storage.channel().call('open', tenant),
-      close: (tenant) => storage.channel().call('close', tenant),
-    },
-    egress: {
-      open: (tenant) => egress.channel().call('open', tenant),
-      close: (tenant) => egress.channel().call('close', tenant),
-    },
-    edges: {
-      setInstance: async (instance) => void (await edges.each('setInstance', instance)),
-      retire: async (instance) => {
-        const answers = await edges.each('retire', instance);
-        return { inFlight: answers.reduce((sum, { inFlight }) => sum + inFlight, 0) };
-      },
-      failed: async (instance) => void (await edges.each('failed', instance)),
-    },
-    payments: {
-      async open({ tenant, slug, socket }) {
-        const deployment = await deployments.byTenant(tenant);
-        if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
-        const { bindings } = await paymentsOpened.promise;
-        await bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
-      },
-      close: async ({ tenant }) => (await paymentsOpened.promise).bindings.close({ tenant }),
-    },
-    onEvent(event) {
-      observation.metrics.onRuntimeEvent(event);
-      if (event.type === 'stopped') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
-    },
+    speech,
+    edges: () => edges,
+    payments: paymentsOpened.promise,
+    observation,
+    storage,
+    egress,
   });
   onStop(() => runtime.close());
   const forwarding = createForwarding(runtime, config.runtime.requestIdleMs);
   onStop(() => forwarding.close());
-
-  async function resolveInstance(slug: string) {
-    const row = await deployments.bySlug(slug);
-    if (row?.state !== 'active')
-      throw new Problem('not_found', `${slug} does not run: it is ${row?.state ?? 'not deployed'}.`);
-    return {
-      slug,
-      tenant: row.tenant,
-      revision: String(row.revision),
-      bundle: await codeStore.get(row.digest),
-      compatibilityDate: row.compatibilityDate,
-      compatibilityFlags: row.compatibilityFlags,
-      secrets: await secrets.reveal(row.tenant),
-      bindings: row.bindings,
-      crons: row.crons,
-      egressAllow: [
-        ...(config.runtime.egressAllow[slug] ?? []),
-        ...(slug === 'speech' && speech ? [`unix:${speech.socket}`] : []),
-      ],
-    };
-  }
 
   // --- edges and the route table ---------------------------------------------------------------------------------
   const controlSocket = path.join(folders.run, 'control.sock');
@@ -433,47 +359,21 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     },
   });
 
-  // --- the operator's API ----------------------------------------------------------------------------------------
-  const operatorParts = {
-    tokenHash: operator.hash,
-    deployments,
-    secrets,
-    payments,
+  const operatorApi = await serveOperatorApi({
+    control,
+    clock,
+    stores,
+    folders,
+    observation,
+    edges,
+    storage,
+    egress,
+    timedWork,
+    backups,
+    forward: forwarding.forward,
     log,
-    health: observation.health,
-    metrics: observation.metricsText,
-    async moveClock(offsetMs: number) {
-      if (!config.clock.movable) {
-        throw new Problem('forbidden', 'Business time moves only where the host was started with --clock-movable.');
-      }
-      clock.setOffset(offsetMs);
-      await writeClockOffset(registry.db, offsetMs);
-      await Promise.all([
-        edges.each('setClock', { offsetMs }),
-        storage.channel().call('setClock', { offsetMs }),
-        egress.channel().call('setClock', { offsetMs }),
-      ]);
-      await timedWork.plan();
-      await moveBuiltinClocks(control, offsetMs);
-      return { now: clock.now(), offsetMs };
-    },
-    clockOffset: () => clock.offsetMs,
-    pay: payPassage({ deployments, secrets, forward: forwarding.forward, publicUrl }),
-    backup: (target: string | undefined) => backups.run(target),
-    async mayServe(domain: string) {
-      const row = await domains.byName(domain.toLowerCase());
-      return row !== undefined && row.state !== 'pending';
-    },
-  };
-  const operatorSocket = await serve(createOperatorApp(operatorParts, true).fetch, {
-    socket: path.join(folders.run, 'operator.sock'),
   });
-  onStop(() => operatorSocket.close());
-  const operatorPort = await serve(createOperatorApp(operatorParts, false).fetch, {
-    host: '127.0.0.1',
-    port: config.adminPort,
-  });
-  onStop(() => operatorPort.close());
+  onStop(() => operatorApi.close());
 
   // --- start -----------------------------------------------------------------------------------------------------
   await payments.start();
@@ -510,7 +410,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   return {
     url: publicUrl,
     port: publicSocket.port,
-    adminPort: operatorPort.port,
+    adminPort: operatorApi.port,
     freshOperatorToken: operator.fresh,
     isolation: runtime.isolation,
     network: {

@@ -1,0 +1,103 @@
+/** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
+import type { Logger } from 'pino';
+import { tollView } from '../control/tenant-requests.ts';
+import type { Payments } from '../payments/index.ts';
+import type { CodeStore } from '../runtime/code-store.ts';
+import type { Runtime } from '../runtime/contract.ts';
+import type { LogStore } from '../runtime/logs/log-store.ts';
+import { createRuntime } from '../runtime/runtime.ts';
+import type { Sandbox } from '../runtime/sandbox.ts';
+import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import type { InstanceSpec } from '../shared/contracts.ts';
+import { Problem } from '../shared/problem.ts';
+import type { BindingParts } from './binding-parts.ts';
+import type { Edges } from './edges.ts';
+import type { Folders } from './folders.ts';
+import type { Observation } from './observation.ts';
+import type { SpeechEngine } from './speech-engine.ts';
+import type { Stores } from './stores.ts';
+
+export interface InstancesOptions extends Pick<BindingParts, 'storage' | 'egress'> {
+  config: Config;
+  folders: Folders;
+  stores: Stores;
+  codeStore: CodeStore;
+  logs: LogStore;
+  sandbox: Sandbox;
+  clock: Clock;
+  log: Logger;
+  speech: SpeechEngine | undefined;
+  edges(): Edges;
+  payments: Promise<Payments>;
+  observation: Observation;
+}
+
+export function openRuntime(options: InstancesOptions): Runtime {
+  const { config, folders, stores, codeStore, logs, sandbox, clock, log, speech, edges, payments, observation } =
+    options;
+  const { storage, egress } = options;
+  const { deployments, secrets, usage } = stores;
+
+  async function resolve(slug: string): Promise<InstanceSpec> {
+    const row = await deployments.bySlug(slug);
+    if (row?.state !== 'active')
+      throw new Problem('not_found', `${slug} does not run: it is ${row?.state ?? 'not deployed'}.`);
+    return {
+      slug,
+      tenant: row.tenant,
+      revision: String(row.revision),
+      bundle: await codeStore.get(row.digest),
+      compatibilityDate: row.compatibilityDate,
+      compatibilityFlags: row.compatibilityFlags,
+      secrets: await secrets.reveal(row.tenant),
+      bindings: row.bindings,
+      crons: row.crons,
+      egressAllow: [
+        ...(config.runtime.egressAllow[slug] ?? []),
+        ...(slug === 'speech' && speech ? [`unix:${speech.socket}`] : []),
+      ],
+    };
+  }
+
+  return createRuntime({
+    config: config.runtime,
+    storageConfig: config.storage,
+    runFolder: folders.run,
+    tenantsFolder: folders.tenants,
+    logs,
+    sandbox,
+    clock,
+    log,
+    resolve,
+    storage: {
+      open: (tenant) => storage.channel().call('open', tenant),
+      close: (tenant) => storage.channel().call('close', tenant),
+    },
+    egress: {
+      open: (tenant) => egress.channel().call('open', tenant),
+      close: (tenant) => egress.channel().call('close', tenant),
+    },
+    edges: {
+      setInstance: async (instance) => void (await edges().each('setInstance', instance)),
+      retire: async (instance) => {
+        const answers = await edges().each('retire', instance);
+        return { inFlight: answers.reduce((sum, { inFlight }) => sum + inFlight, 0) };
+      },
+      failed: async (instance) => void (await edges().each('failed', instance)),
+    },
+    payments: {
+      async open({ tenant, slug, socket }) {
+        const deployment = await deployments.byTenant(tenant);
+        if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+        const { bindings } = await payments;
+        await bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
+      },
+      close: async ({ tenant }) => (await payments).bindings.close({ tenant }),
+    },
+    onEvent(event) {
+      observation.metrics.onRuntimeEvent(event);
+      if (event.type === 'stopped') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
+    },
+  });
+}

@@ -1,0 +1,87 @@
+/** The operator's API: on a socket in the data folder, and on the admin port of loopback. */
+import path from 'node:path';
+import type { Logger } from 'pino';
+import type { Backups } from '../backup/index.ts';
+import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
+import type { Forwarding } from '../control/forward.ts';
+import { createOperatorApp } from '../control/operator/app.ts';
+import { payPassage } from '../control/operator/pay-passage.ts';
+import type { ControlParts } from '../control/parts.ts';
+import type { AdjustableClock } from '../shared/clock.ts';
+import { Problem } from '../shared/problem.ts';
+import type { BindingParts } from './binding-parts.ts';
+import { writeClockOffset } from './clock-setting.ts';
+import type { Edges } from './edges.ts';
+import type { Folders } from './folders.ts';
+import type { Observation } from './observation.ts';
+import { serve } from './server.ts';
+import type { Stores } from './stores.ts';
+import type { TimedWork } from './timed-work.ts';
+
+export interface OperatorApiOptions extends Pick<BindingParts, 'storage' | 'egress'> {
+  control: ControlParts;
+  clock: AdjustableClock;
+  stores: Stores;
+  folders: Folders;
+  observation: Observation;
+  edges: Edges;
+  timedWork: TimedWork;
+  backups: Backups;
+  forward: Forwarding['forward'];
+  log: Logger;
+}
+
+/** @returns the admin port, and what closes both */
+export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ port: number; close(): Promise<void> }> {
+  const { control, clock, stores, folders, observation, edges, storage, egress, timedWork, backups, forward, log } =
+    options;
+  const { config, publicUrl, payments } = control;
+  const { registry, deployments, domains, secrets, operator } = stores;
+  const operatorParts = {
+    tokenHash: operator.hash,
+    deployments,
+    secrets,
+    payments,
+    log,
+    health: observation.health,
+    metrics: observation.metricsText,
+    async moveClock(offsetMs: number) {
+      if (!config.clock.movable) {
+        throw new Problem('forbidden', 'Business time moves only where the host was started with --clock-movable.');
+      }
+      clock.setOffset(offsetMs);
+      await writeClockOffset(registry.db, offsetMs);
+      await Promise.all([
+        edges.each('setClock', { offsetMs }),
+        storage.channel().call('setClock', { offsetMs }),
+        egress.channel().call('setClock', { offsetMs }),
+      ]);
+      await timedWork.plan();
+      await moveBuiltinClocks(control, offsetMs);
+      return { now: clock.now(), offsetMs };
+    },
+    clockOffset: () => clock.offsetMs,
+    pay: payPassage({ deployments, secrets, forward, publicUrl }),
+    backup: (target: string | undefined) => backups.run(target),
+    async mayServe(domain: string) {
+      const row = await domains.byName(domain.toLowerCase());
+      return row !== undefined && row.state !== 'pending';
+    },
+  };
+  const onSocket = await serve(createOperatorApp(operatorParts, true).fetch, {
+    socket: path.join(folders.run, 'operator.sock'),
+  });
+  try {
+    const onPort = await serve(createOperatorApp(operatorParts, false).fetch, {
+      host: '127.0.0.1',
+      port: config.adminPort,
+    });
+    return {
+      port: onPort.port,
+      close: async () => void (await Promise.all([onSocket.close(), onPort.close()])),
+    };
+  } catch (error) {
+    await onSocket.close();
+    throw error;
+  }
+}
