@@ -7,6 +7,7 @@ import http, { createServer, type IncomingMessage, type Server, type ServerRespo
 import https from 'node:https';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import { BACKLOG } from '../shared/backlog.ts';
 import type { EgressLimits, TenantId } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { Allowance } from './allowance.ts';
@@ -79,7 +80,7 @@ export class TenantProxy {
     await rm(this.#settings.socket, { force: true });
     await new Promise<void>((resolve, reject) => {
       this.#server.once('error', reject);
-      this.#server.listen(this.#settings.socket, resolve);
+      this.#server.listen({ path: this.#settings.socket, backlog: BACKLOG }, resolve);
     });
   }
 

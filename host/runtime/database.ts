@@ -6,6 +6,7 @@ import { chmodSync, chownSync, renameSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import { BACKLOG } from '../shared/backlog.ts';
 import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from './database-process.ts';
 import { type ProcessUsage, treeOf, usageOf } from './process-tree.ts';
 import type { ConfinedProcess } from './sandbox/spawn.ts';
@@ -120,7 +121,7 @@ export class Database {
     rmSync(own, { force: true });
     await new Promise<void>((resolve, reject) => {
       listener.once('error', reject);
-      listener.listen(own, resolve);
+      listener.listen({ path: own, backlog: BACKLOG }, resolve);
     });
     listener.on('error', (error) => this.#options.log.warn({ err: error }, 'a database listener failed'));
     permit(own, this.#options.clientUid);

@@ -5,6 +5,7 @@
 
 import { rm } from 'node:fs/promises';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { BACKLOG } from '../shared/backlog.ts';
 
 export type Handler = (request: IncomingMessage, response: ServerResponse) => void;
 
@@ -105,7 +106,7 @@ export async function listen(path: string, handler: Handler): Promise<Server> {
   server.maxConnections = MAX_CONNECTIONS;
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject);
-    server.listen(path, () => {
+    server.listen({ path, backlog: BACKLOG }, () => {
       server.off('error', reject);
       resolve();
     });

@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import type { AnswerEarly } from '../control/bare-answers.ts';
 import type { Handshakes } from '../control/handshakes.ts';
+import { BACKLOG } from '../shared/backlog.ts';
 import { Problem } from '../shared/problem.ts';
 
 export type Fetch = (request: Request) => Response | Promise<Response>;
@@ -51,7 +52,7 @@ export async function serve(
       if (error.code !== 'EADDRINUSE' || !('port' in at)) return reject(error);
       reject(new Problem('conflict', `The operator port ${at.port} is in use; choose another with --admin-port.`));
     });
-    server.listen('socket' in at ? { path: at.socket, readableAll: false } : at, resolve);
+    server.listen('socket' in at ? { path: at.socket, readableAll: false, backlog: BACKLOG } : at, resolve);
   });
   const address = server.address();
   return {

@@ -10,6 +10,7 @@ import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
+import { BACKLOG } from '../../shared/backlog.ts';
 import { formatUsd, type Money, micro, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import type { OfferBook } from '../offers.ts';
@@ -97,7 +98,9 @@ export class PaymentService implements PaymentBindings {
     await rm(socket, { force: true });
     const app = this.app({ tenant, slug, payTo });
     const server = createServer(getRequestListener(app.fetch));
-    await new Promise<void>((resolve, reject) => server.once('error', reject).listen(socket, resolve));
+    await new Promise<void>((resolve, reject) =>
+      server.once('error', reject).listen({ path: socket, backlog: BACKLOG }, resolve),
+    );
     this.#servers.set(tenant, { server, socket });
   }
 

@@ -1,5 +1,6 @@
 /** Serves a tenant's database that lives on a libSQL server: the same protocol on the same socket, no SQL engine here. */
 import { unlinkSync } from 'node:fs';
+import { BACKLOG } from '../../shared/backlog.ts';
 import { Bookmarks } from './bookmark.ts';
 import { MESSAGES, SqlFailure } from './failure.ts';
 import { answer, createSqlServer, type SqlRequest } from './http.ts';
@@ -42,14 +43,14 @@ export async function serveRemote(
     backup: () => '{"success":true}',
   });
   if (typeof settings.listen === 'number') {
-    server.listen({ fd: settings.listen }, listening);
+    server.listen({ fd: settings.listen, backlog: BACKLOG }, listening);
   } else {
     try {
       unlinkSync(settings.listen);
     } catch {
       // It was not there.
     }
-    server.listen(settings.listen, listening);
+    server.listen({ path: settings.listen, backlog: BACKLOG }, listening);
   }
   return () => {
     server.close(() => process.exit(0));

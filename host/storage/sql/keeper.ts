@@ -8,6 +8,7 @@ import { openSync, unlinkSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
+import { BACKLOG } from '../../shared/backlog.ts';
 import type { ToEngine, ToKeeper } from './engine.ts';
 import { MESSAGES, timedOut } from './failure.ts';
 import { InFlightReader, MAX_CONNECTIONS, PHASE } from './inflight.ts';
@@ -69,7 +70,7 @@ export class Keeper {
   listen(listening: () => void): void {
     const { listen } = this.#settings;
     if (typeof listen === 'number') {
-      this.#server.listen({ fd: listen }, listening);
+      this.#server.listen({ fd: listen, backlog: BACKLOG }, listening);
       return;
     }
     try {
@@ -77,7 +78,7 @@ export class Keeper {
     } catch {
       // It was not there.
     }
-    this.#server.listen(listen, listening);
+    this.#server.listen({ path: listen, backlog: BACKLOG }, listening);
   }
 
   /** Lets the engine finish what it has, then ends. */
