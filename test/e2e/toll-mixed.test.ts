@@ -1,50 +1,70 @@
 /**
- * A thousand calls of every kind by every stock client, with failures, callers that leave and retries thrown in.
- * Afterwards the chain, the receipts and the books agree to the last micro-USD.
+ * A thousand calls of every kind by every stock client to an ordinary tenant of the real host, with handlers that fail,
+ * callers that leave and retries thrown in. Afterwards the chain, the receipts and the books agree to the last
+ * micro-USD, payer by payer and payment by payment.
  */
+import { Credential } from 'mppx';
 import { tempo } from 'mppx/client';
-import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import type { Network } from '../../host/payments/network/index.ts';
+import { localTempoChain } from '../../host/payments/network/chains.ts';
+import { tempoClient } from '../../host/payments/network/clients.ts';
 import { parseUsd } from '../../host/shared/money.ts';
-import {
-  balance,
-  mppClient,
-  mppOf,
-  type Rig,
-  startNetwork,
-  startRig,
-  until,
-  x402Client,
-} from './support/payments-rig.ts';
+import { account, balances, deploy, type Fetch, mppFetch, x402Fetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
 
 const CALLS = Number(process.env.MIXED_CALLS ?? 1000);
 const FEE_BPS = 250;
+const PRICES = { '/fixed': 10_000n, '/metered': 20_000n };
+type Route = keyof typeof PRICES;
 
-let network: Network;
-let stop: () => Promise<void>;
-let rig: Rig;
-let payTo: string;
+const HANDLER = `export default {
+  async fetch(request, env) {
+    const { id, want, charge, delay } = await request.json();
+    if (delay > 0) await scheduler.wait(delay);
+    if (want === 'throw') throw new Error('thrown');
+    if (want === 'fail') return new Response('no', { status: 500 });
+    if (want === 'once' && (await env.STORE.get(id)) === null) {
+      await env.STORE.put(id, 'failed');
+      return new Response('not yet', { status: 503 });
+    }
+    const body = JSON.stringify({ id });
+    const headers = { 'x-charge': charge };
+    if (want !== 'stream') return new Response(body, { headers });
+    const { readable, writable } = new TransformStream();
+    const writer = writable.getWriter();
+    const write = async () => {
+      for (const part of [body.slice(0, 3), body.slice(3, 6), body.slice(6)]) {
+        await writer.write(new TextEncoder().encode(part));
+        await scheduler.wait(4);
+      }
+      await writer.close();
+    };
+    write().catch(() => {});
+    return new Response(readable, { headers });
+  },
+};`;
+
+let host: TestHost;
+let payTo: `0x${string}`;
+let owner: Fetch;
 
 beforeAll(async () => {
-  ({ network, stop } = await startNetwork());
+  host = await startHost({ flags: { 'payments-fee-bps': String(FEE_BPS) } });
   payTo = privateKeyToAccount(generatePrivateKey()).address;
-  rig = await startRig(network, {
+  owner = mppFetch(host.network, 0);
+  await deploy(owner, host.url, {
+    slug: 'shop',
+    code: HANDLER,
+    bindings: { kv: true },
     payTo,
-    feeBps: FEE_BPS,
-    routes: [
+    paidRoutes: [
       { method: 'POST', path: '/fixed', price: '0.01' },
       { method: 'POST', path: '/metered', price: '0.02', mode: 'metered' },
     ],
   });
 });
-afterAll(async () => {
-  await rig.close();
-  await stop();
-});
-
-const key = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
+afterAll(() => host?.stop());
 
 /** A small generator with a seed, so that a failure can be repeated. */
 function seeded(seed: number): () => number {
@@ -55,86 +75,207 @@ function seeded(seed: number): () => number {
   };
 }
 
-test('a thousand mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, async () => {
-  const random = seeded(7);
-  rig.handler = async (request) => {
-    const { want, charge, delay } = (await request.json()) as { want: string; charge: string; delay: number };
-    if (delay > 0) await new Promise((resolve) => setTimeout(resolve, delay));
-    if (want === 'fail') return new Response('no', { status: 500 });
-    if (want === 'throw') throw new Error('the handler threw');
-    if (want === 'nonsense') return Response.json({}, { headers: { 'x-charge': '-1' } });
-    const body = JSON.stringify({ want });
-    const headers = { 'x-charge': charge, ...(want === 'stream' ? {} : { 'content-length': String(body.length) }) };
-    return new Response(body, { headers });
+type Paid = Record<string, string>;
+
+/** A payer's wallet, its stock client, and what that client sent to pay for the last call. */
+interface Payer {
+  wallet: number;
+  routes: Route[];
+  fetch: Fetch;
+  /** What pays for the present call; undefined until it is sent. */
+  sent: Paid | undefined;
+  onSent: () => void;
+  close(): Promise<unknown>;
+}
+
+function payer(
+  wallet: number,
+  routes: Route[],
+  client: (sender: typeof fetch) => { fetch: Fetch; close?(): Promise<unknown> },
+): Payer {
+  const self = { wallet, routes, sent: undefined, onSent: () => {} } as unknown as Payer;
+  const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
+    const request = new Request(input, init);
+    for (const name of ['authorization', 'payment-signature']) {
+      const value = request.headers.get(name);
+      if (!value || (name === 'authorization' && managesChannel(value))) continue;
+      self.sent = { [name]: value };
+      self.onSent();
+    }
+    return fetch(request);
   };
-  const operator = mppOf(network).recipient;
-  const wallets = [0, 1, 2, 3].map((index) => privateKeyToAccount(key(index)).address);
+  const { fetch: paying, close } = client(sender as typeof fetch);
+  return Object.assign(self, { fetch: paying, close: async () => await close?.() });
+}
+
+/** Top-ups and closes of a session's channel pay for no call. */
+function managesChannel(authorization: string): boolean {
+  const { action } = Credential.deserialize<{ action?: string }>(authorization).payload;
+  return action === 'topUp' || action === 'close';
+}
+
+function sessionOf(wallet: number, sender: typeof fetch) {
+  const from = account(host.network, wallet);
+  const chain = localTempoChain(host.network.chainId, host.network.rpcUrl);
+  const getClient = () => tempoClient(chain, from) as never;
+  const manager = tempo.session.manager({ account: from, getClient, maxDeposit: '50', fetch: sender });
+  return { fetch: manager.fetch as Fetch, close: () => manager.close() };
+}
+
+/** What handlers are asked to do, up to which of the numbers below one it is chosen, and the status it comes to. */
+const WANTS = [
+  ['fail', 0.06, 500],
+  ['once', 0.12, 503],
+  ['throw', 0.15, 500],
+  ['nonsense', 0.19, 502],
+  ['stream', 0.31, 200],
+  ['ok', 1, 200],
+] as const;
+
+test('a thousand mixed calls: chain, receipts and ledger agree', { timeout: 900_000 }, async () => {
+  const { network } = host;
+  const both: Route[] = ['/fixed', '/metered'];
+  const payers = [
+    payer(1, both, (sender) => ({ fetch: mppFetch(network, 1, sender) })),
+    payer(2, both, (sender) => ({ fetch: mppFetch(network, 2, sender) })),
+    // Sessions are offered where calls are metered.
+    payer(3, ['/metered'], (sender) => sessionOf(3, sender)),
+    payer(4, both, (sender) => ({ fetch: x402Fetch(network, 4, sender) })),
+  ];
+  const operatorsCsv = records((await host.operator('GET', '/payments/csv')).text);
+  const operator = operatorsCsv.find(({ what }) => what === 'deploy')?.pay_to as `0x${string}`;
+  const holds = async (address: `0x${string}`) => {
+    const { mpp, x402 } = await balances(network, address);
+    return mpp + x402;
+  };
   const money = async () => ({
-    payers: await Promise.all(
-      wallets.map(async (one) => (await balance(network, 'tempo', one)) + (await balance(network, 'usdc', one))),
-    ),
-    payTo: (await balance(network, 'tempo', payTo)) + (await balance(network, 'usdc', payTo)),
-    operator: (await balance(network, 'tempo', operator)) + (await balance(network, 'usdc', operator)),
+    payers: await Promise.all(payers.map(({ wallet }) => holds(account(network, wallet).address))),
+    payTo: await holds(payTo),
+    operator: await holds(operator),
   });
   const before = await money();
-  let receipts = 0n;
-  let unknown = 0;
-  const account = privateKeyToAccount(key(2));
-  const getClient = () => mppOf(network).getClient(account) as never;
-  const session = tempo.session.manager({ account, getClient, maxDeposit: '50' });
-
-  const one = async (payer: number, route: string): Promise<void> => {
-    const kind = random();
-    const want = kind < 0.1 ? 'fail' : kind < 0.13 ? 'throw' : kind < 0.16 ? 'nonsense' : kind < 0.25 ? 'stream' : 'ok';
-    const leaves = random() < 0.06;
-    const body = JSON.stringify({ want, charge: `0.0${Math.floor(random() * 30_000)}`, delay: leaves ? 40 : 0 });
-    const url = `${rig.url}${route}`;
-    const client = payer === 3 ? x402Client(network, key(3)) : mppClient(network, key(payer));
-    const paying = payer === 2 ? (session.fetch as unknown as typeof fetch) : client.fetch;
-    const abort = new AbortController();
-    if (leaves && payer !== 2) setTimeout(() => abort.abort(), 60 + random() * 60);
-    const response = await paying(url, { method: 'POST', body, signal: abort.signal }).catch(() => undefined);
-    const text = await response?.text().catch(() => undefined);
-    let final = text === undefined ? undefined : response;
-    const { authorization, signature } = client.sent;
-    const again = {
-      headers: authorization ? { authorization } : { 'payment-signature': signature ?? '' },
-      method: 'POST',
-      body,
-    };
-    if (final === undefined && (authorization || signature)) {
-      // The caller comes back with what it has: it is answered, and not charged twice.
-      final = await fetch(url, again);
-      await final.text();
-    } else if (final && random() < 0.1 && (authorization || signature)) {
-      const repeated = await fetch(url, again);
-      if (final.ok) expect(repeated.headers.get('x-payment-id')).toBe(final.headers.get('x-payment-id'));
-      else if (repeated.ok) final = repeated;
-      await repeated.text();
-    }
-    if (final?.ok) receipts += parseUsd(final.headers.get('x-payment-amount') ?? 'none');
-    else if (final === undefined) unknown += 1;
+  /** By payment: what its receipt says, and of whom. */
+  const receipts = new Map<string, { wallet: number; amount: bigint }>();
+  const seen: Record<string, number> = {};
+  const count = (what: string) => {
+    seen[what] = (seen[what] ?? 0) + 1;
   };
 
-  const lanes = [0, 1, 2, 3].map(async (payer) => {
-    for (let i = 0; i < CALLS / 4; i += 1) await one(payer, payer !== 2 && i % 2 === 0 ? '/fixed' : '/metered');
+  async function call(by: Payer, id: string, route: Route, random: () => number): Promise<void> {
+    const kind = random();
+    const [want, , failure] = WANTS.find(([, below]) => kind < below) ?? WANTS[5];
+    const leaves = random() < 0.06;
+    const repeats = random() < 0.1;
+    const amount = BigInt(Math.floor(random() * 30_000));
+    const nonsense = random() < 0.5 ? '-1' : 'NaN';
+    const charge = want === 'nonsense' ? nonsense : `0.${String(amount).padStart(6, '0')}`;
+    const body = JSON.stringify({ id, want, charge, delay: leaves ? 40 : 0 });
+    const price = PRICES[route];
+    const cost = route === '/fixed' || amount > price ? price : amount;
+    // A fixed route does not look at what its handler says.
+    const status = want === 'nonsense' && route === '/fixed' ? 200 : failure;
+
+    by.sent = undefined;
+    const abort = new AbortController();
+    const patience = random() * 60;
+    by.onSent = leaves ? () => setTimeout(() => abort.abort(), patience) : () => {};
+    const url = `${host.url}/shop${route}`;
+    const read = async (response: Response) => ({ response, text: await response.text() });
+    let final = await by
+      .fetch(url, { method: 'POST', body, signal: abort.signal })
+      .then(read)
+      .catch((error) => {
+        if (!leaves) throw error;
+        return undefined;
+      });
+    const { sent } = by;
+    if (!sent) throw new Error(`call ${id} was not paid`);
+    const again = async () => await read(await fetch(url, { method: 'POST', body, headers: sent }));
+    if (final === undefined) {
+      // The caller comes back with what it has: it is answered, and not charged twice.
+      count('left');
+      final = await again();
+    }
+    expect([status, want === 'once' && 200], `${id} ${want}: ${final.text}`).toContain(final.response.status);
+    if (want === 'once' && !final.response.ok) {
+      count('paid at the second attempt');
+      final = await again();
+      expect(final.response.status, `${id}: ${final.text}`).toBe(200);
+    } else if (repeats) {
+      count('sent again');
+      const repeated = await again();
+      expect(repeated.response.status, `${id}: ${repeated.text}`).toBe(final.response.status);
+      for (const name of ['x-payment-id', 'x-payment-amount'])
+        expect(repeated.response.headers.get(name), id).toBe(final.response.headers.get(name));
+    }
+    count(`${want} ${final.response.status}`);
+    const { headers, ok } = final.response;
+    if (!ok) return;
+    if (headers.get('content-length') === null) count('without a length');
+    expect(JSON.parse(final.text)).toEqual({ id });
+    const payment = headers.get('x-payment-id') ?? '';
+    expect(receipts.has(payment), payment).toBe(false);
+    receipts.set(payment, { wallet: by.wallet, amount: parseUsd(headers.get('x-payment-amount') ?? 'none') });
+    expect(receipts.get(payment)?.amount, id).toBe(cost);
+  }
+
+  const lanes = payers.map(async (by) => {
+    const random = seeded(by.wallet);
+    for (let i = 0; i < CALLS / payers.length; i += 1)
+      await call(by, `${by.wallet}-${i}`, by.routes[i % by.routes.length] ?? '/metered', random);
+    await by.close();
   });
   await Promise.all(lanes);
-  await session.close();
-  await until(async () => (await rig.payments.ledger.open()).length === 0, 60_000);
-  const report = await rig.payments.ledger.reconcile();
-  expect(report.differences).toEqual([]);
-  expect(report.accounts.filter(({ account: name }) => name.startsWith('claim:'))).toEqual([]);
+  await until(async () => {
+    const { json } = await host.operator('GET', '/payments');
+    return (json as { open: unknown[] }).open.length === 0;
+  }, 120_000);
+
+  const { json, text: reconciled } = await host.operator('POST', '/payments/reconcile');
+  expect(json, reconciled).toMatchObject({ ok: true, differences: [] });
+  const { accounts } = json as { accounts: { account: string }[] };
+  expect(accounts.filter((each) => each.account.startsWith('claim:'))).toEqual([]);
+
+  const usage = await owner(`${host.url}/_admin/shop/usage`, { headers: { accept: 'text/csv' } });
+  const rows = records(await usage.text());
+  const charged = rows.filter(({ state }) => state !== 'released');
+  expect(new Set(rows.map(({ state }) => state))).toEqual(new Set(['answered', 'released']));
+  const usd = (text: string | undefined) => parseUsd(text ?? 'none');
+  expect(new Map(charged.map((row) => [row.payment, usd(row.charged_usd)]))).toEqual(
+    new Map([...receipts].map(([payment, { amount }]) => [payment, amount])),
+  );
+  for (const row of rows) expect(row.state === 'released' ? 0n : usd(row.charged_usd)).toBe(usd(row.charged_usd));
+  const gross = charged.reduce((sum, row) => sum + usd(row.charged_usd), 0n);
+  const fee = charged.reduce((sum, row) => sum + usd(row.fee_usd), 0n);
 
   const after = await money();
-  const spent = before.payers.reduce((sum, value, i) => sum + value - (after.payers[i] ?? 0n), 0n);
-  const revenue = await rig.payments.ledger.revenue({});
-  const gross = revenue.reduce((sum, row) => sum + row.gross - row.refunded, 0n);
-  const fee = revenue.reduce((sum, row) => sum + row.fee, 0n);
-  expect(spent).toBe(gross);
-  expect(receipts).toBe(gross);
+  for (const [index, { wallet }] of payers.entries()) {
+    const own = [...receipts.values()].filter((receipt) => receipt.wallet === wallet);
+    const spent = (before.payers[index] ?? 0n) - (after.payers[index] ?? 0n);
+    expect(spent, `wallet ${wallet}`).toBe(own.reduce((sum, { amount }) => sum + amount, 0n));
+  }
   expect(after.payTo - before.payTo).toBe(gross - fee);
   expect(after.operator - before.operator).toBe(fee);
-  expect(gross).toBeGreaterThan(1_000_000n);
-  expect(unknown).toBeLessThan(CALLS / 20);
+
+  // That all of it was tried at all.
+  expect(new Set(charged.map(({ rail, what }) => `${rail} ${what}`))).toEqual(
+    new Set([
+      'tempo/charge POST /fixed',
+      'tempo/charge POST /metered',
+      'tempo/session POST /metered',
+      'x402/exact POST /fixed',
+      'x402/upto POST /metered',
+    ]),
+  );
+  for (const what of ['fail 500', 'throw 500', 'nonsense 502', 'once 200', 'without a length', 'left', 'sent again'])
+    expect(seen[what], `${what}: ${JSON.stringify(seen)}`).toBeGreaterThan(0);
 });
+
+/** Lines of a CSV whose fields need no quotes, by the names of its head. */
+function records(csv: string): Record<string, string>[] {
+  const [head = [], ...lines] = csv
+    .trim()
+    .split('\r\n')
+    .map((line) => line.split(','));
+  return lines.map((line) => Object.fromEntries(head.map((name, index) => [name, line[index] ?? ''])));
+}

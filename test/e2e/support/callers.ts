@@ -32,10 +32,13 @@ export function mppFetch(network: LocalNetworkFile, index: number, sender: typeo
   return client.fetch as Fetch;
 }
 
-/** A stock @x402/fetch client that may pay up to five dollars in the local token. */
-export function x402Fetch(network: LocalNetworkFile, index: number): Fetch {
+/**
+ * A stock @x402/fetch client that may pay up to five dollars in the local token.
+ * @param sender what it sends its requests with
+ */
+export function x402Fetch(network: LocalNetworkFile, index: number, sender: typeof fetch = fetch): Fetch {
   const payer = account(network, index);
-  return wrapFetchWithPaymentFromConfig(fetch, {
+  return wrapFetchWithPaymentFromConfig(sender, {
     schemes: [
       { network: 'eip155:*', client: new ExactEvmScheme(payer) },
       { network: 'eip155:*', client: new UptoEvmScheme(payer, { rpcUrl: network.rpcUrl }) },
