@@ -9,7 +9,7 @@ import { settings } from '../registry/schema/deployments.ts';
 import type { PaymentRow } from '../registry/schema/payments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import { ZERO } from '../shared/money.ts';
+import { micro, ZERO } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { PaymentService } from './bindings/service.ts';
@@ -24,6 +24,7 @@ import { createOwnerTokens } from './owner-tokens.ts';
 import { openPaymentsKey } from './payments-key.ts';
 import { ProofDesk } from './proof.ts';
 import { Challenger } from './rails/challenge.ts';
+import { readStored } from './rails/credential.ts';
 import { EvmLanes } from './rails/evm-lane.ts';
 import type { Rail } from './rails/rail.ts';
 import { tempoCharge } from './rails/tempo-charge.ts';
@@ -101,12 +102,13 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       async receipt(row, charged) {
         const channel = await channels.byId(row.channel ?? '');
         if (!channel) return '{}';
-        const after = {
-          ...channel,
-          captured: (channel.captured + charged) as typeof charged,
-          units: channel.units + 1,
-        };
-        return JSON.stringify({ 'payment-receipt': sessionReceipt(after, row.credentialId) });
+        const captured = micro(channel.captured + charged);
+        const after = { ...channel, captured, units: channel.units + 1 };
+        const presented = row.credential ? readStored('tempo/session', row.credential, challengeKey) : undefined;
+        const voucher = presented?.via === 'mpp' ? desk?.acknowledged(presented.credential, after) : undefined;
+        return JSON.stringify({
+          'payment-receipt': sessionReceipt({ ...after, voucher: voucher ?? after.voucher }, row.credentialId),
+        });
       },
     },
   });

@@ -14,6 +14,7 @@ import { readContract } from 'viem/actions';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { localEvmChain, localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient, x402Client } from '../../host/payments/network/clients.ts';
+import { formatUsd, micro } from '../../host/shared/money.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
 const HANDLER = `let started = 0, going = false;
@@ -30,10 +31,22 @@ export default {
         return Response.json(seen);
       case '/started': return Response.json({ started });
       case '/go': going = true; break;
+      case '/cheap':
       case '/metered': return Response.json(seen, { headers: { 'x-charge': '0.0123' } });
-      case '/fails': return new Response('no', { status: 500 });
-      case '/throws': throw new Error('thrown');
-      case '/loops': for (;;) {}
+      case '/moody':
+      case '/moody-metered': {
+        const key = seen.payer + url.pathname + url.search;
+        const before = await env.STORE.get(key);
+        await env.STORE.put(key, 'called');
+        if (before === null) switch (url.searchParams.get('first')) {
+          case 'fails': return new Response('no', { status: 500 });
+          case 'throws': throw new Error('thrown');
+          case 'hangs': await scheduler.wait(3_600_000);
+          case 'loops': for (;;) {}
+          default: return Response.json(seen, { headers: { 'x-charge': url.searchParams.get('charge') } });
+        }
+        return Response.json(seen, { headers: { 'x-charge': '0.0123' } });
+      }
       case '/quote': {
         const verified = await env.PAYMENTS.fetch('http://payments/verify', { method: 'POST', headers: request.headers, body: '{}' });
         if (!verified.ok) return env.PAYMENTS.fetch('http://payments/challenge', { method: 'POST', body: JSON.stringify({ amount: '0.03', description: 'Quoted now' }) });
@@ -51,7 +64,7 @@ let host: TestHost;
 let payTo: string;
 
 beforeAll(async () => {
-  host = await startHost({ flags: { 'runtime-cpu-stall-ms': '2000' } });
+  host = await startHost({ flags: { 'runtime-cpu-stall-ms': '2000', 'runtime-request-idle-ms': '5000' } });
   payTo = privateKeyToAccount(generatePrivateKey()).address;
   const deployed = await mpp(0).fetch(`${host.url}/_admin/deploy`, {
     method: 'POST',
@@ -60,15 +73,17 @@ beforeAll(async () => {
       slug: 'shop',
       code: HANDLER,
       payTo,
-      bindings: { payments: true },
+      bindings: { payments: true, kv: true },
       paidRoutes: [
-        ...['/fixed', '/waits', '/fails', '/throws', '/loops'].map((route) => ({
+        ...['/fixed', '/waits', '/moody'].map((route) => ({ method: 'GET', path: route, price: '0.01' })),
+        { method: 'POST', path: '/echo', price: '0.01' },
+        { method: 'GET', path: '/cheap', price: '0.02', mode: 'metered' },
+        ...['/metered', '/moody-metered'].map((route) => ({
           method: 'GET',
           path: route,
-          price: '0.01',
+          price: '0.05',
+          mode: 'metered',
         })),
-        { method: 'POST', path: '/echo', price: '0.01' },
-        { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
       ],
     }),
   });
@@ -80,16 +95,26 @@ const key = (index: number): Hex => host.network.wallets[index]?.privateKey ?? '
 const tempoChain = () => localTempoChain(host.network.chainId, host.network.rpcUrl);
 const evmChain = () => localEvmChain(host.network.chainId, host.network.rpcUrl);
 
+/** Sends requests, and keeps the headers that paid for the last one. */
+function recording() {
+  const sent: Record<string, string> = {};
+  const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
+    const request = new Request(input, init);
+    for (const name of ['authorization', 'payment-signature']) {
+      const value = request.headers.get(name);
+      if (value) sent[name] = value;
+    }
+    return fetch(request);
+  };
+  return { sent, sender: sender as typeof fetch };
+}
+
 function mpp(index: number) {
   const account = privateKeyToAccount(key(index));
-  const sent: { authorization?: string } = {};
+  const { sent, sender } = recording();
   const client = Mppx.create({
     polyfill: false,
-    fetch: (async (input: string | URL | Request, init?: RequestInit) => {
-      const request = new Request(input, init);
-      sent.authorization = request.headers.get('authorization') ?? sent.authorization ?? '';
-      return fetch(request);
-    }) as typeof fetch,
+    fetch: sender,
     methods: [tempo.charge({ account, getClient: () => tempoClient(tempoChain()) as never })],
   });
   return { address: account.address, sent, fetch: client.fetch as typeof fetch };
@@ -98,14 +123,28 @@ function mpp(index: number) {
 function x402(index: number) {
   const account = privateKeyToAccount(key(index));
   const { network, token } = host.network.x402;
-  const paying = wrapFetchWithPaymentFromConfig(fetch, {
+  const { sent, sender } = recording();
+  const paying = wrapFetchWithPaymentFromConfig(sender, {
     schemes: [
       { network: 'eip155:*', client: new ExactEvmScheme(account) },
       { network: 'eip155:*', client: new UptoEvmScheme(account, { rpcUrl: host.network.rpcUrl } as never) },
     ],
     spendControls: { allowedAssets: [{ network, asset: token, maxAmountPerPayment: '1000000' }] },
   } as never);
-  return { address: account.address, fetch: paying as typeof fetch };
+  return { address: account.address, sent, fetch: paying as typeof fetch };
+}
+
+function mppSession(index: number) {
+  const account = privateKeyToAccount(key(index));
+  const { sent, sender } = recording();
+  const getClient = () => tempoClient(tempoChain(), account) as never;
+  const manager = tempo.session.manager({ account, getClient, maxDeposit: '3', fetch: sender });
+  return {
+    address: account.address,
+    sent,
+    fetch: manager.fetch as typeof fetch,
+    close: () => manager.close(),
+  };
 }
 
 function balance(token: 'tempo' | 'usdc', address: string): Promise<bigint> {
@@ -154,14 +193,15 @@ test('a payment is bound to the body that it was asked for with', async () => {
 });
 
 test('a session with top-up runs through the edge, and closes by the client', async () => {
-  const account = privateKeyToAccount(key(3));
-  const before = await balance('tempo', account.address);
-  const getClient = () => tempoClient(tempoChain(), account) as never;
-  const session = tempo.session.manager({ account, getClient, maxDeposit: '3' });
+  const session = mppSession(3);
+  const before = await balance('tempo', session.address);
   for (let i = 0; i < 25; i += 1) expect((await session.fetch(`${host.url}/shop/metered`)).status).toBe(200);
+  // The voucher of a call that failed stands for more than the next, cheaper call needs.
+  expect((await session.fetch(`${host.url}/shop/moody-metered?first=fails&token=cheap`)).status).toBe(500);
+  expect((await session.fetch(`${host.url}/shop/cheap`)).status).toBe(200);
   const receipt = await session.close();
-  expect(receipt?.spent).toBe(String(25 * 12_300));
-  expect(before - (await balance('tempo', account.address))).toBe(25n * 12_300n);
+  expect(receipt?.spent).toBe(String(26 * 12_300));
+  expect(before - (await balance('tempo', session.address))).toBe(26n * 12_300n);
 });
 
 test('the stock mppx command pays a fixed and a metered route', async () => {
@@ -174,18 +214,110 @@ test('the stock mppx command pays a fixed and a metered route', async () => {
   }
 });
 
-test('a handler that fails, throws or is killed for its CPU: nothing is charged', { timeout: 60_000 }, async () => {
-  const client = mpp(1);
-  const before = await balance('tempo', client.address);
-  for (const [route, statuses] of [
+/** Payers of each kind with what their calls of the moody routes cost; those of sessions pay when they close. */
+const moodyPayers = () => {
+  const session = mppSession(7);
+  return {
+    session,
+    payers: [
+      { client: mpp(5), token: 'tempo', route: 'moody', cost: 10_000n },
+      { client: mpp(6), token: 'tempo', route: 'moody-metered', cost: 12_300n },
+      { client: x402(5), token: 'usdc', route: 'moody', cost: 10_000n },
+      { client: x402(6), token: 'usdc', route: 'moody-metered', cost: 12_300n },
+      { client: session, token: undefined, route: 'moody-metered', cost: 12_300n },
+    ] as const,
+  };
+};
+type MoodyPayer = ReturnType<typeof moodyPayers>['payers'][number];
+
+const LOOPS = 'first=loops';
+
+/**
+ * A call whose handler is good only the second time: nothing is charged at first, then the same credential is, once.
+ * @param statuses of the first answer
+ */
+async function payAtSecondAttempt(payer: MoodyPayer, query: string, statuses: number[]): Promise<void> {
+  const { client, token, route, cost } = payer;
+  const what = `${token ?? 'session'} ${route} ${query}`;
+  const money = async () => (token ? await balance(token, client.address) : 0n);
+  const before = await money();
+  // A wallet pays in both tokens: each of its clients has its own first time.
+  const url = `${host.url}/shop/${route}?${query}&token=${token}`;
+  const first = await client.fetch(url);
+  expect(statuses, `${what}: ${await first.text()}`).toContain(first.status);
+  expect(first.headers.get('x-payment-amount'), what).toBeNull();
+  expect(await money(), what).toBe(before);
+  const headers = { ...client.sent };
+  // A tenant that was killed is started again after a pause, and one that hung may still be about to be killed.
+  const second = await until(async () => {
+    const answer = await fetch(url, { headers });
+    return query === LOOPS && statuses.includes(answer.status) ? undefined : answer;
+  }, 60_000);
+  expect(second.status, `${what}: ${await second.clone().text()}`).toBe(200);
+  expect(second.headers.get('x-payment-amount'), what).toBe(formatUsd(micro(cost)));
+  const { id } = (await second.json()) as { id: string };
+  expect(second.headers.get('x-payment-id'), what).toBe(id);
+  const third = await fetch(url, { headers });
+  expect([third.status, third.headers.get('x-payment-replayed')], what).toEqual([200, '1']);
+  expect(third.headers.get('x-payment-id'), what).toBe(id);
+  // What a plain charge held beyond the cost goes back after the answer.
+  if (token) await until(async () => before - (await money()) === cost || undefined);
+}
+
+test('a handler that fails, throws, hangs or is killed: nothing is charged, and the same credential pays later, once', {
+  timeout: 180_000,
+}, async () => {
+  const { payers, session } = moodyPayers();
+  const before = await Promise.all(payers.map(({ client, token }) => balance(token ?? 'tempo', client.address)));
+  for (const [first, statuses] of [
     ['fails', [500]],
     ['throws', [500]],
-    // Killed for its CPU: the forwarding sees the connection break, or hears why.
-    ['loops', [502, 503]],
-  ] as const) {
-    const response = await client.fetch(`${host.url}/shop/${route}`);
-    expect(statuses, route).toContain(response.status);
-    expect(await balance('tempo', client.address), route).toBe(before);
+    ['hangs', [504]],
+  ] as const)
+    await Promise.all(payers.map((payer) => payAtSecondAttempt(payer, `first=${first}`, [...statuses])));
+  // Killed for its CPU: the forwarding sees the connection break, or hears why, unless its deadline comes first. One
+  // after the other, as a kill takes along all that the instance has in hand.
+  const [charge, , , upto, voucher] = payers;
+  for (const payer of [charge, upto, voucher]) await payAtSecondAttempt(payer, LOOPS, [502, 503, 504]);
+  expect((await session.close())?.spent).toBe(String(4n * 12_300n));
+  for (const [index, payer] of payers.entries()) {
+    const { client, token, cost } = payer;
+    const calls = payer === charge || payer === upto || payer === voucher ? 4n : 3n;
+    expect((before[index] ?? 0n) - (await balance(token ?? 'tempo', client.address)), String(index)).toBe(calls * cost);
+  }
+});
+
+test('x-charge: more than the price is clamped, nothing is free, and what is no amount is refused at no cost', {
+  timeout: 120_000,
+}, async () => {
+  const { payers, session } = moodyPayers();
+  const metered = payers.filter(({ route }) => route === 'moody-metered');
+  const before = await Promise.all(metered.map(({ client, token }) => balance(token ?? 'tempo', client.address)));
+  const nonsense = ['-1', '-0.01', 'NaN', 'Infinity', '1e-2', '0.0000001', '0.01, 0.02', '$1'];
+  await Promise.all(
+    metered.map(async (payer) => {
+      const refused = (charge: string) =>
+        payAtSecondAttempt(payer, `first=says&charge=${encodeURIComponent(charge)}`, [502]);
+      // The very first call of a session opens its channel, whatever the handler says.
+      for (const charge of nonsense.slice(0, 2)) await refused(charge);
+      for (const [charge, taken] of [
+        ['0.06', '0.05'],
+        ['999999999999', '0.05'],
+        ['0', '0.00'],
+      ] as const) {
+        const url = `${host.url}/shop/moody-metered?first=says&charge=${charge}&token=${payer.token}`;
+        const answer = await payer.client.fetch(url);
+        expect([answer.status, answer.headers.get('x-payment-amount')], charge).toEqual([200, taken]);
+        expect(answer.headers.get('x-charge')).toBeNull();
+      }
+      for (const charge of nonsense.slice(2)) await refused(charge);
+    }),
+  );
+  const cost = BigInt(nonsense.length) * 12_300n + 100_000n;
+  expect((await session.close())?.spent).toBe(String(cost));
+  for (const [index, { client, token }] of metered.entries()) {
+    const paid = async () => (before[index] ?? 0n) - (await balance(token ?? 'tempo', client.address));
+    await until(async () => (await paid()) === cost || undefined);
   }
 });
 
@@ -259,11 +391,15 @@ test('the operator’s metrics count payments by what became of them', async () 
     });
     return Number(line?.split(' ').at(-1));
   };
-  expect(count('turnpike_payments_total', 'tempo/charge', 'charged')).toBe(10);
-  expect(count('turnpike_payments_total', 'tempo/charge', 'released')).toBe(3);
-  expect(count('turnpike_payments_total', 'x402/exact', 'charged')).toBe(1);
-  expect(count('turnpike_payments_total', 'tempo/session', 'charged')).toBe(25);
-  expect(count('turnpike_payments_usd_total', 'tempo/session', 'charged')).toBeCloseTo(25 * 0.0123, 6);
+  // 7 calls that paid for what failed at first, and 8 + 2 of the metered route for its charges.
+  expect(count('turnpike_payments_total', 'tempo/charge', 'charged')).toBe(10 + 7 + 10);
+  expect(count('turnpike_payments_total', 'tempo/charge', 'free')).toBe(1);
+  expect(count('turnpike_payments_total', 'tempo/charge', 'released')).toBeGreaterThanOrEqual(7 + 8);
+  expect(count('turnpike_payments_total', 'x402/exact', 'charged')).toBe(1 + 3);
+  expect(count('turnpike_payments_total', 'x402/upto', 'charged')).toBe(1 + 4 + 10);
+  expect(count('turnpike_payments_total', 'tempo/session', 'charged')).toBe(26 + 4 + 10);
+  const session = (26 + 4 + 8) * 0.0123 + 2 * 0.05;
+  expect(count('turnpike_payments_usd_total', 'tempo/session', 'charged')).toBeCloseTo(session, 6);
 });
 
 test('the host is killed in the middle of a paid call: the retry settles it once', { timeout: 60_000 }, async () => {

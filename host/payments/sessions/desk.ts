@@ -54,6 +54,16 @@ export class SessionDesk {
     return readSessionPayload(credential.payload, this.network);
   }
 
+  /**
+   * The voucher that a call's receipt may speak of, atomic units. Clients forget the vouchers of calls that failed and
+   * refuse receipts for more than they remember: so it is the call's own voucher, where that covers what was captured.
+   */
+  acknowledged(credential: Credential.Credential, channel: Pick<ChannelRow, 'voucher' | 'captured'>): Money {
+    const payload = this.read(credential);
+    const own = 'cumulativeAmount' in payload ? payload.cumulativeAmount : channel.voucher;
+    return own < channel.voucher && own >= channel.captured ? own : channel.voucher;
+  }
+
   /** Checks a credential that wants to be served. @throws Problem `payment_invalid` */
   async authorize(credential: Credential.Credential): Promise<Verified> {
     const payload = this.read(credential);

@@ -242,7 +242,9 @@ export class Toll {
         : answer;
     } catch (error) {
       done();
-      throw error;
+      const problem = asProblem(error);
+      if (!verified.opened || problem.code === 'payment_invalid' || problem.code === 'internal') throw error;
+      return await this.#openReceipt(exposed(problem.toResponse(challenge.requestId)), admitted.row);
     }
   }
 
