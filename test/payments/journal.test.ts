@@ -47,3 +47,15 @@ test('is empty after clear, and readable by its owner only', () => {
   expect(journal.read()).toHaveLength(1);
   expect(statSync(path).mode & 0o777).toBe(0o600);
 });
+
+test('the next process overwrites nothing of the one before, whatever numbers that had come to', () => {
+  const first = new Journal(path);
+  for (let at = 0; at < 3; at++) first.append({ raw: '0x00', at });
+  first.clear();
+  for (let at = 3; at < 8; at++) first.append({ raw: `0x0${at}` as `0x${string}`, at });
+  first.close();
+  const second = new Journal(path);
+  for (let at = 8; at < 10; at++) second.append({ raw: `0x0${at}` as `0x${string}`, at });
+  second.refuse(second.append({ raw: '0x0f', at: 10 }));
+  expect(second.read().map(({ at }) => at)).toEqual([3, 4, 5, 6, 7, 8, 9]);
+});

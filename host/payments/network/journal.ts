@@ -20,7 +20,11 @@ export class Journal {
   constructor(path: string) {
     this.#path = path;
     this.#file = openSync(path, 'a+', 0o600);
-    this.#next = this.#lines().length;
+    // Numbers go on where the process before left off: two entries of one number would be one.
+    for (const line of this.#lines()) {
+      const record = parse(line);
+      if (record) this.#next = Math.max(this.#next, ('refused' in record ? record.refused : record.number) + 1);
+    }
   }
 
   /** What is to be replayed, in order. A torn last line was never sent to the chain, and is left out. */
