@@ -61,7 +61,9 @@ async function measureAlone(): Promise<void> {
   alone.push(caller.take().p99Ms);
 }
 
-const slugOf = (name: string) => name.replace(/[^a-z0-9]+/g, '-').slice(0, 40);
+let deployed = 0;
+/** Another one each time: a case that is tried again is deployed again. */
+const slugOf = (name: string) => `${name.replace(/[^a-z0-9]+/g, '-').slice(0, 40)}-${++deployed}`;
 
 async function logged(slug: string, line: RegExp): Promise<void> {
   const issued = (await (await owner(`${host.url}/_admin/session/${slug}`, { method: 'POST' })).json()) as {
