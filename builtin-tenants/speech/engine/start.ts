@@ -113,7 +113,7 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
   };
 }
 
-/** About a third of the weight of the host's own parts, as any tenant has. */
+/** About a third of the weight of a tenant's process: speech is patient. */
 function lowerPriority(pid: number | undefined): void {
   if (pid === undefined) return;
   try {

@@ -9,6 +9,7 @@ import type { SettlementMachine } from '../settlement/machine.ts';
  */
 export class Deadline {
   readonly #row: PaymentRow;
+  readonly #machine: SettlementMachine;
   readonly #abort = new AbortController();
   readonly #timeUp = Promise.withResolvers<never>();
   #early: Promise<PaymentRow> | undefined;
@@ -16,6 +17,7 @@ export class Deadline {
 
   constructor(row: PaymentRow, machine: SettlementMachine) {
     this.#row = row;
+    this.#machine = machine;
     this.#timeUp.promise.catch(() => {});
     if (row.settleBefore === null || row.custody === 'channel') return;
     const left = Math.min(row.settleBefore - Date.now(), 2 ** 31 - 1);
@@ -51,6 +53,16 @@ export class Deadline {
       if (error instanceof Problem && error.code === 'payment_pending') throw error;
       return { ...this.#row, state: 'released' };
     }
+  }
+
+  /** The work broke off: nothing is charged for it. @returns what the caller is told */
+  async brokeOff(error: unknown): Promise<Problem> {
+    const problem =
+      error instanceof Problem
+        ? error
+        : new Problem('upstream_failed', 'The handler broke off. Nothing was charged.', { cause: error });
+    await this.#machine.release(await this.settled(), problem.message);
+    return problem;
   }
 
   end(): void {

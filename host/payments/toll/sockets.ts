@@ -45,12 +45,7 @@ export class PaidSockets {
       if (!(opened instanceof Response)) charged = this.#chargeOf(visit, opened);
       else if (opened.status < 400) await refuseAnswer(opened);
     } catch (error) {
-      const problem =
-        error instanceof Problem
-          ? error
-          : new Problem('upstream_failed', 'The handler broke off. Nothing was charged.', { cause: error });
-      await machine.release(await deadline.settled(), problem.message);
-      throw problem;
+      throw await deadline.brokeOff(error);
     } finally {
       deadline.end();
     }

@@ -266,12 +266,7 @@ export class Toll {
       charged = chargeOf(route.mode, response.headers.get('x-charge'), limit);
       if (readsWhole(response)) whole = await deadline.race(readWhole(response));
     } catch (error) {
-      const problem =
-        error instanceof Problem
-          ? error
-          : new Problem('upstream_failed', 'The handler broke off. Nothing was charged.', { cause: error });
-      await machine.release(await deadline.settled(), problem.message);
-      throw problem;
+      throw await deadline.brokeOff(error);
     } finally {
       deadline.end();
     }
