@@ -11,6 +11,7 @@ import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
 import { availableMemory } from './process-tree.ts';
+import { endLeftovers } from './sandbox/leftovers.ts';
 import { Standby } from './standby.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
@@ -74,6 +75,8 @@ class Node implements Runtime {
     const { sandbox, config, runFolder, log } = dependencies;
     const cells = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
+    const leftovers = endLeftovers(runFolder);
+    if (leftovers.length > 0) log.info({ processes: leftovers.length }, 'sandboxes of the last run were ended');
     rmSync(cells, { recursive: true, force: true });
     const opened = Cgroups.open();
     if ('reason' in opened) log.debug({ reason: opened.reason }, 'limits are kept by the watchdog alone');

@@ -26,9 +26,14 @@ export interface DatabaseOptions {
   path: string;
   /** Statements that create an empty database. Run once, in one transaction. */
   schema: string;
+  /** Of a new file, a power of two from 512 to 65536; one that is there keeps its own. Default 4096. */
+  pageBytes?: number;
   /** Puts the file behind the descriptor on the disk; replaced in tests. */
   sync?: (descriptor: number, done: (error: Error | null) => void) => void;
 }
+
+/** The log is brought into the file when it has grown to this size, which stops the process for that time, bytes. */
+const CHECKPOINT_BYTES = 4_096_000;
 
 interface Waiting {
   write: () => unknown;
@@ -62,6 +67,7 @@ export class Database {
     this.#sync = options.sync ?? fdatasync;
     makeFolder(dirname(options.path));
     this.#connection = new Libsql(options.path);
+    this.#connection.exec(`PRAGMA page_size=${options.pageBytes ?? 4_096}`);
     this.#connection.exec('PRAGMA journal_mode=WAL');
     this.#connection.exec('PRAGMA synchronous=FULL');
     this.#connection.exec('PRAGMA trusted_schema=OFF');
@@ -73,6 +79,8 @@ export class Database {
     // NORMAL leaves out SQLite's own sync after each commit, which would stop the whole process for its length.
     // #settle does the same sync on the same file and answers after it, so what is acknowledged is as safe as with FULL.
     this.#connection.exec('PRAGMA synchronous=NORMAL');
+    const pageBytes = Number(this.reader('PRAGMA page_size').get([])?.[0]);
+    this.#connection.exec(`PRAGMA wal_autocheckpoint=${Math.ceil(CHECKPOINT_BYTES / pageBytes)}`);
     this.#begin = this.writer('BEGIN IMMEDIATE');
     this.#end = this.writer('COMMIT');
   }

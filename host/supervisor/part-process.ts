@@ -10,8 +10,9 @@ const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.m
 /** Flags of Node. */
 const FLAGS: Record<PartName, string[]> = {
   // Bodies lie outside the heap, and only a collection frees them: collected young and often, they cause fewer full
-  // collections (14 % fewer instructions for a put of 100 KiB).
-  storage: ['--max-semi-space-size=4'],
+  // collections (14 % fewer instructions for a put of 100 KiB). Full ones mark all that lives to free little, so they wait
+  // until the heap has grown threefold (10 % fewer; 14 MB more under load).
+  storage: ['--max-semi-space-size=4', '--heap-growing-percent=200'],
   egress: [],
   edge: [`--openssl-config=${OPENSSL_CONFIG}`],
 };

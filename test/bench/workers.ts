@@ -33,6 +33,8 @@ export default {
 export const STORAGE = `
 const value = 'x'.repeat(1024);
 const object = new Uint8Array(102400).fill(120);
+// A key gets other bytes each time: a store may leave out the writing of what is there already.
+const objects = Array.from({ length: 16 }, (_, index) => new Uint8Array(102400).fill(97 + index));
 let n = 0;
 export default {
   async fetch(request, env) {
@@ -48,7 +50,7 @@ export default {
       case '/d1/select': return Response.json(await env.DB.prepare('SELECT v FROM t WHERE id = ?').bind(1).first());
       case '/d1/insert': await env.DB.prepare('INSERT INTO t (v) VALUES (?)').bind(value).run(); return new Response('ok');
       case '/r2/get': return new Response((await env.BUCKET.get('hot')).body);
-      case '/r2/put': await env.BUCKET.put('k' + (n++ % 100), object); return new Response('ok');
+      case '/r2/put': await env.BUCKET.put('k' + (n % 100), objects[n++ % 16]); return new Response('ok');
       default: return new Response('ready');
     }
   },

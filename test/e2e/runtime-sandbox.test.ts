@@ -1,13 +1,15 @@
 /** The sandbox, attacked with the doctor's program and by watching what survives its owner. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
+import { endLeftovers } from '../../host/runtime/sandbox/leftovers.ts';
 import { detectSandbox } from '../../host/runtime/sandbox.ts';
+import { commandOf, processTree } from '../bench/processes.ts';
 import { until } from './runtime-rig.ts';
 
 const available = async (level: 'bwrap' | 'unshare') =>
@@ -66,7 +68,52 @@ describe('end of the host', () => {
       }
     },
   );
+
+  it.runIf(bwrap).each([['bwrap', bwrap!] as const, ...(unshare ? [['unshare', unshare] as const] : [])])(
+    'before %s asked for the death signal leaves a sandbox, which the next host ends',
+    async (_, sandbox) => {
+      const folder = mkdtempSync(join(tmpdir(), 'cells-'));
+      const other = mkdtempSync(join(tmpdir(), 'cells-'));
+      const { file, args } = await sandbox.command({
+        program: '/bin/sleep',
+        args: ['60'],
+        binds: [{ from: join(folder, 's'), to: '/run/services' }],
+        uid: undefined,
+        profile: 'worker',
+        limits: { openFiles: 64, processes: 64, fileBytes: 0 },
+      });
+      mkdirSync(join(folder, 's'));
+      // As if it had been too early for it.
+      const deaf = args.filter(
+        (argument, index) =>
+          !['--die-with-parent', '--kill-child', '--pdeathsig', '--seccomp'].includes(argument) &&
+          !['--pdeathsig', '--seccomp'].includes(args[index - 1] ?? ''),
+      );
+      const orphan = spawn(file, deaf, { stdio: 'ignore', detached: true });
+      const tool = spawn('tail', ['-f', '/dev/null', join(folder, 's')], { argv0: 'bwrap', stdio: 'ignore' });
+      const gone = once(orphan, 'exit');
+      try {
+        const asleep = await until(() => sleepers(orphan.pid!)[0], 5_000, 'the sandbox to be whole');
+        expect(endLeftovers(other)).toEqual([]);
+        expect(alive(asleep)).toBe(true);
+        expect(endLeftovers(folder)).toContain(orphan.pid);
+        await until(() => !alive(asleep), 5_000, 'what was inside to end');
+        await gone;
+        expect(alive(tool.pid!)).toBe(true);
+      } finally {
+        tool.kill();
+        orphan.kill('SIGKILL');
+        rmSync(folder, { recursive: true, force: true });
+        rmSync(other, { recursive: true, force: true });
+      }
+    },
+  );
 });
+
+/** The program in a sandbox, once it runs. */
+function sleepers(sandbox: number): number[] {
+  return processTree([sandbox]).filter((pid) => commandOf(pid) === '/bin/sleep 60');
+}
 
 function alive(pid: number): boolean {
   try {
