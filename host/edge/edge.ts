@@ -134,10 +134,12 @@ export class Edge {
 
   putRoute(route: Route): void {
     this.#routes.put(route);
+    this.#instances.changed(route.slug);
   }
 
   removeRoute(slug: string): void {
     this.#routes.remove(slug);
+    this.#instances.changed(slug);
   }
 
   setInstance(instance: Parameters<EdgeMethods['setInstance']>[0]): void {

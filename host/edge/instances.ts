@@ -12,6 +12,8 @@ type Acquire = (slug: { slug: string }) => Promise<Awaited<ReturnType<ControlFor
 
 /** Callers of one slug that may wait for its start. */
 const MAX_WAITING = 1_024;
+/** How long a refusal to start answers further callers, ms: who hammers a handler that keeps failing costs control little. */
+const REFUSAL_MS = 250;
 
 export class Instance {
   readonly slug: string;
@@ -79,6 +81,7 @@ export class Instances {
   /** Retired ones with requests in flight, to find the reason when they die. */
   readonly #leaving = new Set<Instance>();
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
+  readonly #refused = new Map<string, { problem: Problem; until: number }>();
 
   /** @param memory what the sockets of all instances read into */
   constructor(acquire: Acquire, memory: ReadMemory) {
@@ -92,8 +95,11 @@ export class Instances {
 
   /** Asks control for an instance. @throws Problem start_failed, crash_loop, overloaded, ... */
   async start(slug: string): Promise<Instance> {
+    const refused = this.#refused.get(slug);
+    if (refused && performance.now() < refused.until) throw refused.problem;
     let starting = this.#starting.get(slug);
     if (!starting) {
+      this.#refused.delete(slug);
       const instance = this.#acquire({ slug }).then(({ socket, generation }) => {
         this.set({ slug, generation, socket });
         const current = this.#current.get(slug);
@@ -102,8 +108,15 @@ export class Instances {
       });
       starting = { instance, waiting: 0 };
       this.#starting.set(slug, starting);
-      const forget = () => this.#starting.delete(slug);
-      instance.then(forget, forget);
+      instance.then(
+        () => this.#starting.delete(slug),
+        (reason: unknown) => {
+          this.#starting.delete(slug);
+          if (reason instanceof Problem && reason.code === 'crash_loop') {
+            this.#refused.set(slug, { problem: reason, until: performance.now() + REFUSAL_MS });
+          }
+        },
+      );
     }
     if (starting.waiting >= MAX_WAITING) {
       throw new Problem('overloaded', `Too many requests wait for ${slug} to start; try again in a second.`);
@@ -112,10 +125,16 @@ export class Instances {
     return await starting.instance;
   }
 
+  /** Something of the slug has changed, its code perhaps: what was said of it is void. */
+  changed(slug: string): void {
+    this.#refused.delete(slug);
+  }
+
   set({ slug, generation, socket }: Parameters<EdgeMethods['setInstance']>[0]): void {
     const current = this.#current.get(slug);
     // Messages about an older one may come late.
     if (current && current.generation >= generation) return;
+    this.#refused.delete(slug);
     if (current) this.#leave(current);
     this.#current.set(slug, new Instance(slug, generation, socket, this.#memory));
   }

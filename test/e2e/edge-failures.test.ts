@@ -147,6 +147,25 @@ describe('an instance that dies', () => {
     expect(await response.json()).toMatchObject({ code: 'crash_loop' });
     expect(await (await fetch(`${harness.origin}/${slug}-other/x`)).text()).toBe('a');
   });
+
+  test('and is hammered: control is asked a few times a second, and at once when something has changed', async () => {
+    const workerd = await instance('a');
+    let asked = 0;
+    harness.onAcquire = async () => {
+      asked += 1;
+      throw new Problem('crash_loop', 'Again in 30 s.', { extensions: { retryAfter: 30 } });
+    };
+    const from = performance.now();
+    for (let call = 0; call < 300; call++) {
+      const response = await fetch(`${harness.origin}/${slug}/x`);
+      expect([response.status, response.headers.get('retry-after')]).toEqual([503, '30']);
+      await response.arrayBuffer();
+    }
+    expect(asked).toBeLessThanOrEqual(1 + (performance.now() - from) / 250);
+    harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
+    await harness.edge.call('putRoute', route(slug));
+    expect(await (await fetch(`${harness.origin}/${slug}/x`)).text()).toBe('a');
+  });
 });
 
 describe('an instance that is replaced', () => {
