@@ -1,5 +1,5 @@
 /** Services, meters and plans: rows that the operator changes. Usage becomes a price here. */
-import { type Database, type Env, payUrl } from './environment.ts';
+import { type Database, type Env, payUrl, type Statement } from './environment.ts';
 import { MOST } from './money.ts';
 
 export interface Service {
@@ -23,6 +23,8 @@ export interface Price {
   /** At least one meter is sold from credit alone. */
   creditOnly: boolean;
   description: string;
+  /** The smallest purchase of credit for it, where credit is sold. */
+  plan: Plan | undefined;
 }
 
 export interface Meter {
@@ -40,6 +42,10 @@ export interface Plan {
   expiresAfterDays: number | null;
 }
 
+type MeterRow = Omit<Meter, 'creditOnly'> & { creditOnly: number };
+
+const PLANS = 'SELECT service, id, minimum, expires_after_days AS expiresAfterDays FROM plans WHERE';
+
 /** Largest quantity of one meter in one call. */
 const MOST_QUANTITY = 1_000_000;
 const MOST_LINES = 20;
@@ -56,44 +62,25 @@ export class Catalog {
   }
 
   async service(slug: string): Promise<Service | undefined> {
-    const row = await this.#db
-      .prepare(
-        'SELECT slug, origin, name, credit_service AS creditService FROM services WHERE slug = ? AND enabled = 1',
-      )
-      .bind(slug)
-      .first<Service>();
-    return row ? { ...row, origin: row.origin.replace('{app_url}', this.#appUrl).replace(/\/$/, '') } : undefined;
+    return this.#known((await this.#service(slug).first<Service>()) ?? undefined);
   }
 
   async meters(service: string): Promise<Meter[]> {
-    const { results } = await this.#db
-      .prepare(
-        'SELECT service, slug, price, credit_only AS creditOnly, description FROM meters WHERE service = ? ORDER BY slug',
-      )
-      .bind(service)
-      .all<Omit<Meter, 'creditOnly'> & { creditOnly: number }>();
-    return results.map((row) => ({ ...row, creditOnly: row.creditOnly === 1 }));
+    const { results } = await this.#meters(service).all<MeterRow>();
+    return results.map(meterOf);
   }
 
   async plan(service: string, id: string): Promise<Plan | undefined> {
     const row = await this.#db
-      .prepare(
-        `SELECT service, id, minimum, expires_after_days AS expiresAfterDays FROM plans
-         WHERE service = ? AND id = ? AND enabled = 1`,
-      )
+      .prepare(`${PLANS} service = ? AND id = ? AND enabled = 1`)
       .bind(service, id)
       .first<Plan>();
     return row ?? undefined;
   }
 
+  /** The smallest first. */
   async plans(service: string): Promise<Plan[]> {
-    const { results } = await this.#db
-      .prepare(
-        `SELECT service, id, minimum, expires_after_days AS expiresAfterDays FROM plans
-         WHERE service = ? AND enabled = 1 ORDER BY minimum, id`,
-      )
-      .bind(service)
-      .all<Plan>();
+    const { results } = await this.#plans(service).all<Plan>();
     return results;
   }
 
@@ -104,9 +91,15 @@ export class Catalog {
 
   /** @returns undefined where the service or a meter is not known */
   async price(serviceSlug: string, usage: readonly UsageLine[]): Promise<Price | undefined> {
-    const service = await this.service(serviceSlug);
+    // One round trip for all: this is asked for every unpaid call.
+    const [services, rows, plans] = await this.#db.batch([
+      this.#service(serviceSlug),
+      this.#meters(serviceSlug),
+      this.#plansFor(serviceSlug),
+    ]);
+    const service = this.#known(services?.results[0] as Service | undefined);
     if (!service) return undefined;
-    const meters = new Map((await this.meters(serviceSlug)).map((meter) => [meter.slug, meter]));
+    const meters = new Map(((rows?.results ?? []) as MeterRow[]).map((row) => [row.slug, meterOf(row)]));
     let amount = 0;
     let creditOnly = false;
     const descriptions: string[] = [];
@@ -124,8 +117,46 @@ export class Catalog {
       amount,
       creditOnly,
       description: `${service.name}: ${descriptions.join(', ')}`,
+      plan: plans?.results[0] as Plan | undefined,
     };
   }
+
+  #service(slug: string): Statement {
+    return this.#db
+      .prepare(
+        'SELECT slug, origin, name, credit_service AS creditService FROM services WHERE slug = ? AND enabled = 1',
+      )
+      .bind(slug);
+  }
+
+  #known(row: Service | undefined): Service | undefined {
+    return row && { ...row, origin: row.origin.replace('{app_url}', this.#appUrl).replace(/\/$/, '') };
+  }
+
+  #meters(service: string): Statement {
+    return this.#db
+      .prepare(
+        'SELECT service, slug, price, credit_only AS creditOnly, description FROM meters WHERE service = ? ORDER BY slug',
+      )
+      .bind(service);
+  }
+
+  #plans(service: string): Statement {
+    return this.#db.prepare(`${PLANS} service = ? AND enabled = 1 ORDER BY minimum, id`).bind(service);
+  }
+
+  /** Of the service whose credit pays for this one. */
+  #plansFor(service: string): Statement {
+    return this.#db
+      .prepare(
+        `${PLANS} service = (SELECT credit_service FROM services WHERE slug = ?) AND enabled = 1 ORDER BY minimum, id`,
+      )
+      .bind(service);
+  }
+}
+
+function meterOf(row: MeterRow): Meter {
+  return { ...row, creditOnly: row.creditOnly === 1 };
 }
 
 /** Checks usage that came over the wire. @returns undefined for anything that is not usage */

@@ -1,4 +1,6 @@
 /** The pay platform as a Worker: pages on their own host name, the API and the gateway on the host's. */
+/// <reference path="../../common/workers.d.ts" />
+import { waitUntil } from 'cloudflare:workers';
 import { migrate } from '../../common/migrate.ts';
 import { apiApp } from './api.ts';
 import { MIGRATIONS } from './database/migrations.ts';
@@ -6,24 +8,41 @@ import { checkEnvironment, type Env, payUrl } from './environment.ts';
 import { pagesApp } from './pages/app.ts';
 import { createPlatform, type Platform, sweep } from './platform.ts';
 
-interface ExecutionContext {
-  waitUntil(work: Promise<unknown>): void;
+interface App {
+  fetch(request: Request): Response | Promise<Response>;
+}
+
+interface Opened {
+  platform: Platform;
+  api: App;
+  pages: App;
 }
 
 export default {
-  async fetch(request: Request, env: Env, context: ExecutionContext): Promise<Response> {
-    checkEnvironment(env);
-    await migrate(env.DB, MIGRATIONS);
-    const platform = createPlatform(env, (work) => context.waitUntil(work.catch((error) => console.error(error))));
-    return (isForPages(request, env) ? pages(platform) : apiApp(platform)).fetch(request);
+  async fetch(request: Request, env: Env): Promise<Response> {
+    const { api, pages } = await open(env);
+    return (isForPages(request, env) ? pages : api).fetch(request);
   },
 
-  async scheduled(_event: unknown, env: Env, context: ExecutionContext): Promise<void> {
-    checkEnvironment(env);
-    await migrate(env.DB, MIGRATIONS);
-    await sweep(createPlatform(env, (work) => context.waitUntil(work)));
+  async scheduled(_event: unknown, env: Env): Promise<void> {
+    const { platform } = await open(env);
+    await sweep(platform);
   },
 };
+
+const opened = new WeakMap<Env, Opened>();
+
+/** The platform and its routes, put together once per isolate. */
+async function open(env: Env): Promise<Opened> {
+  const known = opened.get(env);
+  if (known) return known;
+  checkEnvironment(env);
+  await migrate(env.DB, MIGRATIONS);
+  const platform = createPlatform(env, (work) => waitUntil(work.catch((error) => console.error(error))));
+  const made = { platform, api: apiApp(platform), pages: pages(platform) };
+  opened.set(env, made);
+  return made;
+}
 
 /** The edge sets the prefix on the shared origin, where every tenant's pages could read each other. */
 function isForPages(request: Request, env: Env): boolean {

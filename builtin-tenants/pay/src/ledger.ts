@@ -19,6 +19,9 @@ export interface Movement {
   memo?: string | undefined;
 }
 
+/** What a hold was made for. */
+export type Held = Pick<StoredTransaction, 'account' | 'amount' | 'service' | 'usage'>;
+
 export type ChargeOutcome =
   | { status: 'charged' | 'duplicate'; id: string; balance: number }
   | { status: 'insufficient_credit'; balance: number }
@@ -158,8 +161,8 @@ export class Ledger {
     return [...(await this.chargeAll(movements.slice(0, middle))), ...(await this.chargeAll(movements.slice(middle)))];
   }
 
-  /** Sets credit aside for work that is about to be done; see `capture` and `release`. */
-  async hold(hold: string, movement: Omit<Movement, 'key'>): Promise<ChargeOutcome> {
+  /** Sets credit aside for work that is about to be done; see `capture` and `release`. `more`: in the same transaction. */
+  async hold(hold: string, movement: Omit<Movement, 'key'>, more: Statement[] = []): Promise<ChargeOutcome> {
     const held = `hold:${hold}`;
     const full = { ...movement, key: `hold:${hold}` };
     const { id, statements } = this.#debit('hold', full, held, [
@@ -168,12 +171,15 @@ export class Ledger {
         .bind(hold, movement.account, movement.service, Date.now()),
       this.#open(held, movement.account),
     ]);
-    return this.#run(full, 'hold', id, statements);
+    return this.#run(full, 'hold', id, [...more, ...statements]);
   }
 
-  /** Takes what is held. `more` is done in the same transaction. Answers false if it was settled before, or never made. */
-  capture(hold: string, more: Statement[] = []): Promise<boolean> {
-    return this.#settle(hold, 'capture', more, (transaction, service) => [
+  /**
+   * Takes what is held. `more` is done in the same transaction. `made`: what the hold was made for, where that is known.
+   * Answers false if it was settled before, or never made.
+   */
+  capture(hold: string, more: Statement[] = [], made?: Held): Promise<boolean> {
+    return this.#settle(hold, 'capture', more, made, (transaction, service) => [
       this.#open(`revenue:${service}`, null),
       this.#move(transaction, `hold:${hold}`, -1, `hold:${hold}`),
       this.#move(transaction, `revenue:${service}`, 1, `hold:${hold}`),
@@ -182,7 +188,7 @@ export class Ledger {
 
   /** Gives back what is held, to the very grants it came from. Answers false if it was settled before, or never made. */
   release(hold: string, more: Statement[] = []): Promise<boolean> {
-    return this.#settle(hold, 'release', more, (transaction) => [
+    return this.#settle(hold, 'release', more, undefined, (transaction) => [
       this.#db
         .prepare(
           `INSERT INTO ledger_entries (transaction_id, account_id, amount)
@@ -293,9 +299,10 @@ export class Ledger {
     hold: string,
     kind: 'capture' | 'release',
     more: Statement[],
+    known: Held | undefined,
     entries: (transaction: string, service: string) => Statement[],
   ): Promise<boolean> {
-    const made = await this.#transaction(`hold:${hold}`);
+    const made = known ?? (await this.#transaction(`hold:${hold}`));
     if (!made) return false;
     const settled = { key: `settle:${hold}`, account: made.account, amount: made.amount, usage: made.usage };
     const service = made.service ?? '';

@@ -1,4 +1,4 @@
-/** Everything the platform is made of, put together from its bindings; once per request, without any state of its own. */
+/** Everything the platform is made of, put together from its bindings. It serves many requests at once and keeps nothing of any. */
 import { Accounts } from './accounts.ts';
 import { Catalog } from './catalog.ts';
 import { DeviceFlow } from './device-flow.ts';

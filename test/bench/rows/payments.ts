@@ -1,5 +1,8 @@
 /** Rows about money: the unpaid 402, and paid calls over each rail, with stock clients. */
-import { type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
+import { deploy, type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
+import { grant, register } from '../../e2e/support/deals-host.ts';
+import { startHost, until } from '../../e2e/support/host.ts';
+import { payFromCredit } from '../../e2e/support/pay-callers.ts';
 import { load } from '../load.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
 import { cpuSeconds } from '../processes.ts';
@@ -35,6 +38,38 @@ async function calls(
   );
   const seconds = (performance.now() - from) / 1000;
   return { perSecond: done / seconds, cpuMillis: ((cpuSeconds(pids) - before) * 1000) / Math.max(1, done), failed };
+}
+
+/** An origin that knows nothing of payment but how to ask for it. */
+const SHOP = `export default { fetch(request) {
+  if (request.headers.get('x-pay-usage') !== 'none') return new Response('hello');
+  return Response.json({ serviceSlug: 'shop', usage: [{ meterSlug: 'look', quantity: 1 }] }, { status: 402 });
+} };`;
+
+/** Prepaid credit through the pay platform: for each call the 402, which has all offers, and the paid request. */
+async function fromCredit(): Promise<{ figure: Figure; perCore: number }> {
+  const host = await startHost({ builtins: ['pay'], flags: { 'log-level': 'error' } });
+  try {
+    await until(async () => (await fetch(`${host.url}/pay/healthz`)).ok || undefined, 60_000);
+    await deploy(mppFetch(host.network, 0), host.url, { slug: 'shop', code: SHOP });
+    await host.operator('PUT', '/pay/services/shop', { origin: '{app_url}/shop', name: 'Shop' });
+    const meter = { priceUsd: '0.001', creditOnly: false, description: 'One look' };
+    await host.operator('PUT', '/pay/services/shop/meters/look', meter);
+    const accounts = await Promise.all(LANES.map(() => register(host)));
+    for (const account of accounts) await grant(host, account, '50');
+    const lanes = accounts.map(
+      (account): Fetch =>
+        (url) =>
+          payFromCredit(String(url), account),
+    );
+    const url = `${host.url}/pay/shop/`;
+    await calls(lanes, url, [host.pid]);
+    const { perSecond, cpuMillis, failed } = await calls(lanes, url, [host.pid]);
+    const cells = { 'calls/s': round(perSecond), 'CPU ms a call': round(cpuMillis), failed: String(failed) };
+    return { figure: { subject: 'prepaid credit', cells }, perCore: 1000 / cpuMillis };
+  } finally {
+    await host.stop();
+  }
 }
 
 async function payments(): Promise<RowResult> {
@@ -85,6 +120,8 @@ async function payments(): Promise<RowResult> {
         cells: { 'calls/s': round(perSecond), 'CPU ms a call': round(cpuMillis), failed: String(failed) },
       });
     }
+    const prepaid = await fromCredit();
+    figures.push(prepaid.figure);
     return {
       id: 'payments',
       title: 'Paid routes (402, and calls with stock clients on four lanes)',
@@ -92,6 +129,7 @@ async function payments(): Promise<RowResult> {
       targets: [
         { text: 'unpaid 402 a second ≥ 3000', value: unpaid.perSecond, met: unpaid.perSecond >= 3000 },
         { text: 'session vouchers a second and core ≥ 150', value: session, met: session >= 150 },
+        { text: 'prepaid calls a second and core ≥ 150', value: prepaid.perCore, met: prepaid.perCore >= 150 },
       ],
       skipped: [],
       note: 'unpaid: 402 answers count as errors for wrk and are not shown as such',

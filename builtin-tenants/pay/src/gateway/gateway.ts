@@ -114,7 +114,6 @@ export class Gateway {
   async #challenge(call: Call, price: Price, account: Account | undefined, requestId: string): Promise<Response> {
     const { ledger, catalog, challenges, payments } = this.#parts;
     const balance = account ? await ledger.available(account.id) : null;
-    const [plan] = await catalog.plans(price.service.creditService);
     const request = {
       amount: String(price.amount),
       currency: 'USD',
@@ -123,8 +122,8 @@ export class Gateway {
       usage: price.usage,
       balance: balance === null ? null : String(balance),
       creditPayUrl: catalog.creditPayUrl(price.service),
-      planId: plan?.id ?? '',
-      minimumPurchaseUsd: formatUsd(plan?.minimum ?? 0),
+      planId: price.plan?.id ?? '',
+      minimumPurchaseUsd: formatUsd(price.plan?.minimum ?? 0),
       requestId,
       requestHash: call.hash,
     } as const;
@@ -151,7 +150,7 @@ export class Gateway {
   }
 
   async #payFromCredit(call: Call, { request, credential, challenge }: CreditPayment): Promise<Response> {
-    const { accounts, calls, ledger, db } = this.#parts;
+    const { accounts, calls, ledger } = this.#parts;
     const account = await accounts.byCredential(credential);
     if (!account) throw new Problem('unauthorized', 'The credential is unknown or revoked.');
     if (request.requestHash !== call.hash) {
@@ -168,19 +167,21 @@ export class Gateway {
       if (joined.kept) return joined.kept;
       abandoned.push(joined.abandonedHold ?? null);
     }
-    const amount = Number(request.amount);
     const hold = newId('hld');
+    const movement = {
+      account: account.id,
+      service: request.serviceSlug,
+      amount: Number(request.amount),
+      usage: JSON.stringify(request.usage),
+    };
     try {
       for (const left of abandoned) if (left) await ledger.release(left);
-      // Noted first: whoever takes over after a crash then finds what was held.
-      await db.batch(calls.noteHold(claim, hold, amount));
-      const held = await ledger.hold(hold, {
-        account: account.id,
-        service: request.serviceSlug,
-        amount,
-        usage: JSON.stringify(request.usage),
-        requestId: claim.requestId,
-      });
+      // Noted in the same transaction: whoever takes over after a crash finds what was held.
+      const held = await ledger.hold(
+        hold,
+        { ...movement, requestId: claim.requestId },
+        calls.noteHold(claim, hold, movement.amount),
+      );
       if (held.status === 'insufficient_credit') throw notCovered(request, held.balance);
       if (held.status !== 'charged') throw new Error(`unexpected hold: ${held.status}`);
     } catch (error) {
@@ -194,7 +195,7 @@ export class Gateway {
       {
         capture: async (answer) => {
           // One transaction: the money is taken and the answer kept, or neither.
-          if (!(await ledger.capture(hold, calls.done(claim, answer)))) {
+          if (!(await ledger.capture(hold, calls.done(claim, answer), movement))) {
             throw new CaptureFailed(409, 'the hold was given back meanwhile');
           }
           return new Headers();
