@@ -1,7 +1,7 @@
 // Runs one project of the tests and counts what passed and failed. Plain JavaScript for Node 18 and newer.
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { root, run } from './launch.mjs';
 
 /**
@@ -29,9 +29,21 @@ export async function runTests(node, project, files) {
   );
   const result = read(report);
   rmSync(folder, { recursive: true, force: true });
+  if (result) nameRetried(result);
   const failed = result ? result.numFailedTests + filesThatDidNotLoad(result) : 0;
   // A run that ends badly without a failed test (an error outside of tests, no report) is a failure too.
   return { passed: result?.numPassedTests ?? 0, failed: failed > 0 ? failed : code === 0 ? 0 : 1 };
+}
+
+/** A fault that comes now and then hides behind a retry: what it said is shown, though it does not count. */
+function nameRetried({ testResults }) {
+  for (const { name, assertionResults } of testResults) {
+    for (const { status, fullName, failureMessages } of assertionResults) {
+      if (status !== 'passed' || failureMessages.length === 0) continue;
+      console.log(`passed only when tried again: ${relative(root, name)}: ${fullName}`);
+      for (const message of failureMessages) console.log(message.split('\n').slice(0, 3).join('\n'));
+    }
+  }
 }
 
 /** A file that fails before its first test has no failed test to count. */

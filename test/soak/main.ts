@@ -24,8 +24,19 @@ const { values } = parseArgs({
     seed: { type: 'string', default: '1' },
     /** Mean pause of a writer between two writes, ms. */
     pace: { type: 'string', default: '50' },
+    help: { type: 'boolean' },
   },
 });
+if (values.help) {
+  console.log(`npm run soak -- [--minutes 10] [--seed 1] [--pace 50]
+
+Mixed load while every process of the host is killed in turn at random; ends with 1 if a write was lost or torn, an
+answer was wrong, a request hung, or a tenant was away for too long.
+  --minutes  how long, besides the check of all writes at the end
+  --seed     of the random choices; the same seed kills in the same order
+  --pace     mean pause of a writer between two writes, ms`);
+  process.exit(0);
+}
 let state = Number(values.seed);
 /** The same numbers for the same seed. */
 function random(below: number): number {

@@ -1,5 +1,8 @@
 /** Miniflare, in a process of its own so that its CPU can be told apart. */
 import { fork } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Starter } from '../subject.ts';
 import { stopProgram } from './programs.ts';
@@ -19,13 +22,22 @@ export function miniflare(options: MiniflareOptions): Starter {
     name,
     missing: () => undefined,
     async start() {
+      const folder = mkdtempSync(path.join(tmpdir(), 'bench-miniflare-'));
       const child = fork(SELF, [], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
-      child.send(options);
+      child.send({ ...options, folder });
       const origin = await new Promise<string>((resolve, reject) => {
         child.once('message', (message) => resolve(String(message)));
         child.once('exit', (code) => reject(new Error(`Miniflare ended with ${code}`)));
       });
-      return { name, origin, pids: () => [child.pid ?? 0], stop: () => stopProgram(child) };
+      return {
+        name,
+        origin,
+        pids: () => [child.pid ?? 0],
+        async stop() {
+          await stopProgram(child);
+          rmSync(folder, { recursive: true, force: true });
+        },
+      };
     },
   };
 }
@@ -33,11 +45,7 @@ export function miniflare(options: MiniflareOptions): Starter {
 if (process.argv[1] === SELF) {
   process.once('message', async (message) => {
     const { Miniflare } = await import('miniflare');
-    const { mkdtempSync, rmSync } = await import('node:fs');
-    const { tmpdir } = await import('node:os');
-    const path = await import('node:path');
-    const { code, bindings, direct } = message as MiniflareOptions;
-    const folder = mkdtempSync(path.join(tmpdir(), 'bench-miniflare-'));
+    const { code, bindings, direct, folder } = message as MiniflareOptions & { folder: string };
     const server = new Miniflare({
       modules: true,
       script: code,
@@ -61,7 +69,6 @@ if (process.argv[1] === SELF) {
     process.send?.(url.origin);
     process.once('SIGTERM', async () => {
       await server.dispose();
-      rmSync(folder, { recursive: true, force: true });
       process.exit(0);
     });
   });
