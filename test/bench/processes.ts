@@ -33,7 +33,10 @@ export function cpuSeconds(roots: number[]): number {
   return ticks / TICKS_PER_SECOND;
 }
 
-/** Private memory (what ending the processes would free), bytes. */
+/**
+ * Private memory (what ending the processes would free), bytes. Pages of programs are not counted, even where only one
+ * process happens to have them: they are files' pages, which the system drops and reads again as it likes.
+ */
 export function privateBytes(roots: number[]): number {
   return processTree(roots).reduce((sum, pid) => sum + privateOf(pid), 0);
 }
@@ -41,7 +44,7 @@ export function privateBytes(roots: number[]): number {
 export function privateOf(pid: number): number {
   try {
     const text = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
-    const kib = [...text.matchAll(/^Private_(?:Clean|Dirty):\s+(\d+) kB/gm)].reduce((sum, [, n]) => sum + Number(n), 0);
+    const kib = [...text.matchAll(/^(?:Private_Dirty|Swap):\s+(\d+) kB/gm)].reduce((sum, [, n]) => sum + Number(n), 0);
     return kib * 1024;
   } catch {
     return 0;
