@@ -2,7 +2,7 @@
  * Limits that the kernel keeps by itself: one cgroup (version 2) per instance, where the host was given a subtree of its
  * own, as systemd does with `Delegate=yes`. Elsewhere the watchdog of the runtime stands alone.
  */
-import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { treeOf } from './process-tree.ts';
 
@@ -41,7 +41,9 @@ export class Cgroups {
     const mount = mounts.split('\n').find((line) => line.includes(' - cgroup2 '));
     const own = /^0::(.*)$/m.exec(selfCgroup)?.[1];
     if (mount === undefined || own === undefined) return { reason: 'there is no cgroup v2' };
-    const folder = path.join(mount.split(' ')[4] ?? '', own);
+    // Whoever starts the host again may have been moved together with the one before.
+    const given = path.basename(own) === HOST_GROUP ? path.dirname(own) : own;
+    const folder = path.join(mount.split(' ')[4] ?? '', given);
     const missing = NEEDED.filter((name) => !read(folder, 'cgroup.controllers').split(/\s/).includes(name));
     if (missing.length > 0) return { reason: `cgroup v2 lacks ${missing.join(', ')} here` };
     try {
@@ -53,6 +55,7 @@ export class Cgroups {
       writeFileSync(path.join(folder, 'cgroup.subtree_control'), NEEDED.map((name) => `+${name}`).join(' '));
       // The shared processes serve everybody: they come first when tenants fight for the CPU.
       writeFileSync(path.join(folder, HOST_GROUP, 'cpu.weight'), '1000');
+      sweep(folder);
     } catch (error) {
       return { reason: `cgroup v2 is not delegated to this user (${(error as Error).message})` };
     }
@@ -88,10 +91,23 @@ function read(folder: string, name: string): string {
   }
 }
 
-function remove(folder: string): void {
+/** Groups of what runs. Others, of a host that was killed, are removed. */
+const GROUP_OF_A_CELL = /^cell-\d+$/;
+
+/** How long after its end the kernel may still count a process, and how often it is tried meanwhile, ms. */
+const GONE_MS = 30_000;
+const RETRY_MS = 200;
+
+function sweep(folder: string): void {
+  for (const name of readdirSync(folder)) if (GROUP_OF_A_CELL.test(name)) remove(path.join(folder, name));
+}
+
+/** An empty group costs the kernel some memory: none must stay behind. */
+function remove(folder: string, triedMs = 0): void {
   try {
     rmdirSync(folder);
-  } catch {
-    // The kernel still counts a process in it; an empty group left over costs next to nothing.
+  } catch (error) {
+    const counted = (error as NodeJS.ErrnoException).code === 'EBUSY';
+    if (counted && triedMs < GONE_MS) setTimeout(remove, RETRY_MS, folder, triedMs + RETRY_MS).unref();
   }
 }
