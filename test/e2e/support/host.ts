@@ -24,6 +24,8 @@ export interface HostOptions {
   data?: string;
   /** Built-in tenants; default none, which starts quicker. */
   builtins?: string[];
+  /** In a session of its own, as a service is: the kernel then weighs it apart from the test. */
+  ownSession?: boolean;
 }
 
 export interface TestHost {
@@ -62,6 +64,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
     cwd: data,
     env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...options.env },
     stdio: ['ignore', 'pipe', 'pipe'],
+    detached: options.ownSession ?? false,
   });
   const chunks: string[] = [];
   child.stdout.on('data', (chunk: Buffer) => chunks.push(chunk.toString()));
