@@ -23,7 +23,7 @@ const INIT = `#!/bin/busybox sh
 for entry in /*; do [ $entry = /machine ] || /bin/busybox cp -a $entry /machine/; done
 exec /bin/busybox switch_root /machine /second
 `;
-const SECOND = (node) => `#!/bin/busybox sh
+const SECOND = `#!/bin/busybox sh
 /bin/busybox --install -s /bin
 export PATH=/bin:/usr/bin:/sbin:/usr/sbin
 mount -t proc proc /proc
@@ -38,7 +38,7 @@ echo "+cpu +memory +pids" > /sys/fs/cgroup/cgroup.subtree_control
 mkdir /sys/fs/cgroup/turnpike.service
 echo $$ > /sys/fs/cgroup/turnpike.service/cgroup.procs
 cd /app
-${node} --disable-warning=ExperimentalWarning test/cgroups/guest.ts
+node --disable-warning=ExperimentalWarning test/cgroups/guest.ts
 poweroff -f
 `;
 
@@ -97,7 +97,8 @@ function makeArchive(into, archive) {
     execFileSync('which', [name], { encoding: 'utf8' }).trim(),
   );
   const workerd = realpathSync(join(root, 'node_modules/@cloudflare/workerd-linux-64/bin/workerd'));
-  for (const program of [...programs, node]) add(program);
+  for (const program of programs) add(program);
+  cpSync(realpathSync(node), join(into, 'bin/node'));
   for (const program of [...programs, node, workerd]) {
     const { stdout } = spawnSync('ldd', [program], { encoding: 'utf8' });
     for (const [library] of stdout.matchAll(/\/\S+(?= \(0x)/g)) add(library);
@@ -114,7 +115,7 @@ function makeArchive(into, archive) {
     if (existsSync(from)) cpSync(realpathSync(from), join(into, 'app/node_modules', name), { recursive: true });
   }
   writeFileSync(join(into, 'init'), INIT, { mode: 0o755 });
-  writeFileSync(join(into, 'second'), SECOND(node), { mode: 0o755 });
+  writeFileSync(join(into, 'second'), SECOND, { mode: 0o755 });
   execFileSync('sh', ['-c', 'find . | cpio -o -H newc --quiet | gzip -1 > "$0"', archive], { cwd: into });
   return archive;
 }
