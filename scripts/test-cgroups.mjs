@@ -56,7 +56,10 @@ const node = await prepare({ development: true });
 const folder = mkdtempSync(join(tmpdir(), 'turnpike-cgroups-'));
 try {
   const kernel = unpackKernel(join(folder, 'kernel'));
-  if (kernel === undefined) skip(`${KERNEL_PACKAGE} cannot be downloaded from here`);
+  if (kernel === undefined) {
+    rmSync(folder, { recursive: true, force: true });
+    skip(`${KERNEL_PACKAGE} cannot be downloaded from here`);
+  }
   const archive = makeArchive(join(folder, 'root'), join(folder, 'initrd.gz'));
   const { passed, failed } = await boot(kernel, archive);
   console.log(`\n${passed} passed, ${failed} failed`);
