@@ -17,7 +17,9 @@ const path = () => join(home, '.config/turnpike/wallet.json');
 
 async function wallet(args: string[], options: Parameters<typeof fakeTerminal>[0] = {}): Promise<string> {
   const terminal = fakeTerminal({ home, cwd: home, ...options });
-  await runCommand(['wallet', ...args], { terminal, fetch });
+  // Else the test wallets of a host that was started in the project's folder would be found.
+  const data = args.includes('--data') ? [] : ['--data', join(home, 'data')];
+  await runCommand(['wallet', ...args, ...data], { terminal, fetch });
   return terminal.stdout + terminal.stderr;
 }
 
