@@ -43,7 +43,8 @@ export function miniflare(options: MiniflareOptions): Starter {
 }
 
 if (process.argv[1] === SELF) {
-  process.once('message', async (message) => {
+  // `on`, not `once`: a channel that somebody listens to keeps the process alive while Miniflare starts.
+  process.on('message', async (message) => {
     const { Miniflare } = await import('miniflare');
     const { code, bindings, direct, folder } = message as MiniflareOptions & { folder: string };
     const server = new Miniflare({
@@ -67,9 +68,11 @@ if (process.argv[1] === SELF) {
     const entry = await server.ready;
     const url = direct ? await server.unsafeGetDirectURL() : entry;
     process.send?.(url.origin);
-    process.once('SIGTERM', async () => {
+    const leave = async () => {
       await server.dispose();
       process.exit(0);
-    });
+    };
+    process.once('SIGTERM', leave);
+    process.once('disconnect', leave);
   });
 }
