@@ -4,6 +4,7 @@
  */
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
+import { BulkLine, BulkPace } from './bulk-pace.ts';
 import type { ReadMemory } from './http1/blocks.ts';
 import { answerField } from './http1/fields.ts';
 import { UpstreamPool } from './upstream.ts';
@@ -19,15 +20,18 @@ export class Instance {
   readonly slug: string;
   readonly generation: number;
   readonly pool: UpstreamPool;
+  /** Its large answers, with those of the slug's earlier instances. */
+  readonly bulk: BulkLine;
   inFlight = 0;
   #failure: Problem | undefined;
   #idle: (() => void)[] = [];
   #deaths: ((problem: Problem) => void)[] = [];
 
-  constructor(slug: string, generation: number, socketPath: string, memory: ReadMemory) {
+  constructor(slug: string, generation: number, socketPath: string, memory: ReadMemory, bulk: BulkLine) {
     this.slug = slug;
     this.generation = generation;
-    this.pool = new UpstreamPool({ socketPath, classify: answerField, memory });
+    this.bulk = bulk;
+    this.pool = new UpstreamPool({ socketPath, classify: answerField, memory, bulk });
   }
 
   enter(): void {
@@ -77,6 +81,7 @@ export class Instance {
 export class Instances {
   readonly #acquire: Acquire;
   readonly #memory: ReadMemory;
+  readonly #pace = new BulkPace();
   readonly #current = new Map<string, Instance>();
   /** Retired ones with requests in flight, to find the reason when they die. */
   readonly #leaving = new Set<Instance>();
@@ -136,7 +141,8 @@ export class Instances {
     if (current && current.generation >= generation) return;
     this.#refused.delete(slug);
     if (current) this.#leave(current);
-    this.#current.set(slug, new Instance(slug, generation, socket, this.#memory));
+    const bulk = current?.bulk ?? new BulkLine(this.#pace);
+    this.#current.set(slug, new Instance(slug, generation, socket, this.#memory, bulk));
   }
 
   /** It does not answer any more; the next request asks control. */

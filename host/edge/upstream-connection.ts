@@ -3,6 +3,7 @@
  * lets bytes of one answer become another's.
  */
 import { connect, type Socket } from 'node:net';
+import type { BulkLine, BulkReader } from './bulk-pace.ts';
 import {
   type Block,
   keepable,
@@ -57,7 +58,13 @@ export class UpstreamError extends Error {
 
 /** What a connection needs of the pool it belongs to. */
 export interface ConnectionOwner {
-  readonly options: { socketPath: string; classify: Classifier; maxHeadBytes: number; memory: ReadMemory };
+  readonly options: {
+    socketPath: string;
+    classify: Classifier;
+    maxHeadBytes: number;
+    memory: ReadMemory;
+    bulk: BulkLine | undefined;
+  };
   /** The connection is free for another request. */
   release(connection: UpstreamConnection): void;
   /** The connection ended. */
@@ -115,7 +122,7 @@ export class UpstreamCall {
   }
 }
 
-export class UpstreamConnection implements BodyReader {
+export class UpstreamConnection implements BodyReader, BulkReader {
   readonly socket: Socket;
   idleSince = 0;
   readonly #pool: ConnectionOwner;
@@ -133,6 +140,8 @@ export class UpstreamConnection implements BodyReader {
   #answered = false;
   #upgraded = false;
   #paused = false;
+  /** Waits for its turn among large answers. */
+  #held = false;
   /** What the socket reads into now; undefined: the common buffer. */
   #block: ReadBlock | undefined;
   #large = false;
@@ -172,6 +181,7 @@ export class UpstreamConnection implements BodyReader {
     // 'close' follows and says the same.
     this.socket.on('error', () => {});
     this.socket.on('close', () => {
+      this.#pool.options.bulk?.leave(this);
       this.#block?.release();
       this.#block = undefined;
       this.#ended();
@@ -185,6 +195,7 @@ export class UpstreamConnection implements BodyReader {
     this.#decoder = undefined;
     this.#large = false;
     this.#bodyBytes = 0;
+    this.#pool.options.bulk?.requested();
     this.#chunkedRequest = framing.kind === 'chunked';
     this.#requestDone = framing.kind === 'none' || (framing.kind === 'length' && framing.length === 0);
     const call = new UpstreamCall(this, this.#used);
@@ -237,11 +248,24 @@ export class UpstreamConnection implements BodyReader {
   pause(): void {
     this.#paused = true;
     this.socket.pause();
+    if (this.#large) this.#pool.options.bulk?.leave(this);
   }
 
   resume(): void {
     this.#paused = false;
-    this.socket.resume();
+    this.#held = false;
+    if (this.#large) this.#pool.options.bulk?.enter(this);
+    if (!this.#held) this.socket.resume();
+  }
+
+  hold(): void {
+    this.#held = true;
+    this.socket.pause();
+  }
+
+  proceed(): void {
+    this.#held = false;
+    if (!this.#paused) this.socket.resume();
   }
 
   abandon(): void {
@@ -252,7 +276,8 @@ export class UpstreamConnection implements BodyReader {
 
   data(chunk: Buffer, block: Block | undefined): void {
     this.#bodyBytes += chunk.length;
-    if (this.#bodyBytes > LARGE_BYTES) this.#large = true;
+    if (!this.#large && this.#bodyBytes > LARGE_BYTES) this.#becomeLarge();
+    if (this.#large) this.#pool.options.bulk?.spend(chunk.length);
     this.#handler?.data(chunk, block);
   }
 
@@ -261,8 +286,12 @@ export class UpstreamConnection implements BodyReader {
     this.#handler = undefined;
     this.#call?.detach();
     this.#call = undefined;
+    if (this.#large) {
+      this.#large = false;
+      this.#pool.options.bulk?.leave(this);
+    }
     // Paused by the piece that was the last: the next answer has to come in, and the server's close.
-    if (this.#paused) this.resume();
+    if (this.#paused || this.#held) this.resume();
     // Released before the handler learns of it: the next request of the same caller finds the connection free.
     if (this.#reusable && this.#requestDone) this.#pool.release(this);
     else this.socket.destroy();
@@ -321,9 +350,14 @@ export class UpstreamConnection implements BodyReader {
     }
     if (!head.keepAlive) this.#reusable = false;
     this.#decoder = new BodyDecoder(head.framing);
-    this.#large = head.framing.kind === 'length' && head.framing.length > LARGE_BYTES;
+    if (head.framing.kind === 'length' && head.framing.length > LARGE_BYTES) this.#becomeLarge();
     handler?.head(head);
     if (this.#decoder.done) this.end('');
+  }
+
+  #becomeLarge(): void {
+    this.#large = true;
+    if (!this.#paused) this.#pool.options.bulk?.enter(this);
   }
 
   #ended(): void {

@@ -2,6 +2,7 @@
  * A lean HTTP/1.1 client for servers of our own on unix sockets (instances, control): kept-alive connections,
  * streaming in both directions with back-pressure, WebSocket handshakes. Knows nothing of the edge's routes.
  */
+import type { BulkLine } from './bulk-pace.ts';
 import { type ReadMemory, readMemory } from './http1/blocks.ts';
 import type { Classifier } from './http1/fields.ts';
 import type { Framing } from './http1/head.ts';
@@ -27,6 +28,8 @@ export interface UpstreamOptions {
   maxIdle?: number;
   /** What sockets read into; may be shared by all pools of a process. */
   memory?: ReadMemory;
+  /** Whose turns large answers wait for; undefined: they are read at once. */
+  bulk?: BulkLine | undefined;
 }
 
 /**
@@ -53,6 +56,7 @@ export class UpstreamPool implements ConnectionOwner {
       maxIdle: 256,
       ...options,
       memory: options.memory ?? readMemory(),
+      bulk: options.bulk,
     };
   }
 

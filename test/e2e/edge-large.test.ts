@@ -6,7 +6,10 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Harness, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
 import { rawConnection } from './edge/raw.ts';
 
-/** `/pattern/<seed>/<bytes>`: bytes that depend on their position; `/pipe`: the body back as it comes. */
+/**
+ * `/pattern/<seed>/<bytes>`: bytes that depend on their position; `/fast/<byte>/<bytes>`: the same one again and again;
+ * `/pipe`: the body back as it comes.
+ */
 const MODULE = `
 function piece(seed, from, length) {
   const bytes = new Uint8Array(length);
@@ -16,6 +19,17 @@ function piece(seed, from, length) {
 export default {
   async fetch(request) {
     const [, what, seed, size] = new URL(request.url).pathname.split('/');
+    if (what === 'small') return new Response('small');
+    if (what === 'fast') {
+      const same = new Uint8Array(65_536).fill(+seed);
+      let left = +size / 65_536;
+      return new Response(new ReadableStream({
+        pull(controller) {
+          if (left-- <= 0) return controller.close();
+          controller.enqueue(same.slice());
+        },
+      }));
+    }
     if (what === 'pipe') return new Response(request.body);
     if (what === 'sized') return new Response(piece(+seed, 0, +size));
     let at = 0;
@@ -37,7 +51,7 @@ beforeAll(async () => {
   harness = await startHarness();
   workerd = await startWorkerd(harness.folder, 'large', MODULE);
   harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
-  await harness.edge.call('setRoutes', [route('big')]);
+  await harness.edge.call('setRoutes', [route('big'), route('other')]);
 });
 
 afterAll(async () => {
@@ -109,6 +123,28 @@ test('bodies there and back side by side, by length and chunked', async () => {
   const bodies = Array.from({ length: 8 }, (_, index) => randomBytes(2_000_000 + index * 77_777));
   const digests = await Promise.all(bodies.map((body, index) => call('/pipe', body, index % 3 === 0, index % 2 === 0)));
   expect(digests).toEqual(bodies.map((body) => createHash('sha256').update(body).digest('hex')));
+});
+
+test('downloads that wait for their turns beside another tenant, some of them slow', async () => {
+  const size = 512 * 65_536;
+  const done = new AbortController();
+  const times: number[] = [];
+  const other = (async () => {
+    while (!done.signal.aborted) {
+      const began = performance.now();
+      expect(await (await fetch(`${harness.origin}/other/small`)).text()).toBe('small');
+      times.push(performance.now() - began);
+    }
+  })();
+  const digests = await Promise.all(
+    Array.from({ length: 16 }, (_, seed) => call(`/fast/${seed}/${size}`, undefined, seed % 3 === 0)),
+  );
+  done.abort();
+  await other;
+  expect(digests).toEqual(
+    Array.from({ length: 16 }, (_, seed) => createHash('sha256').update(Buffer.alloc(size, seed)).digest('hex')),
+  );
+  expect(times.length).toBeGreaterThan(10);
 });
 
 test('callers that vanish in the middle disturb nobody', async () => {

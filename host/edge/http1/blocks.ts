@@ -4,9 +4,12 @@
  */
 
 const BLOCK_BYTES = 131_072;
-/** Beyond it bodies are read into the common buffer and copied: slow callers must not pile up blocks. */
-const MAX_OUTSTANDING = 256;
-const MAX_FREE = 32;
+/** Blocks are cut from slabs: one object for the garbage collector instead of many that come and go. */
+const SLAB_BLOCKS = 32;
+/** Beyond 64 MiB bodies are read into the common buffer and copied: slow callers must not pile up blocks. */
+const MAX_SLABS = 16;
+/** How long slabs that nobody uses are kept, ms. */
+const KEPT_MS = 5_000;
 /** Reads of this size and more go on to the other side in a block, so that no memory is made for them. */
 const WORTH_A_BLOCK = 16_384;
 
@@ -19,13 +22,19 @@ export interface Block {
 /** For memory that nobody reads into again. */
 export const OWNED: Block = { hold: () => {}, release: () => {} };
 
+interface Slab {
+  readonly free: Buffer[];
+}
+
 export class ReadBlock implements Block {
   readonly bytes: Buffer;
   readonly #blocks: Blocks;
+  readonly #slab: Slab;
   #holders = 1;
 
-  constructor(blocks: Blocks, bytes: Buffer) {
+  constructor(blocks: Blocks, slab: Slab, bytes: Buffer) {
     this.#blocks = blocks;
+    this.#slab = slab;
     this.bytes = bytes;
   }
 
@@ -35,25 +44,41 @@ export class ReadBlock implements Block {
 
   release(): void {
     this.#holders -= 1;
-    if (this.#holders === 0) this.#blocks.giveBack(this.bytes);
+    if (this.#holders === 0) this.#blocks.giveBack(this.#slab, this.bytes);
   }
 }
 
 export class Blocks {
-  readonly #free: Buffer[] = [];
-  #outstanding = 0;
+  /** The first ones are used first, so that the last ones become free. */
+  #slabs: Slab[] = [];
+  #trim: NodeJS.Timeout | undefined;
 
   /** @returns undefined when too many are in use; held once by the taker */
   take(): ReadBlock | undefined {
-    if (this.#outstanding >= MAX_OUTSTANDING) return undefined;
-    this.#outstanding += 1;
-    return new ReadBlock(this, this.#free.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES));
+    const slab = this.#slabs.find(({ free }) => free.length > 0) ?? this.#newSlab();
+    const bytes = slab?.free.pop();
+    return slab && bytes && new ReadBlock(this, slab, bytes);
   }
 
   /** @internal */
-  giveBack(bytes: Buffer): void {
-    this.#outstanding -= 1;
-    if (this.#free.length < MAX_FREE) this.#free.push(bytes);
+  giveBack(slab: Slab, bytes: Buffer): void {
+    slab.free.push(bytes);
+    if (slab.free.length < SLAB_BLOCKS || slab === this.#slabs[0]) return;
+    this.#trim ??= setTimeout(() => {
+      this.#trim = undefined;
+      this.#slabs = this.#slabs.filter(({ free }, index) => index === 0 || free.length < SLAB_BLOCKS);
+    }, KEPT_MS).unref();
+  }
+
+  #newSlab(): Slab | undefined {
+    if (this.#slabs.length === MAX_SLABS) return undefined;
+    const memory = Buffer.allocUnsafeSlow(SLAB_BLOCKS * BLOCK_BYTES);
+    const free = Array.from({ length: SLAB_BLOCKS }, (_, index) =>
+      memory.subarray(index * BLOCK_BYTES, (index + 1) * BLOCK_BYTES),
+    );
+    const slab = { free };
+    this.#slabs.push(slab);
+    return slab;
   }
 }
 

@@ -1,0 +1,133 @@
+/**
+ * Paces large answers while several tenants are served. The edge is one event loop: callers that take in bytes as
+ * quickly as a handler makes them would fill every turn of it, and the processors of a small machine, and whoever asks
+ * for something small would wait behind them. A tenant that is alone is not paced.
+ */
+
+/** Bytes a millisecond of all large answers together: 4 Gbit a second. */
+const BYTES_PER_MS = 524_288;
+/** What may be caught up on after a late timer, ms. */
+const MAX_SAVED_MS = 4;
+/** How long another tenant's request counts, ms. */
+const CROWDED_MS = 1_000;
+/** What a reader is expected to read at once, bytes. */
+const TYPICAL_READ = 131_072;
+
+/** A connection that a large answer comes in on. */
+export interface BulkReader {
+  /** Stop reading. */
+  hold(): void;
+  /** Read on. */
+  proceed(): void;
+}
+
+/** One tenant's large answers. */
+export class BulkLine {
+  /** So far. */
+  requests = 0;
+  /** Requests of others when last looked at. */
+  othersSeen = 0;
+  crowdedUntil = Number.NEGATIVE_INFINITY;
+  readonly reading = new Set<BulkReader>();
+  readonly waiting = new Set<BulkReader>();
+  readonly #pace: BulkPace;
+
+  constructor(pace: BulkPace) {
+    this.#pace = pace;
+  }
+
+  /** A request begins. */
+  requested(): void {
+    this.requests += 1;
+    this.#pace.requests += 1;
+  }
+
+  /** A reader wants to read: it may, or is held until its turn. */
+  enter(reader: BulkReader): void {
+    this.#pace.lines.add(this);
+    if (this.#pace.holding) {
+      this.waiting.add(reader);
+      reader.hold();
+    } else this.reading.add(reader);
+  }
+
+  /** A reader has nothing to read, or does not want to. */
+  leave(reader: BulkReader): void {
+    this.reading.delete(reader);
+    this.waiting.delete(reader);
+    if (this.reading.size === 0 && this.waiting.size === 0) this.#pace.lines.delete(this);
+  }
+
+  /** @param bytes that one of its readers read */
+  spend(bytes: number): void {
+    this.#pace.spend(this, bytes);
+  }
+}
+
+/** All large answers of an edge. */
+export class BulkPace {
+  /** Readers wait for their turns. */
+  holding = false;
+  /** Of all tenants so far. */
+  requests = 0;
+  /** With readers. */
+  readonly lines = new Set<BulkLine>();
+  #left = BYTES_PER_MS;
+  #filledAt = 0;
+
+  spend(line: BulkLine, bytes: number): void {
+    if (!this.#crowded(line)) return;
+    if (!this.holding) this.#fill();
+    this.#left -= bytes;
+    if (this.#left > 0) return;
+    for (const { reading, waiting } of this.lines) {
+      for (const reader of reading) {
+        waiting.add(reader);
+        reader.hold();
+      }
+      reading.clear();
+    }
+    if (this.holding) return;
+    this.holding = true;
+    setTimeout(this.#turn, 1);
+  }
+
+  #crowded(line: BulkLine): boolean {
+    const now = performance.now();
+    const others = this.requests - line.requests;
+    if (others !== line.othersSeen) {
+      line.othersSeen = others;
+      line.crowdedUntil = now + CROWDED_MS;
+    }
+    return now < line.crowdedUntil;
+  }
+
+  #fill(): void {
+    const now = performance.now();
+    const elapsed = Math.min(now - this.#filledAt, MAX_SAVED_MS);
+    this.#filledAt = now;
+    this.#left = Math.min(this.#left + elapsed * BYTES_PER_MS, MAX_SAVED_MS * BYTES_PER_MS);
+  }
+
+  /** Lets readers go on, each tenant's in turn, as far as the bytes of the time that went by are expected to reach. */
+  readonly #turn = (): void => {
+    this.#fill();
+    let expected = this.#left;
+    let found = true;
+    while (found && expected > 0) {
+      found = false;
+      for (const { reading, waiting } of this.lines) {
+        const [reader] = waiting;
+        if (reader === undefined) continue;
+        found = true;
+        waiting.delete(reader);
+        reading.add(reader);
+        reader.proceed();
+        expected -= TYPICAL_READ;
+        if (expected <= 0) break;
+      }
+    }
+    this.holding = expected <= 0;
+    if (this.holding) setTimeout(this.#turn, 1);
+  };
+}
