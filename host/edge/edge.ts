@@ -31,7 +31,8 @@ const SWEEP_MS = 500;
 const HEAD_MS = 15_000;
 const KEEP_ALIVE_MS = 65_000;
 const STALL_MS = 60_000;
-const MAX_IN_FLIGHT = 5_000;
+/** Of one slug. Each takes 50 kB of a handler that does nothing with it, of the 256 MB that a handler may have. */
+const MAX_IN_FLIGHT = 2_500;
 const CONTROL_MAX_BODY_BYTES = 67_108_864;
 
 export class Edge {

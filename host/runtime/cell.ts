@@ -2,7 +2,7 @@
  * A sandbox with a workerd in it that waits for its configuration. Everything that costs time before a tenant is known
  * (namespaces, mounts, loading the program) is over by then.
  */
-import { chownSync, mkdirSync, rmSync } from 'node:fs';
+import { chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Cgroup, Cgroups } from './cgroups.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
@@ -33,8 +33,8 @@ export interface CellOptions {
   cgroups?: { groups: Cgroups; memoryBytes: number } | undefined;
 }
 
-/** Room for connections of callers and to services. */
-const OPEN_FILES = 4_096;
+/** workerd ends when it cannot accept a connection: room for all callers that the edge lets in, and two calls of each. */
+const OPEN_FILES = 16_384;
 /** Threads of one cell's user: the old and the new instance of a deployment share theirs. */
 const PROCESSES = 128;
 /** The kernel's limit over the watchdog's: page cache and socket buffers count only there. */
@@ -60,7 +60,7 @@ export async function startCell({
     binds: [listen, services],
     uid,
     profile: 'worker',
-    limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: 0 },
+    limits: { openFiles: openFiles(), processes: PROCESSES, fileBytes: 0 },
   });
   const cgroup =
     process.helper === undefined
@@ -84,4 +84,10 @@ export async function startCell({
 /** The folders of a cell that stands alone: `<folder>/l` and `<folder>/s`. */
 export function cellFolders(folder: string): Pick<CellOptions, 'listenFolder' | 'servicesFolder'> {
   return { listenFolder: path.join(folder, 'l'), servicesFolder: path.join(folder, 's') };
+}
+
+/** No more than the host may have itself (`Max open files` of proc_pid_limits(5), soft and hard): a limit cannot be raised. */
+function openFiles(): number {
+  const limits = /^Max open files\s+\d+\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'));
+  return Math.min(OPEN_FILES, Number(limits?.[1] ?? OPEN_FILES));
 }

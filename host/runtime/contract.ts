@@ -28,6 +28,7 @@ export type ExitReason =
   | 'shutdown'
   | 'cpu_exceeded'
   | 'memory_exceeded'
+  | 'files_exceeded'
   | 'start_failed'
   | 'crashed';
 

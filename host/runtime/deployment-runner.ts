@@ -56,6 +56,7 @@ const EXIT_NOTICE_MS = 1_000;
 const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
   cpu_exceeded: 'cpu_exceeded',
   memory_exceeded: 'memory_exceeded',
+  files_exceeded: 'overloaded',
   crashed: 'upstream_failed',
   start_failed: 'start_failed',
 };

@@ -49,6 +49,11 @@ const KEPT_DIAGNOSTICS = 20;
 
 const HEAP_LIMIT: InstanceExit = { reason: 'memory_exceeded', detail: 'The JavaScript heap reached its limit.' };
 
+const FILES_LIMIT: InstanceExit = {
+  reason: 'files_exceeded',
+  detail: 'It had more connections open at once than it may, those of its callers and its own together.',
+};
+
 const OUT_OF_MEMORY: InstanceExit = {
   reason: 'memory_exceeded',
   detail: 'The process took more memory than it may have.',
@@ -172,6 +177,10 @@ export class Instance {
         case 'heap-limit':
           this.#reason ??= HEAP_LIMIT;
           options.onFailing?.(this, HEAP_LIMIT);
+          return;
+        case 'files-limit':
+          this.#reason ??= FILES_LIMIT;
+          options.onFailing?.(this, FILES_LIMIT);
           return;
         case 'runtime':
           if (output.level === 'info') return;

@@ -212,6 +212,34 @@ describe('floods', () => {
 });
 
 describe('hostile callers', () => {
+  it('thousands who wait at once are refused before they use up the handler', async () => {
+    await rig.deploy(
+      'waiting',
+      `let answered = 0;
+      export default { async fetch(request) {
+        if (new URL(request.url).pathname === '/count') return new Response(String(answered));
+        answered += 1;
+        return new Response(new ReadableStream({ start(controller) { controller.enqueue(new Uint8Array(1)); } }));
+      } }`,
+    );
+    await rig.text('waiting', '/count');
+    const statuses: string[] = [];
+    const sockets = Array.from({ length: 4_800 }, () => {
+      const socket = net.connect(rig.port, '127.0.0.1');
+      socket.on('error', () => undefined);
+      socket.once('data', (data) => statuses.push(data.toString('latin1').slice(9, 12)));
+      socket.write('GET /waiting/ HTTP/1.1\r\nhost: x\r\n\r\n');
+      return socket;
+    });
+    await until(() => statuses.length === sockets.length, 60_000);
+    expect(new Set(statuses)).toEqual(new Set(['200', '503']));
+    for (const socket of sockets) socket.destroy();
+    const count = await until(async () => Number(await rig.text('waiting', '/count')), 10_000);
+    // It is still the same handler that answers.
+    expect(count).toBe(statuses.filter((status) => status === '200').length);
+    expect(count).toBeGreaterThan(2_000);
+  });
+
   it('a reader that does not read does not fill the memory of the edge or the tenant', async () => {
     await rig.deploy(
       'firehose',

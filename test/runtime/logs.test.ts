@@ -142,6 +142,20 @@ describe('output of workerd', () => {
     ).toEqual({ kind: 'heap-limit' });
   });
 
+  it('a lack of descriptors is told from other ends', () => {
+    const line = (what: string) =>
+      JSON.stringify({
+        timestamp: 1,
+        level: 'error',
+        source: 'src/workerd/server/server/entry.rs:170',
+        message: `*** Uncaught exception ***\nworkerd/server/server/entry.rs:143: ${what}`,
+      });
+    expect(parseOutputLine(line('overloaded: accept(): Too many open files (os error 24)'))).toEqual({
+      kind: 'files-limit',
+    });
+    expect(parseOutputLine(line('failed: something else'))).toMatchObject({ kind: 'runtime', level: 'error' });
+  });
+
   it.each(['', '{"level":', '[1]', 'null', '{}'])('survives %j', (line) => {
     expect(() => parseOutputLine(line)).not.toThrow();
   });
@@ -179,6 +193,15 @@ describe('flood gate', () => {
     expect(lines).toHaveLength(11);
     expect(dropped[0]).toBe(100);
     stream.end();
+  });
+
+  it('keeps the last line of all', async () => {
+    const stream = new PassThrough();
+    const lines: string[] = [];
+    readLines(stream, { onLine: (line) => lines.push(line), onDropped: () => undefined, parseBytes: 100 });
+    stream.end(`${'x\n'.repeat(100)}why it ended\n`);
+    await new Promise((resolve) => stream.once('close', resolve));
+    expect(lines).toEqual(['why it ended']);
   });
 });
 

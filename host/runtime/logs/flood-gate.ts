@@ -1,6 +1,7 @@
 /**
  * Reads a process' output line by line without letting a flood of it cost the host: beyond a rate, lines are counted
- * and dropped unparsed; beyond a higher one, reading pauses, and the writer waits on its own pipe.
+ * and dropped unparsed; beyond a higher one, reading pauses, and the writer waits on its own pipe. The last line is never
+ * dropped: it says why the process ended.
  */
 import type { Readable } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
@@ -30,6 +31,7 @@ export function readLines(
   let read = 0;
   let droppedLines = 0;
   let droppedBytes = 0;
+  let lastDropped: Buffer | undefined;
   let timer: NodeJS.Timeout | undefined;
 
   const nextWindow = (): void => {
@@ -51,12 +53,14 @@ export function readLines(
     if (parsed + chunk.length > parseBytes) {
       droppedBytes += chunk.length;
       for (let at = chunk.indexOf(NEWLINE); at >= 0; at = chunk.indexOf(NEWLINE, at + 1)) droppedLines++;
+      lastDropped = chunk;
       // The line that the gate came down on is lost, too.
       rest = '';
       decoder = new StringDecoder('utf8');
       return;
     }
     parsed += chunk.length;
+    lastDropped = undefined;
     const lines = (rest + decoder.write(chunk)).split('\n');
     rest = lines.pop() ?? '';
     if (rest.length > MAX_LINE) {
@@ -67,7 +71,8 @@ export function readLines(
     for (const line of lines) onLine(line);
   });
   stream.on('end', () => {
-    if (rest !== '') onLine(rest);
+    const last = lastDropped ? lastDropped.toString('utf8').trimEnd().split('\n').at(-1) : rest;
+    if (last) onLine(last);
     if (timer) {
       clearTimeout(timer);
       nextWindow();

@@ -7,14 +7,18 @@ import type { ConsoleLevel } from './log-entry.ts';
 export type Output =
   | { kind: 'console'; level: ConsoleLevel; text: string }
   | { kind: 'exception'; text: string; stack: string }
-  /** workerd itself: why it cannot start, or ends. */
   /** The JavaScript heap reached its limit; the process ends. */
   | { kind: 'heap-limit' }
+  /** A connection came in that there was no descriptor for; the process ends. */
+  | { kind: 'files-limit' }
+  /** workerd itself: why it cannot start, or ends. */
   | { kind: 'runtime'; level: 'info' | 'warning' | 'error' | 'fatal'; text: string };
 
 const LEVELS: Record<string, ConsoleLevel> = { debug: 'debug', log: 'log', info: 'info', warn: 'warn', error: 'error' };
 /** V8's last words, as workerd passes them on. */
 const HEAP_LIMIT = /^V8 fatal error;.*(?:Reached heap limit|heap out of memory)/;
+/** What workerd says when it cannot accept a connection, which it does not survive. */
+const FILES_LIMIT = /^\*\*\* Uncaught exception \*\*\*\n.*Too many open files/;
 /** With `--verbose`, workerd 1.20261117.1 reports an exception that left a handler in this form. */
 const UNCAUGHT = /^uncaught exception; source = [^;]*; stack = ([\s\S]*)$/;
 
@@ -29,6 +33,7 @@ export function parseOutputLine(line: string): Output | undefined {
   const stack = UNCAUGHT.exec(message)?.[1];
   if (stack !== undefined) return { kind: 'exception', text: stack.split('\n')[0] ?? '', stack };
   if (HEAP_LIMIT.test(message)) return { kind: 'heap-limit' };
+  if (FILES_LIMIT.test(message)) return { kind: 'files-limit' };
   const severity = level === 'error' || level === 'fatal' || level === 'warning' ? level : 'info';
   return { kind: 'runtime', level: severity, text: message };
 }
