@@ -6,7 +6,7 @@ import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
-import { setTenantPriority } from '../shared/priority.ts';
+import { setTenantPriority, setTenantYielding } from '../shared/priority.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { afterFailure, type FailureRecord, NO_FAILURES } from './back-off.ts';
 import { type CellOptions, startCell } from './cell.ts';
@@ -19,6 +19,7 @@ import type {
   RuntimeEvent,
   ScheduledResult,
 } from './contract.ts';
+import { CpuShare } from './cpu-share.ts';
 import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import type { ProcessUsage } from './process-tree.ts';
@@ -42,6 +43,7 @@ export interface RunnerOptions {
 interface Current {
   instance: Instance;
   watch: StallWatch;
+  share: CpuShare;
 }
 
 /** Requests of a replaced or idle instance may go on for this long, ms. */
@@ -71,6 +73,9 @@ export class DeploymentRunner {
   /** Starts, replacements and closings happen one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #services: Services | undefined;
+  readonly #databaseShare = new CpuShare((hungry) => {
+    for (const pid of this.#services?.database?.pids() ?? []) setTenantYielding(pid, hungry);
+  });
   #tenant: TenantId | undefined;
   #failures: FailureRecord = NO_FAILURES;
   #lastExit: LastExit | undefined;
@@ -224,6 +229,8 @@ export class DeploymentRunner {
       this.#kill(current.instance, 'memory_exceeded', detail);
     }
     current.watch.sample(now, own.cpuMs);
+    current.share.sample(now, own.cpuMs);
+    this.#databaseShare.sample(now, database.cpuMs);
     return this.#usage;
   }
 
@@ -346,9 +353,6 @@ export class DeploymentRunner {
     const watch = new StallWatch({
       limitMs: config.cpuStallMs,
       ping: (timeoutMs) => instance.ping(timeoutMs),
-      onSuspect: (suspected) => {
-        if (instance.alive && instance.pid !== undefined) setTenantPriority(instance.pid, suspected);
-      },
       onStall: () =>
         this.#kill(
           instance,
@@ -356,7 +360,10 @@ export class DeploymentRunner {
           `The event loop did not turn while the process used ${config.cpuStallMs / 1_000} s of CPU.`,
         ),
     });
-    this.#current = { instance, watch };
+    const share = new CpuShare((hungry) => {
+      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, hungry);
+    });
+    this.#current = { instance, watch, share };
     if (instance.pid !== undefined) setTenantPriority(instance.pid);
     this.#lastActive = Date.now();
     this.#log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });

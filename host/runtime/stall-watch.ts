@@ -9,22 +9,17 @@ export interface StallWatchOptions {
   /** Whether the event loop turned within the time. */
   ping(timeoutMs: number): Promise<boolean>;
   onStall(): void;
-  /** The loop has not turned for a while, or turns again: its process should yield to others, or no longer. */
-  onSuspect?(suspected: boolean): void;
 }
 
 /** Below this share of a core the instance is not pinged: on a crowded machine a busy loop may get no more. */
 const BUSY_SHARE = 0.03;
 /** After this many limits of wall time it ends with a tenth of the CPU: it may just not have got more. */
 const WALL_LIMITS = 3;
-/** Without an answer for this long, ms, the process is no longer an equal among others. */
-const SUSPECT_MS = 500;
 
 export class StallWatch {
   readonly #options: StallWatchOptions;
   #last: { at: number; cpuMs: number } | undefined;
   #waiting: { at: number; cpuMs: number } | undefined;
-  #suspected = false;
 
   constructor(options: StallWatchOptions) {
     this.#options = options;
@@ -37,11 +32,7 @@ export class StallWatch {
     if (this.#waiting) {
       const used = cpuMs - this.#waiting.cpuMs;
       const waited = at - this.#waiting.at;
-      const { limitMs, onStall, onSuspect } = this.#options;
-      if (waited >= SUSPECT_MS && !this.#suspected) {
-        this.#suspected = true;
-        onSuspect?.(true);
-      }
+      const { limitMs, onStall } = this.#options;
       // Threads of the garbage collector burn beside the loop: neither may count for more than time that passed.
       if (Math.min(used, waited) >= limitMs || (waited >= limitMs * WALL_LIMITS && used >= limitMs / 10)) onStall();
       return;
@@ -57,8 +48,6 @@ export class StallWatch {
     void ping(limitMs * (WALL_LIMITS + 1)).then(() => {
       if (this.#waiting !== waiting) return;
       this.#waiting = undefined;
-      if (this.#suspected) this.#options.onSuspect?.(false);
-      this.#suspected = false;
     });
   }
 }

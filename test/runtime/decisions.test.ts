@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { afterFailure, NO_FAILURES } from '../../host/runtime/back-off.ts';
+import { CpuShare } from '../../host/runtime/cpu-share.ts';
 import { type Candidate, chooseEvictions } from '../../host/runtime/eviction.ts';
 import { StallWatch } from '../../host/runtime/stall-watch.ts';
 
@@ -66,7 +67,7 @@ describe('evictions', () => {
 
 describe('stall watch', () => {
   function watch() {
-    const seen = { stalls: 0, pings: 0, suspects: [] as boolean[] };
+    const seen = { stalls: 0, pings: 0 };
     let answer = (_: boolean): void => undefined;
     const stall = new StallWatch({
       limitMs: 10_000,
@@ -77,7 +78,6 @@ describe('stall watch', () => {
         });
       },
       onStall: () => seen.stalls++,
-      onSuspect: (suspected) => seen.suspects.push(suspected),
     });
     return { stall, seen, answer: (value: boolean) => answer(value) };
   }
@@ -91,7 +91,7 @@ describe('stall watch', () => {
   it('reports a loop once it used its allowance', () => {
     const { stall, seen } = watch();
     for (let second = 0; second <= 10; second++) stall.sample(second * 1_000, second * 1_000);
-    expect(seen).toMatchObject({ stalls: 1, suspects: [true] });
+    expect(seen.stalls).toBe(1);
   });
 
   it('lets busy work that answers go on', async () => {
@@ -117,5 +117,56 @@ describe('stall watch', () => {
     expect(seen.stalls).toBe(0);
     stall.sample(30_000, 3_000);
     expect(seen.stalls).toBe(1);
+  });
+});
+
+describe('share of a core', () => {
+  /** Samples ten times a second. @param shares of a core, each for so many samples */
+  function changes(...shares: [share: number, samples: number][]): { hungry: boolean; at: number }[] {
+    const seen: { hungry: boolean; at: number }[] = [];
+    let [at, cpuMs] = [0, 0];
+    const share = new CpuShare((hungry) => seen.push({ hungry, at }));
+    share.sample(at, cpuMs);
+    for (const [used, samples] of shares) {
+      for (let sample = 0; sample < samples; sample++) {
+        at += 100;
+        cpuMs += used * 100;
+        share.sample(at, cpuMs);
+      }
+    }
+    return seen;
+  }
+
+  it('who takes a whole core is hungry after a tenth of a second, and no longer soon after it stops', () => {
+    expect(changes([1, 20], [0, 20])).toEqual([
+      { hungry: true, at: 100 },
+      { hungry: false, at: 2_200 },
+    ]);
+  });
+
+  it('who takes less than half of one, or a whole one for a moment, is not', () => {
+    expect(changes([0.45, 100])).toEqual([]);
+    const bursts = Array.from({ length: 20 }, (): [number, number][] => [
+      [0.7, 1],
+      [0, 5],
+    ]);
+    expect(changes(...bursts.flat())).toEqual([]);
+  });
+
+  it('who gets less because others want it, too, stays hungry', () => {
+    expect(changes([1, 5], [0.34, 50])).toHaveLength(1);
+  });
+
+  it('a process that was replaced begins again', () => {
+    const seen: boolean[] = [];
+    const share = new CpuShare((hungry) => seen.push(hungry));
+    for (const [at, cpuMs] of [
+      [0, 50_000],
+      [100, 0],
+      [200, 10],
+      [300, 20],
+    ] as const)
+      share.sample(at, cpuMs);
+    expect(seen).toEqual([]);
   });
 });
