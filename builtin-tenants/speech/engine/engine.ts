@@ -20,7 +20,16 @@ import { Spool, type SpooledAudio } from './spool.ts';
 const READ_LONGEST_MS = 30_000;
 
 export interface EngineHealth {
-  listen: { ok: boolean; engine?: string; fix?: string; decoder: string; isolation: string; queue: LaneState };
+  listen: {
+    ok: boolean;
+    /** The model, and what runs it. */
+    engine?: string;
+    arch?: string;
+    fix?: string;
+    decoder: string;
+    isolation: string;
+    queue: LaneState;
+  };
   speak: { ok: boolean; engines: string[]; fix?: string; queue: LaneState };
   read: { ok: boolean; engine: string; queue: LaneState };
   memoryBytes: number;
@@ -179,7 +188,7 @@ export class Engine {
     return {
       listen: {
         ok: transcriber !== undefined,
-        ...(transcriber === undefined ? {} : { engine: transcriber.model }),
+        ...(transcriber === undefined ? {} : { engine: transcriber.model, arch: transcriber.arch }),
         ...(fix === undefined ? {} : { fix }),
         decoder: this.#decoder.name,
         isolation: this.#isolation,

@@ -1,7 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { quietestPlace } from '../../../builtin-tenants/speech/engine/listen/pieces.ts';
 import { parsePocketsphinx } from '../../../builtin-tenants/speech/engine/listen/pocketsphinx.ts';
-import { modelArguments, parseSherpaOnnx } from '../../../builtin-tenants/speech/engine/listen/sherpa-onnx.ts';
+import {
+  describeModel,
+  modelArguments,
+  modelConfiguration,
+  parseSherpaOnnx,
+} from '../../../builtin-tenants/speech/engine/listen/sherpa-onnx.ts';
 import { parseWhisperCpp } from '../../../builtin-tenants/speech/engine/listen/whisper-cpp.ts';
 
 describe('pocketsphinx', () => {
@@ -121,15 +127,54 @@ describe('sherpa-onnx', () => {
       'nemo-ctc',
       '--nemo-ctc-model=/m/sherpa-onnx-nemo-ctc-en/model.onnx',
     ],
+    [
+      'sherpa-onnx-zipformer-ctc-en',
+      ['tokens.txt', 'model.int8.onnx'],
+      'zipformer-ctc',
+      '--zipformer-ctc-model=/m/sherpa-onnx-zipformer-ctc-en/model.int8.onnx',
+    ],
+    [
+      'sherpa-onnx-paraformer-zh',
+      ['tokens.txt', 'model.onnx'],
+      'paraformer',
+      '--paraformer=/m/sherpa-onnx-paraformer-zh/model.onnx',
+    ],
   ])('%s is told by its files', (name, files, kind, argument) => {
-    const model = modelArguments(`/m/${name}`, files);
+    const model = describeModel(`/m/${name}`, files);
     expect(model.kind).toBe(kind);
-    expect(model.args).toContain(argument);
+    expect(modelArguments(model, { threads: 2 })).toEqual(expect.arrayContaining([argument, '--num-threads=2']));
+  });
+
+  it('describes a model to the package as to the program', () => {
+    const whisper = describeModel('/m/x', ['tiny-tokens.txt', 'tiny-encoder.onnx', 'tiny-decoder.onnx']);
+    const options = { threads: 1, language: 'pt-BR' };
+    expect(modelArguments(whisper, options)).toEqual([
+      '--tokens=/m/x/tiny-tokens.txt',
+      '--whisper-encoder=/m/x/tiny-encoder.onnx',
+      '--whisper-decoder=/m/x/tiny-decoder.onnx',
+      '--whisper-language=pt',
+      '--num-threads=1',
+    ]);
+    expect(modelConfiguration(whisper, options)).toEqual({
+      modelConfig: {
+        whisper: { encoder: '/m/x/tiny-encoder.onnx', decoder: '/m/x/tiny-decoder.onnx', language: 'pt' },
+        tokens: '/m/x/tiny-tokens.txt',
+        numThreads: 1,
+      },
+    });
+    const sense = describeModel('/m/sense-voice', ['tokens.txt', 'model.onnx']);
+    expect(modelConfiguration(sense, options)).toEqual({
+      modelConfig: {
+        senseVoice: { model: '/m/sense-voice/model.onnx' },
+        tokens: '/m/sense-voice/tokens.txt',
+        numThreads: 1,
+      },
+    });
   });
 
   it('says what is missing', () => {
-    expect(() => modelArguments('/m/x', ['model.onnx'])).toThrow(/tokens\.txt/);
-    expect(() => modelArguments('/m/x', ['tokens.txt'])).toThrow(/no model/);
+    expect(() => describeModel('/m/x', ['model.onnx'])).toThrow(/tokens\.txt/);
+    expect(() => describeModel('/m/x', ['tokens.txt'])).toThrow(/no model/);
   });
 
   it('joins tokens to words, in both notations', () => {
@@ -143,14 +188,55 @@ describe('sherpa-onnx', () => {
     });
   });
 
+  it('adds pieces up, ends words at pauses, and says what the model did not tell', () => {
+    const line = (from: number, to: number, tokens: string[], timestamps: number[]) =>
+      JSON.stringify({ text: tokens.join(''), tokens, timestamps, ys_log_probs: [], lang: '', from, to });
+    const output = [
+      line(0, 20, [' ', 'a', ' ', 'b', 'c'], [0, 1, 3, 3.2, 3.3]),
+      line(20, 27.5, [], []),
+      line(27.5, 28, [' ', 'd'], [0.04, 0.48]),
+    ].join('\n');
+    expect(parseSherpaOnnx(output, 28_000)).toEqual({
+      words: [
+        { word: 'a', punctuated: 'a', start: 1, end: 1.3, confidence: 1 },
+        { word: 'bc', punctuated: 'bc', start: 3.2, end: expect.closeTo(3.6), confidence: 1 },
+        { word: 'd', punctuated: 'd', start: 27.98, end: 28, confidence: 1 },
+      ],
+      warnings: ['confidence: the model gives none; 1 stands for unknown'],
+    });
+  });
+
+  it('hears nothing in silence, and a program that said nothing failed', () => {
+    expect(parseSherpaOnnx('{"text": "", "timestamps": [0.00], "tokens": [" "]}', 1000)).toEqual({ words: [] });
+    expect(() => parseSherpaOnnx('', 1000)).toThrow(/no result/);
+  });
+
   it('lays words out evenly where the model knows no times', () => {
-    const { words } = parseSherpaOnnx(
+    const { words, warnings } = parseSherpaOnnx(
       '{"text": "One, two.", "timestamps": [], "tokens": ["One", ",", " two", "."]}',
       2000,
     );
+    expect(warnings).toEqual([
+      'start: the model gives no times; words are laid out evenly',
+      'confidence: the model gives none; 1 stands for unknown',
+    ]);
     expect(words.map(({ word, start, end }) => [word, start, end])).toEqual([
       ['one', 0, 1],
       ['two', 1, 2],
     ]);
+  });
+});
+
+describe('long audio', () => {
+  it('is cut in the quietest gap of the last seconds', () => {
+    const rate = 16_000;
+    const samples = Float32Array.from({ length: 28 * rate }, (_, at) => (at % 2 === 0 ? 0.5 : -0.5));
+    samples.fill(0, 5 * rate, 6 * rate);
+    samples.fill(0.01, 23 * rate, 23.3 * rate);
+    const place = quietestPlace(samples, rate) / rate;
+    expect(place).toBeGreaterThan(23);
+    expect(place).toBeLessThan(23.3);
+    // where nothing differs the piece stays long
+    expect(quietestPlace(samples.fill(0), rate) / rate).toBeGreaterThan(27.8);
   });
 });

@@ -83,6 +83,8 @@ export async function transcribe(
       ...job,
     });
     language ??= heard.language;
+    // each once, however many channels
+    warnings.push(...(heard.warnings ?? []).filter((warning) => !warnings.includes(warning)));
     channels.push({ words: heard.words });
   }
   return {

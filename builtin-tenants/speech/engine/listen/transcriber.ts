@@ -28,6 +28,8 @@ export interface Transcription {
   words: HeardWord[];
   /** What was spoken, where the engine tells. */
   language?: string;
+  /** What it could not tell, such as `confidence: the model gives none; 1 stands for unknown`. */
+  warnings?: string[];
 }
 
 export interface Transcriber {
