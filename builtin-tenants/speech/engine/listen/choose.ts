@@ -29,7 +29,8 @@ export async function chooseTranscriber({ engine, model, program, threads }: Set
       }
     }
   } catch (error) {
-    return { fix: `${HOW_TO_GET_ONE} (${error instanceof Error ? error.message : 'unknown error'})` };
+    const reason = error instanceof Error ? error.message : 'unknown error';
+    return { fix: `The transcription engine that the operator chose cannot be used: ${reason}.` };
   }
 }
 

@@ -72,6 +72,7 @@ const TRIAL_MS = 60_000;
 
 /** @throws Error that says what is missing, or why the model cannot be loaded */
 export async function openSherpaOnnx(folder: string, program: string, threads: number): Promise<Transcriber> {
+  if (folder === '') throw new Error('sherpa-onnx: speech.listenModel names no model folder');
   // jobs run in another folder
   const place = resolve(folder);
   const files = await readdir(place).catch(() => {
