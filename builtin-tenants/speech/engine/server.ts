@@ -107,6 +107,7 @@ function answerFailure(response: ServerResponse, error: unknown, log: (line: obj
       level: 50,
       msg: 'speech engine',
       err: error instanceof Error ? (error.stack ?? error.message) : String(error),
+      ...(error instanceof Error && typeof error.cause === 'string' ? { cause: error.cause } : {}),
     });
   }
   if (response.destroyed) return;

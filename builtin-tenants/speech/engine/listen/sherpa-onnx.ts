@@ -59,10 +59,8 @@ export interface SherpaOnnxOptions {
   language?: string | undefined;
 }
 
-/** What a job runs, without the audio. */
-interface Recognizer {
-  command(options: SherpaOnnxOptions, file: string): { program: string; args: string[] };
-}
+/** What runs for one job. */
+type Command = (options: SherpaOnnxOptions, file: string) => { program: string; args: string[] };
 
 const LONGEST_TOKEN_SECONDS = 0.3;
 const PACKAGE = 'sherpa-onnx-node';
@@ -79,7 +77,7 @@ export async function openSherpaOnnx(folder: string, program: string, threads: n
     throw new Error(`sherpa-onnx: no model folder at ${folder}`);
   });
   const model = describeModel(place, files);
-  const recognizer = await findRecognizer(model, program, threads);
+  const command = await findRecognizer(model, program, threads);
   return {
     model: basename(place),
     arch: 'sherpa-onnx',
@@ -88,36 +86,40 @@ export async function openSherpaOnnx(folder: string, program: string, threads: n
     punctuates: model.kind === 'whisper' || model.kind === 'sense-voice',
     detectsLanguage: model.kind === 'whisper' || model.kind === 'sense-voice',
     async transcribe({ file, folder: cwd, language, durationMs, signal, timeoutMs }) {
-      const command = recognizer.command({ threads, language }, file);
-      const { code, stdout, stderr } = await runChild({ ...command, cwd, signal, timeoutMs });
-      if (code !== 0) throw new EngineFailure('internal', 'sherpa-onnx failed; the audio was not transcribed.');
+      const job = { ...command({ threads, language }, file), cwd, signal, timeoutMs };
+      const { code, stdout, stderr } = await runChild(job);
+      if (code !== 0) {
+        const failure = new EngineFailure('internal', 'sherpa-onnx failed; the audio was not transcribed.');
+        failure.cause = lastLine(stderr);
+        throw failure;
+      }
       return parseSherpaOnnx(`${stdout}\n${stderr}`, durationMs);
     },
   };
 }
 
 /** The program where it is installed, or where one was named; else the package, once it has loaded the model. */
-async function findRecognizer(model: SherpaOnnxModel, program: string, threads: number): Promise<Recognizer> {
+async function findRecognizer(model: SherpaOnnxModel, program: string, threads: number): Promise<Command> {
   const path = await findProgram(program || 'sherpa-onnx-offline');
   if (path !== undefined) {
-    return { command: (options, file) => ({ program: path, args: [...modelArguments(model, options), file] }) };
+    return (options, file) => ({ program: path, args: [...modelArguments(model, options), file] });
   }
   if (program !== '') throw new Error('sherpa-onnx: the program that speech.listenProgram names was not found');
-  const ours: Recognizer = {
-    command: (options, file) => jobCommand({ config: modelConfiguration(model, options), file }),
-  };
   if (!isInstalled(PACKAGE)) throw new Error(NEITHER);
+  const folder = dirname(model.tokens);
+  const name = basename(folder);
   const { code, stderr } = await runChild({
     ...jobCommand({ config: modelConfiguration(model, { threads }) }),
     cwd: tmpdir(),
     signal: new AbortController().signal,
     timeoutMs: TRIAL_MS,
+  }).catch(() => {
+    throw new Error(`sherpa-onnx: the model in ${name} was not loaded within ${TRIAL_MS / 1000} s`);
   });
-  if (code === 0) return ours;
+  if (code === 0) return (options, file) => jobCommand({ config: modelConfiguration(model, options), file });
   if (code === UNLOADABLE) throw new Error(NEITHER);
-  const folder = dirname(model.tokens);
   const reason = lastLine(stderr).replaceAll(`${folder}/`, '');
-  throw new Error(`sherpa-onnx: the model in ${basename(folder)} cannot be loaded as ${model.kind}: ${reason}`);
+  throw new Error(`sherpa-onnx: the model in ${name} cannot be loaded as ${model.kind}: ${reason}`);
 }
 
 const NEITHER = `sherpa-onnx: neither the program sherpa-onnx-offline nor the package ${PACKAGE} was found for this system; install the program, or the optional packages of the host (npm install)`;
