@@ -1,0 +1,261 @@
+/**
+ * sherpa-onnx by its npm package, with the small model of test/speech/model that knows flite's voices: on the real host,
+ * paid by a stock client; and the engine alone, with models that are broken and jobs that end badly.
+ */
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { DeepgramClient } from '@deepgram/sdk';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { findProgram } from '../../builtin-tenants/speech/engine/programs.ts';
+import { commandOf, processTree } from '../bench/processes.ts';
+import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
+import { requestSocket } from '../speech/harness/socket.ts';
+import { toneWav } from '../speech/harness/sound.ts';
+import { wordErrorRate } from '../speech/harness/word-errors.ts';
+import { balances, deploy, mppFetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+/** Its words are the model's, its sentences are not: nothing of it was trained on. */
+const PARAGRAPH =
+  'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week.';
+const NAME = 'zipformer-ctc-machine-voices';
+const MODEL = fileURLToPath(new URL(`../speech/model/${NAME}`, import.meta.url));
+/** Measured: 12.5 % (test/speech/model/README.md). */
+const ACCEPTED_ERRORS = 0.2;
+const UNKNOWN_CONFIDENCE = { parameter: 'confidence', message: 'the model gives none; 1 stands for unknown' };
+
+interface Answer {
+  engine: { model: string; arch: string; version: string };
+  durationMs: number;
+  channels: { words: { word: string; start: number; end: number }[] }[];
+  warnings: string[];
+}
+
+/** The model knows no other voices. */
+const flite = await findProgram('flite');
+
+let folder: string;
+
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'sherpa-'));
+});
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe('on the host', () => {
+  let host: TestHost;
+  let speech: string;
+
+  beforeAll(async () => {
+    host = await startHost({ builtins: ['speech'], flags: { 'speech-listen-model': MODEL, 'log-level': 'warn' } });
+    speech = `http://localhost:${host.port}/speech`;
+    // the tenant is there before the engine has loaded its voices and its model
+    await until(
+      async () => ((await listenHealth().catch(() => undefined))?.ok ? true : undefined),
+      60_000,
+      host.output,
+    );
+  });
+
+  afterAll(async () => await host?.stop());
+
+  async function listenHealth(): Promise<{ ok: boolean; detail?: object }> {
+    const { engines } = (await (await fetch(`${speech}/healthz`)).json()) as { engines: { listen: { ok: boolean } } };
+    return engines.listen;
+  }
+
+  it('says that it listens', async () => {
+    expect(await listenHealth()).toMatchObject({ ok: true, detail: { engine: NAME, arch: 'sherpa-onnx' } });
+  });
+
+  it.skipIf(flite === undefined)('transcribes what it spoke, from a served URL, paid by the stock client', async () => {
+    const pay = mppFetch(host.network, 0);
+    const deepgram = new DeepgramClient({ auth: false, baseUrl: speech, fetch: pay as typeof fetch });
+    const spoken = await deepgram.speak.v1.audio.generate({ text: PARAGRAPH });
+    const audio = Buffer.from(await spoken.arrayBuffer());
+    await deploy(mppFetch(host.network, 2), host.url, {
+      slug: 'files',
+      code: `const audio = Uint8Array.from(atob(${JSON.stringify(audio.toString('base64'))}), (c) => c.charCodeAt(0));
+export default { fetch: () => new Response(audio, { headers: { 'content-type': 'audio/mpeg' } }) };`,
+    });
+    const wealth = async () => {
+      const { mpp, x402 } = await balances(host.network, host.network.wallets[0]?.address ?? '0x');
+      return mpp + x402;
+    };
+    const before = await wealth();
+    const heard = await deepgram.listen.v1.media.transcribeUrl({ url: `http://localhost:${host.port}/files/talk.mp3` });
+    if (!('results' in heard)) throw new Error('expected a transcript');
+    const alternative = heard.results.channels[0]?.alternatives?.[0];
+    expect(wordErrorRate(PARAGRAPH, alternative?.transcript ?? '')).toBeLessThanOrEqual(ACCEPTED_ERRORS);
+    const words = alternative?.words ?? [];
+    let last = -1;
+    for (const { start = 0, end = 0 } of words) {
+      expect(start).toBeGreaterThan(last);
+      expect(end).toBeGreaterThan(start);
+      last = start;
+    }
+    expect(last).toBeLessThan(heard.metadata.duration);
+    expect(last).toBeGreaterThan(heard.metadata.duration - 2);
+    expect(Object.values(heard.metadata.model_info)).toEqual([
+      { name: NAME, version: 'zipformer-ctc', arch: 'sherpa-onnx' },
+    ]);
+    expect((heard.metadata as { warnings?: object[] }).warnings).toContainEqual(
+      expect.objectContaining(UNKNOWN_CONFIDENCE),
+    );
+    const charge = Math.ceil(Math.round(heard.metadata.duration * 1000) / 10);
+    await expect.poll(wealth, { timeout: 30_000 }).toBe(before - BigInt(charge));
+  });
+});
+
+describe('the engine alone', () => {
+  let engine: RunningEngine | undefined;
+
+  afterEach(async () => {
+    await engine?.stop();
+    engine = undefined;
+  });
+
+  const listening = async () => {
+    const { json } = await requestSocket(engine?.socket ?? '', 'GET', '/health');
+    return (json as { listen: { ok: boolean; fix?: string; queue: { running: number } } }).listen;
+  };
+  const listen = async (body: Uint8Array, query = '') => {
+    const { status, json } = await requestSocket(engine?.socket ?? '', 'POST', `/listen${query}`, body);
+    return { status, ...(json as Partial<Answer> & { code?: string; message?: string }) };
+  };
+  const jobs = () => processTree([engine?.pid ?? 0]).filter((pid) => commandOf(pid).includes('sherpa-onnx-job'));
+
+  /** A folder with a model's files, each copied from the real one unless its content is given. */
+  function modelFolder(name: string, files: Record<string, string | Buffer | undefined>): string {
+    const place = join(folder, name);
+    mkdirSync(place, { recursive: true });
+    for (const [file, content] of Object.entries(files)) {
+      if (content === undefined) copyFileSync(join(MODEL, file), join(place, file));
+      else writeFileSync(join(place, file), content);
+    }
+    return place;
+  }
+
+  /** What flite says, as FFmpeg makes it. */
+  function speech(text: string, voice: string, format: string[]): Buffer {
+    const [plain, made] = [join(folder, `${voice}.wav`), join(folder, `${voice}-made`)];
+    spawnSync('flite', ['-voice', voice, '-t', text, '-o', plain]);
+    spawnSync('ffmpeg', ['-v', 'error', '-y', '-i', plain, ...format, made]);
+    return readFileSync(made);
+  }
+
+  /** Silence that is small to send and long to work on. */
+  function silence(seconds: number): Buffer {
+    const made = join(folder, 'silence.flac');
+    spawnSync('ffmpeg', [
+      '-v',
+      'error',
+      '-y',
+      '-f',
+      'lavfi',
+      '-i',
+      'anullsrc=r=16000:cl=mono',
+      '-t',
+      `${seconds}`,
+      made,
+    ]);
+    return readFileSync(made);
+  }
+
+  it.each([
+    ['tokens are missing', { 'model.int8.onnx': undefined }, /has no tokens\.txt/],
+    ['there is no model', { 'tokens.txt': undefined }, /no model that is known/],
+    [
+      'the model is garbage',
+      { 'tokens.txt': undefined, 'model.int8.onnx': Buffer.alloc(20_000, 'garbage') },
+      /cannot be loaded as zipformer-ctc: Load model from model\.int8\.onnx failed/,
+    ],
+    ['tokens are garbage', { 'tokens.txt': 'a b c\n', 'model.int8.onnx': undefined }, /cannot be loaded/],
+  ])('answers 503 that says what is wrong where %s', async (name, files, fix) => {
+    const model = modelFolder(`zipformer ${name}`, files);
+    engine = await startEngine({ listen: { engine: 'sherpa-onnx', model } });
+    expect(await listening()).toMatchObject({ ok: false, fix: expect.stringMatching(fix) });
+    expect(await listen(toneWav(1))).toMatchObject({
+      status: 503,
+      code: 'no_engine',
+      message: expect.stringMatching(fix),
+    });
+  });
+
+  it.skipIf(flite === undefined)(
+    'takes a folder with spaces that begins with a dash, other rates, and channels apart',
+    async () => {
+      const model = modelFolder('-- zipformer voices', { 'tokens.txt': undefined, 'model.int8.onnx': undefined });
+      engine = await startEngine({ listen: { model } });
+      const said = 'the old house stood near the river';
+      const mono = await listen(speech(said, 'rms', ['-ar', '8000', '-f', 'wav']));
+      expect(mono).toMatchObject({ status: 200, engine: { arch: 'sherpa-onnx', model: '-- zipformer voices' } });
+      const stereo = await listen(speech(said, 'slt', ['-ac', '2', '-ar', '44100', '-f', 'wav']), '?multichannel=true');
+      expect(stereo.channels).toHaveLength(2);
+      expect(stereo.warnings).toEqual(['confidence: the model gives none; 1 stands for unknown']);
+      for (const { words } of stereo.channels ?? []) {
+        expect(wordErrorRate(said, words.map(({ word }) => word).join(' '))).toBeLessThanOrEqual(0.3);
+      }
+      // one sample, and none
+      expect(await listen(toneWav(1 / 16_000))).toMatchObject({ status: 200, channels: [{ words: [] }] });
+      expect(await listen(toneWav(0))).toMatchObject({ status: 400, code: 'unsupported_audio' });
+    },
+  );
+
+  it('hears an hour in pieces, and its process ends with the call, or alone', async () => {
+    engine = await startEngine({ listen: { model: MODEL } });
+    const hour = silence(3600);
+    const heard = listen(hour);
+    let most = 0;
+    await until(async () => {
+      for (const pid of jobs()) most = Math.max(most, residentBytes(pid));
+      return (await Promise.race([heard, undefined])) as object | undefined;
+    }, 60_000);
+    expect(await heard).toMatchObject({ status: 200, durationMs: 3_600_000, channels: [{ words: [] }] });
+    expect(most).toBeGreaterThan(0);
+    expect(most).toBeLessThan(300 * 1024 * 1024);
+
+    const call = request({ socketPath: engine.socket, method: 'POST', path: '/listen' });
+    call.on('error', () => {});
+    call.end(hour);
+    await expect.poll(jobs, { timeout: 30_000, interval: 20 }).toHaveLength(1);
+    call.destroy();
+    await expect.poll(jobs, { timeout: 5_000 }).toEqual([]);
+    await expect.poll(async () => (await listening()).queue.running).toBe(0);
+
+    const killed = listen(hour);
+    await expect.poll(jobs, { timeout: 30_000, interval: 20 }).toHaveLength(1);
+    process.kill(jobs()[0] ?? 0, 'SIGKILL');
+    expect(await killed).toMatchObject({ status: 500, code: 'internal' });
+    expect(await listening()).toMatchObject({ ok: true, queue: { running: 0 } });
+  });
+
+  it('works on so many at once, and refuses the rest', async () => {
+    const [running, waiting] = [2, 10];
+    engine = await startEngine({ listen: { model: MODEL, jobs: running, waiting } });
+    const audio = silence(20);
+    let most = 0;
+    const sampling = setInterval(() => {
+      most = Math.max(most, jobs().length);
+    }, 10);
+    const answers = await Promise.all(Array.from({ length: 20 }, () => listen(audio)));
+    clearInterval(sampling);
+    const statuses = answers.map(({ status }) => status);
+    expect(statuses.filter((status) => status === 200)).toHaveLength(running + waiting);
+    expect(statuses.filter((status) => status === 429)).toHaveLength(20 - running - waiting);
+    expect(most).toBeGreaterThan(0);
+    expect(most).toBeLessThanOrEqual(running);
+  });
+});
+
+function residentBytes(pid: number): number {
+  try {
+    return Number(/^VmHWM:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1] ?? 0) * 1024;
+  } catch {
+    return 0;
+  }
+}
