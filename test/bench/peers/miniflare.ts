@@ -23,7 +23,7 @@ export function miniflare(options: MiniflareOptions): Starter {
     missing: () => undefined,
     async start() {
       const folder = mkdtempSync(path.join(tmpdir(), 'bench-miniflare-'));
-      const child = fork(SELF, [], { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+      const child = fork(SELF, [], { execArgv: [], stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
       child.send({ ...options, folder });
       const origin = await new Promise<string>((resolve, reject) => {
         child.once('message', (message) => resolve(String(message)));

@@ -35,7 +35,7 @@ export class SteadyCaller {
   #samples: Sample[] = [];
 
   constructor(url: string, answer: string) {
-    this.#process = fork(ENTRY, [url, answer], { detached: true });
+    this.#process = fork(ENTRY, [url, answer], { detached: true, execArgv: [] });
     this.#process.on('message', (sample: Sample) => this.#samples.push(sample));
   }
 
