@@ -14,6 +14,7 @@ import type { Instances } from './instances.ts';
 import { matchPaidRoute } from './paid-routes.ts';
 import { type ProblemAnswer, problemAnswer } from './problem-answer.ts';
 import type { Resolution, RouteTable } from './routes.ts';
+import { StartTurns } from './start-turns.ts';
 import type { Traffic } from './traffic.ts';
 import type { UpstreamPool } from './upstream.ts';
 
@@ -47,6 +48,7 @@ type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 
 export class FrontDoor implements ExchangeHandler {
   readonly #parts: FrontDoorParts;
+  readonly #starts = new StartTurns();
   /** Ids are this process's random stem and a count: unique, and cheap to make. */
   readonly #stem = randomBytes(9).toString('hex');
   #count = 0;
@@ -120,12 +122,16 @@ export class FrontDoor implements ExchangeHandler {
       { requestId, clientIp: caller.ip, proto: caller.proto, prefix: tenant.prefix },
       { version: head.version, tlsVersion: exchange.peer.tlsVersion, tlsCipher: exchange.peer.tlsCipher },
     );
-    const instance = this.#parts.instances.current(route.slug);
+    this.#starts.run(route.slug, () => this.#toInstance(route.slug, forwarding, text));
+  }
+
+  #toInstance(slug: string, forwarding: Forwarding, text: string): void {
+    const instance = this.#parts.instances.current(slug);
     if (instance) {
       forwarding.toInstance(instance, text);
       return;
     }
-    this.#parts.instances.start(route.slug).then(
+    this.#parts.instances.start(slug).then(
       (started) => forwarding.toInstance(started, text),
       (reason: unknown) => forwarding.refuse(asProblem(reason)),
     );
