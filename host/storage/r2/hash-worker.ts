@@ -1,11 +1,21 @@
 /** The thread that computes checksums for hashing.ts. */
-import { hash } from 'node:crypto';
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { HashQueue } from './hash-queue.ts';
 import type { HashJob } from './hashing.ts';
+import type { SharedMemory } from './wasm-code.ts';
 
-const memory = workerData as SharedArrayBuffer;
+const queue = new HashQueue(workerData as SharedMemory);
 
-parentPort?.on('message', ({ offset, length, algorithms }: HashJob) => {
-  const bytes = Buffer.from(memory, offset, length);
-  parentPort?.postMessage(algorithms.map((algorithm) => hash(algorithm, bytes, 'buffer')));
+parentPort?.on('message', (jobs: HashJob[]) => {
+  queue.add(jobs);
+  while (queue.busy) {
+    const answers = queue.turn();
+    if (answers.length > 0) parentPort?.postMessage(answers);
+    // Jobs that have come meanwhile join those at work.
+    for (let more = receive(); more; more = receive()) queue.add(more);
+  }
 });
+
+function receive(): HashJob[] | undefined {
+  return parentPort ? receiveMessageOnPort(parentPort)?.message : undefined;
+}

@@ -1,14 +1,20 @@
 /**
  * Checksums on a thread of their own. Each object has an MD5 as its etag, which takes 150 to 200 µs for 100 KiB: most
- * of what a put cost the event loop that serves all tenants. Bytes are gathered in memory that both threads see.
+ * of what a put cost the event loop that serves all tenants. Bytes are gathered in memory that both threads see, and
+ * the thread computes the MD5s of several values at once: two take as long as one, eight as three.
  */
 import { hash } from 'node:crypto';
 import { Worker } from 'node:worker_threads';
+import type { HashAnswer } from './hash-queue.ts';
+import { PADDING_BYTES } from './md5-lanes.ts';
+import { RESERVED_BYTES } from './md5-lanes-module.ts';
+import { sharedMemory } from './wasm-code.ts';
 
 /** As `node:crypto` names them. */
 export type HashAlgorithm = 'md5' | 'sha1' | 'sha256' | 'sha384' | 'sha512';
 
 export interface HashJob {
+  id: number;
   offset: number;
   length: number;
   algorithms: HashAlgorithm[];
@@ -22,22 +28,28 @@ export interface Gathered {
   release(): void;
 }
 
-const SLAB_BYTES = 128 * 1024;
+/** The largest value in a slab. */
+const VALUE_BYTES = 128 * 1024;
+/** The lanes write MD5's padding behind the value. */
+const SLAB_BYTES = VALUE_BYTES + Math.ceil(PADDING_BYTES / 64) * 64;
 /** Together 8 MiB; pages that were never used take no memory. */
 const SLABS = 64;
 /** Below it the way to the other thread costs more than the checksum. */
 const WORTH_A_THREAD = 16 * 1024;
 
 export class Hashing {
-  readonly #memory = new SharedArrayBuffer(SLABS * SLAB_BYTES);
+  readonly #memory = sharedMemory(RESERVED_BYTES + SLABS * SLAB_BYTES);
   /** The one used last is used next, so that few are ever touched. */
-  readonly #free = Array.from({ length: SLABS }, (_, index) => (SLABS - 1 - index) * SLAB_BYTES);
-  /** The thread answers in the order of the jobs. */
-  readonly #jobs: ((digests: Buffer[]) => void)[] = [];
+  readonly #free = Array.from({ length: SLABS }, (_, index) => RESERVED_BYTES + (SLABS - 1 - index) * SLAB_BYTES);
+  /** By the jobs' ids: the thread answers in an order of its own. */
+  readonly #asked = new Map<number, (digests: Buffer[]) => void>();
+  #lastId = 0;
+  /** Jobs of this turn of the event loop, which go to the thread in one message. */
+  #unsent: HashJob[] = [];
   #worker: Worker | undefined;
 
   gather(chunks: Buffer[], length: number): Gathered {
-    const offset = length < WORTH_A_THREAD || length > SLAB_BYTES ? undefined : this.#free.pop();
+    const offset = length < WORTH_A_THREAD || length > VALUE_BYTES ? undefined : this.#free.pop();
     if (offset === undefined) {
       const bytes = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, length);
       return {
@@ -46,12 +58,16 @@ export class Hashing {
         release: () => {},
       };
     }
-    const bytes = Buffer.from(this.#memory, offset, length);
+    const bytes = Buffer.from(this.#memory.buffer, offset, length);
     let at = 0;
-    for (const chunk of chunks) at += chunk.copy(bytes, at);
+    for (const chunk of chunks) {
+      // `copy` and `set` take 3.5 times as long: into shared memory they go word by word, in V8's own loop.
+      bytes.fill(chunk, at, at + chunk.length);
+      at += chunk.length;
+    }
     return {
       bytes,
-      digests: (algorithms) => this.#run({ offset, length, algorithms }),
+      digests: (algorithms) => this.#run(offset, length, algorithms),
       release: () => void this.#free.push(offset),
     };
   }
@@ -60,21 +76,29 @@ export class Hashing {
     await this.#worker?.terminate();
   }
 
-  #run(job: HashJob): Promise<Buffer[]> {
+  #run(offset: number, length: number, algorithms: HashAlgorithm[]): Promise<Buffer[]> {
     this.#worker ??= this.#start();
-    this.#worker.postMessage(job);
-    return new Promise((resolve) => this.#jobs.push(resolve));
+    const id = ++this.#lastId;
+    if (this.#unsent.length === 0) setImmediate(() => this.#send());
+    this.#unsent.push({ id, offset, length, algorithms });
+    return new Promise((resolve) => this.#asked.set(id, resolve));
+  }
+
+  #send(): void {
+    this.#worker?.postMessage(this.#unsent);
+    this.#unsent = [];
   }
 
   #start(): Worker {
     const worker = new Worker(new URL('./hash-worker.ts', import.meta.url), {
       workerData: this.#memory,
     });
-    worker.on('message', (digests: Uint8Array[]) =>
-      this.#jobs.shift()?.(
-        digests.map(({ buffer, byteOffset, byteLength }) => Buffer.from(buffer, byteOffset, byteLength)),
-      ),
-    );
+    worker.on('message', (answers: HashAnswer[]) => {
+      for (const { id, digests } of answers) {
+        this.#asked.get(id)?.(digests.map((digest) => Buffer.from(digest, 'hex')));
+        this.#asked.delete(id);
+      }
+    });
     // Nothing in it can fail but the machine; an error ends the process, which the supervisor starts again.
     worker.on('error', (error) => {
       throw error;

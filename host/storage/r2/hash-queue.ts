@@ -1,0 +1,56 @@
+/**
+ * In which order a thread computes the checksums asked of it. MD5s of as many values at once as there are; those that
+ * come later join. A lone value waits for nobody: it takes as long as with `node:crypto`, which computes all others.
+ */
+import { hash } from 'node:crypto';
+import type { HashAlgorithm, HashJob } from './hashing.ts';
+import { Md5Lanes } from './md5-lanes.ts';
+import type { SharedMemory } from './wasm-code.ts';
+
+/** Digests in hex, which is the cheapest to send, in the order of the algorithms. */
+export interface HashAnswer {
+  id: number;
+  digests: string[];
+}
+
+export class HashQueue {
+  readonly #bytes: Buffer;
+  readonly #lanes: Md5Lanes;
+  #waiting: HashJob[] = [];
+  #answers: HashAnswer[] = [];
+
+  constructor(memory: SharedMemory) {
+    this.#bytes = Buffer.from(memory.buffer);
+    this.#lanes = new Md5Lanes(memory);
+  }
+
+  get busy(): boolean {
+    return this.#waiting.length > 0 || this.#lanes.busy > 0;
+  }
+
+  add(jobs: HashJob[]): void {
+    this.#waiting.push(...jobs);
+  }
+
+  /** Works for some 100 µs; answers what has ended. */
+  turn(): HashAnswer[] {
+    for (const job of this.#waiting.splice(0, this.#lanes.room)) this.#start(job);
+    this.#lanes.run();
+    const answers = this.#answers;
+    this.#answers = [];
+    return answers;
+  }
+
+  #start(job: HashJob): void {
+    if (job.algorithms.includes('md5'))
+      this.#lanes.add(job.offset, job.length, (md5) => this.#answer(job, md5.toString('hex')));
+    else this.#answer(job);
+  }
+
+  #answer({ id, offset, length, algorithms }: HashJob, md5?: string): void {
+    const bytes = this.#bytes.subarray(offset, offset + length);
+    const digest = (algorithm: HashAlgorithm) =>
+      algorithm === 'md5' && md5 !== undefined ? md5 : hash(algorithm, bytes, 'hex');
+    this.#answers.push({ id, digests: algorithms.map(digest) });
+  }
+}
