@@ -14,6 +14,7 @@ import { Backup } from './backup.ts';
 import type { BlobBackend, ObjectBucket } from './blobs/backend.ts';
 import { DiskBlobs } from './blobs/disk.ts';
 import { ByteCache } from './cache.ts';
+import { Checkpoints } from './checkpoints.ts';
 import { kvHandler } from './kv/protocol.ts';
 import { type Entry, KvStore } from './kv/store.ts';
 import { Gate, listen, stopListening } from './listener.ts';
@@ -67,6 +68,7 @@ export class StorageService {
   readonly #objectRows = new ByteCache<ObjectRow>(ROW_CACHE_BYTES);
   readonly #objectBytes = new ByteCache<Buffer>(OBJECT_CACHE_BYTES);
   readonly #hashing = new Hashing();
+  readonly #checkpoints = new Checkpoints();
   readonly #sweeper: NodeJS.Timeout;
   /** Opening and closing of one tenant happen one after the other. */
   readonly #turns = new Map<TenantId, Promise<unknown>>();
@@ -179,6 +181,7 @@ export class StorageService {
     await this.#stores.closeAll();
     this.#bucket?.close();
     await this.#hashing.close();
+    await this.#checkpoints.close();
   }
 
   async #serve(id: TenantId, tenant: Tenant, kind: Kind, folder: string): Promise<void> {
@@ -208,6 +211,7 @@ export class StorageService {
         quota: () => this.#tenants.get(id)?.quotas.kvBytes ?? 0,
         clock: this.#clock,
         cache: this.#entries,
+        checkpoints: this.#checkpoints,
         log: this.#log,
       });
       if (this.#backup.isCopying(id, 'kv')) store.blobs.pauseRemoval();
@@ -225,6 +229,7 @@ export class StorageService {
         rows: this.#objectRows,
         cache: this.#objectBytes,
         hashing: this.#hashing,
+        checkpoints: this.#checkpoints,
         log: this.#log,
       });
       if (this.#backup.isCopying(id, 'r2')) store.blobs.pauseRemoval();

@@ -10,6 +10,7 @@ import type { Bytes } from '../blobs/backend.ts';
 import { BLOB_SCHEMA, Blobs } from '../blobs/blobs.ts';
 import { DiskBlobs } from '../blobs/disk.ts';
 import type { ByteCache } from '../cache.ts';
+import type { Checkpoints } from '../checkpoints.ts';
 import { Database, type Reader, type Writer } from '../database.ts';
 import { behindKey, later, prefixRange } from '../key-range.ts';
 import { TOTALS_SCHEMA, Totals } from '../totals.ts';
@@ -51,6 +52,7 @@ export interface KvStoreOptions {
   clock: Clock;
   /** Entries with small values, by the store and the key. */
   cache: ByteCache<Entry>;
+  checkpoints?: Checkpoints;
   log: Logger;
 }
 
@@ -74,7 +76,8 @@ export class KvStore {
 
   constructor(options: KvStoreOptions) {
     this.#options = options;
-    const database = new Database({ path: join(options.folder, 'kv.db'), schema: SCHEMA });
+    const { checkpoints } = options;
+    const database = new Database({ path: join(options.folder, 'kv.db'), schema: SCHEMA, checkpoints });
     this.database = database;
     this.totals = new Totals(database);
     this.blobs = new Blobs({

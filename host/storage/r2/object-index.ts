@@ -5,6 +5,7 @@
 import { join } from 'node:path';
 import { BLOB_SCHEMA } from '../blobs/blobs.ts';
 import type { ByteCache } from '../cache.ts';
+import type { Checkpoints } from '../checkpoints.ts';
 import { Database, type Reader, type Writer } from '../database.ts';
 import { TOTALS_SCHEMA, Totals } from '../totals.ts';
 import { OBJECT_COLUMNS, type ObjectRow, objectColumns, objectRow, READ_COLUMNS } from './objects.ts';
@@ -62,9 +63,10 @@ export class ObjectIndex {
   #cacheId = `${nextId++}:`;
 
   /** @param cache rows by index and key */
-  constructor(folder: string, cache: ByteCache<ObjectRow>) {
+  constructor(folder: string, cache: ByteCache<ObjectRow>, checkpoints?: Checkpoints) {
     this.#cache = cache;
-    const database = new Database({ path: join(folder, 'r2.db'), schema: SCHEMA, pageBytes: PAGE_BYTES });
+    const path = join(folder, 'r2.db');
+    const database = new Database({ path, schema: SCHEMA, pageBytes: PAGE_BYTES, checkpoints });
     this.database = database;
     this.totals = new Totals(database);
     // A row that was read inside the transaction may never have been.

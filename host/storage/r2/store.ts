@@ -9,6 +9,7 @@ import type { Clock } from '../../shared/clock.ts';
 import type { BlobBackend, KnownBytes } from '../blobs/backend.ts';
 import { Blobs } from '../blobs/blobs.ts';
 import type { ByteCache } from '../cache.ts';
+import type { Checkpoints } from '../checkpoints.ts';
 import type { Database } from '../database.ts';
 import type { Totals } from '../totals.ts';
 import { holds } from './conditions.ts';
@@ -33,6 +34,7 @@ export interface R2StoreOptions {
   /** KnownBytes of small objects by their version. */
   cache: ByteCache<Buffer>;
   hashing: Hashing;
+  checkpoints?: Checkpoints;
   log: Logger;
 }
 
@@ -64,7 +66,7 @@ export class R2Store {
     this.#cache = options.cache;
     this.#hashing = options.hashing;
     this.#inlineBytes = options.backend.inlineBytes;
-    this.index = new ObjectIndex(options.folder, options.rows);
+    this.index = new ObjectIndex(options.folder, options.rows, options.checkpoints);
     this.blobs = new Blobs({
       backend: options.backend,
       database: this.index.database,
