@@ -1,11 +1,8 @@
 /**
- * Turns for requests that begin. The edge is one event loop, and what became readable together is handled together: a
- * thousand requests that one tenant's callers send at once would all be begun before anybody else's. So a slug begins
- * some at once, and the rest after whatever else is waiting.
+ * Turns for what begins: new connections, and requests to handlers. The edge is one event loop, and what became readable
+ * together is handled together: a thousand requests that one tenant's callers send at once would all be begun before
+ * anybody else's. So some of a line begin at once, and the rest after whatever else is waiting.
  */
-
-/** Requests of one slug that begin in one turn of the event loop; about 1 ms of it. */
-const STARTS_A_TURN = 32;
 
 interface Line {
   /** In this turn. */
@@ -14,17 +11,23 @@ interface Line {
 }
 
 export class StartTurns {
+  readonly #most: number;
   readonly #lines = new Map<string, Line>();
   #scheduled = false;
 
-  /** Runs `begin`, now or in a later turn of the event loop; in their order for one slug. */
-  run(slug: string, begin: () => void): void {
-    let line = this.#lines.get(slug);
+  /** @param most beginnings of one line in one turn of the event loop */
+  constructor(most: number) {
+    this.#most = most;
+  }
+
+  /** Runs `begin`, now or in a later turn of the event loop; in their order for one line. */
+  run(name: string, begin: () => void): void {
+    let line = this.#lines.get(name);
     if (!line) {
       line = { begun: 0, waiting: [] };
-      this.#lines.set(slug, line);
+      this.#lines.set(name, line);
     }
-    if (line.begun >= STARTS_A_TURN) {
+    if (line.begun >= this.#most) {
       line.waiting.push(begin);
       return;
     }
@@ -38,10 +41,10 @@ export class StartTurns {
 
   #turn(): void {
     this.#scheduled = false;
-    for (const [slug, line] of this.#lines) {
-      const batch = line.waiting.splice(0, STARTS_A_TURN);
+    for (const [name, line] of this.#lines) {
+      const batch = line.waiting.splice(0, this.#most);
       line.begun = batch.length;
-      if (batch.length === 0) this.#lines.delete(slug);
+      if (batch.length === 0) this.#lines.delete(name);
       else if (!this.#scheduled) {
         this.#scheduled = true;
         setImmediate(() => this.#turn());

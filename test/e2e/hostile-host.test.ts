@@ -3,6 +3,7 @@
  * named in its owner's log, and a neighbour under steady load sees no failed request and is hardly slower than alone.
  */
 import { writeFileSync } from 'node:fs';
+import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { COMPUTING, SWELLING, TALKING, WASM } from './hostile-tenants.ts';
 import { deploy, type Fetch, mppFetch } from './support/callers.ts';
@@ -10,6 +11,8 @@ import { startHost, type TestHost, until } from './support/host.ts';
 import { percentile, SteadyCaller, type SteadyFigures } from './support/steady-caller.ts';
 
 const CONTAINED_MS = 45_000;
+/** A persistent attacker's pause where it is refused. */
+const RETRY_MS = 50;
 const GALLERY = [
   'busy loop',
   'wasm that never returns',
@@ -26,6 +29,8 @@ const GALLERY = [
 ];
 /** Requests of the neighbour alone, before and after. */
 const ALONE = 400;
+/** Requests of the neighbour beside each attack, at least. */
+const BESIDE = 300;
 
 const ENDLESS = `export default { fetch: () => new Response(new ReadableStream({
   async pull(c) { c.enqueue(new Uint8Array(65536)); } })) };`;
@@ -90,14 +95,22 @@ async function logged(slug: string, line: RegExp): Promise<void> {
   );
 }
 
-/** Runs an attack and keeps the neighbour's figures of its time. */
-async function beneath(name: string, attack: () => Promise<void>): Promise<void> {
+/**
+ * Runs an attack and keeps the neighbour's figures of its time. An attack that is over soon is made again: the p99 of
+ * fifty requests would be the slowest of them.
+ */
+async function beneath(name: string, attack: (round: number) => Promise<void>): Promise<void> {
   caller.take();
-  await attack();
-  await until(() => caller.count >= 50);
+  for (let round = 0; round === 0 || caller.count < BESIDE; round++) await attack(round);
   const figures = caller.take();
   beside.push({ name, ...figures });
   expect(figures.failures).toEqual([]);
+}
+
+/** Waits until the neighbour was asked so many times more. */
+async function asked(times: number): Promise<void> {
+  const from = caller.count;
+  await until(() => caller.count >= from + times, 60_000);
 }
 
 describe('the gallery', () => {
@@ -112,10 +125,13 @@ describe('the gallery', () => {
         ? { main: 'index.js', modules: { 'index.js': code, ...WASM } }
         : { code };
       await deploy(owner, host.url, { slug, ...source });
-      await beneath(name, async () => {
+      await beneath(name, async (round) => {
         const response = await fetch(`${host.url}/${slug}/`, { signal: AbortSignal.timeout(CONTAINED_MS) });
         const text = await response.text().catch(String);
+        // Who was killed several times is not started again at once.
+        if (round > 0 && response.status === 503) return void (await delay(RETRY_MS));
         expect(statuses ?? [200], text.slice(0, 300)).toContain(response.status);
+        if (round > 0) return;
         if (line) await logged(slug, line);
         if (recovers === false) return;
         await until(async () => (await fetch(`${host.url}/${slug}/fine`)).status === 200 || undefined, CONTAINED_MS);
@@ -145,7 +161,7 @@ describe('the gallery', () => {
         Array.from({ length: 200 }, () => fetch(`${host.url}/endless/`, { signal: leave.signal })),
       );
       expect(responses.every(({ status }) => status === 200)).toBe(true);
-      await until(() => caller.count >= 200);
+      await asked(150);
       leave.abort();
     });
   });
@@ -157,7 +173,7 @@ describe('the gallery', () => {
       const waiting = Array.from({ length: 1_000 }, () =>
         fetch(`${host.url}/silent/`, { signal: leave.signal }).catch(() => undefined),
       );
-      await until(() => caller.count >= 200, 60_000);
+      await asked(150);
       leave.abort();
       await Promise.all(waiting);
     });
@@ -165,12 +181,12 @@ describe('the gallery', () => {
 
   it('three thousand outbound calls to private addresses', async () => {
     await deploy(owner, host.url, { slug: 'reaching', code: REACHING });
-    await beneath('three thousand outbound calls to private addresses', async () => {
+    await beneath('three thousand outbound calls to private addresses', async (round) => {
       const response = await fetch(`${host.url}/reaching/`, { signal: AbortSignal.timeout(CONTAINED_MS) });
       const text = await response.text();
       expect([200, 503], text).toContain(response.status);
       expect(text).not.toContain('200');
-      await logged('reaching', /10\.0\.\d+\.\d+:80/);
+      if (round === 0) await logged('reaching', /10\.0\.\d+\.\d+:80/);
     });
   });
 });

@@ -4,14 +4,14 @@ import { expect, test } from 'vitest';
 import { StartTurns } from '../../host/edge/start-turns.ts';
 
 test('a few requests begin at once', () => {
-  const turns = new StartTurns();
+  const turns = new StartTurns(32);
   const begun: number[] = [];
   for (let i = 0; i < 5; i++) turns.run('a', () => begun.push(i));
   expect(begun).toEqual([0, 1, 2, 3, 4]);
 });
 
 test('many begin in their order over several turns, and another slug waits for none of them', async () => {
-  const turns = new StartTurns();
+  const turns = new StartTurns(32);
   const begun: string[] = [];
   for (let i = 0; i < 1_000; i++) turns.run('a', () => begun.push(`a${i}`));
   const atOnce = begun.length;
@@ -28,7 +28,7 @@ test('many begin in their order over several turns, and another slug waits for n
 });
 
 test('a line that is empty again starts anew', async () => {
-  const turns = new StartTurns();
+  const turns = new StartTurns(32);
   let begun = 0;
   for (let round = 0; round < 20; round++) {
     for (let i = 0; i < 32; i++) turns.run('a', () => begun++);
@@ -38,7 +38,7 @@ test('a line that is empty again starts anew', async () => {
 });
 
 test('what a beginning adds to its own line comes after those that wait', async () => {
-  const turns = new StartTurns();
+  const turns = new StartTurns(32);
   const begun: string[] = [];
   for (let i = 0; i < 40; i++) turns.run('a', () => begun.push(`${i}`));
   turns.run('a', () => turns.run('a', () => begun.push('inner')));
