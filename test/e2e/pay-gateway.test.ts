@@ -416,6 +416,68 @@ describe('paid from credit', () => {
     expect(await balanceOf(rig, account)).toBe(1_000_000);
   });
 
+  test('what is wrong is told in an order: an unknown service, the challenge, the credential, the request', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/deals?q=1`;
+    const challenge = creditChallenge(await fetch(url, { headers: bearer(account) })) ?? {};
+    rig.arrived.length = 0;
+    const nowhere = `${rig.pay}/nothing-here/v1/deals`;
+    const codeOf = async (at: string, headers: Record<string, string>) =>
+      ((await (await fetch(at, { headers })).json()) as { code: string }).code;
+    const stranger = { credential: `tpk_${'A'.repeat(43)}` };
+    const altered = { ...challenge, realm: 'elsewhere' };
+    expect(await codeOf(nowhere, bearer(stranger))).toBe('not_found');
+    expect(await codeOf(nowhere, creditPayment(altered, stranger))).toBe('not_found');
+    expect(await codeOf(url, creditPayment(altered, stranger))).toBe('payment_invalid');
+    expect(await codeOf(`${url}1`, creditPayment(challenge, stranger))).toBe('unauthorized');
+    expect(await codeOf(`${url}1`, creditPayment(challenge, account))).toBe('payment_invalid');
+    await rig.sql('UPDATE credentials SET revoked_at = 1 WHERE account_id = ?', account.id);
+    expect(await codeOf(nowhere, bearer(account))).toBe('not_found');
+    expect(await codeOf(url, bearer(account))).toBe('unauthorized');
+    expect(await codeOf(url, creditPayment(challenge, account))).toBe('unauthorized');
+    expect(rig.arrived).toHaveLength(0);
+    expect(await rig.sql('SELECT 1 FROM calls WHERE key LIKE ?', `%:${account.id}`)).toEqual([]);
+  });
+
+  test('a refusal for too little credit leaves nothing behind: the same payment is taken once there is enough', async () => {
+    const account = await funded('0.20');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const init = { method: 'POST', body: '{}', headers: { 'idempotency-key': randomUUID() } };
+    const unpaid = await fetch(url, { ...init, headers: { ...init.headers, ...bearer(account) } });
+    const headers = { ...init.headers, ...creditPayment(creditChallenge(unpaid), account) };
+    const refused = await fetch(url, { ...init, headers });
+    expect([refused.status, await refused.json()]).toMatchObject([
+      402,
+      { code: 'insufficient_credit', balanceMicroUsd: '200000' },
+    ]);
+    await give(rig, account, '0.10');
+    expect((await fetch(url, { ...init, headers })).status).toBe(200);
+    expect(await balanceOf(rig, account)).toBe(50_000);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
+  test('one Idempotency-Key under many payments at once is one call', async () => {
+    const account = await funded('1.00');
+    const url = `${rig.pay}/deals/v1/watches`;
+    const init = { method: 'POST', body: '{}', headers: { 'idempotency-key': randomUUID() } };
+    const payments = await Promise.all(
+      Array.from({ length: 10 }, async () => {
+        const unpaid = await fetch(url, { ...init, headers: { ...init.headers, ...bearer(account) } });
+        return { ...init.headers, ...creditPayment(creditChallenge(unpaid), account) };
+      }),
+    );
+    const statuses = await Promise.all(
+      payments.map(async (headers) => (await fetch(url, { ...init, headers })).status),
+    );
+    expect(statuses).toContain(200);
+    expect(statuses.every((status) => status === 200 || status === 409)).toBe(true);
+    const later = await Promise.all(payments.map((headers) => fetch(url, { ...init, headers })));
+    expect(later.map((answer) => answer.headers.get('idempotent-replay'))).toEqual(payments.map(() => 'true'));
+    expect(forwards().filter(({ headers }) => headers['x-pay-usage'] !== 'none')).toHaveLength(1);
+    expect(await balanceOf(rig, account)).toBe(750_000);
+    expect(await ledgerIsSound(rig)).toBe(true);
+  });
+
   test('a platform that is killed while the origin works has taken nothing, and the repetition is charged once', async () => {
     const account = await funded('0.25');
     const url = `${rig.pay}/deals/v1/watches`;

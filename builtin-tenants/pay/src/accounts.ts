@@ -1,4 +1,5 @@
 /** Accounts, their credentials, and the people behind them. Credentials are shown once and stored as digests. */
+import { ask, firstRow, known, type Question } from './database/questions.ts';
 import type { Database } from './environment.ts';
 import type { Ledger } from './ledger.ts';
 import { newId, newSecret, sha256Hex } from './tokens.ts';
@@ -17,6 +18,12 @@ export interface Credential {
   label: string;
   createdAt: number;
   lastUsedAt: number | null;
+}
+
+/** An account, and the credential that opened it. */
+export interface Opened extends Account {
+  credentialId: string;
+  usedAt: number | null;
 }
 
 const CREDENTIAL = /^tpk_[A-Za-z0-9_-]{43}$/;
@@ -114,16 +121,23 @@ export class Accounts {
 
   /** The account that a credential opens, or undefined: unknown, revoked, malformed. */
   async byCredential(credential: string): Promise<Account | undefined> {
-    if (!CREDENTIAL.test(credential)) return undefined;
-    const row = await this.#db
+    const opened = await ask(this.#db, await this.openedBy(credential));
+    return opened && this.noteUse(opened);
+  }
+
+  /** The same as a question, to be asked with others; `noteUse` is for where the credential was used indeed. */
+  async openedBy(credential: string | undefined): Promise<Question<Opened | undefined>> {
+    if (credential === undefined || !CREDENTIAL.test(credential)) return known(undefined);
+    const statement = this.#db
       .prepare(
         `SELECT a.id, a.kind, a.human_id AS humanId, a.created_at AS createdAt, c.id AS credentialId, c.last_used_at AS usedAt
          FROM credentials c JOIN accounts a ON a.id = c.account_id WHERE c.hash = ? AND c.revoked_at IS NULL`,
       )
-      .bind(await sha256Hex(credential))
-      .first<Account & { credentialId: string; usedAt: number | null }>();
-    if (!row) return undefined;
-    const { credentialId, usedAt, ...account } = row;
+      .bind(await sha256Hex(credential));
+    return firstRow<Opened>(statement);
+  }
+
+  async noteUse({ credentialId, usedAt, ...account }: Opened): Promise<Account> {
     const now = this.#now();
     if (usedAt === null || Math.abs(now - usedAt) > USE_NOTED_MS) {
       await this.#db.prepare('UPDATE credentials SET last_used_at = ? WHERE id = ?').bind(now, credentialId).run();

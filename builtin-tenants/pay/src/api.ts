@@ -131,9 +131,10 @@ export function apiApp(platform: Platform): Hono {
   app.all('*', async (c) => {
     const url = new URL(c.req.url);
     const [, slug = ''] = url.pathname.split('/', 2);
-    const service = OWN_SEGMENTS.includes(slug) ? undefined : await catalog.service(slug);
-    if (!service) throw new Problem('not_found', `Nothing is here; see ${base}/llms.txt.`);
-    return gateway.handle(service, url.pathname.slice(slug.length + 1) + url.search, `${base}/${slug}`, c.req.raw);
+    const rest = url.pathname.slice(slug.length + 1) + url.search;
+    const sold = OWN_SEGMENTS.includes(slug) ? undefined : await gateway.handle(slug, rest, c.req.raw);
+    if (!sold) throw new Problem('not_found', `Nothing is here; see ${base}/llms.txt.`);
+    return sold;
   });
   return app;
 }

@@ -1,4 +1,5 @@
 /** Services, meters and plans: rows that the operator changes. Usage becomes a price here. */
+import { ask, firstRow, type Question } from './database/questions.ts';
 import { type Database, type Env, payUrl, type Statement } from './environment.ts';
 import { MOST } from './money.ts';
 
@@ -62,7 +63,13 @@ export class Catalog {
   }
 
   async service(slug: string): Promise<Service | undefined> {
-    return this.#known((await this.#service(slug).first<Service>()) ?? undefined);
+    return ask(this.#db, this.serviceNamed(slug));
+  }
+
+  /** The same as a question, to be asked with others. */
+  serviceNamed(slug: string): Question<Service | undefined> {
+    const { statements, read } = firstRow<Service>(this.#service(slug));
+    return { statements, read: (results) => this.#known(read(results)) };
   }
 
   async meters(service: string): Promise<Meter[]> {
@@ -90,34 +97,19 @@ export class Catalog {
   }
 
   /** @returns undefined where the service or a meter is not known */
-  async price(serviceSlug: string, usage: readonly UsageLine[]): Promise<Price | undefined> {
-    // One round trip for all: this is asked for every unpaid call.
-    const [services, rows, plans] = await this.#db.batch([
-      this.#service(serviceSlug),
-      this.#meters(serviceSlug),
-      this.#plansFor(serviceSlug),
-    ]);
-    const service = this.#known(services?.results[0] as Service | undefined);
-    if (!service) return undefined;
-    const meters = new Map(((rows?.results ?? []) as MeterRow[]).map((row) => [row.slug, meterOf(row)]));
-    let amount = 0;
-    let creditOnly = false;
-    const descriptions: string[] = [];
-    for (const { meterSlug, quantity } of usage) {
-      const meter = meters.get(meterSlug);
-      if (!meter) return undefined;
-      amount += meter.price * quantity;
-      creditOnly ||= meter.creditOnly;
-      descriptions.push(quantity === 1 ? meter.description : `${quantity} × ${meter.description}`);
-    }
-    if (amount > MOST) return undefined;
+  price(serviceSlug: string, usage: readonly UsageLine[]): Promise<Price | undefined> {
+    return ask(this.#db, this.priceOf(serviceSlug, usage));
+  }
+
+  /** The same as a question, to be asked with others. */
+  priceOf(serviceSlug: string, usage: readonly UsageLine[]): Question<Price | undefined> {
     return {
-      service,
-      usage: [...usage],
-      amount,
-      creditOnly,
-      description: `${service.name}: ${descriptions.join(', ')}`,
-      plan: plans?.results[0] as Plan | undefined,
+      statements: [this.#service(serviceSlug), this.#meters(serviceSlug), this.#plansFor(serviceSlug)],
+      read: ([services, meters, plans]) => {
+        const service = this.#known(services?.[0] as Service | undefined);
+        if (!service) return undefined;
+        return priced(service, (meters ?? []) as MeterRow[], plans?.[0] as Plan | undefined, usage);
+      },
     };
   }
 
@@ -153,6 +145,35 @@ export class Catalog {
       )
       .bind(service);
   }
+}
+
+/** @returns undefined where a meter is not known, or more is asked than can be paid */
+function priced(
+  service: Service,
+  rows: readonly MeterRow[],
+  plan: Plan | undefined,
+  usage: readonly UsageLine[],
+): Price | undefined {
+  const meters = new Map(rows.map((row) => [row.slug, meterOf(row)]));
+  let amount = 0;
+  let creditOnly = false;
+  const descriptions: string[] = [];
+  for (const { meterSlug, quantity } of usage) {
+    const meter = meters.get(meterSlug);
+    if (!meter) return undefined;
+    amount += meter.price * quantity;
+    creditOnly ||= meter.creditOnly;
+    descriptions.push(quantity === 1 ? meter.description : `${quantity} × ${meter.description}`);
+  }
+  if (amount > MOST) return undefined;
+  return {
+    service,
+    usage: [...usage],
+    amount,
+    creditOnly,
+    description: `${service.name}: ${descriptions.join(', ')}`,
+    plan,
+  };
 }
 
 function meterOf(row: MeterRow): Meter {

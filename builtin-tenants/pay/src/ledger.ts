@@ -2,6 +2,7 @@
  * The double-entry ledger of credit. Every movement is one database transaction that decides and books at once: which
  * grants pay is worked out by the statement that debits them, so no number of callers at the same time can overspend.
  */
+import { ask, firstRow, type Question } from './database/questions.ts';
 import type { Database, Statement } from './environment.ts';
 import { MOST } from './money.ts';
 import { newId } from './tokens.ts';
@@ -26,6 +27,8 @@ export type ChargeOutcome =
   | { status: 'charged' | 'duplicate'; id: string; balance: number }
   | { status: 'insufficient_credit'; balance: number }
   | { status: 'no_account' | 'conflict' };
+
+export type HoldOutcome = { status: 'held' } | Exclude<ChargeOutcome, { id: string }>;
 
 export interface NewGrant {
   key: string;
@@ -162,16 +165,23 @@ export class Ledger {
   }
 
   /** Sets credit aside for work that is about to be done; see `capture` and `release`. `more`: in the same transaction. */
-  async hold(hold: string, movement: Omit<Movement, 'key'>, more: Statement[] = []): Promise<ChargeOutcome> {
+  async hold(hold: string, movement: Omit<Movement, 'key'>, more: Statement[] = []): Promise<HoldOutcome> {
     const held = `hold:${hold}`;
-    const full = { ...movement, key: `hold:${hold}` };
-    const { id, statements } = this.#debit('hold', full, held, [
+    const full = { ...movement, key: held };
+    const { statements } = this.#debit('hold', full, held, [
       this.#db
         .prepare('INSERT INTO holds (id, account, service, created_at) VALUES (?, ?, ?, ?)')
         .bind(hold, movement.account, movement.service, Date.now()),
       this.#open(held, movement.account),
     ]);
-    return this.#run(full, 'hold', id, [...more, ...statements]);
+    try {
+      await this.#db.batch([...more, ...statements]);
+      return { status: 'held' };
+    } catch (error) {
+      const why = await this.#explain(full, 'hold', error);
+      // It was made, with what was to be in its transaction; the answer alone was lost.
+      return 'id' in why ? { status: 'held' } : why;
+    }
   }
 
   /**
@@ -181,8 +191,7 @@ export class Ledger {
   capture(hold: string, more: Statement[] = [], made?: Held): Promise<boolean> {
     return this.#settle(hold, 'capture', more, made, (transaction, service) => [
       this.#open(`revenue:${service}`, null),
-      this.#move(transaction, `hold:${hold}`, -1, `hold:${hold}`),
-      this.#move(transaction, `revenue:${service}`, 1, `hold:${hold}`),
+      this.#move(transaction, hold, `revenue:${service}`),
     ]);
   }
 
@@ -238,7 +247,13 @@ export class Ledger {
 
   /** Credit that can be spent now, micro-USD. */
   async available(account: string): Promise<number> {
-    return (await this.#available(account).first<{ balance: number }>())?.balance ?? 0;
+    return ask(this.#db, this.availableTo(account));
+  }
+
+  /** The same as a question, to be asked with others. */
+  availableTo(account: string): Question<number> {
+    const { statements, read } = firstRow<{ balance: number }>(this.#available(account));
+    return { statements, read: (results) => read(results)?.balance ?? 0 };
   }
 
   /** Credit set aside for work that is going on, micro-USD. */
@@ -373,14 +388,15 @@ export class Ledger {
       .bind(transaction, account, amount);
   }
 
-  /** An entry of the whole balance that `held` had when it was made. */
-  #move(transaction: string, account: string, sign: 1 | -1, held: string): Statement {
+  /** Both entries that take all that was held to another account. */
+  #move(transaction: string, hold: string, into: string): Statement {
     return this.#db
       .prepare(
         `INSERT INTO ledger_entries (transaction_id, account_id, amount)
-         SELECT ?1, ?2, ?3 * amount FROM ledger_transactions WHERE key = ?4`,
+         SELECT ?1, e.column1, e.column2 * t.amount
+         FROM ledger_transactions t JOIN (VALUES (?2, -1), (?3, 1)) e WHERE t.key = ?2`,
       )
-      .bind(transaction, account, sign, held);
+      .bind(transaction, `hold:${hold}`, into);
   }
 
   #available(account: string): Statement {

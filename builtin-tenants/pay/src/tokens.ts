@@ -42,15 +42,21 @@ export async function sha256Base64(text: string | Uint8Array): Promise<string> {
   return btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.digest('SHA-256', bytesOf(text)))));
 }
 
+/** What WebCrypto calls a CryptoKey; Node's types have it as a value only. */
+export type MacKey = Awaited<ReturnType<typeof crypto.subtle.importKey>>;
+
 /** HMAC-SHA-256 under a key derived for one purpose, base64url. */
 export async function mac(secret: string, purpose: string, text: string): Promise<string> {
-  const key = await crypto.subtle.importKey(
-    'raw',
-    bytesOf(`${purpose}\n${secret}`),
-    { name: 'HMAC', hash: 'SHA-256' },
-    false,
-    ['sign'],
-  );
+  return macUnder(await macKey(secret, purpose), text);
+}
+
+export function macKey(secret: string, purpose: string): Promise<MacKey> {
+  return crypto.subtle.importKey('raw', bytesOf(`${purpose}\n${secret}`), { name: 'HMAC', hash: 'SHA-256' }, false, [
+    'sign',
+  ]);
+}
+
+export async function macUnder(key: MacKey, text: string): Promise<string> {
   return base64url(new Uint8Array(await crypto.subtle.sign('HMAC', key, bytesOf(text))));
 }
 

@@ -67,6 +67,19 @@ export class Calls {
     return this.#again(key, requestHash, now);
   }
 
+  /** Takes a new call on, with what is held for it: the transaction that they are in fails where one of its keys is known. */
+  beginHeld({ keys, requestId }: CallClaim, requestHash: string, hold: string, amount: number): Statement[] {
+    const now = Date.now();
+    return keys.map((key) =>
+      this.#db
+        .prepare(
+          `INSERT INTO calls (key, request_hash, request_id, state, hold, amount, started_at, keep_until)
+           VALUES (?, ?, ?, 'working', ?, ?, ?, ?)`,
+        )
+        .bind(key, requestHash, requestId, hold, amount, now, now + KEEP_MS),
+    );
+  }
+
   /** The kept answer of a finished call, without taking anything on. */
   async kept(key: string, requestHash: string): Promise<Response | undefined> {
     const row = await this.#row(key);

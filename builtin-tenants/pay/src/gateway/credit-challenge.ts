@@ -6,7 +6,7 @@
 import { authorizationOf } from '../authorization.ts';
 import type { UsageLine } from '../catalog.ts';
 import { Problem } from '../problem.ts';
-import { base64url, bytesOf, fromBase64url, mac, sameText } from '../tokens.ts';
+import { base64url, bytesOf, fromBase64url, type MacKey, macKey, macUnder, sameText } from '../tokens.ts';
 
 const LIFE_MS = 300_000;
 const METHOD = 'credit';
@@ -39,6 +39,12 @@ export interface CreditChallenge {
   description?: string;
 }
 
+/** What a caller sent as a payment from credit: nothing of it is checked yet. */
+export interface PresentedCredit {
+  challenge: CreditChallenge;
+  credential: unknown;
+}
+
 export interface CreditPayment {
   challenge: CreditChallenge;
   request: CreditRequest;
@@ -49,6 +55,7 @@ export interface CreditPayment {
 export class CreditChallenges {
   readonly #secret: string;
   readonly #realm: string;
+  #key: MacKey | undefined;
 
   constructor(secret: string, realm: string) {
     this.#secret = secret;
@@ -68,16 +75,8 @@ export class CreditChallenges {
     return { id: await this.#id(fields), ...fields, description: printable };
   }
 
-  /**
-   * What a credential in the Payment scheme says, if it is one of credit.
-   * @returns undefined for a credential of another method
-   * @throws Problem payment_invalid
-   */
-  async read(authorization: string): Promise<CreditPayment | undefined> {
-    const encoded = authorizationOf(authorization, 'Payment');
-    const parsed = encoded === undefined ? undefined : parse(encoded);
-    const challenge = parsed?.challenge;
-    if (!challenge || challenge.method !== METHOD) return undefined;
+  /** @throws Problem payment_invalid */
+  async check({ challenge, credential }: PresentedCredit): Promise<CreditPayment> {
     const { id, realm, method, intent, request, expires } = challenge;
     if ([id, realm, request, expires].some((field) => typeof field !== 'string')) throw invalid('it is malformed');
     if (!sameText(id, await this.#id({ realm, method, intent, request, expires }))) {
@@ -85,15 +84,15 @@ export class CreditChallenges {
     }
     if (Date.parse(expires) <= Date.now())
       throw invalid('the challenge is too old; repeat the request without payment');
-    const credential = parsed?.payload?.credential;
     if (typeof credential !== 'string') throw invalid('its payload has no credential');
     const decoded = JSON.parse(new TextDecoder().decode(fromBase64url(request))) as CreditRequest;
     return { challenge, request: decoded, credential };
   }
 
-  #id(fields: Pick<CreditChallenge, 'realm' | 'method' | 'intent' | 'request' | 'expires'>): Promise<string> {
+  async #id(fields: Pick<CreditChallenge, 'realm' | 'method' | 'intent' | 'request' | 'expires'>): Promise<string> {
     const { realm, method, intent, request, expires } = fields;
-    return mac(this.#secret, 'credit challenge', JSON.stringify([realm, method, intent, request, expires]));
+    this.#key ??= await macKey(this.#secret, 'credit challenge');
+    return macUnder(this.#key, JSON.stringify([realm, method, intent, request, expires]));
   }
 }
 
@@ -112,6 +111,15 @@ function canonicalJson(value: unknown): string {
 export function challengeHeader(challenge: CreditChallenge): string {
   const parameters = Object.entries(challenge).map(([name, value]) => `${name}="${value}"`);
   return `Payment ${parameters.join(', ')}`;
+}
+
+/** What a credential in the Payment scheme says, if it is one of credit; undefined for one of another method. */
+export function presentedCredit(authorization: string | null): PresentedCredit | undefined {
+  const encoded = authorizationOf(authorization, 'Payment');
+  const parsed = encoded === undefined ? undefined : parse(encoded);
+  const challenge = parsed?.challenge;
+  if (!challenge || challenge.method !== METHOD) return undefined;
+  return { challenge, credential: parsed?.payload?.credential };
 }
 
 function parse(encoded: string): { challenge?: CreditChallenge; payload?: { credential?: unknown } } | undefined {

@@ -2,16 +2,23 @@
  * The gateway: sells what lies behind it. A call is forwarded unpaid to learn its price; the caller pays, from a
  * wallet or from credit; it is forwarded again with what was paid; and money moves only if the origin answers 2xx.
  */
-import type { Account, Accounts } from '../accounts.ts';
+import type { Account, Accounts, Opened } from '../accounts.ts';
 import { authorizationOf } from '../authorization.ts';
 import type { Catalog, Price, Service } from '../catalog.ts';
-import type { Database } from '../environment.ts';
+import { askBoth, known } from '../database/questions.ts';
+import type { Database, Statement } from '../environment.ts';
 import type { Ledger } from '../ledger.ts';
 import { formatUsd } from '../money.ts';
 import { Problem } from '../problem.ts';
 import { newId, sha256Hex } from '../tokens.ts';
 import { type CallClaim, type Calls, IDEMPOTENCY, type KeptAnswer, MAX_KEPT_BYTES } from './calls.ts';
-import { type CreditChallenges, type CreditPayment, type CreditRequest, challengeHeader } from './credit-challenge.ts';
+import {
+  type CreditChallenges,
+  type CreditPayment,
+  type CreditRequest,
+  challengeHeader,
+  presentedCredit,
+} from './credit-challenge.ts';
 import { answeredHeaders, callOrigin, forwardedHeaders, readPrice } from './origin.ts';
 import { CaptureFailed, type HeldPayment, type Payments, paysByWallet, type WantedPayment } from './payments.ts';
 import type { SigningKeys } from './signing-keys.ts';
@@ -28,6 +35,8 @@ export interface GatewayParts {
   keys: SigningKeys;
   payments: Payments;
   challenges: CreditChallenges;
+  /** Address of the platform, before the names of services. */
+  base: string;
   calls: Calls;
   /** Lets work go on though its caller has gone. */
   waitUntil(work: Promise<unknown>): void;
@@ -45,6 +54,14 @@ interface Call {
   resource: string;
   /** Digest of method, address and body: what a payment is bound to. */
   hash: string;
+  /** Whom the credential that came along belongs to. */
+  opened: Opened | undefined;
+}
+
+/** A price, and what the account that asked can spend; null where none did. */
+interface Asked {
+  price: Price;
+  balance: number | null;
 }
 
 export class Gateway {
@@ -56,14 +73,23 @@ export class Gateway {
 
   /**
    * @param rest path and query below the service, such as `/v1/deals?q=x`
-   * @param base address of the service as callers see it
+   * @returns undefined where there is no such service
    * @throws Problem
    */
-  async handle(service: Service, rest: string, base: string, request: Request): Promise<Response> {
+  async handle(slug: string, rest: string, request: Request): Promise<Response | undefined> {
+    const { accounts, base, catalog, challenges, db } = this.#parts;
+    const { method, headers: original } = request;
+    const credit = presentedCredit(original.get('authorization'));
+    const credential = credit ? credit.credential : bearerOf(original);
+    const [service, opened] = await askBoth(
+      db,
+      catalog.serviceNamed(slug),
+      await accounts.openedBy(typeof credential === 'string' ? credential : undefined),
+    );
+    if (!service) return undefined;
     const body = await readBody(request);
     const url = service.origin + rest;
-    const hash = await sha256Hex(`${request.method} ${url}\n${await sha256Hex(body)}`);
-    const { method, headers: original } = request;
+    const hash = await sha256Hex(`${method} ${url}\n${await sha256Hex(body)}`);
     const call: Call = {
       service,
       method,
@@ -71,11 +97,11 @@ export class Gateway {
       headers: forwardedHeaders(original),
       original,
       body,
-      resource: base + rest,
+      resource: `${base}/${slug}${rest}`,
       hash,
+      opened,
     };
-    const credit = await this.#parts.challenges.read(original.get('authorization') ?? '');
-    if (credit) return this.#toItsEnd(this.#payFromCredit(call, credit));
+    if (credit) return this.#toItsEnd(this.#payFromCredit(call, await challenges.check(credit)));
     if (paysByWallet(original)) return this.#toItsEnd(this.#payFromWallet(call));
     return this.#unpaid(call);
   }
@@ -87,33 +113,42 @@ export class Gateway {
   }
 
   async #unpaid(call: Call): Promise<Response> {
-    const account = await this.#bearer(call.original);
+    const account = await this.#bearer(call);
     const idempotency = idempotencyKey(call, account?.id);
     const kept = idempotency ? await this.#parts.calls.kept(idempotency, call.hash) : undefined;
     if (kept) return kept;
     const requestId = newId('req');
-    const priced = await this.#ask(call, account?.id ?? NONE, requestId);
+    const priced = await this.#ask(call, account?.id, requestId);
     if ('answer' in priced) return toCaller(priced.answer, requestId);
-    return this.#challenge(call, priced.price, account, requestId);
+    return this.#challenge(call, priced, account, requestId);
   }
 
   /** The unpaid forward: a price, or an answer that is free. */
-  async #ask(call: Call, account: string, requestId: string): Promise<{ price: Price } | { answer: Response }> {
-    const answer = await callOrigin({ ...call, account, requestId, usage: NONE }, this.#parts.keys);
+  async #ask(call: Call, account: string | undefined, requestId: string): Promise<Asked | { answer: Response }> {
+    const { catalog, db, keys, ledger } = this.#parts;
+    const answer = await callOrigin({ ...call, account: account ?? NONE, requestId, usage: NONE }, keys);
     const read = await readPrice(answer);
     if ('answer' in read) return read;
     const { serviceSlug, usage } = read.asked;
-    const price = await this.#parts.catalog.price(serviceSlug, usage);
+    const [price, balance] = await askBoth(
+      db,
+      catalog.priceOf(serviceSlug, usage),
+      account === undefined ? known(null) : ledger.availableTo(account),
+    );
     // A service may charge for another one of the same origin, not for anybody's.
     if (!price || price.service.origin !== call.service.origin) {
       throw new Problem('upstream_failed', 'The origin asked for a price that this platform does not know.');
     }
-    return { price };
+    return { price, balance };
   }
 
-  async #challenge(call: Call, price: Price, account: Account | undefined, requestId: string): Promise<Response> {
-    const { ledger, catalog, challenges, payments } = this.#parts;
-    const balance = account ? await ledger.available(account.id) : null;
+  async #challenge(
+    call: Call,
+    { price, balance }: Asked,
+    account: Account | undefined,
+    requestId: string,
+  ): Promise<Response> {
+    const { catalog, challenges, payments } = this.#parts;
     const request = {
       amount: String(price.amount),
       currency: 'USD',
@@ -149,24 +184,15 @@ export class Gateway {
     });
   }
 
-  async #payFromCredit(call: Call, { request, credential, challenge }: CreditPayment): Promise<Response> {
+  async #payFromCredit(call: Call, { request, challenge }: CreditPayment): Promise<Response> {
     const { accounts, calls, ledger } = this.#parts;
-    const account = await accounts.byCredential(credential);
-    if (!account) throw new Problem('unauthorized', 'The credential is unknown or revoked.');
+    if (!call.opened) throw new Problem('unauthorized', 'The credential is unknown or revoked.');
+    const account = await accounts.noteUse(call.opened);
     if (request.requestHash !== call.hash) {
       throw new Problem('payment_invalid', 'The challenge was for another request. Nothing was charged.');
     }
     const key = `credit:${challenge.id}:${account.id}`;
-    const begun = await calls.begin(key, call.hash, request.requestId);
-    if ('kept' in begun) return begun.kept;
-    const { claim } = begun;
-    const abandoned = [claim.abandonedHold];
     const idempotency = idempotencyKey(call, account.id);
-    if (idempotency) {
-      const joined = await this.#join(claim, idempotency, call.hash);
-      if (joined.kept) return joined.kept;
-      abandoned.push(joined.abandonedHold ?? null);
-    }
     const hold = newId('hld');
     const movement = {
       account: account.id,
@@ -174,20 +200,30 @@ export class Gateway {
       amount: Number(request.amount),
       usage: JSON.stringify(request.usage),
     };
-    try {
-      for (const left of abandoned) if (left) await ledger.release(left);
-      // Noted in the same transaction: whoever takes over after a crash finds what was held.
-      const held = await ledger.hold(
-        hold,
-        { ...movement, requestId: claim.requestId },
-        calls.noteHold(claim, hold, movement.amount),
-      );
+    // Noted in the same transaction: whoever takes over after a crash finds what was held.
+    const take = async (claim: CallClaim, note: Statement[]): Promise<void> => {
+      const held = await ledger.hold(hold, { ...movement, requestId: claim.requestId }, note);
       if (held.status === 'insufficient_credit') throw notCovered(request, held.balance);
-      if (held.status !== 'charged') throw new Error(`unexpected hold: ${held.status}`);
+      if (held.status !== 'held') throw new Error(`unexpected hold: ${held.status}`);
+    };
+    const fresh: CallClaim = {
+      keys: idempotency ? [key, idempotency] : [key],
+      requestId: request.requestId,
+      abandonedHold: null,
+    };
+    let begun: { claim: CallClaim } | { kept: Response };
+    try {
+      await take(fresh, calls.beginHeld(fresh, call.hash, hold, movement.amount));
+      begun = { claim: fresh };
     } catch (error) {
-      await calls.forget(claim);
-      throw error;
+      if (error instanceof Problem) throw error;
+      // Mostly because the call is known: step by step it is seen how far it had come.
+      begun = await this.#beginAgain(fresh, call.hash, (claim) =>
+        take(claim, calls.noteHold(claim, hold, movement.amount)),
+      );
     }
+    if ('kept' in begun) return begun.kept;
+    const { claim } = begun;
     return this.#work(
       call,
       claim,
@@ -207,10 +243,36 @@ export class Gateway {
     );
   }
 
+  /** Begins a call that may be known under any of its keys, gives back what an attempt before held, and holds anew. */
+  async #beginAgain(
+    { keys: [key = '', idempotency], requestId }: CallClaim,
+    hash: string,
+    take: (claim: CallClaim) => Promise<void>,
+  ): Promise<{ claim: CallClaim } | { kept: Response }> {
+    const { calls, ledger } = this.#parts;
+    const begun = await calls.begin(key, hash, requestId);
+    if ('kept' in begun) return begun;
+    const { claim } = begun;
+    const abandoned = [claim.abandonedHold];
+    if (idempotency) {
+      const { kept, abandonedHold } = await this.#join(claim, idempotency, hash);
+      if (kept) return { kept };
+      abandoned.push(abandonedHold ?? null);
+    }
+    try {
+      for (const left of abandoned) if (left) await ledger.release(left);
+      await take(claim);
+    } catch (error) {
+      await calls.forget(claim);
+      throw error;
+    }
+    return { claim };
+  }
+
   async #payFromWallet(call: Call): Promise<Response> {
     const { calls, payments, db } = this.#parts;
     const { original } = call;
-    const account = await this.#bearer(original);
+    const account = await this.#bearer(call);
     const presented = original.get('payment-signature') ?? original.get('x-payment') ?? original.get('authorization');
     const fingerprint = await sha256Hex(presented ?? '');
     const begun = await calls.begin(`wallet:${fingerprint}`, call.hash, `req_${fingerprint.slice(0, 20)}`);
@@ -220,7 +282,7 @@ export class Gateway {
     let price: Price;
     try {
       // The price may have changed, and the request may have become unacceptable: both are known before money is held.
-      const priced = await this.#ask(call, account?.id ?? NONE, claim.requestId);
+      const priced = await this.#ask(call, account?.id, claim.requestId);
       if ('answer' in priced) {
         await calls.forget(claim);
         return toCaller(priced.answer, claim.requestId);
@@ -342,14 +404,16 @@ export class Gateway {
   }
 
   /** The account of a Bearer credential. @throws Problem unauthorized for one that opens nothing */
-  async #bearer(headers: Headers): Promise<Account | undefined> {
-    const credential = authorizationOf(headers.get('authorization'), 'Bearer');
-    if (credential === undefined) return undefined;
-    const account = await this.#parts.accounts.byCredential(credential);
-    if (!account)
+  async #bearer({ original, opened }: Call): Promise<Account | undefined> {
+    if (bearerOf(original) === undefined) return undefined;
+    if (!opened)
       throw new Problem('unauthorized', 'The credential is unknown or revoked.', {}, { 'www-authenticate': 'Bearer' });
-    return account;
+    return this.#parts.accounts.noteUse(opened);
   }
+}
+
+function bearerOf(headers: Headers): string | undefined {
+  return authorizationOf(headers.get('authorization'), 'Bearer');
 }
 
 /** What the host, or whatever is before an origin, answers for one that broke off or is being started. */
