@@ -34,12 +34,11 @@ export function normalizeUserCode(text: string): string {
 
 /** Secrets are random and long, so a plain digest keeps them as safe as a slow one would. */
 export async function sha256Hex(text: string | Uint8Array): Promise<string> {
-  const digest = await crypto.subtle.digest('SHA-256', bytesOf(text));
-  return Array.from(new Uint8Array(digest), (byte) => byte.toString(16).padStart(2, '0')).join('');
+  return new Uint8Array(await crypto.subtle.digest('SHA-256', bytesOf(text))).toHex();
 }
 
 export async function sha256Base64(text: string | Uint8Array): Promise<string> {
-  return btoa(String.fromCharCode(...new Uint8Array(await crypto.subtle.digest('SHA-256', bytesOf(text)))));
+  return new Uint8Array(await crypto.subtle.digest('SHA-256', bytesOf(text))).toBase64();
 }
 
 /** What WebCrypto calls a CryptoKey; Node's types have it as a value only. */
@@ -69,15 +68,12 @@ export function sameText(a: string, b: string): boolean {
 }
 
 export function base64url(bytes: Uint8Array): string {
-  return btoa(String.fromCharCode(...bytes))
-    .replaceAll('+', '-')
-    .replaceAll('/', '_')
-    .replace(/=+$/, '');
+  return bytes.toBase64({ alphabet: 'base64url', omitPadding: true });
 }
 
-/** @throws DOMException for text that is not base64url */
+/** The letters of plain base64 are taken too. @throws SyntaxError for text that is neither */
 export function fromBase64url(text: string): Uint8Array<ArrayBuffer> {
-  return Uint8Array.from(atob(text.replaceAll('-', '+').replaceAll('_', '/')), (letter) => letter.charCodeAt(0));
+  return Uint8Array.fromBase64(text.replaceAll('+', '-').replaceAll('/', '_'), { alphabet: 'base64url' });
 }
 
 export function bytesOf(text: string | Uint8Array): Uint8Array<ArrayBuffer> {

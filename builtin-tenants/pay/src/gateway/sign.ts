@@ -1,5 +1,5 @@
 /** Signs a forward so that its origin can tell it from a direct call: RFC 9421 over RFC 9530 digests. */
-import { appendSignature, createSignature, webcrypto } from 'http-message-sig';
+import { createSignature, webcrypto } from 'http-message-sig';
 import { sha256Base64 } from '../tokens.ts';
 import type { SigningKeys } from './signing-keys.ts';
 
@@ -31,10 +31,13 @@ export interface Forward {
 /** The headers of the forward, complete. */
 export async function signedHeaders(forward: Forward, keys: SigningKeys): Promise<Headers> {
   const headers = new Headers(forward.headers);
-  headers.set('content-digest', `sha-256=:${await sha256Base64(forward.body)}:`);
-  headers.set('x-pay-account', forward.account);
-  headers.set('x-pay-request-id', forward.requestId);
-  headers.set('x-pay-usage', forward.usage);
+  const signed = {
+    'content-digest': `sha-256=:${await sha256Base64(forward.body)}:`,
+    'x-pay-account': forward.account,
+    'x-pay-request-id': forward.requestId,
+    'x-pay-usage': forward.usage,
+  };
+  for (const [name, value] of Object.entries(signed)) headers.set(name, value);
   const { kid, key } = await keys.present();
   const created = Math.floor(Date.now() / 1000);
   const fields = await createSignature(
@@ -42,7 +45,7 @@ export async function signedHeaders(forward: Forward, keys: SigningKeys): Promis
       kind: 'request',
       method: forward.method,
       targetUri: forward.url,
-      fields: [...headers].map(([name, value]) => ({ name, value })),
+      fields: Object.entries(signed).map(([name, value]) => ({ name, value })),
     },
     {
       label: 'pay',
@@ -58,5 +61,7 @@ export async function signedHeaders(forward: Forward, keys: SigningKeys): Promis
       signer: webcrypto.signer(key),
     },
   );
-  return appendSignature(headers, fields);
+  headers.set('signature-input', fields.signatureInput);
+  headers.set('signature', fields.signature);
+  return headers;
 }
