@@ -46,7 +46,7 @@ const alone: number[] = [];
 const beside: ({ name: string } & SteadyFigures)[] = [];
 
 beforeAll(async () => {
-  attackFromElsewhere(10);
+  attackFromElsewhere(19);
   host = await startHost({
     ownSession: true,
     flags: { 'log-level': 'error', 'runtime-cpu-stall-ms': '2000', 'runtime-start-timeout-ms': '5000' },
