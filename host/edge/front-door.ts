@@ -50,7 +50,7 @@ type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 
 export class FrontDoor implements ExchangeHandler {
   readonly #parts: FrontDoorParts;
-  readonly #starts = new StartTurns(REQUESTS_A_TURN);
+  readonly #starts = new StartTurns(REQUESTS_A_TURN, (error) => this.unexpected(error));
   /** Ids are this process's random stem and a count: unique, and cheap to make. */
   readonly #stem = randomBytes(9).toString('hex');
   #count = 0;

@@ -44,13 +44,16 @@ export class Listeners {
   /** Connections by the address they come from. */
   readonly #ofAddress = new Map<string, number>();
   readonly #tls: TlsServer;
-  readonly #plainTurns = new StartTurns(CONNECTIONS_A_TURN);
-  readonly #secureTurns = new StartTurns(HANDSHAKES_A_TURN);
+  readonly #plainTurns: StartTurns;
+  readonly #secureTurns: StartTurns;
   readonly #timer: NodeJS.Timeout;
   #draining = false;
 
   constructor(options: ListenersOptions) {
     this.#options = options;
+    const mistake = (error: unknown) => options.handler.unexpected(error);
+    this.#plainTurns = new StartTurns(CONNECTIONS_A_TURN, mistake);
+    this.#secureTurns = new StartTurns(HANDSHAKES_A_TURN, mistake);
     this.#tls = new TlsServer({
       certificates: options.certificates,
       ticketKeys: options.ticketKeys,

@@ -1,55 +1,64 @@
 /**
  * Turns for what begins: new connections, and requests to handlers. The edge is one event loop, and what became readable
  * together is handled together: a thousand requests that one tenant's callers send at once would all be begun before
- * anybody else's. So some of a line begin at once, and the rest after whatever else is waiting.
+ * anybody else's. So some begin at once, and the rest of a line after whatever else is waiting.
  */
 
-interface Line {
-  /** In this turn. */
-  begun: number;
-  readonly waiting: (() => void)[];
-}
+/** Of a line of its own, when others have begun much already. */
+const FEW = 4;
 
 export class StartTurns {
   readonly #most: number;
-  readonly #lines = new Map<string, Line>();
-  #scheduled = false;
+  readonly #mistake: (error: unknown) => void;
+  /** Since lines were last let in. Not counted by turns of the event loop, which would cost each of them a callback. */
+  #begun = 0;
+  /** Of each line, since many had begun. */
+  readonly #late = new Map<string, number>();
+  readonly #lines = new Map<string, (() => void)[]>();
 
-  /** @param most beginnings of one line in one turn of the event loop */
-  constructor(most: number) {
+  /**
+   * @param most beginnings in one turn of the event loop, of all that come first and then of each line
+   * @param mistake is told what a beginning that had to wait has thrown
+   */
+  constructor(most: number, mistake: (error: unknown) => void) {
     this.#most = most;
+    this.#mistake = mistake;
   }
 
   /** Runs `begin`, now or in a later turn of the event loop; in their order for one line. */
   run(name: string, begin: () => void): void {
-    let line = this.#lines.get(name);
-    if (!line) {
-      line = { begun: 0, waiting: [] };
-      this.#lines.set(name, line);
-    }
-    if (line.begun >= this.#most) {
-      line.waiting.push(begin);
+    if (this.#begun < this.#most) {
+      this.#begun += 1;
+      if (this.#begun === this.#most) setImmediate(() => this.#turn());
+      begin();
       return;
     }
-    line.begun += 1;
-    if (!this.#scheduled) {
-      this.#scheduled = true;
-      setImmediate(() => this.#turn());
-    }
-    begin();
+    const line = this.#lines.get(name);
+    const late = this.#late.get(name) ?? 0;
+    if (line) line.push(begin);
+    else if (late < FEW) {
+      this.#late.set(name, late + 1);
+      begin();
+    } else this.#lines.set(name, [begin]);
   }
 
   #turn(): void {
-    this.#scheduled = false;
-    for (const [name, line] of this.#lines) {
-      const batch = line.waiting.splice(0, this.#most);
-      line.begun = batch.length;
-      if (batch.length === 0) this.#lines.delete(name);
-      else if (!this.#scheduled) {
-        this.#scheduled = true;
-        setImmediate(() => this.#turn());
-      }
-      for (const begin of batch) begin();
+    this.#late.clear();
+    const lines = [...this.#lines].sort(([, a], [, b]) => a.length - b.length);
+    for (const [name, line] of lines) {
+      const batch = line.splice(0, this.#most);
+      if (line.length === 0) this.#lines.delete(name);
+      for (const begin of batch) this.#begin(begin);
+    }
+    if (this.#lines.size === 0) this.#begun = 0;
+    else setImmediate(() => this.#turn());
+  }
+
+  #begin(begin: () => void): void {
+    try {
+      begin();
+    } catch (error) {
+      this.#mistake(error);
     }
   }
 }

@@ -15,9 +15,14 @@ export class CpuShare {
   #share = 0;
   #hungry = false;
 
-  /** @param onChange it became hungry, or is no longer */
-  constructor(onChange: (hungry: boolean) => void) {
+  /**
+   * @param onChange it became hungry, or is no longer
+   * @param hungry what it is taken for at first
+   */
+  constructor(onChange: (hungry: boolean) => void, hungry = false) {
     this.#onChange = onChange;
+    this.#hungry = hungry;
+    this.#share = hungry ? 1 : 0;
   }
 
   /** @param at ms; @param cpuMs CPU time of the process so far */

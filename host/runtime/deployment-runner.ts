@@ -63,6 +63,9 @@ const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
   start_failed: 'start_failed',
 };
 
+/** For how long the next instance of one that was over a limit yields from its start, ms. */
+const EXCEEDED_MS = 60_000;
+
 export class DeploymentRunner {
   readonly slug: string;
   readonly #options: RunnerOptions;
@@ -80,6 +83,7 @@ export class DeploymentRunner {
   #failures: FailureRecord = NO_FAILURES;
   #lastExit: LastExit | undefined;
   #lastActive = 0;
+  #exceededAt = Number.NEGATIVE_INFINITY;
   #requestsInFlight = 0;
   /** Until when the last report of requests in flight counts: edges report them every second. */
   #requestsUntil = 0;
@@ -360,11 +364,16 @@ export class DeploymentRunner {
           `The event loop did not turn while the process used ${config.cpuStallMs / 1_000} s of CPU.`,
         ),
     });
-    const share = new CpuShare((hungry) => {
-      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, hungry);
-    });
+    // Most that are over their limits soon are so again, in less time than it takes to tell that they are hungry.
+    const hungry = performance.now() - this.#exceededAt < EXCEEDED_MS;
+    const share = new CpuShare((now) => {
+      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, now);
+    }, hungry);
     this.#current = { instance, watch, share };
-    if (instance.pid !== undefined) setTenantPriority(instance.pid);
+    if (instance.pid !== undefined) {
+      setTenantPriority(instance.pid);
+      if (hungry) setTenantYielding(instance.pid, true);
+    }
     this.#lastActive = Date.now();
     this.#log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });
     void instance.ended.then((exit) => this.#ended(instance, exit));
@@ -395,6 +404,7 @@ export class DeploymentRunner {
     const wasCurrent = this.#current?.instance === instance;
     if (wasCurrent) this.#current = undefined;
     this.#draining.delete(instance);
+    if (reason === 'cpu_exceeded' || reason === 'memory_exceeded') this.#exceededAt = performance.now();
     if (reason in FAILURES) {
       void this.#tellEdges(instance, reason, detail);
       this.#failed(reason, detail, Date.now() - instance.startedAt);

@@ -3,15 +3,20 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { StartTurns } from '../../host/edge/start-turns.ts';
 
+const startTurns = () =>
+  new StartTurns(32, (error) => {
+    throw error;
+  });
+
 test('a few requests begin at once', () => {
-  const turns = new StartTurns(32);
+  const turns = startTurns();
   const begun: number[] = [];
   for (let i = 0; i < 5; i++) turns.run('a', () => begun.push(i));
   expect(begun).toEqual([0, 1, 2, 3, 4]);
 });
 
 test('many begin in their order over several turns, and another slug waits for none of them', async () => {
-  const turns = new StartTurns(32);
+  const turns = startTurns();
   const begun: string[] = [];
   for (let i = 0; i < 1_000; i++) turns.run('a', () => begun.push(`a${i}`));
   const atOnce = begun.length;
@@ -27,18 +32,28 @@ test('many begin in their order over several turns, and another slug waits for n
   expect(begun.filter((name) => name !== 'b')).toEqual(Array.from({ length: 1_001 }, (_, i) => `a${i}`));
 });
 
-test('a line that is empty again starts anew', async () => {
-  const turns = new StartTurns(32);
+test('those that come one by one all begin at once', async () => {
+  const turns = startTurns();
   let begun = 0;
-  for (let round = 0; round < 20; round++) {
-    for (let i = 0; i < 32; i++) turns.run('a', () => begun++);
-    expect(begun).toBe(32 * (round + 1));
-    await turn();
+  for (let i = 0; i < 320; i++) {
+    turns.run('a', () => begun++);
+    expect(begun).toBe(i + 1);
+    if (i % 16 === 0) await turn();
   }
 });
 
+test('short lines go before long ones', async () => {
+  const turns = startTurns();
+  const begun: string[] = [];
+  for (let i = 0; i < 100; i++) turns.run('a', () => begun.push('a'));
+  for (let i = 0; i < 10; i++) turns.run('b', () => begun.push('b'));
+  const atOnce = begun.length;
+  await turn();
+  expect(begun.slice(atOnce, atOnce + 6)).toEqual(Array(6).fill('b'));
+});
+
 test('what a beginning adds to its own line comes after those that wait', async () => {
-  const turns = new StartTurns(32);
+  const turns = startTurns();
   const begun: string[] = [];
   for (let i = 0; i < 40; i++) turns.run('a', () => begun.push(`${i}`));
   turns.run('a', () => turns.run('a', () => begun.push('inner')));
@@ -46,4 +61,17 @@ test('what a beginning adds to its own line comes after those that wait', async 
   await turn();
   await turn();
   expect(begun).toEqual([...Array.from({ length: 40 }, (_, i) => `${i}`), 'inner']);
+});
+
+test('one that fails takes none of the others with it', async () => {
+  const mistakes: unknown[] = [];
+  const turns = new StartTurns(32, (error) => mistakes.push(error));
+  let begun = 0;
+  for (let i = 0; i < 36; i++) turns.run('a', () => begun++);
+  turns.run('a', () => {
+    throw new Error('a mistake');
+  });
+  turns.run('a', () => begun++);
+  await turn();
+  expect([begun, String(mistakes)]).toEqual([37, 'Error: a mistake']);
 });

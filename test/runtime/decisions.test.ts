@@ -157,6 +157,14 @@ describe('share of a core', () => {
     expect(changes([1, 5], [0.34, 50])).toHaveLength(1);
   });
 
+  it('who is taken for hungry is so until it has been seen to be modest', () => {
+    const seen: number[] = [];
+    const share = new CpuShare((hungry) => hungry || seen.push(at), true);
+    let at = 0;
+    for (let cpuMs = 0; at <= 3_000; at += 100, cpuMs += at <= 1_000 ? 100 : 5) share.sample(at, cpuMs);
+    expect(seen).toEqual([1_200]);
+  });
+
   it('a process that was replaced begins again', () => {
     const seen: boolean[] = [];
     const share = new CpuShare((hungry) => seen.push(hungry));

@@ -200,7 +200,7 @@ const NEIGHBOURS: Record<string, { code: string; bindings?: Record<string, boole
   },
 };
 
-const CALLS = 500;
+const CALLS = 1_000;
 /** Between two calls to a bad neighbour. */
 const PAUSE_MS = 20;
 
