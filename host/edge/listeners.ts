@@ -6,15 +6,11 @@ import type { ExchangeHandler, Peer } from './exchange.ts';
 import type { ReadMemory } from './http1/blocks.ts';
 import { type ConnectionLimits, Http1Connection } from './http1/connection.ts';
 import { Http2Connection } from './http2/connection.ts';
-import { StartTurns } from './start-turns.ts';
 import type { Certificates } from './tls/certificates.ts';
 import { readPreface } from './tls/preface.ts';
 import { TlsServer } from './tls/tls-server.ts';
 
 const SWEEP_MS = 500;
-/** About 1 ms each; a handshake is mostly arithmetic. */
-const CONNECTIONS_A_TURN = 32;
-const HANDSHAKES_A_TURN = 4;
 /** Beyond it a new connection is closed at once. */
 const MAX_CONNECTIONS = 20_000;
 /** Of one address that is no trusted proxy: nobody takes all of them. */
@@ -44,16 +40,11 @@ export class Listeners {
   /** Connections by the address they come from. */
   readonly #ofAddress = new Map<string, number>();
   readonly #tls: TlsServer;
-  readonly #plainTurns: StartTurns;
-  readonly #secureTurns: StartTurns;
   readonly #timer: NodeJS.Timeout;
   #draining = false;
 
   constructor(options: ListenersOptions) {
     this.#options = options;
-    const mistake = (error: unknown) => options.handler.unexpected(error);
-    this.#plainTurns = new StartTurns(CONNECTIONS_A_TURN, mistake);
-    this.#secureTurns = new StartTurns(HANDSHAKES_A_TURN, mistake);
     this.#tls = new TlsServer({
       certificates: options.certificates,
       ticketKeys: options.ticketKeys,
@@ -69,29 +60,25 @@ export class Listeners {
 
   /** Serves HTTP/1.1 without TLS on a listening server. */
   addHttp(server: Server): void {
+    const { handler, limits, memory } = this.#options;
     this.#servers.add(server);
     // An option of net.Server that has to be set before the first connection; what arrives is read by the connection.
     Object.assign(server, { pauseOnConnect: true });
     server.on('connection', (socket) => {
       const address = this.#admit(socket);
       if (address === undefined) return;
-      this.#plainTurns.run('', () => this.#plain(socket, address));
+      const proxyHeader = this.#expectsHeader(address);
+      readPreface(socket, { proxyHeader, clientHello: false }, (preface) => {
+        const peer = { address: preface.address ?? address, encrypted: false, tlsVersion: '', tlsCipher: '' };
+        if (proxyHeader) this.#track((closed) => new Http1Connection(socket, undefined, peer, handler, limits, closed));
+        else {
+          // The connection takes the socket's place; its end is the one that counts.
+          const left = () => this.#left(address);
+          this.#track((closed) => new Http1Connection(socket, memory, peer, handler, limits, closed), left);
+        }
+      });
+      if (proxyHeader) socket.once('close', () => this.#left(address));
     });
-  }
-
-  #plain(socket: Socket, address: string): void {
-    const { handler, limits, memory } = this.#options;
-    const proxyHeader = this.#expectsHeader(address);
-    readPreface(socket, { proxyHeader, clientHello: false }, (preface) => {
-      const peer = { address: preface.address ?? address, encrypted: false, tlsVersion: '', tlsCipher: '' };
-      if (proxyHeader) this.#track((closed) => new Http1Connection(socket, undefined, peer, handler, limits, closed));
-      else {
-        // The connection takes the socket's place; its end is the one that counts.
-        const left = () => this.#left(address);
-        this.#track((closed) => new Http1Connection(socket, memory, peer, handler, limits, closed), left);
-      }
-    });
-    if (proxyHeader) socket.once('close', () => this.#left(address));
   }
 
   /** Serves HTTP/2 and HTTP/1.1 over TLS on a listening server. */
@@ -105,15 +92,11 @@ export class Listeners {
         this.#secured.delete(socket);
         this.#left(address);
       });
-      this.#secureTurns.run('', () => this.#handshake(socket, address));
-    });
-  }
-
-  #handshake(socket: Socket, address: string): void {
-    const wanted = { proxyHeader: this.#expectsHeader(address), clientHello: this.#tls.challenged };
-    readPreface(socket, wanted, (preface) => {
-      if (preface.address !== undefined) this.#name(socket, preface.address);
-      this.#tls.accept(socket, preface.protocols);
+      const wanted = { proxyHeader: this.#expectsHeader(address), clientHello: this.#tls.challenged };
+      readPreface(socket, wanted, (preface) => {
+        if (preface.address !== undefined) this.#name(socket, preface.address);
+        this.#tls.accept(socket, preface.protocols);
+      });
     });
   }
 

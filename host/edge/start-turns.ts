@@ -1,7 +1,8 @@
 /**
- * Turns for what begins: new connections, and requests to handlers. The edge is one event loop, and what became readable
- * together is handled together: a thousand requests that one tenant's callers send at once would all be begun before
- * anybody else's. So some begin at once, and the rest of a line after whatever else is waiting.
+ * Turns for requests that begin. The edge is one event loop, and what became readable together is handled together: a
+ * thousand requests that one tenant's callers send at once would all be begun before anybody else's. So some begin at
+ * once, and the rest of a line after whatever else is waiting. Connections need none: libuv accepts one in each turn of
+ * the event loop (`uv__server_io`, 1.52).
  */
 
 /** Of a line of its own, when others have begun much already. */
