@@ -366,8 +366,8 @@ export class DeploymentRunner {
     });
     // Most that are over their limits soon are so again, in less time than it takes to tell that they are hungry.
     const hungry = performance.now() - this.#exceededAt < EXCEEDED_MS;
-    const share = new CpuShare((now) => {
-      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, now);
+    const share = new CpuShare((yielding) => {
+      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, yielding);
     }, hungry);
     this.#current = { instance, watch, share };
     if (instance.pid !== undefined) {

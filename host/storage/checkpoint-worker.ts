@@ -2,15 +2,18 @@
 import { parentPort } from 'node:worker_threads';
 import Libsql from 'libsql';
 import type { CheckpointAnswer, CheckpointJob } from './checkpoints.ts';
+import type { Numbered } from './thread.ts';
 
-parentPort?.on('message', ({ id, path }: CheckpointJob) => {
-  const answer: CheckpointAnswer = { id };
-  try {
-    checkpoint(path);
-  } catch (error) {
-    answer.error = (error as Error).message;
+parentPort?.on('message', (jobs: Numbered<CheckpointJob>[]) => {
+  for (const { id, path } of jobs) {
+    const answer: Numbered<CheckpointAnswer> = { id };
+    try {
+      checkpoint(path);
+    } catch (error) {
+      answer.error = (error as Error).message;
+    }
+    parentPort?.postMessage([answer]);
   }
-  parentPort?.postMessage(answer);
 });
 
 /** As much as goes without waiting for anybody: writers write on behind it. */

@@ -5,7 +5,8 @@
  * so that the log can begin anew.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
-import { Worker } from 'node:worker_threads';
+import type { Logger } from 'pino';
+import { Thread } from './thread.ts';
 
 /** Of the log that is not in the file yet; then a checkpoint begins, bytes. */
 export const CHECKPOINT_BYTES = 4_096_000;
@@ -13,54 +14,38 @@ export const CHECKPOINT_BYTES = 4_096_000;
 const FULL_BYTES = 3 * CHECKPOINT_BYTES;
 
 export interface CheckpointJob {
-  id: number;
   path: string;
 }
 
 export interface CheckpointAnswer {
-  id: number;
   error?: string;
 }
 
 /** One thread for all databases of a process. */
 export class Checkpoints {
-  readonly #asked = new Map<number, { resolve(): void; reject(error: Error): void }>();
-  #lastId = 0;
-  #worker: Worker | undefined;
+  readonly #thread = new Thread<CheckpointJob, CheckpointAnswer>(new URL('./checkpoint-worker.ts', import.meta.url));
+  readonly #log: Logger;
 
-  /** Brings what it can of a database's log into its file. Rejects where the disk refuses. */
-  run(path: string): Promise<void> {
-    this.#worker ??= this.#start();
-    const id = ++this.#lastId;
-    this.#worker.postMessage({ id, path } satisfies CheckpointJob);
-    return new Promise((resolve, reject) => this.#asked.set(id, { resolve, reject }));
+  constructor(log: Logger) {
+    this.#log = log;
   }
 
-  async close(): Promise<void> {
-    await this.#worker?.terminate();
+  /** Brings what it can of a database's log into its file. Where the disk refuses, the log stays and holds what it held. */
+  async run(path: string): Promise<void> {
+    const { error } = await this.#thread.ask({ path });
+    if (error === undefined) return;
+    this.#log.warn({ path, error }, 'the log of a database could not be brought into its file; it grows until it can');
   }
 
-  #start(): Worker {
-    const worker = new Worker(new URL('./checkpoint-worker.ts', import.meta.url));
-    worker.on('message', ({ id, error }: CheckpointAnswer) => {
-      const asked = this.#asked.get(id);
-      this.#asked.delete(id);
-      if (error === undefined) asked?.resolve();
-      else asked?.reject(new Error(error));
-    });
-    // Nothing in it can fail but the machine; an error ends the process, which the supervisor starts again.
-    worker.on('error', (error) => {
-      throw error;
-    });
-    worker.unref();
-    return worker;
+  close(): Promise<void> {
+    return this.#thread.close();
   }
 }
 
 /** Decides when one database's log is brought into its file. */
 export class LogKeeper {
   readonly #path: string;
-  readonly #checkpoints: Checkpoints;
+  readonly #checkpoints: Pick<Checkpoints, 'run'>;
   /** In frames, each a page. */
   readonly #soon: number;
   readonly #full: number;
@@ -72,7 +57,7 @@ export class LogKeeper {
   #holdAt: number;
   #seen = 0;
 
-  constructor(path: string, pageBytes: number, checkpoints: Checkpoints) {
+  constructor(path: string, pageBytes: number, checkpoints: Pick<Checkpoints, 'run'>) {
     this.#path = path;
     this.#checkpoints = checkpoints;
     this.#soon = Math.ceil(CHECKPOINT_BYTES / pageBytes);
@@ -103,9 +88,8 @@ export class LogKeeper {
     if (this.#index !== undefined) closeSync(this.#index);
   }
 
-  /** Never rejects: a log that cannot be emptied grows, and what it says counts as before. */
   async #run(before: number): Promise<void> {
-    await this.#checkpoints.run(this.#path).catch(() => {});
+    await this.#checkpoints.run(this.#path);
     this.#running = undefined;
     const { frames, moved } = this.#read();
     const stuck = moved === before;

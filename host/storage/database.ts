@@ -5,7 +5,7 @@
 import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import Libsql from 'libsql';
-import { CHECKPOINT_BYTES, type Checkpoints, LogKeeper } from './checkpoints.ts';
+import { type Checkpoints, LogKeeper } from './checkpoints.ts';
 import { makeFolder, syncFolder } from './folders.ts';
 import { Refusal } from './refusal.ts';
 
@@ -29,8 +29,8 @@ export interface DatabaseOptions {
   schema: string;
   /** Of a new file, a power of two from 512 to 65536; one that is there keeps its own. Default 4096. */
   pageBytes?: number;
-  /** Where the log is brought into the file; default: here, in the commit that makes it too long. */
-  checkpoints?: Checkpoints | undefined;
+  /** Bring the log into the file. */
+  checkpoints: Pick<Checkpoints, 'run'>;
   /** Puts the file behind the descriptor on the disk; replaced in tests. */
   sync?: (descriptor: number, done: (error: Error | null) => void) => void;
 }
@@ -49,7 +49,7 @@ interface Done {
 export class Database {
   readonly path: string;
   readonly #connection: Libsql.Database;
-  readonly #log: LogKeeper | undefined;
+  readonly #log: LogKeeper;
   readonly #sync: NonNullable<DatabaseOptions['sync']>;
   readonly #begin: Writer;
   readonly #end: Writer;
@@ -81,9 +81,8 @@ export class Database {
     // #settle does the same sync on the same file and answers after it, so what is acknowledged is as safe as with FULL.
     this.#connection.exec('PRAGMA synchronous=NORMAL');
     const pageBytes = Number(this.reader('PRAGMA page_size').get([])?.[0]);
-    const { checkpoints } = options;
-    if (checkpoints) this.#log = new LogKeeper(options.path, pageBytes, checkpoints);
-    this.#connection.exec(`PRAGMA wal_autocheckpoint=${checkpoints ? 0 : Math.ceil(CHECKPOINT_BYTES / pageBytes)}`);
+    this.#log = new LogKeeper(options.path, pageBytes, options.checkpoints);
+    this.#connection.exec('PRAGMA wal_autocheckpoint=0');
     this.#begin = this.writer('BEGIN IMMEDIATE');
     this.#end = this.writer('COMMIT');
   }
@@ -98,7 +97,7 @@ export class Database {
 
   /** True while a write is not yet on the disk, or the log is on its way into the file. */
   get busy(): boolean {
-    return this.#running || this.#waiting.length > 0 || this.#log?.busy === true;
+    return this.#running || this.#waiting.length > 0 || this.#log.busy;
   }
 
   /** Set once the disk failed: nothing more is written, and the database has to be opened again. */
@@ -137,7 +136,7 @@ export class Database {
       // A disk that fails now loses nothing: all that was acknowledged is in the log, where the next opening finds it.
     }
     if (this.#wal !== undefined) closeSync(this.#wal);
-    this.#log?.close();
+    this.#log.close();
     this.#connection.close();
   }
 
@@ -188,7 +187,7 @@ export class Database {
         return;
       }
       for (const { waiting, result } of done) waiting.resolve(result);
-      const room = this.#log?.tend();
+      const room = this.#log.tend();
       if (room) void room.then(() => this.#next());
       else this.#next();
     });

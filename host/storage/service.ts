@@ -68,7 +68,7 @@ export class StorageService {
   readonly #objectRows = new ByteCache<ObjectRow>(ROW_CACHE_BYTES);
   readonly #objectBytes = new ByteCache<Buffer>(OBJECT_CACHE_BYTES);
   readonly #hashing = new Hashing();
-  readonly #checkpoints = new Checkpoints();
+  readonly #checkpoints: Checkpoints;
   readonly #sweeper: NodeJS.Timeout;
   /** Opening and closing of one tenant happen one after the other. */
   readonly #turns = new Map<TenantId, Promise<unknown>>();
@@ -76,6 +76,7 @@ export class StorageService {
   constructor(options: ServiceOptions) {
     this.#root = options.root;
     this.#log = options.log;
+    this.#checkpoints = new Checkpoints(options.log);
     this.#clock = new AdjustableClock(options.clockOffsetMs);
     this.#bucket = options.bucket;
     this.#stores = new OpenStores(options.openStores ?? OPEN_STORES);

@@ -5,8 +5,10 @@ import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { BLOB_SCHEMA, Blobs } from '../../host/storage/blobs/blobs.ts';
 import { DiskBlobs } from '../../host/storage/blobs/disk.ts';
+import { Checkpoints } from '../../host/storage/checkpoints.ts';
 import { Database, type Writer } from '../../host/storage/database.ts';
 
+const log = pino({ level: 'silent' });
 let folder: string;
 let database: Database;
 let blobs: Blobs;
@@ -16,12 +18,13 @@ function open(): void {
   database = new Database({
     path: join(folder, 'x.db'),
     schema: `CREATE TABLE rows (blob TEXT); ${BLOB_SCHEMA}`,
+    checkpoints: new Checkpoints(log),
   });
   insert = database.writer('INSERT INTO rows VALUES (?)');
   blobs = new Blobs({
     backend: new DiskBlobs(join(folder, 'blobs')),
     database,
-    log: pino({ level: 'silent' }),
+    log,
     named: 'SELECT 1 FROM rows WHERE blob = ?',
   });
 }

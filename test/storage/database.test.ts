@@ -17,6 +17,7 @@ beforeEach(() => {
   database = new Database({
     path: join(folder, 'x.db'),
     schema: 'CREATE TABLE t (a INTEGER UNIQUE)',
+    checkpoints: { run: async () => {} },
     sync: (_descriptor, done) => syncs.push(done),
   });
   const statement = database.writer('INSERT INTO t VALUES (?)');

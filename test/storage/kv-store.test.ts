@@ -6,8 +6,10 @@ import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { ByteCache } from '../../host/storage/cache.ts';
+import { Checkpoints } from '../../host/storage/checkpoints.ts';
 import { type Entry, KvStore } from '../../host/storage/kv/store.ts';
 
+const log = pino({ level: 'silent' });
 const NOW = 1_800_000_000;
 let folder: string;
 let clock: ManualClock;
@@ -20,7 +22,8 @@ function open(): void {
     quota: () => quota,
     clock,
     cache: new ByteCache<Entry>(1_000_000),
-    log: pino({ level: 'silent' }),
+    checkpoints: new Checkpoints(log),
+    log,
   });
 }
 

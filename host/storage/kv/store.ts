@@ -52,7 +52,7 @@ export interface KvStoreOptions {
   clock: Clock;
   /** Entries with small values, by the store and the key. */
   cache: ByteCache<Entry>;
-  checkpoints?: Checkpoints;
+  checkpoints: Checkpoints;
   log: Logger;
 }
 

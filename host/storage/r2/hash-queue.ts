@@ -3,21 +3,21 @@
  * come later join. A lone value waits for nobody: it takes as long as with `node:crypto`, which computes all others.
  */
 import { hash } from 'node:crypto';
+import type { Numbered } from '../thread.ts';
 import type { HashAlgorithm, HashJob } from './hashing.ts';
 import { Md5Lanes } from './md5-lanes.ts';
 import type { SharedMemory } from './wasm-code.ts';
 
 /** Digests in hex, which is the cheapest to send, in the order of the algorithms. */
 export interface HashAnswer {
-  id: number;
   digests: string[];
 }
 
 export class HashQueue {
   readonly #bytes: Buffer;
   readonly #lanes: Md5Lanes;
-  #waiting: HashJob[] = [];
-  #answers: HashAnswer[] = [];
+  #waiting: Numbered<HashJob>[] = [];
+  #answers: Numbered<HashAnswer>[] = [];
 
   constructor(memory: SharedMemory) {
     this.#bytes = Buffer.from(memory.buffer);
@@ -28,12 +28,12 @@ export class HashQueue {
     return this.#waiting.length > 0 || this.#lanes.busy > 0;
   }
 
-  add(jobs: HashJob[]): void {
+  add(jobs: Numbered<HashJob>[]): void {
     this.#waiting.push(...jobs);
   }
 
   /** Works for some 100 µs; answers what has ended. */
-  turn(): HashAnswer[] {
+  turn(): Numbered<HashAnswer>[] {
     for (const job of this.#waiting.splice(0, this.#lanes.room)) this.#start(job);
     this.#lanes.run();
     const answers = this.#answers;
@@ -41,13 +41,13 @@ export class HashQueue {
     return answers;
   }
 
-  #start(job: HashJob): void {
+  #start(job: Numbered<HashJob>): void {
     if (job.algorithms.includes('md5'))
       this.#lanes.add(job.offset, job.length, (md5) => this.#answer(job, md5.toString('hex')));
     else this.#answer(job);
   }
 
-  #answer({ id, offset, length, algorithms }: HashJob, md5?: string): void {
+  #answer({ id, offset, length, algorithms }: Numbered<HashJob>, md5?: string): void {
     const bytes = this.#bytes.subarray(offset, offset + length);
     const digest = (algorithm: HashAlgorithm) =>
       algorithm === 'md5' && md5 !== undefined ? md5 : hash(algorithm, bytes, 'hex');

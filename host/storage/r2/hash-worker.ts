@@ -1,12 +1,13 @@
 /** The thread that computes checksums for hashing.ts. */
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import type { Numbered } from '../thread.ts';
 import { HashQueue } from './hash-queue.ts';
 import type { HashJob } from './hashing.ts';
 import type { SharedMemory } from './wasm-code.ts';
 
 const queue = new HashQueue(workerData as SharedMemory);
 
-parentPort?.on('message', (jobs: HashJob[]) => {
+parentPort?.on('message', (jobs: Numbered<HashJob>[]) => {
   queue.add(jobs);
   while (queue.busy) {
     const answers = queue.turn();
@@ -16,6 +17,6 @@ parentPort?.on('message', (jobs: HashJob[]) => {
   }
 });
 
-function receive(): HashJob[] | undefined {
+function receive(): Numbered<HashJob>[] | undefined {
   return parentPort ? receiveMessageOnPort(parentPort)?.message : undefined;
 }

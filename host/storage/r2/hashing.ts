@@ -4,7 +4,7 @@
  * the thread computes the MD5s of several values at once: two take as long as one, eight as three.
  */
 import { hash } from 'node:crypto';
-import { Worker } from 'node:worker_threads';
+import { Thread } from '../thread.ts';
 import type { HashAnswer } from './hash-queue.ts';
 import { PADDING_BYTES } from './md5-lanes.ts';
 import { RESERVED_BYTES } from './md5-lanes-module.ts';
@@ -14,7 +14,6 @@ import { sharedMemory } from './wasm-code.ts';
 export type HashAlgorithm = 'md5' | 'sha1' | 'sha256' | 'sha384' | 'sha512';
 
 export interface HashJob {
-  id: number;
   offset: number;
   length: number;
   algorithms: HashAlgorithm[];
@@ -41,12 +40,7 @@ export class Hashing {
   readonly #memory = sharedMemory(RESERVED_BYTES + SLABS * SLAB_BYTES);
   /** The one used last is used next, so that few are ever touched. */
   readonly #free = Array.from({ length: SLABS }, (_, index) => RESERVED_BYTES + (SLABS - 1 - index) * SLAB_BYTES);
-  /** By the jobs' ids: the thread answers in an order of its own. */
-  readonly #asked = new Map<number, (digests: Buffer[]) => void>();
-  #lastId = 0;
-  /** Jobs of this turn of the event loop, which go to the thread in one message. */
-  #unsent: HashJob[] = [];
-  #worker: Worker | undefined;
+  readonly #thread = new Thread<HashJob, HashAnswer>(new URL('./hash-worker.ts', import.meta.url), this.#memory);
 
   gather(chunks: Buffer[], length: number): Gathered {
     const offset = length < WORTH_A_THREAD || length > VALUE_BYTES ? undefined : this.#free.pop();
@@ -72,38 +66,12 @@ export class Hashing {
     };
   }
 
-  async close(): Promise<void> {
-    await this.#worker?.terminate();
+  close(): Promise<void> {
+    return this.#thread.close();
   }
 
-  #run(offset: number, length: number, algorithms: HashAlgorithm[]): Promise<Buffer[]> {
-    this.#worker ??= this.#start();
-    const id = ++this.#lastId;
-    if (this.#unsent.length === 0) setImmediate(() => this.#send());
-    this.#unsent.push({ id, offset, length, algorithms });
-    return new Promise((resolve) => this.#asked.set(id, resolve));
-  }
-
-  #send(): void {
-    this.#worker?.postMessage(this.#unsent);
-    this.#unsent = [];
-  }
-
-  #start(): Worker {
-    const worker = new Worker(new URL('./hash-worker.ts', import.meta.url), {
-      workerData: this.#memory,
-    });
-    worker.on('message', (answers: HashAnswer[]) => {
-      for (const { id, digests } of answers) {
-        this.#asked.get(id)?.(digests.map((digest) => Buffer.from(digest, 'hex')));
-        this.#asked.delete(id);
-      }
-    });
-    // Nothing in it can fail but the machine; an error ends the process, which the supervisor starts again.
-    worker.on('error', (error) => {
-      throw error;
-    });
-    worker.unref();
-    return worker;
+  async #run(offset: number, length: number, algorithms: HashAlgorithm[]): Promise<Buffer[]> {
+    const { digests } = await this.#thread.ask({ offset, length, algorithms });
+    return digests.map((digest) => Buffer.from(digest, 'hex'));
   }
 }

@@ -63,7 +63,7 @@ export class ObjectIndex {
   #cacheId = `${nextId++}:`;
 
   /** @param cache rows by index and key */
-  constructor(folder: string, cache: ByteCache<ObjectRow>, checkpoints?: Checkpoints) {
+  constructor(folder: string, cache: ByteCache<ObjectRow>, checkpoints: Checkpoints) {
     this.#cache = cache;
     const path = join(folder, 'r2.db');
     const database = new Database({ path, schema: SCHEMA, pageBytes: PAGE_BYTES, checkpoints });

@@ -34,7 +34,7 @@ export interface R2StoreOptions {
   /** KnownBytes of small objects by their version. */
   cache: ByteCache<Buffer>;
   hashing: Hashing;
-  checkpoints?: Checkpoints;
+  checkpoints: Checkpoints;
   log: Logger;
 }
 
