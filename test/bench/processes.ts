@@ -51,6 +51,12 @@ export function privateOf(pid: number): number {
   }
 }
 
+/** False for those that have ended, also where nobody has asked for their exit status yet. */
+export function alive(pid: number): boolean {
+  const state = statFields(pid)?.[0];
+  return state !== undefined && state !== 'Z' && state !== 'X';
+}
+
 export function commandOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').replaceAll('\0', ' ').trim();

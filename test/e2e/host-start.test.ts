@@ -1,11 +1,11 @@
 /** Starting and stopping the real host: refusals, restarts of its parts, nothing left behind. */
 import { execFile } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { commandOf, processTree } from '../bench/processes.ts';
+import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
@@ -23,9 +23,6 @@ function run(args: string[], env: Record<string, string> = {}): Promise<{ code: 
     );
   });
 }
-
-const alive = (pid: number) =>
-  existsSync(`/proc/${pid}`) && !readFileSync(`/proc/${pid}/stat`, 'utf8').includes(') Z ');
 
 describe('a host that runs', () => {
   let host: TestHost;

@@ -9,7 +9,7 @@ import { describe, expect, it } from 'vitest';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
 import { endLeftovers } from '../../host/runtime/sandbox/leftovers.ts';
 import { detectSandbox } from '../../host/runtime/sandbox.ts';
-import { commandOf, processTree } from '../bench/processes.ts';
+import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { until } from './runtime-rig.ts';
 
 const available = async (level: 'bwrap' | 'unshare') =>
@@ -113,13 +113,4 @@ describe('end of the host', () => {
 /** The program in a sandbox, once it runs. */
 function sleepers(sandbox: number): number[] {
   return processTree([sandbox]).filter((pid) => commandOf(pid) === '/bin/sleep 60');
-}
-
-function alive(pid: number): boolean {
-  try {
-    const status = process.getBuiltinModule('node:fs').readFileSync(`/proc/${pid}/status`, 'latin1');
-    return !/^State:\s+[ZX]/m.test(status);
-  } catch {
-    return false;
-  }
 }
