@@ -52,13 +52,14 @@ export interface Exchange {
    */
   answer(status: number, reason: string, fields: string, length: AnswerLength, declaredLength?: string): void;
   /**
+   * Sends a piece of the body, at the latest with `flush` or `finish`.
    * @param block that the piece is in; undefined: its memory is used again after the call
    * @returns false: wait for `answerDrained`
    */
   write(chunk: Buffer, block?: Block): boolean;
   finish(trailers: string): void;
-  /** Sends what was gathered. */
-  flush(): void;
+  /** Sends what was gathered. @returns false: wait for `answerDrained` */
+  flush(): boolean;
   /** Cuts the connection (h2: the stream), so that the caller sees that the answer is not whole. */
   destroy(): void;
   /**

@@ -199,10 +199,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   data(chunk: Buffer, block: Block | undefined): void {
     this.#lastActivity = this.#environment.sweeps;
     if (this.#traffic) this.#traffic.bytesOut += chunk.length;
-    if (!this.exchange.write(chunk, block) && !this.#answerPaused) {
-      this.#answerPaused = true;
-      this.#call?.pause();
-    }
+    if (!this.exchange.write(chunk, block)) this.#pauseAnswer();
   }
 
   end(trailers: string): void {
@@ -212,7 +209,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   flush(): void {
-    if (!this.#over) this.exchange.flush();
+    if (!this.#over && !this.exchange.flush()) this.#pauseAnswer();
   }
 
   drained(): void {
@@ -262,6 +259,12 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   // --------------------------------------------------------------------------------------------- inner
+
+  #pauseAnswer(): void {
+    if (this.#answerPaused) return;
+    this.#answerPaused = true;
+    this.#call?.pause();
+  }
 
   #send(pool: UpstreamPool, fresh: boolean): void {
     this.#pool = pool;

@@ -11,6 +11,7 @@ import {
   OWNED,
   type ReadBlock,
   type ReadMemory,
+  takesMore,
   writePiece,
 } from './http1/blocks.ts';
 import { BodyDecoder, type BodyReader } from './http1/body.ts';
@@ -227,7 +228,7 @@ export class UpstreamConnection implements BodyReader, BulkReader {
       writePiece(socket, chunk, block);
     }
     socket.uncork();
-    return !socket.writableNeedDrain;
+    return takesMore(socket);
   }
 
   endRequest(): void {

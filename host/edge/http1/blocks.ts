@@ -3,7 +3,7 @@
  * again once nobody holds it; nothing is copied, and nothing is left to the garbage collector.
  */
 
-const BLOCK_BYTES = 131_072;
+const BLOCK_BYTES = 131072;
 /** Blocks are cut from slabs: one object for the garbage collector instead of many that come and go. */
 const SLAB_BLOCKS = 32;
 /** Beyond 64 MiB bodies are read into the common buffer and copied: slow callers must not pile up blocks. */
@@ -119,4 +119,12 @@ export function writePiece(socket: Writable, piece: Buffer, block: Block | undef
   if (!block) return socket.write(Buffer.from(piece));
   block.hold();
   return socket.write(piece, () => block.release());
+}
+
+/**
+ * Whether the other side keeps up. `writableNeedDrain` alone is set by every write above the high-water mark, also where
+ * the kernel took all of it at once: reading would stop and start with each large piece.
+ */
+export function takesMore(socket: { writableNeedDrain: boolean; writableLength: number }): boolean {
+  return !socket.writableNeedDrain || socket.writableLength === 0;
 }

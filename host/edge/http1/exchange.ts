@@ -2,7 +2,7 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../exchange.ts';
-import { type Block, LARGE_BYTES, writePiece } from './blocks.ts';
+import { type Block, LARGE_BYTES, OWNED, takesMore } from './blocks.ts';
 import { BodyDecoder, type BodyReader } from './body.ts';
 import type { RequestHead } from './head.ts';
 
@@ -20,10 +20,18 @@ export interface ExchangeOwner {
   handOver(): Buffer;
 }
 
-/** Pieces up to this size are gathered into one write. */
+/** Pieces up to this size are copied together. */
 const SMALL = 8_192;
+/** Bytes of larger pieces that wait for `flush`. */
+const MAX_GATHERED = 262_144;
 /** Bytes of an unwanted body that are read and thrown away so that the connection can go on. */
 const MAX_DISCARDED = 1_048_576;
+
+/** A piece of an answer, held until it is written. */
+interface Piece {
+  bytes: Buffer;
+  block: Block;
+}
 
 export class Http1Exchange implements Exchange, BodyReader {
   readonly head: RequestHead;
@@ -34,6 +42,9 @@ export class Http1Exchange implements Exchange, BodyReader {
   readonly #socket: Socket;
   readonly #owner: ExchangeOwner;
   readonly #decoder: BodyDecoder | undefined;
+  /** What goes out with the next write: these in turn, then `#out`. */
+  #gathered: (string | Piece)[] = [];
+  #gatheredBytes = 0;
   #out = '';
   #chunked = false;
   #remaining = -1;
@@ -138,18 +149,15 @@ export class Http1Exchange implements Exchange, BodyReader {
       this.#out += this.#chunked
         ? `${chunk.length.toString(16)}\r\n${chunk.toString('latin1')}\r\n`
         : chunk.toString('latin1');
-      if (this.#out.length > SMALL) this.flush();
     } else {
-      this.#socket.cork();
       if (this.#chunked) this.#out += `${chunk.length.toString(16)}\r\n`;
-      this.flush();
-      writePiece(this.#socket, chunk, block);
-      if (this.#chunked) this.#out = '\r\n';
-      this.#socket.uncork();
+      if (this.#out !== '') this.#gathered.push(this.#out);
+      this.#gathered.push(block ? { bytes: chunk, block } : { bytes: Buffer.from(chunk), block: OWNED });
+      block?.hold();
+      this.#gatheredBytes += chunk.length;
+      this.#out = this.#chunked ? '\r\n' : '';
     }
-    if (!this.#socket.writableNeedDrain) return true;
-    this.#owner.stalled();
-    return false;
+    return this.#out.length <= SMALL && this.#gatheredBytes < MAX_GATHERED ? true : this.flush();
   }
 
   finish(trailers: string): void {
@@ -168,16 +176,20 @@ export class Http1Exchange implements Exchange, BodyReader {
     this.#owner.finished(this, this.#reusable && this.bodyDone);
   }
 
-  flush(): void {
-    if (this.#out === '') return;
+  flush(): boolean {
     const out = this.#out;
     this.#out = '';
-    this.#socket.write(out, 'latin1');
+    if (this.#gathered.length > 0) this.#writeGathered(out);
+    else if (out !== '') this.#socket.write(out, 'latin1');
+    if (takesMore(this.#socket)) return true;
+    this.#owner.stalled();
+    return false;
   }
 
   destroy(): void {
     this.#over = true;
     this.listener = undefined;
+    this.#forget();
     this.#socket.destroy();
   }
 
@@ -187,6 +199,26 @@ export class Http1Exchange implements Exchange, BodyReader {
     const rest = this.#owner.handOver();
     this.#socket.write(head, 'latin1');
     return { socket: this.#socket, rest };
+  }
+
+  /** In one call of the system: a read of a chunked answer has pieces of several chunks. */
+  #writeGathered(last: string): void {
+    const parts = this.#gathered;
+    this.#gathered = [];
+    this.#gatheredBytes = 0;
+    this.#socket.cork();
+    for (const part of parts) {
+      if (typeof part === 'string') this.#socket.write(part, 'latin1');
+      else this.#socket.write(part.bytes, () => part.block.release());
+    }
+    if (last !== '') this.#socket.write(last, 'latin1');
+    this.#socket.uncork();
+  }
+
+  /** What was gathered goes nowhere any more. */
+  #forget(): void {
+    for (const part of this.#gathered) if (typeof part !== 'string') part.block.release();
+    this.#gathered = [];
   }
 
   /** The rest of the body is read and thrown away; then comes the next request. */
@@ -209,6 +241,7 @@ export class Http1Exchange implements Exchange, BodyReader {
   abort(): void {
     const listener = this.listener;
     this.listener = undefined;
+    this.#forget();
     if (this.#over) return;
     this.#over = true;
     listener?.aborted();

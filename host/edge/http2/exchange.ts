@@ -126,9 +126,11 @@ export class Http2Exchange implements Exchange {
     if (!this.#bodyDone) this.#stream.once('finish', () => this.#stream.close(constants.NGHTTP2_NO_ERROR));
   }
 
-  flush(): void {
-    if (this.#small.length === 0 || this.#over || this.#stream.destroyed) return;
-    if (!this.#stream.write(Buffer.concat(this.#small.splice(0)))) this.#stalled = true;
+  flush(): boolean {
+    if (this.#small.length === 0 || this.#over || this.#stream.destroyed) return true;
+    const more = this.#stream.write(Buffer.concat(this.#small.splice(0)));
+    if (!more) this.#stalled = true;
+    return more;
   }
 
   destroy(): void {
