@@ -61,7 +61,7 @@ function takenHint(error: Failure, slug: string): Failure {
 
 /** Any answer of the handler will do, an error of its own too; what the host says for it (starting) will not. */
 async function waitUntilLive(session: Session, url: string): Promise<void> {
-  const deadline = Date.now() + LIVE_WITHIN_MS;
+  const deadline = performance.now() + LIVE_WITHIN_MS;
   for (;;) {
     const response = await session
       .fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(LIVE_WITHIN_MS) })
@@ -70,7 +70,7 @@ async function waitUntilLive(session: Session, url: string): Promise<void> {
       response?.headers.get('content-type') === 'application/problem+json' && [404, 503].includes(response.status);
     await response?.body?.cancel();
     if (response && !hosts) return;
-    if (Date.now() > deadline || session.terminal.signal.aborted) {
+    if (performance.now() > deadline || session.terminal.signal.aborted) {
       throw new Failure('unreachable', `It is deployed and paid, but ${url} does not answer yet. See turnpike logs.`);
     }
     await new Promise((resolve) => setTimeout(resolve, 200));

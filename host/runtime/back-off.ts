@@ -3,7 +3,7 @@
 export interface FailureRecord {
   /** Failures in a row, without a long enough good run between them. */
   count: number;
-  /** Time before which no start is allowed, ms. */
+  /** Time before which no start is allowed, ms of `performance.now()`. */
   retryAt: number;
 }
 

@@ -35,7 +35,7 @@ export class Database {
   #listeners = 0;
   #process: ConfinedProcess | undefined;
   #starting: Promise<string> | undefined;
-  #failedAt = 0;
+  #failedAt = Number.NEGATIVE_INFINITY;
   #closed = false;
   #restingSince: number | undefined;
   /** A process that was told to end. */
@@ -157,7 +157,7 @@ export class Database {
   async #start(): Promise<string> {
     const { socketFolder, tenant, clientUid, log, onDeath } = this.#options;
     if (this.#closed) throw new Error('closed');
-    if (Date.now() - this.#failedAt < RESTART_PAUSE_MS) throw new Error('the database process just failed');
+    if (performance.now() - this.#failedAt < RESTART_PAUSE_MS) throw new Error('the database process just failed');
     let child: ConfinedProcess;
     try {
       child = await startDatabaseProcess({
@@ -165,7 +165,7 @@ export class Database {
         onDiagnostic: (text) => log.debug({ tenant, text }, 'database process'),
       });
     } catch (error) {
-      this.#failedAt = Date.now();
+      this.#failedAt = performance.now();
       log.error({ tenant, err: error }, 'a database process did not start');
       onDeath('the database process did not start');
       throw error;

@@ -6,15 +6,14 @@ import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
-import { setTenantPriority, setTenantYielding } from '../shared/priority.ts';
+import { setTenantYielding } from '../shared/priority.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
-import { afterFailure, type FailureRecord, NO_FAILURES } from './back-off.ts';
+import { Activity } from './activity.ts';
 import { type CellOptions, startCell } from './cell.ts';
 import type {
   ExitReason,
   InstanceState,
   InstanceStatus,
-  LastExit,
   RuntimeDependencies,
   RuntimeEvent,
   ScheduledResult,
@@ -24,8 +23,9 @@ import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import type { ProcessUsage } from './process-tree.ts';
 import { Services } from './services.ts';
-import { StallWatch } from './stall-watch.ts';
 import type { Standby } from './standby.ts';
+import { TrackRecord } from './track-record.ts';
+import { type LimitReason, WatchedInstance } from './watched-instance.ts';
 
 export interface RunnerOptions {
   slug: string;
@@ -39,17 +39,8 @@ export interface RunnerOptions {
   admit(): Promise<void>;
 }
 
-/** One instance in service, and what is watched of it. */
-interface Current {
-  instance: Instance;
-  watch: StallWatch;
-  share: CpuShare;
-}
-
 /** Requests of a replaced or idle instance may go on for this long, ms. */
 const DRAIN_MS = 30_000;
-/** How long a report of requests in flight counts, ms. */
-const REPORT_MS = 2_500;
 /** How long the edges may take to hear of a kill before it happens, ms. */
 const TELL_MS = 100;
 /** How long to wait for the end of a process whose connection broke, ms. */
@@ -63,13 +54,12 @@ const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
   start_failed: 'start_failed',
 };
 
-/** For how long the next instance of one that was over a limit yields from its start, ms. */
-const EXCEEDED_MS = 60_000;
-
 export class DeploymentRunner {
   readonly slug: string;
   readonly #options: RunnerOptions;
-  #current: Current | undefined;
+  readonly #activity = new Activity();
+  readonly #record = new TrackRecord();
+  #current: WatchedInstance | undefined;
   #starting: Promise<Instance> | undefined;
   /** Old instances with requests in flight. */
   readonly #draining = new Set<Instance>();
@@ -80,14 +70,6 @@ export class DeploymentRunner {
     for (const pid of this.#services?.database?.pids() ?? []) setTenantYielding(pid, hungry);
   });
   #tenant: TenantId | undefined;
-  #failures: FailureRecord = NO_FAILURES;
-  #lastExit: LastExit | undefined;
-  #lastActive = 0;
-  #exceededAt = Number.NEGATIVE_INFINITY;
-  #requestsInFlight = 0;
-  /** Until when the last report of requests in flight counts: edges report them every second. */
-  #requestsUntil = 0;
-  #runsInFlight = 0;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #databaseUsed = false;
   /** The instance whose failure the edges know. */
@@ -100,13 +82,12 @@ export class DeploymentRunner {
 
   /** Nothing runs, and nothing needs to be remembered. */
   get forgettable(): boolean {
-    return (
-      this.state === 'cold' && this.#services === undefined && Date.now() > this.#failures.retryAt && !this.#lastExit
-    );
+    const { lastExit, pauseMs } = this.#record;
+    return this.state === 'cold' && this.#services === undefined && pauseMs === 0 && !lastExit;
   }
 
   get state(): InstanceState {
-    if (this.#current?.instance.alive) return 'warm';
+    if (this.#current?.alive) return 'warm';
     if (this.#starting) return 'starting';
     return this.#draining.size > 0 ? 'draining' : 'cold';
   }
@@ -121,11 +102,11 @@ export class DeploymentRunner {
   }
 
   get lastActive(): number {
-    return this.#lastActive;
+    return this.#activity.lastActive;
   }
 
   get inFlight(): number {
-    return (Date.now() < this.#requestsUntil ? this.#requestsInFlight : 0) + this.#runsInFlight;
+    return this.#activity.inFlight;
   }
 
   get privateBytes(): number {
@@ -134,7 +115,7 @@ export class DeploymentRunner {
 
   /** @throws Problem */
   async acquire(): Promise<Instance> {
-    this.#lastActive = Date.now();
+    this.#activity.touch();
     const current = this.#current?.instance;
     if (current?.alive) return current;
     this.#starting ??= this.#inTurn(() => this.#startCold()).finally(() => {
@@ -145,8 +126,7 @@ export class DeploymentRunner {
 
   /** @throws Problem when the new revision does not start; the old one then goes on */
   async activate(): Promise<void> {
-    // A new revision deserves a new chance.
-    this.#failures = NO_FAILURES;
+    this.#record.startAfresh();
     if (this.state === 'cold') return;
     await this.#inTurn(async () => {
       const old = this.#current?.instance;
@@ -179,61 +159,50 @@ export class DeploymentRunner {
     });
   }
 
-  async runScheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
-    const startedAt = Date.now();
-    const finish = (outcome: ScheduledResult['outcome'], error?: string): ScheduledResult => ({
-      outcome,
-      durationMs: Date.now() - startedAt,
-      ...(error === undefined ? {} : { error }),
+  runScheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
+    return this.#activity.run(async () => {
+      const startedAt = performance.now();
+      const result = await this.#runOnce(cron, scheduledTimeMs);
+      return { ...result, durationMs: Math.round(performance.now() - startedAt) };
     });
+  }
+
+  async #runOnce(cron: string, scheduledTimeMs: number): Promise<Omit<ScheduledResult, 'durationMs'>> {
     let instance: Instance;
-    this.#runsInFlight++;
     try {
       instance = await this.acquire();
-      const answer = await instance.scheduled(cron, scheduledTimeMs).catch(() => undefined);
-      if (answer) return answer.outcome === 'ok' ? finish('ok') : finish('exception', answer.error);
-      // The connection breaks a moment before the process is known to be gone.
-      const exit = await Promise.race([instance.ended, delay(EXIT_NOTICE_MS, undefined, { ref: false })]);
-      if (exit?.reason === 'cpu_exceeded') return finish('exceeded_cpu', exit.detail);
-      if (exit?.reason === 'memory_exceeded') return finish('exceeded_memory', exit.detail);
-      return finish('exception', exit?.detail ?? 'The run took too long.');
     } catch (error) {
-      return finish('not_started', error instanceof Problem ? error.message : 'The instance did not start.');
-    } finally {
-      this.#runsInFlight--;
-      this.#lastActive = Date.now();
+      return {
+        outcome: 'not_started',
+        error: error instanceof Problem ? error.message : 'The instance did not start.',
+      };
     }
+    const answer = await instance.scheduled(cron, scheduledTimeMs).catch(() => undefined);
+    if (answer) return answer.outcome === 'ok' ? { outcome: 'ok' } : { outcome: 'exception', error: answer.error };
+    // The connection breaks a moment before the process is known to be gone.
+    const exit = await Promise.race([instance.ended, delay(EXIT_NOTICE_MS, undefined, { ref: false })]);
+    if (exit?.reason === 'cpu_exceeded') return { outcome: 'exceeded_cpu', error: exit.detail };
+    if (exit?.reason === 'memory_exceeded') return { outcome: 'exceeded_memory', error: exit.detail };
+    return { outcome: 'exception', error: exit?.detail ?? 'The run took too long.' };
   }
 
   /** @param requests answered since the last report; @param inFlight now */
   reportTraffic(requests: number, inFlight: number): void {
-    const now = Date.now();
-    if (requests > 0 || inFlight > 0) this.#lastActive = now;
-    // One edge's silence says nothing about another's requests.
-    if (inFlight === 0) return;
-    this.#requestsInFlight = inFlight;
-    this.#requestsUntil = now + REPORT_MS;
+    this.#activity.report(requests, inFlight);
   }
 
-  /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. */
+  /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()` */
   sample(now: number): ProcessUsage {
     const current = this.#current;
-    if (!current?.instance.alive) {
+    if (!current?.alive) {
       this.#usage = { cpuMs: 0, privateBytes: 0 };
       return this.#usage;
     }
-    const own = current.instance.usage();
+    const own = current.sample(now);
     const database = this.#services?.database?.usage() ?? { cpuMs: 0, privateBytes: 0 };
     if (database.privateBytes > 0) this.#databaseUsed = true;
     this.#services?.database?.rest(now);
     this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };
-    const { memoryBytes } = this.#options.dependencies.config;
-    if (own.privateBytes > memoryBytes) {
-      const detail = `The process held ${megabytes(own.privateBytes)} MB; ${megabytes(memoryBytes)} MB are allowed.`;
-      this.#kill(current.instance, 'memory_exceeded', detail);
-    }
-    current.watch.sample(now, own.cpuMs);
-    current.share.sample(now, own.cpuMs);
     this.#databaseShare.sample(now, database.cpuMs);
     return this.#usage;
   }
@@ -252,6 +221,7 @@ export class DeploymentRunner {
 
   status(): InstanceStatus {
     const current = this.#current?.instance;
+    const { lastExit, pauseMs } = this.#record;
     return {
       state: this.state,
       inFlight: this.inFlight,
@@ -264,8 +234,8 @@ export class DeploymentRunner {
             cpuMs: this.#usage.cpuMs,
           }
         : {}),
-      ...(this.#lastExit ? { lastExit: this.#lastExit } : {}),
-      ...(this.#failures.retryAt > Date.now() ? { retryAt: this.#failures.retryAt } : {}),
+      ...(lastExit ? { lastExit } : {}),
+      ...(pauseMs > 0 ? { retryAt: Date.now() + pauseMs } : {}),
     };
   }
 
@@ -278,7 +248,7 @@ export class DeploymentRunner {
   async #startCold(): Promise<Instance> {
     const running = this.#current?.instance;
     if (running?.alive) return running;
-    this.#refuseWhileBackingOff();
+    this.#record.refuseWhileBackingOff();
     const { dependencies, admit } = this.#options;
     const startedAt = performance.now();
     const [spec] = await Promise.all([dependencies.resolve(this.slug), admit()]);
@@ -353,34 +323,21 @@ export class DeploymentRunner {
   }
 
   #adopt(instance: Instance): void {
-    const { config } = this.#options.dependencies;
-    const watch = new StallWatch({
-      limitMs: config.cpuStallMs,
-      ping: (timeoutMs) => instance.ping(timeoutMs),
-      onStall: () =>
-        this.#kill(
-          instance,
-          'cpu_exceeded',
-          `The event loop did not turn while the process used ${config.cpuStallMs / 1_000} s of CPU.`,
-        ),
+    const { memoryBytes, cpuStallMs } = this.#options.dependencies.config;
+    this.#current = new WatchedInstance(instance, {
+      memoryBytes,
+      cpuStallMs,
+      // Most that are over their limits soon are so again, in less time than it takes to tell that they are hungry.
+      yielding: this.#record.exceededLately,
+      onExceeded: (reason, detail) => this.#kill(instance, reason, detail),
     });
-    // Most that are over their limits soon are so again, in less time than it takes to tell that they are hungry.
-    const hungry = performance.now() - this.#exceededAt < EXCEEDED_MS;
-    const share = new CpuShare((yielding) => {
-      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, yielding);
-    }, hungry);
-    this.#current = { instance, watch, share };
-    if (instance.pid !== undefined) {
-      setTenantPriority(instance.pid);
-      if (hungry) setTenantYielding(instance.pid, true);
-    }
-    this.#lastActive = Date.now();
+    this.#activity.touch();
     this.#log({ kind: 'platform', event: 'started', text: `revision ${instance.spec.revision}` });
     void instance.ended.then((exit) => this.#ended(instance, exit));
   }
 
   /** Tells the edges first: those who wait for an answer should get the reason, not a broken connection. */
-  #kill(instance: Instance, reason: 'cpu_exceeded' | 'memory_exceeded', detail: string): void {
+  #kill(instance: Instance, reason: LimitReason, detail: string): void {
     if (instance.ending) return;
     // Whoever asks from now on gets a new one.
     if (this.#current?.instance === instance) this.#current = undefined;
@@ -404,12 +361,11 @@ export class DeploymentRunner {
     const wasCurrent = this.#current?.instance === instance;
     if (wasCurrent) this.#current = undefined;
     this.#draining.delete(instance);
-    if (reason === 'cpu_exceeded' || reason === 'memory_exceeded') this.#exceededAt = performance.now();
     if (reason in FAILURES) {
       void this.#tellEdges(instance, reason, detail);
-      this.#failed(reason, detail, Date.now() - instance.startedAt);
+      this.#failed(reason, detail, instance.ageMs);
     } else if (wasCurrent || reason !== 'replaced') {
-      this.#lastExit = { reason, detail, at: this.#options.dependencies.clock.now() };
+      this.#record.stopped({ reason, detail, at: this.#options.dependencies.clock.now() });
       this.#log({ kind: 'platform', event: 'stopped', text: detail });
     }
     const { cpuMs } = instance.usage();
@@ -424,7 +380,7 @@ export class DeploymentRunner {
       cpuMs,
     });
     if (!this.#current && this.#draining.size === 0) {
-      this.#requestsUntil = 0;
+      this.#activity.forgetRequests();
       // A start that waits for its turn makes the services its own.
       void this.#inTurn(async () => {
         if (!this.#current && this.#draining.size === 0) await this.#closeServices();
@@ -443,25 +399,10 @@ export class DeploymentRunner {
   }
 
   #failed(reason: ExitReason, detail: string, ranMs: number): void {
-    this.#failures = afterFailure(this.#failures, Date.now(), ranMs);
-    this.#lastExit = { reason, detail, at: this.#options.dependencies.clock.now() };
-    const pause = this.#failures.retryAt - Date.now();
-    const next = pause > 0 ? ` It is started again in ${Math.ceil(pause / 1_000)} s at the earliest.` : '';
+    this.#record.failed({ reason, detail, at: this.#options.dependencies.clock.now() }, ranMs);
+    const { pauseMs } = this.#record;
+    const next = pauseMs > 0 ? ` It is started again in ${Math.ceil(pauseMs / 1_000)} s at the earliest.` : '';
     this.#log({ kind: 'platform', event: 'killed', text: `${reason}: ${detail}${next}` });
-  }
-
-  #refuseWhileBackingOff(): void {
-    const waitMs = this.#failures.retryAt - Date.now();
-    if (waitMs <= 0) return;
-    const { reason, detail } = this.#lastExit ?? { reason: 'crashed', detail: '' };
-    throw new Problem(
-      'crash_loop',
-      `It failed ${this.#failures.count} times in a row, last with ${reason}: ${detail}`,
-      {
-        headers: { 'retry-after': String(Math.ceil(waitMs / 1_000)) },
-        extensions: { reason },
-      },
-    );
   }
 
   async #closeServices(): Promise<void> {
@@ -486,10 +427,6 @@ export class DeploymentRunner {
     this.#turn = turn.catch(() => undefined);
     return turn;
   }
-}
-
-function megabytes(bytes: number): number {
-  return Math.round(bytes / 1_048_576);
 }
 
 /**

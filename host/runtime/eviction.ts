@@ -3,7 +3,7 @@ import type { ExitReason } from './contract.ts';
 
 export interface Candidate {
   slug: string;
-  /** Last request, start or scheduled run, ms. */
+  /** Last request, start or scheduled run, ms of the clock that `now` is of. */
   lastActive: number;
   /** Requests and scheduled runs under way. */
   inFlight: number;

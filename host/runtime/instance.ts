@@ -64,7 +64,9 @@ export class Instance {
   readonly generation: number;
   /** Where it serves requests. */
   readonly socket: string;
+  /** Clock time, ms. */
   readonly startedAt: number;
+  readonly #bornAt = performance.now();
   /** Resolves when the process is gone and the folder of its sockets removed. */
   readonly ended: Promise<InstanceExit>;
   readonly #systemSocket: string;
@@ -104,6 +106,11 @@ export class Instance {
     cell.process.stdin.end(encodeConfig(spec, cell.inside, options.heapMb));
     await instance.#listening(options.startTimeoutMs, diagnostics);
     return instance;
+  }
+
+  /** Since it started, ms. */
+  get ageMs(): number {
+    return performance.now() - this.#bornAt;
   }
 
   get alive(): boolean {

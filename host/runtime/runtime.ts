@@ -166,7 +166,7 @@ class Node implements Runtime {
   }
 
   #tick(): void {
-    const now = Date.now();
+    const now = performance.now();
     const tick = this.#ticks++;
     const wait = Math.max(FEW_TICKS, Math.min(IDLE_TICKS, Math.ceil(this.#runners.size / LOOKS_A_TICK)));
     const everyone = tick % wait === 0;
@@ -198,7 +198,7 @@ class Node implements Runtime {
         swollenBytes: config.swollenBytes,
         totalBytes: this.#totalBytes,
       },
-      Date.now(),
+      performance.now(),
       wantedBytes + extra,
     );
     for (const { slug, reason } of evictions) {

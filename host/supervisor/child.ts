@@ -85,7 +85,7 @@ export class Child<Remote extends Methods> {
 
   async #launch(): Promise<void> {
     const { name, part, local, log, setUp } = this.#options;
-    const startedAt = Date.now();
+    const startedAt = performance.now();
     const child = partProcess(part);
     this.#process = child;
     const channel = new Channel<Remote>(child, local);
@@ -104,7 +104,7 @@ export class Child<Remote extends Methods> {
       log.error({ part: name, reason }, 'a part of the host died; starting it again');
       channel.close();
       this.#channel = undefined;
-      if (Date.now() - startedAt > HEALTHY_AFTER_MS) this.#backoffMs = 0;
+      if (performance.now() - startedAt > HEALTHY_AFTER_MS) this.#backoffMs = 0;
       void this.#restart();
     });
   }

@@ -40,6 +40,8 @@ export class SqlRig {
   readonly database = join(this.folder, 'db.sqlite');
   readonly #program: SqlProgram;
   readonly #settings: object;
+  /** Module that the keeper loads before its program. */
+  readonly #preload: string | undefined;
   sql!: ChildProcess;
   /** What the SQL process wrote to standard error. */
   log = '';
@@ -47,14 +49,18 @@ export class SqlRig {
   /** Origin of the handler. */
   origin = '';
 
-  private constructor(program: SqlProgram, settings: object) {
+  private constructor(program: SqlProgram, settings: object, preload: string | undefined) {
     this.#program = program;
     this.#settings = settings;
+    this.#preload = preload;
   }
 
-  /** @param settings more settings of the SQL process, such as `timeoutMs` or `remote` */
-  static async start(program: SqlProgram, settings: object = {}, handler?: string): Promise<SqlRig> {
-    const rig = new SqlRig(program, settings);
+  /**
+   * @param settings more settings of the SQL process, such as `timeoutMs` or `remote`
+   * @param preload URL of a module that the keeper loads before its program
+   */
+  static async start(program: SqlProgram, settings: object = {}, handler?: string, preload?: string): Promise<SqlRig> {
+    const rig = new SqlRig(program, settings, preload);
     await rig.startSql();
     if (handler !== undefined) await rig.startWorkerd(handler);
     return rig;
@@ -62,7 +68,8 @@ export class SqlRig {
 
   /** Starts the SQL process; again after a kill. */
   async startSql(): Promise<void> {
-    const sql = spawn(process.execPath, [this.#program.main], { stdio: ['pipe', 'pipe', 'pipe'], env: {} });
+    const first = this.#preload === undefined ? [] : ['--import', this.#preload];
+    const sql = spawn(process.execPath, [...first, this.#program.main], { stdio: ['pipe', 'pipe', 'pipe'], env: {} });
     this.sql = sql;
     sql.stderr?.on('data', (text: Buffer) => {
       this.log += text;

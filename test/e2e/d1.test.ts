@@ -1,6 +1,7 @@
 /** The D1 suites in a real handler in a real workerd: on a file, on a libSQL server, and on Miniflare as the reference. */
 
 import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Miniflare } from 'miniflare';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -36,6 +37,31 @@ describe('DB on a file', () => {
   test('no query of the suite ended the engine', () => {
     expect(rig.log).toBe('');
   });
+});
+
+test('a query is not late because the clock of the machine was set', async () => {
+  // Each signal sets the keeper's clock ahead by an hour.
+  const setsClock = `let ahead = 0; process.on('SIGUSR2', () => { ahead += 3_600_000; });
+    const { now } = Date; Date.now = () => now() + ahead;`;
+  const preload = `data:text/javascript,${encodeURIComponent(setsClock)}`;
+  const rig = await SqlRig.start(program, { timeoutMs: 60_000 }, handler, preload);
+  try {
+    let answered = false;
+    const answer = rig
+      .query(
+        'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 3000000) SELECT count(*) AS n FROM n',
+      )
+      .finally(() => {
+        answered = true;
+      });
+    while (!answered) {
+      rig.sql.kill('SIGUSR2');
+      await Promise.race([answer, delay(20)]);
+    }
+    expect(await answer).toEqual([{ n: 3_000_000 }]);
+  } finally {
+    await rig.stop();
+  }
 });
 
 describe('DB on a libSQL server', () => {

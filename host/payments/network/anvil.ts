@@ -140,8 +140,8 @@ async function connectWhenReady(
   void exited.then(() => {
     gone = true;
   });
-  const deadline = Date.now() + START_TIMEOUT_MS;
-  while (!gone && child.exitCode === null && Date.now() < deadline) {
+  const deadline = performance.now() + START_TIMEOUT_MS;
+  while (!gone && child.exitCode === null && performance.now() < deadline) {
     try {
       const rpc = await JsonRpcSocket.open(path);
       await rpc.request('eth_chainId');
@@ -159,8 +159,8 @@ async function endLeftOver(options: AnvilOptions): Promise<void> {
   if (!Number.isInteger(pid) || pid <= 1) return;
   if (!(await isOurs(pid, options.socketPath))) return;
   process.kill(pid, 'SIGKILL');
-  const deadline = Date.now() + 2_000;
-  while ((await isOurs(pid, options.socketPath)) && Date.now() < deadline) {
+  const deadline = performance.now() + 2_000;
+  while ((await isOurs(pid, options.socketPath)) && performance.now() < deadline) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }

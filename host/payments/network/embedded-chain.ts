@@ -198,7 +198,7 @@ export class EmbeddedChain {
   }
 
   async #saveIfDue(): Promise<void> {
-    if (!this.#dirty || Date.now() < this.#nextSnapshotAt) return;
+    if (!this.#dirty || performance.now() < this.#nextSnapshotAt) return;
     await this.#turn
       .run(async () => {
         if (this.#anvil) await this.#save(this.#anvil.rpc);
@@ -208,13 +208,13 @@ export class EmbeddedChain {
 
   /** Only within a turn: no transaction may come between the dump and the emptied journal. */
   async #save(rpc: JsonRpcSocket): Promise<void> {
-    const startedAt = Date.now();
+    const startedAt = performance.now();
     const dump = await rpc.request<Hex>('anvil_dumpState', []);
     await writePrivateFile(this.#stateFile, gunzipSync(Buffer.from(dump.slice(2), 'hex')));
     this.#journal.clear();
     this.#dirty = false;
     // A long chain takes long to save; the journal makes it safe to save it less often.
-    this.#nextSnapshotAt = Date.now() + 20 * (Date.now() - startedAt);
+    this.#nextSnapshotAt = performance.now() + 20 * (performance.now() - startedAt);
   }
 }
 
@@ -232,10 +232,10 @@ async function execute(rpc: JsonRpcSocket, raw: Hex): Promise<RpcAnswer> {
 
 /** Waits for the block of a transaction that was just sent, unless an earlier one of its sender has yet to come. */
 async function mined(rpc: JsonRpcSocket, hash: Hex): Promise<void> {
-  const sentAt = Date.now();
-  while (Date.now() < sentAt + MINING_TIMEOUT_MS) {
+  const sentAt = performance.now();
+  while (performance.now() < sentAt + MINING_TIMEOUT_MS) {
     if (await rpc.request('eth_getTransactionReceipt', [hash])) return;
-    if (Date.now() > sentAt + GAP_CHECK_MS && (await waitsForAnother(rpc, hash))) return;
+    if (performance.now() > sentAt + GAP_CHECK_MS && (await waitsForAnother(rpc, hash))) return;
     await new Promise((resolve) => setTimeout(resolve, 1));
   }
 }

@@ -137,7 +137,7 @@ export class LogStore {
       pending.catch(() => this.#logs.delete(tenant));
     }
     return pending.then((log) => {
-      log.usedAt = Date.now();
+      log.usedAt = performance.now();
       return log;
     });
   }
@@ -171,7 +171,7 @@ export class LogStore {
     if (this.#logs.size < 1_000) return;
     for (const [tenant, pending] of this.#logs) {
       void pending.then((log) => {
-        const idle = log.followers.size === 0 && log.waiting.length === 0 && Date.now() - log.usedAt > FORGET_MS;
+        const idle = log.followers.size === 0 && log.waiting.length === 0 && performance.now() - log.usedAt > FORGET_MS;
         if (idle && this.#logs.get(tenant) === pending) this.#logs.delete(tenant);
       });
     }
@@ -195,7 +195,7 @@ async function openLog(folder: string): Promise<OpenLog> {
     writing: Promise.resolve(),
     timer: undefined,
     followers: new Set(),
-    usedAt: Date.now(),
+    usedAt: performance.now(),
   };
 }
 

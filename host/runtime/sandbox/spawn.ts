@@ -68,7 +68,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
   const killWhenWhole = (deadline: number): void => {
     if (child.exitCode !== null || child.signalCode !== null || child.pid === undefined) return;
     const target = pid();
-    if (target === undefined && Date.now() < deadline) {
+    if (target === undefined && performance.now() < deadline) {
       setTimeout(killWhenWhole, RETRY_MS, deadline);
       return;
     }
@@ -89,7 +89,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
       if (target !== undefined && child.exitCode === null && child.signalCode === null) signalTo(target, 'SIGTERM');
     },
     kill() {
-      killWhenWhole(Date.now() + WHOLE_MS);
+      killWhenWhole(performance.now() + WHOLE_MS);
     },
   };
 }

@@ -3,6 +3,7 @@
  * the keeper reads from it whom to answer what. A write to it costs a microsecond, a message would cost twenty.
  */
 import { ftruncateSync, readSync, writeSync } from 'node:fs';
+import { monotonicMs } from '../../shared/monotonic.ts';
 
 export const PHASE = {
   /** No request; the connection may go to the next engine. */
@@ -22,7 +23,7 @@ export const MAX_CONNECTIONS = 1024;
 
 export interface Entry {
   phase: number;
-  /** ms since the epoch. */
+  /** ms of the machine's monotonic clock. */
   since: number;
 }
 
@@ -46,7 +47,7 @@ export class InFlightWriter {
   set(slot: number, phase: number): void {
     this.#phases[slot] = phase;
     const record = this.#record;
-    record.writeDoubleLE(Date.now(), 0);
+    record.writeDoubleLE(monotonicMs(), 0);
     record.writeUInt32LE(phase, 8);
     // Two tables are equal only if nothing happened in between.
     record.writeUInt32LE(++this.#sequence >>> 0, 12);

@@ -9,6 +9,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import { BACKLOG } from '../../shared/backlog.ts';
+import { monotonicMs } from '../../shared/monotonic.ts';
 import type { ToEngine, ToKeeper } from './engine.ts';
 import { MESSAGES, timedOut } from './failure.ts';
 import { InFlightReader, MAX_CONNECTIONS, PHASE } from './inflight.ts';
@@ -53,7 +54,7 @@ export class Keeper {
   /** The engine was asked to end; connections that come meanwhile wait for the next. */
   #ending = false;
   #stopping = false;
-  #failedAt = 0;
+  #failedAt = Number.NEGATIVE_INFINITY;
   /** The last engine aborted, as libSQL does on text that is not UTF-8. */
   #aborted = false;
 
@@ -99,7 +100,7 @@ export class Keeper {
     }
     this.#connections[slot] = socket;
     this.#used.delete(slot);
-    this.#lastActive = Date.now();
+    this.#lastActive = monotonicMs();
     if (this.#engine === undefined) this.#start();
     else if (!this.#ending) this.#hand(slot, socket);
   }
@@ -113,7 +114,7 @@ export class Keeper {
   }
 
   #start(): void {
-    if (Date.now() - this.#failedAt < RESTART_PAUSE_MS) {
+    if (monotonicMs() - this.#failedAt < RESTART_PAUSE_MS) {
       this.#answerAll(MESSAGES.unavailable);
       return;
     }
@@ -126,7 +127,7 @@ export class Keeper {
     this.#ready = false;
     this.#yields = false;
     this.#ending = false;
-    this.#lastActive = Date.now();
+    this.#lastActive = monotonicMs();
     engine.on('message', (message: ToKeeper) => {
       // A dead engine's last words may come after its successor has its connections.
       if (this.#engine === engine) this.#hear(message);
@@ -161,7 +162,7 @@ export class Keeper {
 
   /** Ends an engine whose query is late, or that has had nothing to do for long. */
   #look(): void {
-    const now = Date.now();
+    const now = monotonicMs();
     if (this.#table.refresh(this.#connections.length)) this.#lastActive = now;
     let busy = false;
     for (let slot = 0; slot < this.#connections.length; slot++) {
@@ -198,7 +199,7 @@ export class Keeper {
     clearInterval(this.#watch);
     this.#engine = undefined;
     const asked = this.#ending;
-    if (!this.#ready) this.#failedAt = Date.now();
+    if (!this.#ready) this.#failedAt = monotonicMs();
     const late = this.#late;
     this.#late = new Set();
     if (!asked) this.#options.log({ level: 'warn', event: 'engine_ended', reason, late: late.size > 0 });

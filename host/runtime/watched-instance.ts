@@ -1,0 +1,73 @@
+/**
+ * The instance in service, and what is watched of it: the memory it holds, an event loop that does not turn, and
+ * whether it wants a core all the time.
+ */
+import { setTenantPriority, setTenantYielding } from '../shared/priority.ts';
+import type { ExitReason } from './contract.ts';
+import { CpuShare } from './cpu-share.ts';
+import type { Instance } from './instance.ts';
+import type { ProcessUsage } from './process-tree.ts';
+import { StallWatch } from './stall-watch.ts';
+
+export type LimitReason = Extract<ExitReason, 'cpu_exceeded' | 'memory_exceeded'>;
+
+export interface WatchOptions {
+  memoryBytes: number;
+  /** CPU that may be used while the event loop does not turn, ms. */
+  cpuStallMs: number;
+  /** Others go first from the start, until it is seen to want little. */
+  yielding: boolean;
+  /** It is over a limit. @param detail one sentence for the owner */
+  onExceeded(reason: LimitReason, detail: string): void;
+}
+
+export class WatchedInstance {
+  readonly instance: Instance;
+  readonly #options: WatchOptions;
+  readonly #stall: StallWatch;
+  readonly #share: CpuShare;
+
+  constructor(instance: Instance, options: WatchOptions) {
+    const { cpuStallMs, yielding, onExceeded } = options;
+    this.instance = instance;
+    this.#options = options;
+    this.#stall = new StallWatch({
+      limitMs: cpuStallMs,
+      ping: (timeoutMs) => instance.ping(timeoutMs),
+      onStall: () =>
+        onExceeded(
+          'cpu_exceeded',
+          `The event loop did not turn while the process used ${cpuStallMs / 1_000} s of CPU.`,
+        ),
+    });
+    const yieldTo = (hungry: boolean) => {
+      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, hungry);
+    };
+    this.#share = new CpuShare(yieldTo, yielding);
+    if (instance.pid !== undefined) setTenantPriority(instance.pid);
+    if (yielding) yieldTo(true);
+  }
+
+  get alive(): boolean {
+    return this.instance.alive;
+  }
+
+  /** Looks at it. @param now ms of `performance.now()` */
+  sample(now: number): ProcessUsage {
+    const usage = this.instance.usage();
+    const { memoryBytes, onExceeded } = this.#options;
+    if (usage.privateBytes > memoryBytes) {
+      onExceeded(
+        'memory_exceeded',
+        `The process held ${megabytes(usage.privateBytes)} MB; ${megabytes(memoryBytes)} MB are allowed.`,
+      );
+    }
+    this.#stall.sample(now, usage.cpuMs);
+    this.#share.sample(now, usage.cpuMs);
+    return usage;
+  }
+}
+
+function megabytes(bytes: number): number {
+  return Math.round(bytes / 1_048_576);
+}
