@@ -3,61 +3,43 @@
  * Nothing is decided here; every part gets what it needs from its constructor. Tenants are served first; payments and
  * control follow, because loading their code takes most of a start.
  */
-import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { checkCertificateFiles } from '../certificates/files.ts';
-import { createApp } from '../control/app.ts';
-import { bareAnswers } from '../control/bare-answers.ts';
 import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts';
-import { deploymentParser } from '../control/deployment-input.ts';
 import { readContext } from '../control/edge-context.ts';
 import { createForwarding } from '../control/forward.ts';
-import { handshakes } from '../control/handshakes.ts';
-import { Lifecycle } from '../control/lifecycle.ts';
-import type { ControlParts } from '../control/parts.ts';
 import { RouteTable } from '../control/route-table.ts';
-import { endpointTable, pageTable } from '../control/routes.ts';
-import { tenantRequest, tenantSocket } from '../control/tenant-requests.ts';
-import { DomainChecks } from '../domains/domain-checks.ts';
-import { OwnershipRecords } from '../domains/ownership-record.ts';
 import type { Payments } from '../payments/index.ts';
 import { loadPayments } from '../payments/load.ts';
 import type { Network } from '../payments/network/index.ts';
 import { usesTestMoney } from '../payments/network/test-money.ts';
 import { CodeStore } from '../runtime/code-store.ts';
-import { Pipeline } from '../runtime/deploy/pipeline.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
 import { detectSandbox } from '../runtime/sandbox.ts';
 import { createScheduler } from '../scheduler/index.ts';
-import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import { removeNamespace } from '../storage/sql/namespaces.ts';
 import { bindingParts } from './binding-parts.ts';
 import { readClockOffset } from './clock-setting.ts';
+import { openControl } from './control-service.ts';
 import { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import { openRuntime } from './instances.ts';
 import { bindSocket } from './listening-socket.ts';
 import { createObservation } from './observation.ts';
-import { serveOperatorApi } from './operator-api.ts';
-import { postOutside } from './outside.ts';
 import { edgeInit, isLoopback } from './part-settings.ts';
-import { serve } from './server.ts';
 import { openSpeechEngine } from './speech-engine.ts';
 import { openStores } from './stores.ts';
-import { TimedWork } from './timed-work.ts';
 import { openTls } from './tls.ts';
 
 const FLUSH_USAGE_MS = 5_000;
 const DRAIN_MS = 4_000;
 const NETWORK_CHECK_MS = 10_000;
-const DOMAIN_SWEEP_MS = 15_000;
 const TRAFFIC_MS = 1_000;
 /** Loading payments waits this long in all for instances and databases that callers of a fresh host want. */
 const TENANTS_FIRST_MS = 2_500;
@@ -119,7 +101,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 
   const stores = await openStores(folders);
   onStop(() => stores.close());
-  const { registry, deployments, domains, usage, secrets, operator } = stores;
+  const { registry, deployments, domains, usage, operator } = stores;
   const clock = new AdjustableClock(config.clock.movable ? await readClockOffset(registry.db) : 0);
   const codeStore = new CodeStore(folders.code);
   const logs = new LogStore({ folder: folders.tenants, clock, maxBytes: config.runtime.logBytes });
@@ -136,7 +118,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     network: () => network,
     runtime: () => runtime,
     payments: () => payments,
-    crons: () => crons,
+    crons: () => control.crons,
     children: () => [...edges.children, storage, egress],
   });
   const tls = await openTls({
@@ -257,160 +239,54 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   paymentsOpened.resolve(payments);
 
   // --- control ---------------------------------------------------------------------------------------------------
-  const crons = new TenantCrons({
-    scheduler,
-    history: stores.cronRuns,
-    clock,
-    log,
-    run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
-    onRun: (run) => observation.metrics.onCronRun(run),
-  });
-  const lifecycle = new Lifecycle({
-    config: config.slugs,
-    clock,
-    log,
-    deployments,
-    routes,
-    runtime,
-    logs,
-    tenantsFolder: folders.tenants,
-    async purgeStorage(tenant) {
-      await storage.channel().call('purge', { tenant });
-      if (config.storage.sqlAdmin) await removeNamespace({ adminUrl: config.storage.sqlAdmin, adminToken: '' }, tenant);
-      await stores.cronRuns.forget(tenant);
-      await logs.forget(tenant);
-    },
-    removeCode: async (digests) => void (await Promise.all(digests.map((digest) => codeStore.remove(digest)))),
-    post: (url, body, timeoutMs) => postOutside(hostEgressSocket, url, body, timeoutMs),
-  });
-  const timedWork = new TimedWork({ scheduler, lifecycle, crons, deployments });
-  const { heapMb, memoryBytes, startTimeoutMs, maxCodeBytes } = config.runtime;
-  const pipeline = new Pipeline({
-    codeStore,
-    sandbox,
-    runFolder: folders.run,
-    now: () => clock.now(),
-    maxBytes: maxCodeBytes,
-    heapMb,
-    memoryBytes,
-    startTimeoutMs,
-  });
-  onStop(() => pipeline.close());
-  const control: ControlParts = {
+  const control = await openControl({
     config,
-    clock,
+    folders,
     log,
-    publicUrl,
-    deployments,
-    secrets,
-    domains,
-    usage,
-    routes,
-    pipeline,
-    runtime,
-    payments,
-    logs,
-    storageUsage: async (tenant) => ({
-      ...(await storage.channel().call('usage', { tenant })),
-      sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
-    }),
-    scheduleChanged: () => void timedWork.plan(),
-    demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
-  };
-  const parse = deploymentParser(config.runtime);
-  const checks = new DomainChecks({
-    domains,
-    records: new OwnershipRecords(config.domains.resolver),
-    clock,
-    log,
-    registrarTokenHashes: config.domains.registrarTokens,
-    servesAtOnce: tls.servesAtOnce,
-    async onChange(_domain, tenant) {
-      const row = await deployments.byTenant(tenant);
-      if (row) await routes.push(row.slug);
-      tls.namesChanged();
-    },
-  });
-  const endpoints = endpointTable(control, parse, checks, stores.cronRuns);
-  const pages = pageTable({
-    control,
-    endpoints,
     version,
-    localRpcUrl: network.name === 'local' ? network.mpp?.rpcUrl : undefined,
-    health: observation.health,
-  });
-  const app = createApp({
-    endpoints,
-    pages,
-    log,
-    challenge: tls.challenge,
-    observe: observation.metrics.onControlRequest,
-    tenant: (request, context, slug) => tenantRequest(control, forwarding.forward, request, context, slug),
-  });
-  const { Backups } = await import('../backup/index.ts');
-  const backups = new Backups({
-    config,
-    dataFolder: folders.data,
-    hostVersion: version,
-    live: {
-      copyStores: (folder) => storage.channel().call('backup', { folder }),
-      sqlSockets: () =>
-        new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug, 'sql.sock')])),
-    },
-  });
-
-  const operatorApi = await serveOperatorApi({
-    control,
+    publicUrl,
     clock,
     stores,
-    folders,
-    observation,
-    edges,
+    codeStore,
+    logs,
+    sandbox,
+    scheduler,
+    tls,
     storage,
     egress,
-    timedWork,
-    backups,
-    forward: forwarding.forward,
-    log,
+    hostEgressSocket,
+    runtime,
+    forwarding,
+    edges,
+    routes,
+    network,
+    payments,
+    observation,
+    onStop,
   });
-  onStop(() => operatorApi.close());
 
   // --- start -----------------------------------------------------------------------------------------------------
   await payments.start();
   onStop(() => payments.stop());
-  const early = bareAnswers(control, observation.metrics.onControlRequest);
-  const controlServer = await serve(
-    app.fetch,
-    { socket: controlSocket },
-    {
-      early,
-      handshakes: handshakes(
-        (request, context, slug, caller) =>
-          tenantSocket(control, request, context, slug, caller, async () => app.fetch(request)),
-        log,
-      ),
-    },
-  );
+  const controlServer = await control.serve(controlSocket);
   onStop(() => controlServer.close());
   // Before all that requests in flight may need.
   onStop(() => edges.stop(DRAIN_MS));
-  await timedWork.start();
+  await control.start();
   await tls.start();
-  backups.schedule(scheduler, log);
   scheduler.every(FLUSH_USAGE_MS, 'usage', () => usage.flush());
-  scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => checks.sweep());
   // For the instances alone: in usage, an edge has counted what it handed over.
   scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(forwarding.traffic()));
   scheduler.every(NETWORK_CHECK_MS, 'network health', () => observation.checkNetwork());
   await observation.checkNetwork();
   observation.setReady();
   // In the background: the host serves meanwhile.
-  void deployBuiltins(control, parse, BUILTIN_TENANTS, builtinOwner(network));
+  void deployBuiltins(control.parts, control.parse, BUILTIN_TENANTS, builtinOwner(network));
 
   return {
     url: publicUrl,
     port: publicSocket.port,
-    adminPort: operatorApi.port,
+    adminPort: control.adminPort,
     freshOperatorToken: operator.fresh,
     isolation: runtime.isolation,
     network: {
@@ -437,17 +313,4 @@ function refuseTestMoneyInPublic(config: Config): void {
     `The ${config.payments.network} network is test money, and ${config.host} is reachable by others. Set payments.network ` +
       'and payments.recipient for real money, or payments.allowTestMoneyInPublic if you mean it.',
   );
-}
-
-async function folderBytes(folder: string): Promise<number> {
-  const names = await readdir(folder).catch(() => []);
-  const sizes = await Promise.all(
-    names.map((name) =>
-      stat(path.join(folder, name)).then(
-        ({ size }) => size,
-        () => 0,
-      ),
-    ),
-  );
-  return sizes.reduce((sum, size) => sum + size, 0);
 }

@@ -1,0 +1,237 @@
+/**
+ * Control, composed: what the platform itself answers to callers, owners and the operator, and what it does by the
+ * clock. Nothing is decided here.
+ */
+import { readdir, stat } from 'node:fs/promises';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import { createApp } from '../control/app.ts';
+import { bareAnswers } from '../control/bare-answers.ts';
+import { deploymentParser } from '../control/deployment-input.ts';
+import type { Forwarding } from '../control/forward.ts';
+import { handshakes } from '../control/handshakes.ts';
+import { Lifecycle } from '../control/lifecycle.ts';
+import type { ControlParts } from '../control/parts.ts';
+import type { RouteTable } from '../control/route-table.ts';
+import { endpointTable, pageTable } from '../control/routes.ts';
+import { tenantRequest, tenantSocket } from '../control/tenant-requests.ts';
+import { DomainChecks } from '../domains/domain-checks.ts';
+import { OwnershipRecords } from '../domains/ownership-record.ts';
+import type { Payments } from '../payments/index.ts';
+import type { Network } from '../payments/network/index.ts';
+import type { CodeStore } from '../runtime/code-store.ts';
+import type { Runtime } from '../runtime/contract.ts';
+import { Pipeline } from '../runtime/deploy/pipeline.ts';
+import type { LogStore } from '../runtime/logs/log-store.ts';
+import type { Sandbox } from '../runtime/sandbox.ts';
+import type { Scheduler } from '../scheduler/index.ts';
+import { TenantCrons } from '../scheduler/tenant-crons.ts';
+import type { AdjustableClock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import { removeNamespace } from '../storage/sql/namespaces.ts';
+import type { BindingParts } from './binding-parts.ts';
+import type { Edges } from './edges.ts';
+import type { Folders } from './folders.ts';
+import type { Observation } from './observation.ts';
+import { serveOperatorApi } from './operator-api.ts';
+import { postOutside } from './outside.ts';
+import { type RunningServer, serve } from './server.ts';
+import type { Stores } from './stores.ts';
+import { TimedWork } from './timed-work.ts';
+import type { Tls } from './tls.ts';
+
+const DOMAIN_SWEEP_MS = 15_000;
+
+export interface ControlServiceOptions extends BindingParts {
+  config: Config;
+  folders: Folders;
+  log: Logger;
+  version: string;
+  publicUrl: string;
+  clock: AdjustableClock;
+  stores: Stores;
+  codeStore: CodeStore;
+  logs: LogStore;
+  sandbox: Sandbox;
+  scheduler: Scheduler;
+  tls: Tls;
+  runtime: Runtime;
+  forwarding: Forwarding;
+  edges: Edges;
+  routes: RouteTable;
+  network: Network;
+  payments: Payments;
+  observation: Observation;
+  /** What is to be stopped with the host, before what was named earlier. */
+  onStop(step: () => Promise<unknown> | unknown): void;
+}
+
+export interface ControlService {
+  parts: ControlParts;
+  parse: ReturnType<typeof deploymentParser>;
+  crons: TenantCrons;
+  adminPort: number;
+  /** Answers what the edges hand over, on a unix socket. */
+  serve(socket: string): Promise<RunningServer>;
+  /** Begins all that is done by the clock. */
+  start(): Promise<void>;
+}
+
+/** The operator's API answers once this resolves; everything else waits for `serve` and `start`. */
+export async function openControl(options: ControlServiceOptions): Promise<ControlService> {
+  const { config, folders, log, version, publicUrl, clock, stores, logs, scheduler, tls, onStop } = options;
+  const { runtime, forwarding, routes, network, payments, observation, storage } = options;
+  const { deployments, secrets, domains, usage } = stores;
+
+  const crons = new TenantCrons({
+    scheduler,
+    history: stores.cronRuns,
+    clock,
+    log,
+    run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
+    onRun: (run) => observation.metrics.onCronRun(run),
+  });
+  const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options), crons, deployments });
+  const pipeline = openPipeline(options);
+  onStop(() => pipeline.close());
+  const parts: ControlParts = {
+    config,
+    clock,
+    log,
+    publicUrl,
+    deployments,
+    secrets,
+    domains,
+    usage,
+    routes,
+    pipeline,
+    runtime,
+    payments,
+    logs,
+    storageUsage: async (tenant) => ({
+      ...(await storage.channel().call('usage', { tenant })),
+      sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
+    }),
+    scheduleChanged: () => void timedWork.plan(),
+    demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
+  };
+  const parse = deploymentParser(config.runtime);
+  const checks = new DomainChecks({
+    domains,
+    records: new OwnershipRecords(config.domains.resolver),
+    clock,
+    log,
+    registrarTokenHashes: config.domains.registrarTokens,
+    servesAtOnce: tls.servesAtOnce,
+    async onChange(_domain, tenant) {
+      const row = await deployments.byTenant(tenant);
+      if (row) await routes.push(row.slug);
+      tls.namesChanged();
+    },
+  });
+  const endpoints = endpointTable(parts, parse, checks, stores.cronRuns);
+  const pages = pageTable({
+    control: parts,
+    endpoints,
+    version,
+    localRpcUrl: network.name === 'local' ? network.mpp?.rpcUrl : undefined,
+    health: observation.health,
+  });
+  const { onControlRequest } = observation.metrics;
+  const app = createApp({
+    endpoints,
+    pages,
+    log,
+    challenge: tls.challenge,
+    observe: onControlRequest,
+    tenant: (request, context, slug) => tenantRequest(parts, forwarding.forward, request, context, slug),
+  });
+  const { Backups } = await import('../backup/index.ts');
+  const backups = new Backups({
+    config,
+    dataFolder: folders.data,
+    hostVersion: version,
+    live: {
+      copyStores: (folder) => storage.channel().call('backup', { folder }),
+      sqlSockets: () =>
+        new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug, 'sql.sock')])),
+    },
+  });
+  const operatorApi = await serveOperatorApi({
+    ...options,
+    control: parts,
+    timedWork,
+    backups,
+    forward: forwarding.forward,
+  });
+  onStop(() => operatorApi.close());
+
+  return {
+    parts,
+    parse,
+    crons,
+    adminPort: operatorApi.port,
+    serve(socket) {
+      const sockets = handshakes(
+        (request, context, slug, caller) =>
+          tenantSocket(parts, request, context, slug, caller, async () => app.fetch(request)),
+        log,
+      );
+      return serve(app.fetch, { socket }, { early: bareAnswers(parts, onControlRequest), handshakes: sockets });
+    },
+    async start() {
+      await timedWork.start();
+      backups.schedule(scheduler, log);
+      scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => checks.sweep());
+    },
+  };
+}
+
+function openLifecycle(options: ControlServiceOptions): Lifecycle {
+  const { config, folders, log, clock, stores, codeStore, logs, runtime, routes, storage, hostEgressSocket } = options;
+  return new Lifecycle({
+    config: config.slugs,
+    clock,
+    log,
+    deployments: stores.deployments,
+    routes,
+    runtime,
+    logs,
+    tenantsFolder: folders.tenants,
+    async purgeStorage(tenant) {
+      await storage.channel().call('purge', { tenant });
+      if (config.storage.sqlAdmin) await removeNamespace({ adminUrl: config.storage.sqlAdmin, adminToken: '' }, tenant);
+      await stores.cronRuns.forget(tenant);
+      await logs.forget(tenant);
+    },
+    removeCode: async (digests) => void (await Promise.all(digests.map((digest) => codeStore.remove(digest)))),
+    post: (url, body, timeoutMs) => postOutside(hostEgressSocket, url, body, timeoutMs),
+  });
+}
+
+function openPipeline({ config, folders, clock, codeStore, sandbox }: ControlServiceOptions): Pipeline {
+  const { heapMb, memoryBytes, startTimeoutMs, maxCodeBytes } = config.runtime;
+  return new Pipeline({
+    codeStore,
+    sandbox,
+    runFolder: folders.run,
+    now: () => clock.now(),
+    maxBytes: maxCodeBytes,
+    heapMb,
+    memoryBytes,
+    startTimeoutMs,
+  });
+}
+
+async function folderBytes(folder: string): Promise<number> {
+  const names = await readdir(folder).catch(() => []);
+  const sizes = await Promise.all(
+    names.map((name) =>
+      stat(path.join(folder, name)).then(
+        ({ size }) => size,
+        () => 0,
+      ),
+    ),
+  );
+  return sizes.reduce((sum, size) => sum + size, 0);
+}
