@@ -48,12 +48,12 @@ export class Lifecycle {
     await this.#warn();
     await this.#endGrace();
     await this.#purge();
-    return await this.#parts.deployments.nextExpiry();
+    return await this.#parts.deployments.terms.nextExpiry();
   }
 
   async #expire(): Promise<void> {
     const { deployments, clock, routes, runtime, logs } = this.#parts;
-    for (const row of await deployments.expireDue(clock.now())) {
+    for (const row of await deployments.terms.expireDue(clock.now())) {
       await routes.push(row.slug);
       await logs.append(row.tenant, {
         kind: 'platform',
@@ -67,7 +67,7 @@ export class Lifecycle {
   async #warn(): Promise<void> {
     const { deployments, clock, logs } = this.#parts;
     const now = clock.now();
-    for (const row of await deployments.takeExpiryWarnings(now, now + WARN_BEFORE_MS)) {
+    for (const row of await deployments.terms.takeExpiryWarnings(now, now + WARN_BEFORE_MS)) {
       await logs.append(row.tenant, { kind: 'platform', event: 'expires-soon', text: `on ${iso(row.expiresAt)}` });
       if (row.notify) void this.#notify(row, row.notify);
     }
@@ -85,9 +85,9 @@ export class Lifecycle {
 
   async #endGrace(): Promise<void> {
     const { deployments, clock, config, routes, logs } = this.#parts;
-    for (const row of await deployments.graceOver(clock.now(), config.graceDays * DAY_MS)) {
+    for (const row of await deployments.terms.graceOver(clock.now(), config.graceDays * DAY_MS)) {
       // The grace period is already over, so the data goes with the next step.
-      await deployments.decommission(row.tenant, clock.now(), 0, config.cooldownDays * DAY_MS);
+      await deployments.terms.decommission(row.tenant, clock.now(), 0, config.cooldownDays * DAY_MS);
       await routes.push(row.slug);
       await logs.append(row.tenant, { kind: 'platform', event: 'decommissioned', text: 'the grace period is over' });
     }
@@ -95,13 +95,13 @@ export class Lifecycle {
 
   async #purge(): Promise<void> {
     const { deployments, clock, runtime, log, tenantsFolder, purgeStorage, removeCode } = this.#parts;
-    for (const row of await deployments.duePurges(clock.now())) {
+    for (const row of await deployments.terms.duePurges(clock.now())) {
       try {
         const living = await deployments.bySlug(row.slug);
         if (living?.tenant === row.tenant) await runtime.stop(row.slug, 'stopped');
         await purgeStorage(row.tenant);
         await rm(path.join(tenantsFolder, row.tenant), { recursive: true, force: true });
-        await removeCode(await deployments.markPurged(row.tenant, clock.now()));
+        await removeCode(await deployments.terms.markPurged(row.tenant, clock.now()));
         log.info({ tenant: row.tenant }, 'the data of a decommissioned deployment was removed');
       } catch (error) {
         log.error({ err: error, tenant: row.tenant }, 'data was not removed; tried again later');

@@ -1,24 +1,24 @@
 /**
- * Deployments: who owns a slug, what it runs and until when. Every change is one transaction; the state table of
- * admin-api.md is enforced here and by the unique index on living slugs.
+ * Deployments: who owns a slug and what it runs. Every change is one transaction; the state table of admin-api.md is
+ * enforced here, in `terms`, and by the unique index on living slugs.
  */
 import { randomBytes } from 'node:crypto';
-import { and, asc, desc, eq, inArray, isNotNull, isNull, lte, ne, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, inArray, ne, sql } from 'drizzle-orm';
 import type { BindingSet, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { DeploymentMemory } from './deployment-memory.ts';
+import { DeploymentTerms } from './deployment-terms.ts';
 import type { Database } from './index.ts';
 import {
   type Deployment,
   deployments,
-  domains,
-  renewals,
   type StoredPaidRoute,
   secrets,
   slugClaims,
-  usageDaily,
   versions,
 } from './schema/deployments.ts';
 import type { SealedSecret } from './secrets.ts';
+import { SlugClaims } from './slug-claims.ts';
 
 export const DAY_MS = 86_400_000;
 
@@ -76,51 +76,27 @@ export function newTenantId(): TenantId {
   return `t${randomBytes(10).toString('hex')}`;
 }
 
-type Transaction = Parameters<Parameters<Database['transaction']>[0]>[0];
-
-/** Slugs that are remembered at most; hosts with more of them in use read the registry again now and then. */
-const MAX_REMEMBERED = 2_000;
-
 export class Deployments {
   readonly #db: Database;
-  /** Active deployments by slug, as of the last change of any. */
-  readonly #remembered = new Map<string, Deployment>();
-  #changes = 0;
+  readonly #memory: DeploymentMemory;
+  readonly claims: SlugClaims;
+  readonly terms: DeploymentTerms;
 
   constructor(db: Database) {
     this.#db = db;
+    this.#memory = new DeploymentMemory(db);
+    this.claims = new SlugClaims(db, (slug) => this.bySlug(slug));
+    this.terms = new DeploymentTerms(db, this.#memory);
   }
 
-  /** The active deployment of a slug, if it was looked up since the last change: a flood of requests reads no disk. */
+  /** The active deployment of a slug, if it was looked up since the last change: reads no disk. */
   remembered(slug: string): Deployment | undefined {
-    return this.#remembered.get(slug);
+    return this.#memory.get(slug);
   }
 
   /** As `bySlug`; active deployments are remembered. */
-  async lookUp(slug: string): Promise<Deployment | undefined> {
-    const known = this.#remembered.get(slug);
-    if (known) return known;
-    const changes = this.#changes;
-    const row = await this.bySlug(slug);
-    // A row that was read while somebody changed it may be the one before the change.
-    if (row?.state === 'active' && changes === this.#changes) {
-      if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
-      this.#remembered.set(slug, row);
-    }
-    return row;
-  }
-
-  #transaction<T>(work: (tx: Transaction) => Promise<T>): Promise<T> {
-    return this.#change(() => this.#db.transaction(work));
-  }
-
-  async #change<T>(work: () => Promise<T>): Promise<T> {
-    try {
-      return await work();
-    } finally {
-      this.#changes += 1;
-      this.#remembered.clear();
-    }
+  lookUp(slug: string): Promise<Deployment | undefined> {
+    return this.#memory.lookUp(slug, () => this.bySlug(slug));
   }
 
   async byTenant(tenant: TenantId): Promise<Deployment | undefined> {
@@ -194,52 +170,9 @@ export class Deployments {
     return await this.#db.select().from(versions).where(eq(versions.tenant, tenant)).orderBy(desc(versions.version));
   }
 
-  /** Whether a payer may deploy to the slug now; see the last rows of the state table. */
-  async availability(slug: string, owner: string, now: number): Promise<'free' | 'taken' | 'cooling'> {
-    const current = await this.bySlug(slug);
-    if (!current) return 'free';
-    if (current.state !== 'decommissioned') return 'taken';
-    return current.owner === owner || (current.freeAt ?? 0) <= now ? 'free' : 'cooling';
-  }
-
-  /**
-   * Holds a slug for one paid call, so that of two payers only one is charged.
-   * @throws Problem slug_taken when another call holds it or it is not available to this owner
-   */
-  async claim(slug: string, claim: string, owner: string, now: number, holdMs: number): Promise<void> {
-    const state = await this.availability(slug, owner, now);
-    if (state === 'taken')
-      throw new Problem('slug_taken', `The slug ${slug} is taken; choose another. Nothing was charged.`);
-    if (state === 'cooling') {
-      throw new Problem(
-        'slug_taken',
-        `The slug ${slug} was given up lately and is kept for its former owner. Nothing was charged.`,
-      );
-    }
-    const taken = await this.#db
-      .insert(slugClaims)
-      .values({ slug, claim, expiresAt: now + holdMs })
-      .onConflictDoUpdate({
-        target: slugClaims.slug,
-        set: { claim, expiresAt: now + holdMs },
-        setWhere: sql`${slugClaims.claim} = ${claim} OR ${slugClaims.expiresAt} <= ${now}`,
-      })
-      .returning();
-    if (taken.length === 0) {
-      throw new Problem(
-        'slug_taken',
-        `Somebody else is deploying to ${slug} right now; choose another slug. Nothing was charged.`,
-      );
-    }
-  }
-
-  async releaseClaim(slug: string, claim: string): Promise<void> {
-    await this.#db.delete(slugClaims).where(and(eq(slugClaims.slug, slug), eq(slugClaims.claim, claim)));
-  }
-
   /** Idempotent by tenant id. @throws Problem slug_taken if another deployment lives under the slug */
   async create(input: NewDeployment, now: number): Promise<Deployment> {
-    return await this.#transaction(async (tx) => {
+    return await this.#memory.transaction(async (tx) => {
       const [existing] = await tx.select().from(deployments).where(eq(deployments.tenant, input.tenant));
       if (existing) return existing;
       const [living] = await tx
@@ -286,7 +219,7 @@ export class Deployments {
 
   /** @throws Problem gone when the deployment was decommissioned meanwhile */
   async update(tenant: TenantId, change: DeploymentChange, now: number): Promise<Deployment> {
-    return await this.#transaction(async (tx) => {
+    return await this.#memory.transaction(async (tx) => {
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
       if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
       let { version } = row;
@@ -339,7 +272,7 @@ export class Deployments {
    */
   async restore(before: DeploymentSnapshot, failed: Deployment, now: number): Promise<void> {
     const { tenant, state, expiresAt, ...row } = before.row;
-    await this.#transaction(async (tx) => {
+    await this.#memory.transaction(async (tx) => {
       const restored = await tx
         .update(deployments)
         // State and expiry are not the change's: a renewal may have happened meanwhile.
@@ -358,116 +291,5 @@ export class Deployments {
   async secretNames(tenant: TenantId): Promise<string[]> {
     const rows = await this.#db.select({ name: secrets.name }).from(secrets).where(eq(secrets.tenant, tenant));
     return rows.map((row) => row.name);
-  }
-
-  /** + one term from the later of now and the present expiry. Idempotent by payment id. */
-  async renew(tenant: TenantId, paymentId: string, termMs: number, now: number): Promise<Deployment> {
-    return await this.#transaction(async (tx) => {
-      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
-      if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
-      const [done] = await tx.select().from(renewals).where(eq(renewals.paymentId, paymentId));
-      if (done) return row;
-      const expiresAt = Math.max(now, row.expiresAt) + termMs;
-      await tx.insert(renewals).values({ paymentId, tenant, expiresAt, createdAt: now });
-      const [renewed] = await tx
-        .update(deployments)
-        .set({ expiresAt, state: 'active', warnedAt: null, updatedAt: now })
-        .where(eq(deployments.tenant, tenant))
-        .returning();
-      if (!renewed) throw new Error('update returned nothing');
-      return renewed;
-    });
-  }
-
-  /** Marks what ran out. @returns the deployments that expired by this call */
-  async expireDue(now: number): Promise<Deployment[]> {
-    return await this.#change(async () =>
-      this.#db
-        .update(deployments)
-        .set({ state: 'expired' })
-        .where(and(eq(deployments.state, 'active'), lte(deployments.expiresAt, now), eq(deployments.builtin, false)))
-        .returning(),
-    );
-  }
-
-  /** When the next active deployment expires. */
-  async nextExpiry(): Promise<number | undefined> {
-    const [row] = await this.#db
-      .select({ at: sql<number | null>`min(${deployments.expiresAt})` })
-      .from(deployments)
-      .where(and(eq(deployments.state, 'active'), eq(deployments.builtin, false)));
-    return row?.at ?? undefined;
-  }
-
-  /** Active deployments that expire before `until` and were not warned about yet; marks them as warned. */
-  async takeExpiryWarnings(now: number, until: number): Promise<Deployment[]> {
-    return await this.#change(async () =>
-      this.#db
-        .update(deployments)
-        .set({ warnedAt: now })
-        .where(
-          and(
-            eq(deployments.state, 'active'),
-            eq(deployments.builtin, false),
-            lte(deployments.expiresAt, until),
-            isNull(deployments.warnedAt),
-          ),
-        )
-        .returning(),
-    );
-  }
-
-  /** Idempotent. Domains become free at once; data stays until the grace period is over. */
-  async decommission(tenant: TenantId, now: number, graceMs: number, cooldownMs: number): Promise<Deployment> {
-    return await this.#transaction(async (tx) => {
-      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
-      if (!row) throw new Problem('not_found', 'There is no such deployment.');
-      if (row.state === 'decommissioned') return row;
-      await tx.delete(domains).where(eq(domains.tenant, tenant));
-      const [gone] = await tx
-        .update(deployments)
-        .set({
-          state: 'decommissioned',
-          decommissionedAt: now,
-          purgeAt: now + graceMs,
-          freeAt: now + cooldownMs,
-          updatedAt: now,
-        })
-        .where(eq(deployments.tenant, tenant))
-        .returning();
-      if (!gone) throw new Error('update returned nothing');
-      return gone;
-    });
-  }
-
-  /** Expired deployments whose grace period is over. */
-  async graceOver(now: number, graceMs: number): Promise<Deployment[]> {
-    return await this.#db
-      .select()
-      .from(deployments)
-      .where(and(eq(deployments.state, 'expired'), lte(deployments.expiresAt, now - graceMs)));
-  }
-
-  async duePurges(now: number): Promise<Deployment[]> {
-    return await this.#db
-      .select()
-      .from(deployments)
-      .where(and(isNotNull(deployments.purgeAt), lte(deployments.purgeAt, now), isNull(deployments.purgedAt)));
-  }
-
-  /** Forgets everything but the fact that the deployment existed. @returns digests that nothing else uses */
-  async markPurged(tenant: TenantId, now: number): Promise<string[]> {
-    return await this.#transaction(async (tx) => {
-      const own = await tx.select({ digest: versions.digest }).from(versions).where(eq(versions.tenant, tenant));
-      for (const table of [secrets, versions, domains, usageDaily] as const) {
-        await tx.delete(table).where(eq(table.tenant, tenant));
-      }
-      await tx.update(deployments).set({ purgedAt: now }).where(eq(deployments.tenant, tenant));
-      const digests = [...new Set(own.map((row) => row.digest))];
-      if (digests.length === 0) return [];
-      const used = await tx.select({ digest: versions.digest }).from(versions).where(inArray(versions.digest, digests));
-      const kept = new Set(used.map((row) => row.digest));
-      return digests.filter((digest) => !kept.has(digest));
-    });
   }
 }

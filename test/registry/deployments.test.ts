@@ -49,12 +49,14 @@ function input(slug: string, owner = '0xa', values: Record<string, string> = {})
 
 describe('deployments', () => {
   it('lets one of two claimants have a slug, and frees it when the claim is given back or over', async () => {
-    await deployments.claim('hello', 'first', '0xa', NOW, 1_000);
-    await expect(deployments.claim('hello', 'second', '0xb', NOW, 1_000)).rejects.toMatchObject({ code: 'slug_taken' });
-    await deployments.claim('hello', 'first', '0xa', NOW, 1_000);
-    await deployments.claim('hello', 'second', '0xb', NOW + 1_000, 1_000);
-    await deployments.releaseClaim('hello', 'second');
-    await deployments.claim('hello', 'third', '0xc', NOW + 1_000, 1_000);
+    await deployments.claims.take('hello', 'first', '0xa', NOW, 1_000);
+    await expect(deployments.claims.take('hello', 'second', '0xb', NOW, 1_000)).rejects.toMatchObject({
+      code: 'slug_taken',
+    });
+    await deployments.claims.take('hello', 'first', '0xa', NOW, 1_000);
+    await deployments.claims.take('hello', 'second', '0xb', NOW + 1_000, 1_000);
+    await deployments.claims.release('hello', 'second');
+    await deployments.claims.take('hello', 'third', '0xc', NOW + 1_000, 1_000);
   });
 
   it('remembers active deployments by slug until one is changed', async () => {
@@ -69,12 +71,12 @@ describe('deployments', () => {
     expect((await deployments.lookUp('hello'))?.payTo).toBe('0xnew');
     await deployments.restore({ row: first!, secrets: [] }, changed, NOW);
     expect((await deployments.lookUp('hello'))?.payTo).toBe('0xa');
-    await deployments.expireDue(NOW + TERM);
+    await deployments.terms.expireDue(NOW + TERM);
     expect((await deployments.lookUp('hello'))?.state).toBe('expired');
     expect(deployments.remembered('hello')).toBeUndefined();
-    await deployments.renew(tenant, 'pay_1', TERM, NOW + TERM);
+    await deployments.terms.renew(tenant, 'pay_1', TERM, NOW + TERM);
     expect((await deployments.lookUp('hello'))?.state).toBe('active');
-    await deployments.decommission(tenant, NOW, 0, 0);
+    await deployments.terms.decommission(tenant, NOW, 0, 0);
     expect((await deployments.lookUp('hello'))?.state).toBe('decommissioned');
   });
 
@@ -88,12 +90,12 @@ describe('deployments', () => {
 
   it('renews from the later of now and the expiry, once per payment', async () => {
     const { tenant } = await deployments.create(input('hello'), NOW);
-    const early = await deployments.renew(tenant, 'p1', TERM, NOW + DAY_MS);
+    const early = await deployments.terms.renew(tenant, 'p1', TERM, NOW + DAY_MS);
     expect(early.expiresAt).toBe(NOW + 2 * TERM);
-    expect((await deployments.renew(tenant, 'p1', TERM, NOW + DAY_MS)).expiresAt).toBe(NOW + 2 * TERM);
+    expect((await deployments.terms.renew(tenant, 'p1', TERM, NOW + DAY_MS)).expiresAt).toBe(NOW + 2 * TERM);
     const late = NOW + 3 * TERM;
-    expect(await deployments.expireDue(late)).toHaveLength(1);
-    expect(await deployments.renew(tenant, 'p2', TERM, late)).toMatchObject({
+    expect(await deployments.terms.expireDue(late)).toHaveLength(1);
+    expect(await deployments.terms.renew(tenant, 'p2', TERM, late)).toMatchObject({
       state: 'active',
       expiresAt: late + TERM,
     });
@@ -101,18 +103,18 @@ describe('deployments', () => {
 
   it('expires to the millisecond and only once', async () => {
     await deployments.create(input('hello'), NOW);
-    expect(await deployments.nextExpiry()).toBe(NOW + TERM);
-    expect(await deployments.expireDue(NOW + TERM - 1)).toEqual([]);
-    expect(await deployments.expireDue(NOW + TERM)).toHaveLength(1);
-    expect(await deployments.expireDue(NOW + TERM)).toEqual([]);
+    expect(await deployments.terms.nextExpiry()).toBe(NOW + TERM);
+    expect(await deployments.terms.expireDue(NOW + TERM - 1)).toEqual([]);
+    expect(await deployments.terms.expireDue(NOW + TERM)).toHaveLength(1);
+    expect(await deployments.terms.expireDue(NOW + TERM)).toEqual([]);
   });
 
   it('keeps a decommissioned slug for its former owner until the cooldown is over', async () => {
     const { tenant } = await deployments.create(input('hello'), NOW);
-    await deployments.decommission(tenant, NOW, TERM, TERM);
-    expect(await deployments.availability('hello', '0xb', NOW + TERM - 1)).toBe('cooling');
-    expect(await deployments.availability('hello', '0xb', NOW + TERM)).toBe('free');
-    expect(await deployments.availability('hello', '0xa', NOW)).toBe('free');
+    await deployments.terms.decommission(tenant, NOW, TERM, TERM);
+    expect(await deployments.claims.availability('hello', '0xb', NOW + TERM - 1)).toBe('cooling');
+    expect(await deployments.claims.availability('hello', '0xb', NOW + TERM)).toBe('free');
+    expect(await deployments.claims.availability('hello', '0xa', NOW)).toBe('free');
     expect(await deployments.routable(NOW)).toMatchObject([{ slug: 'hello', state: 'decommissioned' }]);
     expect(await deployments.routable(NOW + TERM)).toEqual([]);
     await deployments.create(input('hello'), NOW + 1);
@@ -123,12 +125,12 @@ describe('deployments', () => {
     const gone = await deployments.create(input('gone', '0xa', { KEY: 'v' }), NOW);
     const stays = await deployments.create(input('stays'), NOW);
     await deployments.update(gone.tenant, { code: { digest: 'd2', bytes: 1, handlers: [], note: 'update' } }, NOW);
-    await deployments.decommission(gone.tenant, NOW, TERM, TERM);
-    expect(await deployments.duePurges(NOW + TERM - 1)).toEqual([]);
-    expect(await deployments.duePurges(NOW + TERM)).toHaveLength(1);
-    expect(await deployments.markPurged(gone.tenant, NOW + TERM)).toEqual(['d2']);
+    await deployments.terms.decommission(gone.tenant, NOW, TERM, TERM);
+    expect(await deployments.terms.duePurges(NOW + TERM - 1)).toEqual([]);
+    expect(await deployments.terms.duePurges(NOW + TERM)).toHaveLength(1);
+    expect(await deployments.terms.markPurged(gone.tenant, NOW + TERM)).toEqual(['d2']);
     expect(await secrets.reveal(gone.tenant)).toEqual({});
-    expect(await deployments.duePurges(NOW + TERM)).toEqual([]);
+    expect(await deployments.terms.duePurges(NOW + TERM)).toEqual([]);
     expect(await deployments.versions(stays.tenant)).toHaveLength(1);
   });
 
@@ -158,15 +160,15 @@ describe('deployments', () => {
 
   it('warns once per term', async () => {
     const { tenant } = await deployments.create(input('hello'), NOW);
-    expect(await deployments.takeExpiryWarnings(NOW, NOW + TERM)).toHaveLength(1);
-    expect(await deployments.takeExpiryWarnings(NOW, NOW + TERM)).toEqual([]);
-    await deployments.renew(tenant, 'p', TERM, NOW);
-    expect(await deployments.takeExpiryWarnings(NOW, NOW + 2 * TERM)).toHaveLength(1);
+    expect(await deployments.terms.takeExpiryWarnings(NOW, NOW + TERM)).toHaveLength(1);
+    expect(await deployments.terms.takeExpiryWarnings(NOW, NOW + TERM)).toEqual([]);
+    await deployments.terms.renew(tenant, 'p', TERM, NOW);
+    expect(await deployments.terms.takeExpiryWarnings(NOW, NOW + 2 * TERM)).toHaveLength(1);
   });
 
   it('survives many writers at once', async () => {
     const made = await Promise.all(Array.from({ length: 40 }, (_, i) => deployments.create(input(`slug-${i}`), NOW)));
-    await Promise.all(made.map(({ tenant }) => deployments.renew(tenant, `pay-${tenant}`, TERM, NOW)));
+    await Promise.all(made.map(({ tenant }) => deployments.terms.renew(tenant, `pay-${tenant}`, TERM, NOW)));
     expect((await deployments.all()).every((row) => row.expiresAt === NOW + 2 * TERM)).toBe(true);
   });
 });

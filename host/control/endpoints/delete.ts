@@ -26,7 +26,7 @@ export function deleteEndpoint(parts: ControlParts): Endpoint {
       const owned = await requireOwner(parts, call, `DELETE /_admin/${call.params.slug}`);
       if ('response' in owned) return owned.response;
       const { slug, tenant } = owned.deployment;
-      const gone = await deployments.decommission(tenant, clock.now(), graceDays * DAY_MS, cooldownDays * DAY_MS);
+      const gone = await deployments.terms.decommission(tenant, clock.now(), graceDays * DAY_MS, cooldownDays * DAY_MS);
       await routes.push(slug);
       parts.scheduleChanged();
       await runtime.stop(slug, 'stopped');

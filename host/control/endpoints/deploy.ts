@@ -32,7 +32,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
     const settings = newSettings(input, payer.address, clock.now());
     const tenant = newTenantId();
     const now = clock.now();
-    await deployments.claim(slug, tenant, payer.address, now, CLAIM_MS);
+    await deployments.claims.take(slug, tenant, payer.address, now, CLAIM_MS);
     try {
       const code = await pipeline.accept(input, { ...settings, ...(input.secrets ? { secrets: input.secrets } : {}) });
       return {
@@ -48,14 +48,14 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
         termMs: config.slugs.termDays * DAY_MS,
       };
     } catch (error) {
-      await deployments.releaseClaim(slug, tenant);
+      await deployments.claims.release(slug, tenant);
       throw error;
     }
   }
 
   async function abandon(prepared: Json): Promise<void> {
     const { slug, tenant } = prepared as unknown as NewDeployment;
-    await deployments.releaseClaim(slug, tenant);
+    await deployments.claims.release(slug, tenant);
   }
 
   payments.registerCompletion(

@@ -33,7 +33,7 @@ export function renewEndpoint(parts: ControlParts): Endpoint {
 
   payments.registerCompletion(OPERATION, async (prepared: Json, payment) => {
     const { tenant } = prepared as { tenant: string };
-    const renewed = await deployments.renew(tenant, payment.id, config.slugs.termDays * DAY_MS, clock.now());
+    const renewed = await deployments.terms.renew(tenant, payment.id, config.slugs.termDays * DAY_MS, clock.now());
     await routes.push(renewed.slug);
     parts.scheduleChanged();
     await logs.append(tenant, { kind: 'platform', event: 'renewed', text: `runs until ${iso(renewed.expiresAt)}` });
