@@ -6,14 +6,10 @@ import { createServer, Server } from 'node:net';
 import { pino } from 'pino';
 import { Channel } from '../shared/channel.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTraffic } from '../shared/contracts.ts';
-import { growDescriptorTable } from '../shared/descriptor-table.ts';
 import { Problem } from '../shared/problem.ts';
 import { Edge } from './edge.ts';
 
 type Argument<K extends keyof EdgeMethods> = Parameters<EdgeMethods[K]>[0];
-
-/** A caller's connection and the instance's, for all requests that one slug may have under way. */
-const DESCRIPTORS = 8_192;
 
 let edge: Edge | undefined;
 
@@ -54,8 +50,6 @@ process.on('disconnect', () => process.exit(0));
 // The supervisor decides when this process ends; a Ctrl-C in its terminal reaches the whole group.
 process.on('SIGINT', () => {});
 process.on('SIGTERM', () => {});
-
-growDescriptorTable(DESCRIPTORS);
 
 // For the next start: all code is loaded by now.
 flushCompileCache();

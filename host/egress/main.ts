@@ -8,14 +8,10 @@ import pino from 'pino';
 import { Counter, Gauge, Registry } from 'prom-client';
 import { Channel } from '../shared/channel.ts';
 import type { ControlForEgress, EgressCounters, EgressInit, EgressMethods, TenantId } from '../shared/contracts.ts';
-import { growDescriptorTable } from '../shared/descriptor-table.ts';
 import { Problem } from '../shared/problem.ts';
 import { Notices } from './notices.ts';
 import { type ProxyParts, TenantProxy, type TenantSettings } from './proxy.ts';
 import { CheckedResolver } from './resolver.ts';
-
-/** A tenant's connection and the one to its target, for calls of several tenants. */
-const DESCRIPTORS = 4_096;
 
 const log = pino({ name: 'egress' }, pino.destination({ dest: 2, sync: true }));
 
@@ -112,8 +108,6 @@ const control: Channel<ControlForEgress> = new Channel<ControlForEgress>(
   process,
   createEgress((notices) => control.notify('notices', notices)),
 );
-
-growDescriptorTable(DESCRIPTORS);
 
 // For the next start: all code is loaded by now.
 flushCompileCache();

@@ -1,6 +1,7 @@
 /** The timed work of payments: pending settlements, what is owed, channels, holds that run out, old answers. */
-import { and, eq, isNotNull, lt } from 'drizzle-orm';
+
 import type { Logger } from 'pino';
+import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
 import { payments } from '../registry/schema/payments.ts';
 import type { Sender } from './outgoing/sender.ts';
 import type { ChannelKeeper } from './sessions/keeper.ts';

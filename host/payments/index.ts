@@ -2,8 +2,9 @@
  * Payments of the host, composed: rails on the network, the settlement machine on the registry, and on top of it the
  * host's own paid calls, tenants' paid routes and their `env.PAYMENTS`.
  */
-import { eq } from 'drizzle-orm';
+
 import type { Logger } from 'pino';
+import { eq } from '../registry/drizzle.ts';
 import type { Registry } from '../registry/index.ts';
 import { settings } from '../registry/schema/deployments.ts';
 import type { PaymentRow } from '../registry/schema/payments.ts';

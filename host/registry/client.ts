@@ -3,14 +3,8 @@
  * The libSQL client hands its connection to an open transaction and refuses everybody else meanwhile, so calls queue
  * here instead; a transaction must therefore never wait for anything but the database.
  */
-import {
-  type Client,
-  createClient,
-  type InArgs,
-  type InStatement,
-  type Transaction,
-  type TransactionMode,
-} from '@libsql/client/sqlite3';
+import type { Client, InArgs, InStatement, Transaction, TransactionMode } from '@libsql/client/sqlite3';
+import { createClient } from './drizzle.ts';
 
 export async function openClient(file: string): Promise<Client> {
   const client = createClient({ url: `file:${file}`, concurrency: 1, intMode: 'number' });

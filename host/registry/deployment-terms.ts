@@ -2,10 +2,11 @@
  * Until when a deployment runs, and what is left of it afterwards: active, expired, decommissioned, purged. Every change
  * is one transaction; the state table is that of admin-api.md.
  */
-import { and, eq, inArray, isNotNull, isNull, lte, sql } from 'drizzle-orm';
+
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { DeploymentMemory } from './deployment-memory.ts';
+import { and, eq, inArray, isNotNull, isNull, lte, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import {
   type Deployment,

@@ -3,11 +3,11 @@
  * enforced here, in `terms`, and by the unique index on living slugs.
  */
 import { randomBytes } from 'node:crypto';
-import { and, asc, desc, eq, inArray, ne, sql } from 'drizzle-orm';
 import type { BindingSet, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { DeploymentMemory } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
+import { and, asc, desc, eq, inArray, ne, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import {
   type Deployment,

@@ -1,7 +1,8 @@
 /** Custom domains: one owner each, their verification, and which of them the edge serves. */
-import { and, asc, eq, inArray, isNotNull, lte, or } from 'drizzle-orm';
+
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { and, asc, eq, inArray, isNotNull, lte, or } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { type Domain, type DomainState, domains } from './schema/deployments.ts';
 

@@ -7,8 +7,8 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Client } from '@libsql/client/sqlite3';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
-import { drizzle } from 'drizzle-orm/libsql/sqlite3';
 import { openClient } from './client.ts';
+import { drizzle } from './drizzle.ts';
 
 /** Drizzle over the registry. Transactions must wait for nothing but the database: they hold its only connection. */
 export type Database = LibSQLDatabase<Record<string, never>>;

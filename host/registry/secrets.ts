@@ -1,6 +1,7 @@
 /** Tenants' secrets: sealed rows in, clear values out, for the runtime alone. */
-import { and, eq, ne } from 'drizzle-orm';
+
 import type { TenantId } from '../shared/contracts.ts';
+import { and, eq, ne } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { secrets } from './schema/deployments.ts';
 import type { Sealed, SecretBox } from './secret-box.ts';

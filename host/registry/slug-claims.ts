@@ -1,6 +1,7 @@
 /** Who may deploy to a slug, and who is doing so just now. */
-import { and, eq, sql } from 'drizzle-orm';
+
 import { Problem } from '../shared/problem.ts';
+import { and, eq, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { type Deployment, slugClaims } from './schema/deployments.ts';
 

@@ -1,6 +1,7 @@
 /** Traffic of tenants by UTC day. Counters are added up in memory and written every few seconds: they are not money. */
-import { and, asc, eq, gte, sql } from 'drizzle-orm';
+
 import type { TenantId } from '../shared/contracts.ts';
+import { and, asc, eq, gte, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { usageDaily } from './schema/deployments.ts';
 

@@ -1,5 +1,5 @@
 /** Where the operator moved business time to, kept over restarts. */
-import { eq } from 'drizzle-orm';
+import { eq } from '../registry/drizzle.ts';
 import type { Database } from '../registry/index.ts';
 import { settings } from '../registry/schema/deployments.ts';
 

@@ -2,6 +2,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { setPartPriority } from '../shared/priority.ts';
+import { withDescriptorTable } from './descriptor-table.ts';
 
 /** Parts that run in processes of their own, each from `host/<part>/main.ts`. */
 export type PartName = 'storage' | 'egress' | 'edge';
@@ -15,6 +16,14 @@ const FLAGS: Record<PartName, string[]> = {
   storage: ['--max-semi-space-size=4', '--heap-growing-percent=200'],
   egress: [],
   edge: [`--openssl-config=${OPENSSL_CONFIG}`],
+};
+
+/** Descriptors that there is room for from the start. */
+const DESCRIPTORS: Record<PartName, number> = {
+  storage: 0,
+  egress: 4_096,
+  // A caller's connection and the instance's, for all requests that one slug may have under way.
+  edge: 8_192,
 };
 
 const ahead: { part: PartName; process: ChildProcess }[] = [];
@@ -34,20 +43,22 @@ export function partProcess(part: PartName): ChildProcess {
 function forkPart(part: PartName): ChildProcess {
   const entry = fileURLToPath(new URL(`../${part}/main.ts`, import.meta.url));
   const { PATH = '', TZ, NODE_COMPILE_CACHE } = process.env;
-  const child = fork(entry, [], {
-    serialization: 'advanced',
-    // Nothing else of the operator's environment is passed on: it may hold secrets.
-    env: {
-      NODE_ENV: 'production',
-      PATH,
-      ...(TZ ? { TZ } : {}),
-      ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
-    },
-    execArgv: ['--disable-warning=ExperimentalWarning', ...FLAGS[part]],
-    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-    // A session of its own, which has a weight of its own. It ends all the same when its channel closes.
-    detached: true,
-  });
+  const child = withDescriptorTable(['ignore', 'inherit', 'inherit', 'ipc'], DESCRIPTORS[part], (stdio) =>
+    fork(entry, [], {
+      serialization: 'advanced',
+      // Nothing else of the operator's environment is passed on: it may hold secrets.
+      env: {
+        NODE_ENV: 'production',
+        PATH,
+        ...(TZ ? { TZ } : {}),
+        ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
+      },
+      execArgv: ['--disable-warning=ExperimentalWarning', ...FLAGS[part]],
+      stdio,
+      // A session of its own, which has a weight of its own. It ends all the same when its channel closes.
+      detached: true,
+    }),
+  );
   if (child.pid !== undefined) setPartPriority(child.pid);
   return child;
 }

@@ -141,13 +141,6 @@ export function peakMemory(pid: number | undefined): number {
   return Number(kilobytes) * 1024;
 }
 
-/** CPU time of a process so far, µs. */
-export function cpuMicroseconds(pid: number | undefined): number {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-  return (Number(fields[11]) + Number(fields[12])) * 10_000;
-}
-
 /** Names of the cases in a suite of test/fixtures/bindings. */
 export async function caseNames(suite: 'kv' | 'r2'): Promise<string[]> {
   const cases = await import(pathToFileURL(join(FIXTURES, `${suite}-cases.js`)).href);

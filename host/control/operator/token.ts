@@ -1,6 +1,6 @@
 /** The operator's token: made at the first start, shown once, kept as a hash. */
 import { createHash, randomBytes } from 'node:crypto';
-import { eq } from 'drizzle-orm';
+import { eq } from '../../registry/drizzle.ts';
 import type { Database } from '../../registry/index.ts';
 import { settings } from '../../registry/schema/deployments.ts';
 

@@ -2,9 +2,10 @@
  * Compares the books with the chain: every transaction that the ledger names, what the host's wallets hold, and what
  * channels have settled. Nothing is repaired here; a difference is a finding.
  */
-import { inArray, isNotNull, sql } from 'drizzle-orm';
+
 import { type Hex, parseAbiItem, parseEventLogs } from 'viem';
 import { getTransactionReceipt, readContract } from 'viem/actions';
+import { inArray, isNotNull, sql } from '../../registry/drizzle.ts';
 import { ledger, paymentChannels } from '../../registry/schema/payments.ts';
 import type { Network } from '../network/types.ts';
 import { assetId, lower } from '../rails/terms.ts';

@@ -1,5 +1,6 @@
 /** What the books say: revenue by route and day, every payment as CSV, totals, and what needs a person. */
-import { and, asc, eq, gte, inArray, isNotNull, lt, type SQL, sql } from 'drizzle-orm';
+import type { SQL } from 'drizzle-orm';
+import { and, asc, eq, gte, inArray, isNotNull, lt, sql } from '../../registry/drizzle.ts';
 import {
   ledger,
   type OutgoingRow,

@@ -4,8 +4,8 @@
  */
 
 import { randomBytes } from 'node:crypto';
-import { and, asc, eq, inArray, lt } from 'drizzle-orm';
 import type { Logger } from 'pino';
+import { and, asc, eq, inArray, lt } from '../../registry/drizzle.ts';
 import { type OutgoingRow, paymentOutgoing, payments, paymentTransfers } from '../../registry/schema/payments.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';

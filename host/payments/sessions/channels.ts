@@ -1,5 +1,5 @@
 /** Session channels in the registry. What a channel owes is `captured`; `reserved` belongs to calls still at work. */
-import { and, eq, inArray, lte, sql } from 'drizzle-orm';
+import { and, eq, inArray, lte, sql } from '../../registry/drizzle.ts';
 import {
   type ChannelRow,
   paymentChannels,

@@ -1,5 +1,5 @@
 /** Things that bind or happen once: Idempotency-Keys and single-use claims; and forgetting what is old. */
-import { and, eq, isNotNull, lt } from 'drizzle-orm';
+import { and, eq, isNotNull, lt } from '../../registry/drizzle.ts';
 import { type PaymentRow, paymentClaims, paymentKeys, payments } from '../../registry/schema/payments.ts';
 import type { PaymentStore } from './store.ts';
 

@@ -3,8 +3,8 @@
  * has to be sent are written together or not at all. Callers hold the payment's lock.
  */
 import { randomBytes } from 'node:crypto';
-import { and, eq, inArray, sql } from 'drizzle-orm';
 import type { BatchItem } from 'drizzle-orm/batch';
+import { and, eq, inArray, sql } from '../../registry/drizzle.ts';
 import type { Registry } from '../../registry/index.ts';
 import {
   type PaymentRow,

@@ -1,5 +1,5 @@
 /** Drizzle's view of migrations/0200_cron.sql. Times are milliseconds since the Unix epoch. */
-import { integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+import { integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
 
 export type CronOutcome =
   | 'running'

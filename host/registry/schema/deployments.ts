@@ -1,6 +1,7 @@
 /** Drizzle's view of migrations/0001_deployments.sql. Times are milliseconds since the Unix epoch. */
-import { blob, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+
 import type { BindingSet } from '../../shared/contracts.ts';
+import { blob, integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
 
 export type DeploymentState = 'active' | 'expired' | 'decommissioned';
 

@@ -1,6 +1,7 @@
 /** Drizzle's view of migrations/0100_payments.sql. Amounts are micro-USD, times milliseconds since the Unix epoch. */
-import { blob, customType, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core';
+
 import type { Money } from '../../shared/money.ts';
+import { blob, customType, integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
 
 /** Integer micro-USD; the registry reads integers as numbers, exact up to nine billion USD. */
 const money = customType<{ data: Money; driverData: number }>({
