@@ -25,7 +25,7 @@ export interface Scheduler {
   stop(): Promise<void>;
 }
 
-/** Wakes at least this often, so that a corrected system clock is noticed: nothing announces that. */
+/** Wakes at least this often, so that a system clock that was set is noticed: nothing announces that. */
 const LONGEST_SLEEP_MS = 30_000;
 
 interface Job {
@@ -43,13 +43,21 @@ export function createScheduler({ clock, log }: { clock: Clock; log: Logger }): 
   const jobs = new Set<Job>();
   let timer: NodeJS.Timeout | undefined;
   let stopped = false;
+  let woken = clock.now();
 
   function wake(): void {
     const now = clock.now();
+    // The system's clock was set back.
+    if (now < woken) plan(now);
+    woken = now;
     for (const job of jobs) {
       if (!stopped && job.running === undefined && job.due !== undefined && job.due <= now) start(job, now);
     }
     sleep();
+  }
+
+  function plan(now: number): void {
+    for (const job of jobs) if (!job.running) job.plan(now, false);
   }
 
   function sleep(): void {
@@ -84,8 +92,7 @@ export function createScheduler({ clock, log }: { clock: Clock; log: Logger }): 
   }
 
   const unsubscribe = clock.onStep(() => {
-    const now = clock.now();
-    for (const job of jobs) if (!job.running) job.plan(now, false);
+    plan(clock.now());
     wake();
   });
 

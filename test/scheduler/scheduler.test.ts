@@ -150,6 +150,29 @@ test('real time passes too: a job due in some milliseconds runs without a step',
   await real.stop();
 });
 
+test('the clock of the system set back by an hour silences nothing, set ahead it makes up for what is due', async () => {
+  vi.useFakeTimers({ now: START, toFake: ['Date', 'setTimeout', 'clearTimeout'] });
+  const real = createScheduler({ clock: new AdjustableClock(), log });
+  try {
+    const often = vi.fn();
+    const hourly = vi.fn();
+    real.every(5_000, 'usage', often);
+    real.cron('0 * * * *', 'hourly', hourly);
+    await vi.advanceTimersByTimeAsync(20_000);
+    expect(often).toHaveBeenCalledTimes(4);
+    vi.setSystemTime(Date.now() - 60 * MINUTE);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect(often.mock.calls.length).toBeGreaterThanOrEqual(10);
+    expect(hourly).not.toHaveBeenCalled();
+    vi.setSystemTime(START + 61 * MINUTE);
+    await vi.advanceTimersByTimeAsync(30_000);
+    expect(hourly.mock.calls).toEqual([[START + 60 * MINUTE]]);
+  } finally {
+    await real.stop();
+    vi.useRealTimers();
+  }
+});
+
 test('stop waits for what runs and starts nothing more', async () => {
   const run = Promise.withResolvers<void>();
   const work = vi.fn(() => run.promise);

@@ -48,7 +48,7 @@ export class EvmLanes {
       });
       const raw = await signTransaction(client, prepared as never);
       const result = await broadcast({ raw, hash: keccak256(raw), nonce });
-      this.#last.set(lower(account.address), { nonce, at: Date.now() });
+      this.#last.set(lower(account.address), { nonce, at: performance.now() });
       return result;
     });
   }
@@ -76,6 +76,6 @@ export class EvmLanes {
   async #nonce(address: Hex): Promise<number> {
     const pending = await getTransactionCount(this.#network.getClient(), { address, blockTag: 'pending' });
     const last = this.#last.get(lower(address));
-    return last && last.at + REMEMBER_MS > Date.now() && last.nonce >= pending ? last.nonce + 1 : pending;
+    return last && last.at + REMEMBER_MS > performance.now() && last.nonce >= pending ? last.nonce + 1 : pending;
   }
 }

@@ -36,6 +36,7 @@ export class SessionDesk {
   readonly network: SessionNetwork;
   readonly chain: ChannelChain;
   readonly #options: ChannelChainOptions;
+  /** When the chain was asked about a channel, ms of `performance.now()`; oldest first. */
   readonly #checkedAt = new Map<string, number>();
   readonly #locks = new KeyedLock();
 
@@ -168,7 +169,7 @@ export class SessionDesk {
         },
       });
       await channels.opened(payload.channelId, atomic(result.state.deposit), result.txHash);
-      this.#checkedAt.set(payload.channelId, Date.now());
+      this.#noteChecked(payload.channelId);
       return channels.byId(payload.channelId);
     } catch (error) {
       const noted = await channels.byId(payload.channelId);
@@ -228,7 +229,8 @@ export class SessionDesk {
         'payment_invalid',
         channel ? 'The channel is closed; open a new one.' : 'The channel is not known here; open one.',
       );
-    if (Date.now() - (this.#checkedAt.get(id) ?? 0) > CHAIN_STATE_MS) channel = await this.refresh(channel);
+    const checkedAt = this.#checkedAt.get(id) ?? Number.NEGATIVE_INFINITY;
+    if (performance.now() - checkedAt > CHAIN_STATE_MS) channel = await this.refresh(channel);
     if (channel.closeRequestedAt !== 0)
       throw new Problem('payment_invalid', 'The channel is being closed by its payer; open a new one.');
     return channel;
@@ -244,12 +246,22 @@ export class SessionDesk {
         settled: atomic(state.settled),
         closeRequestedAt: state.closeRequestedAt,
       });
-      this.#checkedAt.set(channel.id, Date.now());
+      this.#noteChecked(channel.id);
       return (await channels.byId(channel.id)) ?? channel;
     } catch (error) {
       throw new Problem('payment_invalid', 'The network does not answer about the channel; try again.', {
         cause: error,
       });
+    }
+  }
+
+  #noteChecked(id: string): void {
+    const now = performance.now();
+    this.#checkedAt.delete(id);
+    this.#checkedAt.set(id, now);
+    for (const [other, at] of this.#checkedAt) {
+      if (now - at <= CHAIN_STATE_MS) break;
+      this.#checkedAt.delete(other);
     }
   }
 
