@@ -15,7 +15,10 @@ const FLAGS: Record<PartName, string[]> = {
   // until the heap has grown threefold (10 % fewer; 14 MB more under load).
   storage: ['--max-semi-space-size=4', '--heap-growing-percent=200'],
   egress: [],
-  edge: [`--openssl-config=${OPENSSL_CONFIG}`],
+  // Its heap is small and by V8's reckoning soon full: while many connections come and go, all of it was marked once a
+  // second, on both cores for 13 ms. Beside two hundred answers that nobody reads a neighbour's p99 was 5.1 to 6.3 ms, and
+  // is 3.9 to 5.3 with room. An idle edge is collected all the same.
+  edge: [`--openssl-config=${OPENSSL_CONFIG}`, '--initial-old-space-size=64'],
 };
 
 /** Descriptors that there is room for from the start. */
