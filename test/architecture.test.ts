@@ -49,6 +49,13 @@ describe('the rules of the house', () => {
     ]).toEqual([]);
   });
 
+  it('drizzle is loaded by one file only, which knows the quick way', () => {
+    const loads =
+      /^import (?!type )[^;]*from '(?:drizzle-orm|@libsql\/client)\b|require\('(?:drizzle-orm|@libsql\/client)\b/m;
+    const loading = sources('host').filter((file) => loads.test(readFileSync(file, 'utf8')));
+    expect(loading.map((file) => path.relative(ROOT, file))).toEqual(['host/registry/drizzle.ts']);
+  });
+
   it('the checks see imports at all', () => {
     expect(offenders('host/control', (target) => target.startsWith('host/shared/')).length).toBeGreaterThan(5);
   });

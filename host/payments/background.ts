@@ -1,5 +1,4 @@
 /** The timed work of payments: pending settlements, what is owed, channels, holds that run out, old answers. */
-
 import type { Logger } from 'pino';
 import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
 import { payments } from '../registry/schema/payments.ts';

@@ -2,7 +2,6 @@
  * Payments of the host, composed: rails on the network, the settlement machine on the registry, and on top of it the
  * host's own paid calls, tenants' paid routes and their `env.PAYMENTS`.
  */
-
 import type { Logger } from 'pino';
 import { eq } from '../registry/drizzle.ts';
 import type { Registry } from '../registry/index.ts';

@@ -2,7 +2,6 @@
  * Run history of tenants' crons. A trigger moves on when its run has ended, so a run that the host's own end cut off
  * is made up for after the start: at least once, as on Cloudflare.
  */
-
 import type { TenantId } from '../shared/contracts.ts';
 import { and, desc, eq, lte, notInArray } from './drizzle.ts';
 import type { Database } from './index.ts';

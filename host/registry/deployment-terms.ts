@@ -2,7 +2,6 @@
  * Until when a deployment runs, and what is left of it afterwards: active, expired, decommissioned, purged. Every change
  * is one transaction; the state table is that of admin-api.md.
  */
-
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { DeploymentMemory } from './deployment-memory.ts';

@@ -1,5 +1,4 @@
 /** Custom domains: one owner each, their verification, and which of them the edge serves. */
-
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { and, asc, eq, inArray, isNotNull, lte, or } from './drizzle.ts';

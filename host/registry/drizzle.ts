@@ -1,6 +1,6 @@
 /**
- * drizzle-orm, as CommonJS. It is the same code, but Node links the two hundred files of its ESM form one by one: 430 ms
- * of a start instead of 70.
+ * drizzle-orm and its libSQL client, as CommonJS. It is the same code, but Node links the two hundred files of their ESM
+ * form one by one: 430 ms of a start instead of 70.
  */
 import { createRequire } from 'node:module';
 

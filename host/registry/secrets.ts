@@ -1,5 +1,4 @@
 /** Tenants' secrets: sealed rows in, clear values out, for the runtime alone. */
-
 import type { TenantId } from '../shared/contracts.ts';
 import { and, eq, ne } from './drizzle.ts';
 import type { Database } from './index.ts';

@@ -1,5 +1,4 @@
 /** Who may deploy to a slug, and who is doing so just now. */
-
 import { Problem } from '../shared/problem.ts';
 import { and, eq, sql } from './drizzle.ts';
 import type { Database } from './index.ts';

@@ -1,5 +1,4 @@
 /** Traffic of tenants by UTC day. Counters are added up in memory and written every few seconds: they are not money. */
-
 import type { TenantId } from '../shared/contracts.ts';
 import { and, asc, eq, gte, sql } from './drizzle.ts';
 import type { Database } from './index.ts';

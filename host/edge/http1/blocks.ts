@@ -3,7 +3,7 @@
  * again once nobody holds it; nothing is copied, and nothing is left to the garbage collector.
  */
 
-const BLOCK_BYTES = 131072;
+const BLOCK_BYTES = 131_072;
 /** Blocks are cut from slabs: one object for the garbage collector instead of many that come and go. */
 const SLAB_BLOCKS = 32;
 /** Beyond 64 MiB bodies are read into the common buffer and copied: slow callers must not pile up blocks. */

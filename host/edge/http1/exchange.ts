@@ -152,7 +152,7 @@ export class Http1Exchange implements Exchange, BodyReader {
     } else {
       if (this.#chunked) this.#out += `${chunk.length.toString(16)}\r\n`;
       if (this.#out !== '') this.#gathered.push(this.#out);
-      this.#gathered.push(block ? { bytes: chunk, block } : { bytes: Buffer.from(chunk), block: OWNED });
+      this.#gathered.push({ bytes: block ? chunk : Buffer.from(chunk), block: block ?? OWNED });
       block?.hold();
       this.#gatheredBytes += chunk.length;
       this.#out = this.#chunked ? '\r\n' : '';

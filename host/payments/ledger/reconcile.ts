@@ -2,7 +2,6 @@
  * Compares the books with the chain: every transaction that the ledger names, what the host's wallets hold, and what
  * channels have settled. Nothing is repaired here; a difference is a finding.
  */
-
 import { type Hex, parseAbiItem, parseEventLogs } from 'viem';
 import { getTransactionReceipt, readContract } from 'viem/actions';
 import { inArray, isNotNull, sql } from '../../registry/drizzle.ts';

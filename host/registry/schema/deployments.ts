@@ -1,5 +1,4 @@
 /** Drizzle's view of migrations/0001_deployments.sql. Times are milliseconds since the Unix epoch. */
-
 import type { BindingSet } from '../../shared/contracts.ts';
 import { blob, integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
 

@@ -1,5 +1,4 @@
 /** Drizzle's view of migrations/0100_payments.sql. Amounts are micro-USD, times milliseconds since the Unix epoch. */
-
 import type { Money } from '../../shared/money.ts';
 import { blob, customType, integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
 
