@@ -3,7 +3,6 @@ import { readFileSync } from 'node:fs';
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import path from 'node:path';
 import pino from 'pino';
-import { setSupervisorPriority } from './shared/priority.ts';
 import { Problem } from './shared/problem.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
@@ -31,7 +30,6 @@ async function main(flags: string[]): Promise<void> {
   const folders = openFolders(config.data);
   const lock = new FolderLock(folders.data);
   cacheCompiledCode(path.join(folders.data, 'cache'));
-  setSupervisorPriority();
   forkAhead(['storage', 'egress', ...Array.from({ length: config.edge.processes }, () => 'edge' as const)]);
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');

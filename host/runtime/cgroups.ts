@@ -4,6 +4,7 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { type Appetite, HOST_WEIGHT, WEIGHTS } from '../shared/priority.ts';
 import { treeOf } from './process-tree.ts';
 
 export interface CgroupLimits {
@@ -13,6 +14,8 @@ export interface CgroupLimits {
 }
 
 export interface Cgroup {
+  /** Best effort: the group may be gone. */
+  weigh(appetite: Appetite): void;
   /** Whether the kernel killed something in it for want of memory. */
   ranOutOfMemory(): boolean;
   /** Removes it once its processes are gone. */
@@ -54,7 +57,7 @@ export class Cgroups {
       }
       writeFileSync(path.join(folder, 'cgroup.subtree_control'), NEEDED.map((name) => `+${name}`).join(' '));
       // The shared processes serve everybody: they come first when tenants fight for the CPU.
-      writeFileSync(path.join(folder, HOST_GROUP, 'cpu.weight'), '1000');
+      writeFileSync(path.join(folder, HOST_GROUP, 'cpu.weight'), String(HOST_WEIGHT));
       sweep(folder);
     } catch (error) {
       return { reason: `cgroup v2 is not delegated to this user (${(error as Error).message})` };
@@ -70,16 +73,25 @@ export class Cgroups {
       writeFileSync(path.join(folder, 'memory.max'), String(memoryBytes));
       if (existsSync(path.join(folder, 'memory.swap.max'))) writeFileSync(path.join(folder, 'memory.swap.max'), '0');
       writeFileSync(path.join(folder, 'pids.max'), String(processes));
-      writeFileSync(path.join(folder, 'cpu.weight'), '100');
+      writeFileSync(path.join(folder, 'cpu.weight'), String(WEIGHTS.steady));
       for (const member of treeOf(pid)) writeFileSync(path.join(folder, 'cgroup.procs'), String(member));
     } catch {
       remove(folder);
       return undefined;
     }
     return {
+      weigh: (appetite) => weigh(folder, appetite),
       ranOutOfMemory: () => /^oom_kill [1-9]/m.test(read(folder, 'memory.events')),
       remove: () => remove(folder),
     };
+  }
+}
+
+function weigh(folder: string, appetite: Appetite): void {
+  try {
+    writeFileSync(path.join(folder, 'cpu.weight'), String(WEIGHTS[appetite]));
+  } catch {
+    // Its processes have ended, and it was removed.
   }
 }
 

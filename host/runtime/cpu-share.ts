@@ -2,27 +2,33 @@
  * Tells processes that use a core for long from those that use one now and then: the scheduler weighs both alike, and
  * who wants it for a millisecond would wait for the slices of those who always want it.
  */
+import type { Appetite } from '../shared/priority.ts';
 
-/** Shares of a core above and below which a process is hungry or no longer. */
-const HUNGRY = 0.5;
-const SATED = 0.25;
+/** Shares of a core: from `above` on it counts as one that wants more, until it is below `below`. */
+const STEADY = { above: 0.3, below: 0.15 };
+const HUNGRY = { above: 0.5, below: 0.25 };
+/** For how long it must have wanted little before it goes before others, ms: a flood is often an idle tenant's first word. */
+const PROVEN_MS = 1_000;
 /** What was used longer ago counts little, ms. */
 const MEMORY_MS = 100;
+/** What is taken for used before the first look. */
+const TAKEN_FOR: Record<Appetite, number> = { light: 0, steady: STEADY.below, hungry: 1 };
 
 export class CpuShare {
-  readonly #onChange: (hungry: boolean) => void;
   #last: { at: number; cpuMs: number } | undefined;
-  #share = 0;
-  #hungry = false;
+  #share: number;
+  /** Since when it has wanted little. */
+  #modestSince: number | undefined;
+  #appetite: Appetite;
 
-  /**
-   * @param onChange it became hungry, or is no longer
-   * @param hungry what it is taken for at first
-   */
-  constructor(onChange: (hungry: boolean) => void, hungry = false) {
-    this.#onChange = onChange;
-    this.#hungry = hungry;
-    this.#share = hungry ? 1 : 0;
+  /** @param appetite what it is taken for at first */
+  constructor(appetite: Appetite = 'steady') {
+    this.#appetite = appetite;
+    this.#share = TAKEN_FOR[appetite];
+  }
+
+  get appetite(): Appetite {
+    return this.#appetite;
   }
 
   /** @param at ms; @param cpuMs CPU time of the process so far */
@@ -33,8 +39,10 @@ export class CpuShare {
     const elapsed = at - last.at;
     const kept = Math.exp(-elapsed / MEMORY_MS);
     this.#share = this.#share * kept + (Math.max(0, cpuMs - last.cpuMs) / elapsed) * (1 - kept);
-    if (this.#hungry ? this.#share > SATED : this.#share < HUNGRY) return;
-    this.#hungry = !this.#hungry;
-    this.#onChange(this.#hungry);
+    const hungry = this.#share >= (this.#appetite === 'hungry' ? HUNGRY.below : HUNGRY.above);
+    const modest = this.#share < (this.#appetite === 'light' ? STEADY.above : STEADY.below);
+    this.#modestSince = modest ? (this.#modestSince ?? at) : undefined;
+    const proven = this.#modestSince !== undefined && at - this.#modestSince >= PROVEN_MS;
+    this.#appetite = hungry ? 'hungry' : proven ? 'light' : 'steady';
   }
 }

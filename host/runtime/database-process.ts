@@ -7,7 +7,6 @@ import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
-import { setTenantPriority } from '../shared/priority.ts';
 import { readLines } from './logs/flood-gate.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { type Bind, detectSandbox, type Sandbox, tenantUser } from './sandbox.ts';
@@ -94,8 +93,6 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
     onDropped: () => undefined,
   });
   await listening(child, options.startTimeoutMs, diagnostics);
-  const pid = child.pid();
-  if (pid !== undefined) setTenantPriority(pid);
   return child;
 }
 

@@ -6,7 +6,7 @@ import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
-import { setTenantYielding } from '../shared/priority.ts';
+import { setTenantPriority } from '../shared/priority.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { Activity } from './activity.ts';
 import { type CellOptions, startCell } from './cell.ts';
@@ -66,9 +66,9 @@ export class DeploymentRunner {
   /** Starts, replacements and closings happen one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #services: Services | undefined;
-  readonly #databaseShare = new CpuShare((hungry) => {
-    for (const pid of this.#services?.database?.pids() ?? []) setTenantYielding(pid, hungry);
-  });
+  readonly #databaseShare = new CpuShare();
+  /** The processes of its database, and what was last settled for them. */
+  #databaseWeighed = '';
   #tenant: TenantId | undefined;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #databaseUsed = false;
@@ -204,7 +204,15 @@ export class DeploymentRunner {
     this.#services?.database?.rest(now);
     this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };
     this.#databaseShare.sample(now, database.cpuMs);
+    this.#weighDatabase();
     return this.#usage;
+  }
+
+  #weighDatabase(): void {
+    const pids = this.#services?.database?.pids() ?? [];
+    const { appetite } = this.#databaseShare;
+    const weighed = `${appetite} ${pids}`;
+    if (weighed !== this.#databaseWeighed && setTenantPriority(pids, appetite)) this.#databaseWeighed = weighed;
   }
 
   /** Opens the sockets again that a restarted part served. */

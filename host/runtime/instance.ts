@@ -5,8 +5,10 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { InstanceSpec } from '../shared/contracts.ts';
+import { type Appetite, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cell } from './cell.ts';
+import type { Cgroup } from './cgroups.ts';
 import { encodeConfig } from './config.ts';
 import type { ExitReason } from './contract.ts';
 import { readLines } from './logs/flood-gate.ts';
@@ -71,6 +73,7 @@ export class Instance {
   readonly ended: Promise<InstanceExit>;
   readonly #systemSocket: string;
   readonly #process: ConfinedProcess;
+  readonly #cgroup: Cgroup | undefined;
   /** Set before the process is made to end; the first reason stands. */
   #reason: InstanceExit | undefined;
   #alive = true;
@@ -84,13 +87,14 @@ export class Instance {
     this.startedAt = Date.now();
     this.#systemSocket = path.join(folder, 'system.sock');
     this.#process = process;
+    this.#cgroup = options.cell.cgroup;
     void process.exited.then(() => {
       this.#alive = false;
     });
     this.ended = process.ended.then((end) => {
       this.#alive = false;
       rmSync(folder, { recursive: true, force: true });
-      return this.#reason ?? (options.cell.cgroup?.ranOutOfMemory() ? OUT_OF_MEMORY : explain(end));
+      return this.#reason ?? (this.#cgroup?.ranOutOfMemory() ? OUT_OF_MEMORY : explain(end));
     });
   }
 
@@ -127,6 +131,14 @@ export class Instance {
 
   get pid(): number | undefined {
     return this.#process.pid();
+  }
+
+  /** What it gets of a crowded machine. @returns whether that is settled; else it should be said again */
+  weigh(appetite: Appetite): boolean {
+    const { pid } = this;
+    if (!this.#alive || pid === undefined) return true;
+    this.#cgroup?.weigh(appetite);
+    return setTenantPriority([pid], appetite);
   }
 
   /** Whether the event loop turned within the time. */

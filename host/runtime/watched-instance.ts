@@ -2,7 +2,7 @@
  * The instance in service, and what is watched of it: the memory it holds, an event loop that does not turn, and
  * whether it wants a core all the time.
  */
-import { setTenantPriority, setTenantYielding } from '../shared/priority.ts';
+import type { Appetite } from '../shared/priority.ts';
 import type { ExitReason } from './contract.ts';
 import { CpuShare } from './cpu-share.ts';
 import type { Instance } from './instance.ts';
@@ -26,6 +26,7 @@ export class WatchedInstance {
   readonly #options: WatchOptions;
   readonly #stall: StallWatch;
   readonly #share: CpuShare;
+  #weighed: Appetite | undefined;
 
   constructor(instance: Instance, options: WatchOptions) {
     const { cpuStallMs, yielding, onExceeded } = options;
@@ -40,12 +41,8 @@ export class WatchedInstance {
           `The event loop did not turn while the process used ${cpuStallMs / 1_000} s of CPU.`,
         ),
     });
-    const yieldTo = (hungry: boolean) => {
-      if (instance.alive && instance.pid !== undefined) setTenantYielding(instance.pid, hungry);
-    };
-    this.#share = new CpuShare(yieldTo, yielding);
-    if (instance.pid !== undefined) setTenantPriority(instance.pid);
-    if (yielding) yieldTo(true);
+    this.#share = new CpuShare(yielding ? 'hungry' : 'steady');
+    this.#weigh();
   }
 
   get alive(): boolean {
@@ -64,7 +61,13 @@ export class WatchedInstance {
     }
     this.#stall.sample(now, usage.cpuMs);
     this.#share.sample(now, usage.cpuMs);
+    this.#weigh();
     return usage;
+  }
+
+  #weigh(): void {
+    const { appetite } = this.#share;
+    if (appetite !== this.#weighed && this.instance.weigh(appetite)) this.#weighed = appetite;
   }
 }
 

@@ -62,6 +62,6 @@ function forkPart(part: PartName): ChildProcess {
       detached: true,
     }),
   );
-  if (child.pid !== undefined) setPartPriority(child.pid);
+  if (child.pid !== undefined) setPartPriority(child.pid, part);
   return child;
 }

@@ -119,6 +119,16 @@ const { user, system } = process.cpuUsage(own);
 const beside = [one, two].map(({ instance }, index) => instance.usage().cpuMs - (start2[index] ?? 0));
 const share = (user + system) / 1_000 / ((user + system) / 1_000 + (beside[0] ?? 0) + (beside[1] ?? 0));
 check('a busy host gets most of the processor', share > 0.75, `${(share * 100).toFixed(0)} % (10 : 1 : 1 are 83 %)`);
+one.instance.weigh('hungry');
+two.instance.weigh('light');
+const start3 = [one.instance.usage().cpuMs, two.instance.usage().cpuMs];
+await delay(4_000);
+const yielded = [one, two].map(({ instance }, index) => instance.usage().cpuMs - (start3[index] ?? 0));
+check(
+  'who wants a core all the time yields to who wants it for a moment',
+  (yielded[0] ?? 0) < 0.05 * (yielded[1] ?? 0),
+  `${yielded.map((ms) => ms.toFixed(0)).join(' and ')} ms of CPU in 4 s`,
+);
 await Promise.all([one, two].map(({ instance }) => instance.kill('shutdown', 'The check is over.')));
 
 // Processes: a fork bomb in a sandbox.

@@ -2,18 +2,20 @@
  * Every hostile tenant of the gallery against the real runtime, edge, egress and storage: it is contained, its owner
  * finds the reason in the log, it comes back, and a neighbour under steady load notices nothing.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { COMPUTING, type Hostile, REACHING, STORING, SWELLING, TALKING, WASM } from './hostile-tenants.ts';
 import { RuntimeRig, until } from './runtime-rig.ts';
+import { percentile, SteadyCaller, type SteadyFigures } from './support/steady-caller.ts';
 
-/** Pause between the neighbour's requests, ms: steady, not saturating. */
-const PACE_MS = 10;
 /** Longest that any attack may take, ms: limits plus a machine that is busy with other things. */
 const CONTAINED_MS = 45_000;
+/** Requests of the neighbour alone, before and after. */
+const ALONE = 300;
 
 let rig: RuntimeRig;
-let neighbour: Neighbour;
+let neighbour: SteadyCaller;
+const beside: SteadyFigures[] = [];
+const alone: number[] = [];
 
 beforeAll(async () => {
   rig = await RuntimeRig.start({
@@ -21,14 +23,20 @@ beforeAll(async () => {
     storage: { sqlTimeoutMs: 1_500 },
   });
   await rig.deploy('neighbour', `export default { fetch: () => new Response('good morning') }`);
-  neighbour = new Neighbour(rig);
-  await neighbour.measureAlone();
-  neighbour.start();
+  neighbour = new SteadyCaller(`http://127.0.0.1:${rig.port}/neighbour/`, 'good morning');
+  await until(() => neighbour.count > 100);
+  neighbour.take();
+  await measureAlone();
 });
 afterAll(async () => {
   await neighbour?.stop();
   await rig?.stop();
 });
+
+async function measureAlone(): Promise<void> {
+  await until(() => neighbour.count > ALONE);
+  alone.push(neighbour.take().p99Ms);
+}
 
 function gallery(title: string, tenants: Hostile[]): void {
   describe(title, () => {
@@ -49,7 +57,9 @@ function gallery(title: string, tenants: Hostile[]): void {
           );
         }
         await rig.runtime.stop(slug, 'stopped', { drainMs: 0 });
-        expect(neighbour.failures).toEqual([]);
+        const figures = neighbour.take();
+        beside.push(figures);
+        expect(figures.failures).toEqual([]);
       });
     }
   });
@@ -75,64 +85,15 @@ gallery('storing', STORING);
 
 describe('the neighbour', () => {
   it('had every request answered, and was at most twice as slow as alone', async () => {
-    await neighbour.stop();
-    expect(neighbour.failures).toEqual([]);
-    const during = neighbour.percentile(neighbour.during, 0.99);
-    await neighbour.measureAlone();
-    const alone = neighbour.percentile(neighbour.alone, 0.99);
+    await measureAlone();
+    const times = beside.flatMap((figures) => figures.times);
+    const p99Ms = percentile(times, 0.99);
     console.log(
-      `neighbour: ${neighbour.during.length} requests, p50 ${neighbour.percentile(neighbour.during, 0.5).toFixed(1)} ms, p99 ${during.toFixed(1)} ms; alone p99 ${alone.toFixed(1)} ms`,
+      `neighbour: ${times.length} requests, p50 ${percentile(times, 0.5).toFixed(1)} ms, p99 ${p99Ms.toFixed(1)} ms; alone p99 ${alone.map((ms) => ms.toFixed(1)).join(' and ')} ms`,
     );
-    expect(neighbour.during.length).toBeGreaterThan(500);
-    // Below a scheduler's time slice the ratio says nothing.
-    expect(during).toBeLessThanOrEqual(Math.max(2 * alone, 50));
+    expect(times.length).toBeGreaterThan(500);
+    // Both cores are full most of the time, also with this process, which attacks: below one and a half ticks of the
+    // scheduler the ratio says nothing.
+    expect(p99Ms).toBeLessThanOrEqual(Math.max(2 * Math.max(...alone), 6));
   });
 });
-
-/** A well-behaved tenant under steady load. */
-class Neighbour {
-  readonly failures: string[] = [];
-  readonly alone: number[] = [];
-  readonly during: number[] = [];
-  readonly #rig: RuntimeRig;
-  #running: Promise<void> | undefined;
-  #stop = false;
-
-  constructor(subject: RuntimeRig) {
-    this.#rig = subject;
-  }
-
-  async measureAlone(): Promise<void> {
-    await this.#rig.text('neighbour');
-    for (let request = 0; request < 300; request++) await this.#request(this.alone);
-  }
-
-  start(): void {
-    this.#running = (async () => {
-      while (!this.#stop) await this.#request(this.during);
-    })();
-  }
-
-  async stop(): Promise<void> {
-    this.#stop = true;
-    await this.#running;
-  }
-
-  percentile(values: number[], share: number): number {
-    const sorted = [...values].sort((a, b) => a - b);
-    return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
-  }
-
-  async #request(times: number[]): Promise<void> {
-    const start = performance.now();
-    try {
-      const response = await this.#rig.fetch('neighbour', '/', { signal: AbortSignal.timeout(10_000) });
-      const text = await response.text();
-      if (text !== 'good morning') this.failures.push(`${response.status} ${text.slice(0, 200)}`);
-    } catch (error) {
-      this.failures.push(String(error));
-    }
-    times.push(performance.now() - start);
-    await delay(PACE_MS);
-  }
-}

@@ -1,12 +1,11 @@
 /**
  * The runtime with the real edge, storage and egress processes, and without control: deployments are put in by the test.
  */
-import { type ChildProcess, fork } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { pino } from 'pino';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { CodeStore } from '../../host/runtime/code-store.ts';
@@ -29,6 +28,7 @@ import type {
 } from '../../host/shared/contracts.ts';
 import { Problem } from '../../host/shared/problem.ts';
 import { bindSocket, type ListeningSocket } from '../../host/supervisor/listening-socket.ts';
+import { type PartName, partProcess } from '../../host/supervisor/part-process.ts';
 
 export interface RigOptions {
   runtime?: Partial<Config['runtime']>;
@@ -250,13 +250,8 @@ export class RuntimeRig {
     };
   }
 
-  #fork<M extends Methods>(part: string, local: Methods): Channel<M> {
-    const entry = fileURLToPath(new URL(`../../host/${part}/main.ts`, import.meta.url));
-    const child = fork(entry, {
-      serialization: 'advanced',
-      execArgv: [],
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-    });
+  #fork<M extends Methods>(part: PartName, local: Methods): Channel<M> {
+    const child = partProcess(part);
     this.#children.push(child);
     return new Channel<M>(child, local);
   }

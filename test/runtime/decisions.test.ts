@@ -3,6 +3,7 @@ import { afterFailure, NO_FAILURES } from '../../host/runtime/back-off.ts';
 import { CpuShare } from '../../host/runtime/cpu-share.ts';
 import { type Candidate, chooseEvictions } from '../../host/runtime/eviction.ts';
 import { StallWatch } from '../../host/runtime/stall-watch.ts';
+import type { Appetite } from '../../host/shared/priority.ts';
 
 describe('back-off', () => {
   it('forgives the first failure, then doubles up to a minute', () => {
@@ -122,16 +123,18 @@ describe('stall watch', () => {
 
 describe('share of a core', () => {
   /** Samples ten times a second. @param shares of a core, each for so many samples */
-  function changes(...shares: [share: number, samples: number][]): { hungry: boolean; at: number }[] {
-    const seen: { hungry: boolean; at: number }[] = [];
+  function changes(...shares: [share: number, samples: number][]): { appetite: Appetite; at: number }[] {
+    const seen: { appetite: Appetite; at: number }[] = [];
     let [at, cpuMs] = [0, 0];
-    const share = new CpuShare((hungry) => seen.push({ hungry, at }));
+    const share = new CpuShare();
     share.sample(at, cpuMs);
     for (const [used, samples] of shares) {
       for (let sample = 0; sample < samples; sample++) {
         at += 100;
         cpuMs += used * 100;
+        const before = share.appetite;
         share.sample(at, cpuMs);
+        if (share.appetite !== before) seen.push({ appetite: share.appetite, at });
       }
     }
     return seen;
@@ -139,8 +142,9 @@ describe('share of a core', () => {
 
   it('who takes a whole core is hungry after a tenth of a second, and no longer soon after it stops', () => {
     expect(changes([1, 20], [0, 20])).toEqual([
-      { hungry: true, at: 100 },
-      { hungry: false, at: 2_200 },
+      { appetite: 'hungry', at: 100 },
+      { appetite: 'steady', at: 2_200 },
+      { appetite: 'light', at: 3_200 },
     ]);
   });
 
@@ -153,28 +157,40 @@ describe('share of a core', () => {
     expect(changes(...bursts.flat())).toEqual([]);
   });
 
+  it('who has wanted little for a second goes first, until it wants more', () => {
+    expect(changes([0.1, 30], [0.25, 30], [0.4, 30], [0.1, 5], [0.4, 5])).toEqual([
+      { appetite: 'light', at: 1_100 },
+      { appetite: 'steady', at: 6_100 },
+    ]);
+  });
+
   it('who gets less because others want it, too, stays hungry', () => {
     expect(changes([1, 5], [0.34, 50])).toHaveLength(1);
   });
 
   it('who is taken for hungry is so until it has been seen to be modest', () => {
     const seen: number[] = [];
-    const share = new CpuShare((hungry) => hungry || seen.push(at), true);
+    const share = new CpuShare('hungry');
     let at = 0;
-    for (let cpuMs = 0; at <= 3_000; at += 100, cpuMs += at <= 1_000 ? 100 : 5) share.sample(at, cpuMs);
-    expect(seen).toEqual([1_200]);
+    for (let cpuMs = 0; at <= 3_000; at += 100, cpuMs += at <= 1_000 ? 100 : 5) {
+      share.sample(at, cpuMs);
+      if (share.appetite === 'hungry') seen.push(at);
+    }
+    expect(seen.at(-1)).toBe(1_100);
   });
 
   it('a process that was replaced begins again', () => {
-    const seen: boolean[] = [];
-    const share = new CpuShare((hungry) => seen.push(hungry));
+    const seen: Appetite[] = [];
+    const share = new CpuShare();
     for (const [at, cpuMs] of [
       [0, 50_000],
       [100, 0],
       [200, 10],
       [300, 20],
-    ] as const)
+    ] as const) {
       share.sample(at, cpuMs);
-    expect(seen).toEqual([]);
+      seen.push(share.appetite);
+    }
+    expect(new Set(seen)).toEqual(new Set(['steady']));
   });
 });

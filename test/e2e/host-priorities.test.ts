@@ -1,0 +1,88 @@
+/** Who goes first on a crowded machine: the edge, tenants that want little, the other parts, tenants that keep a core busy. */
+import { readFileSync } from 'node:fs';
+import os from 'node:os';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { commandOf, processTree } from '../bench/processes.ts';
+import { deploy, mppFetch } from './support/callers.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+const MODEST = `export default { fetch: () => new Response('good morning') }`;
+const BUSY = `export default { fetch() { let n = 0; for (let i = 0; i < 1e8; i++) n += i % 7; return new Response(String(n)); } }`;
+const INSTANCE = /^\S*workerd serve/;
+const [major, minor] = os.release().split('.');
+/** Linux 6.12 and later take wishes for time slices. */
+const TAKES_SLICES = Number(major) * 100 + Number(minor) >= 612;
+
+let host: TestHost;
+beforeAll(async () => {
+  host = await startHost();
+});
+afterAll(() => host?.stop());
+
+const running = (command: RegExp) => processTree([host.pid]).filter((pid) => command.test(commandOf(pid)));
+
+/** Of the sessions where the kernel weighs those; else their own, field 19 of proc_pid_stat(5). */
+function niceOf(command: RegExp): number[] {
+  return running(command).map((pid) => {
+    try {
+      return Number(/nice (-?\d+)/.exec(readFileSync(`/proc/${pid}/autogroup`, 'utf8'))?.[1]);
+    } catch {
+      const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+      return Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[16]);
+    }
+  });
+}
+
+/** ns; of a kernel that shows them. */
+function slicesOf(command: RegExp): number[] {
+  return running(command).flatMap((pid) => {
+    const shown = /^se\.slice\s*:\s*(\d+)/m.exec(readFileSync(`/proc/${pid}/sched`, 'utf8'))?.[1];
+    return shown === undefined ? [] : [Number(shown)];
+  });
+}
+
+it('the edge, then who wants little, then the other parts, then who keeps a core busy, for as long as that lasts', async () => {
+  const owner = mppFetch(host.network, 0);
+  await deploy(owner, host.url, { slug: 'modest', code: MODEST });
+  await deploy(owner, host.url, { slug: 'busy', code: BUSY });
+  const [edge = 0] = niceOf(/host\/edge\/main/);
+  const [storage = 0] = niceOf(/host\/storage\/main/);
+  expect(edge).toBeLessThan(storage);
+
+  const ask = async (slug: string) => expect((await fetch(`${host.url}/${slug}/`)).status).toBe(200);
+  await Promise.all([ask('modest'), ask('busy')]);
+  const goFirst = () => niceOf(INSTANCE).filter((nice) => edge < nice && nice < storage).length;
+  const yielding = () => niceOf(INSTANCE).filter((nice) => nice === 19).length;
+  await until(
+    () => goFirst() >= 2 || undefined,
+    20_000,
+    () => `two that want little: ${niceOf(INSTANCE)}`,
+  );
+  expect(yielding()).toBe(0);
+
+  if (TAKES_SLICES) {
+    expect([slicesOf(/host\/edge\/main/), slicesOf(/host\/storage\/main/)]).toEqual([[100_000], [500_000]]);
+    expect(slicesOf(INSTANCE).filter((slice) => slice === 200_000).length).toBeGreaterThanOrEqual(2);
+  }
+
+  let asking = true;
+  const busy = (async () => {
+    while (asking) await Promise.all([ask('busy'), ask('busy')]);
+  })();
+  try {
+    await until(
+      () => (yielding() === 1 && goFirst() === 1) || undefined,
+      20_000,
+      () => String(niceOf(INSTANCE)),
+    );
+    if (TAKES_SLICES) expect(slicesOf(INSTANCE).filter((slice) => slice === 200_000)).toHaveLength(1);
+  } finally {
+    asking = false;
+    await busy;
+  }
+  await until(
+    () => goFirst() === 2 || undefined,
+    20_000,
+    () => String(niceOf(INSTANCE)),
+  );
+});
