@@ -7,8 +7,10 @@ import type { Appetite } from '../shared/priority.ts';
 /** Shares of a core: from `above` on it counts as one that wants more, until it is below `below`. */
 const STEADY = { above: 0.3, below: 0.15 };
 const HUNGRY = { above: 0.5, below: 0.25 };
-/** For how long it must have wanted little before it goes before others, ms: a flood is often an idle tenant's first word. */
+/** For how long it must have wanted little before it goes before others, ms. */
 const PROVEN_MS = 1_000;
+/** The same for those that once wanted more: floods come in waves. */
+const PROVEN_AGAIN_MS = 30_000;
 /** What was used longer ago counts little, ms. */
 const MEMORY_MS = 100;
 /** What is taken for used before the first look. */
@@ -17,6 +19,7 @@ const TAKEN_FOR: Record<Appetite, number> = { light: 0, steady: STEADY.below, hu
 export class CpuShare {
   #last: { at: number; cpuMs: number } | undefined;
   #share: number;
+  #neededMs = PROVEN_MS;
   /** Since when it has wanted little. */
   #modestSince: number | undefined;
   #appetite: Appetite;
@@ -42,7 +45,8 @@ export class CpuShare {
     const hungry = this.#share >= (this.#appetite === 'hungry' ? HUNGRY.below : HUNGRY.above);
     const modest = this.#share < (this.#appetite === 'light' ? STEADY.above : STEADY.below);
     this.#modestSince = modest ? (this.#modestSince ?? at) : undefined;
-    const proven = this.#modestSince !== undefined && at - this.#modestSince >= PROVEN_MS;
+    const proven = this.#modestSince !== undefined && at - this.#modestSince >= this.#neededMs;
+    if (hungry || (this.#appetite === 'light' && !proven)) this.#neededMs = PROVEN_AGAIN_MS;
     this.#appetite = hungry ? 'hungry' : proven ? 'light' : 'steady';
   }
 }

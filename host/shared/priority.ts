@@ -23,10 +23,10 @@ interface Levels extends Record<Appetite, number> {
   part: number;
 }
 
-/** As root: tenants keep their weight beside other programs of the machine. */
-const RAISED: Levels = { edge: -12, light: -8, part: -3, steady: 0, hungry: 19 };
+/** As root. Other programs of the machine stand between tenants that want little and those that want more. */
+const RAISED: Levels = { edge: -12, light: -8, part: -3, steady: 4, hungry: 19 };
 /** Who may not raise anything can only lower: what is not the edge yields to other programs, too. */
-const LOWERED: Levels = { edge: 0, light: 4, part: 9, steady: 12, hungry: 19 };
+const LOWERED: Levels = { edge: 0, light: 4, part: 9, steady: 15, hungry: 19 };
 
 /** Time slices for the same order, microseconds; 0: the kernel's. */
 const SLICES: Levels = { edge: 100, light: 200, part: 500, steady: 0, hungry: 0 };

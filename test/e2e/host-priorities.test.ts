@@ -81,7 +81,7 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
     await busy;
   }
   await until(
-    () => goFirst() === 2 || undefined,
+    () => yielding() === 0 || undefined,
     20_000,
     () => String(niceOf(INSTANCE)),
   );
