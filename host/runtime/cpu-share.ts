@@ -10,7 +10,7 @@ const HUNGRY = { above: 0.5, below: 0.25 };
 /** For how long it must have wanted little before it goes before others, ms. */
 const PROVEN_MS = 1_000;
 /** The same for those that once wanted more: floods come in waves. */
-const PROVEN_AGAIN_MS = 30_000;
+const PROVEN_AGAIN_MS = 10_000;
 /** What was used longer ago counts little, ms. */
 const MEMORY_MS = 100;
 /** What is taken for used before the first look. */

@@ -18,15 +18,15 @@ import { setTimeSlice } from './time-slice.ts';
 export type Appetite = 'light' | 'steady' | 'hungry';
 
 /** Nice values; five steps are about a factor of three. */
-interface Levels extends Record<Appetite, number> {
+export interface Levels extends Record<Appetite, number> {
   edge: number;
   part: number;
 }
 
 /** As root. Other programs of the machine stand between tenants that want little and those that want more. */
-const RAISED: Levels = { edge: -12, light: -8, part: -3, steady: 4, hungry: 19 };
+export const RAISED: Levels = { edge: -12, light: -8, part: -3, steady: 4, hungry: 19 };
 /** Who may not raise anything can only lower: what is not the edge yields to other programs, too. */
-const LOWERED: Levels = { edge: 0, light: 4, part: 9, steady: 15, hungry: 19 };
+export const LOWERED: Levels = { edge: 0, light: 4, part: 9, steady: 15, hungry: 19 };
 
 /** Time slices for the same order, microseconds; 0: the kernel's. */
 const SLICES: Levels = { edge: 100, light: 200, part: 500, steady: 0, hungry: 0 };

@@ -141,10 +141,10 @@ describe('share of a core', () => {
   }
 
   it('who takes a whole core is hungry after a tenth of a second, and no longer soon after it stops', () => {
-    expect(changes([1, 20], [0, 310])).toEqual([
+    expect(changes([1, 20], [0, 110])).toEqual([
       { appetite: 'hungry', at: 100 },
       { appetite: 'steady', at: 2_200 },
-      { appetite: 'light', at: 32_200 },
+      { appetite: 'light', at: 12_200 },
     ]);
   });
 
@@ -157,11 +157,11 @@ describe('share of a core', () => {
     expect(changes(...bursts.flat())).toEqual([]);
   });
 
-  it('who has wanted little for a second goes first, until it wants more; then it takes half a minute', () => {
-    expect(changes([0.1, 30], [0.25, 30], [0.4, 30], [0.1, 100], [0.4, 5], [0.1, 310])).toEqual([
+  it('who has wanted little for a second goes first, until it wants more; then it takes ten', () => {
+    expect(changes([0.1, 30], [0.25, 30], [0.4, 30], [0.1, 50], [0.4, 5], [0.1, 110])).toEqual([
       { appetite: 'light', at: 1_100 },
       { appetite: 'steady', at: 6_100 },
-      { appetite: 'light', at: 49_700 },
+      { appetite: 'light', at: 24_700 },
     ]);
   });
 
