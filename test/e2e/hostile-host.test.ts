@@ -27,6 +27,8 @@ const GALLERY = [
   'header flood in the answer',
   'ten thousand web sockets inside',
 ];
+/** What somebody may wait who wakes up at a bad moment: a tick of a kernel with 250 of them a second. */
+const TICK_MS = 4;
 /** Requests of the neighbour alone, before and after. */
 const ALONE = 400;
 /** Requests of the neighbour beside each attack, at least. */
@@ -192,7 +194,7 @@ describe('the gallery', () => {
 });
 
 describe('the neighbour', () => {
-  it('was answered every time, at most twice as slowly as alone or within some time slices', async () => {
+  it('was answered every time, at most twice as slowly as alone or within a tick', async () => {
     caller.take();
     await measureAlone();
     const aloneMs = Math.max(...alone);
@@ -206,8 +208,7 @@ describe('the neighbour', () => {
       0.99,
     );
     console.log(`p99 of all ${all.toFixed(1)} ms`);
-    // Both cores are full most of the time, also with this process, which attacks: below one and a half ticks of the
-    // scheduler (4 ms each, at any of four hops) the ratio says nothing.
-    expect(all).toBeLessThanOrEqual(Math.max(2 * aloneMs, 6));
+    // Both cores are full most of the time, also with this process, which attacks.
+    expect(all).toBeLessThanOrEqual(Math.max(2 * aloneMs, TICK_MS));
   });
 });

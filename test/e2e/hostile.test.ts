@@ -9,6 +9,8 @@ import { percentile, SteadyCaller, type SteadyFigures } from './support/steady-c
 
 /** Longest that any attack may take, ms: limits plus a machine that is busy with other things. */
 const CONTAINED_MS = 45_000;
+/** What somebody may wait who wakes up at a bad moment: a tick of a kernel with 250 of them a second. */
+const TICK_MS = 4;
 /** Requests of the neighbour alone, before and after. */
 const ALONE = 300;
 
@@ -92,8 +94,7 @@ describe('the neighbour', () => {
       `neighbour: ${times.length} requests, p50 ${percentile(times, 0.5).toFixed(1)} ms, p99 ${p99Ms.toFixed(1)} ms; alone p99 ${alone.map((ms) => ms.toFixed(1)).join(' and ')} ms`,
     );
     expect(times.length).toBeGreaterThan(500);
-    // Both cores are full most of the time, also with this process, which attacks: below one and a half ticks of the
-    // scheduler the ratio says nothing.
-    expect(p99Ms).toBeLessThanOrEqual(Math.max(2 * Math.max(...alone), 6));
+    // Both cores are full most of the time, also with this process, which attacks.
+    expect(p99Ms).toBeLessThanOrEqual(Math.max(2 * Math.max(...alone), TICK_MS));
   });
 });
