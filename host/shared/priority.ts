@@ -6,9 +6,9 @@
  * Who wakes up goes first only where it weighs about three times as much as those who run; among equals it waits for a
  * tick of the scheduler now and then (measured on Linux 6.18 with three busy loops on two cores: p99 of a wakeup 3.5 ms
  * among equals, 0.06 ms five steps of nice above), and so it does where it wakes up on another core than it ran on,
- * unless its time slice is shorter. Hence the order: first the edge, which everybody's requests cross
- * twice; then tenants that want little; the host's other parts, which a tenant can keep busy, only then; and last who
- * wants a core all the time.
+ * unless its time slice is shorter. Hence the order: first the edge, which everybody's requests cross twice; then
+ * tenants that want little; the host's other parts, which a tenant can keep busy, only then; and last who wants a core
+ * all the time.
  */
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -26,7 +26,7 @@ export interface Levels extends Record<Appetite, number> {
 /** As root. Other programs of the machine stand between tenants that want little and those that want more. */
 export const RAISED: Levels = { edge: -12, light: -8, part: -3, steady: 4, hungry: 19 };
 /** Who may not raise anything can only lower: what is not the edge yields to other programs, too. */
-export const LOWERED: Levels = { edge: 0, light: 4, part: 9, steady: 15, hungry: 19 };
+export const LOWERED: Levels = { edge: 0, light: 3, part: 7, steady: 9, hungry: 19 };
 
 /** Time slices for the same order, microseconds; 0: the kernel's. */
 const SLICES: Levels = { edge: 100, light: 200, part: 500, steady: 0, hungry: 0 };
