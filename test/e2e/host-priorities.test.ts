@@ -61,8 +61,8 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
   expect(yielding()).toBe(0);
 
   if (TAKES_SLICES) {
-    expect([slicesOf(/host\/edge\/main/), slicesOf(/host\/storage\/main/)]).toEqual([[100_000], [500_000]]);
-    expect(slicesOf(INSTANCE).filter((slice) => slice === 200_000).length).toBeGreaterThanOrEqual(2);
+    expect([slicesOf(/host\/edge\/main/), slicesOf(/host\/storage\/main/)]).toEqual([[600_000], [1_000_000]]);
+    expect(slicesOf(INSTANCE).filter((slice) => slice === 800_000).length).toBeGreaterThanOrEqual(2);
   }
 
   let asking = true;
@@ -75,7 +75,7 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
       20_000,
       () => String(niceOf(INSTANCE)),
     );
-    if (TAKES_SLICES) expect(slicesOf(INSTANCE).filter((slice) => slice === 200_000)).toHaveLength(1);
+    if (TAKES_SLICES) expect(slicesOf(INSTANCE).filter((slice) => slice === 800_000)).toHaveLength(1);
   } finally {
     asking = false;
     await busy;
