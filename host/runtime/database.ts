@@ -7,6 +7,8 @@ import net from 'node:net';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import { BACKLOG } from '../shared/backlog.ts';
+import { setTenantPriority } from '../shared/priority.ts';
+import { CpuShare } from './cpu-share.ts';
 import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from './database-process.ts';
 import { type ProcessUsage, treeOf, usageOf } from './process-tree.ts';
 import type { ConfinedProcess } from './sandbox/spawn.ts';
@@ -38,6 +40,9 @@ export class Database {
   #failedAt = Number.NEGATIVE_INFINITY;
   #closed = false;
   #restingSince: number | undefined;
+  readonly #share = new CpuShare();
+  /** The processes and the appetite that were last settled. */
+  #weighed = '';
   /** A process that was told to end. */
   #dismissed: ConfinedProcess | undefined;
   /** Where the process' own socket is: connections that came too early are passed on to it. */
@@ -63,27 +68,32 @@ export class Database {
     return this.#starting !== undefined;
   }
 
-  /** All processes of the database. */
-  usage(): ProcessUsage {
-    const pid = this.#process?.pid();
+  /**
+   * Looks at its processes: weighs them by what they want, and ends them when they have had nothing to do for a while;
+   * the next connection starts them again.
+   * @param now ms of `performance.now()`; call about once a second, more often while busy
+   * @returns of all of them
+   */
+  sample(now: number): ProcessUsage {
+    const pids = this.pids();
     const total: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
-    if (pid === undefined) return total;
-    for (const member of treeOf(pid)) {
-      const usage = usageOf(member);
+    for (const pid of pids) {
+      const usage = usageOf(pid);
       total.cpuMs += usage?.cpuMs ?? 0;
       total.privateBytes += usage?.privateBytes ?? 0;
     }
+    this.#share.sample(now, total.cpuMs);
+    const { appetite } = this.#share;
+    const weighed = `${appetite} ${pids}`;
+    if (weighed !== this.#weighed && setTenantPriority(pids, appetite)) this.#weighed = weighed;
+    this.#rest(now, pids);
     return total;
   }
 
-  /**
-   * Ends the process when it has had nothing to do for a while; the next connection starts it again.
-   * @param now time of the look, ms; call about once a second
-   */
-  rest(now: number): void {
+  #rest(now: number, pids: number[]): void {
     const process = this.#process;
     // The engine ends by itself when idle: one process is then left, which only waits.
-    if (!process || this.pids().length !== 1) {
+    if (!process || pids.length !== 1) {
       this.#restingSince = undefined;
       return;
     }
@@ -96,6 +106,7 @@ export class Database {
     void this.#listen().then(() => process.terminate());
   }
 
+  /** All processes of the database. */
   pids(): number[] {
     const pid = this.#process?.pid();
     return pid === undefined ? [] : treeOf(pid);

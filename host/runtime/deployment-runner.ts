@@ -6,7 +6,6 @@ import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
-import { setTenantPriority } from '../shared/priority.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { Activity } from './activity.ts';
 import { type CellOptions, startCell } from './cell.ts';
@@ -18,7 +17,6 @@ import type {
   RuntimeEvent,
   ScheduledResult,
 } from './contract.ts';
-import { CpuShare } from './cpu-share.ts';
 import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import type { ProcessUsage } from './process-tree.ts';
@@ -66,9 +64,6 @@ export class DeploymentRunner {
   /** Starts, replacements and closings happen one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #services: Services | undefined;
-  readonly #databaseShare = new CpuShare();
-  /** The processes of its database, and what was last settled for them. */
-  #databaseWeighed = '';
   #tenant: TenantId | undefined;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #databaseUsed = false;
@@ -199,20 +194,10 @@ export class DeploymentRunner {
       return this.#usage;
     }
     const own = current.sample(now);
-    const database = this.#services?.database?.usage() ?? { cpuMs: 0, privateBytes: 0 };
+    const database = this.#services?.database?.sample(now) ?? { cpuMs: 0, privateBytes: 0 };
     if (database.privateBytes > 0) this.#databaseUsed = true;
-    this.#services?.database?.rest(now);
     this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };
-    this.#databaseShare.sample(now, database.cpuMs);
-    this.#weighDatabase();
     return this.#usage;
-  }
-
-  #weighDatabase(): void {
-    const pids = this.#services?.database?.pids() ?? [];
-    const { appetite } = this.#databaseShare;
-    const weighed = `${appetite} ${pids}`;
-    if (weighed !== this.#databaseWeighed && setTenantPriority(pids, appetite)) this.#databaseWeighed = weighed;
   }
 
   /** Opens the sockets again that a restarted part served. */

@@ -135,10 +135,10 @@ export class Instance {
 
   /** What it gets of a crowded machine. @returns whether that is settled; else it should be said again */
   weigh(appetite: Appetite): boolean {
-    const { pid } = this;
-    if (!this.#alive || pid === undefined) return true;
+    if (!this.#alive) return true;
     this.#cgroup?.weigh(appetite);
-    return setTenantPriority([pid], appetite);
+    const { pid } = this;
+    return pid !== undefined && setTenantPriority([pid], appetite);
   }
 
   /** Whether the event loop turned within the time. */

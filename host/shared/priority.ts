@@ -8,7 +8,7 @@
  * among equals, 0.06 ms five steps of nice above), and so it does where it wakes up on another core than it ran on,
  * unless its time slice is shorter. Hence the order: first the edge, which everybody's requests cross twice; then
  * tenants that want little; the host's other parts, which a tenant can keep busy, only then; and last who wants a core
- * all the time.
+ * all the time. The supervisor is left as whoever starts the host made it.
  */
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
