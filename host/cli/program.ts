@@ -2,6 +2,7 @@
 import { Command, Option } from 'commander';
 import { accountCommand } from './account.ts';
 import { backupCommand } from './backup.ts';
+import { cronsCommand } from './crons.ts';
 import { deleteCommand } from './delete.ts';
 import { deployCommand } from './deploy.ts';
 import { doctorCommand } from './doctor.ts';
@@ -58,6 +59,7 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
         getCommand(deps),
         logsCommand(deps),
         usageCommand(deps),
+        cronsCommand(deps),
         versionsCommand(deps),
         rollbackCommand(deps),
         domainsCommand(deps),

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { run as runCommand } from '../../host/cli/run.ts';
 import { fakeTerminal } from '../cli/fake-terminal.ts';
-import { startHost, type TestHost } from './support/host.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
 
 let host: TestHost;
@@ -115,6 +115,22 @@ test('bad code is refused with its place, by the bundler and by the host', async
   expect(refused.code).toBe(3);
   expect(refused.json()).toMatchObject({ error: { problem: { code: 'code_rejected' } } });
   expect(await body()).toBe('second 16');
+});
+
+test('crons shows the schedule and what came of it', async () => {
+  expect((await run('crons')).stdout).toContain('no schedule');
+  await writeFile(
+    join(project, 'scheduled.js'),
+    "export default { fetch: () => new Response('x'), scheduled() { if (Math.random() < 2) throw new Error('not today') } }",
+  );
+  expect((await run('deploy', 'scheduled.js', '--slug', 'timed', '--cron', '*/5 * * * *', '--yes')).code).toBe(0);
+  expect((await run('crons', 'timed')).stdout).toContain('*/5 * * * *\nIt has not run yet.');
+  await host.advance(5 * 60_000);
+  await until(async () => (await run('crons', 'timed', '--json')).json().runs.length > 0 || undefined);
+  const line = /\*\/5 \* \* \* \* .*T.*Z .*T.*Z {2}exception .*not today/;
+  await until(async () => line.test((await run('crons', 'timed')).stdout) || undefined);
+  expect((await run('crons', 'nobody')).code).not.toBe(0);
+  expect((await run('crons', 'timed', '--wallet', 'test:1')).code).toBe(6);
 });
 
 test('secrets are set and removed, and their values are never shown', async () => {
