@@ -1,6 +1,6 @@
 /** Who is calling, and how it reached us: the socket's peer, or what a trusted proxy says of the caller. */
 import { BlockList, isIP } from 'node:net';
-import type { Peer } from './exchange.ts';
+import type { Peer } from '../shared/exchange.ts';
 import type { RequestHead } from './http1/head.ts';
 
 export interface Caller {

@@ -5,11 +5,12 @@
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { EdgeTraffic } from '../shared/contracts.ts';
+import type { AnswerLength, ExchangeListener } from '../shared/exchange.ts';
+import { type Block, OWNED } from '../shared/http1/blocks.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
-import type { AnswerLength, Exchange, ExchangeListener } from './exchange.ts';
-import { type Block, OWNED } from './http1/blocks.ts';
+import type { Exchange } from './exchange.ts';
 import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';

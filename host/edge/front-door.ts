@@ -2,13 +2,15 @@
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import type { EdgeContext } from '../shared/contracts.ts';
+import type { RequestHandler } from '../shared/http1/connection.ts';
+import type { WireError } from '../shared/http1/wire-error.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
-import type { Exchange, ExchangeHandler } from './exchange.ts';
+import type { Exchange } from './exchange.ts';
 import { bodyTooLarge, Forwarding, type ForwardingEnvironment } from './forwarding.ts';
-import type { RequestHead } from './http1/head.ts';
-import type { WireError } from './http1/wire-error.ts';
+import { requestField } from './http1/fields.ts';
+import { parseRequestHead, type RequestHead } from './http1/head.ts';
 import { controlHead, instanceHead } from './instance-request.ts';
 import type { Instances } from './instances.ts';
 import { matchPaidRoute } from './paid-routes.ts';
@@ -48,7 +50,7 @@ const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '' };
 
 type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 
-export class FrontDoor implements ExchangeHandler {
+export class FrontDoor implements RequestHandler<RequestHead> {
   readonly #parts: FrontDoorParts;
   readonly #starts = new StartTurns(REQUESTS_A_TURN, (error) => this.unexpected(error));
   /** Ids are this process's random stem and a count: unique, and cheap to make. */
@@ -82,6 +84,10 @@ export class FrontDoor implements ExchangeHandler {
     } else {
       this.#here(exchange, requestId, new Problem('not_found', resolution.detail));
     }
+  }
+
+  parseHead(text: string): RequestHead {
+    return parseRequestHead(text, requestField);
   }
 
   unexpected(error: unknown): void {

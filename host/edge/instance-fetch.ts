@@ -6,10 +6,11 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { EdgeContext } from '../shared/contracts.ts';
+import { OWNED } from '../shared/http1/blocks.ts';
+import type { Framing } from '../shared/http1/message.ts';
 import { Problem } from '../shared/problem.ts';
-import { OWNED } from './http1/blocks.ts';
 import { blockPairs, FIELD_VALUE, plainAnswerField } from './http1/fields.ts';
-import type { Framing, ResponseHead } from './http1/head.ts';
+import type { ResponseHead } from './http1/head.ts';
 import { fieldLine, instanceFields, instanceHead } from './instance-request.ts';
 import { joinSockets } from './tunnel.ts';
 import {

@@ -3,8 +3,8 @@
  * forwards a paid call, so that a handler sees the same fields either way.
  */
 import type { EdgeContext } from '../shared/contracts.ts';
+import type { Framing } from '../shared/http1/message.ts';
 import { FIELD_NAME, FIELD_VALUE, Field, requestField } from './http1/fields.ts';
-import type { Framing } from './http1/head.ts';
 
 /** workerd fills `request.cf` from it (`cfBlobHeader`). */
 export const CF_HEADER = 'x-turnpike-cf';

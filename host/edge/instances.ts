@@ -3,9 +3,9 @@
  * why it died. Starting one is control's work; callers that come at once share the wait.
  */
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
+import type { ReadMemory } from '../shared/http1/blocks.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
 import { BulkLine, BulkPace } from './bulk-pace.ts';
-import type { ReadMemory } from './http1/blocks.ts';
 import { answerField } from './http1/fields.ts';
 import { UpstreamPool } from './upstream.ts';
 

@@ -1,10 +1,11 @@
 /** The sockets that callers come in on, their connections, and the time limits of all of them. */
 import type { Server, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
+import type { Peer } from '../shared/exchange.ts';
+import type { ReadMemory } from '../shared/http1/blocks.ts';
+import { type ConnectionLimits, Http1Connection, type RequestHandler } from '../shared/http1/connection.ts';
 import { plainIp, type TrustedProxies } from './caller.ts';
-import type { ExchangeHandler, Peer } from './exchange.ts';
-import type { ReadMemory } from './http1/blocks.ts';
-import { type ConnectionLimits, Http1Connection } from './http1/connection.ts';
+import type { RequestHead } from './http1/head.ts';
 import { Http2Connection } from './http2/connection.ts';
 import type { Certificates } from './tls/certificates.ts';
 import { readPreface } from './tls/preface.ts';
@@ -17,7 +18,7 @@ const MAX_CONNECTIONS = 20_000;
 const MAX_OF_ONE = 5_000;
 
 export interface ListenersOptions {
-  handler: ExchangeHandler;
+  handler: RequestHandler<RequestHead>;
   limits: ConnectionLimits;
   /** Trusted proxies begin their connections with a PROXY header. */
   proxyProtocol: boolean;
@@ -28,10 +29,12 @@ export interface ListenersOptions {
   ticketKeys: Buffer | undefined;
 }
 
+type AnyConnection = Http1Connection<RequestHead> | Http2Connection;
+
 export class Listeners {
   readonly #options: ListenersOptions;
   readonly #servers = new Set<Server>();
-  readonly #connections = new Set<Http1Connection | Http2Connection>();
+  readonly #connections = new Set<AnyConnection>();
   /** The sockets under TLS, from before their handshake. */
   readonly #secured = new Set<Socket>();
   #open = 0;
@@ -172,7 +175,7 @@ export class Listeners {
     }
   }
 
-  #track(create: (closed: () => void) => Http1Connection | Http2Connection, left?: () => void): void {
+  #track(create: (closed: () => void) => AnyConnection, left?: () => void): void {
     const connection = create(() => {
       this.#connections.delete(connection);
       left?.();

@@ -3,7 +3,6 @@
  * lets bytes of one answer become another's.
  */
 import { connect, type Socket } from 'node:net';
-import type { BulkLine, BulkReader } from './bulk-pace.ts';
 import {
   type Block,
   keepable,
@@ -13,11 +12,13 @@ import {
   type ReadMemory,
   takesMore,
   writePiece,
-} from './http1/blocks.ts';
-import { BodyDecoder, type BodyReader } from './http1/body.ts';
+} from '../shared/http1/blocks.ts';
+import { BodyDecoder, type BodyReader } from '../shared/http1/body.ts';
+import { type Incoming, incoming } from '../shared/http1/incoming.ts';
+import type { Framing } from '../shared/http1/message.ts';
+import type { BulkLine, BulkReader } from './bulk-pace.ts';
 import type { Classifier } from './http1/fields.ts';
-import { type Framing, parseResponseHead, type ResponseHead } from './http1/head.ts';
-import { type Incoming, incoming } from './http1/incoming.ts';
+import { parseResponseHead, type ResponseHead } from './http1/head.ts';
 
 /** Who answers is told what came, piece by piece, in this order; `failed` may come at any time, and is the last. */
 export interface UpstreamHandler {

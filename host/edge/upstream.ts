@@ -2,10 +2,11 @@
  * A lean HTTP/1.1 client for servers of our own on unix sockets (instances, control): kept-alive connections,
  * streaming in both directions with back-pressure, WebSocket handshakes. Knows nothing of the edge's routes.
  */
+
+import { type ReadMemory, readMemory } from '../shared/http1/blocks.ts';
+import type { Framing } from '../shared/http1/message.ts';
 import type { BulkLine } from './bulk-pace.ts';
-import { type ReadMemory, readMemory } from './http1/blocks.ts';
 import type { Classifier } from './http1/fields.ts';
-import type { Framing } from './http1/head.ts';
 import {
   type ConnectionOwner,
   type UpstreamCall,

@@ -2,7 +2,7 @@
 import { describe, expect, test } from 'vitest';
 import { answerField, blockPairs, requestField } from '../../host/edge/http1/fields.ts';
 import { parseRequestHead, parseResponseHead } from '../../host/edge/http1/head.ts';
-import { WireError } from '../../host/edge/http1/wire-error.ts';
+import { WireError } from '../../host/shared/http1/wire-error.ts';
 
 function request(...lines: string[]) {
   return parseRequestHead(lines.map((line) => `${line}\r\n`).join(''), requestField);

@@ -1,7 +1,7 @@
 /** Which instance a slug has, and what becomes of the one before. */
 import { expect, test } from 'vitest';
-import { readMemory } from '../../host/edge/http1/blocks.ts';
 import { Instances } from '../../host/edge/instances.ts';
+import { readMemory } from '../../host/shared/http1/blocks.ts';
 
 function instances(acquire: () => Promise<{ socket: string; generation: number }>): Instances {
   return new Instances(acquire, readMemory());

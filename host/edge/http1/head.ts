@@ -2,27 +2,18 @@
  * Reads request and response heads. This is the boundary where a caller's or a tenant's bytes become fields:
  * anything that two HTTP parsers could read differently is refused (RFC 9112, sections 3 to 6).
  */
+import type { Framing, MessageHead } from '../../shared/http1/message.ts';
+import { WireError } from '../../shared/http1/wire-error.ts';
 import { type Classifier, Field } from './fields.ts';
-import { WireError } from './wire-error.ts';
 
-/** How the bytes after a head are delimited. */
-export type Framing = { kind: 'none' } | { kind: 'length'; length: number } | { kind: 'chunked' } | { kind: 'close' };
-
-export interface RequestHead {
+export interface RequestHead extends MessageHead {
   method: string;
   /** Origin form, raw: what the caller sent, from the first `/`; `*` for OPTIONS. */
   target: string;
   /** Host field as sent, with port; empty on HTTP/1.0 without one. */
   host: string;
-  version: '1.0' | '1.1' | '2';
-  framing: Framing;
-  /** The caller is willing to send another request on this connection. */
-  keepAlive: boolean;
   /** A WebSocket handshake. */
   upgrade: boolean;
-  expectContinue: boolean;
-  /** The caller reads trailers (`TE: trailers`). */
-  acceptsTrailers: boolean;
   forwardedFor: string;
   forwardedProto: string;
   forwardedHost: string;

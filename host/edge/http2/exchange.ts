@@ -1,8 +1,9 @@
 /** One HTTP/2 stream as an exchange. */
 import { constants, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../exchange.ts';
-import { type Block, OWNED, writePiece } from '../http1/blocks.ts';
+import type { AnswerLength, ExchangeListener, Peer } from '../../shared/exchange.ts';
+import { type Block, OWNED, writePiece } from '../../shared/http1/blocks.ts';
+import type { Exchange } from '../exchange.ts';
 import { blockPairs } from '../http1/fields.ts';
 import type { RequestHead } from '../http1/head.ts';
 

@@ -7,9 +7,8 @@ import type { ExchangeHandler, Peer } from '../exchange.ts';
 import { withReadBuffer } from './accepted-socket.ts';
 import { type Block, keepable, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
 import { type ExchangeOwner, Http1Exchange } from './exchange.ts';
-import { requestField } from './fields.ts';
-import { parseRequestHead, type RequestHead } from './head.ts';
 import { type Incoming, incoming } from './incoming.ts';
+import type { MessageHead } from './message.ts';
 import { WireError } from './wire-error.ts';
 
 export interface ConnectionLimits {
@@ -28,14 +27,23 @@ const LINGER_MS = 2_000;
 /** Answers to pipelined requests that a caller may leave unread. */
 const MAX_UNREAD = 262_144;
 
-export class Http1Connection implements ExchangeOwner {
+/** What a connection's requests are read with and given to. */
+export interface RequestHandler<Head extends MessageHead> extends ExchangeHandler<Head> {
+  /**
+   * @param text a head in latin1, from the first byte of the request line through the line end of the last field
+   * @throws WireError
+   */
+  parseHead(text: string): Head;
+}
+
+export class Http1Connection<Head extends MessageHead> implements ExchangeOwner {
   readonly #socket: Socket;
-  readonly #handler: ExchangeHandler;
+  readonly #handler: RequestHandler<Head>;
   readonly #limits: ConnectionLimits;
   readonly #peer: Peer;
   readonly #heads: Incoming;
   readonly #closed: () => void;
-  #exchange: Http1Exchange | undefined;
+  #exchange: Http1Exchange<Head> | undefined;
   /** Bytes that came before they were wanted. */
   #held: Buffer | undefined;
   #processing = false;
@@ -59,7 +67,7 @@ export class Http1Connection implements ExchangeOwner {
     accepted: Socket,
     memory: ReadMemory | undefined,
     peer: Peer,
-    handler: ExchangeHandler,
+    handler: RequestHandler<Head>,
     limits: ConnectionLimits,
     closed: () => void,
   ) {
@@ -175,7 +183,7 @@ export class Http1Connection implements ExchangeOwner {
         const head = this.#heads.take(bytes, at);
         if (!head) return;
         at = head.next;
-        this.#begin(parseRequestHead(head.text, requestField));
+        this.#begin(this.#handler.parseHead(head.text));
       }
       if (at < bytes.length) this.#hold(block === OWNED ? bytes.subarray(at) : Buffer.from(bytes.subarray(at)));
     } catch (error) {
@@ -189,7 +197,7 @@ export class Http1Connection implements ExchangeOwner {
     }
   }
 
-  #begin(head: RequestHead): void {
+  #begin(head: Head): void {
     this.#limit = 0;
     const exchange = new Http1Exchange(this, this.#socket, this.#peer, head, this.#draining);
     this.#exchange = exchange;
@@ -210,7 +218,7 @@ export class Http1Connection implements ExchangeOwner {
   }
 
   /** @internal The answer is complete. */
-  finished(exchange: Http1Exchange, reusable: boolean): void {
+  finished(exchange: object, reusable: boolean): void {
     if (this.#exchange !== exchange) return;
     this.#exchange = undefined;
     if (!reusable || this.#draining) {

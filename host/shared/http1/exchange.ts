@@ -4,14 +4,14 @@ import type { Duplex } from 'node:stream';
 import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../exchange.ts';
 import { type Block, LARGE_BYTES, OWNED, takesMore } from './blocks.ts';
 import { BodyDecoder, type BodyReader } from './body.ts';
-import type { RequestHead } from './head.ts';
+import type { MessageHead } from './message.ts';
 
 /** What an exchange tells the connection it is on. */
 export interface ExchangeOwner {
   /** The exchange is ready for its body. */
   wanted(): void;
   /** The answer is complete. @param reusable another request may follow */
-  finished(exchange: Http1Exchange, reusable: boolean): void;
+  finished(exchange: object, reusable: boolean): void;
   /** The caller does not keep up with its answer. */
   stalled(): void;
   /** The rest of a body is thrown away, for a while. */
@@ -33,8 +33,8 @@ interface Piece {
   block: Block;
 }
 
-export class Http1Exchange implements Exchange, BodyReader {
-  readonly head: RequestHead;
+export class Http1Exchange<Head extends MessageHead> implements Exchange<Head>, BodyReader {
+  readonly head: Head;
   readonly peer: Peer;
   listener: ExchangeListener | undefined;
   receiving = false;
@@ -53,7 +53,7 @@ export class Http1Exchange implements Exchange, BodyReader {
   #bodyBytes = 0;
   #over = false;
 
-  constructor(owner: ExchangeOwner, socket: Socket, peer: Peer, head: RequestHead, draining: boolean) {
+  constructor(owner: ExchangeOwner, socket: Socket, peer: Peer, head: Head, draining: boolean) {
     this.head = head;
     this.peer = peer;
     this.#socket = socket;
