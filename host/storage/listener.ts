@@ -4,10 +4,12 @@
  */
 
 import { rm } from 'node:fs/promises';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type Server } from 'node:net';
 import { BACKLOG } from '../shared/backlog.ts';
+import type { Call } from './calls/call.ts';
+import { CallConnections } from './calls/connections.ts';
 
-export type Handler = (request: IncomingMessage, response: ServerResponse) => void;
+export type Handler = (call: Call) => void;
 
 /** Head of a list call: prefix, cursor and start in JSON escapes, 6 bytes for each of 1024. */
 const MAX_HEADER_BYTES = 64 * 1024;
@@ -22,7 +24,7 @@ const WAITING_PER_PLACE = 16;
 const MAX_CONNECTIONS = 8192;
 
 interface Waiting {
-  response: ServerResponse;
+  call: Call;
   work: () => void;
 }
 
@@ -40,24 +42,24 @@ export class Gate {
     this.limit = limit;
   }
 
-  /** Runs `work` once there is a place, which is kept until the response is closed; false where too many wait. */
-  admit(response: ServerResponse, work: () => void): boolean {
+  /** Runs `work` once there is a place, which is kept until the call is closed; false where too many wait. */
+  admit(call: Call, work: () => void): boolean {
     if (this.#waiting.size === 0 && this.#hasPlace()) {
-      this.#start({ response, work });
+      this.#start({ call, work });
       return true;
     }
     if (this.#waiting.size >= this.limit * WAITING_PER_PLACE) return false;
-    const waiting = { response, work };
+    const waiting = { call, work };
     this.#waiting.add(waiting);
-    response.once('close', () => this.#waiting.delete(waiting));
+    call.onClose(() => this.#waiting.delete(waiting));
     return true;
   }
 
   /** Counts a reply that is in memory until the tenant has read it. */
-  hold(response: ServerResponse, bytes: number): void {
+  hold(call: Call, bytes: number): void {
     if (bytes <= SMALL_REPLY) return;
     this.#held += bytes;
-    response.once('close', () => {
+    call.onClose(() => {
       this.#held -= bytes;
       this.#next();
     });
@@ -67,9 +69,9 @@ export class Gate {
     return this.#inFlight < this.limit && this.#held <= MAX_HELD_BYTES;
   }
 
-  #start({ response, work }: Waiting): void {
+  #start({ call, work }: Waiting): void {
     this.#inFlight++;
-    response.once('close', () => {
+    call.onClose(() => {
       this.#inFlight--;
       if (this.#waiting.size > 0) this.#next();
     });
@@ -85,40 +87,37 @@ export class Gate {
   }
 }
 
-/** Listens on `path`, replacing what an earlier process left there. */
-export async function listen(path: string, handler: Handler): Promise<Server> {
-  await rm(path, { force: true });
-  const server = createServer(
-    {
-      maxHeaderSize: MAX_HEADER_BYTES,
-      requireHostHeader: false,
-      // Keys and metadata travel in headers as UTF-8 and may hold DEL, which the strict parser refuses (Node 24).
-      // Nothing is forwarded from here, and each socket has one peer, so there is no second reading to confuse.
-      insecureHTTPParser: true,
-      // workerd keeps connections and closes them itself; closing one here would race with its next request.
-      keepAliveTimeout: 0,
-      requestTimeout: 0,
-      headersTimeout: 0,
-    },
-    handler,
-  );
-  server.timeout = 0;
-  server.maxConnections = MAX_CONNECTIONS;
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject);
-    server.listen({ path, backlog: BACKLOG }, () => {
-      server.off('error', reject);
-      resolve();
-    });
-  });
-  return server;
-}
+/** A tenant's calls of one binding, on one socket. */
+export class CallServer {
+  readonly #server: Server;
+  readonly #connections: CallConnections;
 
-/** Stops accepting, lets what is under way end for at most `graceMs`, then cuts the connections. */
-export async function stopListening(server: Server, graceMs: number): Promise<void> {
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  server.closeIdleConnections();
-  const timer = setTimeout(() => server.closeAllConnections(), graceMs);
-  await closed;
-  clearTimeout(timer);
+  /** Listens on `path`, replacing what an earlier process left there. @param failed told of mistakes of ours */
+  static async listen(path: string, handle: Handler, failed: (error: unknown) => void): Promise<CallServer> {
+    await rm(path, { force: true });
+    const connections = new CallConnections({ handle, failed, maxHeadBytes: MAX_HEADER_BYTES });
+    const server = createServer({ pauseOnConnect: true }, (socket) => {
+      if (connections.size < MAX_CONNECTIONS) connections.adopt(socket);
+      else socket.destroy();
+    });
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen({ path, backlog: BACKLOG }, () => {
+        server.off('error', reject);
+        resolve();
+      });
+    });
+    return new CallServer(server, connections);
+  }
+
+  private constructor(server: Server, connections: CallConnections) {
+    this.#server = server;
+    this.#connections = connections;
+  }
+
+  /** Stops accepting, lets what is under way end for at most `graceMs`, then cuts the connections. */
+  async stop(graceMs: number): Promise<void> {
+    this.#server.close();
+    await this.#connections.close(graceMs);
+  }
 }

@@ -4,7 +4,6 @@
  */
 import { existsSync, mkdirSync } from 'node:fs';
 import { rm, rmdir } from 'node:fs/promises';
-import type { Server } from 'node:http';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { AdjustableClock } from '../shared/clock.ts';
@@ -17,7 +16,7 @@ import { ByteCache } from './cache.ts';
 import { Checkpoints } from './checkpoints.ts';
 import { kvHandler } from './kv/protocol.ts';
 import { type Entry, KvStore } from './kv/store.ts';
-import { Gate, listen, stopListening } from './listener.ts';
+import { CallServer, Gate } from './listener.ts';
 import { Operations } from './metrics.ts';
 import { type Lease, OpenStores, type Store } from './open-stores.ts';
 import { Hashing } from './r2/hashing.ts';
@@ -39,7 +38,7 @@ interface Tenant {
   gate: Gate;
   quotas: StorageQuotas;
   /** Socket path -> its server. */
-  servers: Map<string, Server>;
+  servers: Map<string, CallServer>;
 }
 
 type Kind = 'kv' | 'r2';
@@ -195,13 +194,14 @@ export class StorageService {
       kind === 'kv'
         ? kvHandler({ ...shared, acquire: () => this.#acquireKv(id), release })
         : r2Handler({ ...shared, acquire: () => this.#acquireR2(id), release });
-    tenant.servers.set(path, await listen(path, handler));
+    const failed = (error: unknown) => shared.log.error({ err: error }, 'a call could not be served');
+    tenant.servers.set(path, await CallServer.listen(path, handler, failed));
   }
 
   async #close(id: TenantId): Promise<void> {
     const tenant = this.#tenants.get(id);
     this.#tenants.delete(id);
-    if (tenant) await Promise.all([...tenant.servers.values()].map((server) => stopListening(server, CLOSE_GRACE_MS)));
+    if (tenant) await Promise.all([...tenant.servers.values()].map((server) => server.stop(CLOSE_GRACE_MS)));
     for (const kind of ['kv', 'r2'] as const) await this.#stores.close(`${id}/${kind}`);
   }
 

@@ -186,6 +186,16 @@ export class Http1Exchange<Head extends MessageHead> implements Exchange<Head>, 
     return false;
   }
 
+  /** The kernel has all that was written. */
+  get flushed(): boolean {
+    return this.#socket.writableLength === 0;
+  }
+
+  /** @param done called once the kernel has what was written until now, or the connection is gone */
+  whenFlushed(done: () => void): void {
+    this.#socket.write('', () => done());
+  }
+
   destroy(): void {
     this.#over = true;
     this.listener = undefined;

@@ -2,13 +2,11 @@
  * KV over HTTP as workerd speaks it (workerd src/workerd/api/kv.c++): the boundary where a tenant's bytes become calls
  * of the store. Every path, header and body here is untrusted and is checked before use.
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Readable } from 'node:stream';
-import { pipeline } from 'node:stream/promises';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import type { Bytes } from '../blobs/backend.ts';
-import { RequestBody } from '../body.ts';
+import type { CallBody } from '../calls/body.ts';
+import type { Call, Fields } from '../calls/call.ts';
 import type { Gate, Handler } from '../listener.ts';
 import type { Operations } from '../metrics.ts';
 import type { Lease } from '../open-stores.ts';
@@ -40,129 +38,114 @@ export interface KvHandlerOptions {
 
 /** Serves one tenant's store. */
 export function kvHandler(options: KvHandlerOptions): Handler {
-  return (request, response) => {
-    response.sendDate = false;
-    const admitted = options.gate.admit(response, () => handle(options, request, response));
-    if (!admitted) void refuse(request, response, kvErrors.tooManyRequests());
+  return (call) => {
+    const admitted = options.gate.admit(call, () => handle(options, call));
+    if (!admitted) void refuse(call, kvErrors.tooManyRequests());
   };
 }
 
-function handle(options: KvHandlerOptions, request: IncomingMessage, response: ServerResponse): void {
-  const operation = operationOf(request);
+function handle(options: KvHandlerOptions, call: Call): void {
+  const operation = operationOf(call);
   options.operations.count('kv', operation);
-  serve(options, operation, request, response).catch((error) => {
-    if (error instanceof BodyCut || response.destroyed) {
-      response.destroy();
+  serve(options, operation, call).catch((error) => {
+    if (error instanceof BodyCut || call.closed) {
+      call.cut();
       return;
     }
     if (!(error instanceof KvError)) {
       options.operations.fail('kv', operation);
       options.log.error({ err: error, operation }, 'a KV call failed');
     }
-    return refuse(request, response, error instanceof KvError ? error : kvErrors.internal());
+    return refuse(call, error instanceof KvError ? error : kvErrors.internal());
   });
 }
 
 type Operation = 'get' | 'getMany' | 'put' | 'list' | 'delete' | 'unknown';
 
-function operationOf({ method, url = '/' }: IncomingMessage): Operation {
+function operationOf({ method, target }: Call): Operation {
   switch (method) {
     case 'GET':
-      return url === '/' || url.startsWith('/?') ? 'list' : 'get';
+      return target === '/' || target.startsWith('/?') ? 'list' : 'get';
     case 'PUT':
       return 'put';
     case 'DELETE':
       return 'delete';
     case 'POST':
-      return url === '/bulk/get' || url.startsWith('/bulk/get?') ? 'getMany' : 'unknown';
+      return target === '/bulk/get' || target.startsWith('/bulk/get?') ? 'getMany' : 'unknown';
     default:
       return 'unknown';
   }
 }
 
-async function serve(
-  options: KvHandlerOptions,
-  operation: Operation,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
+async function serve(options: KvHandlerOptions, operation: Operation, call: Call): Promise<void> {
   if (operation === 'unknown') throw kvErrors.methodNotAllowed();
   const lease = options.acquire();
   try {
-    await CALLS[operation](lease.store, request, response, options.gate);
+    await WORK[operation](lease.store, call, options.gate);
   } finally {
+    call.body.release();
     options.release(lease);
   }
 }
 
-type Call = (store: KvStore, request: IncomingMessage, response: ServerResponse, gate: Gate) => Promise<void>;
+type Work = (store: KvStore, call: Call, gate: Gate) => Promise<void>;
 
-const CALLS: Record<Exclude<Operation, 'unknown'>, Call> = { get, getMany, put, list, delete: remove };
+const WORK: Record<Exclude<Operation, 'unknown'>, Work> = { get, getMany, put, list, delete: remove };
 
 /** Splits a call's address. Nearly all have exactly this query, which then needs no parsing. */
-function parse({ url = '/' }: IncomingMessage): { key: string; query: URLSearchParams | undefined } {
-  const mark = url.indexOf('?');
-  if (mark < 0) return { key: keyOfPath(url, false), query: undefined };
-  const path = url.slice(0, mark);
-  const text = url.slice(mark + 1);
+function parse({ target }: Call): { key: string; query: URLSearchParams | undefined } {
+  const mark = target.indexOf('?');
+  if (mark < 0) return { key: keyOfPath(target, false), query: undefined };
+  const path = target.slice(0, mark);
+  const text = target.slice(mark + 1);
   if (text === 'urlencoded=true') return { key: keyOfPath(path, true), query: undefined };
   const query = new URLSearchParams(text);
   return { key: keyOfPath(path, query.get('urlencoded')?.toLowerCase() === 'true'), query };
 }
 
-async function get(store: KvStore, request: IncomingMessage, response: ServerResponse, gate: Gate): Promise<void> {
-  const { key, query } = parse(request);
+async function get(store: KvStore, call: Call, gate: Gate): Promise<void> {
+  const { key, query } = parse(call);
   const bytes = checkedKey(key);
   if (query) checkCacheTtl(query.get('cache_ttl'));
   const entry = store.get(bytes);
   if (!entry) throw kvErrors.notFound();
   const value = entry.value ?? store.read(entry);
   if (Buffer.isBuffer(value)) {
-    gate.hold(response, value.length);
-    response.writeHead(200, headersOf(entry));
-    response.end(value);
+    gate.hold(call, value.length);
+    call.answer(200, fieldsOf(entry), [value]);
     return;
   }
-  await send(response, await value, headersOf(entry));
+  await call.send(200, fieldsOf(entry), entry.size, await value);
 }
 
-function headersOf(entry: Entry): string[] {
-  const headers = ['Content-Length', String(entry.size)];
-  if (entry.metadata !== null) headers.push('CF-KV-Metadata', headerText(entry.metadata));
-  if (entry.expiration !== null) headers.push('CF-Expiration', String(entry.expiration));
-  return headers;
+function fieldsOf(entry: Entry): Fields {
+  const fields: string[] = [];
+  if (entry.metadata !== null) fields.push('CF-KV-Metadata', fieldText(entry.metadata));
+  if (entry.expiration !== null) fields.push('CF-Expiration', String(entry.expiration));
+  return fields;
 }
 
-/** One character per byte, as Node sends header values. JSON leaves DEL as it is, which no header may hold. */
-function headerText(json: Buffer): string {
+/** One character per byte. JSON leaves DEL as it is, which no field may hold. */
+function fieldText(json: Buffer): string {
   return json.toString('latin1').replaceAll('\x7f', '\\u007f');
 }
 
-async function send(response: ServerResponse, stream: Readable, headers: string[]): Promise<void> {
-  response.writeHead(200, headers);
-  await pipeline(stream, response).catch((error) => {
-    response.destroy();
-    if (!(error as NodeJS.ErrnoException).code?.startsWith('ERR_STREAM_PREMATURE')) throw error;
-  });
-}
-
-async function put(store: KvStore, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const { key, query } = parse(request);
+async function put(store: KvStore, call: Call): Promise<void> {
+  const { key, query } = parse(call);
   const bytes = checkedKey(key);
   const expiration = checkedExpiration(
     query?.get('expiration') ?? null,
     query?.get('expiration_ttl') ?? null,
     store.seconds(),
   );
-  const metadata = checkedMetadata(request.headers['cf-kv-metadata'] as string | undefined);
-  const body = RequestBody.of(request);
-  const value = await incomingValue(body);
+  const metadata = checkedMetadata(call.field('cf-kv-metadata'));
+  const value = await incomingValue(call.body);
   await store.put(bytes, value, expiration, metadata);
-  answerEmpty(response);
+  call.answer(200, []);
 }
 
 /** Small values whole, large ones as a stream; with its length where that is known. */
-async function incomingValue(body: RequestBody): Promise<Bytes> {
+async function incomingValue(body: CallBody): Promise<Bytes> {
   if (body.length !== undefined) {
     if (body.length > MAX_VALUE_BYTES) {
       await body.drain();
@@ -175,19 +158,15 @@ async function incomingValue(body: RequestBody): Promise<Bytes> {
   return { length: undefined, stream: body };
 }
 
-async function remove(store: KvStore, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  await store.delete(checkedKey(parse(request).key));
-  answerEmpty(response);
+async function remove(store: KvStore, call: Call): Promise<void> {
+  await store.delete(checkedKey(parse(call).key));
+  call.answer(200, []);
 }
 
-async function list(
-  store: KvStore,
-  { url = '/' }: IncomingMessage,
-  response: ServerResponse,
-  gate: Gate,
-): Promise<void> {
-  const mark = url.indexOf('?');
-  const options = checkedListOptions(new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1)));
+async function list(store: KvStore, call: Call, gate: Gate): Promise<void> {
+  const { target } = call;
+  const mark = target.indexOf('?');
+  const options = checkedListOptions(new URLSearchParams(mark < 0 ? '' : target.slice(mark + 1)));
   const found = store.list(options);
   const more = found.length > options.limit;
   const page = more ? found.slice(0, options.limit) : found;
@@ -200,7 +179,7 @@ async function list(
   const last = page.at(-1);
   answerJson(
     gate,
-    response,
+    call,
     JSON.stringify({ keys, list_complete: !more, ...(more && last ? { cursor: encodeCursor(last.key) } : {}) }),
   );
 }
@@ -212,8 +191,8 @@ const bulkRequest = z.object({
   cacheTtl: z.union([z.string(), z.number()]).optional(),
 });
 
-async function getMany(store: KvStore, request: IncomingMessage, response: ServerResponse, gate: Gate): Promise<void> {
-  const chunks = await RequestBody.of(request).all(MAX_BULK_REQUEST_BYTES);
+async function getMany(store: KvStore, call: Call, gate: Gate): Promise<void> {
+  const chunks = await call.body.all(MAX_BULK_REQUEST_BYTES);
   const { keys, type = 'text', withMetadata = false, cacheTtl } = parseBulk(chunks);
   if (type !== 'text' && type !== 'json') throw kvErrors.bulkType(type);
   if (keys.length > MAX_BULK_KEYS) throw kvErrors.bulkTooMany();
@@ -229,7 +208,7 @@ async function getMany(store: KvStore, request: IncomingMessage, response: Serve
     // Built as text, because an object would lose the key `__proto__` and reorder keys that are numbers.
     members.push(`${JSON.stringify(key)}:${entry ? await bulkValue(store, entry, type, withMetadata) : 'null'}`);
   }
-  answerJson(gate, response, `{${members.join(',')}}`);
+  answerJson(gate, call, `{${members.join(',')}}`);
 }
 
 function parseBulk(chunks: Buffer[] | undefined): z.infer<typeof bulkRequest> {
@@ -257,24 +236,15 @@ function jsonText(text: string): string {
   }
 }
 
-function answerEmpty(response: ServerResponse): void {
-  response.writeHead(200, ['Content-Length', '0']);
-  response.end();
+function answerJson(gate: Gate, call: Call, json: string): void {
+  const bytes = Buffer.from(json);
+  gate.hold(call, bytes.length);
+  call.answer(200, ['Content-Type', 'application/json'], [bytes]);
 }
 
-function answerJson(gate: Gate, response: ServerResponse, json: string): void {
-  gate.hold(response, json.length);
-  response.writeHead(200, ['Content-Type', 'application/json', 'Content-Length', String(Buffer.byteLength(json))]);
-  response.end(json);
-}
-
-async function refuse(request: IncomingMessage, response: ServerResponse, error: KvError): Promise<void> {
-  if (response.headersSent) {
-    response.destroy();
-    return;
-  }
-  if (!request.complete) await RequestBody.of(request).drain();
+async function refuse(call: Call, error: KvError): Promise<void> {
+  if (call.answered) return call.cut();
+  await call.body.drain();
   // A reason phrase is printable ASCII.
-  response.writeHead(error.status, error.message.replace(/[^\x20-\x7e]/g, '?').slice(0, 512), ['Content-Length', '0']);
-  response.end();
+  call.answer(error.status, [], [], error.message.replace(/[^\x20-\x7e]/g, '?').slice(0, 512));
 }

@@ -2,11 +2,10 @@
  * R2 over HTTP as workerd speaks it (workerd src/workerd/api/r2-rpc.c++): calls that read come in a header of a GET,
  * calls that write as JSON in front of the body of a PUT. All of it is untrusted and checked in requests.ts.
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { pipeline } from 'node:stream/promises';
 import type { Logger } from 'pino';
 import type { KnownBytes } from '../blobs/backend.ts';
-import { RequestBody } from '../body.ts';
+import type { CallBody } from '../calls/body.ts';
+import type { Call } from '../calls/call.ts';
 import type { Gate, Handler } from '../listener.ts';
 import type { Operations } from '../metrics.ts';
 import type { Lease } from '../open-stores.ts';
@@ -29,104 +28,88 @@ export interface R2HandlerOptions {
 
 /** Serves one tenant's bucket. */
 export function r2Handler(options: R2HandlerOptions): Handler {
-  return (request, response) => {
-    response.sendDate = false;
-    const admitted = options.gate.admit(response, () => handle(options, request, response));
-    if (!admitted) void refuse(request, response, r2Errors.tooManyRequests());
+  return (call) => {
+    const admitted = options.gate.admit(call, () => handle(options, call));
+    if (!admitted) void refuse(call, r2Errors.tooManyRequests());
   };
 }
 
-function handle(options: R2HandlerOptions, request: IncomingMessage, response: ServerResponse): void {
-  serve(options, request, response).catch((error) => {
-    if (error instanceof BodyCut || response.destroyed) {
-      response.destroy();
+function handle(options: R2HandlerOptions, call: Call): void {
+  serve(options, call).catch((error) => {
+    if (error instanceof BodyCut || call.closed) {
+      call.cut();
       return;
     }
     if (!(error instanceof R2Error)) {
-      options.operations.fail('r2', request.method ?? '');
-      options.log.error({ err: error, method: request.method }, 'an R2 call failed');
+      options.operations.fail('r2', call.method);
+      options.log.error({ err: error, method: call.method }, 'an R2 call failed');
     }
-    return refuse(request, response, error instanceof R2Error ? error : r2Errors.internal());
+    return refuse(call, error instanceof R2Error ? error : r2Errors.internal());
   });
 }
 
-async function serve(options: R2HandlerOptions, request: IncomingMessage, response: ServerResponse): Promise<void> {
-  const call = request.method === 'GET' ? read : request.method === 'PUT' ? write : undefined;
-  if (!call) throw r2Errors.badRequest();
+async function serve(options: R2HandlerOptions, call: Call): Promise<void> {
+  const work = call.method === 'GET' ? read : call.method === 'PUT' ? write : undefined;
+  if (!work) throw r2Errors.badRequest();
   const lease = options.acquire();
   try {
-    await call(options, lease.store, request, response);
+    await work(options, lease.store, call);
   } finally {
+    call.body.release();
     options.release(lease);
   }
 }
 
-async function read(
-  options: R2HandlerOptions,
-  store: R2Store,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const call = parseReadRequest(request.headers['cf-r2-request'] as string | undefined);
-  options.operations.count('r2', call.method);
-  switch (call.method) {
+async function read(options: R2HandlerOptions, store: R2Store, call: Call): Promise<void> {
+  const request = parseReadRequest(call.field('cf-r2-request'));
+  options.operations.count('r2', request.method);
+  switch (request.method) {
     case 'head': {
-      const row = store.head(call.object);
-      if (call.ssec !== undefined) throw r2Errors.ssec();
+      const row = store.head(request.object);
+      if (request.ssec !== undefined) throw r2Errors.ssec();
       const range = { offset: 0, length: row.size };
-      return answerJson(options.gate, response, objectJson(row, { http: true, custom: true, range }));
+      return answerJson(options.gate, call, objectJson(row, { http: true, custom: true, range }));
     }
     case 'get':
-      return get(options.gate, store, call, response);
+      return get(options.gate, store, request, call);
     case 'list':
-      return answerJson(options.gate, response, list(store.index, call));
+      return answerJson(options.gate, call, list(store.index, request));
   }
 }
 
-async function get(gate: Gate, store: R2Store, call: GetRequest, response: ServerResponse): Promise<void> {
-  const { row, range } = store.get(call);
+async function get(gate: Gate, store: R2Store, request: GetRequest, call: Call): Promise<void> {
+  const { row, range } = store.get(request);
   const source = store.read(row, range);
   const bytes = Buffer.isBuffer(source) ? source : await source;
-  const metadata = objectJson(row, { http: true, custom: true, range });
-  const metadataBytes = Buffer.byteLength(metadata);
-  response.writeHead(200, [
-    'CF-R2-Metadata-Size',
-    String(metadataBytes),
-    'Content-Length',
-    String(metadataBytes + range.length),
-  ]);
+  const metadata = Buffer.from(objectJson(row, { http: true, custom: true, range }));
+  const fields = ['CF-R2-Metadata-Size', String(metadata.length)];
   if (Buffer.isBuffer(bytes)) {
-    gate.hold(response, bytes.length);
-    response.write(metadata);
-    response.end(bytes);
+    gate.hold(call, bytes.length);
+    call.answer(200, fields, [metadata, bytes]);
     return;
   }
-  response.write(metadata);
-  await pipeline(bytes, response).catch((error) => {
-    response.destroy();
-    if (!(error as NodeJS.ErrnoException).code?.startsWith('ERR_STREAM_PREMATURE')) throw error;
-  });
+  await call.send(200, fields, metadata.length + range.length, behind(metadata, bytes));
 }
 
-async function write(
-  options: R2HandlerOptions,
-  store: R2Store,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const header = request.headers['cf-r2-metadata-size'];
-  const size = typeof header === 'string' && /^\d{1,9}$/.test(header) ? Number(header) : Number.NaN;
+async function* behind(metadata: Buffer, bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  yield metadata;
+  yield* bytes;
+}
+
+async function write(options: R2HandlerOptions, store: R2Store, call: Call): Promise<void> {
+  const field = call.field('cf-r2-metadata-size');
+  const size = field !== undefined && /^\d{1,9}$/.test(field) ? Number(field) : Number.NaN;
   if (!(size <= MAX_REQUEST_METADATA_BYTES)) throw r2Errors.badRequest();
-  const body = RequestBody.of(request);
+  const { body } = call;
   if (body.length === undefined) throw r2Errors.lengthMissing();
   if (body.length < size) throw r2Errors.badRequest();
-  const call = parseWriteRequest(await body.take(size));
-  options.operations.count('r2', call.method);
-  answerJson(options.gate, response, await perform(store, call, body, body.length - size));
+  const request = parseWriteRequest(await body.take(size));
+  options.operations.count('r2', request.method);
+  answerJson(options.gate, call, await perform(store, request, body, body.length - size));
 }
 
 /** Answers the reply's JSON. */
-async function perform(store: R2Store, call: WriteRequest, body: RequestBody, length: number): Promise<string> {
+async function perform(store: R2Store, call: WriteRequest, body: CallBody, length: number): Promise<string> {
   switch (call.method) {
     case 'put':
       return objectJson(await store.put(call, await bytesOf(body, length)), { http: true, custom: true });
@@ -147,7 +130,7 @@ async function perform(store: R2Store, call: WriteRequest, body: RequestBody, le
 }
 
 /** Small bodies in one piece, which costs least; large ones as a stream, which needs least. */
-async function bytesOf(body: RequestBody, length: number): Promise<KnownBytes> {
+async function bytesOf(body: CallBody, length: number): Promise<KnownBytes> {
   if (length > GATHER_BYTES) return { length, stream: body };
   const chunks = await body.all(GATHER_BYTES);
   const received = chunks?.reduce((sum, chunk) => sum + chunk.length, 0);
@@ -156,30 +139,20 @@ async function bytesOf(body: RequestBody, length: number): Promise<KnownBytes> {
   return { length, chunks };
 }
 
-function answerJson(gate: Gate, response: ServerResponse, json: string): void {
-  gate.hold(response, json.length);
-  const size = String(Buffer.byteLength(json));
-  response.writeHead(200, ['CF-R2-Metadata-Size', size, 'Content-Type', 'application/json', 'Content-Length', size]);
-  response.end(json);
+function answerJson(gate: Gate, call: Call, json: string): void {
+  const bytes = Buffer.from(json);
+  gate.hold(call, bytes.length);
+  call.answer(200, ['CF-R2-Metadata-Size', String(bytes.length), 'Content-Type', 'application/json'], [bytes]);
 }
 
-async function refuse(request: IncomingMessage, response: ServerResponse, error: R2Error): Promise<void> {
-  if (response.headersSent) {
-    response.destroy();
-    return;
-  }
-  if (!request.complete) await RequestBody.of(request).drain();
+async function refuse(call: Call, error: R2Error): Promise<void> {
+  if (call.answered) return call.cut();
+  await call.body.drain();
   const header = Buffer.from(JSON.stringify({ version: 1, v4code: error.v4code, message: error.message }));
-  const headers = ['CF-R2-Error', header.toString('latin1')];
-  if (!error.object) {
-    response.writeHead(error.status, [...headers, 'Content-Length', '0']);
-    response.end();
-    return;
-  }
+  const fields = ['CF-R2-Error', header.toString('latin1')];
+  if (!error.object) return call.answer(error.status, fields);
   // A get whose condition failed answers the object without its body.
   const { object } = error;
-  const json = objectJson(object, { http: true, custom: true, range: { offset: 0, length: object.size } });
-  const size = String(Buffer.byteLength(json));
-  response.writeHead(error.status, [...headers, 'CF-R2-Metadata-Size', size, 'Content-Length', size]);
-  response.end(json);
+  const json = Buffer.from(objectJson(object, { http: true, custom: true, range: { offset: 0, length: object.size } }));
+  call.answer(error.status, [...fields, 'CF-R2-Metadata-Size', String(json.length)], [json]);
 }

@@ -2,11 +2,11 @@
  * The process that holds the database. It gets its connections from the keeper, runs their queries one after the
  * other, and commits brief writes that came together in one transaction. It may die at any moment.
  */
-import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
+import type { Call } from '../calls/call.ts';
 import { Bookmarks } from './bookmark.ts';
 import { MESSAGES, SqlFailure } from './failure.ts';
-import { answer, createSqlServer, type SqlRequest } from './http.ts';
+import { answer, type SqlRequest, sqlConnections } from './http.ts';
 import { InFlightWriter, PHASE } from './inflight.ts';
 import { findBinding, Libsql } from './native.ts';
 import { failureText, type StatementResult, successText } from './protocol.ts';
@@ -39,19 +39,17 @@ export function runEngine(): void {
   let ending = false;
   let resumeTimer: NodeJS.Timeout | undefined;
 
-  const slotOf = (request: IncomingMessage): number => slots.get(request.socket) ?? -1;
+  const slotOf = (call: Call): number => slots.get(call.connection) ?? -1;
   const tell = (message: ToKeeper): void => {
     process.send?.(message);
   };
 
-  const server = createSqlServer({
-    received: (request) => table.set(slotOf(request), PHASE.received),
-    finished: (request) => {
-      if (table.phase(slotOf(request)) !== PHASE.idle) table.set(slotOf(request), PHASE.idle);
-    },
+  const connections = sqlConnections({
+    received: (call) => table.set(slotOf(call), PHASE.received),
+    finished: (call) => table.set(slotOf(call), PHASE.idle),
     query: (request) => {
       if (queue.length === 0) setImmediate(drain);
-      queue.push({ ...request, slot: slotOf(request.request) });
+      queue.push({ ...request, slot: slotOf(request.call) });
     },
     backup: (step) => {
       clearTimeout(resumeTimer);
@@ -120,10 +118,9 @@ export function runEngine(): void {
     } catch (error) {
       text = failureText(error instanceof SqlFailure ? error.message : unexpected(error));
     }
-    table.set(job.slot, PHASE.answering);
-    answer(job.response, 200, text, bookmark);
-    // Small answers are in the kernel's hands now; of larger ones `finished` tells.
-    if (job.request.socket.writableLength === 0) table.set(job.slot, PHASE.idle);
+    // Its caller may be gone.
+    table.set(job.slot, job.call.closed ? PHASE.idle : PHASE.answering);
+    answer(job.call, 200, text, bookmark);
   }
 
   function opened(): EmbeddedStore {
@@ -152,9 +149,10 @@ export function runEngine(): void {
         return;
       case 'connection':
         if (handle === undefined) return tell({ kind: 'closed', slot: message.slot });
-        slots.set(handle, message.slot);
-        handle.once('close', () => tell({ kind: 'closed', slot: message.slot }));
-        server.emit('connection', handle);
+        slots.set(
+          connections.adopt(handle, () => tell({ kind: 'closed', slot: message.slot })),
+          message.slot,
+        );
         return;
       case 'end':
         ending = true;

@@ -9,6 +9,8 @@ export const MAX_SQL_BYTES = 100_000;
 export const MAX_PARAMETERS = 100;
 /** A string or blob that is bound, bytes. D1: 2 MB. */
 export const MAX_VALUE_BYTES = 2_000_000;
+/** Head of one request. */
+export const MAX_HEAD_BYTES = 16 * 1024;
 /** Body of one request (a batch of statements with their parameters), bytes. */
 export const MAX_REQUEST_BYTES = 32 * 1024 * 1024;
 /** Statements of one batch or exec. */
