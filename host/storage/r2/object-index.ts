@@ -50,7 +50,6 @@ export class ObjectIndex {
   readonly database: Database;
   readonly totals: Totals;
   readonly #get: Reader;
-  readonly #old: Reader;
   readonly #segments: Reader;
   readonly #page: Reader;
   readonly #value: Reader;
@@ -74,7 +73,6 @@ export class ObjectIndex {
       this.#cacheId = `${nextId++}:`;
     });
     this.#get = database.reader(`SELECT ${READ_COLUMNS} FROM objects WHERE key = ?`);
-    this.#old = database.reader('SELECT charge, blob, version FROM objects WHERE key = ?');
     this.#segments = database.reader('SELECT blob, size FROM parts WHERE version = ? ORDER BY number');
     this.#page = database.reader(`SELECT ${READ_COLUMNS} FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?`);
     this.#value = database.reader('SELECT value FROM objects WHERE key = ?');
@@ -95,13 +93,13 @@ export class ObjectIndex {
     const columns = this.#get.get([key]);
     if (!columns) return undefined;
     const row = objectRow(columns);
-    this.#cache.set(name, row, ROW_BYTES + key.length + (row.http?.length ?? 0) + (row.custom?.length ?? 0));
+    this.#remember(row);
     return row;
   }
 
   /** Bytes that the object under the key counts now. */
   charged(key: Buffer): number {
-    return (this.#old.get([key])?.[0] as number | undefined) ?? 0;
+    return this.get(key)?.charge ?? 0;
   }
 
   segments(version: string): Segment[] {
@@ -125,6 +123,8 @@ export class ObjectIndex {
   replace(row: ObjectRow, value: Buffer | null): string[] {
     const dropped = this.#forget(row.key);
     this.#put.run([...objectColumns(row), value]);
+    // The next put under this key asks for it, and so may a get.
+    this.#remember(row);
     this.totals.add(row.charge - dropped.charge, dropped.existed ? 0 : 1);
     return dropped.blobs;
   }
@@ -142,12 +142,18 @@ export class ObjectIndex {
     return this.#cacheId + key.toString('latin1');
   }
 
+  #remember(row: ObjectRow): void {
+    const { key, http, custom } = row;
+    this.#cache.set(this.#cacheName(key), row, ROW_BYTES + key.length + (http?.length ?? 0) + (custom?.length ?? 0));
+  }
+
   #forget(key: Buffer): { existed: boolean; charge: number; blobs: string[] } {
+    const old = this.get(key);
     this.#cache.delete(this.#cacheName(key));
-    const old = this.#old.get([key]) as [number, string | null, string] | undefined;
     if (!old) return { existed: false, charge: 0, blobs: [] };
-    const [charge, blob, version] = old;
+    const { charge, blob, version, inline } = old;
     if (blob !== null) return { existed: true, charge, blobs: [blob] };
+    if (inline) return { existed: true, charge, blobs: [] };
     const segments = this.segments(version);
     if (segments.length > 0) this.#deleteSegments.run([version]);
     // An empty part has no blob.
