@@ -5,6 +5,7 @@ import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import Database from 'libsql';
 import { Client } from 'minio';
+import { isExtent } from '../storage/blobs/extents.ts';
 import { filesBelow } from './copying.ts';
 import type { S3Connection } from './s3-store.ts';
 
@@ -61,7 +62,9 @@ export async function placeObjects(settings: ObjectBucket, tenantsFolder: string
 function namesIn(index: string): string[] {
   const database = new Database(index);
   try {
-    return (database.prepare(NAMES).raw().all([]) as [string][]).map(([name]) => name);
+    const names = (database.prepare(NAMES).raw().all([]) as [string][]).map(([name]) => name);
+    // Extents are on the host's own disk, from before its objects lived in S3.
+    return names.filter((name) => !isExtent(name));
   } finally {
     database.close();
   }

@@ -17,19 +17,30 @@ export interface CopyJob {
   target: string;
   /** SQL that lists the names of all blobs. */
   named: string;
-  /** Folders of blobs, where they are on this disk. */
-  blobs: string | undefined;
+  /** Folder of blobs. It may not be there, or come while the index is copied. */
+  blobs: string;
   blobsTarget: string;
+  /** File of extents, likewise. */
+  extents: string;
+  extentsTarget: string;
 }
 
 export type CopyReply = { bytes: number } | { error: string };
 
 const STORES = [
-  { kind: 'kv', database: 'kv.db', blobs: 'values', named: 'SELECT blob FROM entries WHERE blob IS NOT NULL' },
+  {
+    kind: 'kv',
+    database: 'kv.db',
+    blobs: 'values',
+    // A store of keys and values has none.
+    extents: 'kv.extents',
+    named: 'SELECT blob FROM entries WHERE blob IS NOT NULL',
+  },
   {
     kind: 'r2',
     database: 'r2.db',
     blobs: 'objects',
+    extents: 'r2.extents',
     named: "SELECT blob FROM objects WHERE blob IS NOT NULL UNION ALL SELECT blob FROM parts WHERE blob <> ''",
   },
 ] as const;
@@ -73,7 +84,6 @@ export class Backup {
     if (!existsSync(database)) return 0;
     const name = `${tenant}/${store.kind}`;
     const target = join(folder, tenant, store.kind);
-    const blobs = join(source, store.blobs);
     const paused = this.#openBlobs(tenant, store.kind);
     paused?.pauseRemoval();
     this.#copying.add(name);
@@ -82,8 +92,10 @@ export class Backup {
         database,
         target: join(target, store.database),
         named: store.named,
-        blobs: existsSync(blobs) ? blobs : undefined,
+        blobs: join(source, store.blobs),
         blobsTarget: join(target, store.blobs),
+        extents: join(source, store.extents),
+        extentsTarget: join(target, store.extents),
       });
     } finally {
       this.#copying.delete(name);

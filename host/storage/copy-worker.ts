@@ -3,6 +3,7 @@ import {
   closeSync,
   constants,
   copyFileSync,
+  existsSync,
   fsyncSync,
   linkSync,
   mkdirSync,
@@ -14,6 +15,7 @@ import { dirname, join } from 'node:path';
 import { parentPort } from 'node:worker_threads';
 import Libsql from 'libsql';
 import type { CopyJob, CopyReply } from './backup.ts';
+import { copyExtents, isExtent } from './blobs/extents.ts';
 
 parentPort?.on('message', (job: CopyJob) => {
   let reply: CopyReply;
@@ -31,19 +33,28 @@ function copy(job: CopyJob): number {
   mkdirSync(dirname(job.target), { recursive: true });
   copyDatabase(job.database, job.target);
   let bytes = statSync(job.target).size;
-  if (job.blobs === undefined) return bytes;
+  const names = namesIn(job);
+  const extents = names.filter(isExtent);
+  if (extents.length > 0) bytes += copyExtents(job.extents, job.extentsTarget, extents);
+  // Not where objects live in S3.
+  if (!existsSync(job.blobs)) return bytes;
   mkdirSync(job.blobsTarget, { recursive: true });
+  for (const name of names) {
+    if (isExtent(name)) continue;
+    const target = join(job.blobsTarget, name);
+    linkOrCopy(join(job.blobs, name), target);
+    bytes += statSync(target).size;
+  }
+  return bytes;
+}
+
+function namesIn(job: CopyJob): string[] {
   const copied = new Libsql(job.target);
   try {
-    for (const [name] of copied.prepare(job.named).raw().iterate([]) as Iterable<[string]>) {
-      const target = join(job.blobsTarget, name);
-      linkOrCopy(join(job.blobs, name), target);
-      bytes += statSync(target).size;
-    }
+    return (copied.prepare(job.named).raw().all([]) as [string][]).map(([name]) => name);
   } finally {
     copied.close();
   }
-  return bytes;
 }
 
 /** All that was committed at one moment, in one file without a log. */

@@ -1,4 +1,5 @@
 /** A backup taken while tenants write: each store's copy is its state at one moment, and a copy back is a restore. */
+import { createHash } from 'node:crypto';
 import { cpSync, existsSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -11,9 +12,13 @@ beforeEach(async () => {
 });
 afterEach(() => rig.stop());
 
+/** Objects that each of several writers replaces all the time. */
+const CHURNED = 30;
+
 const kvSocket = () => join(rig.sockets, 'kv.sock');
 const r2Socket = () => join(rig.sockets, 'r2.sock');
-const value = (index: number) => Buffer.alloc(index % 5 === 0 ? 200_000 : 500, `v${index};`);
+/** Small, of middle size, and large: in the index, in extents, in files. */
+const value = (index: number) => Buffer.alloc([200_000, 60_000, 500, 500, 500][index % 5] ?? 0, `v${index};`);
 
 const putKv = (index: number) => callSocket(kvSocket(), `/k${index}`, { method: 'PUT', body: value(index) });
 const putR2 = (index: number) => callR2(r2Socket(), { method: 'put', object: `k${index}` }, value(index));
@@ -35,6 +40,13 @@ test('writes go on during a backup, and the copy is a moment of each store', asy
         await callR2(r2Socket(), { method: 'put', object: 'churn' }, Buffer.alloc(300_000, 'c'));
       }
     })(),
+    // Others take the place of their bytes at once, where they may.
+    ...Array.from({ length: 4 }, async (_, writer) => {
+      for (let round = 0; !stop; round++) {
+        const bytes = Buffer.alloc(100_000, `${writer}/${round};`);
+        await callR2(r2Socket(), { method: 'put', object: `churn-${writer}-${round % CHURNED}` }, bytes);
+      }
+    }),
   ];
   while (Math.min(written.kv, written.r2) < 100) await new Promise((resolve) => setTimeout(resolve, 10));
   const before = { ...written };
@@ -75,6 +87,12 @@ test('writes go on during a backup, and the copy is a moment of each store', asy
   }
   expect((await callSocket(kvSocket(), '/churn')).body.length).toBe(100_000);
   expect((await callR2(r2Socket(), { method: 'get', object: 'churn' })).value.length).toBe(300_000);
+  for (let writer = 0; writer < 4; writer++)
+    for (let object = 0; object < CHURNED; object++) {
+      const { status, value, json } = await callR2(r2Socket(), { method: 'get', object: `churn-${writer}-${object}` });
+      expect(status).toBe(200);
+      expect(createHash('md5').update(value).digest('hex')).toBe(json.etag);
+    }
   const usage = await rig.channel.call('usage', { tenant: TENANT });
   expect(usage.kvKeys).toBeGreaterThan(100);
 });

@@ -3,7 +3,7 @@
  * was not is there whole or not at all.
  */
 import { createHash } from 'node:crypto';
-import { readdirSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import { Agent } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -26,9 +26,13 @@ afterEach(async () => {
   await rig.stop();
 });
 
-/** Every key has its own content: mostly small, some (one of 50) large enough to lie beside the database. */
+/**
+ * Every key has its own content: mostly small, some (one of 50) large enough for a file, and some of middle size, which
+ * for objects means an extent.
+ */
 function content(index: number, version: number): Buffer {
-  const size = index % 50 === 0 ? 140_000 + (index % 1000) : 50 + (index % 3000);
+  const sizes = [140_000 + (index % 1000), 16_384 + (index % 50_000)];
+  const size = sizes[index % 50] ?? 50 + (index % 3000);
   return Buffer.alloc(size, createHash('sha256').update(`${index}/${version}`).digest());
 }
 
@@ -110,6 +114,42 @@ describe('R2', () => {
     }
     expect((await rig.channel.call('usage', { tenant: TENANT })).objects).toBe(WRITES);
     await expect.poll(() => readdirSync(join(rig.root, TENANT, 'r2', 'objects')).length).toBe(WRITES / 50);
+  });
+
+  test('objects that are replaced all the time are always whole, and never each other’s', async () => {
+    const socket = join(rig.sockets, 'r2.sock');
+    const keys = 12;
+    const acknowledged = new Map<number, number>();
+    // A writer for each key: the order of its versions is certain.
+    const body = (key: number, version: number) =>
+      Buffer.alloc(20_000 + ((key * 7_919 + version * 104_729) % 110_000), `${key}/${version};`);
+    const versionOf = async (key: number) => {
+      const { status, value, json } = await callR2(socket, { method: 'get', object: `r${key}` }, undefined, agent);
+      if (status !== 200) return 0;
+      const version = Number(/^\d+\/(\d+);/.exec(value.toString('latin1', 0, 40))?.[1]);
+      if (!value.equals(body(key, version))) throw new Error(`object ${key} is torn: ${value.length} bytes`);
+      expect(json.etag).toBe(createHash('md5').update(value).digest('hex'));
+      return version;
+    };
+    await underKills(3_000, async (index) => {
+      const key = index % keys;
+      // Several writers may have one key: they go one after the other.
+      const version = Math.floor(index / keys) + 1;
+      while ((acknowledged.get(key) ?? 0) < version - 1) await delay(1);
+      const deleted = version % 10 === 0;
+      const answer = deleted
+        ? await callR2(socket, { method: 'delete', object: `r${key}` }, undefined, agent)
+        : await callR2(socket, { method: 'put', object: `r${key}` }, body(key, version), agent);
+      if (answer.status !== 200) return false;
+      acknowledged.set(key, version);
+      return true;
+    });
+    for (let key = 0; key < keys; key++) {
+      const last = acknowledged.get(key) ?? 0;
+      expect(await versionOf(key)).toBe(last % 10 === 0 ? 0 : last);
+    }
+    // At most 130,000 bytes each, twice while one is replaced, and some room between them.
+    expect(statSync(join(rig.root, TENANT, 'r2', 'r2.extents')).size).toBeLessThan(10_000_000);
   });
 
   test('conditional writes stay atomic: no acknowledged increment is lost', async () => {

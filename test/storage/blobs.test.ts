@@ -1,36 +1,43 @@
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { fdatasync, mkdtempSync, readdirSync, rmSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { BLOB_SCHEMA, Blobs } from '../../host/storage/blobs/blobs.ts';
 import { DiskBlobs } from '../../host/storage/blobs/disk.ts';
+import { type Extent, Extents } from '../../host/storage/blobs/extents.ts';
 import { Checkpoints } from '../../host/storage/checkpoints.ts';
-import { Database, type Writer } from '../../host/storage/database.ts';
+import { Database, type DatabaseOptions, type Writer } from '../../host/storage/database.ts';
 
 const log = pino({ level: 'silent' });
 let folder: string;
 let database: Database;
 let blobs: Blobs;
 let insert: Writer;
+let extents: Extents;
+let sync: NonNullable<DatabaseOptions['sync']>;
 
 function open(): void {
   database = new Database({
     path: join(folder, 'x.db'),
     schema: `CREATE TABLE rows (blob TEXT); ${BLOB_SCHEMA}`,
     checkpoints: new Checkpoints(log),
+    sync: (descriptor, done) => sync(descriptor, done),
   });
   insert = database.writer('INSERT INTO rows VALUES (?)');
+  extents = new Extents(join(folder, 'x.extents'), []);
   blobs = new Blobs({
     backend: new DiskBlobs(join(folder, 'blobs')),
     database,
     log,
     named: 'SELECT 1 FROM rows WHERE blob = ?',
+    extents,
   });
 }
 
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'blobs-'));
+  sync = fdatasync;
   open();
 });
 afterEach(async () => {
@@ -109,4 +116,45 @@ test('names are never used twice, not even by the next opening', async () => {
   open();
   const second = [await write('c'), await write('d')];
   expect(new Set([...first, ...second]).size).toBe(4);
+});
+
+describe('an extent', () => {
+  const put = (text: string): Extent => {
+    const extent = extents.allocate(text.length);
+    writeSync(extent.descriptor, text, extent.position);
+    return extent;
+  };
+
+  test('reads back as a blob does', () => {
+    const { name } = put('hello extent');
+    expect(blobs.isDirect(name, 10_000_000)).toBe(true);
+    expect(blobs.read(name, 6, 6)).toEqual(Buffer.from('extent'));
+  });
+
+  test('is used again once it is dropped', () => {
+    const first = put('one');
+    put('two');
+    blobs.drop([first.name]);
+    expect(put('new').position).toBe(first.position);
+  });
+
+  test('is not used again while a copy is made', () => {
+    const first = put('one');
+    put('two');
+    blobs.pauseRemoval();
+    blobs.drop([first.name]);
+    expect(put('new').position).not.toBe(first.position);
+    expect(blobs.read(first.name, 0, 3)).toEqual(Buffer.from('one'));
+    blobs.resumeRemoval();
+    expect(put('new').position).toBe(first.position);
+  });
+
+  test('is not used again where the row that it was for may be on the disk', async () => {
+    const first = put('one');
+    put('two');
+    sync = (_, done) => done(new Error('EIO'));
+    await expect(name(first.name)).rejects.toThrow('EIO');
+    blobs.drop([first.name]);
+    expect(put('new').position).not.toBe(first.position);
+  });
 });

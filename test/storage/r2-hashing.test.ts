@@ -1,4 +1,7 @@
 import { createHash } from 'node:crypto';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { Hashing } from '../../host/storage/r2/hashing.ts';
 
@@ -22,7 +25,7 @@ test.each([0, 1, 16_383, 16_384, 102_400, 131_072, 131_073])(
 );
 
 test('many values at once have each their own', async () => {
-  const values = Array.from({ length: 200 }, (_, index) => Buffer.alloc(20_000 + index, index));
+  const values = Array.from({ length: 300 }, (_, index) => Buffer.alloc(20_000 + index, index));
   const all = values.map((value) => hashing.gather([value], value.length));
   const digests = await Promise.all(all.map((one) => one.digests(['md5', 'sha256'])));
   for (const [index, value] of values.entries()) {
@@ -30,4 +33,30 @@ test('many values at once have each their own', async () => {
     expect(digests[index]?.map((digest) => digest.toString('hex'))).toEqual(sums(value));
   }
   for (const one of all) one.release();
+});
+
+test('values are written where they are wanted, and a failure is told', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'hashing-'));
+  const path = join(folder, 'values');
+  const descriptor = openSync(path, 'w+');
+  const values = Array.from({ length: 20 }, (_, index) => Buffer.alloc(20_000 + index, index));
+  await Promise.all(
+    values.map(async (value, index) => {
+      const gathered = hashing.gather([value], value.length);
+      const [digest] = await gathered.digests(['md5'], { descriptor, position: index * 32_768 });
+      gathered.release();
+      expect(digest?.toString('hex')).toBe(sums(value)[0]);
+    }),
+  );
+  const written = readFileSync(path);
+  for (const [index, value] of values.entries())
+    expect(written.subarray(index * 32_768, index * 32_768 + value.length).equals(value)).toBe(true);
+  closeSync(descriptor);
+
+  const readOnly = openSync(path, 'r');
+  const gathered = hashing.gather(values.slice(0, 1), 20_000);
+  await expect(gathered.digests(['md5'], { descriptor: readOnly, position: 0 })).rejects.toThrow('EBADF');
+  gathered.release();
+  closeSync(readOnly);
+  rmSync(folder, { recursive: true });
 });

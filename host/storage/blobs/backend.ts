@@ -11,7 +11,7 @@ export type KnownBytes = { length: number; chunks: Buffer[] } | { length: number
 export type Bytes = KnownBytes | { length: undefined; stream: AsyncIterable<Buffer> };
 
 export interface BlobBackend {
-  /** Values up to here are better kept in the index than as blobs. */
+  /** Values up to here are better kept in the index, or in extents, than as blobs. */
   readonly inlineBytes: number;
   /** Reads up to here answer a buffer at once; 0 where every read is a stream. */
   readonly directBytes: number;

@@ -9,6 +9,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { Database, Reader, Writer } from '../database.ts';
 import type { BlobBackend, Bytes } from './backend.ts';
+import { type Extents, isExtent } from './extents.ts';
 
 /** Part of the schema of every database that names blobs. */
 export const BLOB_SCHEMA = 'CREATE TABLE unclean (epoch TEXT PRIMARY KEY)';
@@ -20,6 +21,7 @@ export class Blobs {
   readonly #backend: BlobBackend;
   readonly #database: Database;
   readonly #log: Logger;
+  readonly #extents: Extents | undefined;
   readonly #named: Reader;
   readonly #epochs: Reader;
   readonly #mark: Writer;
@@ -37,9 +39,19 @@ export class Blobs {
   #collecting = false;
   #stopped = false;
 
-  /** @param named SQL that finds a row naming the blob `?1` */
-  constructor(options: { backend: BlobBackend; database: Database; log: Logger; named: string }) {
+  /**
+   * @param named SQL that finds a row naming the blob `?1`
+   * @param extents where there are names of extents, too
+   */
+  constructor(options: {
+    backend: BlobBackend;
+    database: Database;
+    log: Logger;
+    named: string;
+    extents?: Extents;
+  }) {
     this.#backend = options.backend;
+    this.#extents = options.extents;
     this.#database = options.database;
     this.#log = options.log;
     this.#named = options.database.reader(options.named);
@@ -75,12 +87,13 @@ export class Blobs {
   }
 
   /** Does a read of so many bytes answer a buffer at once? */
-  isDirect(length: number): boolean {
-    return length <= this.#backend.directBytes;
+  isDirect(name: string, length: number): boolean {
+    return isExtent(name) || length <= this.#backend.directBytes;
   }
 
   /** Small parts of local blobs come as a buffer; anything else as a stream that keeps the blob until it is closed. */
   read(name: string, offset: number, length: number): Buffer | Promise<Readable> {
+    if (isExtent(name)) return this.#knownExtents().read(name, offset, length);
     const bytes = this.#backend.read(name, offset, length);
     if (Buffer.isBuffer(bytes)) return bytes;
     this.hold(name);
@@ -110,6 +123,8 @@ export class Blobs {
 
   /** Call it once the rows that named these blobs are gone for good. Returns at once. */
   drop(names: string[]): void {
+    // What a transaction wrote that could not be synced may be on the disk nevertheless: the next opening knows.
+    if (this.#database.failure) return;
     for (const name of names) this.#condemned.add(name);
     this.#remove();
   }
@@ -136,6 +151,12 @@ export class Blobs {
 
   close(): void {
     this.#backend.close();
+    this.#extents?.close();
+  }
+
+  #knownExtents(): Extents {
+    if (!this.#extents) throw new Error('a store without extents has none to read or free');
+    return this.#extents;
   }
 
   #begin(): Promise<void> {
@@ -154,6 +175,10 @@ export class Blobs {
       if (this.#removing >= REMOVERS) return;
       if (this.#readers.has(name)) continue;
       this.#condemned.delete(name);
+      if (isExtent(name)) {
+        this.#knownExtents().free(name);
+        continue;
+      }
       this.#removing++;
       this.#backend
         .remove(name)

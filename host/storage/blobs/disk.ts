@@ -28,8 +28,9 @@ const DIRECT_READ = 256 * 1024;
 const WRITE_STEP = 256 * 1024;
 
 /**
- * A file of its own costs two syncs and a folder entry, a row of the index shares one sync with others. With 100 KiB
- * the row is about 1.4 times as fast; it is written twice, to the log and to its place, so large values are files.
+ * A file of its own costs two syncs and a folder entry; a row of the index shares one sync with others, and so does an
+ * extent, which is written once where the row's bytes go to the log and then to their place. Larger values are files,
+ * so that nobody has to find hundreds of pages in a row for them.
  */
 const INLINE = 128 * 1024;
 

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import type { KnownBytes } from '../blobs/backend.ts';
 import { r2Errors } from './errors.ts';
-import type { Gathered } from './hashing.ts';
+import type { Gathered, Target } from './hashing.ts';
 import type { PutRequest } from './requests.ts';
 
 const ALGORITHMS = [
@@ -32,9 +32,14 @@ export class Digests {
     this.#wanted = ALGORITHMS.filter(({ field }) => field === 'md5' || given[field]);
   }
 
-  /** Checks bytes that are all there. Throws 10037 where a given checksum is another. */
-  async check(gathered: Gathered): Promise<Sums> {
-    return this.#compare(await gathered.digests(this.#wanted.map(({ hash }) => hash)));
+  /** Checks bytes that are all there, and has them written to a target. Throws 10037 where a given checksum is another. */
+  async check(gathered: Gathered, target?: Target): Promise<Sums> {
+    return this.#compare(
+      await gathered.digests(
+        this.#wanted.map(({ hash }) => hash),
+        target,
+      ),
+    );
   }
 
   /** The same bytes, seen on their way; `finish` after the last one. Throws 10037 where a given checksum is another. */

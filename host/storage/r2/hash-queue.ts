@@ -3,6 +3,7 @@
  * come later join. A lone value waits for nobody: it takes as long as with `node:crypto`, which computes all others.
  */
 import { hash } from 'node:crypto';
+import { writeSync } from 'node:fs';
 import type { Numbered } from '../thread.ts';
 import type { HashAlgorithm, HashJob } from './hashing.ts';
 import { Md5Lanes } from './md5-lanes.ts';
@@ -11,6 +12,8 @@ import type { SharedMemory } from './wasm-code.ts';
 /** Digests in hex, which is the cheapest to send, in the order of the algorithms. */
 export interface HashAnswer {
   digests: string[];
+  /** Why the value could not be written. */
+  error?: string;
 }
 
 export class HashQueue {
@@ -47,10 +50,17 @@ export class HashQueue {
     else this.#answer(job);
   }
 
-  #answer({ id, offset, length, algorithms }: Numbered<HashJob>, md5?: string): void {
+  #answer({ id, offset, length, algorithms, target }: Numbered<HashJob>, md5?: string): void {
     const bytes = this.#bytes.subarray(offset, offset + length);
     const digest = (algorithm: HashAlgorithm) =>
       algorithm === 'md5' && md5 !== undefined ? md5 : hash(algorithm, bytes, 'hex');
-    this.#answers.push({ id, digests: algorithms.map(digest) });
+    const answer: Numbered<HashAnswer> = { id, digests: algorithms.map(digest) };
+    this.#answers.push(answer);
+    if (!target) return;
+    try {
+      for (let at = 0; at < length; ) at += writeSync(target.descriptor, bytes, at, length - at, target.position + at);
+    } catch (error) {
+      answer.error = (error as Error).message;
+    }
   }
 }

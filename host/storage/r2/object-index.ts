@@ -4,6 +4,7 @@
  */
 import { join } from 'node:path';
 import { BLOB_SCHEMA } from '../blobs/blobs.ts';
+import { extentCondition } from '../blobs/extents.ts';
 import type { ByteCache } from '../cache.ts';
 import type { Checkpoints } from '../checkpoints.ts';
 import { Database, type Reader, type Writer } from '../database.ts';
@@ -51,6 +52,7 @@ export class ObjectIndex {
   readonly totals: Totals;
   readonly #get: Reader;
   readonly #segments: Reader;
+  readonly #extents: Reader;
   readonly #page: Reader;
   readonly #value: Reader;
   readonly #put: Writer;
@@ -74,6 +76,7 @@ export class ObjectIndex {
     });
     this.#get = database.reader(`SELECT ${READ_COLUMNS} FROM objects WHERE key = ?`);
     this.#segments = database.reader('SELECT blob, size FROM parts WHERE version = ? ORDER BY number');
+    this.#extents = database.reader(`SELECT blob FROM objects WHERE ${extentCondition('blob')}`);
     this.#page = database.reader(`SELECT ${READ_COLUMNS} FROM objects WHERE key >= ? AND key < ? ORDER BY key LIMIT ?`);
     this.#value = database.reader('SELECT value FROM objects WHERE key = ?');
     this.#put = database.writer(
@@ -100,6 +103,11 @@ export class ObjectIndex {
   /** Bytes that the object under the key counts now. */
   charged(key: Buffer): number {
     return this.get(key)?.charge ?? 0;
+  }
+
+  /** Names of the extents that hold bytes. */
+  extents(): string[] {
+    return this.#extents.all([]).map(([name]) => name as string);
   }
 
   segments(version: string): Segment[] {

@@ -1,13 +1,15 @@
 /**
- * One tenant's bucket: objects under keys, their bytes in blobs on disk or S3. A put first makes its bytes safe, then
+ * One tenant's bucket: objects under keys, their bytes in blobs on disk or S3, or in the index, or in extents. A put first makes its bytes safe, then
  * names them in one transaction that also decides its condition; readers see the old object or the new one.
  */
 import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
 import type { BlobBackend, KnownBytes } from '../blobs/backend.ts';
 import { Blobs } from '../blobs/blobs.ts';
+import { Extents, SMALLEST_EXTENT } from '../blobs/extents.ts';
 import type { ByteCache } from '../cache.ts';
 import type { Checkpoints } from '../checkpoints.ts';
 import type { Database } from '../database.ts';
@@ -59,6 +61,7 @@ export class R2Store {
   readonly #cache: ByteCache<Buffer>;
   readonly #hashing: Hashing;
   readonly #inlineBytes: number;
+  readonly #extents: Extents;
 
   constructor(options: R2StoreOptions) {
     this.clock = options.clock;
@@ -67,11 +70,13 @@ export class R2Store {
     this.#hashing = options.hashing;
     this.#inlineBytes = options.backend.inlineBytes;
     this.index = new ObjectIndex(options.folder, options.rows, options.checkpoints);
+    this.#extents = new Extents(join(options.folder, 'r2.extents'), this.index.extents());
     this.blobs = new Blobs({
       backend: options.backend,
       database: this.index.database,
       log: options.log,
       named: NAMED_BLOB,
+      extents: this.#extents,
     });
     this.uploads = new Uploads(this);
   }
@@ -108,7 +113,7 @@ export class R2Store {
     if (row.inline) return this.#whole(row, () => this.index.value(row.key)).subarray(...ends(range));
     if (row.blob !== null) {
       const { blob } = row;
-      if (!this.blobs.isDirect(row.size)) return this.blobs.read(blob, range.offset, range.length);
+      if (!this.blobs.isDirect(blob, row.size)) return this.blobs.read(blob, range.offset, range.length);
       return this.#whole(row, () => this.blobs.read(blob, 0, row.size) as Buffer).subarray(...ends(range));
     }
     return Promise.resolve(Readable.from(this.#readSegments(row, range), { objectMode: false }));
@@ -150,7 +155,7 @@ export class R2Store {
 
   /**
    * Makes a value's bytes safe and checks its checksums. `more`: bytes that it will add to what the tenant keeps.
-   * `small`: may small values go into the index? They are safe only once they are named.
+   * `small`: may small values go into the index or an extent? In the index they are safe only once they are named.
    * Throws before the first byte is taken where the value is too large or passes the quota.
    */
   async store(bytes: KnownBytes, given: Given, more: number, small: 'inline' | 'blob'): Promise<StoredValue> {
@@ -176,6 +181,7 @@ export class R2Store {
 
   async #gather(chunks: Buffer[], length: number, given: Given): Promise<StoredValue> {
     const gathered = this.#hashing.gather(chunks, length);
+    if (gathered.onThread && length >= SMALLEST_EXTENT) return this.#place(gathered, length, given);
     try {
       const sums = await new Digests(given).check(gathered);
       if (length === 0) gathered.release();
@@ -183,6 +189,20 @@ export class R2Store {
     } catch (error) {
       gathered.release();
       throw error;
+    }
+  }
+
+  async #place(gathered: Gathered, length: number, given: Given): Promise<StoredValue> {
+    const extent = this.#extents.allocate(length);
+    try {
+      const sums = await new Digests(given).check(gathered, extent);
+      await this.#extents.sync();
+      return { blob: extent.name, value: null, ...sums };
+    } catch (error) {
+      this.blobs.drop([extent.name]);
+      throw error;
+    } finally {
+      gathered.release();
     }
   }
 
