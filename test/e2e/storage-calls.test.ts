@@ -77,6 +77,25 @@ describe('calls', () => {
     await whenTrue(() => closed[0] === '/x');
   });
 
+  it('bring bodies in small pieces, several at once, each its own', async () => {
+    handle = echo;
+    const bodies = Array.from({ length: 8 }, (_, index) =>
+      Buffer.from(Array.from({ length: 30_000 + index }, (_, at) => `${index}/${at};`).join('')),
+    );
+    const calls = bodies.map((body) =>
+      request({ socketPath: path, method: 'PUT', path: '/pieces', headers: { 'content-length': body.length } }),
+    );
+    const answers = calls.map(async (call) => text((await once(call, 'response'))[0]));
+    const longest = Math.max(...bodies.map((body) => body.length));
+    for (let at = 0; at < longest; at += 5_000) {
+      for (const [index, body] of bodies.entries())
+        if (at < body.length) calls[index]?.write(body.subarray(at, at + 5_000));
+      await nextTurn();
+    }
+    for (const call of calls) call.end();
+    expect(await Promise.all(answers)).toEqual(bodies.map(String));
+  });
+
   it('bring a chunked body, after 100 Continue where they wait for it', async () => {
     handle = echo;
     const call = request({ socketPath: path, method: 'POST', headers: { expect: '100-continue' } });

@@ -13,6 +13,9 @@ const KEPT_MS = 5_000;
 /** Reads of this size and more go on to the other side in a block, so that no memory is made for them. */
 const WORTH_A_BLOCK = 16_384;
 
+/** Room for one read: less would make more reads of a large body than there need be. */
+const ROOM_BYTES = 65_536;
+
 /** Memory of a piece: while it is held, it stays as it is. */
 export interface Block {
   hold(): void;
@@ -36,6 +39,11 @@ export class ReadBlock implements Block {
     this.#blocks = blocks;
     this.#slab = slab;
     this.bytes = bytes;
+  }
+
+  /** Somebody holds it beside the taker. */
+  get kept(): boolean {
+    return this.#holders > 1;
   }
 
   hold(): void {
@@ -102,6 +110,11 @@ export function keepable(memory: ReadMemory, length: number): ReadBlock | undefi
   const block = memory.blocks.take();
   if (block) memory.common.copy(block.bytes, 0, 0, length);
   return block;
+}
+
+/** Whether another read is worth while in what is left of a block. @param filled bytes that hold pieces already */
+export function hasRoom(block: ReadBlock, filled: number): boolean {
+  return block.bytes.length - filled >= ROOM_BYTES;
 }
 
 /** Bytes of a body after which the socket reads into blocks. */

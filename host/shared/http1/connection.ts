@@ -5,7 +5,7 @@
 import type { Socket } from 'node:net';
 import type { ExchangeHandler, Peer } from '../exchange.ts';
 import { withReadBuffer } from './accepted-socket.ts';
-import { type Block, keepable, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
+import { type Block, hasRoom, keepable, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
 import { type ExchangeOwner, Http1Exchange } from './exchange.ts';
 import { type Incoming, incoming } from './incoming.ts';
 import type { MessageHead } from './message.ts';
@@ -49,6 +49,8 @@ export class Http1Connection<Head extends MessageHead> implements ExchangeOwner 
   #processing = false;
   /** What the socket reads into now; undefined: the common buffer, or memory of its own. */
   #block: ReadBlock | undefined;
+  /** Bytes of the block that hold pieces which are kept. */
+  #filled = 0;
   #handedOver = false;
   #draining = false;
   #lingering = -1;
@@ -94,15 +96,24 @@ export class Http1Connection<Head extends MessageHead> implements ExchangeOwner 
 
   #readingInto(accepted: Socket, memory: ReadMemory): Socket {
     const socket = withReadBuffer(accepted, {
-      buffer: () => this.#block?.bytes ?? memory.common,
+      buffer: () => this.#block?.bytes.subarray(this.#filled) ?? memory.common,
       callback: (length, buffer) => {
         const block = this.#block ?? keepable(memory, length);
-        const bytes = (block?.bytes ?? (buffer as Buffer)).subarray(0, length);
+        const start = this.#filled;
+        const bytes = (block?.bytes ?? (buffer as Buffer)).subarray(start, start + length);
         // A tunnel listens as to any stream; it keeps what it cannot write at once.
         if (this.#handedOver) socket.emit('data', Buffer.from(bytes));
         else this.#receive(bytes, block);
-        block?.release();
-        this.#block = this.#exchange?.large ? memory.blocks.take() : undefined;
+        this.#filled = 0;
+        const large = this.#exchange?.large === true;
+        if (large && block?.kept && hasRoom(block, start + length)) {
+          // Small pieces that are kept lie one behind the other: a block for each would be mostly empty.
+          this.#block = block;
+          this.#filled = start + length;
+        } else {
+          block?.release();
+          this.#block = large ? memory.blocks.take() : undefined;
+        }
         return true;
       },
     });
