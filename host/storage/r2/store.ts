@@ -9,7 +9,7 @@ import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
 import type { BlobBackend, KnownBytes } from '../blobs/backend.ts';
 import { Blobs } from '../blobs/blobs.ts';
-import { Extents, SMALLEST_EXTENT } from '../blobs/extents.ts';
+import { type Extent, Extents, SMALLEST_EXTENT } from '../blobs/extents.ts';
 import type { ByteCache } from '../cache.ts';
 import type { Checkpoints } from '../checkpoints.ts';
 import type { Database } from '../database.ts';
@@ -193,13 +193,14 @@ export class R2Store {
   }
 
   async #place(gathered: Gathered, length: number, given: Given): Promise<StoredValue> {
-    const extent = this.#extents.allocate(length);
+    let extent: Extent | undefined;
     try {
+      extent = this.#extents.allocate(length);
       const sums = await new Digests(given).check(gathered, extent);
       await this.#extents.sync();
       return { blob: extent.name, value: null, ...sums };
     } catch (error) {
-      this.blobs.drop([extent.name]);
+      if (extent) this.blobs.drop([extent.name]);
       throw error;
     } finally {
       gathered.release();
