@@ -32,15 +32,12 @@ const STORES = [
     kind: 'kv',
     database: 'kv.db',
     blobs: 'values',
-    // A store of keys and values has none.
-    extents: 'kv.extents',
     named: 'SELECT blob FROM entries WHERE blob IS NOT NULL',
   },
   {
     kind: 'r2',
     database: 'r2.db',
     blobs: 'objects',
-    extents: 'r2.extents',
     named: "SELECT blob FROM objects WHERE blob IS NOT NULL UNION ALL SELECT blob FROM parts WHERE blob <> ''",
   },
 ] as const;
@@ -94,8 +91,8 @@ export class Backup {
         named: store.named,
         blobs: join(source, store.blobs),
         blobsTarget: join(target, store.blobs),
-        extents: join(source, store.extents),
-        extentsTarget: join(target, store.extents),
+        extents: join(source, `${store.kind}.extents`),
+        extentsTarget: join(target, `${store.kind}.extents`),
       });
     } finally {
       this.#copying.delete(name);

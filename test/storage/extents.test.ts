@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, statSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { copyExtents, Extents, isExtent, PageMap, readExtent } from '../../host/storage/blobs/extents.ts';
+import { copyExtents, Extents, isExtent, PageMap } from '../../host/storage/blobs/extents.ts';
 
 describe('the map of pages', () => {
   test('a thousand runs come and go, none over another, and the end is behind the last', () => {
@@ -128,6 +128,6 @@ describe('the file', () => {
   });
 
   test.each(['', '@', '@1', '@1.', '@1.x', '@-1.5', 'blob', '@1.2.3'])('has no value under the name %j', (name) => {
-    expect(() => readExtent(0, name, 0, 1)).toThrow('no name of an extent');
+    expect(() => new Extents(path, [name])).toThrow('no name of an extent');
   });
 });

@@ -2,23 +2,14 @@
  * Blobs as files of one folder: written whole, synced, and named in the index only afterwards. A file that no index
  * row names is therefore garbage, whatever stopped the process.
  */
-import {
-  close,
-  closeSync,
-  createReadStream,
-  fdatasync,
-  fsync,
-  openSync,
-  readSync,
-  unlinkSync,
-  writevSync,
-} from 'node:fs';
+import { close, closeSync, createReadStream, fdatasync, fsync, openSync, unlinkSync, writevSync } from 'node:fs';
 import { type FileHandle, open, opendir, rm, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
 import { promisify } from 'node:util';
 import { makeFolder } from '../folders.ts';
 import type { BlobBackend, Bytes } from './backend.ts';
+import { readExactly, SharedSync } from './files.ts';
 
 const dataSync = promisify(fdatasync);
 
@@ -137,55 +128,33 @@ async function writeStep(file: FileHandle, chunks: Buffer[], size: number): Prom
 }
 
 function readAtOnce(path: string, offset: number, length: number): Buffer {
-  const buffer = Buffer.allocUnsafeSlow(length);
   const descriptor = openSync(path, 'r');
   try {
-    for (let at = 0; at < length; ) {
-      const count = readSync(descriptor, buffer, at, length - at, offset + at);
-      if (count === 0) throw new Error(`a blob is shorter than its index says: ${offset + at} of ${offset + length}`);
-      at += count;
-    }
+    return readExactly(descriptor, offset, length);
   } finally {
     closeSync(descriptor);
   }
-  return buffer;
 }
 
 /** One sync of the folder for all names written since the last one began. */
 class FolderSync {
   readonly #descriptor: number;
-  #waiting: { resolve(): void; reject(error: Error): void }[] = [];
-  #running = false;
+  readonly #shared: SharedSync;
   #closed = false;
 
   constructor(folder: string) {
     this.#descriptor = openSync(folder, 'r');
+    this.#shared = new SharedSync((done) => fsync(this.#descriptor, done));
   }
 
   sync(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#waiting.push({ resolve, reject });
-      if (!this.#running) this.#run();
-    });
+    return this.#shared.sync();
   }
 
   close(): void {
     if (this.#closed) return;
     this.#closed = true;
-    if (!this.#running) close(this.#descriptor);
-  }
-
-  #run(): void {
-    this.#running = true;
-    // Names written in this turn of the event loop share the call that follows it.
-    setImmediate(() => {
-      const batch = this.#waiting.splice(0);
-      fsync(this.#descriptor, (error) => {
-        for (const { resolve, reject } of batch) error ? reject(error) : resolve();
-        if (this.#waiting.length > 0) return this.#run();
-        this.#running = false;
-        if (this.#closed) close(this.#descriptor);
-      });
-    });
+    if (this.#shared.running) this.#shared.idle = () => close(this.#descriptor);
+    else close(this.#descriptor);
   }
 }

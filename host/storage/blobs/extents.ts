@@ -15,11 +15,11 @@ import {
   fsyncSync,
   ftruncateSync,
   openSync,
-  readSync,
   writeSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
 import { syncFolder } from '../folders.ts';
+import { readExactly, SharedSync } from './files.ts';
 
 /** The smallest value that is worth an extent, bytes: below, a row of the index costs less. */
 export const SMALLEST_EXTENT = 16 * 1024;
@@ -58,8 +58,7 @@ export class Extents {
   readonly #pages = new PageMap();
   /** The file is there once it is needed. */
   #file: number | undefined;
-  #waiting: { resolve(): void; reject(error: Error): void }[] = [];
-  #syncing = false;
+  readonly #shared = new SharedSync((done) => fdatasync(this.#descriptor(), done));
 
   /** @param named names of all extents that are in use */
   constructor(path: string, named: Iterable<string>) {
@@ -80,15 +79,12 @@ export class Extents {
 
   /** Resolves once all that was written before is on the disk. */
   sync(): Promise<void> {
-    return new Promise((resolve, reject) => {
-      this.#waiting.push({ resolve, reject });
-      if (!this.#syncing) this.#run();
-    });
+    return this.#shared.sync();
   }
 
   /** Part of a value. Throws where the file is too short for it. */
   read(name: string, offset: number, length: number): Buffer {
-    return readExtent(this.#descriptor(), name, offset, length);
+    return readExactly(this.#descriptor(), positionOf(name) + offset, length);
   }
 
   /** Only once no row names it any more, and that is on the disk. */
@@ -113,35 +109,11 @@ export class Extents {
     return this.#file;
   }
 
-  #run(): void {
-    this.#syncing = true;
-    const batch = this.#waiting;
-    this.#waiting = [];
-    fdatasync(this.#descriptor(), (error) => {
-      for (const { resolve, reject } of batch) error ? reject(error) : resolve();
-      if (this.#waiting.length > 0) this.#run();
-      else this.#syncing = false;
-    });
-  }
-
   /** Gives back what lies behind the last value. */
   #trim(): void {
     const end = this.#pages.end * PAGE_BYTES;
     if (fstatSync(this.#descriptor()).size > end) ftruncateSync(this.#descriptor(), end);
   }
-}
-
-/** Part of a value in a file of extents. Throws where the file is too short for it. */
-export function readExtent(descriptor: number, name: string, offset: number, length: number): Buffer {
-  const bytes = Buffer.allocUnsafeSlow(length);
-  const from = positionOf(name) + offset;
-  for (let at = 0; at < length; ) {
-    const count = readSync(descriptor, bytes, at, length - at, from + at);
-    if (count === 0)
-      throw new Error(`a file of extents is shorter than its index says: ${from + at} of ${from + length}`);
-    at += count;
-  }
-  return bytes;
 }
 
 /** Copies extents to where they are in a file of their own. Answers how many bytes. */
@@ -150,8 +122,9 @@ export function copyExtents(source: string, target: string, names: readonly stri
   try {
     let bytes = 0;
     for (const name of names) {
-      const value = readExtent(from, name, 0, parse(name).length);
-      for (let at = 0; at < value.length; ) at += writeSync(to, value, at, value.length - at, positionOf(name) + at);
+      const position = positionOf(name);
+      const value = readExactly(from, position, parse(name).length);
+      for (let at = 0; at < value.length; ) at += writeSync(to, value, at, value.length - at, position + at);
       bytes += value.length;
     }
     fsyncSync(to);
