@@ -2,7 +2,7 @@
  * A sandbox with a workerd in it that waits for its configuration. Everything that costs time before a tenant is known
  * (namespaces, mounts, loading the program) is over by then.
  */
-import { chownSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Cgroup, Cgroups } from './cgroups.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
@@ -37,6 +37,17 @@ export interface CellOptions {
 const OPEN_FILES = 16_384;
 /** Threads of one cell's user: the old and the new instance of a deployment share theirs. */
 const PROCESSES = 128;
+/**
+ * workerd's allocator, TCMalloc, keeps a cache for each CPU by restartable sequences (rseq). A thread can register one
+ * user of them, and glibc 2.35 and later is first unless it is told not to; TCMalloc then falls back to a cache for each
+ * thread, whose every call takes a longer way: 16 % more instructions for a small request.
+ * https://github.com/google/tcmalloc/blob/master/docs/design.md#per-cpu-mode
+ */
+const ENVIRONMENT = { GLIBC_TUNABLES: 'glibc.pthread.rseq=0' };
+/** How many processors there may be: it has those caches only where it can read that. */
+const PROCESSORS: Bind[] = ['/sys/devices/system/cpu/possible']
+  .filter((file) => existsSync(file))
+  .map((file) => ({ from: file, to: file }));
 /** The kernel's limit over the watchdog's: page cache and socket buffers count only there. */
 const HARD_LIMIT = 1.5;
 
@@ -57,10 +68,11 @@ export async function startCell({
     program: workerdBinary(),
     // Verbose: only then are uncaught exceptions reported with their stacks.
     args: ['serve', '--binary', '-', '--control-fd=3', '--verbose'],
-    binds: [listen, services],
+    binds: [listen, services, ...PROCESSORS],
     uid,
     profile: 'worker',
     limits: { openFiles: openFiles(), processes: PROCESSES, fileBytes: 0 },
+    environment: ENVIRONMENT,
   });
   const cgroup =
     process.helper === undefined

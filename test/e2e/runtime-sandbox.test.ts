@@ -1,11 +1,12 @@
 /** The sandbox, attacked with the doctor's program and by watching what survives its owner. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
+import { cellFolders, startCell } from '../../host/runtime/cell.ts';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
 import { endLeftovers } from '../../host/runtime/sandbox/leftovers.ts';
 import { detectSandbox } from '../../host/runtime/sandbox.ts';
@@ -36,6 +37,37 @@ describe('escape attempts', () => {
   it('without a sandbox nothing is tried, since it would work', async () => {
     await expect(tryToBreak(await detectSandbox('none'))).rejects.toMatchObject({ code: 'conflict' });
   });
+});
+
+describe('what workerd finds inside', () => {
+  it.runIf(bwrap).each([['bwrap', bwrap!] as const, ...(unshare ? [['unshare', unshare] as const] : [])])(
+    'with %s: what its allocator needs for a cache of each CPU, and no more of the machine',
+    async (_, sandbox) => {
+      const folder = mkdtempSync(join(tmpdir(), 'cell-'));
+      const { process: cell } = await startCell({ sandbox, ...cellFolders(folder) });
+      try {
+        const pid = await until(() => cell.pid(), 5_000, 'the sandbox to be whole');
+        const name = () => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+        await until(() => name() === 'workerd', 5_000, 'workerd to run');
+        const variables = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').filter(Boolean);
+        expect(variables.filter((variable) => !/^(OLD)?PWD=/.test(variable))).toEqual([
+          'GLIBC_TUNABLES=glibc.pthread.rseq=0',
+        ]);
+        const file = '/sys/devices/system/cpu/possible';
+        expect(readFileSync(`/proc/${pid}/root${file}`, 'utf8')).toBe(readFileSync(file, 'utf8'));
+        expect(readdirSync(`/proc/${pid}/root/sys`, { recursive: true })).toEqual([
+          'devices',
+          'devices/system',
+          'devices/system/cpu',
+          'devices/system/cpu/possible',
+        ]);
+      } finally {
+        cell.kill();
+        await cell.ended;
+        rmSync(folder, { recursive: true, force: true });
+      }
+    },
+  );
 });
 
 describe('end of the host', () => {

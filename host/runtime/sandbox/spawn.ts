@@ -40,7 +40,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
   const child: ChildProcess = spawn(file, args, {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe', ...(seccomp ? (['pipe'] as const) : [])],
     // Nothing of the host's environment, where secrets may be; helpers are named by full paths.
-    env: sandbox.level === 'none' ? { ...confinement.environment } : {},
+    env: { ...confinement.environment },
     cwd: '/',
   });
   const ended = new Promise<ProcessEnd>((resolve) => {
