@@ -13,6 +13,8 @@ export interface StallWatchOptions {
 
 /** Below this share of a core the instance is not pinged: on a crowded machine a busy loop may get no more. */
 const BUSY_SHARE = 0.03;
+/** Pings are this share of the limit apart: each costs the instance a connection, and others some CPU of the supervisor. */
+const PAUSE_LIMITS = 0.1;
 /** After this many limits of wall time it ends with a tenth of the CPU: it may just not have got more. */
 const WALL_LIMITS = 3;
 
@@ -20,12 +22,13 @@ export class StallWatch {
   readonly #options: StallWatchOptions;
   #last: { at: number; cpuMs: number } | undefined;
   #waiting: { at: number; cpuMs: number } | undefined;
+  #pingedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: StallWatchOptions) {
     this.#options = options;
   }
 
-  /** Call every second or so. @param cpuMs CPU time of the process so far */
+  /** Call several times a second. @param cpuMs CPU time of the process so far */
   sample(at: number, cpuMs: number): void {
     const last = this.#last;
     this.#last = { at, cpuMs };
@@ -37,7 +40,10 @@ export class StallWatch {
       if (Math.min(used, waited) >= limitMs || (waited >= limitMs * WALL_LIMITS && used >= limitMs / 10)) onStall();
       return;
     }
-    if (last && cpuMs - last.cpuMs >= (at - last.at) * BUSY_SHARE) this.#ping(last);
+    if (!last || at - this.#pingedAt < this.#options.limitMs * PAUSE_LIMITS) return;
+    if (cpuMs - last.cpuMs < (at - last.at) * BUSY_SHARE) return;
+    this.#pingedAt = at;
+    this.#ping(last);
   }
 
   #ping(since: { at: number; cpuMs: number }): void {

@@ -106,6 +106,19 @@ describe('stall watch', () => {
     expect(seen.pings).toBeGreaterThan(10);
   });
 
+  it('asks ten times in the time that is allowed, and notices a loop that began right after an answer', async () => {
+    const { stall, seen, answer } = watch();
+    let at = 0;
+    for (; at <= 20_000; at += 100) {
+      stall.sample(at, at);
+      answer(true);
+      await Promise.resolve();
+    }
+    expect(seen).toEqual({ pings: 20, stalls: 0 });
+    for (; seen.stalls === 0 && at < 60_000; at += 100) stall.sample(at, at);
+    expect(at - 20_000).toBeLessThanOrEqual(11_100);
+  });
+
   it('does not count the garbage collector twice: more CPU than time is time', () => {
     const { stall, seen } = watch();
     for (let second = 0; second <= 6; second++) stall.sample(second * 1_000, second * 2_000);
