@@ -1,7 +1,7 @@
 /** Who is calling, and how it reached us: the socket's peer, or what a trusted proxy says of the caller. */
 import { BlockList, isIP } from 'node:net';
 import type { Peer } from '../shared/exchange.ts';
-import type { RequestHead } from './http1/head.ts';
+import { HOST, type RequestHead } from './http1/head.ts';
 
 export interface Caller {
   ip: string;
@@ -9,8 +9,6 @@ export interface Caller {
   /** Host as the caller addressed it, with port. */
   host: string;
 }
-
-const HOST = /^(?:\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::[0-9]{1,5})?$/;
 
 export class TrustedProxies {
   readonly #list = new BlockList();

@@ -9,8 +9,9 @@ import type { EdgeContext } from '../shared/contracts.ts';
 import { OWNED } from '../shared/http1/blocks.ts';
 import type { Framing } from '../shared/http1/message.ts';
 import { Problem } from '../shared/problem.ts';
-import { blockPairs, FIELD_VALUE, plainAnswerField } from './http1/fields.ts';
+import { blockPairs, plainAnswerField } from './http1/fields.ts';
 import type { ResponseHead } from './http1/head.ts';
+import { HOST } from './http1/head.ts';
 import { fieldLine, instanceFields, instanceHead } from './instance-request.ts';
 import { joinSockets } from './tunnel.ts';
 import {
@@ -296,8 +297,8 @@ function headOf(call: InstanceCall, framing: Framing, upgrade: boolean, context:
   for (const [name, value] of call.headers) raw.push(name, value);
   let extra = '';
   for (const [name, value] of Object.entries(call.extra ?? {})) extra += fieldLine(name, value);
-  if (!/^\/[\x21-\x7e\x80-\xff]*$/.test(call.path) || !FIELD_VALUE.test(context.host)) {
-    throw new Problem('bad_request', 'The path is malformed.');
+  if (!/^\/[\x21-\x7e\x80-\xff]*$/.test(call.path) || !HOST.test(context.host)) {
+    throw new Problem('bad_request', 'The path or the name of the host is malformed.');
   }
   return instanceHead(
     { method: call.method, path: call.path, host: context.host, framing, upgrade, fields: instanceFields(raw) },

@@ -50,15 +50,20 @@ export interface InstanceRequest {
   fields: string;
 }
 
-/** @returns the whole head, with framing and empty line, in latin1 */
+/**
+ * The request line names the whole URL, as workerd's sockets of style `proxy` want it: so the handler's `request.url` has
+ * the caller's scheme, and `x-forwarded-proto` is left for the handler to read.
+ * @returns the whole head, with framing and empty line, in latin1
+ */
 export function instanceHead(
   request: InstanceRequest,
   context: Pick<EdgeContext, 'requestId' | 'clientIp' | 'proto' | 'prefix'>,
   facts: ConnectionFacts,
   extraFields = '',
 ): string {
+  const host = request.host || 'localhost';
   return (
-    `${request.method} ${request.path} HTTP/1.1\r\nhost: ${request.host || 'localhost'}\r\n` +
+    `${request.method} ${context.proto}://${host}${request.path} HTTP/1.1\r\nhost: ${host}\r\n` +
     request.fields +
     hopFields(request.framing, request.upgrade) +
     `cf-connecting-ip: ${context.clientIp}\r\nx-forwarded-for: ${context.clientIp}\r\n` +

@@ -17,8 +17,6 @@ import { SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
 export const CF_HEADER = 'x-turnpike-cf';
-/** Header with `http` or `https`, as the caller spoke; the edge overwrites it on every request. */
-export const PROTO_HEADER = 'x-forwarded-proto';
 
 /** Where things are as workerd sees them. */
 export interface InstancePaths {
@@ -54,17 +52,19 @@ export function encodeConfig(
   writeBindings(spec, (length) => worker.initBindings(length));
 
   writeSystem(services.get(1));
-  // workerd defines a service `internet` by itself where there is none, and reads all certificates of the system for it:
-  // ours takes its name, which is also every worker's default for fetch() and connect().
+  // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
+  // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours
+  // takes its name, which is also every worker's default for fetch() and connect().
   writeExternal(services.get(2), 'internet', `unix:${paths.services}/egress.sock`).setStyle(HttpOptions_Style.PROXY);
   for (const [index, name] of external.entries()) {
-    writeExternal(services.get(3 + index), name, `unix:${paths.services}/${name}.sock`);
+    const http = writeExternal(services.get(3 + index), name, `unix:${paths.services}/${name}.sock`);
+    if (name !== 'payments') http.setStyle(HttpOptions_Style.PROXY);
   }
 
   const sockets = config.initSockets(2);
   const http = writeSocket(sockets.get(0), 'http', `unix:${paths.listen}/http.sock`, 'main');
+  http.setStyle(HttpOptions_Style.PROXY);
   http.setCfBlobHeader(CF_HEADER);
-  http.setForwardedProtoHeader(PROTO_HEADER);
   writeSocket(sockets.get(1), 'system', `unix:${paths.listen}/system.sock`, 'system');
 
   const flagList = config.initV8Flags(v8Flags.length);

@@ -409,6 +409,7 @@ describe('what reaches a handler', () => {
     const text = JSON.stringify(request);
     for (const lie of ['203.0.113.7', 'other.test', '"me"', 'mine', '"e30"']) expect(text).not.toContain(lie);
     expect(request?.headers['x-forwarded-for']).toBe('127.0.0.1');
+    expect(request?.headers['x-forwarded-proto']).toBe('https');
     expect(request?.url).toBe(`https://${SHOP}/x`);
   });
 

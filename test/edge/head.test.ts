@@ -95,6 +95,7 @@ describe('requests', () => {
   });
 
   test('bytes that belong into no path are escaped', () => {
+    expect(request('GET /<a>`?b=<c> HTTP/1.1', 'Host: x').target).toBe('/%3Ca%3E%60?b=%3Cc%3E');
     expect(request('GET /\xc3\xa9?\xff HTTP/1.1', 'Host: x').target).toBe('/%C3%A9?%FF');
   });
 

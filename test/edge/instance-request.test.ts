@@ -21,7 +21,9 @@ test('an instance learns who called, and how', () => {
     { version: '2', tlsVersion: 'TLSv1.3', tlsCipher: 'X' },
     'x-payer: me\r\n',
   );
-  expect(head.startsWith('POST /a?b HTTP/1.1\r\nhost: api.test:1\r\naccept: x\r\ncontent-length: 3\r\n')).toBe(true);
+  expect(
+    head.startsWith('POST https://api.test:1/a?b HTTP/1.1\r\nhost: api.test:1\r\naccept: x\r\ncontent-length: 3\r\n'),
+  ).toBe(true);
   expect(head.endsWith('\r\n\r\n')).toBe(true);
   expect(Object.fromEntries(blockPairs(head.slice(head.indexOf('\r\n') + 2)))).toEqual({
     host: 'api.test:1',

@@ -59,11 +59,12 @@ describe('encodeConfig', () => {
     ]);
   });
 
-  it('takes request.cf and the protocol from headers on the public socket only', () => {
+  it('takes whole URLs, and request.cf from a header, on the public socket only', () => {
     const [http, system] = decode(spec()).config.getSockets().toArray();
     expect(http!.getHttp().getCfBlobHeader()).toBe('x-turnpike-cf');
-    expect(http!.getHttp().getForwardedProtoHeader()).toBe('x-forwarded-proto');
+    expect(http!.getHttp().getStyle()).toBe(HttpOptions_Style.PROXY);
     expect(system!.getHttp().getCfBlobHeader()).toBe('');
+    expect(system!.getHttp().getStyle()).toBe(HttpOptions_Style.HOST);
   });
 
   it('binds what was asked for to its own socket', () => {

@@ -35,6 +35,16 @@ describe('the head of a call', () => {
   });
 
   it.each([
+    ['http://fake-host/a%2Fb?c=http://d', '/a%2Fb?c=http://d'],
+    ['https://x:80/', '/'],
+    ['/http://x', '/http://x'],
+  ])('takes the path out of a whole URL: %s', (url, target) => {
+    expect(parseCallHead(`GET ${url} HTTP/1.1\r\n`).target).toBe(target);
+  });
+
+  it.each([
+    'GET http://fake-host HTTP/1.1\r\n',
+    'GET ftp://fake-host/ HTTP/1.1\r\n',
     'GET kv HTTP/1.1\r\n',
     'GET / HTTP/2.0\r\n',
     'get / HTTP/1.1\r\n',

@@ -44,9 +44,11 @@ export interface ResponseHead {
 const REQUEST_LINE = /^([A-Z][A-Z-]{0,31}) ([\x21\x22\x24-\x7e\x80-\xff]+) HTTP\/1\.([01])$/;
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?$/;
 const FIELD_LINES = /^(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*$/;
-const HOST = /^(?:\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::[0-9]{1,5})?$/;
+/** An authority of a name, an IPv4 or an IPv6 address (RFC 3986, 3.2.2), with or without a port. */
+export const HOST = /^(?:\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::[0-9]{1,5})?$/;
 const ABSOLUTE = /^https?:\/\/([^/?]+)(\/.*|\?.*)?$/i;
-const HIGH_BYTE = /[\x80-\xff]/;
+/** What workerd's HTTP library (hyper, the crate `http`) takes in no URL; the URL Standard escapes it, too. */
+const NOT_IN_URL = /[<>`\x80-\xff]/;
 const LENGTH = /^[0-9]{1,15}$/;
 const MAX_FIELDS = 256;
 
@@ -277,8 +279,11 @@ function requestFraming(version: string, length: string | undefined, coding: str
 /** Absolute form is legal for any request; it is accepted where it says the same as the Host field. */
 function checkTarget(head: RequestHead): void {
   // Some clients send UTF-8 as it is; readers after us refuse that. Escaped, it names the same path.
-  if (HIGH_BYTE.test(head.target)) {
-    head.target = head.target.replaceAll(/[\x80-\xff]/g, (byte) => `%${byte.charCodeAt(0).toString(16).toUpperCase()}`);
+  if (NOT_IN_URL.test(head.target)) {
+    head.target = head.target.replaceAll(
+      /[<>`\x80-\xff]/g,
+      (byte) => `%${byte.charCodeAt(0).toString(16).toUpperCase()}`,
+    );
   }
   if (head.target.charCodeAt(0) === 0x2f) return;
   if (head.target === '*' && head.method === 'OPTIONS') return;

@@ -7,13 +7,13 @@ import { WireError } from '../../shared/http1/wire-error.ts';
 
 export interface CallHead extends MessageHead {
   method: string;
-  /** Path and query, as sent. */
+  /** Path and query, as sent; of a whole URL (RFC 9112, 3.2.2) without scheme and authority. */
   target: string;
   /** By names in lower case; values have one character for each byte. Of fields given twice the first. */
   fields: ReadonlyMap<string, string>;
 }
 
-const REQUEST_LINE = /^([A-Z]{1,16}) (\/[^ ]*) HTTP\/1\.([01])\r\n/;
+const REQUEST_LINE = /^([A-Z]{1,16}) (?:https?:\/\/[^ /?]*)?(\/[^ ]*) HTTP\/1\.([01])\r\n/;
 const FIELD_LINES = /^(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\xff]*\r\n)*$/;
 const LENGTH = /^[0-9]{1,15}$/;
 

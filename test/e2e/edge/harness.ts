@@ -42,7 +42,7 @@ export async function startWorkerd(folder: string, name: string, module: string)
 const config :Workerd.Config = (
   services = [(name = "main", worker = (modules = [(name = "main", esModule = embed "${name}.js")], compatibilityDate = "2026-11-01"))],
   sockets = [(name = "http", address = "unix:${socket}", service = "main",
-    http = (cfBlobHeader = "x-turnpike-cf", forwardedProtoHeader = "x-forwarded-proto"))]
+    http = (style = proxy, cfBlobHeader = "x-turnpike-cf"))]
 );`,
   );
   const child = spawn(workerdBinary, ['serve', '--control-fd=3', file], {
