@@ -186,14 +186,14 @@ export class DeploymentRunner {
     this.#activity.report(requests, inFlight);
   }
 
-  /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()` */
-  sample(now: number): ProcessUsage {
+  /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()`; @param alone no other tenant does anything */
+  sample(now: number, alone: boolean): ProcessUsage {
     const current = this.#current;
     if (!current?.alive) {
       this.#usage = { cpuMs: 0, privateBytes: 0 };
       return this.#usage;
     }
-    const own = current.sample(now);
+    const own = current.sample(now, alone);
     const database = this.#services?.database?.sample(now) ?? { cpuMs: 0, privateBytes: 0 };
     if (database.privateBytes > 0) this.#databaseUsed = true;
     this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };

@@ -6,6 +6,7 @@ import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { CellOptions } from './cell.ts';
 import { Cgroups } from './cgroups.ts';
+import { Company } from './company.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
@@ -62,6 +63,7 @@ class Node implements Runtime {
   readonly #runners = new Map<string, DeploymentRunner>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
+  readonly #company = new Company();
   readonly #totalBytes: number;
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
@@ -127,7 +129,11 @@ class Node implements Runtime {
   }
 
   reportTraffic(traffic: EdgeTraffic[]): void {
-    for (const { slug, requests, inFlight } of traffic) this.#runners.get(slug)?.reportTraffic(requests, inFlight);
+    const now = performance.now();
+    for (const { slug, requests, inFlight } of traffic) {
+      this.#runners.get(slug)?.reportTraffic(requests, inFlight);
+      if (requests > 0 || inFlight > 0) this.#company.seen(slug, now);
+    }
   }
 
   async reopen(part: 'storage' | 'egress'): Promise<void> {
@@ -178,7 +184,8 @@ class Node implements Runtime {
         continue;
       }
       if (!everyone && !seen?.busy) continue;
-      const { cpuMs } = runner.sample(now);
+      const { cpuMs } = runner.sample(now, this.#company.isAlone(slug, now));
+      if (seen && cpuMs > seen.cpuMs) this.#company.seen(slug, now);
       this.#seen.set(slug, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });
     }
     if (tick % IDLE_TICKS === 0) this.#evict(0);

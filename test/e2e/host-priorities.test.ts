@@ -41,7 +41,7 @@ function slicesOf(command: RegExp): number[] {
   });
 }
 
-it('the edge, then who wants little, then the other parts, then who keeps a core busy, for as long as that lasts', async () => {
+it('the edge, then who wants little, then the other parts, then who keeps a core busy, for as long as that lasts and others are served', async () => {
   const owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, { slug: 'modest', code: MODEST });
   await deploy(owner, host.url, { slug: 'busy', code: BUSY });
@@ -66,8 +66,9 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
   }
 
   let asking = true;
+  let company = true;
   const busy = (async () => {
-    while (asking) await Promise.all([ask('busy'), ask('busy')]);
+    while (asking) await Promise.all([ask('busy'), ask('busy'), company ? ask('modest') : undefined]);
   })();
   try {
     await until(
@@ -76,6 +77,20 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
       () => String(niceOf(INSTANCE)),
     );
     if (TAKES_SLICES) expect(slicesOf(INSTANCE).filter((slice) => slice === 800_000)).toHaveLength(1);
+    company = false;
+    // Nobody is left to step back for.
+    await until(
+      () => yielding() === 0 || undefined,
+      30_000,
+      () => String(niceOf(INSTANCE)),
+    );
+    expect(goFirst()).toBe(1);
+    company = true;
+    await until(
+      () => yielding() === 1 || undefined,
+      20_000,
+      () => String(niceOf(INSTANCE)),
+    );
   } finally {
     asking = false;
     await busy;

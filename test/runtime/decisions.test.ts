@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { afterFailure, NO_FAILURES } from '../../host/runtime/back-off.ts';
+import { Company } from '../../host/runtime/company.ts';
 import { CpuShare } from '../../host/runtime/cpu-share.ts';
 import { type Candidate, chooseEvictions } from '../../host/runtime/eviction.ts';
 import { StallWatch } from '../../host/runtime/stall-watch.ts';
@@ -131,6 +132,33 @@ describe('stall watch', () => {
     expect(seen.stalls).toBe(0);
     stall.sample(30_000, 3_000);
     expect(seen.stalls).toBe(1);
+  });
+});
+
+describe('company', () => {
+  it('is whoever else did something in the last ten seconds', () => {
+    const company = new Company();
+    expect(company.isAlone('a', 0)).toBe(true);
+    company.seen('a', 0);
+    company.seen('a', 1_000);
+    expect(company.isAlone('a', 1_000)).toBe(true);
+    expect(company.isAlone('b', 1_000)).toBe(false);
+    company.seen('b', 2_000);
+    for (let at = 2_000; at < 12_000; at += 100) {
+      company.seen('a', at);
+      expect(company.isAlone('a', at)).toBe(false);
+    }
+    expect(company.isAlone('a', 12_000)).toBe(true);
+  });
+
+  it('is each of many', () => {
+    const company = new Company();
+    for (let at = 0; at < 30_000; at += 100) {
+      for (const slug of ['a', 'b', 'c']) {
+        company.seen(slug, at);
+        if (at > 0) expect(company.isAlone(slug, at)).toBe(false);
+      }
+    }
   });
 });
 
