@@ -4,6 +4,7 @@
  */
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
 import type { ReadMemory } from '../shared/http1/blocks.ts';
+import { setOwnPriority } from '../shared/priority.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
 import { BulkLine, BulkPace } from './bulk-pace.ts';
 import { answerField } from './http1/fields.ts';
@@ -81,7 +82,7 @@ export class Instance {
 export class Instances {
   readonly #acquire: Acquire;
   readonly #memory: ReadMemory;
-  readonly #pace = new BulkPace();
+  readonly #pace = new BulkPace(setOwnPriority);
   readonly #current = new Map<string, Instance>();
   /** Retired ones with requests in flight, to find the reason when they die. */
   readonly #leaving = new Set<Instance>();

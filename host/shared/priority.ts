@@ -8,7 +8,7 @@
  * among equals, 0.06 ms five steps of nice above), and so it does where it wakes up on another core than it ran on,
  * unless its time slice is shorter. Hence the order: first the edge, which everybody's requests cross twice; then
  * tenants that want little; the host's other parts, which a tenant can keep busy, only then; and last who wants a core
- * all the time. The supervisor is left as whoever starts the host made it.
+ * all the time, for as long as others are served, too. The supervisor is left as whoever starts the host made it.
  */
 import { writeFileSync } from 'node:fs';
 import os from 'node:os';
@@ -62,6 +62,17 @@ export function setTenantPriority(pids: number[], appetite: Appetite): boolean {
   for (const pid of pids) setTimeSlice(pid, SLICES[appetite]);
   const [leader] = pids;
   return leader === undefined || setSessionPriority(leader, levels[appetite]);
+}
+
+/**
+ * For the edge itself: as heavy as the other parts, and back. Only where it could be raised: nobody else can go back.
+ * @param light for as long as nobody has to be protected from anybody
+ */
+export function setOwnPriority(light: boolean): void {
+  if (os.getPriority() >= 0) return;
+  const nice = light ? RAISED.part : RAISED.edge;
+  renice(process.pid, nice);
+  setSessionPriority(process.pid, nice);
 }
 
 function renice(pid: number, nice: number): boolean {

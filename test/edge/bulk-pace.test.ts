@@ -51,6 +51,27 @@ describe('the pace of large answers', () => {
     vi.useRealTimers();
   });
 
+  test('says for how long one tenant has it for itself', () => {
+    const said: boolean[] = [];
+    const pace = new BulkPace((alone) => said.push(alone));
+    const [line, other] = [new BulkLine(pace), new BulkLine(pace)];
+    const readers = [new Reader(line), new Reader(line)];
+    run(readers, 3_000);
+    expect(said).toEqual([true]);
+    other.requested();
+    expect(said).toEqual([true, false]);
+    run(readers, 900);
+    expect(said).toEqual([true, false]);
+    run(readers, 200);
+    expect(said).toEqual([true, false, true]);
+    vi.advanceTimersByTime(2_000);
+    expect(said).toEqual([true, false, true, false]);
+    line.requested();
+    vi.advanceTimersByTime(60_000);
+    expect(said).toHaveLength(4);
+    expect(vi.getTimerCount()).toBe(0);
+  });
+
   test('a tenant that is alone is not paced', () => {
     const line = new BulkLine(new BulkPace());
     const readers = Array.from({ length: 20 }, () => new Reader(line));
