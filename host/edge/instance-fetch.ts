@@ -10,8 +10,7 @@ import { OWNED } from '../shared/http1/blocks.ts';
 import type { Framing } from '../shared/http1/message.ts';
 import { Problem } from '../shared/problem.ts';
 import { blockPairs, plainAnswerField } from './http1/fields.ts';
-import type { ResponseHead } from './http1/head.ts';
-import { HOST } from './http1/head.ts';
+import { HOST, type ResponseHead } from './http1/head.ts';
 import { fieldLine, instanceFields, instanceHead } from './instance-request.ts';
 import { joinSockets } from './tunnel.ts';
 import {
@@ -297,7 +296,7 @@ function headOf(call: InstanceCall, framing: Framing, upgrade: boolean, context:
   for (const [name, value] of call.headers) raw.push(name, value);
   let extra = '';
   for (const [name, value] of Object.entries(call.extra ?? {})) extra += fieldLine(name, value);
-  if (!/^\/[\x21-\x7e\x80-\xff]*$/.test(call.path) || !HOST.test(context.host)) {
+  if (!/^\/[\x21-\x7e\x80-\xff]*$/.test(call.path) || (context.host && !HOST.test(context.host))) {
     throw new Problem('bad_request', 'The path or the name of the host is malformed.');
   }
   return instanceHead(

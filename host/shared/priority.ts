@@ -69,7 +69,7 @@ export function setTenantPriority(pids: number[], appetite: Appetite): boolean {
  * @param light for as long as nobody has to be protected from anybody
  */
 export function setOwnPriority(light: boolean): void {
-  if (os.getPriority() >= 0) return;
+  if (![RAISED.edge, RAISED.part].includes(os.getPriority())) return;
   const nice = light ? RAISED.part : RAISED.edge;
   renice(process.pid, nice);
   setSessionPriority(process.pid, nice);

@@ -109,6 +109,14 @@ test('the handler sees what it would see from the edge, and control sees the who
   });
 });
 
+test('a caller of HTTP/1.0 need not name the host, and what is no name of one goes nowhere', async () => {
+  const call = { method: 'GET', path: '/x', headers: [] };
+  const response = await fetchInstance(pool, call, { ...CONTEXT, host: '' });
+  expect(await response.json()).toMatchObject({ url: 'https://localhost/x' });
+  for (const host of ['a b', 'a/b', 'a\r\nb: c', 'a?b'])
+    await expect(fetchInstance(pool, call, { ...CONTEXT, host })).rejects.toMatchObject({ code: 'bad_request' });
+});
+
 test('a body streams both ways at once', async () => {
   const { readable, writable } = new TransformStream<Uint8Array>();
   const writer = writable.getWriter();

@@ -48,7 +48,7 @@ const FIELD_LINES = /^(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\
 export const HOST = /^(?:\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::[0-9]{1,5})?$/;
 const ABSOLUTE = /^https?:\/\/([^/?]+)(\/.*|\?.*)?$/i;
 /** What workerd's HTTP library (hyper, the crate `http`) takes in no URL; the URL Standard escapes it, too. */
-const NOT_IN_URL = /[<>`\x80-\xff]/;
+const NOT_IN_URL = /[<>`\x80-\xff]/g;
 const LENGTH = /^[0-9]{1,15}$/;
 const MAX_FIELDS = 256;
 
@@ -279,11 +279,8 @@ function requestFraming(version: string, length: string | undefined, coding: str
 /** Absolute form is legal for any request; it is accepted where it says the same as the Host field. */
 function checkTarget(head: RequestHead): void {
   // Some clients send UTF-8 as it is; readers after us refuse that. Escaped, it names the same path.
-  if (NOT_IN_URL.test(head.target)) {
-    head.target = head.target.replaceAll(
-      /[<>`\x80-\xff]/g,
-      (byte) => `%${byte.charCodeAt(0).toString(16).toUpperCase()}`,
-    );
+  if (head.target.search(NOT_IN_URL) >= 0) {
+    head.target = head.target.replaceAll(NOT_IN_URL, (byte) => `%${byte.charCodeAt(0).toString(16).toUpperCase()}`);
   }
   if (head.target.charCodeAt(0) === 0x2f) return;
   if (head.target === '*' && head.method === 'OPTIONS') return;
