@@ -1,17 +1,14 @@
 /**
  * Paces large answers while several tenants are served. The edge is one event loop: callers that take in bytes as
  * quickly as a handler makes them would fill every turn of it, and the processors of a small machine, and whoever asks
- * for something small would wait behind them. A tenant that is alone is not paced, and the edge weighs less meanwhile: by
- * its usual weight it takes the core from whoever makes or takes in the bytes with each piece that comes, and on two
- * cores they flow by an eighth more slowly.
+ * for something small would wait behind them. A tenant that is alone is not paced.
  */
+import type { Crowd } from './crowd.ts';
 
 /** Bytes a millisecond of all large answers together: 4 Gbit a second. */
 const BYTES_PER_MS = 524_288;
 /** What may be caught up on after a late timer, ms. */
 const MAX_SAVED_MS = 4;
-/** How long another tenant's request counts, ms. */
-const CROWDED_MS = 1_000;
 /** What a reader is expected to read at once, bytes. */
 const TYPICAL_READ = 131_072;
 
@@ -25,23 +22,12 @@ export interface BulkReader {
 
 /** One tenant's large answers. */
 export class BulkLine {
-  /** So far. */
-  requests = 0;
-  /** Requests of others when last looked at. */
-  othersSeen = 0;
-  crowdedUntil = Number.NEGATIVE_INFINITY;
   readonly reading = new Set<BulkReader>();
   readonly waiting = new Set<BulkReader>();
   readonly #pace: BulkPace;
 
   constructor(pace: BulkPace) {
     this.#pace = pace;
-  }
-
-  /** A request begins. */
-  requested(): void {
-    this.requests += 1;
-    this.#pace.requested(this);
   }
 
   /** A reader wants to read: it may, or is held until its turn. */
@@ -62,7 +48,7 @@ export class BulkLine {
 
   /** @param bytes that one of its readers read */
   spend(bytes: number): void {
-    this.#pace.spend(this, bytes);
+    this.#pace.spend(bytes);
   }
 }
 
@@ -70,34 +56,18 @@ export class BulkLine {
 export class BulkPace {
   /** Readers wait for their turns. */
   holding = false;
-  /** Of all tenants so far. */
-  requests = 0;
   /** With readers. */
   readonly lines = new Set<BulkLine>();
   #left = BYTES_PER_MS;
   #filledAt = 0;
-  /** Whose large answers nobody has to be protected from. */
-  #alone: BulkLine | undefined;
-  #spentAt = 0;
-  #checking: NodeJS.Timeout | undefined;
-  readonly #onAlone: (alone: boolean) => void;
+  readonly #crowd: Crowd;
 
-  /** @param onAlone large answers of one tenant and nothing else began to go through the edge, or no longer do */
-  constructor(onAlone: (alone: boolean) => void = () => {}) {
-    this.#onAlone = onAlone;
+  constructor(crowd: Crowd) {
+    this.#crowd = crowd;
   }
 
-  requested(line: BulkLine): void {
-    this.requests += 1;
-    if (this.#alone && this.#alone !== line) this.#endAlone();
-  }
-
-  spend(line: BulkLine, bytes: number): void {
-    if (!this.#crowded(line)) {
-      this.#beAlone(line);
-      return;
-    }
-    this.#endAlone();
+  spend(bytes: number): void {
+    if (this.#crowd.alone) return;
     if (!this.holding) this.#fill();
     this.#left -= bytes;
     if (this.#left > 0) return;
@@ -111,36 +81,6 @@ export class BulkPace {
     if (this.holding) return;
     this.holding = true;
     setTimeout(this.#turn, 1);
-  }
-
-  #crowded(line: BulkLine): boolean {
-    const now = performance.now();
-    const others = this.requests - line.requests;
-    if (others !== line.othersSeen) {
-      line.othersSeen = others;
-      line.crowdedUntil = now + CROWDED_MS;
-    }
-    return now < line.crowdedUntil;
-  }
-
-  #beAlone(line: BulkLine): void {
-    this.#spentAt = performance.now();
-    if (this.#alone) return;
-    this.#alone = line;
-    this.#onAlone(true);
-    this.#checking = setTimeout(this.#check, CROWDED_MS).unref();
-  }
-
-  readonly #check = (): void => {
-    if (performance.now() - this.#spentAt >= CROWDED_MS) this.#endAlone();
-    else this.#checking = setTimeout(this.#check, CROWDED_MS).unref();
-  };
-
-  #endAlone(): void {
-    if (!this.#alone) return;
-    this.#alone = undefined;
-    clearTimeout(this.#checking);
-    this.#onAlone(false);
   }
 
   #fill(): void {

@@ -5,8 +5,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
 import { readMemory } from '../shared/http1/blocks.ts';
+import { setOwnPriority } from '../shared/priority.ts';
 import { ActiveList } from './active-list.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
+import { Crowd } from './crowd.ts';
 import type { Forwarding, ForwardingEnvironment } from './forwarding.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
@@ -64,14 +66,17 @@ export class Edge {
       reservedSlugs: init.reservedSlugs ?? [],
     });
     const memory = readMemory();
-    this.#instances = new Instances((slug) => {
+    const crowd = new Crowd(setOwnPriority);
+    const acquire: EdgeControl['acquire'] = (slug) => {
       this.#metrics.waited();
       return control.acquire(slug);
-    }, memory);
+    };
+    this.#instances = new Instances(acquire, memory, crowd);
     this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField, memory });
     this.#environment = {
       date: () => date.now(),
       active: this.#active,
+      crowd,
       sweeps: 0,
       replace: (instance) => {
         this.#instances.lost(instance);

@@ -10,6 +10,7 @@ import { type Block, OWNED } from '../shared/http1/blocks.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
+import type { Crowd } from './crowd.ts';
 import type { Exchange } from './exchange.ts';
 import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
@@ -23,6 +24,8 @@ export interface ForwardingEnvironment {
   date(): string;
   /** Forwardings under way, for the idle limit. */
   active: ActiveList<Forwarding>;
+  /** Whose requests go through this edge. */
+  crowd: Crowd;
   /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
   sweeps: number;
   /** An instance in place of one that nobody listens for any more. @throws Problem */
@@ -110,6 +113,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   #go(pool: UpstreamPool): void {
     if (this.#over) return;
+    this.#goesOn();
     this.#send(pool, false);
     if (this.#bodyDone) return;
     this.exchange.receive();
@@ -138,11 +142,17 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     }
   }
 
+  /** Something went by. */
+  #goesOn(): void {
+    this.#lastActivity = this.#environment.sweeps;
+    this.#environment.crowd.seen(this.#traffic?.slug ?? '');
+  }
+
   // ------------------------------------------------------------------------------- the caller's side
 
   bodyData(chunk: Buffer, block: Block | undefined): void {
     if (this.#over) return;
-    this.#lastActivity = this.#environment.sweeps;
+    this.#goesOn();
     this.#bodyBytes += chunk.length;
     if (this.#traffic) this.#traffic.bytesIn += chunk.length;
     if (this.#bodyBytes > this.#limits.maxBodyBytes) {
@@ -159,12 +169,12 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   bodyEnd(): void {
     this.#bodyDone = true;
-    this.#lastActivity = this.#environment.sweeps;
+    this.#goesOn();
     this.#call?.end();
   }
 
   answerDrained(): void {
-    this.#lastActivity = this.#environment.sweeps;
+    this.#goesOn();
     if (!this.#answerPaused) return;
     this.#answerPaused = false;
     this.#call?.resume();
@@ -179,12 +189,12 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   // ------------------------------------------------------------------------------------ the answer's side
 
   informational(head: ResponseHead): void {
-    this.#lastActivity = this.#environment.sweeps;
+    this.#goesOn();
     this.exchange.informational(head.status, head.reason, head.fields);
   }
 
   head(head: ResponseHead): void {
-    this.#lastActivity = this.#environment.sweeps;
+    this.#goesOn();
     this.#replay = undefined;
     this.#head = '';
     this.status = head.status;
@@ -198,7 +208,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   data(chunk: Buffer, block: Block | undefined): void {
-    this.#lastActivity = this.#environment.sweeps;
+    this.#goesOn();
     if (this.#traffic) this.#traffic.bytesOut += chunk.length;
     if (!this.exchange.write(chunk, block)) this.#pauseAnswer();
   }
@@ -214,7 +224,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   drained(): void {
-    this.#lastActivity = this.#environment.sweeps;
+    this.#goesOn();
     if (!this.#over) this.exchange.resume();
   }
 
@@ -227,11 +237,11 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     );
     this.#endTunnel = joinSockets(caller.socket, caller.rest, socket, rest, {
       in: (bytes) => {
-        this.#lastActivity = this.#environment.sweeps;
+        this.#goesOn();
         if (this.#traffic) this.#traffic.bytesIn += bytes;
       },
       out: (bytes) => {
-        this.#lastActivity = this.#environment.sweeps;
+        this.#goesOn();
         if (this.#traffic) this.#traffic.bytesOut += bytes;
       },
       closed: () => this.#leave(),

@@ -4,9 +4,9 @@
  */
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
 import type { ReadMemory } from '../shared/http1/blocks.ts';
-import { setOwnPriority } from '../shared/priority.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
 import { BulkLine, BulkPace } from './bulk-pace.ts';
+import type { Crowd } from './crowd.ts';
 import { answerField } from './http1/fields.ts';
 import { UpstreamPool } from './upstream.ts';
 
@@ -82,17 +82,18 @@ export class Instance {
 export class Instances {
   readonly #acquire: Acquire;
   readonly #memory: ReadMemory;
-  readonly #pace = new BulkPace(setOwnPriority);
+  readonly #pace: BulkPace;
   readonly #current = new Map<string, Instance>();
   /** Retired ones with requests in flight, to find the reason when they die. */
   readonly #leaving = new Set<Instance>();
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
   readonly #refused = new Map<string, { problem: Problem; until: number }>();
 
-  /** @param memory what the sockets of all instances read into */
-  constructor(acquire: Acquire, memory: ReadMemory) {
+  /** @param memory what the sockets of all instances read into @param crowd who is served by this edge */
+  constructor(acquire: Acquire, memory: ReadMemory, crowd: Crowd) {
     this.#acquire = acquire;
     this.#memory = memory;
+    this.#pace = new BulkPace(crowd);
   }
 
   current(slug: string): Instance | undefined {

@@ -197,7 +197,6 @@ export class UpstreamConnection implements BodyReader, BulkReader {
     this.#decoder = undefined;
     this.#large = false;
     this.#bodyBytes = 0;
-    this.#pool.options.bulk?.requested();
     this.#chunkedRequest = framing.kind === 'chunked';
     this.#requestDone = framing.kind === 'none' || (framing.kind === 'length' && framing.length === 0);
     const call = new UpstreamCall(this, this.#used);

@@ -35,6 +35,9 @@ export interface HostMetrics {
   onPayment(payment: { rail: string; kind: string; outcome: string; microUsd: bigint }): void;
 }
 
+/** How often the delay of the event loop is looked at, ms: each look wakes a host that has nothing else to do. */
+const EVENT_LOOP_SAMPLE_MS = 200;
+
 const COLD_START_SECONDS = [0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 5, 10];
 const REQUEST_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const RUN_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300];
@@ -42,7 +45,11 @@ const RUN_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300];
 export function createHostMetrics(gauges: HostGauges): HostMetrics {
   const registry = new Registry();
   const registers = [registry];
-  collectDefaultMetrics({ register: registry, prefix: 'turnpike_' });
+  collectDefaultMetrics({
+    register: registry,
+    prefix: 'turnpike_',
+    eventLoopMonitoringPrecision: EVENT_LOOP_SAMPLE_MS,
+  });
 
   const coldStarts = new Histogram({
     name: 'turnpike_cold_start_seconds',

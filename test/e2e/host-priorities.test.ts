@@ -45,12 +45,11 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
   const owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, { slug: 'modest', code: MODEST });
   await deploy(owner, host.url, { slug: 'busy', code: BUSY });
+  const ask = async (slug: string) => expect((await fetch(`${host.url}/${slug}/`)).status).toBe(200);
+  await Promise.all([ask('modest'), ask('busy')]);
   const [edge = 0] = niceOf(/host\/edge\/main/);
   const [storage = 0] = niceOf(/host\/storage\/main/);
   expect(edge).toBeLessThan(storage);
-
-  const ask = async (slug: string) => expect((await fetch(`${host.url}/${slug}/`)).status).toBe(200);
-  await Promise.all([ask('modest'), ask('busy')]);
   const goFirst = () => niceOf(INSTANCE).filter((nice) => edge < nice && nice < storage).length;
   const yielding = () => niceOf(INSTANCE).filter((nice) => nice === 19).length;
   await until(
@@ -85,7 +84,10 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
       () => String(niceOf(INSTANCE)),
     );
     expect(goFirst()).toBe(1);
+    // Nor for the edge to go before anybody, where it can come back from that.
+    expect(niceOf(/host\/edge\/main/)).toEqual([edge < 0 ? storage : edge]);
     company = true;
+    await until(() => niceOf(/host\/edge\/main/)[0] === edge || undefined);
     await until(
       () => yielding() === 1 || undefined,
       20_000,

@@ -1,6 +1,7 @@
 /** Large answers wait for their turns while several tenants are served, and only then. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { BulkLine, BulkPace, type BulkReader } from '../../host/edge/bulk-pace.ts';
+import { Crowd } from '../../host/edge/crowd.ts';
 
 const PIECE = 131_072;
 
@@ -12,7 +13,6 @@ class Reader implements BulkReader {
 
   constructor(line: BulkLine) {
     this.#line = line;
-    line.requested();
     line.enter(this);
   }
 
@@ -33,9 +33,10 @@ class Reader implements BulkReader {
 }
 
 /** So many turns of an event loop, ten a millisecond; somebody else asks now and then. */
-function run(readers: Reader[], ms: number, other?: BulkLine): void {
+function run(readers: Reader[], ms: number, crowd?: Crowd): void {
   for (let at = 0; at < ms; at += 1) {
-    if (at % 10 === 0) other?.requested();
+    crowd?.seen('one');
+    if (at % 10 === 0) crowd?.seen('other');
     for (let turn = 0; turn < 10; turn += 1) for (const reader of readers) reader.turn();
     vi.advanceTimersByTime(1);
   }
@@ -51,39 +52,19 @@ describe('the pace of large answers', () => {
     vi.useRealTimers();
   });
 
-  test('says for how long one tenant has it for itself', () => {
-    const said: boolean[] = [];
-    const pace = new BulkPace((alone) => said.push(alone));
-    const [line, other] = [new BulkLine(pace), new BulkLine(pace)];
-    const readers = [new Reader(line), new Reader(line)];
-    run(readers, 3_000);
-    expect(said).toEqual([true]);
-    other.requested();
-    expect(said).toEqual([true, false]);
-    run(readers, 900);
-    expect(said).toEqual([true, false]);
-    run(readers, 200);
-    expect(said).toEqual([true, false, true]);
-    vi.advanceTimersByTime(2_000);
-    expect(said).toEqual([true, false, true, false]);
-    line.requested();
-    vi.advanceTimersByTime(60_000);
-    expect(said).toHaveLength(4);
-    expect(vi.getTimerCount()).toBe(0);
-  });
-
   test('a tenant that is alone is not paced', () => {
-    const line = new BulkLine(new BulkPace());
+    const line = new BulkLine(new BulkPace(new Crowd()));
     const readers = Array.from({ length: 20 }, () => new Reader(line));
     run(readers, 100);
     expect(sum(readers)).toBe(20 * 1_000 * PIECE);
   });
 
   test('beside another tenant, half a gigabyte a second, evenly', () => {
-    const pace = new BulkPace();
+    const crowd = new Crowd();
+    const pace = new BulkPace(crowd);
     const line = new BulkLine(pace);
     const readers = Array.from({ length: 20 }, () => new Reader(line));
-    run(readers, 1_000, new BulkLine(pace));
+    run(readers, 1_000, crowd);
     expect(sum(readers)).toBeGreaterThan(0.9 * 524_288_000);
     expect(sum(readers)).toBeLessThan(1.1 * 524_288_000);
     const each = readers.map(({ bytes }) => bytes);
@@ -91,20 +72,22 @@ describe('the pace of large answers', () => {
   });
 
   test('one answer is not drowned by a hundred of another tenant', () => {
-    const pace = new BulkPace();
+    const crowd = new Crowd();
+    const pace = new BulkPace(crowd);
     const many = new BulkLine(pace);
-    const crowd = Array.from({ length: 100 }, () => new Reader(many));
+    const hundred = Array.from({ length: 100 }, () => new Reader(many));
     const single = new Reader(new BulkLine(pace));
-    run([...crowd, single], 1_000, new BulkLine(pace));
+    run([...hundred, single], 1_000, crowd);
     // It goes first once in each round; in one queue with them it would get a hundredth.
-    expect(single.bytes).toBeGreaterThan(0.3 * sum(crowd));
+    expect(single.bytes).toBeGreaterThan(0.3 * sum(hundred));
   });
 
   test('a second after the last request of another it is alone again, and nobody waits', () => {
-    const pace = new BulkPace();
+    const crowd = new Crowd();
+    const pace = new BulkPace(crowd);
     const line = new BulkLine(pace);
     const readers = Array.from({ length: 20 }, () => new Reader(line));
-    run(readers, 100, new BulkLine(pace));
+    run(readers, 100, crowd);
     run(readers, 1_100);
     const before = sum(readers);
     run(readers, 10);
@@ -112,32 +95,33 @@ describe('the pace of large answers', () => {
   });
 
   test('who stops reading leaves the others their turns, and waits again when it comes back', () => {
-    const pace = new BulkPace();
+    const crowd = new Crowd();
+    const pace = new BulkPace(crowd);
     const line = new BulkLine(pace);
-    const other = new BulkLine(pace);
     const readers = Array.from({ length: 10 }, () => new Reader(line));
-    run(readers, 50, other);
+    run(readers, 50, crowd);
     const [first, ...rest] = readers;
     if (!first) return;
     first.reading = false;
     line.leave(first);
     const before = sum(rest);
-    run(rest, 100, other);
+    run(rest, 100, crowd);
     expect(sum(rest) - before).toBeGreaterThan(0.8 * 52_428_800);
     line.enter(first);
     expect(first.reading).toBe(false);
     const held = first.bytes;
-    run(readers, 100, other);
+    run(readers, 100, crowd);
     expect(first.bytes).toBeGreaterThan(held);
   });
 
   test('nothing is left when all have gone', () => {
-    const pace = new BulkPace();
+    const crowd = new Crowd();
+    const pace = new BulkPace(crowd);
     const line = new BulkLine(pace);
     const readers = Array.from({ length: 10 }, () => new Reader(line));
-    run(readers, 50, new BulkLine(pace));
+    run(readers, 50, crowd);
     for (const reader of readers) line.leave(reader);
-    vi.advanceTimersByTime(10);
+    vi.advanceTimersByTime(1_010);
     expect(pace.holding).toBe(false);
     expect(pace.lines.size).toBe(0);
     expect(vi.getTimerCount()).toBe(0);
