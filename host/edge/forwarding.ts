@@ -39,7 +39,7 @@ export interface ForwardingLimits {
 }
 
 /** How long control may take to say why an instance died. */
-const DEATH_NOTICE_MS = 250;
+const DEATH_NOTICE_MS = 1_000;
 /** Bytes of a request body that are kept until the target is known to be alive. */
 const REPLAY_BYTES = 65_536;
 const MAX_RETRIES = 2;

@@ -4,7 +4,7 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { type Appetite, HOST_WEIGHT, WEIGHTS } from '../shared/priority.ts';
+import { HOST_WEIGHT, type Standing, WEIGHTS } from '../shared/priority.ts';
 import { treeOf } from './process-tree.ts';
 
 export interface CgroupLimits {
@@ -15,7 +15,7 @@ export interface CgroupLimits {
 
 export interface Cgroup {
   /** Best effort: the group may be gone. */
-  weigh(appetite: Appetite): void;
+  weigh(standing: Standing): void;
   /** Whether the kernel killed something in it for want of memory. */
   ranOutOfMemory(): boolean;
   /** Removes it once its processes are gone. */
@@ -80,16 +80,16 @@ export class Cgroups {
       return undefined;
     }
     return {
-      weigh: (appetite) => weigh(folder, appetite),
+      weigh: (standing) => weigh(folder, standing),
       ranOutOfMemory: () => /^oom_kill [1-9]/m.test(read(folder, 'memory.events')),
       remove: () => remove(folder),
     };
   }
 }
 
-function weigh(folder: string, appetite: Appetite): void {
+function weigh(folder: string, standing: Standing): void {
   try {
-    writeFileSync(path.join(folder, 'cpu.weight'), String(WEIGHTS[appetite]));
+    writeFileSync(path.join(folder, 'cpu.weight'), String(WEIGHTS[standing]));
   } catch {
     // Its processes have ended, and it was removed.
   }

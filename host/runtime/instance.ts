@@ -5,7 +5,7 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { InstanceSpec } from '../shared/contracts.ts';
-import { type Appetite, setTenantPriority } from '../shared/priority.ts';
+import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cell } from './cell.ts';
 import type { Cgroup } from './cgroups.ts';
@@ -134,11 +134,11 @@ export class Instance {
   }
 
   /** What it gets of a crowded machine. @returns whether that is settled; else it should be said again */
-  weigh(appetite: Appetite): boolean {
+  weigh(standing: Standing): boolean {
     if (!this.#alive) return true;
-    this.#cgroup?.weigh(appetite);
+    this.#cgroup?.weigh(standing);
     const { pid } = this;
-    return pid !== undefined && setTenantPriority([pid], appetite);
+    return pid !== undefined && setTenantPriority([pid], standing);
   }
 
   /** Whether the event loop turned within the time. */

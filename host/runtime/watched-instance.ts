@@ -2,7 +2,7 @@
  * The instance in service, and what is watched of it: the memory it holds, an event loop that does not turn, and
  * whether it wants a core all the time.
  */
-import type { Appetite } from '../shared/priority.ts';
+import type { Standing } from '../shared/priority.ts';
 import type { ExitReason } from './contract.ts';
 import { CpuShare } from './cpu-share.ts';
 import type { Instance } from './instance.ts';
@@ -26,7 +26,7 @@ export class WatchedInstance {
   readonly #options: WatchOptions;
   readonly #stall: StallWatch;
   readonly #share: CpuShare;
-  #weighed: Appetite | undefined;
+  #weighed: Standing | undefined;
 
   constructor(instance: Instance, options: WatchOptions) {
     const { cpuStallMs, yielding, onExceeded } = options;
@@ -66,10 +66,11 @@ export class WatchedInstance {
   }
 
   #weigh(alone: boolean): void {
-    // The less it weighs the longer it waits on a core that the edge and its own callers use, too, also while another is
-    // idle: 10 MB answers flow by a fifth more slowly. Where nobody else is served that helps nobody.
-    const appetite = alone && this.#share.appetite === 'hungry' ? 'steady' : this.#share.appetite;
-    if (appetite !== this.#weighed && this.instance.weigh(appetite)) this.#weighed = appetite;
+    // The less it weighs the longer it waits on a core that the edge, storage and its own callers use, too, also while
+    // another is idle. Where nobody else is served that helps nobody.
+    const { appetite } = this.#share;
+    const standing = alone && appetite !== 'light' ? 'alone' : appetite;
+    if (standing !== this.#weighed && this.instance.weigh(standing)) this.#weighed = standing;
   }
 }
 

@@ -17,26 +17,32 @@ import { setTimeSlice } from './time-slice.ts';
 /** How much of a core a process has wanted lately. */
 export type Appetite = 'light' | 'steady' | 'hungry';
 
+/** What a tenant's process counts for: by its appetite, or `alone`: it wants more than little, and no other is served. */
+export type Standing = Appetite | 'alone';
+
 /** Nice values; five steps are about a factor of three. */
-export interface Levels extends Record<Appetite, number> {
+export interface Levels extends Record<Standing, number> {
   edge: number;
   part: number;
 }
 
-/** As root. Other programs of the machine stand between tenants that want little and those that want more. */
-export const RAISED: Levels = { edge: -12, light: -8, part: -3, steady: 4, hungry: 19 };
+/**
+ * As root. Other programs of the machine stand between tenants that want little and those that want more. A tenant that
+ * is alone is what all parts work for: with the weight of other programs 10 MB answers flowed by a fifth more slowly.
+ */
+export const RAISED: Levels = { edge: -12, light: -8, part: -3, alone: -3, steady: 4, hungry: 19 };
 /** Who may not raise anything can only lower: what is not the edge yields to other programs, too. */
-export const LOWERED: Levels = { edge: 0, light: 3, part: 7, steady: 9, hungry: 19 };
+export const LOWERED: Levels = { edge: 0, light: 3, part: 7, alone: 7, steady: 9, hungry: 19 };
 
 /**
  * Time slices for the same order, microseconds; 0: the kernel's, 1,400 on two cores. All are shorter than that, and long
  * enough for a piece of work: who has used up a slice may have to wait for a tick again (with 100 for the edge it took
  * 4 % more CPU a request).
  */
-const SLICES: Levels = { edge: 600, light: 800, part: 1_000, steady: 0, hungry: 0 };
+const SLICES: Levels = { edge: 600, light: 800, part: 1_000, alone: 0, steady: 0, hungry: 0 };
 
 /** `cpu.weight` of cgroup v2 for the same order, 1 to 10,000; all parts together have {@link HOST_WEIGHT}. */
-export const WEIGHTS: Record<Appetite, number> = { light: 300, steady: 100, hungry: 2 };
+export const WEIGHTS: Record<Standing, number> = { light: 300, alone: 300, steady: 100, hungry: 2 };
 export const HOST_WEIGHT = 1_000;
 
 /** Until a part could be raised. */
@@ -56,12 +62,12 @@ export function setPartPriority(pid: number, part: string): void {
  * @param pids all of the same session
  * @returns false: not now; the kernel lets who is not root change a session ten times a second, of all sessions
  */
-export function setTenantPriority(pids: number[], appetite: Appetite): boolean {
+export function setTenantPriority(pids: number[], standing: Standing): boolean {
   // Who is not root can lower the nice value of a process, and never raise it again; a session's goes both ways.
-  if (levels === RAISED) for (const pid of pids) renice(pid, levels[appetite]);
-  for (const pid of pids) setTimeSlice(pid, SLICES[appetite]);
+  if (levels === RAISED) for (const pid of pids) renice(pid, levels[standing]);
+  for (const pid of pids) setTimeSlice(pid, SLICES[standing]);
   const [leader] = pids;
-  return leader === undefined || setSessionPriority(leader, levels[appetite]);
+  return leader === undefined || setSessionPriority(leader, levels[standing]);
 }
 
 /**

@@ -84,6 +84,7 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
       () => String(niceOf(INSTANCE)),
     );
     expect(goFirst()).toBe(1);
+    expect(niceOf(INSTANCE).filter((nice) => nice === storage)).toHaveLength(1);
     // Nor for the edge to go before anybody, where it can come back from that.
     expect(niceOf(/host\/edge\/main/)).toEqual([edge < 0 ? storage : edge]);
     company = true;

@@ -162,7 +162,7 @@ describe('the gallery', () => {
       const responses = await Promise.all(
         Array.from({ length: 200 }, () => fetch(`${host.url}/endless/`, { signal: leave.signal })),
       );
-      expect(responses.every(({ status }) => status === 200)).toBe(true);
+      expect([...new Set(responses.map(({ status }) => status))]).toEqual([200]);
       await asked(150);
       leave.abort();
     });
