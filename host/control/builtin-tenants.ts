@@ -118,6 +118,10 @@ export async function deployBuiltins(
         ...secrets[name],
       });
     } catch (error) {
+      if (error instanceof Problem && error.code === 'not_ready') {
+        parts.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
+        return;
+      }
       parts.log.error({ err: error, name }, 'a built-in tenant was not deployed');
     }
   }

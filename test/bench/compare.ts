@@ -20,16 +20,20 @@ export interface CompareOptions {
 
 export async function compare(starters: Starter[], options: CompareOptions): Promise<Comparison> {
   const skipped: string[] = [];
-  const subjects: Subject[] = [];
+  const present: Starter[] = [];
+  for (const starter of starters) {
+    const reason = starter.missing();
+    if (reason) skipped.push(`${starter.name}: ${reason}`);
+    else present.push(starter);
+  }
+  // Side by side: nothing is measured before all are there.
+  const starts = await Promise.allSettled(present.map((starter) => starter.start()));
+  const subjects = starts.flatMap((start) => (start.status === 'fulfilled' ? [start.value] : []));
   try {
-    for (const starter of starters) {
-      const reason = starter.missing();
-      if (reason) skipped.push(`${starter.name}: ${reason}`);
-      else subjects.push(await starter.start());
-    }
+    for (const start of starts) if (start.status === 'rejected') throw start.reason;
     return { ...(await measure(subjects, options)), skipped };
   } finally {
-    for (const subject of subjects) await subject.stop();
+    await Promise.all(subjects.map((subject) => subject.stop()));
   }
 }
 

@@ -13,9 +13,22 @@ export interface BundlerOptions {
   timeoutMs?: number;
 }
 
-/** The process ended over it. */
+/** Why there is no answer. */
 interface Failure {
-  failure: string;
+  failure: Problem;
+}
+
+/** One bundling that is under way. */
+interface Pending {
+  request: BundleRequest;
+  resolve(answer: BundleAnswer | Failure): void;
+  timer?: NodeJS.Timeout;
+  /** The process that it was given to; undefined: it waits to be tried again. */
+  child: ChildProcess | undefined;
+  /** Processes that ended by themselves while it was under way. */
+  ends: number;
+  /** It is tried again by itself. */
+  again: boolean;
 }
 
 const WORKER = path.join(import.meta.dirname, 'bundle-worker.ts');
@@ -23,19 +36,24 @@ const TIMEOUT_MS = 15_000;
 /** The process ends after this long without work, ms. */
 const IDLE_MS = 60_000;
 const HEAP_MB = 512;
+/** Who was under way so often when the process ended is taken for the reason. */
+const MAX_ENDS = 3;
 
 export class Bundler {
   readonly #options: BundlerOptions;
-  readonly #waiting = new Map<number, (answer: BundleAnswer | Failure) => void>();
+  readonly #pending = new Map<number, Pending>();
   #child: ChildProcess | undefined;
   #idle: NodeJS.Timeout | undefined;
   #nextId = 1;
+  #closed = false;
+  /** Bundlings that are tried again, one after the other. */
+  #again: Promise<unknown> = Promise.resolve();
 
   constructor(options: BundlerOptions) {
     this.#options = options;
   }
 
-  /** @throws Problem invalid_field | code_rejected (with file, line and column) | code_too_large */
+  /** @throws Problem invalid_field | code_rejected (with file, line and column) | code_too_large | not_ready (closed) */
   async bundle(input: CodeInput): Promise<CodeBundle> {
     const sources = readCodeInput(input);
     const { maxBytes } = this.#options;
@@ -43,7 +61,7 @@ export class Bundler {
     // What is not used is not bundled, but the parser should not have to find that out at any length.
     if (given > maxBytes * 4) throw tooLarge(given, maxBytes);
     const answer = await this.#ask({ id: this.#nextId++, sources });
-    if ('failure' in answer) throw new Problem('code_rejected', answer.failure);
+    if ('failure' in answer) throw answer.failure;
     if ('errors' in answer) {
       const [first] = answer.errors;
       const place = first?.file === undefined ? '' : ` (${first.file}:${first.line}:${first.column})`;
@@ -56,25 +74,46 @@ export class Bundler {
     return answer.bundle;
   }
 
-  /** Ends the process; the next call starts it again. */
+  /** Ends the process. What is under way, or comes later, is refused. */
   close(): void {
+    this.#closed = true;
+    this.#end();
+  }
+
+  /** Ends the process; the next call starts it again. */
+  #end(): void {
     clearTimeout(this.#idle);
     this.#child?.kill('SIGKILL');
   }
 
   #ask(request: BundleRequest): Promise<BundleAnswer | Failure> {
+    return new Promise((resolve) => {
+      const pending: Pending = { request, resolve, child: undefined, ends: 0, again: false };
+      this.#pending.set(request.id, pending);
+      this.#send(pending);
+    });
+  }
+
+  #send(pending: Pending): void {
+    if (this.#closed) {
+      this.#settle(pending, { failure: stopping() });
+      return;
+    }
     const child = this.#start();
     clearTimeout(this.#idle);
-    return new Promise((resolve) => {
-      const timer = setTimeout(() => child.kill('SIGKILL'), this.#options.timeoutMs ?? TIMEOUT_MS);
-      this.#waiting.set(request.id, (answer) => {
-        clearTimeout(timer);
-        this.#waiting.delete(request.id);
-        if (this.#waiting.size === 0) this.#idle = setTimeout(() => this.close(), IDLE_MS).unref();
-        resolve(answer);
-      });
-      child.send(request);
-    });
+    pending.child = child;
+    pending.timer = setTimeout(() => {
+      this.#settle(pending, { failure: tooComplicated() });
+      child.kill('SIGKILL');
+    }, this.#options.timeoutMs ?? TIMEOUT_MS);
+    child.send(pending.request);
+  }
+
+  #settle(pending: Pending, answer: BundleAnswer | Failure): void {
+    if (!this.#pending.delete(pending.request.id)) return;
+    clearTimeout(pending.timer);
+    if (this.#pending.size === 0) this.#idle = setTimeout(() => this.#end(), IDLE_MS).unref();
+    pending.resolve(answer);
   }
 
   #start(): ChildProcess {
@@ -87,15 +126,53 @@ export class Bundler {
       env: { ...(process.env.PATH === undefined ? {} : { PATH: process.env.PATH }) },
     });
     this.#child = child;
-    child.on('message', (answer: BundleAnswer) => this.#waiting.get(answer.id)?.(answer));
+    child.on('message', (answer: BundleAnswer) => {
+      const pending = this.#pending.get(answer.id);
+      if (pending) this.#settle(pending, answer);
+    });
     child.on('error', () => undefined);
     child.once('exit', () => {
       if (this.#child === child) this.#child = undefined;
-      const failure = 'The code is too complicated to bundle, or too deeply nested.';
-      for (const resolve of this.#waiting.values()) resolve({ failure });
+      this.#ended(child);
     });
     return child;
   }
+
+  /** Somebody's code was too much for the process: others that were under way are tried again, one after the other. */
+  #ended(child: ChildProcess): void {
+    const left = [...this.#pending.values()].filter((pending) => pending.child === child);
+    for (const pending of left) {
+      clearTimeout(pending.timer);
+      pending.child = undefined;
+      // Whoever it was killed for has been told.
+      if (!child.killed) pending.ends += 1;
+      const guilty = !child.killed && (left.length === 1 || pending.ends >= MAX_ENDS);
+      if (this.#closed) this.#settle(pending, { failure: stopping() });
+      else if (guilty) this.#settle(pending, { failure: tooComplicated() });
+      else if (pending.again) this.#send(pending);
+      else this.#again = this.#again.then(() => this.#retry(pending));
+    }
+  }
+
+  #retry(pending: Pending): Promise<void> {
+    return new Promise((done) => {
+      const { resolve } = pending;
+      pending.again = true;
+      pending.resolve = (answer) => {
+        resolve(answer);
+        done();
+      };
+      this.#send(pending);
+    });
+  }
+}
+
+function stopping(): Problem {
+  return new Problem('not_ready', 'The host is stopping.');
+}
+
+function tooComplicated(): Problem {
+  return new Problem('code_rejected', 'The code is too complicated to bundle, or too deeply nested.');
 }
 
 function tooLarge(bytes: number, maxBytes: number): Problem {

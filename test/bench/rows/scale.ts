@@ -16,9 +16,9 @@ import { HELLO } from '../workers.ts';
 const MB = 1e6;
 const WARM = 200;
 
-export function scaleRows(): { id: string; run(): Promise<RowResult> }[] {
+export function scaleRows(): { id: string; run(): Promise<RowResult>; waits?: boolean }[] {
   return [
-    { id: 'memory', run: memory },
+    { id: 'memory', run: memory, waits: true },
     { id: 'registered', run: registered },
     { id: 'warm', run: warm },
     { id: 'fairness', run: fairness },

@@ -1,0 +1,31 @@
+/** The process that bundles what strangers send, when somebody's code is too much for it. */
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { Bundler } from '../../host/runtime/deploy/bundle.ts';
+
+const NESTED = `export default ${'['.repeat(2_000_000)}`;
+const innocent = (n: number) => ({ code: `export default { fetch: () => new Response('${n}') };` });
+
+let bundler: Bundler;
+beforeEach(() => {
+  bundler = new Bundler({ maxBytes: 4_194_304 });
+});
+afterEach(() => bundler.close());
+
+it('refuses code that ends the process, and bundles what others sent at the same time', {
+  timeout: 60_000,
+}, async () => {
+  const others = Array.from({ length: 8 }, (_, n) => bundler.bundle(innocent(n)));
+  const nested = bundler.bundle({ code: NESTED });
+  const more = Array.from({ length: 8 }, (_, n) => bundler.bundle(innocent(n)));
+  await expect(nested).rejects.toMatchObject({ code: 'code_rejected', message: expect.stringContaining('nested') });
+  for (const bundle of await Promise.all([...others, ...more])) {
+    expect(Object.values(bundle.modules).length).toBeGreaterThan(0);
+  }
+});
+
+it('says that the host is stopping to whoever is interrupted by that', async () => {
+  const under = bundler.bundle(innocent(1));
+  bundler.close();
+  await expect(under).rejects.toMatchObject({ code: 'not_ready' });
+  await expect(bundler.bundle(innocent(2))).rejects.toMatchObject({ code: 'not_ready' });
+});
