@@ -103,12 +103,16 @@ function sorted(record: Record<string, string>): [string, string][] {
   return Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** Deploys all that the configuration names, one after the other; a bad one does not keep the others from running. */
+/**
+ * Deploys all that the configuration names, one after the other; a bad one does not keep the others from running.
+ * @param stopping what fails from then on is left to the next start
+ */
 export async function deployBuiltins(
   parts: ControlParts,
   parse: DeploymentParser,
   folder: string,
   owner: BuiltinOwner,
+  stopping: AbortSignal,
 ): Promise<void> {
   const { enabled, secrets } = parts.config.builtinTenants;
   for (const name of enabled) {
@@ -118,7 +122,7 @@ export async function deployBuiltins(
         ...secrets[name],
       });
     } catch (error) {
-      if (error instanceof Problem && error.code === 'not_ready') {
+      if (stopping.aborted) {
         parts.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
         return;
       }

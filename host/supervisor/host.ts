@@ -281,7 +281,9 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   await observation.checkNetwork();
   observation.setReady();
   // In the background: the host serves meanwhile.
-  void deployBuiltins(control.parts, control.parse, BUILTIN_TENANTS, builtinOwner(network));
+  const stopping = new AbortController();
+  onStop(() => stopping.abort());
+  void deployBuiltins(control.parts, control.parse, BUILTIN_TENANTS, builtinOwner(network), stopping.signal);
 
   return {
     url: publicUrl,
