@@ -5,7 +5,7 @@
 import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { InstanceSpec, TenantId } from '../shared/contracts.ts';
+import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { Activity } from './activity.ts';
 import { type CellOptions, startCell } from './cell.ts';
@@ -181,9 +181,10 @@ export class DeploymentRunner {
     return { outcome: 'exception', error: exit?.detail ?? 'The run took too long.' };
   }
 
-  /** @param requests answered since the last report; @param inFlight now */
-  reportTraffic(requests: number, inFlight: number): void {
+  /** @param traffic since the edge's last report */
+  reportTraffic({ requests, inFlight, bytesOut }: EdgeTraffic): void {
     this.#activity.report(requests, inFlight);
+    if (bytesOut > 0) this.#current?.turned();
   }
 
   /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()`; @param alone no other tenant does anything */

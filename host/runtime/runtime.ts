@@ -130,8 +130,9 @@ class Node implements Runtime {
 
   reportTraffic(traffic: EdgeTraffic[]): void {
     const now = performance.now();
-    for (const { slug, requests, inFlight } of traffic) {
-      this.#runners.get(slug)?.reportTraffic(requests, inFlight);
+    for (const report of traffic) {
+      const { slug, requests, inFlight } = report;
+      this.#runners.get(slug)?.reportTraffic(report);
       if (requests > 0 || inFlight > 0) this.#company.seen(slug, now);
     }
   }

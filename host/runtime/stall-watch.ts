@@ -1,6 +1,9 @@
 /**
  * Tells a busy loop from busy work: while an instance burns CPU its event loop is pinged, and one that does not answer
- * while it uses up its CPU allowance is reported. Time that it merely waits (for a pipe, for the scheduler) is not held against it.
+ * while it uses up its CPU allowance is reported. Time that it merely waits (for a pipe, for the scheduler) is not held
+ * against it, and neither is a loop that turns without looking for new connections: KJ's does so only when nothing is
+ * left to do (kj/async.h, `WaitScope::setBusyPollInterval`), which many large answers to quick readers can put off for
+ * seconds. Code that does not end lets no piece of an answer out, so a piece counts as much as an answered ping.
  */
 
 export interface StallWatchOptions {
@@ -46,13 +49,17 @@ export class StallWatch {
     this.#ping(last);
   }
 
+  /** A piece of an answer came out of it since the last report. Call after the sample whose time is the report's. */
+  turned(): void {
+    if (this.#waiting && this.#last) this.#waiting = this.#last;
+  }
+
   #ping(since: { at: number; cpuMs: number }): void {
-    const waiting = since;
-    this.#waiting = waiting;
+    this.#waiting = since;
     const { limitMs, ping } = this.#options;
-    // The ping also ends, unanswered, when the process goes away; by its own timeout the stall was long reported.
+    // The ping also ends, unanswered, when the process goes away; by its own timeout the stall was reported, or pieces
+    // of answers came, and the next sample asks again.
     void ping(limitMs * (WALL_LIMITS + 1)).then(() => {
-      if (this.#waiting !== waiting) return;
       this.#waiting = undefined;
     });
   }

@@ -65,6 +65,11 @@ export class WatchedInstance {
     return usage;
   }
 
+  /** A piece of an answer came out of it a moment ago. */
+  turned(): void {
+    this.#stall.turned();
+  }
+
   #weigh(alone: boolean): void {
     // The less it weighs the longer it waits on a core that the edge, storage and its own callers use, too, also while
     // another is idle. Where nobody else is served that helps nobody.

@@ -250,12 +250,11 @@ test('ten thousand random and mutated credentials: none is accepted and nothing 
   };
   await deploy(mpp);
   await deploy(x402);
+  // What is sent must differ from what was signed.
+  const signed = [mpp.sent.authorization, x402.sent.signature];
   const context = { requestId: 'r', clientIp: '127.0.0.1', proto: 'http' as const, host: 'localhost' };
   let accepted = 0;
   const attempt = async (headers: Record<string, string>) => {
-    // What is sent must differ from what was signed.
-    if (headers.authorization === mpp.sent.authorization || headers['payment-signature'] === x402.sent.signature)
-      return;
     const request = new Request(`${rig.url}/_deploy`, { method: 'POST', body: '{"slug":"a"}', headers });
     const response = await rig.payments.paidOperation(request, context, {
       name: 'deploy',
@@ -269,19 +268,22 @@ test('ten thousand random and mutated credentials: none is accepted and nothing 
     });
     expect(response.status).toBe(402);
   };
+  const mutated = async (name: string, value: string) => {
+    if (!signed.includes(value)) await attempt({ [name]: value });
+  };
   const random = seeded(42);
   for (let round = 0; round < 5000; round += 50) {
     const rounds = Array.from({ length: 50 }, (_, i) => round + i);
     await Promise.all(
       rounds.flatMap((i) => [
-        attempt({ authorization: mutateMpp(mpp.sent.authorization ?? '', random, i) }),
-        attempt({ 'payment-signature': mutateX402(x402.sent.signature ?? '', random, i) }),
+        mutated('authorization', mutateMpp(mpp.sent.authorization ?? '', random, i)),
+        mutated('payment-signature', mutateX402(x402.sent.signature ?? '', random, i)),
       ]),
     );
   }
   expect(accepted).toBe(0);
   expect(rig.completed).toHaveLength(0);
-  expect((await fetch(`${rig.url}/_deploy`, { method: 'POST' })).status).toBe(402);
+  await attempt({});
 });
 
 /** A small generator with a seed, so that a failure can be repeated. */

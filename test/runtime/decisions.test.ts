@@ -120,6 +120,21 @@ describe('stall watch', () => {
     expect(at - 20_000).toBeLessThanOrEqual(11_100);
   });
 
+  it('lets a loop go on that answers no ping and lets pieces of answers out, until none comes', async () => {
+    const { stall, seen, answer } = watch();
+    let at = 0;
+    for (; at <= 60_000; at += 1_000) {
+      stall.sample(at, at);
+      stall.turned();
+    }
+    expect(seen).toEqual({ pings: 1, stalls: 0 });
+    answer(false);
+    await Promise.resolve();
+    for (; seen.stalls === 0 && at < 90_000; at += 1_000) stall.sample(at, at);
+    expect(seen).toEqual({ pings: 2, stalls: 1 });
+    expect(at - 60_000).toBeLessThanOrEqual(12_000);
+  });
+
   it('does not count the garbage collector twice: more CPU than time is time', () => {
     const { stall, seen } = watch();
     for (let second = 0; second <= 6; second++) stall.sample(second * 1_000, second * 2_000);

@@ -133,15 +133,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
           'Send a signed transaction (mode "pull"); transfers made beforehand are not taken.',
         );
       const credential = { ...presented.credential, payload: payload.data };
-      try {
-        await method.validate?.({ credential, request: credential.challenge.request } as never);
-      } catch (error) {
-        throw new Problem('payment_invalid', describe(error), { cause: error });
-      }
-      const transaction = Transaction.deserialize(payload.data.signature as never) as {
-        from?: Hex;
-        validBefore?: number;
-      };
+      const transaction = signedBy(payload.data.signature);
       if (!isCanonical(payload.data.signature, (await Transaction.serialize(transaction as never)) as string))
         throw new Problem('payment_invalid', 'The transaction is not in its canonical encoding; sign a new one.');
       if (transaction.from === undefined) throw new Problem('payment_invalid', 'The transaction is not signed.');
@@ -151,12 +143,22 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         lower(presented.credential.source.split(':').pop() ?? '') !== lower(transaction.from)
       )
         throw new Problem('payment_invalid', 'The transaction is not signed by the wallet that the credential names.');
-      await assertFunded(transaction.from, offer);
       const expires = transaction.validBefore === undefined ? Number.POSITIVE_INFINITY : transaction.validBefore * 1000;
       const challengeExpires = Date.parse(credential.challenge.expires ?? '') || 0;
       const settleBefore = Math.min(expires, challengeExpires) - SETTLE_MARGIN_MS;
-      if (settleBefore <= Date.now())
-        throw new Problem('payment_invalid', 'The signed transaction has expired; sign a new one.');
+      const assertInTime = (): void => {
+        if (settleBefore <= Date.now())
+          throw new Problem('payment_invalid', 'The signed transaction has expired; sign a new one.');
+      };
+      // Nodes call the simulation of an expired one an internal error, and the client asks again for a second.
+      assertInTime();
+      try {
+        await method.validate?.({ credential, request: credential.challenge.request } as never);
+      } catch (error) {
+        throw new Problem('payment_invalid', describe(error), { cause: error });
+      }
+      await assertFunded(transaction.from, offer);
+      assertInTime();
       return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
     },
 
@@ -174,6 +176,15 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       return send(raw, hash);
     },
   };
+}
+
+/** @throws Problem payment_invalid: not a Tempo transaction */
+function signedBy(serialized: string): { from?: Hex; validBefore?: number } {
+  try {
+    return Transaction.deserialize(serialized as never) as { from?: Hex; validBefore?: number };
+  } catch (error) {
+    throw new Problem('payment_invalid', describe(error), { cause: error });
+  }
 }
 
 /** The canonical form of the payer's transaction: nodes normalize signatures before they hash (mppx 0.11 does the same). */
