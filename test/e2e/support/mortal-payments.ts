@@ -71,6 +71,8 @@ export async function begin(
   const die = () => {
     life.dead = true;
     died.resolve();
+    // What only looks at the books would go on; that the rest of it never ends is as it should be.
+    void life.payments.stop();
     return never;
   };
   const batch = real.db.batch.bind(real.db);
