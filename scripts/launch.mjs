@@ -1,7 +1,18 @@
 // Gets everything ready and runs a program of the project: Node 24, the packages of the lock file, then the program.
 // Plain JavaScript for Node 18 and newer, because it is what brings Node 24. Nothing is done twice.
 import { spawn, spawnSync } from 'node:child_process';
-import { existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
@@ -10,6 +21,8 @@ const NODE_VERSION = '24.21.0';
 
 export const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const privateFolder = join(root, '.node');
+/** Compiled code, kept between runs. */
+const compiledFolder = join(privateFolder, 'compiled');
 
 /**
  * Runs a module of the project under Node 24 and never returns: the process ends with the module's exit code.
@@ -18,8 +31,12 @@ const privateFolder = join(root, '.node');
 export async function launch({ entry, args, development = false }) {
   const node = await prepare({ development });
   const path = join(root, entry);
+  keepCompiledCode();
   if (node === process.execPath) {
     process.argv = [node, path, ...args];
+    // What reads the environment did so before it was set.
+    const { enableCompileCache } = await import('node:module');
+    if (process.env.NODE_COMPILE_CACHE) enableCompileCache(process.env.NODE_COMPILE_CACHE);
     await import(pathToFileURL(path).href);
     return;
   }
@@ -27,6 +44,21 @@ export async function launch({ entry, args, development = false }) {
   process.exit(
     await run(node, [`--import=${follow}`, path, ...args], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] }),
   );
+}
+
+/**
+ * Lets the programs that follow keep their compiled code: to strip and compile hundreds of files takes most of the time
+ * of a first start, and of a command. Where the folder is not ours to write, the host uses its data folder.
+ */
+export function keepCompiledCode() {
+  if (process.env.NODE_COMPILE_CACHE) return;
+  try {
+    mkdirSync(compiledFolder, { recursive: true });
+    accessSync(compiledFolder, constants.W_OK);
+    process.env.NODE_COMPILE_CACHE = compiledFolder;
+  } catch {
+    // Then without.
+  }
 }
 
 /**

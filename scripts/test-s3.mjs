@@ -2,7 +2,7 @@
 // Its Debian packages have to be installed; where they are not, it says so and ends with 3. Last line as in `npm test`.
 import { spawnSync } from 'node:child_process';
 import { prepare } from './launch.mjs';
-import { runTests } from './vitest.mjs';
+import { nameFailed, runTests } from './vitest.mjs';
 
 const PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd', 'ceph-base'];
 
@@ -20,10 +20,11 @@ if (!installed()) {
   process.exit(3);
 }
 const node = await prepare({ development: true });
-const { passed, failed } = await runTests(
+const { passed, failed, names } = await runTests(
   node,
   's3',
   args.filter((arg) => !arg.startsWith('--')),
 );
+nameFailed(names);
 console.log(`\n${passed} passed, ${failed} failed`);
 process.exit(failed > 0 || passed === 0 ? 1 : 0);

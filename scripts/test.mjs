@@ -4,7 +4,7 @@ import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { prepare, root, run } from './launch.mjs';
 import { installSystemPackages } from './system-packages.mjs';
-import { runTests } from './vitest.mjs';
+import { nameFailed, runTests } from './vitest.mjs';
 
 const args = process.argv.slice(2);
 const files = args.filter((arg) => !arg.startsWith('--'));
@@ -18,6 +18,7 @@ if (unknown) {
 if (args.includes('--install-system')) installSystemPackages(['run', 'test']);
 const node = await prepare({ development: true });
 const total = { passed: 0, failed: 0 };
+const names = [];
 
 if (files.length === 0 && only.length === 0) {
   await check('type check', ['node_modules/typescript/bin/tsc', '-p', '.']);
@@ -32,10 +33,12 @@ if (files.length === 0 && only.length === 0) {
 const projects = { unit: ['unit'], e2e: ['e2e', 'e2e-alone'] };
 for (const project of (only.length > 0 ? only : ['unit', 'e2e']).flatMap((name) => projects[name])) {
   console.log(`\n# ${project} tests`);
-  const { passed, failed } = await runTests(node, project, files);
+  const { passed, failed, names: failedHere } = await runTests(node, project, files);
   count(passed, failed);
+  names.push(...failedHere);
 }
 
+nameFailed(names);
 console.log(`\n${total.passed} passed, ${total.failed} failed`);
 process.exit(total.failed > 0 || total.passed === 0 ? 1 : 0);
 
@@ -43,6 +46,7 @@ async function check(name, command) {
   console.log(`\n# ${name}`);
   const code = await run(node, command, { cwd: root });
   count(code === 0 ? 1 : 0, code === 0 ? 0 : 1);
+  if (code !== 0) names.push(name);
   console.log(code === 0 ? 'ok' : `${name} failed`);
 }
 

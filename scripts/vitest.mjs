@@ -2,15 +2,17 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
-import { root, run } from './launch.mjs';
+import { keepCompiledCode, root, run } from './launch.mjs';
 
 /**
  * @param {string} node path of the Node that runs the tests
  * @param {string} project of config/vitest.config.ts
  * @param {string[]} files only these; none: all
- * @returns {Promise<{ passed: number, failed: number }>}
+ * @returns {Promise<{ passed: number, failed: number, names: string[] }>} `names`: of what failed
  */
 export async function runTests(node, project, files) {
+  // Hosts that tests start find theirs.
+  keepCompiledCode();
   const folder = mkdtempSync(join(tmpdir(), 'turnpike-test-'));
   const report = join(folder, 'report.json');
   const code = await run(
@@ -32,7 +34,26 @@ export async function runTests(node, project, files) {
   if (result) nameRetried(result);
   const failed = result ? result.numFailedTests + filesThatDidNotLoad(result) : 0;
   // A run that ends badly without a failed test (an error outside of tests, no report) is a failure too.
-  return { passed: result?.numPassedTests ?? 0, failed: failed > 0 ? failed : code === 0 ? 0 : 1 };
+  return {
+    passed: result?.numPassedTests ?? 0,
+    failed: failed > 0 ? failed : code === 0 ? 0 : 1,
+    names: result ? namesOfFailed(result) : [`${project}: no report`],
+  };
+}
+
+function namesOfFailed({ testResults }) {
+  return testResults.flatMap(({ name, status, assertionResults }) => {
+    const file = relative(root, name);
+    const tests = assertionResults.filter((one) => one.status === 'failed');
+    if (tests.length > 0) return tests.map(({ fullName }) => `${file}: ${fullName}`);
+    return status === 'failed' ? [file] : [];
+  });
+}
+
+/** Said again at the end, where it is found. @param {string[]} names */
+export function nameFailed(names) {
+  if (names.length > 0) console.log('');
+  for (const name of names) console.log(`failed: ${name}`);
 }
 
 /** A fault that comes now and then hides behind a retry: what it said is shown, though it does not count. */

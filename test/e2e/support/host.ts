@@ -62,7 +62,13 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
   }).flatMap(([name, value]) => [`--${name}`, value]);
   const child = spawn(process.execPath, [MAIN, ...flags], {
     cwd: data,
-    env: { PATH: process.env.PATH ?? '', HOME: process.env.HOME ?? '', ...options.env },
+    env: {
+      PATH: process.env.PATH ?? '',
+      HOME: process.env.HOME ?? '',
+      // As from the launcher: without it, each host on a new folder would compile all its code.
+      ...(process.env.NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE } : {}),
+      ...options.env,
+    },
     stdio: ['ignore', 'pipe', 'pipe'],
     detached: options.ownSession ?? false,
   });
