@@ -4,6 +4,9 @@ import { spawnSync } from 'node:child_process';
 import { accessSync, constants, readFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
+/** For apt-get: another one may be at work, of a timer of the system's for example. */
+export const WAIT_FOR_LOCK = ['-o', 'DPkg::Lock::Timeout=600'];
+
 const list = JSON.parse(readFileSync(new URL('../config/system-packages.json', import.meta.url), 'utf8'));
 
 /** Missing programs; `purposes`: `run`, `test`. */
@@ -30,7 +33,7 @@ export function installSystemPackages(purposes) {
   }
   console.error(`turnpike: installing ${names.join(' ')} …`);
   const apt = (...args) =>
-    spawnSync('apt-get', ['-qq', '-y', ...args], {
+    spawnSync('apt-get', ['-qq', '-y', ...WAIT_FOR_LOCK, ...args], {
       stdio: ['ignore', 2, 2],
       env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
     }).status === 0;

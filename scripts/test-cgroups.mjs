@@ -8,6 +8,7 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { stripVTControlCharacters } from 'node:util';
 import { prepare, root } from './launch.mjs';
+import { WAIT_FOR_LOCK } from './system-packages.mjs';
 
 const PACKAGES = ['qemu-system-x86', 'busybox-static', 'cpio', 'bubblewrap', 'util-linux'];
 /** Its kernel is unpacked, never installed. */
@@ -48,7 +49,9 @@ const installed = () =>
 
 if (process.arch !== 'x64') skip('it is made for x86-64');
 if (install && !installed()) {
-  spawnSync('apt-get', ['install', '-y', '-qq', '--no-install-recommends', ...PACKAGES], { stdio: 'inherit' });
+  spawnSync('apt-get', ['install', '-y', ...WAIT_FOR_LOCK, '-qq', '--no-install-recommends', ...PACKAGES], {
+    stdio: 'inherit',
+  });
 }
 if (!installed()) skip(`it needs qemu. Run: apt-get install --no-install-recommends ${PACKAGES.join(' ')}`);
 

@@ -31,6 +31,18 @@ const SETTLE_MARGIN_MS = 4_000;
 /** Time after its expiry until a transaction that is not on the chain is taken to have never happened, ms. */
 const EXPIRY_GRACE_MS = 5_000;
 
+/** What `Transaction.deserialize` finds in a signed one. */
+interface SignedTransaction {
+  /** Recovered from the signature. */
+  from?: Hex;
+  /** Seconds since 1970. */
+  validBefore?: number;
+}
+
+/** The last ones that were taken apart: each is verified, and sent a moment later, and to recover its signer takes milliseconds. */
+const takenApart = new Map<string, SignedTransaction>();
+const TAKEN_APART = 64;
+
 export interface TempoChargeOptions {
   network: MppNetwork;
   /** Receives what has to be split or may be given back. */
@@ -133,7 +145,12 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
           'Send a signed transaction (mode "pull"); transfers made beforehand are not taken.',
         );
       const credential = { ...presented.credential, payload: payload.data };
-      const transaction = signedBy(payload.data.signature);
+      let transaction: SignedTransaction;
+      try {
+        transaction = takeApart(payload.data.signature);
+      } catch (error) {
+        throw new Problem('payment_invalid', describe(error), { cause: error });
+      }
       if (!isCanonical(payload.data.signature, (await Transaction.serialize(transaction as never)) as string))
         throw new Problem('payment_invalid', 'The transaction is not in its canonical encoding; sign a new one.');
       if (transaction.from === undefined) throw new Problem('payment_invalid', 'The transaction is not signed.');
@@ -178,19 +195,21 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
   };
 }
 
-/** @throws Problem payment_invalid: not a Tempo transaction */
-function signedBy(serialized: string): { from?: Hex; validBefore?: number } {
-  try {
-    return Transaction.deserialize(serialized as never) as { from?: Hex; validBefore?: number };
-  } catch (error) {
-    throw new Problem('payment_invalid', describe(error), { cause: error });
-  }
+/** @param serialized by a payer: anything at all. @throws Error when it is not a transaction */
+function takeApart(serialized: string): SignedTransaction {
+  const known = takenApart.get(serialized);
+  if (known) return known;
+  const transaction = Transaction.deserialize(serialized as never) as SignedTransaction;
+  const [oldest] = takenApart.size < TAKEN_APART ? [] : takenApart.keys();
+  if (oldest !== undefined) takenApart.delete(oldest);
+  takenApart.set(serialized, Object.freeze(transaction));
+  return transaction;
 }
 
 /** The canonical form of the payer's transaction: nodes normalize signatures before they hash (mppx 0.11 does the same). */
 async function signedTransaction(payload: unknown): Promise<{ raw: Hex; hash: Hex }> {
   const { signature } = payload as { signature: Hex };
-  const raw = (await Transaction.serialize(Transaction.deserialize(signature as never) as never)) as unknown as Hex;
+  const raw = (await Transaction.serialize(takeApart(signature) as never)) as unknown as Hex;
   return { raw, hash: keccak256(raw) };
 }
 
