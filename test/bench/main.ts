@@ -9,24 +9,27 @@ import { parseArgs } from 'node:util';
 import { hasWrk } from './load.ts';
 import { lifecycleRows } from './rows/lifecycle.ts';
 import { paymentRows } from './rows/payments.ts';
-import { download, hello, storageRows, upload } from './rows/requests.ts';
+import { bodyRows, hello, storageRows } from './rows/requests.ts';
 import { scaleRows } from './rows/scale.ts';
 import { tlsRows } from './rows/tls.ts';
+import type { SharedSubjects } from './subject.ts';
 import { markdown, type Report, type RowResult, regressions } from './table.ts';
 
 const FOLDER = fileURLToPath(new URL('../../bench/', import.meta.url));
 
 interface Row {
   id: string;
-  run(): Promise<RowResult>;
-  /** It waits most of the time, and measures no time: the next row may run beside it. */
-  waits?: boolean;
+  /** @param waits called by a row that only waits from then on: the next one may run beside it */
+  run(waits: () => void): Promise<RowResult>;
+  /** Nobody may run beside it, not even who only waits. */
+  alone?: boolean;
+  /** What it has started and the next row measures too. */
+  subjects?: SharedSubjects;
 }
 
 const ROWS: Row[] = [
   { id: 'hello', run: hello },
-  { id: 'download', run: download },
-  { id: 'upload', run: upload },
+  ...bodyRows(),
   ...tlsRows(),
   ...storageRows(),
   ...lifecycleRows(),
@@ -56,22 +59,25 @@ const started = performance.now();
 const rows = await Promise.all(await inTurn(ROWS.filter(({ id }) => !wanted || wanted.includes(id))));
 report.rows.push(...rows);
 
-/** @returns a promise for each; those of rows that do not wait are fulfilled */
+/** @returns a promise for each; only those of rows that wait may be open */
 async function inTurn(wantedRows: Row[]): Promise<Promise<RowResult>[]> {
   const running: Promise<RowResult>[] = [];
-  for (const row of wantedRows) {
-    const result = measured(row);
+  for (const [index, row] of wantedRows.entries()) {
+    if (row.alone) await Promise.all(running);
+    const waits = Promise.withResolvers<void>();
+    const result = measured(row, waits.resolve);
     running.push(result);
-    if (!row.waits) await result;
+    await Promise.race([result, waits.promise]);
+    if (row.subjects !== wantedRows[index + 1]?.subjects) await row.subjects?.stop();
   }
   return running;
 }
 
-async function measured(row: Row): Promise<RowResult> {
+async function measured(row: Row, waits: () => void): Promise<RowResult> {
   process.stderr.write(`${row.id} …\n`);
   const at = performance.now();
   try {
-    return await row.run();
+    return await row.run(waits);
   } catch (error) {
     // A row that fails is shown as failed; the others are still worth having.
     process.exitCode = 1;

@@ -1,6 +1,6 @@
 /** The launcher in a project of its own, with a stand-in for npm that notes its calls. */
 import { spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -119,4 +119,19 @@ test('when npm fails it says so, and the program does not run', async () => {
   expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
   expect(stderr).toContain('npm ended with 9');
   expect((await run()).code).toBe(0);
+});
+
+test('compiled code is kept in the project, or where the environment says', async () => {
+  installed({ 'node_modules/one': { version: '1.0.0' } });
+  expect((await run([], { NODE_COMPILE_CACHE: join(project, 'elsewhere') })).code).toBe(0);
+  expect(existsSync(join(project, '.node/compiled'))).toBe(false);
+  expect(readdirSync(join(project, 'elsewhere'))).toHaveLength(1);
+  expect((await run()).code).toBe(0);
+  expect(readdirSync(join(project, '.node/compiled'))).toHaveLength(1);
+});
+
+test('a project folder that cannot be written to keeps nobody from running', async () => {
+  installed({ 'node_modules/one': { version: '1.0.0' } });
+  writeFileSync(join(project, '.node'), 'a file stands in the way, for root too');
+  expect(await run(['a'])).toMatchObject({ code: 0, stdout: '["a"]\n' });
 });

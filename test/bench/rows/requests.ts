@@ -6,7 +6,7 @@ import { miniflare } from '../peers/miniflare.ts';
 import { caddy, haproxy, nginx } from '../peers/proxies.ts';
 import { turnpike } from '../peers/turnpike.ts';
 import { bareWorkerd } from '../peers/workerd.ts';
-import type { Subject } from '../subject.ts';
+import { SharedSubjects, type Subject } from '../subject.ts';
 import type { RowResult, Target } from '../table.ts';
 import { HELLO, STORAGE, TEN_MB } from '../workers.ts';
 
@@ -53,37 +53,41 @@ export async function hello(): Promise<RowResult> {
   };
 }
 
-export async function download(): Promise<RowResult> {
-  const { results, figures, skipped } = await compare(
-    [turnpike(TEN_MB), haproxy(TEN_MB), nginx(TEN_MB), caddy(TEN_MB)],
+export function bodyRows(): { id: string; run(): Promise<RowResult>; subjects: SharedSubjects }[] {
+  const subjects = new SharedSubjects();
+  const starters = [turnpike(TEN_MB), haproxy(TEN_MB), nginx(TEN_MB), caddy(TEN_MB)].map((one) => subjects.share(one));
+  return [
     {
-      load: { path: '/', connections: 4 },
-      throughput: true,
+      id: 'download',
+      subjects,
+      async run() {
+        const load = { path: '/', connections: 4 };
+        const { results, figures, skipped } = await compare(starters, { load, throughput: true });
+        return {
+          id: 'download',
+          title: '10 MB down through the edge (4 connections)',
+          figures,
+          skipped,
+          targets: target(results, 'HAProxy', 'bytesPerSecond', '≥', 0.8, 'bytes/s'),
+        };
+      },
     },
-  );
-  return {
-    id: 'download',
-    title: '10 MB down through the edge (4 connections)',
-    figures,
-    skipped,
-    targets: target(results, 'HAProxy', 'bytesPerSecond', '≥', 0.8, 'bytes/s'),
-  };
-}
-
-export async function upload(): Promise<RowResult> {
-  const { results, figures, skipped } = await compare(
-    [turnpike(TEN_MB), haproxy(TEN_MB), nginx(TEN_MB), caddy(TEN_MB)],
     {
-      load: { path: '/', connections: 4, method: 'POST', bodyBytes: 10 * 1_048_576 },
+      id: 'upload',
+      subjects,
+      async run() {
+        const load = { path: '/', connections: 4, method: 'POST', bodyBytes: 10 * 1_048_576 } as const;
+        const { results, figures, skipped } = await compare(starters, { load });
+        return {
+          id: 'upload',
+          title: '10 MB up through the edge (4 connections)',
+          figures,
+          skipped,
+          targets: target(results, 'HAProxy', 'perSecond', '≥', 0.8, 'bodies/s'),
+        };
+      },
     },
-  );
-  return {
-    id: 'upload',
-    title: '10 MB up through the edge (4 connections)',
-    figures,
-    skipped,
-    targets: target(results, 'HAProxy', 'perSecond', '≥', 0.8, 'bodies/s'),
-  };
+  ];
 }
 
 interface StorageRow {
@@ -117,23 +121,26 @@ const STORAGE_ROWS: StorageRow[] = [
   },
 ];
 
-export function storageRows(): { id: string; run(): Promise<RowResult> }[] {
+export function storageRows(): { id: string; run(): Promise<RowResult>; subjects: SharedSubjects }[] {
   const bindings = { kv: true, d1: true, r2: true };
+  const subjects = new SharedSubjects();
+  const ours = subjects.share(turnpike(STORAGE, bindings));
+  const peer = subjects.share(miniflare({ code: STORAGE, bindings: true }));
+  const direct = subjects.share(miniflare({ code: STORAGE, bindings: true, direct: true }));
+  const empty = subjects.share(emptyStores(STORAGE));
+  const seeded = new Set<string>();
   const seed = async (subject: Subject) => {
-    if (subject.seeded) return;
+    if (subject.seeded || seeded.has(subject.name)) return;
+    seeded.add(subject.name);
     const answer = await fetch(`${subject.origin}/seed`);
     if (!answer.ok) throw new Error(`${subject.name} was not seeded: ${answer.status} ${await answer.text()}`);
   };
   return STORAGE_ROWS.map(({ id, title, path, miniflare: factor, module, limit }) => ({
     id,
+    subjects,
     async run() {
       const { results, figures, skipped } = await compare(
-        [
-          turnpike(STORAGE, bindings),
-          miniflare({ code: STORAGE, bindings: true }),
-          ...(module ? [miniflare({ code: STORAGE, bindings: true, direct: true })] : []),
-          ...(limit ? [emptyStores(STORAGE)] : []),
-        ],
+        [ours, peer, ...(module ? [direct] : []), ...(limit ? [empty] : [])],
         { load: { path }, warmUp: seed },
       );
       return {

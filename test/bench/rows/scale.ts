@@ -1,5 +1,5 @@
 /** Rows about size: memory idle and per tenant, thousands of registered tenants, a hundred warm ones, bad neighbours. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, lstatSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -16,12 +16,18 @@ import { HELLO } from '../workers.ts';
 const MB = 1e6;
 const WARM = 200;
 
-export function scaleRows(): { id: string; run(): Promise<RowResult>; waits?: boolean }[] {
+export function scaleRows(): { id: string; run(waits: () => void): Promise<RowResult>; alone?: boolean }[] {
   return [
-    { id: 'memory', run: memory, waits: true },
+    {
+      id: 'memory',
+      run(waits) {
+        waits();
+        return memory();
+      },
+    },
     { id: 'registered', run: registered },
     { id: 'warm', run: warm },
-    { id: 'fairness', run: fairness },
+    { id: 'fairness', run: fairness, alone: true },
   ];
 }
 
@@ -85,38 +91,53 @@ async function memory(): Promise<RowResult> {
   }
 }
 
-/** Starts a host over a registry with so many tenants, and tells how long that took. */
-async function startWith(count: number): Promise<{ count: number; host: TestHost; startMs: number }> {
+/** Makes a data folder with one deployment. */
+async function folderWithOne(): Promise<string> {
   const data = mkdtempSync(path.join(tmpdir(), 'tp-scale-'));
-  const first = await startHost({ data, flags: { 'log-level': 'error' } });
-  await deploy(mppFetch(first.network, 0), first.url, { slug: 'bench', code: HELLO });
-  await first.stop();
+  const host = await startHost({ data, flags: { 'log-level': 'error' } });
+  await deploy(mppFetch(host.network, 0), host.url, { slug: 'bench', code: HELLO });
+  await host.stop();
+  return data;
+}
+
+/** Starts a host over a copy of the folder with so many tenants, and tells how long that took. */
+async function startWith(one: string, count: number): Promise<{ count: number; host: TestHost; startMs: number }> {
+  const data = mkdtempSync(path.join(tmpdir(), 'tp-scale-'));
+  cpSync(one, data, { recursive: true, filter: (from) => !lstatSync(from).isSocket() });
   await seedDeployments(data, 'bench', count);
   const from = performance.now();
   const host = await startHost({ data, flags: { 'log-level': 'error' } });
   return { count, host, startMs: performance.now() - from };
 }
 
-async function registered(): Promise<RowResult> {
+async function registered(waits: () => void): Promise<RowResult> {
+  const one = await folderWithOne();
   const started: Awaited<ReturnType<typeof startWith>>[] = [];
-  const runs: { count: number; startMs: number; bytes: number; result: LoadResult }[] = [];
+  const results: LoadResult[] = [];
+  let memory: number[] = [];
   try {
-    for (const count of [10, 100, 1_000, 10_000]) started.push(await startWith(count));
-    for (const { host } of started) await (await fetch(`${host.url}/bench/`)).text();
-    // The one that started last has the most to collect.
-    await delay((COLLECTED_SECONDS + 8) * 1_000);
-    const memory = started.map(({ host }) => privateBytes([host.pid]));
-    for (const [index, { count, host, startMs }] of started.entries()) {
+    for (const count of [10, 100, 1_000, 10_000]) started.push(await startWith(one, count));
+    for (const { host } of started) {
       await load({ url: `${host.url}/bench/`, seconds: 1 }, [host.pid]);
-      const result = await load({ url: `${host.url}/bench/`, seconds: 3 }, [host.pid]);
-      runs.push({ count, startMs, bytes: memory[index] ?? 0, result });
+      results.push(await load({ url: `${host.url}/bench/`, seconds: 3 }, [host.pid]));
     }
+    waits();
+    // The one that was under load last has the most to collect.
+    await delay(2 * COLLECTED_SECONDS * 1_000);
+    memory = started.map(({ host }) => privateBytes([host.pid]));
   } finally {
+    rmSync(one, { recursive: true, force: true });
     for (const { host } of started) {
       await host.stop();
       rmSync(host.data, { recursive: true, force: true });
     }
   }
+  const runs = results.map((result, index) => ({
+    result,
+    count: started[index]?.count ?? 0,
+    startMs: started[index]?.startMs ?? 0,
+    bytes: memory[index] ?? 0,
+  }));
   const [few, many] = [runs.at(0), runs.at(-1)];
   if (!few || !many) throw new Error('nothing measured');
   const growth = (many.bytes - few.bytes) / MB;
@@ -143,11 +164,8 @@ async function registered(): Promise<RowResult> {
 }
 
 async function warm(): Promise<RowResult> {
-  const data = mkdtempSync(path.join(tmpdir(), 'tp-warm-'));
+  const data = await folderWithOne();
   try {
-    const first = await startHost({ data, flags: { 'log-level': 'error' } });
-    await deploy(mppFetch(first.network, 0), first.url, { slug: 'bench', code: HELLO });
-    await first.stop();
     await seedDeployments(data, 'bench', WARM);
     const host = await startHost({ data, flags: { 'log-level': 'error' } });
     try {
