@@ -36,7 +36,7 @@ export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutM
   function counter(slug: string): EdgeTraffic {
     const known = counters.get(slug);
     if (known) return known;
-    const fresh = { slug, requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, inFlight: 0 };
+    const fresh = { slug, requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, instanceBytesOut: 0, inFlight: 0 };
     counters.set(slug, fresh);
     return fresh;
   }
@@ -98,7 +98,8 @@ export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutM
     traffic() {
       const report = [...counters.values()].filter((count) => count.requests > 0 || count.inFlight > 0);
       const copy = report.map((count) => ({ ...count }));
-      for (const count of report) Object.assign(count, { requests: 0, errors: 0, bytesIn: 0, bytesOut: 0 });
+      const none = { requests: 0, errors: 0, bytesIn: 0, bytesOut: 0, instanceBytesOut: 0 };
+      for (const count of report) Object.assign(count, none);
       for (const [slug, count] of counters) if (count.inFlight === 0) counters.delete(slug);
       return copy;
     },
@@ -130,6 +131,7 @@ function counted(answer: Response, count: EdgeTraffic): Response {
           return;
         }
         count.bytesOut += value.byteLength;
+        count.instanceBytesOut += value.byteLength;
         controller.enqueue(value);
       } catch (error) {
         done();

@@ -209,7 +209,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   data(chunk: Buffer, block: Block | undefined): void {
     this.#goesOn();
-    if (this.#traffic) this.#traffic.bytesOut += chunk.length;
+    this.#wentOut(chunk.length);
     if (!this.exchange.write(chunk, block)) this.#pauseAnswer();
   }
 
@@ -217,6 +217,13 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     this.#call = undefined;
     this.#leave();
     this.exchange.finish(trailers);
+  }
+
+  #wentOut(bytes: number): void {
+    const traffic = this.#traffic;
+    if (traffic === undefined) return;
+    traffic.bytesOut += bytes;
+    if (this.#instance !== undefined) traffic.instanceBytesOut += bytes;
   }
 
   flush(): void {
@@ -242,7 +249,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
       },
       out: (bytes) => {
         this.#goesOn();
-        if (this.#traffic) this.#traffic.bytesOut += bytes;
+        this.#wentOut(bytes);
       },
       closed: () => this.#leave(),
     });

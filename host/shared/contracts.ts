@@ -116,6 +116,8 @@ export interface EdgeTraffic {
   errors: number;
   bytesIn: number;
   bytesOut: number;
+  /** Of `bytesOut`, what the slug's instance made: not what the host answered in its place. */
+  instanceBytesOut: number;
   inFlight: number;
 }
 

@@ -277,7 +277,7 @@ describe('days without enough credit', () => {
     await host.advance(DAY_MS);
     await dealsAreUp(host);
     const cut = runCrons(host).catch(() => undefined);
-    await until(async () => ((await charges(made[0]?.id ?? '')).length > 0 ? true : undefined));
+    await until(async () => ((await charges(made[0]?.id ?? '')).length > 0 ? true : undefined), 60_000);
     await host.kill();
     await cut;
     host = await host.restart();

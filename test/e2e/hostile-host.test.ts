@@ -141,6 +141,29 @@ describe('the gallery', () => {
     },
   );
 
+  it('a busy loop while the host asks callers of the same slug for money', async () => {
+    const slug = slugOf('unpaid');
+    await deploy(owner, host.url, {
+      slug,
+      code: 'export default { fetch() { for (;;); } };',
+      paidRoutes: [{ method: 'GET', path: '/sold', price: '0.01' }],
+    });
+    const asking = new AbortController();
+    const statuses = new Set<number>();
+    const unpaid = Array.from({ length: 4 }, async () => {
+      while (!asking.signal.aborted) {
+        const response = await fetch(`${host.url}/${slug}/sold`);
+        statuses.add(response.status);
+        await response.arrayBuffer();
+      }
+    });
+    const response = await fetch(`${host.url}/${slug}/`, { signal: AbortSignal.timeout(CONTAINED_MS) });
+    asking.abort();
+    await Promise.all(unpaid);
+    expect(await response.json()).toMatchObject({ status: 503, code: 'cpu_exceeded' });
+    expect([...statuses]).toEqual([402]);
+  });
+
   it('an answer that never ends', async () => {
     await deploy(owner, host.url, { slug: 'endless', code: ENDLESS });
     await beneath('an answer that never ends', async () => {
