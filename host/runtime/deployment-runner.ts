@@ -184,7 +184,7 @@ export class DeploymentRunner {
   /** @param traffic since the edge's last report */
   reportTraffic({ requests, inFlight, instanceBytesOut }: EdgeTraffic): void {
     this.#activity.report(requests, inFlight);
-    if (instanceBytesOut > 0) this.#current?.turned();
+    this.#current?.answered(instanceBytesOut);
   }
 
   /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()`; @param alone no other tenant does anything */

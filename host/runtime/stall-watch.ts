@@ -3,7 +3,7 @@
  * while it uses up its CPU allowance is reported. Time that it merely waits (for a pipe, for the scheduler) is not held
  * against it, and neither is a loop that turns without looking for new connections: KJ's does so only when nothing is
  * left to do (kj/async.h, `WaitScope::setBusyPollInterval`), which many large answers to quick readers can put off for
- * seconds. Code that does not end lets no piece of an answer out, so a piece counts as much as an answered ping.
+ * seconds. Code that does not end makes no more of an answer, so much of one counts as an answered ping.
  */
 
 export interface StallWatchOptions {
@@ -18,6 +18,11 @@ export interface StallWatchOptions {
 const BUSY_SHARE = 0.03;
 /** Pings are this share of the limit apart: each costs the instance a connection, and others some CPU of the supervisor. */
 const PAUSE_LIMITS = 0.1;
+/**
+ * So much of its answers in a second, bytes, and the loop turns. Not any piece: what lay in the buffers of its sockets
+ * (200 KB each) when it came to stand still goes out as slowly as callers please to read it.
+ */
+const TURNING_BYTES = 4 * 1_048_576;
 /** After this many limits of wall time it ends with a tenth of the CPU: it may just not have got more. */
 const WALL_LIMITS = 3;
 
@@ -49,9 +54,9 @@ export class StallWatch {
     this.#ping(last);
   }
 
-  /** A piece of an answer came out of it since the last report. Call after the sample whose time is the report's. */
-  turned(): void {
-    if (this.#waiting && this.#last) this.#waiting = this.#last;
+  /** @param bytes of its answers that came out in about the last second */
+  answered(bytes: number): void {
+    if (bytes >= TURNING_BYTES && this.#waiting && this.#last) this.#waiting = this.#last;
   }
 
   #ping(since: { at: number; cpuMs: number }): void {

@@ -65,9 +65,9 @@ export class WatchedInstance {
     return usage;
   }
 
-  /** A piece of an answer came out of it a moment ago. */
-  turned(): void {
-    this.#stall.turned();
+  /** @param bytes of its answers that came out in about the last second */
+  answered(bytes: number): void {
+    this.#stall.answered(bytes);
   }
 
   #weigh(alone: boolean): void {
