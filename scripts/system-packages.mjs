@@ -4,9 +4,6 @@ import { spawnSync } from 'node:child_process';
 import { accessSync, constants, readFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
-/** For apt-get: another one may be at work, of a timer of the system's for example. */
-export const WAIT_FOR_LOCK = ['-o', 'DPkg::Lock::Timeout=600'];
-
 const list = JSON.parse(readFileSync(new URL('../config/system-packages.json', import.meta.url), 'utf8'));
 
 /** Missing programs; `purposes`: `run`, `test`. */
@@ -32,17 +29,26 @@ export function installSystemPackages(purposes) {
     return;
   }
   console.error(`turnpike: installing ${names.join(' ')} …`);
-  const apt = (...args) =>
-    spawnSync('apt-get', ['-qq', '-y', ...WAIT_FOR_LOCK, ...args], {
-      stdio: ['ignore', 2, 2],
-      env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
-    }).status === 0;
   apt('update');
-  if (apt('install', '--no-install-recommends', ...names)) return;
+  if (installPackages(names)) return;
   // One name that this release does not have must not keep the others away.
   for (const name of names) {
-    if (!apt('install', '--no-install-recommends', name)) console.error(`turnpike: ${name} could not be installed`);
+    if (!installPackages([name])) console.error(`turnpike: ${name} could not be installed`);
   }
+}
+
+/** Debian packages, and nothing that they only recommend. @returns {boolean} whether they are there now */
+export function installPackages(names) {
+  return apt('install', '--no-install-recommends', ...names);
+}
+
+/** Asks nothing, and waits for another apt-get, of a timer of the system's for example. */
+function apt(...args) {
+  const { status } = spawnSync('apt-get', ['-qq', '-y', '-o', 'DPkg::Lock::Timeout=600', ...args], {
+    stdio: ['ignore', 2, 2],
+    env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
+  });
+  return status === 0;
 }
 
 function isOnPath(program) {

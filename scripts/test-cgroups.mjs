@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { stripVTControlCharacters } from 'node:util';
 import { prepare, root } from './launch.mjs';
-import { WAIT_FOR_LOCK } from './system-packages.mjs';
+import { installPackages } from './system-packages.mjs';
 
 const PACKAGES = ['qemu-system-x86', 'busybox-static', 'cpio', 'bubblewrap', 'util-linux'];
 /** Its kernel is unpacked, never installed. */
@@ -48,11 +48,7 @@ const installed = () =>
   ['qemu-system-x86_64', 'busybox', 'cpio', 'bwrap'].every((name) => spawnSync('which', [name]).status === 0);
 
 if (process.arch !== 'x64') skip('it is made for x86-64');
-if (install && !installed()) {
-  spawnSync('apt-get', ['install', '-y', ...WAIT_FOR_LOCK, '-qq', '--no-install-recommends', ...PACKAGES], {
-    stdio: 'inherit',
-  });
-}
+if (install && !installed()) installPackages(PACKAGES);
 if (!installed()) skip(`it needs qemu. Run: apt-get install --no-install-recommends ${PACKAGES.join(' ')}`);
 
 const node = await prepare({ development: true });

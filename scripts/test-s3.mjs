@@ -2,7 +2,7 @@
 // Its Debian packages have to be installed; where they are not, it says so and ends with 3. Last line as in `npm test`.
 import { spawnSync } from 'node:child_process';
 import { prepare } from './launch.mjs';
-import { WAIT_FOR_LOCK } from './system-packages.mjs';
+import { installPackages } from './system-packages.mjs';
 import { nameFailed, runTests } from './vitest.mjs';
 
 const PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd', 'ceph-base'];
@@ -11,11 +11,7 @@ const args = process.argv.slice(2);
 const installed = () =>
   ['radosgw', 'ceph-mon', 'ceph-osd'].every((name) => spawnSync(name, ['--version'], { stdio: 'ignore' }).status === 0);
 
-if (args.includes('--install-system') && !installed()) {
-  spawnSync('apt-get', ['install', '-y', ...WAIT_FOR_LOCK, '--no-install-recommends', ...PACKAGES], {
-    stdio: 'inherit',
-  });
-}
+if (args.includes('--install-system') && !installed()) installPackages(PACKAGES);
 if (!installed()) {
   console.error(
     `skipped: the S3 tests need Ceph. Run: apt-get install --no-install-recommends ${PACKAGES.join(' ')} (about 430 MB)`,

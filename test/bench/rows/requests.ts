@@ -131,9 +131,9 @@ export function storageRows(): { id: string; run(): Promise<RowResult>; subjects
   const seeded = new Set<string>();
   const seed = async (subject: Subject) => {
     if (subject.seeded || seeded.has(subject.name)) return;
-    seeded.add(subject.name);
     const answer = await fetch(`${subject.origin}/seed`);
     if (!answer.ok) throw new Error(`${subject.name} was not seeded: ${answer.status} ${await answer.text()}`);
+    seeded.add(subject.name);
   };
   return STORAGE_ROWS.map(({ id, title, path, miniflare: factor, module, limit }) => ({
     id,
