@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import { DAY_MS, newTenantId } from '../registry/deployments.ts';
 import { bundleProject } from '../runtime/bundle-project.ts';
 import { Problem } from '../shared/problem.ts';
@@ -103,6 +104,9 @@ function sorted(record: Record<string, string>): [string, string][] {
   return Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
+/** What fails is tried again after these, ms: a machine that has too much to do at first is no fault of the code. */
+const PAUSES_MS = [5_000, 15_000, 60_000, 300_000];
+
 /**
  * Deploys all that the configuration names, one after the other; a bad one does not keep the others from running.
  * @param stopping what fails from then on is left to the next start
@@ -113,20 +117,31 @@ export async function deployBuiltins(
   folder: string,
   owner: BuiltinOwner,
   stopping: AbortSignal,
+  pausesMs = PAUSES_MS,
 ): Promise<void> {
   const { enabled, secrets } = parts.config.builtinTenants;
-  for (const name of enabled) {
-    try {
-      await deployBuiltin(parts, parse, path.join(folder, name), owner, {
-        ...(await builtinSecrets(parts, name)),
-        ...secrets[name],
-      });
-    } catch (error) {
-      if (stopping.aborted) {
-        parts.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
-        return;
+  let left = enabled;
+  for (const pauseMs of [...pausesMs, undefined]) {
+    const failed: string[] = [];
+    for (const name of left) {
+      try {
+        await deployBuiltin(parts, parse, path.join(folder, name), owner, {
+          ...(await builtinSecrets(parts, name)),
+          ...secrets[name],
+        });
+      } catch (error) {
+        if (stopping.aborted) {
+          parts.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
+          return;
+        }
+        failed.push(name);
+        const againInS = pauseMs === undefined ? undefined : pauseMs / 1_000;
+        parts.log.error({ err: error, name, againInS }, 'a built-in tenant was not deployed');
       }
-      parts.log.error({ err: error, name }, 'a built-in tenant was not deployed');
     }
+    if (failed.length === 0 || pauseMs === undefined) return;
+    left = failed;
+    await delay(pauseMs, undefined, { signal: stopping, ref: false }).catch(() => undefined);
+    if (stopping.aborted) return;
   }
 }

@@ -3,6 +3,8 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Bundler } from '../../host/runtime/deploy/bundle.ts';
 
 const NESTED = `export default ${'['.repeat(2_000_000)}`;
+/** Two million statements: seconds of work. */
+const LONG = `let n = 0;${'n=n*3+1;'.repeat(2_000_000)}export default { fetch: () => new Response(String(n)) };`;
 const innocent = (n: number) => ({ code: `export default { fetch: () => new Response('${n}') };` });
 
 let bundler: Bundler;
@@ -21,6 +23,20 @@ it('refuses code that ends the process, and bundles what others sent at the same
   for (const bundle of await Promise.all([...others, ...more])) {
     expect(Object.values(bundle.modules).length).toBeGreaterThan(0);
   }
+});
+
+it('ends what computes for too long, and says that it is too complicated', async () => {
+  bundler.close();
+  bundler = new Bundler({ maxBytes: 64_000_000, cpuMs: 300 });
+  await expect(bundler.bundle({ code: LONG })).rejects.toMatchObject({ code: 'code_rejected' });
+  // The process is started anew for the next one.
+  bundler.close();
+});
+
+it('does not blame the code where the machine gives it no time', async () => {
+  bundler.close();
+  bundler = new Bundler({ maxBytes: 64_000_000, timeoutMs: 200 });
+  await expect(bundler.bundle({ code: LONG })).rejects.toMatchObject({ code: 'overloaded', status: 503 });
 });
 
 it('says that the host is stopping to whoever is interrupted by that', async () => {

@@ -6,7 +6,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -14,6 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { buildDatabaseProgram } from '../../host/runtime/database-program.ts';
 import { findBinding } from '../../host/storage/sql/native.ts';
+import { freePort } from './support/ports.ts';
 
 const require = createRequire(import.meta.url);
 /** The binary itself: the package's `bin` is a script that starts it as a child. */
@@ -216,14 +216,4 @@ export class SqlServer {
     await exited;
     rmSync(this.folder, { recursive: true, force: true });
   }
-}
-
-/** Somebody else could take it in between; on loopback in a test nobody does. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -10,7 +10,8 @@ import { type Authority, openAuthority, selfSigned, startZone, type Zone } from 
 import { deploy, jsonPost, mppFetch } from './support/callers.ts';
 import { type CurlAnswer, curl } from './support/curl.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { available, freePort, type Program, startProgram } from './support/programs.ts';
+import { freePort } from './support/ports.ts';
+import { available, type Program, startProgram } from './support/programs.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const CODE = `export default { fetch(request) {

@@ -9,7 +9,8 @@ import { type Authority, openAuthority, startZone, type Zone } from './support/a
 import { deploy, mppFetch } from './support/callers.ts';
 import { curl } from './support/curl.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
-import { available, freePort } from './support/programs.ts';
+import { freePort } from './support/ports.ts';
+import { available } from './support/programs.ts';
 
 const HOUR = 3_600_000;
 const CODE = `export default { fetch: (request) => new Response(request.url) }`;

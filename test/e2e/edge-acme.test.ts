@@ -2,7 +2,7 @@
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { request as httpsRequest } from 'node:https';
-import { type AddressInfo, createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect as connectTls } from 'node:tls';
@@ -11,18 +11,11 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type AcmeCertificates, acmeCertificates } from '../../host/certificates/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { type Harness, listening, route, startHarness, startWorkerd, until, type Workerd } from './edge/harness.ts';
+import { freePort } from './support/ports.ts';
 import { available } from './support/programs.ts';
 
 const MODULE = `export default { async fetch(request) { return Response.json({ url: request.url }) } };`;
 const DAY = 86_400_000;
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
 
 describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pebble', () => {
   let folder: string;

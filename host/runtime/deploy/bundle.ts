@@ -4,12 +4,16 @@ import path from 'node:path';
 import type { CodeBundle } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
 import { codeBytes } from '../code-store.ts';
+import { treeOf, usageOf } from '../process-tree.ts';
 import type { BundleAnswer, BundleRequest } from './bundle-worker.ts';
 import { type CodeInput, readCodeInput } from './code-input.ts';
 
 export interface BundlerOptions {
   /** Largest code after bundling, bytes. */
   maxBytes: number;
+  /** CPU that bundling may take, ms. */
+  cpuMs?: number;
+  /** Time that it may take, ms: where the machine is busy, it is not the code's fault. */
   timeoutMs?: number;
 }
 
@@ -23,6 +27,8 @@ interface Pending {
   request: BundleRequest;
   resolve(answer: BundleAnswer | Failure): void;
   timer?: NodeJS.Timeout;
+  /** It may take until then, ms of `performance.now()`. */
+  deadline: number;
   /** The process that it was given to; undefined: it waits to be tried again. */
   child: ChildProcess | undefined;
   /** Processes that ended by themselves while it was under way. */
@@ -32,7 +38,10 @@ interface Pending {
 }
 
 const WORKER = path.join(import.meta.dirname, 'bundle-worker.ts');
-const TIMEOUT_MS = 15_000;
+const CPU_MS = 15_000;
+const TIMEOUT_MS = 120_000;
+/** Its CPU is looked at again after this long at the earliest, ms. */
+const SHORTEST_LOOK_MS = 100;
 /** The process ends after this long without work, ms. */
 const IDLE_MS = 60_000;
 const HEAP_MB = 512;
@@ -53,7 +62,7 @@ export class Bundler {
     this.#options = options;
   }
 
-  /** @throws Problem invalid_field | code_rejected (with file, line and column) | code_too_large | not_ready (closed) */
+  /** @throws Problem invalid_field | code_rejected (with file, line and column) | code_too_large | not_ready (closed) | overloaded */
   async bundle(input: CodeInput): Promise<CodeBundle> {
     const sources = readCodeInput(input);
     const { maxBytes } = this.#options;
@@ -88,7 +97,7 @@ export class Bundler {
 
   #ask(request: BundleRequest): Promise<BundleAnswer | Failure> {
     return new Promise((resolve) => {
-      const pending: Pending = { request, resolve, child: undefined, ends: 0, again: false };
+      const pending: Pending = { request, resolve, child: undefined, deadline: 0, ends: 0, again: false };
       this.#pending.set(request.id, pending);
       this.#send(pending);
     });
@@ -102,11 +111,26 @@ export class Bundler {
     const child = this.#start();
     clearTimeout(this.#idle);
     pending.child = child;
-    pending.timer = setTimeout(() => {
-      this.#settle(pending, { failure: tooComplicated() });
-      child.kill('SIGKILL');
-    }, this.#options.timeoutMs ?? TIMEOUT_MS);
+    pending.deadline = performance.now() + (this.#options.timeoutMs ?? TIMEOUT_MS);
+    this.#limit(pending, child, cpuOf(child) + (this.#options.cpuMs ?? CPU_MS));
     child.send(pending.request);
+  }
+
+  /** @param endCpuMs CPU of the process, of what it was given meanwhile too, at which it is ended */
+  #limit(pending: Pending, child: ChildProcess, endCpuMs: number): void {
+    const leftMs = Math.min(endCpuMs - cpuOf(child), pending.deadline - performance.now());
+    pending.timer = setTimeout(
+      () => {
+        const complicated = cpuOf(child) >= endCpuMs;
+        if (!complicated && performance.now() < pending.deadline) {
+          this.#limit(pending, child, endCpuMs);
+          return;
+        }
+        this.#settle(pending, { failure: complicated ? tooComplicated() : tooBusy() });
+        child.kill('SIGKILL');
+      },
+      Math.max(leftMs, SHORTEST_LOOK_MS),
+    );
   }
 
   #settle(pending: Pending, answer: BundleAnswer | Failure): void {
@@ -169,6 +193,15 @@ export class Bundler {
 
 function stopping(): Problem {
   return new Problem('not_ready', 'The host is stopping.');
+}
+
+/** The bundler is a child of that process. @returns ms; 0 when it is gone */
+function cpuOf({ pid }: ChildProcess): number {
+  return pid === undefined ? 0 : treeOf(pid).reduce((sum, member) => sum + (usageOf(member)?.cpuMs ?? 0), 0);
+}
+
+function tooBusy(): Problem {
+  return new Problem('overloaded', 'The host is too busy to bundle the code; try again in a minute.');
 }
 
 function tooComplicated(): Problem {

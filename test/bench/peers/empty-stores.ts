@@ -6,8 +6,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { freePort } from '../../e2e/support/ports.ts';
 import type { Starter } from '../subject.ts';
-import { freePort, startProgram, stopProgram } from './programs.ts';
+import { startProgram, stopProgram } from './programs.ts';
 import { WORKERD } from './workerd.ts';
 
 const NAME = 'workerd with empty stores (limit)';

@@ -1,6 +1,6 @@
 /** Programs of others: found, started on a free port, ended by their pid. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { until } from '../../e2e/support/host.ts';
 
 export function installed(program: string): string | undefined {
@@ -10,14 +10,6 @@ export function installed(program: string): string | undefined {
   } catch {
     return `${program} is not installed`;
   }
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address ? address.port : 0;
 }
 
 export async function startProgram(

@@ -2,8 +2,9 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { freePort } from '../../e2e/support/ports.ts';
 import type { Starter } from '../subject.ts';
-import { freePort, installed, startProgram, stopProgram } from './programs.ts';
+import { installed, startProgram, stopProgram } from './programs.ts';
 import { startWorkerd } from './workerd.ts';
 
 interface ProxyKind {

@@ -3,8 +3,9 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { freePort } from '../../e2e/support/ports.ts';
 import type { Starter, Subject } from '../subject.ts';
-import { freePort, startProgram, stopProgram } from './programs.ts';
+import { startProgram, stopProgram } from './programs.ts';
 
 export const WORKERD = path.join(
   path.dirname(createRequire(import.meta.url).resolve('@cloudflare/workerd-linux-64/package.json')),

@@ -5,7 +5,8 @@ import { get } from 'node:https';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { startDns } from './dns-server.ts';
-import { freePort, type Program, startProgram } from './programs.ts';
+import { freePort } from './ports.ts';
+import { type Program, startProgram } from './programs.ts';
 
 export interface Zone {
   /** `host:port` of the DNS server. */

@@ -5,6 +5,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { freePort } from './ports.ts';
 
 const MAIN = fileURLToPath(new URL('../../../host/main.ts', import.meta.url));
 
@@ -52,7 +53,7 @@ export interface TestHost {
 export async function startHost(options: HostOptions = {}): Promise<TestHost> {
   const data = options.data ?? (await mkdtemp(path.join(tmpdir(), 'tp-')));
   const flags = Object.entries({
-    port: '0',
+    port: String(options.flags?.port ?? (await freePort())),
     'admin-port': '0',
     data,
     'clock-movable': 'true',

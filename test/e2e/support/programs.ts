@@ -1,6 +1,6 @@
-/** Programs of others that a test runs: whether they are here, a port for them, and their life. */
+/** Programs of others that a test runs: whether they are here, and their life. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { until } from './host.ts';
 
 /**
@@ -27,15 +27,6 @@ function onPath(program: string): boolean {
 /** Debian keeps servers in /usr/sbin, which is not in everybody's path. */
 function searchPath(): string {
   return `${process.env.PATH ?? ''}:/usr/sbin`;
-}
-
-/** A port on loopback that nobody listens on now. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address ? address.port : 0;
 }
 
 export interface Program {

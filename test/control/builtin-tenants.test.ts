@@ -1,0 +1,37 @@
+import { beforeEach, expect, it, vi } from 'vitest';
+import { deployBuiltins } from '../../host/control/builtin-tenants.ts';
+import type { ControlParts } from '../../host/control/parts.ts';
+
+const OWNER = { address: '0x00000000000000000000000000000000000000aa', did: 'did:pkh:eip155:1:0xaa' };
+const error = vi.fn();
+const parts = {
+  config: { builtinTenants: { enabled: ['one', 'two'], secrets: {} } },
+  log: { error, info: vi.fn() },
+} as unknown as ControlParts;
+/** No tenant is in this folder. */
+const deploy = (stopping: AbortSignal, pausesMs: number[]) =>
+  deployBuiltins(parts, vi.fn(), import.meta.dirname, OWNER, stopping, pausesMs);
+const failures = () => error.mock.calls.map(([{ name, againInS }]) => [name, againInS]);
+
+beforeEach(() => error.mockClear());
+
+it('tries what fails again after each pause, and then gives up', async () => {
+  await deploy(new AbortController().signal, [1, 2]);
+  expect(failures()).toEqual([
+    ['one', 0.001],
+    ['two', 0.001],
+    ['one', 0.002],
+    ['two', 0.002],
+    ['one', undefined],
+    ['two', undefined],
+  ]);
+});
+
+it('does not go on once the host stops', async () => {
+  const stopping = new AbortController();
+  const done = deploy(stopping.signal, [60_000]);
+  await vi.waitUntil(() => error.mock.calls.length === 2);
+  stopping.abort();
+  await done;
+  expect(failures()).toHaveLength(2);
+});
