@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import path from 'node:path';
 import pino from 'pino';
+import { usePackedPackages } from './shared/packed-packages.ts';
 import { Problem } from './shared/problem.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
@@ -31,6 +32,7 @@ async function main(flags: string[]): Promise<void> {
   const lock = new FolderLock(folders.data);
   cacheCompiledCode(path.join(folders.data, 'cache'));
   forkAhead(['storage', 'egress', ...Array.from({ length: config.edge.processes }, () => 'edge' as const)]);
+  usePackedPackages();
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');
   const host = await startHost(config, folders, log, version);

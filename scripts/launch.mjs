@@ -1,6 +1,7 @@
 // Gets everything ready and runs a program of the project: Node 24, the packages of the lock file, then the program.
 // Plain JavaScript for Node 18 and newer, because it is what brings Node 24. Nothing is done twice.
 import { spawn, spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import {
   accessSync,
   constants,
@@ -71,15 +72,31 @@ export async function prepare({ development = false } = {}) {
   }
   const bundled = bundledNode();
   const node = Number(process.versions.node.split('.')[0]) >= 24 ? process.execPath : bundled.path;
-  if (isReady(node, development)) return node;
-  const unlock = await lock();
-  try {
-    if (!existsSync(node)) await fetchNode(bundled);
-    if (!packagesMatch(development)) await installPackages();
-  } finally {
-    unlock();
+  if (!isReady(node, development)) {
+    const unlock = await lock();
+    try {
+      if (!existsSync(node)) await fetchNode(bundled);
+      if (!packagesMatch(development)) await installPackages();
+    } finally {
+      unlock();
+    }
   }
+  packPackages();
   return node;
+}
+
+/**
+ * Lets the programs that follow load packages packed, made once of just these versions. Where that fails, as in a folder
+ * that is not ours to write, they load them from node_modules, which only takes longer.
+ */
+function packPackages() {
+  const script = join(root, 'scripts/pack-packages.mjs');
+  if (process.env.PACKED_PACKAGES !== undefined || !existsSync(script)) return;
+  const key = createHash('sha256');
+  for (const path of [join(root, 'package-lock.json'), script]) key.update(readFileSync(path));
+  const folder = join(privateFolder, 'packed', key.digest('hex').slice(0, 16));
+  if (!existsSync(folder)) spawnSync(process.execPath, [script, folder], { stdio: 'ignore' });
+  if (existsSync(folder)) process.env.PACKED_PACKAGES = folder;
 }
 
 /** Runs a program with our terminal and passes signals on. */

@@ -1,5 +1,6 @@
 /** The entry of the `turnpike` command: runs it and ends the process with its exit code. */
 import { readFileSync } from 'node:fs';
+import { usePackedPackages } from '../shared/packed-packages.ts';
 import { run } from './run.ts';
 import { processDeps } from './session.ts';
 
@@ -7,4 +8,6 @@ const { version } = JSON.parse(readFileSync(new URL('../../package.json', import
   version: string;
 };
 
+// Commands load what they need of them.
+usePackedPackages();
 process.exitCode = await run(process.argv.slice(2), version, processDeps());

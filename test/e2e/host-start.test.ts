@@ -1,6 +1,6 @@
 /** Starting and stopping the real host: refusals, restarts of its parts, nothing left behind. */
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -118,6 +118,33 @@ describe('a host that is killed', () => {
     } finally {
       await again?.stop();
       rmSync(host.data, { recursive: true, force: true });
+    }
+  });
+});
+
+describe('packed packages', () => {
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(path.join(tmpdir(), 'tp-packed-'));
+  });
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  it('are what the host loads where the launcher made them', async () => {
+    writeFileSync(path.join(folder, 'index.json'), JSON.stringify({ mppx: 'mppx.mjs' }));
+    writeFileSync(path.join(folder, 'mppx.mjs'), "throw new Error('the packed one was loaded');");
+    const quick = ['--port', '0', '--admin-port', '0', '--builtin-tenants-enabled', '[]'];
+    const { code, text } = await run([...quick, '--data', path.join(folder, 'data')], { PACKED_PACKAGES: folder });
+    expect(code).toBe(1);
+    expect(text).toContain('the packed one was loaded');
+  });
+
+  it('need not be there', async () => {
+    const host = await startHost({ env: { PACKED_PACKAGES: path.join(folder, 'removed') } });
+    try {
+      await deploy(mppFetch(host.network, 0), host.url, { slug: 'hello', code: HELLO });
+      expect(await (await fetch(`${host.url}/hello/`)).text()).toBe('hello');
+    } finally {
+      await host.stop();
     }
   });
 });

@@ -130,6 +130,26 @@ test('compiled code is kept in the project, or where the environment says', asyn
   expect(readdirSync(join(project, '.node/compiled'))).toHaveLength(1);
 });
 
+test('packages are packed once for each lock file, and the program is told where', async () => {
+  installed({ 'node_modules/one': { version: '1.0.0' } });
+  writeFileSync(join(project, 'entry.mjs'), "console.log(process.env.PACKED_PACKAGES ?? 'nowhere');\n");
+  const script = join(project, 'scripts/pack-packages.mjs');
+  const packed = async () => (await run()).stdout.trim();
+  writeFileSync(script, 'process.exit(1);\n');
+  expect(await packed()).toBe('nowhere');
+  writeFileSync(
+    script,
+    "import { mkdirSync } from 'node:fs';\nmkdirSync(process.argv[2], { recursive: true });\nmkdirSync(process.argv[2] + '/once');\n",
+  );
+  const first = await packed();
+  expect(first.startsWith(join(project, '.node/packed/'))).toBe(true);
+  expect(existsSync(join(first, 'once'))).toBe(true);
+  expect(await packed()).toBe(first);
+  lockFile({ 'node_modules/one': { version: '1.0.1' } });
+  installed({ 'node_modules/one': { version: '1.0.1' } });
+  expect(await packed()).not.toBe(first);
+});
+
 test('a project folder that cannot be written to keeps nobody from running', async () => {
   installed({ 'node_modules/one': { version: '1.0.0' } });
   writeFileSync(join(project, '.node'), 'a file stands in the way, for root too');

@@ -67,7 +67,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
       PATH: process.env.PATH ?? '',
       HOME: process.env.HOME ?? '',
       // As from the launcher: without it, each host on a new folder would compile all its code.
-      ...(process.env.NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE } : {}),
+      ...fromLauncher(),
       ...options.env,
     },
     stdio: ['ignore', 'pipe', 'pipe'],
@@ -123,6 +123,12 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
         flags: { ...options.flags, port: String(announced.port), ...again.flags },
       }),
   };
+}
+
+/** What the launcher gives to the programs that it starts, for their quicker start. */
+export function fromLauncher(): Record<string, string> {
+  const { NODE_COMPILE_CACHE, PACKED_PACKAGES } = process.env;
+  return { ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}), ...(PACKED_PACKAGES ? { PACKED_PACKAGES } : {}) };
 }
 
 async function end(child: ChildProcess, exited: Promise<void>, signal: NodeJS.Signals): Promise<void> {
