@@ -6,6 +6,8 @@ import type { Sender } from './outgoing/sender.ts';
 import type { ChannelKeeper } from './sessions/keeper.ts';
 import { type RecoveryOptions, reconcilePending } from './settlement/recovery.ts';
 
+/** Refunds go this often at least, ms. */
+const REFUND_MS = 1_000;
 /** A hold whose signature runs out within this time is settled, so that the tenant can still capture it, ms. */
 const HOLD_MARGIN_MS = 1_500;
 /** A hold that was settled and then forgotten goes back to its payer, ms. */
@@ -33,8 +35,9 @@ export class Background {
     const { sender, keeper, payoutEveryMs, machine } = this.#options;
     this.#every(1_000, () => this.#holds());
     this.#every(2_000, () => reconcilePending(this.#options));
-    this.#every(Math.min(payoutEveryMs, 1_000), () => sender.run(['refund']));
     this.#every(payoutEveryMs, () => sender.run());
+    // Where all goes so often, refunds do, too.
+    if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => sender.run(['refund']));
     if (keeper) this.#every(60_000, () => keeper.run());
     this.#every(600_000, () => machine.keys.sweep(KEEP_ANSWERS_MS));
   }
