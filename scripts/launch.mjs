@@ -24,6 +24,8 @@ export const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const privateFolder = join(root, '.node');
 /** Compiled code, kept between runs. */
 const compiledFolder = join(privateFolder, 'compiled');
+/** Packages packed into few files, a folder for each version of them. */
+const packedFolder = join(privateFolder, 'packed');
 
 /**
  * Runs a module of the project under Node 24 and never returns: the process ends with the module's exit code.
@@ -52,13 +54,18 @@ export async function launch({ entry, args, development = false }) {
  * of a first start, and of a command. Where the folder is not ours to write, the host uses its data folder.
  */
 export function keepCompiledCode() {
-  if (process.env.NODE_COMPILE_CACHE) return;
+  if (process.env.NODE_COMPILE_CACHE || !isWritable(compiledFolder)) return;
+  process.env.NODE_COMPILE_CACHE = compiledFolder;
+}
+
+/** Whether the folder is there, or could be made, and is ours to write. */
+function isWritable(folder) {
   try {
-    mkdirSync(compiledFolder, { recursive: true });
-    accessSync(compiledFolder, constants.W_OK);
-    process.env.NODE_COMPILE_CACHE = compiledFolder;
+    mkdirSync(folder, { recursive: true });
+    accessSync(folder, constants.W_OK);
+    return true;
   } catch {
-    // Then without.
+    return false;
   }
 }
 
@@ -94,8 +101,9 @@ function packPackages() {
   if (process.env.PACKED_PACKAGES !== undefined || !existsSync(script)) return;
   const key = createHash('sha256');
   for (const path of [join(root, 'package-lock.json'), script]) key.update(readFileSync(path));
-  const folder = join(privateFolder, 'packed', key.digest('hex').slice(0, 16));
-  if (!existsSync(folder)) spawnSync(process.execPath, [script, folder], { stdio: 'ignore' });
+  const folder = join(packedFolder, key.digest('hex').slice(0, 16));
+  if (!existsSync(folder) && isWritable(packedFolder))
+    spawnSync(process.execPath, [script, folder], { stdio: 'ignore' });
   if (existsSync(folder)) process.env.PACKED_PACKAGES = folder;
 }
 
