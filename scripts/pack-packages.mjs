@@ -43,12 +43,15 @@ const LEFT_OUT = ['zod', 'zod/*', 'hono', 'hono/*', '@modelcontextprotocol/*'];
 
 /** Older ones that stay: a host that still runs loads some pieces late. */
 const KEPT = 2;
+const UNFINISHED = '.unfinished-';
+/** Who packs is done long before, ms; what is older was left by one that was killed. */
+const ABANDONED_MS = 600_000;
 
 /** @param {string} folder it is there when this is done, with an `index.json` of package names and files */
 export async function packPackages(folder) {
   const parent = dirname(folder);
   mkdirSync(parent, { recursive: true });
-  const unfinished = mkdtempSync(join(parent, '.unfinished-'));
+  const unfinished = mkdtempSync(join(parent, UNFINISHED));
   try {
     await build({
       absWorkingDir: dirname(dirname(fileURLToPath(import.meta.url))),
@@ -84,8 +87,11 @@ function fileName(name) {
 
 function removeOld(parent, present) {
   const others = readdirSync(parent)
-    .filter((name) => name !== present && !name.startsWith('.'))
+    .filter((name) => name !== present)
     .map((name) => ({ name, at: statSync(join(parent, name)).mtimeMs }))
     .sort((a, b) => b.at - a.at);
-  for (const { name } of others.slice(KEPT)) rmSync(join(parent, name), { recursive: true, force: true });
+  const isUnfinished = ({ name }) => name.startsWith(UNFINISHED);
+  const old = others.filter((one) => !isUnfinished(one)).slice(KEPT);
+  const abandoned = others.filter((one) => isUnfinished(one) && Date.now() - one.at > ABANDONED_MS);
+  for (const { name } of [...old, ...abandoned]) rmSync(join(parent, name), { recursive: true, force: true });
 }

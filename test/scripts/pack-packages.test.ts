@@ -1,23 +1,30 @@
 /** What is packed is what the host imports, and is the same as in node_modules. */
 import { execFileSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, utimesSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const parent = mkdtempSync(path.join(tmpdir(), 'turnpike-pack-'));
+const project = mkdtempSync(path.join(tmpdir(), 'turnpike-pack-'));
+const parent = path.join(project, 'packs');
 const folder = path.join(parent, 'packed');
 let index: Record<string, string>;
 
 beforeAll(() => {
   // For what is left out of it.
-  symlinkSync(path.join(ROOT, 'node_modules'), path.join(parent, 'node_modules'));
+  symlinkSync(path.join(ROOT, 'node_modules'), path.join(project, 'node_modules'));
+  // Of three versions before, and of one that was killed.
+  for (const [age, name] of ['newer', 'new', 'old', '.unfinished-old'].entries()) {
+    const at = Date.now() / 1_000 - (age + 1) * 3_600;
+    mkdirSync(path.join(parent, name), { recursive: true });
+    utimesSync(path.join(parent, name), at, at);
+  }
   execFileSync(process.execPath, ['scripts/pack-packages.mjs', folder], { cwd: ROOT });
   index = JSON.parse(readFileSync(path.join(folder, 'index.json'), 'utf8'));
 });
-afterAll(() => rmSync(parent, { recursive: true }));
+afterAll(() => rmSync(project, { recursive: true }));
 
 it('is all that the host imports of these packages, and nothing else', () => {
   const packages = new Set(Object.keys(index).map((name) => name.split('/', name.startsWith('@') ? 2 : 1).join('/')));
@@ -49,6 +56,6 @@ console.log(JSON.stringify(found));`;
   return found;
 }
 
-it('leaves nothing unfinished behind', () => {
-  expect(readdirSync(parent)).toEqual(['node_modules', 'packed']);
+it('leaves two versions before it, and nothing unfinished', () => {
+  expect(readdirSync(parent).toSorted()).toEqual(['new', 'newer', 'packed']);
 });
