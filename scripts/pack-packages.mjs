@@ -2,22 +2,13 @@
 // takes most of a host's start: 1.3 s of CPU where the packed ones take 0.2 s, and 90 MB of memory more.
 // `node scripts/pack-packages.mjs <folder>`; host/shared/packed-packages.ts uses what is made. Plain JavaScript for Node
 // 18 and newer.
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 
 /** All that the host imports of these packages: a module that came from both places would be two modules. */
-export const PACKED = [
+const PACKED = [
   '@x402/core/client',
   '@x402/core/facilitator',
   '@x402/evm',
@@ -47,8 +38,10 @@ const UNFINISHED = '.unfinished-';
 /** Who packs is done long before, ms; what is older was left by one that was killed. */
 const ABANDONED_MS = 600_000;
 
+await packPackages(process.argv[2]);
+
 /** @param {string} folder it is there when this is done, with an `index.json` of package names and files */
-export async function packPackages(folder) {
+async function packPackages(folder) {
   const parent = dirname(folder);
   mkdirSync(parent, { recursive: true });
   const unfinished = mkdtempSync(join(parent, UNFINISHED));
@@ -78,8 +71,6 @@ export async function packPackages(folder) {
   }
   removeOld(parent, basename(folder));
 }
-
-if (realpathSync(process.argv[1] ?? '') === fileURLToPath(import.meta.url)) await packPackages(process.argv[2]);
 
 function fileName(name) {
   return name.replaceAll('/', '+');

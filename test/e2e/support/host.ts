@@ -53,7 +53,7 @@ export interface TestHost {
 export async function startHost(options: HostOptions = {}): Promise<TestHost> {
   const data = options.data ?? (await mkdtemp(path.join(tmpdir(), 'tp-')));
   const flags = Object.entries({
-    port: String(options.flags?.port ?? (await freePort())),
+    port: String(await freePort()),
     'admin-port': '0',
     data,
     'clock-movable': 'true',
@@ -126,7 +126,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
 }
 
 /** What the launcher gives to the programs that it starts, for their quicker start. */
-export function fromLauncher(): Record<string, string> {
+function fromLauncher(): Record<string, string> {
   const { NODE_COMPILE_CACHE, PACKED_PACKAGES } = process.env;
   return { ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}), ...(PACKED_PACKAGES ? { PACKED_PACKAGES } : {}) };
 }

@@ -32,7 +32,7 @@ function isFree(port: number): Promise<boolean> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once('error', () => resolve(false));
-    // On all addresses: as far as any program may want to have it.
+    // On all addresses, whichever of them it is wanted for.
     server.listen(port, () => server.close(() => resolve(true)));
   });
 }
