@@ -18,6 +18,12 @@ const ALONE = [
 const e2e = { testTimeout: 400_000, hookTimeout: 180_000, retry: 2 };
 
 /**
+ * One process runs many files after each other, and loads viem and the like once: no file changes what others import
+ * or the environment.
+ */
+const shared = { isolate: false, maxWorkers: 2 };
+
+/**
  * `unit` is pure and quick; `e2e` starts the real programs, two files at a time; `e2e-alone` one file at a time;
  * `s3` needs a real S3 (npm run test:s3).
  */
@@ -28,13 +34,14 @@ export default defineConfig({
       {
         root,
         test: {
+          ...shared,
           name: 'unit',
           include: ['test/**/*.test.ts'],
           exclude: ['test/e2e/**', 'test/s3/**'],
           testTimeout: 60_000,
         },
       },
-      { root, test: { ...e2e, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE, maxWorkers: 2 } },
+      { root, test: { ...e2e, ...shared, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE } },
       { root, test: { ...e2e, name: 'e2e-alone', include: ALONE, fileParallelism: false } },
       { root, test: { ...e2e, name: 's3', include: ['test/s3/**/*.test.ts'], fileParallelism: false } },
     ],

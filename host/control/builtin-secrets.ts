@@ -20,7 +20,7 @@ export async function builtinSecrets(parts: SecretParts, name: string): Promise<
   const { publicUrl, config } = parts;
   const own = await known(parts, name);
   const keep = (key: string) => own[key] ?? randomBytes(32).toString('base64url');
-  const time = KEEP_TIME.includes(name) ? clockSecret(parts.clock.now() - Date.now()) : {};
+  const time = KEEP_TIME.includes(name) ? clockSecret(parts.clock.offsetMs) : {};
   switch (name) {
     case 'pay':
       return {
@@ -59,15 +59,17 @@ function speechOffers({ payments }: SecretParts): { intent: string; method: stri
 }
 
 /** Tells built-in tenants that business time was moved: their instances are replaced, without a failed request. */
-export async function moveBuiltinClocks(parts: ControlParts, offsetMs: number): Promise<void> {
-  for (const name of KEEP_TIME) {
-    const present = await parts.deployments.bySlug(name);
-    if (!present?.builtin || present.state === 'decommissioned') continue;
-    const { CLOCK_OFFSET_MS: _before, ...secrets } = await parts.secrets.reveal(present.tenant);
-    await bringIntoService(parts, present, {
-      secrets: parts.secrets.seal(present.tenant, { ...secrets, ...clockSecret(offsetMs) }),
-    });
-  }
+export async function moveBuiltinClocks(parts: ControlParts): Promise<void> {
+  for (const name of KEEP_TIME) await parts.builtinTurns.run(() => moveBuiltinClock(parts, name));
+}
+
+async function moveBuiltinClock(parts: ControlParts, name: string): Promise<void> {
+  const present = await parts.deployments.bySlug(name);
+  if (!present?.builtin || present.state === 'decommissioned') return;
+  const { CLOCK_OFFSET_MS: _before, ...secrets } = await parts.secrets.reveal(present.tenant);
+  await bringIntoService(parts, present, {
+    secrets: parts.secrets.seal(present.tenant, { ...secrets, ...clockSecret(parts.clock.offsetMs) }),
+  });
 }
 
 /** Offsets below a second are the time that passed between two calls of a clock that was never moved. */

@@ -125,9 +125,9 @@ export async function deployBuiltins(
     const failed: string[] = [];
     for (const name of left) {
       try {
-        await deployBuiltin(parts, parse, path.join(folder, name), owner, {
-          ...(await builtinSecrets(parts, name)),
-          ...secrets[name],
+        await parts.builtinTurns.run(async () => {
+          const given = { ...(await builtinSecrets(parts, name)), ...secrets[name] };
+          await deployBuiltin(parts, parse, path.join(folder, name), owner, given);
         });
       } catch (error) {
         if (stopping.aborted) {

@@ -11,6 +11,7 @@ import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageUsage, TenantId } from '../shared/contracts.ts';
+import type { Mutex } from '../shared/mutex.ts';
 import type { RouteTable } from './route-table.ts';
 
 export interface ControlParts {
@@ -32,6 +33,8 @@ export interface ControlParts {
   storageUsage(tenant: TenantId): Promise<StorageUsage & { sqlBytes: number }>;
   /** Key of a test wallet that pages may show; only on the local network. */
   demoWalletKey: string | undefined;
+  /** Changes of built-in tenants: the host's own deploying and a step of the clock would undo each other. */
+  builtinTurns: Mutex;
   /** Tells the scheduler that crons or expiry dates changed. */
   scheduleChanged(): void;
 }

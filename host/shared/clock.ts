@@ -5,6 +5,8 @@
 export interface Clock {
   /** Milliseconds since the Unix epoch. */
   now(): number;
+  /** How far it is ahead of the real time, ms. */
+  readonly offsetMs: number;
   /** Calls `listener` after the clock was stepped, so that timers are computed anew. Returns the unsubscriber. */
   onStep(listener: () => void): () => void;
 }
@@ -47,6 +49,10 @@ export class ManualClock implements Clock {
 
   now(): number {
     return this.#now;
+  }
+
+  get offsetMs(): number {
+    return this.#now - Date.now();
   }
 
   advance(ms: number): void {

@@ -57,7 +57,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
         egress.channel().call('setClock', { offsetMs }),
       ]);
       await timedWork.plan();
-      await moveBuiltinClocks(control, offsetMs);
+      await moveBuiltinClocks(control);
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,

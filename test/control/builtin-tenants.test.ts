@@ -1,11 +1,13 @@
 import { beforeEach, expect, it, vi } from 'vitest';
 import { deployBuiltins } from '../../host/control/builtin-tenants.ts';
 import type { ControlParts } from '../../host/control/parts.ts';
+import { Mutex } from '../../host/shared/mutex.ts';
 
 const OWNER = { address: '0x00000000000000000000000000000000000000aa', did: 'did:pkh:eip155:1:0xaa' };
 const error = vi.fn();
 const parts = {
   config: { builtinTenants: { enabled: ['one', 'two'], secrets: {} } },
+  builtinTurns: new Mutex(),
   log: { error, info: vi.fn() },
 } as unknown as ControlParts;
 /** No tenant is in this folder. */

@@ -7,10 +7,10 @@ import { join } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import type { Logger } from 'pino';
 import { type Hex, isHex, keccak256 } from 'viem';
+import { Mutex } from '../../shared/mutex.ts';
 import { type Anvil, type Confinement, startAnvil } from './anvil.ts';
 import { Journal } from './journal.ts';
 import { type JsonRpcSocket, type RpcAnswer, RpcDisconnected } from './json-rpc-socket.ts';
-import { Mutex } from './mutex.ts';
 import { writePrivateFile } from './private-file.ts';
 import { allowDeposit, announceOpening, type ReserveDeposit, reserveCallOf } from './session-reserve.ts';
 

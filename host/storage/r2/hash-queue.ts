@@ -16,14 +16,20 @@ export interface HashAnswer {
   error?: string;
 }
 
+/** @returns the digest in hex */
+type HashOne = (algorithm: HashAlgorithm, bytes: Buffer) => string;
+
 export class HashQueue {
   readonly #bytes: Buffer;
   readonly #lanes: Md5Lanes;
+  readonly #hashOne: HashOne;
   #waiting: Numbered<HashJob>[] = [];
   #answers: Numbered<HashAnswer>[] = [];
 
-  constructor(memory: SharedMemory) {
+  /** @param hashOne computes what the lanes do not */
+  constructor(memory: SharedMemory, hashOne: HashOne = (algorithm, bytes) => hash(algorithm, bytes, 'hex')) {
     this.#bytes = Buffer.from(memory.buffer);
+    this.#hashOne = hashOne;
     this.#lanes = new Md5Lanes(memory);
   }
 
@@ -53,7 +59,7 @@ export class HashQueue {
   #answer({ id, offset, length, algorithms, target }: Numbered<HashJob>, md5?: string): void {
     const bytes = this.#bytes.subarray(offset, offset + length);
     const digest = (algorithm: HashAlgorithm) =>
-      algorithm === 'md5' && md5 !== undefined ? md5 : hash(algorithm, bytes, 'hex');
+      algorithm === 'md5' && md5 !== undefined ? md5 : this.#hashOne(algorithm, bytes);
     const answer: Numbered<HashAnswer> = { id, digests: algorithms.map(digest) };
     this.#answers.push(answer);
     if (!target) return;
