@@ -1,7 +1,15 @@
 /** What of a data folder goes into a backup, and how: everything but what the host makes anew at every start. */
 
 /** Names at the top of the data folder that are not kept. */
-export const NOT_KEPT: ReadonlySet<string> = new Set(['run', 'cache', 'lock', 'lock-journal', 'lock-wal', 'host.json']);
+export const NOT_KEPT: ReadonlySet<string> = new Set([
+  'run',
+  'cache',
+  'lock',
+  'lock-journal',
+  'lock-wal',
+  'host.json',
+  'host.json.new',
+]);
 /** The registry: copied as one moment, never file by file. */
 export const REGISTRY = 'registry.db';
 export const TENANTS = 'tenants';

@@ -3,7 +3,7 @@
  * when the process dies, however it dies, and it holds across network namespaces, which a socket would not.
  */
 import { readFileSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { rename, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import Database from 'libsql';
 import { Problem } from '../shared/problem.ts';
@@ -40,9 +40,11 @@ export class FolderLock {
     }
   }
 
-  /** Tells other programs where the host is. */
+  /** Tells other programs where the host is. They see all of it, or what was there before. */
   async announce(host: RunningHost): Promise<void> {
-    await writeFile(path.join(this.#folder, 'host.json'), `${JSON.stringify(host, null, 2)}\n`);
+    const file = path.join(this.#folder, 'host.json');
+    await writeFile(`${file}.new`, `${JSON.stringify(host, null, 2)}\n`);
+    await rename(`${file}.new`, file);
   }
 
   release(): void {

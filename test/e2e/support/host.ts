@@ -81,9 +81,8 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
   const announced = await until(
     async () => {
       if (child.exitCode !== null || child.signalCode !== null) throw new Error(`the host ended:\n${output()}`);
-      const text = await readFile(path.join(data, 'host.json'), 'utf8').catch(() => '');
-      const parsed = text.endsWith('}\n') ? JSON.parse(text) : undefined;
-      if (parsed?.pid !== child.pid) return undefined;
+      const parsed = JSON.parse(await readFile(path.join(data, 'host.json'), 'utf8').catch(() => '{}'));
+      if (parsed.pid !== child.pid) return undefined;
       const health = await fetch(`http://127.0.0.1:${parsed.port}/healthz`).catch(() => undefined);
       return health?.status === 200 ? (parsed as { port: number; adminPort: number; url: string }) : undefined;
     },
