@@ -72,9 +72,8 @@ async function moveBuiltinClock(parts: ControlParts, name: string): Promise<void
   });
 }
 
-/** Offsets below a second are the time that passed between two calls of a clock that was never moved. */
 function clockSecret(offsetMs: number): Record<string, string> {
-  return Math.abs(offsetMs) < 1_000 ? {} : { CLOCK_OFFSET_MS: String(Math.round(offsetMs)) };
+  return offsetMs === 0 ? {} : { CLOCK_OFFSET_MS: String(offsetMs) };
 }
 
 async function known({ deployments, secrets }: SecretParts, slug: string): Promise<Record<string, string>> {

@@ -40,23 +40,20 @@ async function collect(pid: number): Promise<void> {
     if (performance.now() > deadline) throw new Error(`the inspector of process ${pid} did not answer at ${INSPECTOR}`);
     await delay(50);
   }
-  while (
-    await inspect().then(
-      (one) => {
-        one.close();
-        return true;
-      },
-      () => false,
-    )
-  ) {
+  while (await targets().catch(() => undefined)) {
     if (performance.now() > deadline) throw new Error(`the inspector of process ${pid} did not end`);
     await delay(20);
   }
 }
 
 /** @throws when nothing listens there */
+async function targets() {
+  return (await (await fetch(`http://${INSPECTOR}/json/list`)).json()) as { webSocketDebuggerUrl: string }[];
+}
+
+/** @throws when nothing listens there */
 async function inspect() {
-  const [target] = (await (await fetch(`http://${INSPECTOR}/json/list`)).json()) as { webSocketDebuggerUrl: string }[];
+  const [target] = await targets();
   const socket = new WebSocket(target?.webSocketDebuggerUrl ?? '');
   await new Promise((resolve, reject) => {
     socket.onopen = resolve;
