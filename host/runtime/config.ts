@@ -2,6 +2,7 @@
  * The workerd configuration of one instance, as the bytes of a Cap'n Proto message.
  * Tenants' strings are only ever values in it: there is no text format that they could break out of.
  */
+import { readFileSync } from 'node:fs';
 import { type List, Message } from 'capnp-ts';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import {
@@ -17,6 +18,10 @@ import { SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
 export const CF_HEADER = 'x-turnpike-cf';
+
+/** `env.BUCKET`: workerd's binding with a quicker `get`. */
+const BUCKET_MODULE = 'turnpike-internal:bucket';
+const BUCKET_BINDING = readFileSync(new URL('bucket-binding.js', import.meta.url), 'utf8');
 
 /** Where things are as workerd sees them. */
 export interface InstancePaths {
@@ -59,6 +64,14 @@ export function encodeConfig(
   for (const [index, name] of external.entries()) {
     const http = writeExternal(services.get(3 + index), name, `unix:${paths.services}/${name}.sock`);
     if (name !== 'payments') http.setStyle(HttpOptions_Style.PROXY);
+  }
+
+  if (bindings.r2) {
+    const module = config.initExtensions(1).get(0).initModules(1).get(0);
+    module.setName(BUCKET_MODULE);
+    // The tenant's code cannot import it.
+    module.setInternal(true);
+    module.setEsModule(BUCKET_BINDING);
   }
 
   const sockets = config.initSockets(2);
@@ -134,7 +147,14 @@ function writeBindings(spec: InstanceSpec, init: (length: number) => List<Worker
   if (spec.bindings.r2) {
     writers.push((binding) => {
       binding.setName('BUCKET');
-      binding.initR2Bucket().setName('r2');
+      const wrapped = binding.initWrapped();
+      wrapped.setModuleName(BUCKET_MODULE);
+      const inner = wrapped.initInnerBindings(2);
+      const [bucket, store] = [inner.get(0), inner.get(1)];
+      bucket.setName('bucket');
+      bucket.initR2Bucket().setName('r2');
+      store.setName('store');
+      store.initService().setName('r2');
     });
   }
   if (spec.bindings.d1) {

@@ -14,6 +14,7 @@ import { Channel } from '../../host/shared/channel.ts';
 import type { StorageInit, StorageMethods, StorageQuotas } from '../../host/shared/contracts.ts';
 
 const FIXTURES = fileURLToPath(new URL('../fixtures/bindings/', import.meta.url));
+const BUCKET_BINDING = fileURLToPath(new URL('../../host/runtime/bucket-binding.js', import.meta.url));
 const STORAGE = fileURLToPath(new URL('../../host/storage/main.ts', import.meta.url));
 /** The binary itself: the package's `bin` is a script that starts it as a child. */
 const WORKERD = (createRequire(import.meta.url)('workerd') as { default: string }).default;
@@ -80,6 +81,7 @@ export class StorageRig {
   async startWorkerd(): Promise<void> {
     for (const file of ['worker.js', 'expect.js', 'kv-cases.js', 'r2-cases.js'])
       copyFileSync(join(FIXTURES, file), join(this.folder, file));
+    copyFileSync(BUCKET_BINDING, join(this.folder, 'bucket-binding.js'));
     writeFileSync(join(this.folder, 'config.capnp'), this.#config());
     const workerd = spawn(WORKERD, ['serve', 'config.capnp', '--control-fd=3'], {
       cwd: this.folder,
@@ -124,12 +126,19 @@ export class StorageRig {
     return `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
   services = [ (name = "main", worker = .main), ${external('kv')}, ${external('r2')} ],
-  sockets = [ (name = "http", address = "127.0.0.1:0", http = (), service = "main") ]
+  sockets = [ (name = "http", address = "127.0.0.1:0", http = (), service = "main") ],
+  extensions = [ (modules = [ (name = "bucket", internal = true, esModule = embed "bucket-binding.js") ]) ]
 );
 const main :Workerd.Worker = (
   modules = [ ${['worker.js', 'expect.js', 'kv-cases.js', 'r2-cases.js'].map(module).join(', ')} ],
   compatibilityDate = "${date}",
-  bindings = [ (name = "STORE", kvNamespace = "kv"), (name = "BUCKET", r2Bucket = "r2") ]
+  bindings = [
+    (name = "STORE", kvNamespace = "kv"),
+    (name = "BUCKET", wrapped = (moduleName = "bucket", innerBindings = [
+      (name = "bucket", r2Bucket = "r2"), (name = "store", service = "r2")
+    ])),
+    (name = "WORKERDS", r2Bucket = "r2")
+  ]
 );
 `;
   }

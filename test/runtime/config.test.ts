@@ -73,9 +73,21 @@ describe('encodeConfig', () => {
     expect(services.slice(3).map((service) => service.getExternal().getAddress())).toEqual(
       ['kv', 'r2', 'sql', 'payments'].map((name) => `unix:/run/services/${name}.sock`),
     );
+    const bucket = bindings[1]!.getWrapped();
+    expect(names(bucket.getInnerBindings().toArray())).toEqual(['bucket', 'store']);
     const database = bindings[2]!.getWrapped();
     expect(database.getModuleName()).toBe('cloudflare-internal:d1-api');
     expect(names(database.getInnerBindings().toArray())).toEqual(['fetcher']);
+  });
+
+  it('adds the module of a bucket, which handlers cannot import, where there is one', () => {
+    const extensions = (r2: boolean) =>
+      decode(spec({ bindings: { ...NONE, r2 } }))
+        .config.getExtensions()
+        .toArray();
+    expect(extensions(false)).toEqual([]);
+    const [module] = extensions(true).flatMap((extension) => extension.getModules().toArray());
+    expect([module!.getName(), module!.getInternal()]).toEqual(['turnpike-internal:bucket', true]);
   });
 
   it('keeps secrets as values, whatever is in them', () => {

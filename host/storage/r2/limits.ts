@@ -20,3 +20,5 @@ export const MAX_LIST_REPLY_BYTES = 900 * 1024;
 export const MAX_REQUEST_METADATA_BYTES = 2 * 1024 * 1024;
 /** Ours: bodies up to here are gathered in memory and written in one piece. */
 export const GATHER_BYTES = 256 * 1024;
+/** Metadata that goes in a field of an answer. workerd reads heads of 128 KiB at most (capnproto's kj/compat/http.c++). */
+export const MAX_FIELD_BYTES = 16 * 1024;

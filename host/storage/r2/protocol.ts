@@ -1,20 +1,21 @@
 /**
  * R2 over HTTP as workerd speaks it (workerd src/workerd/api/r2-rpc.c++): calls that read come in a header of a GET,
- * calls that write as JSON in front of the body of a PUT. All of it is untrusted and checked in requests.ts.
+ * calls that write as JSON in front of the body of a PUT. And as host/runtime/bucket-binding.js does: whole objects by
+ * a plain GET. All of it is untrusted and checked in requests.ts.
  */
 import type { Logger } from 'pino';
 import type { KnownBytes } from '../blobs/backend.ts';
 import type { CallBody } from '../calls/body.ts';
-import type { Call } from '../calls/call.ts';
+import type { Call, Fields } from '../calls/call.ts';
 import type { Gate, Handler } from '../listener.ts';
 import type { Operations } from '../metrics.ts';
 import type { Lease } from '../open-stores.ts';
 import { BodyCut } from '../refusal.ts';
 import { R2Error, r2Errors } from './errors.ts';
-import { GATHER_BYTES, MAX_REQUEST_METADATA_BYTES } from './limits.ts';
+import { GATHER_BYTES, MAX_FIELD_BYTES, MAX_REQUEST_METADATA_BYTES } from './limits.ts';
 import { list } from './listing.ts';
 import { objectJson } from './objects.ts';
-import { type GetRequest, parseReadRequest, parseWriteRequest, type WriteRequest } from './requests.ts';
+import { type GetRequest, parseReadRequest, parseWholeGet, parseWriteRequest, type WriteRequest } from './requests.ts';
 import type { R2Store } from './store.ts';
 
 export interface R2HandlerOptions {
@@ -61,7 +62,8 @@ async function serve(options: R2HandlerOptions, call: Call): Promise<void> {
 }
 
 async function read(options: R2HandlerOptions, store: R2Store, call: Call): Promise<void> {
-  const request = parseReadRequest(call.field('cf-r2-request'));
+  const field = call.field('cf-r2-request');
+  const request = field === undefined ? parseWholeGet(call.target) : parseReadRequest(field);
   options.operations.count('r2', request.method);
   switch (request.method) {
     case 'head': {
@@ -71,28 +73,48 @@ async function read(options: R2HandlerOptions, store: R2Store, call: Call): Prom
       return answerJson(options.gate, call, objectJson(row, { http: true, custom: true, range }));
     }
     case 'get':
-      return get(options.gate, store, request, call);
+      return get(options.gate, store, request, call, field === undefined ? wholeAnswer : rangeAnswer);
     case 'list':
       return answerJson(options.gate, call, list(store.index, request));
   }
 }
 
-async function get(gate: Gate, store: R2Store, request: GetRequest, call: Call): Promise<void> {
+async function get(gate: Gate, store: R2Store, request: GetRequest, call: Call, form: Form): Promise<void> {
   const { row, range } = store.get(request);
+  const { fields, front } = form(objectJson(row, { http: true, custom: true, range }));
   const source = store.read(row, range);
   const bytes = Buffer.isBuffer(source) ? source : await source;
-  const metadata = Buffer.from(objectJson(row, { http: true, custom: true, range }));
-  const fields = ['CF-R2-Metadata-Size', String(metadata.length)];
   if (Buffer.isBuffer(bytes)) {
     gate.hold(call, bytes.length);
-    call.answer(200, fields, [metadata, bytes]);
+    call.answer(200, fields, [...front, bytes]);
     return;
   }
-  await call.send(200, fields, metadata.length + range.length, behind(metadata, bytes));
+  const length = front.reduce((sum, piece) => sum + piece.length, range.length);
+  await call.send(200, fields, length, behind(front, bytes));
 }
 
-async function* behind(metadata: Buffer, bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  yield metadata;
+/** Where an answer has an object's metadata. `front`: what comes before the bytes of the object. */
+type Form = (json: string) => { fields: Fields; front: Buffer[] };
+
+/** For workerd's own binding: in front of the bytes. */
+const rangeAnswer: Form = (json) => {
+  const metadata = Buffer.from(json);
+  return { fields: ['CF-R2-Metadata-Size', String(metadata.length)], front: [metadata] };
+};
+
+/** For host/runtime/bucket-binding.js: in a field, which holds ASCII alone. It asks in the other form after a refusal. */
+const wholeAnswer: Form = (json) => {
+  const metadata = asciiJson(json);
+  if (metadata.length > MAX_FIELD_BYTES) throw r2Errors.metadataTooLarge();
+  return { fields: ['x-turnpike-object', metadata], front: [] };
+};
+
+function asciiJson(json: string): string {
+  return json.replace(/[^\0-\x7e]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+async function* behind(front: Buffer[], bytes: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  yield* front;
   yield* bytes;
 }
 

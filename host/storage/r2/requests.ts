@@ -129,9 +129,19 @@ export type HttpFields = z.infer<typeof httpFields>;
 export type CustomFields = z.infer<typeof customFields>;
 
 /** @param header value of CF-R2-Request, one character per byte */
-export function parseReadRequest(header: string | undefined): ReadRequest {
-  if (header === undefined) throw r2Errors.badRequest();
+export function parseReadRequest(header: string): ReadRequest {
   return parse(readRequest, Buffer.from(header, 'latin1').toString());
+}
+
+/** @param target path and query of the plain GET by which host/runtime/bucket-binding.js asks for a whole object */
+export function parseWholeGet(target: string): GetRequest {
+  const [, key] = /^\/\?get=([^&]*)$/.exec(target) ?? [];
+  if (key === undefined) throw r2Errors.badRequest();
+  try {
+    return { method: 'get', object: decodeURIComponent(key) };
+  } catch {
+    throw r2Errors.badRequest();
+  }
 }
 
 export function parseWriteRequest(json: Buffer): WriteRequest {
