@@ -3,6 +3,9 @@ import { type LoadOptions, type LoadResult, load, medianOf } from './load.ts';
 import type { Starter, Subject } from './subject.ts';
 import { type Figure, round } from './table.ts';
 
+/** V8 takes two to three seconds of load until it has compiled what is hot, on every side. */
+export const WARM_UP_SECONDS = 3;
+
 export interface Comparison {
   results: Map<string, LoadResult>;
   figures: Figure[];
@@ -13,7 +16,9 @@ export interface CompareOptions {
   load: Omit<LoadOptions, 'url' | 'seconds'> & { path: string; seconds?: number };
   rounds?: number;
   /** Before the first load, for each subject. */
-  warmUp?(subject: Subject): Promise<void>;
+  prepare?(subject: Subject): Promise<void>;
+  /** Load before the first round, s. */
+  warmUpSeconds?(subject: Subject): number;
   /** Bytes a second instead of requests. */
   throughput?: boolean;
 }
@@ -41,9 +46,9 @@ export async function measure(subjects: Subject[], options: CompareOptions): Pro
   const runs = new Map<string, LoadResult[]>();
   const { path, seconds = 2, ...rest } = options.load;
   for (const subject of subjects) {
-    await options.warmUp?.(subject);
-    // V8 takes two to three seconds of load until it has compiled what is hot, on every side.
-    await load({ ...rest, url: subject.origin + path, seconds: 3 }, subject.pids());
+    await options.prepare?.(subject);
+    const warmUp = options.warmUpSeconds?.(subject) ?? WARM_UP_SECONDS;
+    await load({ ...rest, url: subject.origin + path, seconds: warmUp }, subject.pids());
   }
   for (let turn = 0; turn < (options.rounds ?? 3); turn++) {
     for (const subject of subjects) {

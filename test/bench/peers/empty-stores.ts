@@ -1,11 +1,12 @@
 /**
- * The limit for storage: bare workerd with stores that answer the same bytes to whatever is asked, without an edge,
- * without keeping anything. What it reaches is workerd's own share; no host around workerd can be faster.
+ * The limit for storage: bare workerd with our binding of a bucket, and stores that answer the same bytes to whatever
+ * is asked, without an edge, without keeping anything. What it reaches is workerd's own share.
  */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { freePort } from '../../e2e/support/ports.ts';
 import type { Starter } from '../subject.ts';
 import { startProgram, stopProgram } from './programs.ts';
@@ -33,10 +34,9 @@ const ROW = JSON.stringify({
   results: { columns: ['v'], rows: [['x'.repeat(1_024)]] },
 });
 
+const BUCKET_BINDING = fileURLToPath(new URL('../../../host/runtime/bucket-binding.js', import.meta.url));
 const GET_ANSWER = Buffer.concat([
-  Buffer.from(
-    `HTTP/1.1 200 OK\r\nCF-R2-Metadata-Size: ${OBJECT.length}\r\nContent-Length: ${OBJECT.length + OBJECT_BYTES}\r\n\r\n${OBJECT}`,
-  ),
+  Buffer.from(`HTTP/1.1 200 OK\r\nx-turnpike-object: ${OBJECT}\r\nContent-Length: ${OBJECT_BYTES}\r\n\r\n`),
   Buffer.alloc(OBJECT_BYTES, 120),
 ]);
 const PUT_ANSWER = `HTTP/1.1 200 OK\r\nCF-R2-Metadata-Size: ${OBJECT.length}\r\nContent-Type: application/json\r\nContent-Length: ${OBJECT.length}\r\n\r\n${OBJECT}`;
@@ -74,6 +74,7 @@ export function emptyStores(code: string): Starter {
         emptyStore(path.join(folder, 'sql.sock'), () => SQL_ANSWER),
       ]);
       writeFileSync(path.join(folder, 'worker.js'), code);
+      copyFileSync(BUCKET_BINDING, path.join(folder, 'bucket.js'));
       writeFileSync(
         path.join(folder, 'config.capnp'),
         `using Workerd = import "/workerd/workerd.capnp";
@@ -82,10 +83,12 @@ const config :Workerd.Config = (
     (name = "main", worker = (
       modules = [(name = "worker.js", esModule = embed "worker.js")], compatibilityDate = "2026-11-01",
       bindings = [
-        (name = "BUCKET", r2Bucket = "r2"),
+        (name = "BUCKET", wrapped = (moduleName = "bucket", innerBindings = [
+          (name = "bucket", r2Bucket = "r2"), (name = "store", service = "r2")])),
         (name = "DB", wrapped = (moduleName = "cloudflare-internal:d1-api", innerBindings = [(name = "fetcher", service = "sql")]))])),
-    (name = "r2", external = (address = "unix:${folder}/r2.sock", http = (style = host))),
-    (name = "sql", external = (address = "unix:${folder}/sql.sock", http = (style = host)))],
+    (name = "r2", external = (address = "unix:${folder}/r2.sock", http = (style = proxy))),
+    (name = "sql", external = (address = "unix:${folder}/sql.sock", http = (style = proxy)))],
+  extensions = [(modules = [(name = "bucket", internal = true, esModule = embed "bucket.js")])],
   sockets = [(name = "tcp", address = "127.0.0.1:${port}", http = (), service = "main")]);
 `,
       );

@@ -288,7 +288,7 @@ export function tlsRows(): { id: string; run(): Promise<RowResult> }[] {
       row: { id: 'h2-download', title: '10 MB down by HTTP/2 (4 connections)', column: 'MB/s', factor: TEN_MB_IN_MB },
       code: TEN_MB,
       warmUp: ['-n', '50', '-c', '2'],
-      args: ['-n', '60', '-c', '4', '-m', '1', '-w', '20', '-W', '24'],
+      args: ['-n', '40', '-c', '4', '-m', '1', '-w', '20', '-W', '24'],
     },
   ];
   return [
