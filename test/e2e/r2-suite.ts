@@ -75,6 +75,36 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
     }
   });
 
+  test('the wire: a plain GET answers a whole object, with ASCII metadata in a field, or refuses', async () => {
+    const socket = join(rig.sockets, 'r2.sock');
+    const object = 'wire/ü &#%';
+    await call({ method: 'put', object, customFields: [{ k: 'ä', v: 'ö\u007f' }] }, Buffer.from('über'));
+    const whole = await callSocket(socket, `/?get=${encodeURIComponent(object)}`);
+    expect([whole.status, whole.body.toString(), whole.headers['cf-r2-metadata-size']]).toEqual([
+      200,
+      'über',
+      undefined,
+    ]);
+    const field = String(whole.headers['x-turnpike-object']);
+    expect(field).toMatch(/^[\x20-\x7e]+$/);
+    expect(JSON.parse(field)).toMatchObject({ name: object, size: 5, customFields: [{ k: 'ä', v: 'ö\u007f' }] });
+    const refused: [string, number, number][] = [
+      ['/?get=missing', 404, 10007],
+      ['/?get=', 400, 10020],
+      [`/?get=${'x'.repeat(1025)}`, 400, 10020],
+      ['/?get=%zz', 400, 10029],
+      ['/?get=%ff', 400, 10029],
+      ['/?get=a&get=b', 400, 10029],
+      ['/?put=a', 400, 10029],
+      ['/other?get=a', 400, 10029],
+    ];
+    for (const [target, status, code] of refused) {
+      const answer = await callSocket(socket, target);
+      const error = JSON.parse(String(answer.headers['cf-r2-error'])) as { v4code: number };
+      expect([target, answer.status, error.v4code]).toEqual([target, status, code]);
+    }
+  });
+
   test('the wire refuses a body that is not as long as it says', async () => {
     const json = JSON.stringify({ version: 1, method: 'put', object: 'smuggled' });
     const answer = await new Promise<string>((resolve, reject) => {
