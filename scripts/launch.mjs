@@ -81,12 +81,14 @@ export async function prepare({ development = false } = {}) {
   const node = Number(process.versions.node.split('.')[0]) >= 24 ? process.execPath : bundled.path;
   if (!isReady(node, development)) {
     const unlock = await lock();
-    try {
-      if (!existsSync(node)) await fetchNode(bundled);
-      if (!packagesMatch(development)) await installPackages();
-    } finally {
-      unlock();
-    }
+    // Side by side: each waits for the network most of the time. What fails is told when neither runs any more.
+    const work = [
+      ...(existsSync(node) ? [] : [fetchNode(bundled)]),
+      ...(packagesMatch(development) ? [] : [installPackages()]),
+    ];
+    const failed = (await Promise.allSettled(work)).filter(({ status }) => status === 'rejected');
+    unlock();
+    if (failed.length > 0) fail(failed.map(({ reason }) => reason.message).join('\nturnpike: '));
   }
   packPackages();
   return node;
@@ -140,20 +142,23 @@ async function fetchNode({ name, path }) {
   // npm puts packages next to the nearest package.json: without one of its own it would be the project's.
   writeFileSync(join(privateFolder, 'package.json'), '{"private":true}\n');
   await npm(
+    `Node ${NODE_VERSION}`,
     `fetching Node ${NODE_VERSION} (once; this is ${process.version})`,
     ['install', '--no-save', '--no-package-lock', `${name}@${NODE_VERSION}`],
     privateFolder,
   );
   if (spawnSync(path, ['--version'], { encoding: 'utf8' }).stdout?.trim() !== `v${NODE_VERSION}`) {
-    fail(`the fetched Node ${NODE_VERSION} does not run on this system; install Node 24 from https://nodejs.org`);
+    throw new Error(
+      `the fetched Node ${NODE_VERSION} does not run on this system; install Node 24 from https://nodejs.org`,
+    );
   }
 }
 
 async function installPackages() {
   // Not `npm ci`: it gives up where a registry lacks a package that only another system needs. This takes the versions
   // of the lock file as well, and checks their digests.
-  await npm('installing packages (once per version)', ['install', '--no-save'], root);
-  if (!packagesMatch(false)) fail('npm left packages out; remove node_modules and start again');
+  await npm('packages', 'installing packages (once per version)', ['install', '--no-save'], root);
+  if (!packagesMatch(false)) throw new Error('npm left packages out; remove node_modules and start again');
 }
 
 /**
@@ -180,12 +185,15 @@ function readJson(path) {
   }
 }
 
-/** Runs npm, without lifecycle scripts, and says that it goes on. */
-async function npm(what, args, cwd) {
+/**
+ * Runs npm, without lifecycle scripts, and says that it goes on.
+ * @throws Error where npm fails
+ */
+async function npm(name, what, args, cwd) {
   console.error(`turnpike: ${what} …`);
   const startedAt = Date.now();
   const ticking = setInterval(() => {
-    console.error(`turnpike: … ${Math.round((Date.now() - startedAt) / 1000)} s`);
+    console.error(`turnpike: ${name} … ${Math.round((Date.now() - startedAt) / 1000)} s`);
   }, 10_000);
   const [command, ...before] = npmCommand();
   const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
@@ -197,8 +205,8 @@ async function npm(what, args, cwd) {
     shell: process.platform === 'win32' && command === 'npm',
   });
   clearInterval(ticking);
-  if (code !== 0) fail(`${what} failed: npm ended with ${code}. Is the network there?`);
-  console.error(`turnpike: done in ${((Date.now() - startedAt) / 1000).toFixed(1)} s`);
+  if (code !== 0) throw new Error(`${what} failed: npm ended with ${code}. Is the network there?`);
+  console.error(`turnpike: ${name} done in ${((Date.now() - startedAt) / 1000).toFixed(1)} s`);
 }
 
 /** The npm that started us, else the one on the path. */
