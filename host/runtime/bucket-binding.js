@@ -2,14 +2,14 @@
  * `env.BUCKET` inside workerd: its own R2 binding, with a cheaper `get` of a whole object.
  *
  * workerd decodes an object's metadata with a JSON codec that it builds for each answer (src/workerd/api/r2-rpc.c++), a
- * fifth of what a get costs it. Here `get(key)` is one fetch, and the metadata is a field of the answer
- * (`parseWholeGet` in host/storage/r2/requests.ts). All else stays workerd's: the other methods, options, arguments that are no
- * string, and whatever is refused, so that errors are its errors.
+ * fifth of what a get costs it. Here `get(key)` is one fetch, and the metadata is a field of the answer (`parseWholeGet`
+ * in host/storage/r2/requests.ts). All else stays workerd's: the other methods, options, arguments that are no string,
+ * and whatever is refused, so that errors are its errors.
  *
  * It is the module of a `wrapped` binding (workerd.capnp): config.ts embeds it, and workerd alone runs it.
  */
 
-/** Where the metadata is in an answer; see `wholeAnswer` in host/storage/r2/protocol.ts. */
+/** Where the metadata is in an answer; see `metadataInField` in host/storage/r2/protocol.ts. */
 const METADATA = 'x-turnpike-object';
 
 /**

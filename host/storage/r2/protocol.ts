@@ -73,7 +73,7 @@ async function read(options: R2HandlerOptions, store: R2Store, call: Call): Prom
       return answerJson(options.gate, call, objectJson(row, { http: true, custom: true, range }));
     }
     case 'get':
-      return get(options.gate, store, request, call, field === undefined ? wholeAnswer : rangeAnswer);
+      return get(options.gate, store, request, call, field === undefined ? metadataInField : metadataInFront);
     case 'list':
       return answerJson(options.gate, call, list(store.index, request));
   }
@@ -97,13 +97,13 @@ async function get(gate: Gate, store: R2Store, request: GetRequest, call: Call, 
 type Form = (json: string) => { fields: Fields; front: Buffer[] };
 
 /** For workerd's own binding: in front of the bytes. */
-const rangeAnswer: Form = (json) => {
+const metadataInFront: Form = (json) => {
   const metadata = Buffer.from(json);
   return { fields: ['CF-R2-Metadata-Size', String(metadata.length)], front: [metadata] };
 };
 
 /** For host/runtime/bucket-binding.js: in a field, which holds ASCII alone. It asks in the other form after a refusal. */
-const wholeAnswer: Form = (json) => {
+const metadataInField: Form = (json) => {
   const metadata = asciiJson(json);
   if (metadata.length > MAX_FIELD_BYTES) throw r2Errors.metadataTooLarge();
   return { fields: ['x-turnpike-object', metadata], front: [] };
