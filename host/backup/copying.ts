@@ -10,11 +10,8 @@ import { isLeftover } from './layout.ts';
 export async function filesBelow(folder: string): Promise<string[]> {
   const found: string[] = [];
   const visit = async (below: string): Promise<void> => {
-    const entries = await readdir(path.join(folder, below), { withFileTypes: true }).catch((error) => {
-      if (error.code === 'ENOENT') return [];
-      throw error;
-    });
-    for (const entry of entries) {
+    const entries = await unlessGone(readdir(path.join(folder, below), { withFileTypes: true }));
+    for (const entry of entries ?? []) {
       const name = below === '' ? entry.name : `${below}/${entry.name}`;
       if (entry.isDirectory()) await visit(name);
       // Sockets and links are not data.
@@ -36,10 +33,16 @@ export async function copyFolder(
 ): Promise<void> {
   for (const file of await filesBelow(from)) {
     if (file.split('/').some(isLeftover) || !keep(file)) continue;
-    await copyOne(path.join(from, file), path.join(to, file)).catch((error) => {
-      if (error.code !== 'ENOENT') throw error;
-    });
+    await unlessGone(copyOne(path.join(from, file), path.join(to, file)));
   }
+}
+
+/** What came of work on a file that was listed; undefined when its owner has removed it since. */
+export function unlessGone<T>(work: Promise<T>): Promise<T | undefined> {
+  return work.catch((error) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
 }
 
 export async function copyOne(from: string, to: string): Promise<void> {

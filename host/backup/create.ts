@@ -6,7 +6,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Problem } from '../shared/problem.ts';
-import { copyFolder, filesBelow, sha256Of, writeWhole } from './copying.ts';
+import { copyFolder, filesBelow, sha256Of, unlessGone, writeWhole } from './copying.ts';
 import { CODE, FILES, isLeftover, isSealed, NOT_KEPT, REGISTRY, SEALED, SQL, STORES, TENANTS } from './layout.ts';
 import { type BackupFile, makeContent, manifestText } from './manifest.ts';
 import { BackupKeys } from './passphrase.ts';
@@ -131,11 +131,12 @@ async function seal(dataFolder: string, to: string, keys: BackupKeys, staging: s
     const entry = path.join(dataFolder, name);
     // Backups may be kept inside the data folder; they are not part of the next one.
     if (staging.startsWith(`${path.resolve(entry)}${path.sep}`)) continue;
-    const found = await stat(entry);
-    const files = found.isDirectory() ? (await filesBelow(entry)).map((file) => `${name}/${file}`) : [name];
+    const found = await unlessGone(stat(entry));
+    const files = found?.isDirectory() ? (await filesBelow(entry)).map((file) => `${name}/${file}`) : [name];
     for (const file of files) {
-      const bytes = await readFile(path.join(dataFolder, file));
-      await writeWhole(path.join(to, file), keys.seal(bytes, file));
+      if (file.split('/').some(isLeftover)) continue;
+      const bytes = await unlessGone(readFile(path.join(dataFolder, file)));
+      if (bytes !== undefined) await writeWhole(path.join(to, file), keys.seal(bytes, file));
     }
   }
 }

@@ -10,6 +10,7 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setImmediate } from 'node:timers/promises';
 import Database from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { filesBelow } from '../../host/backup/copying.ts';
@@ -172,6 +173,31 @@ describe('a backup', () => {
     await expect(failing).rejects.toThrow('no space');
     expect(await store().list()).toEqual([]);
     expect(readdirSync(target)).toEqual([]);
+  });
+
+  it('is made while keys are written anew and removed', async () => {
+    const names = Array.from({ length: 30 }, (_, number) => join(data, `certificates/passing-${number}.pem`));
+    const made = backup();
+    const ended = made.then(
+      () => true,
+      () => true,
+    );
+    for (let turn = 0; (await Promise.race([ended, setImmediate(false)])) === false; turn++) {
+      const name = names[turn % names.length] ?? '';
+      if (existsSync(name)) rmSync(name);
+      else write(name, 'passing');
+    }
+    await made;
+    await restore();
+    expect(readFileSync(join(folder, 'restored/secrets.key'), 'utf8')).toBe(SECRET);
+  });
+
+  it('keeps no file of interrupted work', async () => {
+    write(join(data, 'certificates/example.com/key.pem.1f2e.tmp'), SECRET);
+    write(join(data, 'local-network.json.1f2e.tmp'), SECRET);
+    await backup();
+    await restore();
+    expect((await filesBelow(join(folder, 'restored'))).filter((file) => file.endsWith('.tmp'))).toEqual([]);
   });
 
   it('needs a passphrase worth the name', async () => {

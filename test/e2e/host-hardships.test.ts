@@ -1,21 +1,16 @@
 /** Bad days of the whole host: leaks looked for, updates under load, a supervisor that is killed. */
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { load } from '../bench/load.ts';
 import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
+import { filesWith } from './support/files.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
 const hello = (text: string) => `export default { fetch: () => new Response(${JSON.stringify(text)}) }`;
-
-function filesBelow(folder: string): string[] {
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => path.join(entry.parentPath, entry.name));
-}
 
 describe('leaks', () => {
   let host: TestHost;
@@ -73,12 +68,10 @@ describe('leaks', () => {
     }
     for (const answer of answers.slice(1)) expect(answer).not.toContain(name);
 
-    const allowed = path.join(host.data, 'code');
-    for (const file of filesBelow(host.data)) {
-      const bytes = readFileSync(file);
-      expect(bytes.includes(secret), file).toBe(false);
-      if (!file.startsWith(allowed)) expect(bytes.includes(marker), file).toBe(false);
-    }
+    expect(filesWith(secret, host.data)).toEqual([]);
+    const code = filesWith(marker, host.data);
+    expect(code).not.toEqual([]);
+    for (const file of code) expect(file).toContain(path.join(host.data, 'code', path.sep));
     for (const pid of processTree([host.pid])) {
       expect(commandOf(pid)).not.toContain(secret);
       const environment = await import('node:fs').then(({ readFileSync: read }) => {

@@ -2,11 +2,12 @@
  * What tenants keep, on this disk or with their SQL on a libSQL server, through the whole host: apart from each other,
  * there after a kill, and gone from every file when the grace period after a deletion is over.
  */
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { SqlServer } from './d1-rig.ts';
 import { deploy, type Fetch, mppFetch } from './support/callers.ts';
+import { filesWith } from './support/files.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
 const DAY_MS = 86_400_000;
@@ -37,21 +38,6 @@ export default {
   },
 };
 `;
-
-/** Files below the folder that hold the word. */
-function filesWith(word: string, folder: string): string[] {
-  return readdirSync(folder, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .map((entry) => path.join(entry.parentPath, entry.name))
-    .filter((file) => {
-      try {
-        return readFileSync(file).includes(word);
-      } catch {
-        // Removed since it was listed.
-        return false;
-      }
-    });
-}
 
 describe.each(['on this disk', 'on a libSQL server'])('SQL %s', (where) => {
   let server: SqlServer | undefined;
