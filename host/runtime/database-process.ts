@@ -2,7 +2,7 @@
  * Starts a tenant's SQL process in a sandbox whose only writable folders are the database's and the socket's.
  * With a remote libSQL server it needs the network, so it then runs outside: it is our code, and runs no SQL itself.
  */
-import { chownSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
+import { lchownSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { Config } from '../shared/config.ts';
@@ -123,10 +123,10 @@ function nativePackage(): string {
   return `@libsql/linux-${process.arch}-${report.header?.glibcVersionRuntime ? 'gnu' : 'musl'}`;
 }
 
-/** Gives a folder and what is in it to the tenant's user. */
+/** Gives a folder and what is in it to the tenant's user, who made it: no link in it is followed. */
 function ownFolder(folder: string, uid: number | undefined): void {
   mkdirSync(folder, { recursive: true, mode: 0o700 });
   if (uid === undefined) return;
-  chownSync(folder, uid, uid);
-  for (const name of readdirSync(folder)) chownSync(path.join(folder, name), uid, uid);
+  lchownSync(folder, uid, uid);
+  for (const name of readdirSync(folder)) lchownSync(path.join(folder, name), uid, uid);
 }

@@ -2,7 +2,7 @@
  * A tenant's `sql.sock`: there from the start, with a process behind it from the first connection on. Until that
  * process listens, and after it died, this listener takes connections and passes them through, so no query is refused.
  */
-import { chmodSync, chownSync, renameSync, rmSync } from 'node:fs';
+import { chmodSync, lchownSync, lstatSync, renameSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import type { Logger } from 'pino';
@@ -169,21 +169,22 @@ export class Database {
     const { socketFolder, tenant, clientUid, log, onDeath } = this.#options;
     if (this.#closed) throw new Error('closed');
     if (performance.now() - this.#failedAt < RESTART_PAUSE_MS) throw new Error('the database process just failed');
-    let child: ConfinedProcess;
+    const own = path.join(socketFolder, SOCKET_NAME);
+    let child: ConfinedProcess | undefined;
     try {
       child = await startDatabaseProcess({
         ...this.#options,
         onDiagnostic: (text) => log.debug({ tenant, text }, 'database process'),
       });
+      permit(own, clientUid);
     } catch (error) {
+      child?.kill();
       this.#failedAt = performance.now();
       log.error({ tenant, err: error }, 'a database process did not start');
       onDeath('the database process did not start');
       throw error;
     }
     this.#process = child;
-    const own = path.join(socketFolder, SOCKET_NAME);
-    permit(own, clientUid);
     this.#behind = this.#public;
     renameSync(own, this.#public);
     void child.ended.then(async (end) => {
@@ -199,9 +200,13 @@ export class Database {
   }
 }
 
-/** Connecting takes write permission on the socket. */
+/**
+ * Connecting takes write permission on the socket.
+ * @throws Error when the process has put something else in its place
+ */
 function permit(socket: string, uid: number | undefined): void {
   if (uid === undefined) return;
+  if (!lstatSync(socket).isSocket()) throw new Error(`${SOCKET_NAME} is no socket`);
   chmodSync(socket, 0o600);
-  chownSync(socket, uid, uid);
+  lchownSync(socket, uid, uid);
 }

@@ -84,6 +84,7 @@ function mustNotRun(attempt, file, args) {
   mustFail('follow /proc/1/root out', () => fs.readFileSync('/proc/1/root' + targets.file).length + ' bytes');
   for (const folder of ['/', '/bin/', '/dev/shm/']) mustFail('write into ' + folder, () => makeAndRemove(folder + 'turnpike-doctor'));
   if (!targets.mayWrite) mustFail('fill the disk through its socket folder', () => makeAndRemove(targets.writable + '/fill'));
+  mustFail('make a link for the host to follow', () => { fs.symlinkSync(targets.file, targets.writable + '/link'); fs.unlinkSync(targets.writable + '/link'); });
   mustFail('open a disk', () => fs.readdirSync('/dev').filter((name) => /^(sd|vd|nvme|mem|kmsg|kvm)/.test(name)).map((name) => fs.openSync('/dev/' + name))[0] ?? (() => { throw new Error('none is there'); })());
   mustFail('read kernel memory', () => fs.openSync('/proc/kcore'));
   mustFail('change the kernel', () => fs.closeSync(fs.openSync('/proc/sys/kernel/hostname', 'r+')));

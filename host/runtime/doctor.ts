@@ -1,7 +1,7 @@
 /**
  * Tests the sandbox by trying to break it: runs a hostile program in it, once as a handler's process, once as a database's.
  */
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -49,8 +49,11 @@ export async function tryToBreak(sandbox: Sandbox): Promise<Attempt[]> {
     const attempts: Attempt[] = [];
     for (const as of ['handler', 'database'] as const) {
       const own = path.join(folder, as);
-      mkdirSync(own, { mode: 0o777 });
-      const reports = await run(sandbox, as, own, {
+      mkdirSync(own, { mode: 0o700 });
+      const uid = canChangeUser() ? randomUser() : undefined;
+      // As in earnest: the folder that a program may write to is its user's.
+      if (uid !== undefined) chownSync(own, uid, uid);
+      const reports = await run(sandbox, as, own, uid, {
         file: path.join(bait, 'file'),
         folder: bait,
         pid: process.pid,
@@ -73,6 +76,7 @@ async function run(
   sandbox: Sandbox,
   as: Attempt['as'],
   own: string,
+  uid: number | undefined,
   bait: Omit<Targets, 'writable' | 'mayWrite' | 'programs'>,
 ): Promise<Report[]> {
   const writable: Bind = { from: own, to: '/run/own', writable: true };
@@ -84,7 +88,7 @@ async function run(
     args: ['--input-type=commonjs', '--eval', DOCTOR_PROGRAM],
     binds: [writable, unshare, mount],
     needs: [unshare.from, mount.from],
-    uid: canChangeUser() ? randomUser() : undefined,
+    uid,
     profile: handler ? 'worker' : 'database',
     limits: { openFiles: bait.openFiles, processes: 128, fileBytes: handler ? 0 : 1 << 20 },
   });

@@ -1,5 +1,6 @@
 /** A tenant's database process as the runtime runs it: lazily, in its sandbox, and back after it died. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { RuntimeRig, until } from './runtime-rig.ts';
 
@@ -38,6 +39,12 @@ function databaseProcesses(): number[] {
     });
 }
 
+/** Where the tenant's database file is. */
+function databaseFolder(): string {
+  const files = readdirSync(rig.folder, { recursive: true, withFileTypes: true });
+  return files.find((entry) => entry.name === 'db.sqlite')?.parentPath ?? '';
+}
+
 it('has no process until the first query', async () => {
   expect(await rig.text('data', '/none')).toBe('none');
   expect(databaseProcesses()).toEqual([]);
@@ -49,6 +56,19 @@ it('keeps its data when the instance ends', async () => {
   await rig.runtime.stop('data', 'stopped', { drainMs: 0 });
   await until(() => databaseProcesses().length === 0, 5_000, 'the database to end with its instance');
   expect(await rig.text('data', '/')).toBe('{"n":1}');
+});
+
+it('gives no file to the tenant that a link in its folder leads to', async () => {
+  const folder = databaseFolder();
+  const bait = path.join(rig.folder, 'bait');
+  writeFileSync(bait, 'of the host');
+  const owner = statSync(bait).uid;
+  await rig.runtime.stop('data', 'stopped', { drainMs: 0 });
+  await until(() => databaseProcesses().length === 0, 5_000, 'the database to end with its instance');
+  symlinkSync(bait, path.join(folder, 'link'));
+  expect(await rig.text('data', '/')).toBe('{"n":1}');
+  expect(statSync(bait).uid).toBe(owner);
+  rmSync(path.join(folder, 'link'));
 });
 
 it('comes back by itself after its processes were killed', async () => {
