@@ -4,18 +4,20 @@ import { enableCompileCache, flushCompileCache } from 'node:module';
 import path from 'node:path';
 import pino from 'pino';
 import { usePackedPackages } from './shared/packed-packages.ts';
-import { Problem } from './shared/problem.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
 import { openFolders } from './supervisor/folders.ts';
 import { forkAhead } from './supervisor/part-process.ts';
 import { helpText, startScreen } from './supervisor/screens.ts';
+import { explainStart, usingDataFolder } from './supervisor/start-failures.ts';
 
 const STOP_WITHIN_MS = 9_500;
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
   version: string;
 };
+
+let dataFolder: string | undefined;
 
 async function main(flags: string[]): Promise<void> {
   if (flags.includes('--help') || flags.includes('-h')) {
@@ -28,8 +30,9 @@ async function main(flags: string[]): Promise<void> {
   }
   const config = loadConfig({ folder: process.cwd(), env: process.env, flags });
   const log = pino({ level: config.log.level, base: null }, pino.destination({ dest: 2, sync: true }));
-  const folders = openFolders(config.data);
-  const lock = new FolderLock(folders.data);
+  dataFolder = path.resolve(config.data);
+  const folders = usingDataFolder(dataFolder, () => openFolders(config.data));
+  const lock = usingDataFolder(dataFolder, () => new FolderLock(folders.data));
   cacheCompiledCode(path.join(folders.data, 'cache'));
   forkAhead(['storage', 'egress', ...Array.from({ length: config.edge.processes }, () => 'edge' as const)]);
   usePackedPackages();
@@ -70,7 +73,7 @@ function cacheCompiledCode(folder: string): void {
 try {
   await main(process.argv.slice(2));
 } catch (error) {
-  // A problem's text says what to do; anything else is a fault of ours and is shown whole.
-  console.error(error instanceof Problem ? `turnpike: ${error.message}` : error);
+  const explained = explainStart(error, dataFolder);
+  console.error(explained === undefined ? error : `turnpike: ${explained}`);
   process.exit(1);
 }

@@ -10,6 +10,7 @@ import { copyFolder, filesBelow, sha256Of, unlessGone, writeWhole } from './copy
 import { CODE, FILES, isLeftover, isSealed, NOT_KEPT, REGISTRY, SEALED, SQL, STORES, TENANTS } from './layout.ts';
 import { type BackupFile, makeContent, manifestText } from './manifest.ts';
 import { BackupKeys } from './passphrase.ts';
+import { tellingPlace } from './refusals.ts';
 import { copyRegistry } from './registry-copy.ts';
 import { copySql } from './sql-copy.ts';
 import { type BackupStore, backupId } from './store.ts';
@@ -45,13 +46,20 @@ export interface BackupSummary {
 }
 
 const OBJECT_ATTEMPTS = 5;
+/** What was begun longer ago than this and is not finished was interrupted. */
+const UNFINISHED_MS = 24 * 3_600_000;
 
 /** @throws Problem when it could not be made; then there is none */
 export async function createBackup(options: BackupOptions): Promise<BackupSummary> {
-  const { store, dataFolder } = options;
   const keys = await BackupKeys.create(options.passphrase);
   const started = options.now();
   const id = backupId(started);
+  return tellingPlace('No backup was made', options.store.describe(id), () => create(options, keys, started, id));
+}
+
+async function create(options: BackupOptions, keys: BackupKeys, started: number, id: string): Promise<BackupSummary> {
+  const { store, dataFolder } = options;
+  await store.sweep(started - UNFINISHED_MS);
   if ((await store.list()).includes(id)) {
     throw new Problem('in_progress', 'A backup of this very second exists already.');
   }

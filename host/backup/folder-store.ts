@@ -3,9 +3,12 @@ import { createReadStream } from 'node:fs';
 import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
-import { syncFile, writeWhole } from './copying.ts';
+import { syncFile, unlessGone, writeWhole } from './copying.ts';
 import { MANIFEST } from './layout.ts';
-import { BACKUP_ID, type BackupStore } from './store.ts';
+import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
+
+const UNFINISHED = '.unfinished-';
+const REMOVED = '.removed-';
 
 export class FolderStore implements BackupStore {
   readonly #folder: string;
@@ -15,7 +18,11 @@ export class FolderStore implements BackupStore {
   }
 
   staging(id: string): string {
-    return path.join(this.#folder, `.unfinished-${id}`);
+    return path.join(this.#folder, `${UNFINISHED}${id}`);
+  }
+
+  sweep(before: number): Promise<void> {
+    return removeLeftovers(this.#folder, [UNFINISHED, REMOVED], before);
   }
 
   async publish(id: string, staging: string, manifest: string): Promise<void> {
@@ -26,7 +33,7 @@ export class FolderStore implements BackupStore {
   }
 
   async list(): Promise<string[]> {
-    const names = await readdir(this.#folder).catch(() => []);
+    const names = (await unlessGone(readdir(this.#folder))) ?? [];
     const complete: string[] = [];
     for (const name of names) {
       if (!BACKUP_ID.test(name)) continue;
@@ -46,7 +53,7 @@ export class FolderStore implements BackupStore {
 
   async remove(id: string): Promise<void> {
     // Under the other name first: what is half removed must not look like a backup.
-    const leaving = path.join(this.#folder, `.removed-${id}`);
+    const leaving = path.join(this.#folder, `${REMOVED}${id}`);
     await mkdir(this.#folder, { recursive: true });
     await rename(path.join(this.#folder, id), leaving);
     await rm(leaving, { recursive: true, force: true });

@@ -18,14 +18,18 @@ type Settings = Pick<Config, 'backup' | 'storage'>;
 /** What only a running host can give; without one, nobody writes to the data folder. */
 export type LiveParts = Pick<BackupOptions, 'copyStores' | 'sqlSockets'>;
 
-export interface BackupRequest {
+/** What is asked of one backup, instead of what is configured for all. */
+export interface BackupChoice {
+  /** Instead of `backup.target`. */
+  target?: string | undefined;
+  /** Instead of `backup.passphraseFile`; absolute, or from where the host was started. */
+  passphraseFile?: string | undefined;
+}
+
+export interface BackupRequest extends BackupChoice {
   config: Settings;
   dataFolder: string;
   hostVersion: string;
-  /** Instead of `backup.target`. */
-  target?: string | undefined;
-  /** Instead of `backup.passphraseFile`. */
-  passphraseFile?: string | undefined;
   live: LiveParts | undefined;
 }
 
@@ -64,16 +68,16 @@ function lacksOf({ storage }: Settings): string[] {
 
 /** The backups of a running host: one at a time, by schedule and on demand. */
 export class Backups {
-  readonly #request: Omit<BackupRequest, 'target'>;
+  readonly #request: Omit<BackupRequest, keyof BackupChoice>;
   #turn: Promise<unknown> = Promise.resolve();
 
-  constructor(request: Omit<BackupRequest, 'target'>) {
+  constructor(request: Omit<BackupRequest, keyof BackupChoice>) {
     this.#request = request;
   }
 
-  /** @param target instead of `backup.target` @throws Problem */
-  run(target?: string): Promise<BackupOutcome> {
-    const run = this.#turn.then(() => runBackup({ ...this.#request, target }));
+  /** @throws Problem */
+  run(choice: BackupChoice = {}): Promise<BackupOutcome> {
+    const run = this.#turn.then(() => runBackup({ ...this.#request, ...choice }));
     this.#turn = run.catch(() => undefined);
     return run;
   }
@@ -133,7 +137,7 @@ async function readPassphrase(file: string): Promise<string> {
   if (file === '') {
     throw new Problem(
       'invalid_config',
-      'Backups are sealed with a passphrase: put one into a file of mode 0600 and name it in backup.passphraseFile.',
+      'Backups are sealed with a passphrase: put one into a file of mode 0600, and name that in backup.passphraseFile or by --passphrase-file.',
     );
   }
   try {

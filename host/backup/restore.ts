@@ -12,6 +12,7 @@ import { Problem } from '../shared/problem.ts';
 import { syncFile, writeWhole } from './copying.ts';
 import { FILES, SEALED, TENANTS } from './layout.ts';
 import { type BackupFile, openManifest } from './manifest.ts';
+import { tellingPlace } from './refusals.ts';
 import type { BackupStore } from './store.ts';
 
 export interface RestoreOptions {
@@ -37,9 +38,13 @@ export interface RestoreSummary {
 }
 
 /** @throws Problem when there is no such backup, it is damaged, the passphrase is wrong, or the folder is in use */
-export async function restoreBackup(options: RestoreOptions): Promise<RestoreSummary> {
-  const { store, passphrase } = options;
+export function restoreBackup(options: RestoreOptions): Promise<RestoreSummary> {
   const target = path.resolve(options.dataFolder);
+  return tellingPlace('Nothing was restored', target, () => restore(options, target));
+}
+
+async function restore(options: RestoreOptions, target: string): Promise<RestoreSummary> {
+  const { store, passphrase } = options;
   await requireEmpty(target);
   const id = await chooseBackup(store, options.id);
   const { content, keys } = await openManifest(await store.manifest(id), passphrase);
@@ -94,11 +99,23 @@ async function restoreFile(store: BackupStore, id: string, file: BackupFile, com
       done(null, part);
     },
   });
+  const output = createWriteStream(target, { flags: 'wx', mode: 0o600, flush: true });
+  // A pipeline passes a failure on to all of its streams: the first that has it is the one that failed.
+  let isOurs: boolean | undefined;
+  output.once('error', () => {
+    isOurs ??= true;
+  });
   try {
     const source = await store.read(id, file.path);
-    await pipeline(source, measure, createWriteStream(target, { flags: 'wx', mode: 0o600, flush: true }));
+    source.once('error', () => {
+      isOurs ??= false;
+    });
+    await pipeline(source, measure, output);
   } catch (error) {
-    throw new Problem('invalid_field', `The backup is damaged: ${file.path} cannot be read.`, { cause: error });
+    output.destroy();
+    if (isOurs) throw error;
+    const detail = `The backup is damaged: ${file.path} cannot be read (${(error as Error).message}).`;
+    throw new Problem('invalid_field', detail, { cause: error });
   }
   if (bytes !== file.bytes || hash.digest('hex') !== file.sha256) {
     throw new Problem('invalid_field', `The backup is damaged: ${file.path} is not what was backed up.`);

@@ -5,7 +5,7 @@ import type { Readable } from 'node:stream';
 import { Client } from 'minio';
 import { filesBelow } from './copying.ts';
 import { MANIFEST } from './layout.ts';
-import { BACKUP_ID, type BackupStore } from './store.ts';
+import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
 
 export interface S3Connection {
   /** URL of the service. */
@@ -16,6 +16,8 @@ export interface S3Connection {
 }
 
 const REMOVE_AT_ONCE = 500;
+
+const SCRATCH = '.backup-';
 
 export class S3Store implements BackupStore {
   readonly #client: Client;
@@ -43,7 +45,11 @@ export class S3Store implements BackupStore {
   }
 
   staging(id: string): string {
-    return path.join(this.#scratch, `.backup-${id}`);
+    return path.join(this.#scratch, `${SCRATCH}${id}`);
+  }
+
+  sweep(before: number): Promise<void> {
+    return removeLeftovers(this.#scratch, [SCRATCH], before);
   }
 
   async publish(id: string, staging: string, manifest: string): Promise<void> {

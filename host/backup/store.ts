@@ -1,6 +1,9 @@
 /** Where backups are kept: a folder, or a prefix in an S3 bucket. */
+import { readdir, rm } from 'node:fs/promises';
+import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { Problem } from '../shared/problem.ts';
+import { unlessGone } from './copying.ts';
 import { FolderStore } from './folder-store.ts';
 import { type S3Connection, S3Store } from './s3-store.ts';
 
@@ -9,6 +12,8 @@ export interface BackupStore {
   staging(id: string): string;
   /** Makes the files of the staging folder a backup: all of it or nothing. @param manifest written last */
   publish(id: string, staging: string, manifest: string): Promise<void>;
+  /** Removes what backups that were interrupted left behind. @param before begun before this, ms since the epoch */
+  sweep(before: number): Promise<void>;
   /** Complete backups, oldest first. */
   list(): Promise<string[]>;
   manifest(id: string): Promise<string>;
@@ -24,6 +29,17 @@ export function backupId(now: number): string {
     .toISOString()
     .replace(/\.\d+Z$/, 'Z')
     .replaceAll(':', '-');
+}
+
+/** Removes the folders named by one of the prefixes and an id of before then. */
+export async function removeLeftovers(folder: string, prefixes: string[], before: number): Promise<void> {
+  const oldest = backupId(before);
+  for (const name of (await unlessGone(readdir(folder))) ?? []) {
+    const prefix = prefixes.find((one) => name.startsWith(one)) ?? '';
+    const id = name.slice(prefix.length);
+    if (prefix === '' || !BACKUP_ID.test(id) || id >= oldest) continue;
+    await rm(path.join(folder, name), { recursive: true, force: true });
+  }
 }
 
 export const BACKUP_ID = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$/;

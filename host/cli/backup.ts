@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { Command } from 'commander';
-import type { BackupOutcome } from '../backup/index.ts';
+import type { BackupChoice, BackupOutcome } from '../backup/index.ts';
 import { callOperator } from './operator-client.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
@@ -16,33 +16,34 @@ export function backupCommand(deps?: CommandDeps): Command {
     .addHelpText('after', EXAMPLES)
     .action(
       withSession(deps, async (session, target: string | undefined, options: { passphraseFile?: string }) => {
-        const place = target === undefined ? undefined : absolute(session, target);
-        const made = (await askHost(session, place)) ?? (await makeHere(session, place, options.passphraseFile));
+        const { cwd } = session.terminal;
+        const file = options.passphraseFile;
+        const choice: BackupChoice = {
+          target: target === undefined || target.startsWith('s3://') ? target : resolve(cwd, target),
+          passphraseFile: file === undefined ? undefined : resolve(cwd, file),
+        };
+        const made = (await askHost(session, choice)) ?? (await makeHere(session, choice));
         session.printer.result(made, summary(made));
       }),
     );
 }
 
 /** Answers undefined when no host runs on the data folder. */
-async function askHost(session: Session, target: string | undefined): Promise<BackupOutcome | undefined> {
+async function askHost(session: Session, choice: BackupChoice): Promise<BackupOutcome | undefined> {
   try {
-    const body = target === undefined ? {} : { target };
-    return JSON.parse((await callOperator(session, 'POST', '/backup', body)).text) as BackupOutcome;
+    return JSON.parse((await callOperator(session, 'POST', '/backup', choice)).text) as BackupOutcome;
   } catch (error) {
     if (error instanceof Failure && error.exit === 'unreachable') return undefined;
     throw error;
   }
 }
 
-async function makeHere(
-  session: Session,
-  target: string | undefined,
-  passphraseFile: string | undefined,
-): Promise<BackupOutcome> {
-  const [{ runBackup }, { loadConfig }, { FolderLock }] = await Promise.all([
+async function makeHere(session: Session, choice: BackupChoice): Promise<BackupOutcome> {
+  const [{ runBackup }, { loadConfig }, { FolderLock }, { usingDataFolder }] = await Promise.all([
     import('../backup/index.ts'),
     import('../supervisor/configuration.ts'),
     import('../supervisor/folder-lock.ts'),
+    import('../supervisor/start-failures.ts'),
   ]);
   const dataFolder = session.dataFolders.find((folder) => existsSync(join(folder, 'registry.db')));
   if (dataFolder === undefined) {
@@ -54,23 +55,12 @@ async function makeHere(
   const { cwd, env } = session.terminal;
   const config = loadConfig({ folder: cwd, env, flags: [] });
   // Nobody may start a host on the folder meanwhile.
-  const lock = new FolderLock(dataFolder);
+  const lock = usingDataFolder(dataFolder, () => new FolderLock(dataFolder));
   try {
-    return await runBackup({
-      config,
-      dataFolder,
-      hostVersion: 'offline',
-      target,
-      passphraseFile: passphraseFile === undefined ? undefined : resolve(cwd, passphraseFile),
-      live: undefined,
-    });
+    return await runBackup({ ...choice, config, dataFolder, hostVersion: 'offline', live: undefined });
   } finally {
     lock.release();
   }
-}
-
-function absolute(session: Session, target: string): string {
-  return target.startsWith('s3://') ? target : resolve(session.terminal.cwd, target);
 }
 
 function summary({ location, files, bytes, removed, lacks }: BackupOutcome): string {

@@ -20,7 +20,10 @@ export class FolderLock {
   readonly #folder: string;
   readonly #database: InstanceType<typeof Database>;
 
-  /** @throws Problem conflict when another host runs on the folder */
+  /**
+   * @throws Problem conflict when another host runs on the folder
+   * @throws Error of SQLite when the file cannot be made
+   */
   constructor(folder: string) {
     this.#folder = folder;
     this.#database = new Database(path.join(folder, 'lock'));
@@ -28,6 +31,7 @@ export class FolderLock {
       this.#database.exec('BEGIN EXCLUSIVE');
     } catch (error) {
       this.#database.close();
+      if ((error as { code?: string }).code !== 'SQLITE_BUSY') throw error;
       const running = readRunningHost(folder);
       const who = running ? ` (process ${running.pid}, ${running.url})` : '';
       throw new Problem(

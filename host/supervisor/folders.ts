@@ -1,6 +1,6 @@
 /** The layout of the data folder; README's "what is where" is this. */
 import { createHash } from 'node:crypto';
-import { lstatSync, mkdirSync, rmSync, symlinkSync } from 'node:fs';
+import { accessSync, constants, lstatSync, mkdirSync, mkdtempSync, readlinkSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
@@ -19,7 +19,10 @@ export interface Folders {
   run: string;
 }
 
-/** Makes what is missing; private to the user that runs the host. */
+/**
+ * Makes what is missing; private to the user that runs the host.
+ * @throws Error of the system
+ */
 export function openFolders(dataFolder: string): Folders {
   const data = path.resolve(dataFolder);
   const folders: Folders = {
@@ -32,22 +35,35 @@ export function openFolders(dataFolder: string): Folders {
     run: path.join(data, 'run'),
   };
   mkdirSync(data, { recursive: true, mode: 0o700 });
+  // On a disk that may only be read, Node's mkdir says ENOENT.
+  accessSync(data, constants.R_OK | constants.W_OK | constants.X_OK);
   for (const folder of [folders.tenants, folders.code, folders.certificates])
     mkdirSync(folder, { recursive: true, mode: 0o700 });
   return { ...folders, run: openRunFolder(folders.run) };
 }
 
-/** Sockets of a deep data folder live in the system's temporary folder; `<data>/run` then points there. */
+/** Sockets of a deep data folder live in a folder below the system's temporary one; `<data>/run` then points there. */
 function openRunFolder(wanted: string): string {
   const known = lstatSync(wanted, { throwIfNoEntry: false });
-  if (known?.isSymbolicLink()) rmSync(wanted);
   if (Buffer.byteLength(wanted) <= LONGEST_RUN_FOLDER) {
+    if (known?.isSymbolicLink()) rmSync(wanted);
     mkdirSync(wanted, { recursive: true, mode: 0o700 });
     return wanted;
   }
-  if (known?.isDirectory()) rmSync(wanted, { recursive: true });
-  const short = path.join(tmpdir(), `turnpike-${createHash('sha256').update(wanted).digest('hex').slice(0, 12)}`);
-  mkdirSync(short, { recursive: true, mode: 0o700 });
+  // A copy of a data folder points to the sockets of the original.
+  const own = path.join(tmpdir(), `turnpike-${createHash('sha256').update(wanted).digest('hex').slice(0, 8)}-`);
+  const last = known?.isSymbolicLink() ? readlinkSync(wanted) : '';
+  if (last.startsWith(own) && isPrivate(last)) return last;
+  // A name that nobody can foretell: others may write to the temporary folder, too.
+  const short = mkdtempSync(own);
+  rmSync(wanted, { recursive: true, force: true });
   symlinkSync(short, wanted);
   return short;
+}
+
+/** A folder of this user that nobody else may look into. */
+function isPrivate(folder: string): boolean {
+  const found = lstatSync(folder, { throwIfNoEntry: false });
+  if (!found?.isDirectory()) return false;
+  return found.uid === process.getuid?.() && (found.mode & 0o077) === 0;
 }

@@ -1,7 +1,7 @@
 /** The operator's API: on a socket in the data folder, and on the admin port of loopback. */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import type { Backups } from '../backup/index.ts';
+import type { BackupChoice, Backups } from '../backup/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import type { Forwarding } from '../control/forward.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
@@ -62,7 +62,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
     },
     clockOffset: () => clock.offsetMs,
     pay: payPassage({ deployments, secrets, forward, publicUrl }),
-    backup: (target: string | undefined) => backups.run(target),
+    backup: (choice: BackupChoice) => backups.run(choice),
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());
       return row !== undefined && row.state !== 'pending';

@@ -200,6 +200,23 @@ describe('a backup', () => {
     expect((await filesBelow(join(folder, 'restored'))).filter((file) => file.endsWith('.tmp'))).toEqual([]);
   });
 
+  it('removes what interrupted ones left, once that is a day old', async () => {
+    const left = ['.unfinished-2026-01-01T03-04-04Z', '.removed-2025-12-31T00-00-00Z'];
+    const kept = ['.unfinished-2026-01-01T03-04-06Z', '.unfinished-of-somebody', '.ssh'];
+    for (const name of [...left, ...kept]) write(join(target, name, 'file'), '');
+    await backup();
+    expect(readdirSync(target).sort()).toEqual([...kept, '2026-01-02T03-04-05Z'].sort());
+  });
+
+  it('says where it cannot be written, in the words of the system', async () => {
+    write(join(target, '..', 'file'), '');
+    target = join(folder, 'file');
+    await expect(backup()).rejects.toMatchObject({
+      code: 'invalid_config',
+      message: expect.stringMatching(/^No backup was made: ENOTDIR.* Make room in .*file\/2026-01-02T03-04-05Z/),
+    });
+  });
+
   it('needs a passphrase worth the name', async () => {
     await expect(BackupKeys.create('short')).rejects.toThrow('at least 12 characters');
   });

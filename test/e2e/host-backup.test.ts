@@ -1,5 +1,5 @@
 /** The operator's backup of a whole host by the command, while its tenants write: on demand, by schedule, and back again. */
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -145,6 +145,29 @@ describe('a backup while tenants write', () => {
     } finally {
       await other.stop();
     }
+  });
+
+  it('is sealed with the passphrase that the command names, not the one that is configured', async () => {
+    const own = path.join(folder, 'own-passphrase');
+    writeFileSync(own, 'another passphrase for a test\n', { mode: 0o600 });
+    const elsewhere = path.join(folder, 'own');
+    const made = await command('--data', host.data, 'backup', elsewhere, '--passphrase-file', 'own-passphrase');
+    expect(made.stderr).toBe('');
+    const restore = (data: string, file: string) =>
+      command('--data', path.join(folder, data), 'restore', elsewhere, '--passphrase-file', file);
+    expect((await restore('by-own', own)).code).toBe(0);
+    const refused = await restore('by-configured', flags['backup-passphrase-file'] ?? '');
+    expect(refused.code).not.toBe(0);
+    expect(refused.stderr + refused.stdout).toMatch(/passphrase/);
+  });
+
+  it('is not called damaged where the disk is full that it comes back to', async () => {
+    const small = path.join(folder, 'small');
+    mkdirSync(small);
+    const args = ['--data', path.join(small, 'data'), 'restore', target(), '--passphrase-file', 'passphrase'];
+    const { code, stderr } = await turnpike(args, { cwd: folder, smallDisk: { folder: small, size: '64k' } });
+    expect(code).not.toBe(0);
+    expect(stderr).toMatch(/^turnpike: Nothing was restored: ENOSPC.* Make room in .*small\/data/);
   });
 
   it('that is damaged is refused whole', async () => {

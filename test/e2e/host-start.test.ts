@@ -1,6 +1,6 @@
 /** Starting and stopping the real host: refusals, restarts of its parts, nothing left behind. */
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,15 +8,23 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
+import { onSmallDisk } from './support/small-disk.ts';
 
 const MAIN = fileURLToPath(new URL('../../host/main.ts', import.meta.url));
 const HELLO = `export default { fetch: () => new Response('hello') }`;
 
 function run(args: string[], env: Record<string, string> = {}): Promise<{ code: number; text: string }> {
+  return execute([process.execPath, MAIN, ...args], env);
+}
+
+function execute(
+  [program, ...args]: [string, ...string[]],
+  env: Record<string, string> = {},
+): Promise<{ code: number; text: string }> {
   return new Promise((resolve) => {
     execFile(
-      process.execPath,
-      [MAIN, ...args],
+      program,
+      args,
       { env: { PATH: process.env.PATH ?? '', ...env }, timeout: 20_000 },
       (error, stdout, stderr) =>
         resolve({ code: typeof error?.code === 'number' ? error.code : 0, text: stdout + stderr }),
@@ -157,6 +165,31 @@ describe('the command line', () => {
     const { code, text } = await run(args as string[]);
     expect(code).toBe(1);
     expect(text).toMatch(message);
+  });
+
+  it.each([
+    ['a file', (data: string) => writeFileSync(data, ''), /data folder .* cannot be used: EEXIST.*--data/],
+    ['below a file', (data: string) => writeFileSync(path.dirname(data), ''), /cannot be used: ENOTDIR/],
+  ])('a data folder that is %s is named, in one line', async (_, spoil, message) => {
+    const above = mkdtempSync(path.join(tmpdir(), 'tp-spoilt-'));
+    const data = path.join(above, 'a', 'b');
+    if (message.source.includes('EEXIST')) mkdirSync(path.dirname(data));
+    spoil(data);
+    const { code, text } = await run(['--port', '0', '--admin-port', '0', '--data', data]);
+    rmSync(above, { recursive: true });
+    expect(code).toBe(1);
+    expect(text).toMatch(message);
+    expect(text.trim().split('\n')).toHaveLength(1);
+  });
+
+  // The lock does not fit into the first, the registry not into the second.
+  it.each(['4k', '1m'])('a disk of %s is told to be full', async (size) => {
+    const data = mkdtempSync(path.join(tmpdir(), 'tp-full-'));
+    const start = [MAIN, '--port', '0', '--admin-port', '0', '--data', data];
+    const { code, text } = await execute(onSmallDisk(data, size, [process.execPath, ...start]));
+    rmSync(data, { recursive: true });
+    expect(code).toBe(1);
+    expect(text).toMatch(/^turnpike: The disk is full .* Make room in .*tp-full/m);
   });
 
   it('refuses test money on a public address', async () => {

@@ -6,6 +6,7 @@ import { createHash, timingSafeEqual } from 'node:crypto';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { z } from 'zod';
+import type { BackupChoice } from '../../backup/index.ts';
 import type { Payments } from '../../payments/types.ts';
 import type { Deployments } from '../../registry/deployments.ts';
 import type { Secrets } from '../../registry/secrets.ts';
@@ -24,7 +25,7 @@ export interface OperatorParts {
   /** Moves business time; refused unless `clock.movable`. */
   moveClock(offsetMs: number): Promise<{ now: number; offsetMs: number }>;
   clockOffset(): number;
-  backup(target: string | undefined): Promise<unknown>;
+  backup(choice: BackupChoice): Promise<unknown>;
   /** Answers `/pay/*`: the pay platform's own operator API. */
   pay(request: Request): Promise<Response>;
   /** Caddy's on-demand TLS question: may a certificate be made for this name? */
@@ -35,7 +36,10 @@ const clockBody = z.union([
   z.strictObject({ advanceMs: z.number().int() }),
   z.strictObject({ offsetMs: z.number().int() }),
 ]);
-const backupBody = z.strictObject({ target: z.string().min(1).optional() });
+const backupBody = z.strictObject({
+  target: z.string().min(1).optional(),
+  passphraseFile: z.string().min(1).optional(),
+});
 const resolveBody = z.strictObject({ action: z.enum(['retry', 'paid', 'waive']), reference: z.string().optional() });
 
 /** @param trusted whether who connects has proved to be the operator already (unix socket) */
@@ -89,7 +93,7 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
   );
   app.post('/secrets/rotate', async (c) => c.json({ resealed: await secrets.rotate() }));
   app.post('/backup', async (c) =>
-    c.json((await parts.backup(parse(backupBody, await readJson(c.req.raw)).target)) as object),
+    c.json((await parts.backup(parse(backupBody, await readJson(c.req.raw)))) as object),
   );
   app.all('/pay/*', (c) => parts.pay(c.req.raw));
   app.get('/payments', async (c) =>

@@ -1,6 +1,7 @@
 /** Runs the real `turnpike` command in a process of its own. */
 import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { onSmallDisk } from './small-disk.ts';
 
 const ENTRY = fileURLToPath(new URL('../../../scripts/turnpike.mjs', import.meta.url));
 
@@ -19,11 +20,16 @@ export interface CommandOptions {
   input?: string;
   /** Ends the command (as Ctrl-C does) once this is true of what it wrote to stdout. */
   stopWhen?: (stdout: string) => boolean;
+  /** Makes this folder a disk of this size, as mount takes it, for the command alone. */
+  smallDisk?: { folder: string; size: string };
 }
 
-export function turnpike(args: string[], { cwd, env = {}, input, stopWhen }: CommandOptions): Promise<CommandResult> {
+export function turnpike(args: string[], options: CommandOptions): Promise<CommandResult> {
+  const { cwd, env = {}, input, stopWhen, smallDisk } = options;
+  const command: [string, ...string[]] = [process.execPath, ENTRY, ...args];
+  const [program, ...rest] = smallDisk ? onSmallDisk(smallDisk.folder, smallDisk.size, command) : command;
   return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, [ENTRY, ...args], {
+    const child = spawn(program, rest, {
       cwd,
       env: { PATH: process.env.PATH ?? '', HOME: cwd, ...env },
       stdio: ['pipe', 'pipe', 'pipe'],

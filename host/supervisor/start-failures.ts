@@ -1,0 +1,33 @@
+/** What a start that failed tells whoever started it. */
+import { Problem } from '../shared/problem.ts';
+
+/** Of the system (errno) and of SQLite. */
+const DISK_IS_FULL = new Set(['ENOSPC', 'EDQUOT', 'SQLITE_FULL']);
+
+/**
+ * @returns what to do, or undefined for a fault of ours, which is shown whole
+ * @param dataFolder where known already
+ */
+export function explainStart(error: unknown, dataFolder: string | undefined): string | undefined {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if (DISK_IS_FULL.has(String((cause as NodeJS.ErrnoException).code))) {
+      const where = dataFolder === undefined ? '' : ` in ${dataFolder} and`;
+      return `The disk is full (${cause.message}). Make room${where} in the temporary folder, then start again; what was kept is still there.`;
+    }
+  }
+  return error instanceof Problem ? error.message : undefined;
+}
+
+/** @throws Problem invalid_config, with the system's own words, where `open` fails for another reason than a full disk */
+export function usingDataFolder<T>(dataFolder: string, open: () => T): T {
+  try {
+    return open();
+  } catch (error) {
+    if (error instanceof Problem) throw error;
+    throw new Problem(
+      'invalid_config',
+      `The data folder ${dataFolder} cannot be used: ${(error as Error).message}. Let this user write to it, or name another with --data.`,
+      { cause: error },
+    );
+  }
+}
