@@ -2,7 +2,7 @@
 // Plain JavaScript for Node 18 and newer, because it is what brings Node 24. Nothing is done twice.
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import {
+import fs, {
   accessSync,
   constants,
   existsSync,
@@ -19,6 +19,12 @@ import { fileURLToPath, pathToFileURL } from 'node:url';
 
 /** The Node that is fetched where the running one is older than 24. */
 const NODE_VERSION = '24.21.0';
+
+/** What they take on the disk at least, MB; npm does not end where they find no room. */
+const NODE_MB = 190;
+const PACKAGES_MB = 1_000;
+/** With less than this a disk is full, MB. */
+const FULL_MB = 4;
 
 export const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const privateFolder = join(root, '.node');
@@ -78,20 +84,36 @@ export async function prepare({ development = false } = {}) {
     fail(`Turnpike needs Node 18 or newer to start; this is ${process.version}. See https://nodejs.org`);
   }
   const bundled = bundledNode();
-  const node = Number(process.versions.node.split('.')[0]) >= 24 ? process.execPath : bundled.path;
-  if (!isReady(node, development)) {
-    const unlock = await lock();
+  const isOld = Number(process.versions.node.split('.')[0]) < 24;
+  const needsNode = () => isOld && !isFetched(bundled);
+  const needsPackages = () => !packagesMatch(development);
+  if (needsNode() || needsPackages()) {
+    const unlock = await lock().catch((error) => fail(`nothing can be written to ${privateFolder}: ${error.message}`));
+    requireRoom((needsNode() ? NODE_MB : 0) + (existsSync(join(root, 'node_modules')) ? 0 : PACKAGES_MB), unlock);
     // Side by side: each waits for the network most of the time. What fails is told when neither runs any more.
-    const work = [
-      ...(existsSync(node) ? [] : [fetchNode(bundled)]),
-      ...(packagesMatch(development) ? [] : [installPackages()]),
-    ];
+    const work = [...(needsNode() ? [fetchNode(bundled)] : []), ...(needsPackages() ? [installPackages()] : [])];
     const failed = (await Promise.allSettled(work)).filter(({ status }) => status === 'rejected');
     unlock();
     if (failed.length > 0) fail(failed.map(({ reason }) => reason.message).join('\nturnpike: '));
   }
   packPackages();
-  return node;
+  return isOld ? bundled.path : process.execPath;
+}
+
+/** Ends the program where less is free than what is to be fetched takes. */
+function requireRoom(megabytes, unlock) {
+  const free = freeMegabytes(root);
+  if (free >= megabytes) return;
+  unlock();
+  fail(
+    `${root} has ${free} MB of free space, and what Turnpike needs takes about ${megabytes} MB. Make room, then start again.`,
+  );
+}
+
+/** Infinite where this Node cannot tell. */
+function freeMegabytes(folder) {
+  const found = fs.statfsSync?.(folder);
+  return found === undefined ? Number.POSITIVE_INFINITY : Math.floor((found.bavail * found.bsize) / 1e6);
 }
 
 /**
@@ -116,7 +138,7 @@ export function run(command, args, options = {}) {
     const pass = (signal) => child.kill(signal);
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, pass);
     child.once('error', (error) => {
-      console.error(`turnpike: ${command} did not start: ${error.message}`);
+      if (error.name !== 'AbortError') console.error(`turnpike: ${command} did not start: ${error.message}`);
       resolve(1);
     });
     child.once('exit', (code, signal) => {
@@ -126,8 +148,10 @@ export function run(command, args, options = {}) {
   });
 }
 
-function isReady(node, development) {
-  return existsSync(node) && packagesMatch(development);
+/** From npm's own record, which it writes at the end: an interrupted fetch leaves a part of a Node. */
+function isFetched({ name, path }) {
+  const present = readJson(join(privateFolder, 'node_modules/.package-lock.json'));
+  return existsSync(path) && present?.packages?.[`node_modules/${name}`]?.version === NODE_VERSION;
 }
 
 function bundledNode() {
@@ -139,6 +163,9 @@ function bundledNode() {
 
 async function fetchNode({ name, path }) {
   mkdirSync(privateFolder, { recursive: true });
+  const packages = join(privateFolder, 'node_modules');
+  // npm takes what is there for whole.
+  rmSync(packages, { recursive: true, force: true });
   // npm puts packages next to the nearest package.json: without one of its own it would be the project's.
   writeFileSync(join(privateFolder, 'package.json'), '{"private":true}\n');
   await npm(
@@ -148,6 +175,7 @@ async function fetchNode({ name, path }) {
     privateFolder,
   );
   if (spawnSync(path, ['--version'], { encoding: 'utf8' }).stdout?.trim() !== `v${NODE_VERSION}`) {
+    rmSync(packages, { recursive: true, force: true });
     throw new Error(
       `the fetched Node ${NODE_VERSION} does not run on this system; install Node 24 from https://nodejs.org`,
     );
@@ -192,8 +220,12 @@ function readJson(path) {
 async function npm(name, what, args, cwd) {
   console.error(`turnpike: ${what} …`);
   const startedAt = Date.now();
+  const isFull = () => freeMegabytes(cwd) < FULL_MB;
+  const stop = new AbortController();
   const ticking = setInterval(() => {
     console.error(`turnpike: ${name} … ${Math.round((Date.now() - startedAt) / 1000)} s`);
+    // npm would try again for minutes.
+    if (isFull()) stop.abort();
   }, 10_000);
   const [command, ...before] = npmCommand();
   const quiet = ['--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'];
@@ -202,10 +234,14 @@ async function npm(name, what, args, cwd) {
     cwd,
     stdio: ['ignore', 2, 2],
     env: npmEnvironment(),
+    signal: stop.signal,
     shell: process.platform === 'win32' && command === 'npm',
   });
   clearInterval(ticking);
-  if (code !== 0) throw new Error(`${what} failed: npm ended with ${code}. Is the network there?`);
+  if (code !== 0) {
+    const advice = isFull() ? `The disk of ${cwd} is full: make room, then start again.` : 'Is the network there?';
+    throw new Error(`${what} failed: npm ended with ${code}. ${advice}`);
+  }
   console.error(`turnpike: ${name} done in ${((Date.now() - startedAt) / 1000).toFixed(1)} s`);
 }
 

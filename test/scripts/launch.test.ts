@@ -121,6 +121,36 @@ test('when npm fails it says so, and the program does not run', async () => {
   expect((await run()).code).toBe(0);
 });
 
+test('a Node that was fetched in part is fetched again, and a whole one is not', async () => {
+  installed({ 'node_modules/one': { version: '1.0.0' } });
+  const name = `node-${process.platform}-${process.arch}`;
+  const bin = join(project, '.node/node_modules', name, 'bin');
+  mkdirSync(bin, { recursive: true });
+  writeFileSync(join(bin, 'node'), 'half of it');
+  // Says that it is Node 20; what it "fetches" runs programs by the Node of this test.
+  writeFileSync(join(project, 'old.mjs'), "Object.defineProperty(process.versions, 'node', { value: '20.0.0' });\n");
+  writeFileSync(
+    join(project, 'npm-cli.js'),
+    `import { appendFileSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+const [name, version] = process.argv.find((arg) => arg.startsWith('node-')).split('@');
+appendFileSync('../calls.txt', (existsSync('node_modules') ? 'over a part' : 'anew') + '\\n');
+const bin = 'node_modules/' + name + '/bin';
+mkdirSync(bin, { recursive: true });
+const script = '#!/bin/sh\\nif [ "$1" = --version ]; then echo v' + version + '; else unset NODE_OPTIONS; exec ${process.execPath} "$@"; fi\\n';
+writeFileSync(bin + '/node', script, { mode: 0o755 });
+const packages = { ['node_modules/' + name]: { version } };
+writeFileSync('node_modules/.package-lock.json', JSON.stringify({ packages }));
+`,
+  );
+  const env = { NODE_OPTIONS: `--import=${join(project, 'old.mjs')}` };
+  cpSync(
+    fileURLToPath(new URL('../../scripts/follow-launcher.mjs', import.meta.url)),
+    join(project, 'scripts/follow-launcher.mjs'),
+  );
+  for (const arg of ['a', 'b']) expect(await run([arg], env)).toMatchObject({ code: 0, stdout: `["${arg}"]\n` });
+  expect(npmCalls()).toEqual(['anew']);
+});
+
 test('compiled code is kept in the project, or where the environment says', async () => {
   installed({ 'node_modules/one': { version: '1.0.0' } });
   expect((await run([], { NODE_COMPILE_CACHE: join(project, 'elsewhere') })).code).toBe(0);
