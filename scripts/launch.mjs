@@ -224,7 +224,7 @@ async function npm(name, what, args, cwd) {
   const stop = new AbortController();
   const ticking = setInterval(() => {
     console.error(`turnpike: ${name} … ${Math.round((Date.now() - startedAt) / 1000)} s`);
-    // npm would try again for minutes.
+    // npm would try again for minutes, and takes two of them to end when it is asked to.
     if (isFull()) stop.abort();
   }, 10_000);
   const [command, ...before] = npmCommand();
@@ -235,6 +235,7 @@ async function npm(name, what, args, cwd) {
     stdio: ['ignore', 2, 2],
     env: npmEnvironment(),
     signal: stop.signal,
+    killSignal: 'SIGKILL',
     shell: process.platform === 'win32' && command === 'npm',
   });
   clearInterval(ticking);
