@@ -3,21 +3,33 @@
  * and the README's table. Order: config/turnpike.default.json < turnpike.json < environment < flags.
  */
 import { z } from 'zod';
+import {
+  addressRange,
+  dnsServerOrEmpty,
+  egressTarget,
+  hostName,
+  httpUrl,
+  httpUrlOrEmpty,
+  originOrEmpty,
+  sqlServer,
+} from './config-checks.ts';
 
 const port = z.number().int().min(0).max(65_535);
 const bytes = z.number().int().positive();
 const ms = z.number().int().positive();
-const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/, 'expected 0x and 40 hexadecimal digits');
+const address = z.string().regex(/^(?:0x[0-9a-fA-F]{40})?$/, 'expected 0x and 40 hexadecimal digits');
 const usd = z.string().regex(/^\d{1,6}(\.\d{1,6})?$/, 'expected a decimal amount in USD such as "0.20"');
+
+const NEEDED_FOR_S3 = ['endpoint', 'bucket', 'accessKey', 'secretKey'] as const;
 
 export const configSchema = z.strictObject({
   port: port.describe('public port; 0 picks a free one'),
   host: z.string().describe('address the public port listens on'),
   adminPort: port.describe('operator port: metrics and operator API; loopback only'),
-  data: z.string().describe('data folder: everything worth keeping is in it'),
-  publicUrl: z.string().describe('public origin such as https://api.example.com; empty: http://localhost:<port>'),
-  baseDomain: z.string().describe('tenants also answer at <slug>.<baseDomain>'),
-  trustedProxies: z.array(z.string()).describe('CIDRs of reverse proxies whose x-forwarded-* are believed'),
+  data: z.string().min(1).describe('data folder: everything worth keeping is in it'),
+  publicUrl: originOrEmpty.describe('public origin such as https://api.example.com; empty: http://localhost:<port>'),
+  baseDomain: hostName.describe('tenants also answer at <slug>.<baseDomain>'),
+  trustedProxies: z.array(addressRange).describe('CIDRs of reverse proxies whose x-forwarded-* are believed'),
   log: z.strictObject({ level: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'silent']).describe('log level') }),
   clock: z.strictObject({ movable: z.boolean().describe('operator may move business time (tests only)') }),
   slugs: z.strictObject({
@@ -49,7 +61,7 @@ export const configSchema = z.strictObject({
       .array(z.strictObject({ names: z.array(z.string()), cert: z.string(), key: z.string() }))
       .describe('certificate files: names (wildcards allowed), cert and key paths'),
     acme: z.strictObject({
-      directory: z.string().describe('ACME directory URL'),
+      directory: httpUrl.describe('ACME directory URL'),
       email: z.string().describe('contact of the ACME account'),
       caFile: z.string().describe('PEM of a private authority to trust for the directory itself'),
       challenge: z.enum(['http-01', 'tls-alpn-01']).describe('preferred challenge'),
@@ -57,8 +69,10 @@ export const configSchema = z.strictObject({
     }),
   }),
   domains: z.strictObject({
-    resolver: z.string().describe('DNS server host:port for verification; empty: the system resolver'),
-    registrarTokens: z.array(z.string()).describe('SHA-256 hex of tokens that registrars may verify domains with'),
+    resolver: dnsServerOrEmpty.describe('DNS server address:port for verification; empty: the system resolver'),
+    registrarTokens: z
+      .array(z.string().regex(/^[0-9a-fA-F]{64}$/, 'expected 64 hexadecimal digits'))
+      .describe('SHA-256 hex of tokens that registrars may verify domains with'),
   }),
   runtime: z.strictObject({
     sandbox: z.enum(['auto', 'bwrap', 'unshare', 'none']).describe('how instances are confined'),
@@ -79,40 +93,47 @@ export const configSchema = z.strictObject({
     egressBytesPerHour: bytes.describe('bytes to and from the outside per tenant and hour'),
     egressTimeoutMs: ms.describe('longest life of one outbound request'),
     logBytes: bytes.describe('log kept per tenant, bytes'),
-    egressAllow: z.record(z.string(), z.array(z.string())).describe('private addresses opened per slug'),
+    egressAllow: z
+      .record(z.string(), z.array(egressTarget))
+      .describe('private addresses opened per slug: slug -> [host:port or unix:/path]'),
   }),
-  storage: z.strictObject({
-    objects: z.enum(['disk', 's3']).describe('where objects of BUCKET live'),
-    sql: z.string().describe('"local", or the URL of a libSQL server (libsql://, http://, https://)'),
-    sqlToken: z.string().describe('token of the libSQL server; better in TURNPIKE_STORAGE_SQL_TOKEN'),
-    sqlAdmin: z
-      .string()
-      .describe('admin URL of the libSQL server, which makes a namespace per tenant; empty: they exist'),
-    sqlTimeoutMs: ms.describe('deadline of one SQL query'),
-    kvBytes: bytes.describe('KV quota per tenant'),
-    sqlBytes: bytes.describe('SQL quota per tenant'),
-    objectBytes: bytes.describe('object quota per tenant'),
-    requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
-    s3: z.strictObject({
-      endpoint: z.string().describe('S3 endpoint URL'),
-      region: z.string().describe('S3 region'),
-      bucket: z.string().describe('S3 bucket'),
-      prefix: z.string().describe('prefix of all object names'),
-      accessKey: z.string().describe('S3 access key; better in TURNPIKE_STORAGE_S3_ACCESS_KEY'),
-      secretKey: z.string().describe('S3 secret key; better in TURNPIKE_STORAGE_S3_SECRET_KEY'),
+  storage: z
+    .strictObject({
+      objects: z.enum(['disk', 's3']).describe('where objects of BUCKET live'),
+      sql: sqlServer.describe('"local", or the URL of a libSQL server (libsql://, http://, https://)'),
+      sqlToken: z.string().describe('token of the libSQL server; better in TURNPIKE_STORAGE_SQL_TOKEN'),
+      sqlAdmin: httpUrlOrEmpty.describe(
+        'admin URL of the libSQL server, which makes a namespace per tenant; empty: they exist',
+      ),
+      sqlTimeoutMs: ms.describe('deadline of one SQL query'),
+      kvBytes: bytes.describe('KV quota per tenant'),
+      sqlBytes: bytes.describe('SQL quota per tenant'),
+      objectBytes: bytes.describe('object quota per tenant'),
+      requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
+      s3: z.strictObject({
+        endpoint: httpUrlOrEmpty.describe('S3 endpoint URL'),
+        region: z.string().describe('S3 region'),
+        bucket: z.string().describe('S3 bucket'),
+        prefix: z.string().describe('prefix of all object names'),
+        accessKey: z.string().describe('S3 access key; better in TURNPIKE_STORAGE_S3_ACCESS_KEY'),
+        secretKey: z.string().describe('S3 secret key; better in TURNPIKE_STORAGE_S3_SECRET_KEY'),
+      }),
+    })
+    .refine(({ objects, s3 }) => objects === 'disk' || NEEDED_FOR_S3.every((name) => s3[name] !== ''), {
+      path: ['s3'],
+      error: `objects "s3" needs ${NEEDED_FOR_S3.join(', ')}`,
     }),
-  }),
   payments: z.strictObject({
     network: z.enum(['local', 'tempo', 'tempo-testnet', 'none']).describe('network of MPP payments'),
-    rpcUrl: z.string().describe('RPC URL of the Tempo network; empty: its public one'),
-    recipient: z.union([address, z.literal('')]).describe('wallet that receives deploys and renewals; empty on local'),
-    currency: z.string().describe('TIP-20 token address; empty: the network default'),
+    rpcUrl: httpUrlOrEmpty.describe('RPC URL of the Tempo network; empty: its public one'),
+    recipient: address.describe('wallet that receives deploys and renewals; empty on local'),
+    currency: address.describe('TIP-20 token address; empty: the network default'),
     x402: z.strictObject({
       network: z
         .enum(['', 'base', 'base-sepolia'])
         .describe('x402 network beside Tempo; empty: off (local has its own)'),
-      rpcUrl: z.string().describe('RPC URL of the x402 network'),
-      recipient: z.union([address, z.literal('')]).describe('wallet that receives x402 payments'),
+      rpcUrl: httpUrlOrEmpty.describe('RPC URL of the x402 network'),
+      recipient: address.describe('wallet that receives x402 payments'),
     }),
     localChainId: z.number().int().positive().describe('chain id of the local network (1337, or 84532 for stock x402)'),
     localPort: port.describe('port of the local network RPC gateway on loopback; 0 picks a free one'),

@@ -110,11 +110,21 @@ function words(name: string): string[] {
 }
 
 function readTree(file: string): Tree {
+  const refuse = (why: string, cause?: unknown) => new Problem('invalid_config', `${file} ${why}`, { cause });
+  let text: string;
   try {
-    return JSON.parse(readFileSync(file, 'utf8')) as Tree;
+    text = readFileSync(file, 'utf8');
   } catch (error) {
-    throw new Problem('invalid_config', `${file} is not JSON: ${(error as Error).message}`, { cause: error });
+    throw refuse(`cannot be read: ${(error as Error).message}`, error);
   }
+  let tree: unknown;
+  try {
+    tree = JSON.parse(text);
+  } catch (error) {
+    throw refuse(`is not JSON: ${(error as Error).message}`, error);
+  }
+  if (!isTree(tree)) throw refuse('must hold an object, such as {"port": 8402}.');
+  return tree;
 }
 
 function merge(into: Tree, from: Tree, place: string[], source: string): void {

@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -46,9 +46,72 @@ describe('configuration', () => {
     ['a number that is none', () => load(['--port', 'x']), /--port takes a whole number/],
     ['a number out of range', () => load(['--port', '70000']), /port: /],
     ['a missing value', () => load(['--port']), /--port needs a value/],
+    ['no data folder', () => load(['--data', '']), /data: /],
+    [
+      'a public URL that is no web address',
+      () => load(['--public-url', 'ftp://a.example']),
+      /publicUrl: expected an orig/,
+    ],
+    ['a public URL with a path', () => load(['--public-url', 'https://a.example/b']), /publicUrl: expected an origin/],
+    ['a base domain that is a URL', () => load(['--base-domain', 'https://a.example']), /baseDomain: expected a name/],
+    [
+      'a range that is none',
+      () => load(['--trusted-proxies', '10.0.0.0/99']),
+      /trustedProxies\.0: expected an address/,
+    ],
+    ['a DNS server by name', () => load(['--domains-resolver', 'dns.example']), /domains\.resolver: expected the addr/],
+    [
+      'a token that is not hashed',
+      () => load(['--domains-registrar-tokens', 'abc']),
+      /registrarTokens\.0: expected 64/,
+    ],
+    [
+      'a directory that is no URL',
+      () => load(['--tls-acme-directory', 'letsencrypt']),
+      /tls\.acme\.directory: expected/,
+    ],
+    [
+      'an unknown kind of SQL server',
+      () => load(['--storage-sql', 'postgres://a']),
+      /storage\.sql: expected local, or/,
+    ],
+    ['S3 without keys', () => load(['--storage-objects', 's3']), /storage\.s3: objects "s3" needs endpoint, bucket/],
+    ['a wallet that is none', () => load(['--payments-recipient', '0x12']), /payments\.recipient: expected 0x and 40/],
+    [
+      'a range opened to a slug',
+      () => load(['--runtime-egress-allow', '{"a":["10.0.0.0/8"]}']),
+      /egressAllow\.a\.0: expe/,
+    ],
     ['a bad enum', () => load(['--payments-network', 'moon']), /payments\.network/],
   ])('refuses %s, naming what to do', (_what, run, message) => {
     expect(run).toThrow(message);
+  });
+
+  it.each([
+    ['[]', /must hold an object/],
+    ['null', /must hold an object/],
+    ['{', /is not JSON/],
+  ])('refuses %s as the file', (text, message) => {
+    writeFileSync(path.join(folder, 'turnpike.json'), text);
+    expect(() => load()).toThrow(message);
+  });
+
+  it('says that the file cannot be read', () => {
+    mkdirSync(path.join(folder, 'turnpike.json'));
+    expect(() => load()).toThrow(/turnpike\.json cannot be read: EISDIR/);
+  });
+
+  it('takes what is right', () => {
+    const flags = {
+      'public-url': 'https://API.example.com:443/',
+      'base-domain': 'api.example.com',
+      'trusted-proxies': '10.0.0.0/8,::1/128,192.0.2.7',
+      'domains-resolver': '[::1]:53',
+      'storage-sql': 'libsql://db.example.com',
+      'payments-recipient': '0x00000000000000000000000000000000000000aa',
+      'runtime-egress-allow': '{"a":["db.local:5432","[::1]:80","unix:/run/a.sock"]}',
+    };
+    expect(() => load(Object.entries(flags).flatMap(([name, value]) => [`--${name}`, value]))).not.toThrow();
   });
 
   it('refuses an unknown key in the file with the nearest known one', () => {
