@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
@@ -13,6 +14,17 @@ const ALONE = [
   'test/e2e/storage-memory*.test.ts',
   'test/e2e/toll-flood.test.ts',
 ];
+
+/** End-to-end tests of few lines that take a minute: were they last, as short files are, one core would wait for them. */
+const LONG = ['host-kills', 'toll-mixed', 'host-crash', 'speech-host', 'storage-crash'];
+
+class LongFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isLong = ({ moduleId }: TestSpecification) => LONG.some((name) => moduleId.endsWith(`/${name}.test.ts`));
+    const sorted = await super.sort(files);
+    return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))];
+  }
+}
 
 /** The real programs, on two cores: what did not come about in time once is tried again before it counts as failed. */
 const e2e = { testTimeout: 400_000, hookTimeout: 180_000, retry: 2 };
@@ -30,6 +42,7 @@ const shared = { isolate: false, maxWorkers: 2 };
 export default defineConfig({
   root,
   test: {
+    sequence: { sequencer: LongFirst },
     projects: [
       {
         root,
