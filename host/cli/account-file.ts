@@ -28,10 +28,26 @@ export async function readAccount(terminal: Pick<Terminal, 'env' | 'home'>, host
       `There is no account on ${host.origin} yet: run turnpike account register --host-url ${host.origin}, or login.`,
     );
   }
-  const parsed = schema.safeParse(JSON.parse(text));
-  if (!parsed.success)
-    throw new Failure('usage', `${accountPath(terminal, host)} is damaged: move it away and log in again.`);
-  return parsed.data;
+  const stored = parse(text);
+  if (!stored) throw new Failure('usage', `${accountPath(terminal, host)} is damaged: move it away and log in again.`);
+  return stored;
+}
+
+/** @throws Failure `usage` when a new account would take the place of one: its credit would be lost with its credential */
+export async function refuseSecondAccount(terminal: Pick<Terminal, 'env' | 'home'>, host: URL): Promise<void> {
+  const path = accountPath(terminal, host);
+  const text = await readFile(path, 'utf8').catch(() => undefined);
+  if (text === undefined) return;
+  const name = parse(text)?.accountId ?? 'one';
+  throw new Failure('usage', `There is an account on ${host.origin} already: ${name}, in ${path}. Move it away first.`);
+}
+
+function parse(text: string): StoredAccount | undefined {
+  try {
+    return schema.parse(JSON.parse(text));
+  } catch {
+    return undefined;
+  }
 }
 
 export async function writeAccount(

@@ -1,7 +1,7 @@
 /** `turnpike account`: prepaid credit on a host's pay platform: register, sign in, look at the balance, top up. */
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
-import { readAccount, writeAccount } from './account-file.ts';
+import { readAccount, refuseSecondAccount, writeAccount } from './account-file.ts';
 import { problemOf } from './host-client.ts';
 import { payRequest } from './paying/pay-request.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -39,12 +39,14 @@ export function accountCommand(deps?: CommandDeps): Command {
 }
 
 async function register(session: Session): Promise<void> {
+  await refuseSecondAccount(session.terminal, session.hostUrl);
   const answer = await call(session, 'POST', '/pay/accounts/anonymous', {}, {});
   await keep(session, (await answer.json()) as { accountId: string; credential: string });
 }
 
 /** RFC 8628: the person confirms the code elsewhere while we ask whether it has happened. */
 async function login(session: Session): Promise<void> {
+  await refuseSecondAccount(session.terminal, session.hostUrl);
   const asked = await call(session, 'POST', '/pay/oauth/device_authorization', {}, { client_id: 'turnpike-cli' });
   const code = (await asked.json()) as DeviceCode;
   session.terminal.err(

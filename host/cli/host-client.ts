@@ -126,7 +126,7 @@ export async function problemOf(response: Response): Promise<Failure> {
 }
 
 function parseEvent(block: string): { id: string; data: string } | undefined {
-  const fields = block.split('\n').map((line) => /^(\w+): ?(.*)$/.exec(line));
+  const fields = block.split('\n').map((line) => /^(\w+): ?(.*)$/s.exec(line));
   const field = (name: string) =>
     fields
       .filter((match) => match?.[1] === name)

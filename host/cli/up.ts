@@ -8,7 +8,8 @@ export function upCommand(): Command {
     .allowExcessArguments()
     .option('--settings', 'list every setting with its default')
     .action(async () => {
-      const flags = process.argv.slice(process.argv.indexOf('up') + 1);
+      const at = process.argv.indexOf('up', 2);
+      const flags = [...process.argv.slice(2, at), ...process.argv.slice(at + 1)];
       // The host's entry reads its flags from the command line, as under `npm start`.
       process.argv = [...process.argv.slice(0, 2), ...(flags.includes('--settings') ? ['--help'] : flags)];
       await import('../main.ts');

@@ -26,9 +26,15 @@ async function update(session: Session, entry: string | undefined, flags: Projec
     ...(await readManifestSecrets(project, terminal)),
     ...(await readSecretFlags(flags.secret ?? [], terminal)),
   };
+  const settings = projectSettings(project, flags);
+  if (settings.bindings && !project.manifest.bindings) {
+    // Flags add to what it has: the host takes bindings as a whole.
+    const { bindings } = await session.host().get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
+    settings.bindings = { ...bindings, ...settings.bindings };
+  }
   const body = {
     ...code,
-    ...projectSettings(project, flags),
+    ...settings,
     ...(Object.keys(secretChanges).length > 0 ? { secretChanges } : {}),
   };
   const metadata = await session.host().own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, body);

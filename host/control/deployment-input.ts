@@ -8,8 +8,9 @@ import type { Config } from '../shared/config.ts';
 import type { BindingSet } from '../shared/contracts.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
 
-const MAX_METADATA_BYTES = 64 * 1024;
 const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
+/** `/_admin/get/logs` is the metadata of the slug `logs`: under these names an owner's own endpoints are not reached. */
+const ENDPOINTS = ['code', 'deploy', 'get', 'renew', 'session'];
 const SECRET_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
 
 export interface DeploymentInput extends CodeInput {
@@ -111,7 +112,8 @@ export function deploymentParser(config: Config['runtime']): DeploymentParser {
 /** @throws Problem invalid_field | slug_reserved */
 export function checkSlug(slug: string | undefined, reserved: string[]): string {
   if (slug === undefined) throw fieldProblem('/slug', 'is missing: the name of your deployment');
-  if (reserved.includes(slug)) throw new Problem('slug_reserved', `The slug ${slug} is reserved; choose another.`);
+  if (reserved.includes(slug) || ENDPOINTS.includes(slug))
+    throw new Problem('slug_reserved', `The slug ${slug} is reserved; choose another.`);
   if (!SLUG.test(slug)) {
     throw fieldProblem('/slug', 'takes 3 to 40 characters a-z, 0-9 and -, not beginning or ending with -');
   }
@@ -140,8 +142,7 @@ async function readMultipart(request: Request): Promise<unknown> {
     throw new Problem('bad_request', `The multipart body is not readable: ${error.message}`);
   });
   const given = form.get('metadata');
-  const text =
-    typeof given === 'string' ? given : given && given.size <= MAX_METADATA_BYTES ? await given.text() : '{}';
+  const text = typeof given === 'string' ? given : given ? await given.text() : '{}';
   let metadata: Record<string, unknown>;
   try {
     metadata = JSON.parse(text) as Record<string, unknown>;

@@ -101,3 +101,17 @@ test('login waits for the person, and says what went wrong', async () => {
   await expect(runCommand(['account', 'login', ...HOST], { terminal, fetch })).rejects.toThrow(/access_denied/);
   expect(terminal.stderr).toContain('ABCD');
 });
+
+test('a second account never takes the place of the first, whose credit would be lost', async () => {
+  let made = 0;
+  const { fetch } = platform({
+    'POST /pay/accounts/anonymous': () =>
+      Response.json({ accountId: `acc_${++made}`, credential: `tpk_${made}` }, { status: 201 }),
+  });
+  await runCommand(['account', 'register', ...HOST], { terminal: fakeTerminal({ home }), fetch });
+  const again = runCommand(['account', 'register', ...HOST], { terminal: fakeTerminal({ home }), fetch });
+  await expect(again).rejects.toThrow(/acc_1.*Move it away/);
+  const folder = join(home, '.config/turnpike/accounts');
+  const [file = ''] = readdirSync(folder);
+  expect(readFileSync(join(folder, file), 'utf8')).toContain('tpk_1');
+});

@@ -64,6 +64,12 @@ describe('the manifest', () => {
     expect(() => slugOf(project, undefined)).toThrow(/--slug/);
   });
 
+  test("a host's own turnpike.json is none, unless it is named", async () => {
+    writeFileSync(join(folder, 'turnpike.json'), '{"host":"0.0.0.0","payments":{"network":"tempo"}}');
+    expect((await readProject({ cwd: folder }, undefined)).manifest).toEqual({});
+    await expect(readProject({ cwd: folder }, undefined, 'turnpike.json')).rejects.toMatchObject({ exit: 'usage' });
+  });
+
   test('that is named must be there', async () => {
     await expect(readProject({ cwd: folder }, undefined, 'other.json')).rejects.toMatchObject({ exit: 'usage' });
   });

@@ -31,6 +31,15 @@ describe('what a tenant asks to deploy', () => {
     expect(input).toMatchObject({ slug: 'hello', main: 'index.js', modules: { 'lib.wasm': { base64: 'AAE=' } } });
   });
 
+  it('reads metadata of an upload that is a large file', async () => {
+    const secrets = Object.fromEntries(Array.from({ length: 20 }, (_, i) => [`S${i}`, 'x'.repeat(5_000)]));
+    const form = new FormData();
+    form.set('metadata', new File([JSON.stringify({ main: 'index.js', secrets })], 'metadata.json'));
+    form.set('index.js', new File(['export default {}'], 'index.js'));
+    const input = await parse(new Request('http://h/', { method: 'PUT', body: form }));
+    expect(Object.keys(input.secrets ?? {})).toHaveLength(20);
+  });
+
   it.each([
     ['an empty body', '', 'invalid_json', undefined],
     ['no JSON', '{', 'invalid_json', undefined],
@@ -70,6 +79,9 @@ describe('what a tenant asks to deploy', () => {
 });
 
 describe('slugs', () => {
+  it.each(['get', 'renew', 'session'])('refuses %s, whose endpoints are those of other slugs', (slug) => {
+    expect(() => checkSlug(slug, [])).toThrow(/reserved/);
+  });
   it.each(['abc', 'a-b', 'a'.repeat(40), '123', 'a--b'])('takes %s', (slug) => {
     expect(checkSlug(slug, [])).toBe(slug);
   });

@@ -5,6 +5,7 @@
 import { readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { z } from 'zod';
+import { configSchema } from '../../shared/config.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 
@@ -77,9 +78,21 @@ export async function readProject(
       if (error.code === 'ENOENT' && named === undefined) return undefined;
       throw new Failure('usage', `${path} cannot be read (${error.code}).`);
     });
-    if (text !== undefined) return { manifest: parseManifest(text, path), folder: dirname(path) };
+    if (text === undefined || (named === undefined && isHostConfiguration(text))) continue;
+    return { manifest: parseManifest(text, path), folder: dirname(path) };
   }
   return { manifest: {}, folder: terminal.cwd };
+}
+
+/** Whether it is a host's own turnpike.json: no manifest, and each member is a setting of a host. */
+function isHostConfiguration(text: string): boolean {
+  try {
+    const document = JSON.parse(text) as object;
+    if (manifestSchema.safeParse(document).success) return false;
+    return Object.keys(document).every((name) => name === '$schema' || Object.hasOwn(configSchema.shape, name));
+  } catch {
+    return false;
+  }
 }
 
 /** @throws Failure `usage` that names every bad member */

@@ -12,6 +12,7 @@ import type { ControlParts } from '../parts.ts';
 
 const attachBody = z.strictObject({ domain: z.unknown(), registrarToken: z.string().max(500).optional() });
 const MAX_DOMAINS = 100;
+const MAX_BODY_BYTES = 16_384;
 
 export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endpoint[] {
   const { domains, config, publicUrl } = parts;
@@ -48,12 +49,7 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
       409: 'Another slug has it; where that one has not proved it, the detail says how to.',
     },
     handle: async (call) => {
-      const body = attachBody.safeParse(
-        await call.request
-          .clone()
-          .json()
-          .catch(() => undefined),
-      );
+      const body = attachBody.safeParse(await readSmall(call.request));
       const vouched = body.success && body.data.registrarToken !== undefined;
       if (vouched && !checks.vouches(body.data.registrarToken ?? '')) {
         throw new Problem('forbidden', 'The registrarToken is not one that the operator of this host trusts.');
@@ -124,4 +120,20 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
   }
 
   return [attach, list, detach];
+}
+
+/** The JSON of a body that anybody may send, without a proof yet; undefined where it is none. @throws Problem too_large */
+async function readSmall({ body }: Request): Promise<unknown> {
+  const pieces: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const piece of body ?? []) {
+    bytes += piece.byteLength;
+    if (bytes > MAX_BODY_BYTES) throw new Problem('too_large', `This takes at most ${MAX_BODY_BYTES} bytes.`);
+    pieces.push(piece);
+  }
+  try {
+    return JSON.parse(Buffer.concat(pieces).toString('utf8'));
+  } catch {
+    return undefined;
+  }
 }

@@ -48,26 +48,33 @@ function stream(
 ): Response {
   const encoder = new TextEncoder();
   const ended = new AbortController();
-  signal.addEventListener('abort', () => ended.abort());
+  const lines = entriesOf(logs, tenant, ended.signal, from);
+  let heartbeat: NodeJS.Timeout | undefined;
+  const end = () => {
+    clearInterval(heartbeat);
+    ended.abort();
+    // It may wait at a line that nobody took: this lets go of the log.
+    void lines.return(undefined).catch(() => undefined);
+  };
+  signal.addEventListener('abort', end);
+  // Pulled, so that what a slow reader is behind with waits in the log's own bounded queue.
   const body = new ReadableStream<Uint8Array>({
-    async start(controller) {
-      const heartbeat = setInterval(() => controller.enqueue(encoder.encode(': quiet\n\n')), HEARTBEAT_MS);
-      const send = (entry: LogEntry) =>
-        controller.enqueue(encoder.encode(`id: ${entry.id}\ndata: ${JSON.stringify(view(entry))}\n\n`));
-      try {
-        const recent = await logs.read(tenant, from);
-        for (const entry of recent) send(entry);
-        for await (const entry of logs.tail(tenant, ended.signal, recent.at(-1)?.id ?? from.after)) send(entry);
+    start(controller) {
+      heartbeat = setInterval(() => {
+        if ((controller.desiredSize ?? 0) > 0) controller.enqueue(encoder.encode(': quiet\n\n'));
+      }, HEARTBEAT_MS);
+    },
+    async pull(controller) {
+      const next = await lines.next().catch(() => ({ done: true as const, value: undefined }));
+      if (next.done) {
+        end();
         controller.close();
-      } catch {
-        // The reader has gone; there is nobody to tell.
-      } finally {
-        clearInterval(heartbeat);
+        return;
       }
+      const entry = next.value;
+      controller.enqueue(encoder.encode(`id: ${entry.id}\ndata: ${JSON.stringify(view(entry))}\n\n`));
     },
-    cancel() {
-      ended.abort();
-    },
+    cancel: end,
   });
   return new Response(body, {
     headers: {
@@ -76,6 +83,17 @@ function stream(
       'x-accel-buffering': 'no',
     },
   });
+}
+
+async function* entriesOf(
+  logs: ControlParts['logs'],
+  tenant: string,
+  signal: AbortSignal,
+  from: { limit: number; after: number; since: number },
+): AsyncGenerator<LogEntry> {
+  const recent = await logs.read(tenant, from);
+  yield* recent;
+  yield* logs.tail(tenant, signal, recent.at(-1)?.id ?? from.after);
 }
 
 function view({ time, ...entry }: LogEntry) {

@@ -49,7 +49,8 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       }
       await checkSecretCount(input, deployment.tenant);
       const change: DeploymentChange = {
-        settings,
+        // Only what was given: another update may have set the rest since `deployment` was read.
+        settings: Object.fromEntries(Object.entries(settings).filter(([name]) => Object.hasOwn(input, name))),
         ...(code ? { code: { ...code, note: 'update' } satisfies CodeVersion & { note: string } } : {}),
         ...(input.secrets ? { secrets: secrets.seal(deployment.tenant, input.secrets) } : {}),
         ...(input.secretChanges ? { secretChanges: splitChanges(deployment.tenant, input.secretChanges) } : {}),

@@ -37,7 +37,7 @@ async function llmsText({
   const paid = (await deployments.selling(MAX_LISTED_TENANTS)).flatMap((row) =>
     row.paidRoutes.map((route) => {
       const { description } = route as { description?: string };
-      return `- ${route.method} ${publicUrl}/${row.slug}${route.path}: ${route.price} USD${description ? ` – ${description}` : ''}`;
+      return `- ${route.method} ${publicUrl}/${row.slug}${route.path}: ${route.price} USD${description ? ` – ${description.replace(/\s+/g, ' ')}` : ''}`;
     }),
   );
   return `# Turnpike at ${publicUrl}

@@ -1,0 +1,121 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setImmediate } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { Call } from '../../host/control/endpoint.ts';
+import { domainEndpoints } from '../../host/control/endpoints/domains.ts';
+import { logsEndpoint } from '../../host/control/endpoints/logs.ts';
+import { updateEndpoint } from '../../host/control/endpoints/update.ts';
+import type { ControlParts } from '../../host/control/parts.ts';
+import { LogStore } from '../../host/runtime/logs/log-store.ts';
+
+let folder: string;
+beforeEach(() => {
+  folder = mkdtempSync(path.join(tmpdir(), 'turnpike-endpoints-'));
+});
+afterEach(() => rmSync(folder, { recursive: true }));
+
+const owner = { address: '0xaa', did: 'did' };
+const deployment = {
+  slug: 'abc',
+  tenant: 't1',
+  owner: '0xaa',
+  state: 'active',
+  handlers: ['fetch'],
+  crons: [],
+  payTo: '0xold',
+  paidRoutes: [],
+};
+
+function call(method: string, url: string, headers: Record<string, string> = {}): Call {
+  return {
+    request: new Request(`http://h${url}`, { method, headers: { authorization: 'Bearer x', ...headers } }),
+    context: { requestId: 'r', clientIp: '127.0.0.1', proto: 'http', host: 'h' },
+    params: { slug: 'abc' },
+  };
+}
+
+it('a follower of a log that does not read costs a bounded amount of memory', async () => {
+  const logs = new LogStore({ folder, clock: { now: () => Date.now() } as never, maxBytes: 100_000 });
+  let begun = 0;
+  let ended = 0;
+  const followed = {
+    read: logs.read.bind(logs),
+    async *tail(...args: Parameters<LogStore['tail']>) {
+      try {
+        begun++;
+        yield* logs.tail(...args);
+      } finally {
+        ended++;
+      }
+    },
+  };
+  const parts = {
+    logs: followed,
+    deployments: { bySlug: async () => deployment },
+    payments: { ownerTokens: { verify: () => owner } },
+  } as unknown as ControlParts;
+  const response = (await logsEndpoint(parts).handle(
+    call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' }),
+  )) as Response;
+  const reader = response.body?.getReader();
+  if (!reader) throw new Error('no body');
+  await expect.poll(() => begun).toBe(1);
+  for (let i = 0; i < 20_000; i++) {
+    await logs.append('t1', { kind: 'console', level: 'log', text: `${i} ${'x'.repeat(1_000)}` } as never);
+    if (i % 100 === 0) await setImmediate();
+  }
+  // Now it reads: what comes up to the last line is what was held for it.
+  let bytes = 0;
+  for (let last = ''; !last.includes('"19999 '); ) {
+    const { value = new Uint8Array() } = await reader.read();
+    bytes += value.byteLength;
+    last = new TextDecoder().decode(value);
+  }
+  await logs.append('t1', { kind: 'console', level: 'log', text: 'not taken' } as never);
+  await logs.append('t1', { kind: 'console', level: 'log', text: 'not taken' } as never);
+  await reader.cancel();
+  await expect.poll(() => ended).toBe(1);
+  await logs.close();
+  expect(bytes).toBeLessThan(2_000_000);
+}, 30_000);
+
+it('an update of the code leaves what another update set meanwhile', async () => {
+  const changes: { settings?: object }[] = [];
+  const parts = {
+    config: { runtime: { maxSecrets: 64 } },
+    clock: { now: () => 0 },
+    deployments: {
+      bySlug: async () => deployment,
+      snapshot: async () => ({}),
+      update: async (_tenant: string, change: { settings?: object }) => {
+        changes.push(change);
+        throw new Error('enough');
+      },
+    },
+    secrets: { reveal: async () => ({}) },
+    payments: { ownerTokens: { verify: () => owner } },
+    // Meanwhile the owner sets another payee: deployment was read before.
+    pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },
+  } as unknown as ControlParts;
+  const endpoint = updateEndpoint(parts, async () => ({ code: 'export default {}' }));
+  await expect(Promise.resolve(endpoint.handle(call('PUT', '/_admin/code/abc')))).rejects.toThrow('enough');
+  expect(changes[0]?.settings ?? {}).not.toHaveProperty('payTo');
+}, 10_000);
+
+it('a body that nobody has proved to own is read no further than an attachment needs', async () => {
+  const parts = {
+    config: { baseDomain: 'localhost' },
+    publicUrl: 'http://h',
+    deployments: { bySlug: async () => undefined },
+  } as unknown as ControlParts;
+  const [attach] = domainEndpoints(parts, { vouches: () => false } as never);
+  const body = `{"domain":[${'[],'.repeat(7_000_000)}0]}`;
+  const request = new Request('http://h/_admin/abc/domains', { method: 'POST', body });
+  const from = performance.now();
+  await expect(Promise.resolve(attach?.handle({ ...call('POST', '/'), request }))).rejects.toMatchObject({
+    code: 'too_large',
+  });
+  expect(performance.now() - from).toBeLessThan(500);
+});
