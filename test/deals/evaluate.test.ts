@@ -32,6 +32,14 @@ describe('the first evaluation', () => {
   });
 });
 
+describe('what is remembered', () => {
+  test('is what matches now before what has gone', () => {
+    const some = (from: number) => Array.from({ length: 200 }, (_, index) => deal(`d${from + index}`, 100));
+    const told = run({ on: ['enter'], rearm: 100 }, some(0), some(200), some(400), some(400), some(400));
+    expect(told.map(({ length }) => length)).toEqual([200, 200, 200, 0, 0]);
+  });
+});
+
 describe('prices', () => {
   test('drops, rises and new lows are told once each', () => {
     expect(run({}, [a(100)], [a(90)], [a(90)], [a(95)], [a(92)], [a(89)])).toEqual([

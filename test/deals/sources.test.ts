@@ -46,6 +46,16 @@ describe('a Google Merchant feed', () => {
     });
   });
 
+  test('whose shipping, loyalty programme or instalment comes before the price, which is the product’s own', () => {
+    const parts =
+      '<g:shipping><g:country>DE</g:country><g:price>4.95 EUR</g:price></g:shipping>' +
+      '<g:loyalty_program><g:price>250.00 EUR</g:price></g:loyalty_program>';
+    expect(parseGoogleMerchant(feed(item(`${parts}<g:price>299.00 EUR</g:price>`)), SOURCE)[0]?.price.minor).toBe(
+      29_900,
+    );
+    expect(parseGoogleMerchant(feed(item(parts)), SOURCE)).toEqual([]);
+  });
+
   test('in Atom, where the link is an attribute', () => {
     const atom = `<feed xmlns="http://www.w3.org/2005/Atom" xmlns:g="http://base.google.com/ns/1.0"><entry><title>Lamp</title><link href="https://shop.example/a"/><g:price>1980 JPY</g:price></entry></feed>`;
     expect(parseGoogleMerchant(atom, SOURCE)).toEqual([
@@ -115,6 +125,12 @@ describe('a CSV feed', () => {
     expect(parseCsv(text, SOURCE)).toEqual([
       expect.objectContaining({ sku: 'L1', title: 'Lamp, red', price: { minor: 1_250, currency: 'EUR', exponent: 2 } }),
     ]);
+  });
+
+  test('with columns whose names have spaces, as they stand in the header', () => {
+    const text = 'Product Name,Deep Link,Price\nLamp,https://shop.example/lamp,5.00\n';
+    const columns = { title: 'Product Name', link: 'Deep Link' };
+    expect(parseCsv(text, { ...SOURCE, columns })).toEqual([expect.objectContaining({ title: 'Lamp' })]);
   });
 
   test('with columns of its own names', () => {

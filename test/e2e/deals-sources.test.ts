@@ -76,12 +76,13 @@ beforeAll(async () => {
       product('Dinar thing', { price: '1.234', priceCurrency: 'KWD', availability: 'https://schema.org/InStock' }),
     ),
   );
-  routes.set(
-    '/rss',
-    send(
-      'application/rss+xml',
-      `<rss version="2.0"><channel><title>n</title><item><title>a</title><link>${shop.url}/page-of-rss</link></item><item><title>b</title><link>${secret.url}/</link></item></channel></rss>`,
-    ),
+  const rss = send(
+    'application/rss+xml',
+    `<rss version="2.0"><channel><title>n</title><item><title>a</title><link>${shop.url}/page-of-rss</link></item><item><title>b</title><link>${secret.url}/</link></item></channel></rss>`,
+    { etag: '"rss"' },
+  );
+  routes.set('/rss', (one, reply) =>
+    one.headers['if-none-match'] === '"rss"' ? void reply.writeHead(304, { etag: '"rss"' }).end() : rss(one, reply),
   );
   routes.set(
     '/atom',
@@ -90,7 +91,10 @@ beforeAll(async () => {
       `<feed xmlns="http://www.w3.org/2005/Atom"><title>n</title><id>1</id><updated>2026-01-01T00:00:00Z</updated><entry><title>a</title><id>2</id><updated>2026-01-01T00:00:00Z</updated><link href="${shop.url}/page-of-atom"/></entry></feed>`,
     ),
   );
-  routes.set('/page-of-rss', send('text/html', product('From RSS', { price: 5, priceCurrency: 'EUR' })));
+  let rssRead = 0;
+  routes.set('/page-of-rss', (one, reply) =>
+    send('text/html', product('From RSS', { price: rssRead++ === 0 ? 5 : 4, priceCurrency: 'EUR' }))(one, reply),
+  );
   // Its header contradicts its byte order mark, which is right.
   routes.set(
     '/page-of-atom',
@@ -245,6 +249,19 @@ describe('reading sources', () => {
     );
     expect(rows[0]?.count).toBe(1);
     expect((await health()).merchant).toMatchObject({ state: 'ok' });
+  });
+
+  test('by pointers reads the pages anew, though the feed itself did not change, and their digests are the evidence', async () => {
+    await until(async () => ((await health()).rss?.state === 'ok' ? true : undefined), 10_000);
+    const seen = await readDatabase<{ minor: number; url: string }>(
+      host,
+      'deals',
+      "SELECT b.minor AS minor, b.url AS url FROM observations b JOIN offers o ON o.id = b.offer WHERE o.source = 'rss' AND b.state = 'ok' ORDER BY b.at",
+    );
+    expect(seen).toEqual([
+      { minor: 500, url: `${shop.url}/page-of-rss` },
+      { minor: 400, url: `${shop.url}/page-of-rss` },
+    ]);
   });
 
   test('keeps observations as they were: nobody changes or removes one', async () => {

@@ -198,6 +198,19 @@ describe('the device flow', () => {
     expect(statuses.slice(0, 20).every((status) => status === 404)).toBe(true);
     expect(statuses.at(-1)).toBe(429);
   });
+
+  test('guessing codes is slow also without looking at them first', async () => {
+    const browser = await signedUp();
+    const asked = await (await form('/oauth/device_authorization', { client_id: 'cli' })).json();
+    const { user_code } = asked as { user_code: string };
+    const { text } = await browser.get(`/device?user_code=${user_code}`);
+    const csrf = /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? '';
+    const statuses: number[] = [];
+    for (let index = 0; index < 22; index++)
+      statuses.push((await browser.post('/device', { csrf, user_code: 'BBBB-BBBB', decision: 'allow' })).status);
+    expect(statuses[0]).toBe(409);
+    expect(statuses.at(-1)).toBe(429);
+  });
 });
 
 describe('people', () => {

@@ -31,6 +31,10 @@ const PAGES: Record<string, (response: ServerResponse) => void> = {
   '/to-engine': (response) => redirect(response, 'http://speech-engine.internal/health'),
   '/to-file': (response) => redirect(response, 'file:///etc/passwd'),
   '/nowhere': (response) => response.writeHead(302).end(),
+  '/unclosed.html': (response) =>
+    response.writeHead(200, { 'content-type': 'text/html' }).end(`The park was warm. ${'<'.repeat(64_000)}`),
+  '/unended.html': (response) =>
+    response.writeHead(200, { 'content-type': 'text/html' }).end(`The park was warm. ${'<head'.repeat(40_000)}`),
   '/gone': (response) => response.writeHead(410).end(),
   '/page': (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
   '/list.m3u8': (response) =>
@@ -199,5 +203,28 @@ describe('audio', () => {
 
   it('still works after all that', async () => {
     expect(await listen(`${base}/tone.wav`)).toMatchObject({ status: 200, charge: '0.0001' });
+  });
+});
+
+describe('a page to read', () => {
+  it.each(['/unclosed.html', '/unended.html'])('%s keeps nobody waiting', async (path) => {
+    const asked = fetch(`${tenant.url}/v1/read?topics=true`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ url: `${base}${path}` }),
+    });
+    let done = false;
+    const answered = asked.finally(() => {
+      done = true;
+    });
+    let worst = 0;
+    while (!done) {
+      const started = performance.now();
+      await (await fetch(`${tenant.url}/llms.txt`)).text();
+      worst = Math.max(worst, performance.now() - started);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    expect((await answered).status).toBe(200);
+    expect(worst).toBeLessThan(2000);
   });
 });

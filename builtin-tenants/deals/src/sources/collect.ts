@@ -14,6 +14,8 @@ const LONGEST_BACKOFF_S = 86_400;
 const AT_ONCE = 10;
 /** For one source, ms. */
 const TIMEOUT_MS = 30_000;
+/** `next_at` of a source that left the list. */
+const NEVER = Number.MAX_SAFE_INTEGER;
 /** Product pages of one feed that are read side by side. */
 const PAGES_AT_ONCE = 4;
 
@@ -44,15 +46,13 @@ export async function syncSources(db: Database, sources: Source[], now: number):
           `INSERT INTO sources (id, kind, url, settings, state, next_at) VALUES (?1, ?2, ?3, ?4, 'new', ?5)
            ON CONFLICT (id) DO UPDATE SET kind = ?2, url = ?3, settings = ?4,
              etag = CASE WHEN settings = ?4 THEN etag END, last_modified = CASE WHEN settings = ?4 THEN last_modified END,
-             next_at = CASE WHEN settings = ?4 THEN next_at ELSE ?5 END`,
+             next_at = CASE WHEN settings = ?4 AND next_at < ${NEVER} THEN next_at ELSE ?5 END`,
         )
         .bind(source.id, source.kind, source.url, JSON.stringify(source), now),
     ),
     // Offers stay, with their history; the source is not read any more.
     db
-      .prepare(
-        `UPDATE sources SET next_at = ${Number.MAX_SAFE_INTEGER} WHERE id NOT IN (SELECT value FROM json_each(?))`,
-      )
+      .prepare(`UPDATE sources SET next_at = ${NEVER} WHERE id NOT IN (SELECT value FROM json_each(?))`)
       .bind(JSON.stringify(sources.map(({ id }) => id))),
   ]);
 }
@@ -87,7 +87,8 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
   // One deadline for all of its pages.
   const stop = AbortSignal.timeout(TIMEOUT_MS);
   try {
-    const fetched = await fetchPage(source.url, due, stop);
+    // Of a feed the prices are elsewhere: that it did not change says nothing of them.
+    const fetched = await fetchPage(source.url, source.kind === 'feed' ? {} : due, stop);
     if ('unchanged' in fetched) {
       // Nothing changed: the prices stand, and that was seen today.
       await repeatObservations(db, source, due.lastOkAt ?? now, now);
@@ -95,8 +96,7 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
       return;
     }
     const { page } = fetched;
-    const offers = await read(source, page, stop);
-    await recordOffers(db, source, page, offers, now);
+    for (const { from, offers } of await read(source, page, stop)) await recordOffers(db, source, from, offers, now);
     await done(db, due.id, now, every, page.etag ?? null, page.lastModified ?? null);
   } catch (error) {
     const failure =
@@ -113,25 +113,30 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
   }
 }
 
+/** Offers, and the page that each was read from. */
+type Found = { from: Page; offers: FoundOffer[] }[];
+
 /** @throws Error or FetchFailed where the page is not what the source's kind says */
-async function read(source: Source, page: Page, stop: AbortSignal): Promise<FoundOffer[]> {
+async function read(source: Source, page: Page, stop: AbortSignal): Promise<Found> {
   switch (source.kind) {
     case 'google-merchant':
-      return parseGoogleMerchant(page.text, source);
+      return [{ from: page, offers: parseGoogleMerchant(page.text, source) }];
     case 'csv':
-      return parseCsv(page.text, source);
+      return [{ from: page, offers: parseCsv(page.text, source) }];
     case 'shopify':
-      return parseShopify(page.text, { ...source, url: page.url });
+      return [{ from: page, offers: parseShopify(page.text, { ...source, url: page.url }) }];
     case 'json-ld':
-      return await parseJsonLd(page.text, source, page.url);
+      return [{ from: page, offers: await parseJsonLd(page.text, source, page.url) }];
     case 'feed': {
-      const found: FoundOffer[] = [];
+      const found: Found = [];
       const urls = parsePointers(page.text, page.url);
       // A few at a time, so as not to burden the shop.
       for (let from = 0; from < urls.length; from += PAGES_AT_ONCE) {
         const pages = urls.slice(from, from + PAGES_AT_ONCE).map(async (url) => {
           const product = await fetchPage(url, {}, stop).catch(() => undefined);
-          return product && 'page' in product ? parseJsonLd(product.page.text, source, product.page.url) : [];
+          if (!product || !('page' in product)) return [];
+          const { page: from } = product;
+          return [{ from, offers: await parseJsonLd(from.text, source, from.url) }];
         });
         found.push(...(await Promise.all(pages)).flat());
       }

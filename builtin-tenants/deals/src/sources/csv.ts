@@ -9,8 +9,7 @@ export function parseCsv(text: string, source: Source): FoundOffer[] {
   const head = text.slice(0, text.indexOf('\n') < 0 ? text.length : text.indexOf('\n'));
   const delimiter = ['\t', ';', ','].find((candidate) => head.includes(candidate)) ?? ',';
   const rows = parse(text, {
-    columns: (header: string[]) =>
-      header.map((name) => name.trim().toLowerCase().replace(/^g:/, '').replaceAll(' ', '_')),
+    columns: (header: string[]) => header.map(columnName),
     bom: true,
     delimiter,
     relax_column_count: true,
@@ -22,10 +21,14 @@ export function parseCsv(text: string, source: Source): FoundOffer[] {
   const columns = Object.entries(source.columns ?? {});
   return rows.flatMap((row) => {
     for (const [ours, theirs] of columns) {
-      const value = row[theirs.toLowerCase()];
+      const value = row[columnName(theirs)];
       if (value !== undefined) row[ours] = value;
     }
     const offer = merchantItem(row, source);
     return offer ? [offer] : [];
   });
+}
+
+function columnName(name: string): string {
+  return name.trim().toLowerCase().replace(/^g:/, '').replaceAll(' ', '_');
 }

@@ -14,18 +14,23 @@ import { readElements } from './xml.ts';
 export function parseGoogleMerchant(xml: string, source: Source): FoundOffer[] {
   const found: FoundOffer[] = [];
   let item: Record<string, string> | undefined;
+  let itemDepth = 0;
   readElements(xml, {
-    open(name, _depth, attributes) {
-      if (name === 'item' || name === 'entry') item = {};
+    open(name, depth, attributes) {
+      if (name === 'item' || name === 'entry') {
+        item = {};
+        itemDepth = depth;
+      }
       // Atom's link is an attribute.
       if (item && name === 'link' && attributes.href) item.link = attributes.href;
     },
-    close(name, text) {
+    close(name, text, depth) {
       if (name === 'item' || name === 'entry') {
         const offer = item && merchantItem(item, source);
         if (offer) found.push(offer);
         item = undefined;
-      } else if (item && text !== '') item[name.replace(/^g:/, '')] ??= text;
+        // Groups such as g:shipping have a g:price of their own.
+      } else if (item && depth === itemDepth + 1 && text !== '') item[name.replace(/^g:/, '')] ??= text;
     },
   });
   return found;

@@ -59,7 +59,10 @@ export function evaluate(memory: Memory, matching: Deal[], trigger: Trigger): { 
     // Forgotten once it may enter again; a price that flaps does not enter twice before that.
     if (gone <= Math.max(trigger.rearm, trigger.confirm - 1)) next[id] = { ...before, seen: 0, gone };
   }
-  const kept = Object.entries(next).slice(-MOST_REMEMBERED);
+  // What matches now, then what left last: one that is forgotten while it matches would enter anew each time.
+  const kept = Object.entries(next)
+    .sort(([, a], [, b]) => a.gone - b.gone)
+    .slice(0, MOST_REMEMBERED);
   return { events, memory: { deals: Object.fromEntries(kept), started: true } };
 }
 

@@ -102,6 +102,8 @@ export function pagesApp(parts: PagesParts): Hono {
     const { human } = await signedIn(visitors, c);
     const { user_code = '', decision } = await visitors.form(c);
     const allow = decision === 'allow';
+    // The form alone must not be a way to guess codes: one may end up as the owner of an agent's account.
+    await limit(db, `user-code:${human.id}`, CODE_TRIES, HOUR_MS);
     await device.decide(user_code, human.id, allow);
     return c.html(decidedPage(await visitors.of(c), allow));
   });

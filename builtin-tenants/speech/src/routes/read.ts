@@ -99,13 +99,31 @@ function transcriptOf(body: Record<string, unknown>): string {
   return (results?.channels ?? []).map((channel) => channel.alternatives?.[0]?.transcript ?? '').join(' ');
 }
 
+/** In time that grows with the length alone: the page is a stranger's. */
 function withoutMarkup(html: string): string {
-  return html
-    .replace(/<(script|style|head)\b[\s\S]*?<\/\1>/gi, ' ')
-    .replace(/<[^>]*>/g, ' ')
+  const shown = ['script', 'style', 'head'].reduce(withoutElements, html);
+  // Behind the last bracket nothing is a tag; looked for from every open one, that alone would take quadratic time.
+  const end = shown.lastIndexOf('>') + 1;
+  return `${shown.slice(0, end).replace(/<[^>]*>/g, ' ')}${shown.slice(end)}`
     .replace(/&nbsp;/g, ' ')
     .replace(/&lt;/g, '<')
     .replace(/&gt;/g, '>')
     .replace(/&amp;/g, '&')
     .replace(/\s+/g, ' ');
+}
+
+/** Elements of one name with their content; one that is never closed stays. */
+function withoutElements(html: string, name: string): string {
+  const open = new RegExp(`<${name}\\b`, 'gi');
+  const close = new RegExp(`</${name}>`, 'gi');
+  let kept = '';
+  let at = 0;
+  for (let found = open.exec(html); found; found = open.exec(html)) {
+    close.lastIndex = found.index;
+    if (!close.test(html)) break;
+    kept += `${html.slice(at, found.index)} `;
+    at = close.lastIndex;
+    open.lastIndex = at;
+  }
+  return kept + html.slice(at);
 }
