@@ -1,5 +1,5 @@
 /** An ACME authority (RFC 8555), by acme-client: HTTP-01, TLS-ALPN-01 (RFC 8737), and DNS-01 for wildcards. */
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rename, writeFile } from 'node:fs/promises';
 import { Agent, get } from 'node:https';
 import { rootCertificates } from 'node:tls';
 import acme from 'acme-client';
@@ -120,14 +120,20 @@ export class AcmeAuthority implements Authority {
     return this.#client;
   }
 
+  /** Whole or not at all: a full disk leaves an empty file. */
+  async #makeKey(file: string): Promise<Buffer> {
+    const key = await acme.crypto.createPrivateEcdsaKey();
+    await writeFile(`${file}.new`, key, { mode: 0o600 });
+    await rename(`${file}.new`, file);
+    return key;
+  }
+
   async #connect(): Promise<acme.Client> {
     const { directory, email, accountKeyFile } = this.#options;
-    const accountKey = await readFile(accountKeyFile).catch(async () => {
-      const fresh = await acme.crypto.createPrivateEcdsaKey();
-      // wx: another issue may have made it meanwhile.
-      await writeFile(accountKeyFile, fresh, { mode: 0o600, flag: 'wx' });
-      return fresh;
+    const known = await readFile(accountKeyFile).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
     });
+    const accountKey = known?.length ? known : await this.#makeKey(accountKeyFile);
     const client = new acme.Client({
       directoryUrl: directory,
       accountKey,

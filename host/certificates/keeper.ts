@@ -31,6 +31,8 @@ const AT_ONCE = 2;
 export class CertificateKeeper {
   readonly #parts: KeeperParts;
   readonly #states = new Map<string, CertificateState>();
+  /** Obtained, and refused by the disk: authorities give only a few of one name in a week. */
+  readonly #unsaved = new Map<string, string>();
   #timer: NodeJS.Timeout | undefined;
   #unsubscribe: (() => void) | undefined;
   #running: Promise<void> | undefined;
@@ -119,9 +121,11 @@ export class CertificateKeeper {
     if (!(await wanted()).includes(name)) return;
     const state = this.#state(name);
     try {
-      const pem = await authority.issue(name);
-      Object.assign(state, validity(pem), { failures: 0, reason: undefined, nextTryAt: undefined });
+      const pem = this.#unsaved.get(name) ?? (await authority.issue(name));
+      this.#unsaved.set(name, pem);
       await replaceFile(path.join(folder, certificateFile(name)), pem);
+      this.#unsaved.delete(name);
+      Object.assign(state, validity(pem), { failures: 0, reason: undefined, nextTryAt: undefined });
       await rm(this.#failureFile(name), { force: true });
       log.info({ name, validTo: new Date(state.validTo ?? 0).toISOString() }, 'certificate obtained');
       await changed(name);
@@ -133,13 +137,16 @@ export class CertificateKeeper {
       log.warn({ name, reason: state.reason, nextTryAt: new Date(state.nextTryAt).toISOString() }, 'no certificate');
       const { failures, reason, nextTryAt } = state;
       // Kept, so that a restart does not knock at once on a door that was just shut.
-      await replaceFile(this.#failureFile(name), JSON.stringify({ failures, reason, nextTryAt }));
+      await replaceFile(this.#failureFile(name), JSON.stringify({ failures, reason, nextTryAt })).catch(
+        (err: unknown) => log.warn({ name, err }, 'a failure to obtain a certificate could not be noted'),
+      );
     }
     await outcome(name, { ...state });
   }
 
   async #forget(name: string): Promise<void> {
     this.#states.delete(name);
+    this.#unsaved.delete(name);
     await rm(path.join(this.#parts.folder, certificateFile(name)), { force: true });
     await rm(this.#failureFile(name), { force: true });
     await this.#parts.changed(name);

@@ -28,6 +28,8 @@ export interface Outbound {
   resolver: CheckedResolver;
   /** Aborted when the time is over or the tenant went away; the reason is the Problem to answer. */
   signal: AbortSignal;
+  /** To be called when a tunnel stands: from then on it is bounded by silence. */
+  stands(): void;
 }
 
 /** Options for node:http(s) that lead to the checked address and nowhere else. Resolves names at the last moment. */
@@ -79,7 +81,7 @@ export function forwardedProto({ target, way }: Outbound, secure: boolean): stri
 }
 
 function framed(asked: IncomingMessage, outbound: Outbound, secure: boolean): string[] {
-  const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target));
+  const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
   headers.push(...forwardedProto(outbound, secure));
   if (asked.headers['transfer-encoding'] !== undefined) headers.push('transfer-encoding', 'chunked');
   else if (
@@ -95,7 +97,13 @@ function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 
-/** A kept connection may close just as it is used again: without a body the request is then sent once more. */
+/** Twice is as once (RFC 9110, section 9.2.2). */
+const IDEMPOTENT = /^(?:GET|HEAD|OPTIONS|TRACE|PUT|DELETE)$/;
+
+/**
+ * A kept connection may close just as it is used again: without a body the request is then sent once more, unless the
+ * other side may have acted on it.
+ */
 async function send(
   options: RequestOptions,
   secure: boolean,
@@ -105,15 +113,23 @@ async function send(
   for (let attempt = 0; ; attempt++) {
     const request = (secure ? https : http).request(options);
     const body = hasBody(asked);
+    const repeatable = !body && IDEMPOTENT.test(asked.method ?? '');
     try {
       return await new Promise<IncomingMessage>((resolve, reject) => {
         request.once('response', resolve);
         request.once('error', reject);
+        // Without a listener Node (24) drops the connection and says nothing to anybody.
+        request.once('upgrade', (_answer, socket) => {
+          socket.destroy();
+          reject(
+            new Problem('egress_failed', `${outbound.target.name}: it switched to a protocol that nobody asked for.`),
+          );
+        });
         if (body) pump(asked, request, outbound.allowance, 'out', reject);
         else request.end();
       });
     } catch (error) {
-      if (request.reusedSocket && !body && attempt === 0 && !outbound.signal.aborted) continue;
+      if (request.reusedSocket && repeatable && attempt === 0 && !outbound.signal.aborted) continue;
       throw asEgressProblem(error, outbound);
     }
   }

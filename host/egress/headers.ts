@@ -19,13 +19,21 @@ const HOP_BY_HOP = new Set([
 const INTERNAL = new Set(['x-payer', 'x-payment-id', 'x-payment-check', 'cf-blob', 'cf-connecting-ip', 'cf-ray']);
 const INTERNAL_PREFIX = 'x-turnpike-';
 
+/** What a proxy in front of the edge says of the caller; the edge may believe whoever comes from this machine. */
+const FORWARDED_PREFIX = 'x-forwarded-';
+
 /**
  * Headers for the outside, as the flat list that `http.request` takes.
  * @param raw `rawHeaders` of the tenant's request
  * @param host value of the Host header (workerd sends none to a proxy)
+ * @param toEdge they go to this host's own front door
  */
-export function outgoing(raw: readonly string[], host: string): string[] {
-  const kept = keep(raw, (name) => name !== 'host' && name !== 'expect' && !isInternal(name));
+export function outgoing(raw: readonly string[], host: string, toEdge = false): string[] {
+  const kept = keep(
+    raw,
+    (name) =>
+      name !== 'host' && name !== 'expect' && !isInternal(name) && !(toEdge && name.startsWith(FORWARDED_PREFIX)),
+  );
   return ['host', host, ...kept];
 }
 

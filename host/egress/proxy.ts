@@ -161,8 +161,10 @@ export class TenantProxy {
       const way = chooseWay(target, this.#settings.allow, this.#parts.surroundings);
       leave = await this.allowance.enter(signal);
       const { resolver } = this.#parts;
-      if (!bounded) clearTimeout(late);
-      await run({ target, way, allowance: this.allowance, resolver, signal });
+      const stands = () => {
+        if (!bounded) clearTimeout(late);
+      };
+      await run({ target, way, allowance: this.allowance, resolver, signal, stands });
       this.#parts.finished('ok');
     } catch (error) {
       const problem = signal.aborted ? asProblem(signal.reason) : asProblem(error);

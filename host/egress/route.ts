@@ -40,6 +40,8 @@ export function chooseWay(target: Target, allow: readonly string[], surroundings
   if (socket !== undefined) return { kind: 'unix', path: socket.slice('unix:'.length) };
   if (allow.some((entry) => entry.toLowerCase() === target.name)) return { kind: 'opened' };
   if (isOwn(target, surroundings)) {
+    // Its bytes could be those of a proxy that the edge trusts.
+    if (target.kind === 'tcp') throw refused(target, 'connect() does not lead to this host itself, fetch() does');
     const tls = target.kind === 'https' ? surroundings.edgeTlsAddress : undefined;
     return { kind: 'edge', ...(tls ?? surroundings.edgeAddress) };
   }

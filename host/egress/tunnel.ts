@@ -58,7 +58,7 @@ export async function websocket(
     throw new Problem('bad_request', 'Only upgrades to websocket are supported.');
   }
   const options = await requestOptions(outbound, undefined);
-  const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target));
+  const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
   headers.push(...forwardedProto(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
   const request = (secure ? https : http).request({ ...options, method: 'GET', headers });
   request.end();
@@ -103,7 +103,8 @@ function plainAnswer(
 }
 
 /** Pipes both ways until both ended, or nothing passed for the tenant's time limit. */
-function join(client: Duplex, upstream: Duplex, { allowance, signal }: Outbound): Promise<void> {
+function join(client: Duplex, upstream: Duplex, { allowance, signal, stands }: Outbound): Promise<void> {
+  stands();
   return new Promise((resolve) => {
     const both = [client, upstream];
     let open = both.length;

@@ -1,6 +1,6 @@
 /** When certificates are obtained, renewed and given up, against an authority of the test's own. */
 import { execFileSync } from 'node:child_process';
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
@@ -202,4 +202,28 @@ test('a wildcard is due like any other', () => {
   expect(dueAt(state)).toBe(60);
   expect(dueAt({ ...state, nextTryAt: 70 })).toBe(70);
   expect(dueAt({ ...state, validTo: undefined })).toBe(0);
+});
+
+describe('a folder that takes no more files', () => {
+  test('a certificate that could not be kept is not said to be there, and is kept once there is room', async () => {
+    wanted = ['a.test'];
+    // Stands for a full disk.
+    await mkdir(join(folder, 'a.test.pem.new'));
+    const keeper = await started();
+    expect(keeper.has('a.test')).toBe(false);
+    await rm(join(folder, 'a.test.pem.new'), { recursive: true });
+    await at(keeper, 2 * MINUTE);
+    expect(keeper.has('a.test')).toBe(true);
+    expect(await readFile(join(folder, 'a.test.pem'), 'utf8')).toBe(PEM);
+    expect(issued).toEqual(['a.test']);
+  });
+
+  test('failures that could not be noted are told, and hold up no other name', async () => {
+    wanted = ['a.test', 'b.test', 'c.test'];
+    failing = new Error('no');
+    for (const name of wanted) await mkdir(join(folder, `${name}.json.new`));
+    await started();
+    expect(issued.toSorted()).toEqual(wanted);
+    expect(outcomes.toSorted()).toEqual(wanted.map((name) => `${name} no`));
+  });
 });

@@ -36,6 +36,10 @@ export default {
     if (url.pathname === '/neighbour') return new Response('fine');
     if (url.pathname === '/big') return new Response(new Uint8Array(5_000_000));
     if (url.pathname === '/small') return new Response('small');
+    if (url.pathname.startsWith('/doubled/')) {
+      const name = url.pathname.slice('/doubled/'.length);
+      return new Response('fine', { headers: [[name, '1'], [name, '1']] });
+    }
     const entry = { url: request.url, method: request.method, headers: Object.fromEntries(request.headers), body: null };
     seen.push(entry);
     try {
@@ -604,3 +608,38 @@ async function residentBytes(): Promise<number> {
   const status = await readFile(`/proc/${harness.process.pid}/status`, 'utf8');
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) * 1024;
 }
+
+test.each(['x-content-type-options', 'access-control-max-age', 'http2-settings'])(
+  'a handler that answers with %s twice is heard, as over HTTP/1.1',
+  async (name) => {
+    expect(await ask(`/doubled/${name}`)).toBe('fine');
+  },
+);
+
+test('a body that is still coming when its instance turns out to be gone arrives once', async () => {
+  await harness.edge.call('setRoutes', [
+    route('shop', { domains: [SHOP], idleTimeoutMs: 5_000 }),
+    route('late', { domains: ['late.test'] }),
+  ]);
+  const live = harness.onAcquire;
+  let asked = 0;
+  harness.onAcquire = () => ({
+    socket: asked++ === 0 ? path.join(harness.folder, 'nobody.sock') : workerd.socket,
+    generation: asked,
+  });
+  try {
+    const stream = neighbour.request(
+      { ':path': '/x', ':method': 'POST', ':authority': 'late.test' },
+      { endStream: false },
+    );
+    stream.write('first,');
+    await until(() => asked === 2);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    stream.end('second');
+    stream.resume();
+    await once(stream, 'end');
+    expect((await seen()).map(({ body }) => body)).toEqual(['first,second']);
+  } finally {
+    harness.onAcquire = live;
+  }
+});

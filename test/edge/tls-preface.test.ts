@@ -16,7 +16,9 @@ test('the caller is read, and what follows is left', () => {
   const bytes = Buffer.concat([IPV4, Buffer.from('GET /')]);
   expect(readProxyHeader(bytes)).toEqual({ kind: 'read', bytes: 28, address: '203.0.113.9' });
   const ipv6 = header('21', '21', `20010db8${'0'.repeat(23)}1${'0'.repeat(32)}303901bb`);
-  expect(readProxyHeader(ipv6)).toEqual({ kind: 'read', bytes: 52, address: '2001:db8:0:0:0:0:0:1' });
+  expect(readProxyHeader(ipv6)).toEqual({ kind: 'read', bytes: 52, address: '2001:db8::1' });
+  const mapped = header('21', '21', `${'0'.repeat(20)}ffffcb007107${'0'.repeat(32)}303901bb`);
+  expect(readProxyHeader(mapped)).toEqual({ kind: 'read', bytes: 52, address: '203.0.113.7' });
 });
 
 test('extensions are passed over, and connections of the proxy itself have no caller', () => {

@@ -87,7 +87,7 @@ describe('way', () => {
     expect(way('http://hello.localhost:8402/')).toEqual(edge);
     expect(way('https://api.example.com/x')).toEqual(edge);
     expect(way('http://api.example.com/x')).toEqual(edge);
-    expect(tcpWay('hello.localhost:8402')).toEqual(edge);
+    expect(() => tcpWay('hello.localhost:8402')).toThrow(/fetch\(\) does/);
   });
 
   test('https to an own name goes to where the edge speaks TLS, if it does', () => {

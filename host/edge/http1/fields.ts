@@ -64,6 +64,8 @@ const RESPONSE_KINDS: Readonly<Record<string, FieldKind>> = {
   'transfer-encoding': Field.transferEncoding,
   connection: Field.connection,
   upgrade: Field.upgrade,
+  // Node's HTTP/2 (24) throws where an answer has it.
+  'http2-settings': Field.drop,
   'x-request-id': Field.requestId,
   date: Field.date,
   'set-cookie': Field.setCookie,

@@ -26,6 +26,8 @@ export class Http2Connection {
     this.#session = performServerHandshake(socket, {
       maxSessionMemory: MAX_SESSION_MEMORY_MB,
       maxHeaderListPairs: MAX_HEADER_PAIRS,
+      // Handlers and what they fetch from repeat some fields; over HTTP/1.1 callers bear it.
+      strictSingleValueFields: false,
       settings: {
         maxConcurrentStreams: MAX_STREAMS,
         maxHeaderListSize: limits.maxHeadBytes,

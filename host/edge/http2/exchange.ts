@@ -19,6 +19,7 @@ export class Http2Exchange implements Exchange {
   /** Bytes of the body that are still to come; undefined: not declared. */
   #missing: number | undefined;
   #bodyDone: boolean;
+  #receiving = false;
   #continued = false;
   /** Small pieces that came with one read. */
   readonly #small: Buffer[] = [];
@@ -63,7 +64,9 @@ export class Http2Exchange implements Exchange {
   }
 
   receive(): void {
-    if (this.#bodyDone) return;
+    // Asked for again when the request is sent to another instance.
+    if (this.#bodyDone || this.#receiving) return;
+    this.#receiving = true;
     this.#stream.on('data', (chunk: Buffer) => {
       if (this.#missing !== undefined) {
         this.#missing -= chunk.length;

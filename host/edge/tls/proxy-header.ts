@@ -2,6 +2,8 @@
  * PROXY protocol v2 (haproxy.org, proxy-protocol.txt, section 2.2): what a load balancer in front says of the caller.
  * Read only from proxies that the operator trusts.
  */
+import { SocketAddress } from 'node:net';
+import { plainIp } from '../caller.ts';
 
 const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex');
 const FIXED_BYTES = 16;
@@ -33,7 +35,9 @@ export function readProxyHeader(bytes: Buffer): ProxyHeader {
   }
   if (family === INET6_STREAM && length >= FIXED_BYTES + 36) {
     const groups = Array.from({ length: 8 }, (_, index) => bytes.readUInt16BE(16 + 2 * index).toString(16));
-    return { kind: 'read', bytes: length, address: groups.join(':') };
+    // In the spelling of RFC 5952, as a socket would report it: limits count by this text.
+    const { address } = new SocketAddress({ address: groups.join(':'), family: 'ipv6' });
+    return { kind: 'read', bytes: length, address: plainIp(address) };
   }
   return { kind: 'malformed' };
 }
