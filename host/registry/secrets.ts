@@ -1,8 +1,9 @@
 /** Tenants' secrets: sealed rows in, clear values out, for the runtime alone. */
 import type { TenantId } from '../shared/contracts.ts';
-import { and, eq, ne } from './drizzle.ts';
+import { and, eq, inArray, ne, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { secrets } from './schema/deployments.ts';
+import { payments } from './schema/payments.ts';
 import type { Sealed, SecretBox } from './secret-box.ts';
 
 export interface SealedSecret extends Sealed {
@@ -45,7 +46,15 @@ export class Secrets {
         .where(and(eq(secrets.tenant, row.tenant), eq(secrets.name, row.name), eq(secrets.sealed, row.sealed)));
     }
     const left = await this.#db.select().from(secrets).where(ne(secrets.keyId, this.#box.currentKeyId)).limit(1);
-    if (left.length === 0) await this.#box.dropOldKeys();
+    // A deploy that is being paid for keeps its sealed secrets with the payment until it is completed.
+    const [paying] = await this.#db
+      .select({ id: payments.id })
+      .from(payments)
+      .where(
+        and(inArray(payments.state, ['verified', 'settling', 'settled']), sql`${payments.prepared} LIKE '%"keyId"%'`),
+      )
+      .limit(1);
+    if (left.length === 0 && !paying) await this.#box.dropOldKeys();
     return stale.length;
   }
 }

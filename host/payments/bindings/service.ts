@@ -18,7 +18,7 @@ import type { ProofDesk } from '../proof.ts';
 import type { Challenger } from '../rails/challenge.ts';
 import { type Presented, readCredential } from '../rails/credential.ts';
 import type { Terms } from '../rails/terms.ts';
-import { readIdempotencyKey } from '../request.ts';
+import { readBody, readIdempotencyKey } from '../request.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import type { Address, PaymentBindings } from '../types.ts';
@@ -316,8 +316,7 @@ function digest(text: string): string {
 
 /** @throws Problem `invalid_json`, `invalid_field`, `too_large` */
 async function read<T>(request: Request, schema: z.ZodType<T>): Promise<T> {
-  const text = await request.text();
-  if (text.length > MAX_BODY) throw new Problem('too_large', `At most ${MAX_BODY} bytes.`);
+  const text = Buffer.from(await readBody(request, MAX_BODY)).toString('utf8');
   let value: unknown;
   try {
     value = text === '' ? {} : JSON.parse(text);

@@ -5,7 +5,7 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
-import { and, asc, eq, inArray, lt } from '../../registry/drizzle.ts';
+import { and, asc, eq, inArray, lt, sql } from '../../registry/drizzle.ts';
 import { type OutgoingRow, paymentOutgoing, payments, paymentTransfers } from '../../registry/schema/payments.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
@@ -153,8 +153,9 @@ export class Sender {
     };
     const statements = this.#store.lines(book.sent(entry));
     if (row.kind === 'refund') {
-      const refunded = add(payment.refunded, row.amount);
-      const state = payment.state === 'refund_owed' ? { state: 'refunded' as const } : {};
+      // Several refunds of one payment may go out at once; it is refunded when what was lost has gone back.
+      const refunded = sql`${payments.refunded} + ${Number(row.amount)}`;
+      const state = payment.state === 'refund_owed' && row.id.endsWith('-lost') ? { state: 'refunded' as const } : {};
       statements.push(
         this.#store.db
           .update(payments)

@@ -220,6 +220,8 @@ function isCanonical(given: string, encoded: string): boolean {
   return text === encoded || text.replace(/00$/, '1b').replace(/01$/, '1c') === encoded;
 }
 
+const TAKEN: ReadonlySet<unknown> = new Set([4, 5]);
+
 /** An RPC error object of the node (viem: code and no transport failure), but not "already known". */
 export function isRefusal(error: unknown): boolean {
   for (let at: unknown = error; at instanceof Error; at = at.cause) {
@@ -231,6 +233,8 @@ export function isRefusal(error: unknown): boolean {
     )
       return false;
     if (at.name === 'TransactionReceiptNotFoundError') return false;
+    // EIP-7966, 4 (time is up) and 5 (not ready): the node has taken it; it may be in the next block.
+    if (TAKEN.has((at as { code?: unknown }).code)) return false;
     if (at.name === 'RpcRequestError' || at.name === 'ExecutionRevertedError') return true;
   }
   return false;

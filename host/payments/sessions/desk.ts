@@ -241,6 +241,11 @@ export class SessionDesk {
     const { channels } = this.#options;
     try {
       const state = await this.chain.state(channel.id);
+      if (state.deposit === 0n) {
+        if (await this.chain.lastHash(channel, 'ChannelClosed'))
+          await channels.failed(channel.id, 'its payer took the deposit back');
+        throw new Problem('payment_invalid', 'The deposit of the channel is gone from the chain; open a new one.');
+      }
       await channels.chainState(channel.id, {
         deposit: atomic(state.deposit),
         settled: atomic(state.settled),
@@ -249,6 +254,7 @@ export class SessionDesk {
       this.#noteChecked(channel.id);
       return (await channels.byId(channel.id)) ?? channel;
     } catch (error) {
+      if (error instanceof Problem) throw error;
       throw new Problem('payment_invalid', 'The network does not answer about the channel; try again.', {
         cause: error,
       });

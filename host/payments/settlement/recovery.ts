@@ -25,10 +25,10 @@ export async function recoverAll({ machine, operations, log }: RecoveryOptions):
   }
 }
 
-/** While running: settlements whose outcome was not known. */
+/** While running: settlements whose outcome was not known, and what follows where it became known since. */
 export async function reconcilePending({ machine, operations, log }: RecoveryOptions): Promise<void> {
   for (const row of await machine.store.open()) {
-    if (row.state !== 'settling' || row.pendingSince === null) continue;
+    if ((row.state !== 'settling' && row.state !== 'settled') || row.pendingSince === null) continue;
     try {
       await machine.exclusively(row, async () => continueSettled(machine, operations, await machine.reconcile(row)));
     } catch (error) {

@@ -1,0 +1,214 @@
+/** Payments whose node is slow, whose channel is gone, or whose answer breaks off: nothing paid twice, nothing forgotten. */
+
+import { tempo } from 'mppx/client';
+import { Session } from 'mppx/tempo';
+import { type Hex, RpcRequestError, TimeoutError } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import { balance, mppClient, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+
+let network: Network;
+let stop: () => Promise<void>;
+let rig: Rig | undefined;
+type Ask = (args: { method: string; params?: unknown[] }, options?: unknown) => Promise<unknown>;
+/** Stands before the node. */
+let node: ((ask: Ask, args: { method: string; params?: unknown[] }) => Promise<unknown>) | undefined;
+
+beforeAll(async () => {
+  ({ network, stop } = await startNetwork());
+});
+afterAll(() => stop());
+afterEach(async () => {
+  node = undefined;
+  await rig?.close();
+  rig = undefined;
+});
+
+function wrapped(): Network {
+  const mpp = mppOf(network);
+  return {
+    ...network,
+    mpp: {
+      ...mpp,
+      getClient: (account) => {
+        const client = mpp.getClient(account);
+        const ask = client.request.bind(client) as unknown as Ask;
+        const request: Ask = (args, options) => (node ? node((a) => ask(a, options), args) : ask(args, options));
+        return Object.assign({ ...client }, { request }) as never;
+      },
+    },
+  };
+}
+const stateOf = async () => (await rows('select state from payments'))[0]?.state;
+const later = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
+const key = (index: number) => network.wallets?.[index]?.privateKey ?? '0x';
+const rows = async (sql: string) => (await rig!.registry.client.execute(sql)).rows.map((row) => ({ ...row }));
+/** A busy node: it takes the transaction and answers as EIP-7966 says when the time is up. */
+const slowNode = (error: () => Error, ms: number) => async (ask: Ask, args: { method: string; params?: unknown[] }) => {
+  if (args.method !== 'eth_sendRawTransactionSync') return ask(args);
+  setTimeout(() => void ask({ method: 'eth_sendRawTransaction', params: [args.params![0]] }).catch(() => {}), ms);
+  throw error();
+};
+const taken = (code: number) => () =>
+  new RpcRequestError({
+    body: {},
+    url: 'http://node',
+    error: { code, message: 'The transaction was added to the mempool but was not processed' },
+  });
+
+test.each([4, 5])(
+  'a node that has taken a charge and answers %s has not refused it',
+  { timeout: 60_000 },
+  async (code) => {
+    const payTo = privateKeyToAccount(generatePrivateKey()).address;
+    rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+    rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+    const client = mppClient(network, key(0));
+    node = slowNode(taken(code), 1500);
+    expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
+    await until(async () => (await stateOf()) === 'answered');
+    await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
+  },
+);
+
+test('a payout that the node has taken is not sent again', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  const client = mppClient(network, key(1));
+  let armed = true;
+  const slow = slowNode(taken(4), 1500);
+  let calls = 0;
+  node = async (ask, args) => {
+    if (args.method === 'eth_sendRawTransactionSync') {
+      calls += 1;
+      // The charge goes through at once; only the first payout meets a busy node.
+      if (calls === 2 && armed) {
+        armed = false;
+        return slow(ask, args);
+      }
+    }
+    return ask(args);
+  };
+  const response = await client.fetch(`${rig.url}/a`);
+  expect(response.status).toBe(200);
+  await until(async () => {
+    const [payout] = await rows("select state from payment_outgoing where kind = 'payout'");
+    return payout?.state === 'sent';
+  });
+  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+});
+
+test('a pending payment that its payer asks for again is finished', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), {
+    payTo,
+    feeBps: 1000,
+    routes: [
+      { method: 'GET', path: '/a', price: '0.05' },
+      { method: 'GET', path: '/s', price: '0.05' },
+    ],
+  });
+  rig.handler = (request) =>
+    new URL(request.url).pathname === '/a'
+      ? new Response('hello', { headers: { 'content-length': '5' } })
+      : new Response(
+          new ReadableStream({
+            start(c) {
+              c.enqueue(Buffer.from('x'));
+              c.close();
+            },
+          }),
+        );
+  const client = mppClient(network, key(2));
+  for (const path of ['/a', '/s']) {
+    // The transaction is in a block, but from then on the node says nothing.
+    let isSilent = false;
+    node = async (ask, args) => {
+      const answer = isSilent ? undefined : await ask(args);
+      isSilent ||= args.method === 'eth_sendRawTransactionSync';
+      if (isSilent) throw new TimeoutError({ body: {}, url: 'http://node' });
+      return answer;
+    };
+    expect((await client.fetch(`${rig.url}${path}`)).status).toBe(503);
+    node = undefined;
+    await fetch(`${rig.url}${path}`, { headers: { authorization: client.sent.authorization! } });
+  }
+  await until(async () => {
+    const states = (await rows('select state from payments order by created_at')).map(({ state }) => state);
+    return states.join() === 'answered,refunded';
+  });
+  await until(
+    async () => (await rows("select id from payment_outgoing where state NOT IN ('sent', 'waived')")).length === 0,
+  );
+});
+
+test('a channel whose deposit was withdrawn buys nothing', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
+  const account = privateKeyToAccount(key(4) as Hex);
+  const session = tempo.session.manager({
+    account,
+    getClient: () => mppOf(network).getClient(account) as never,
+    maxDeposit: '1',
+  });
+  expect((await session.fetch(`${rig.url}/m`)).status).toBe(200);
+  // What the payer's requestClose and, after the grace period, withdraw leave on the chain while the host is down.
+  const { settler } = network.hostAccounts;
+  const chain = mppOf(network).getClient(settler);
+  const [row] = (await rows('select descriptor, escrow from payment_channels')) as unknown as {
+    descriptor: string;
+    escrow: Hex;
+  }[];
+  if (!row) throw new Error('there is no channel');
+  const { Chain } = Session.Precompile;
+  const hash = await Chain.closeOnChain(chain, JSON.parse(row.descriptor), 0n as never, 0n as never, '0x', row.escrow, {
+    account: settler,
+    candidateFeeTokens: [mppOf(network).currency],
+  });
+  await Chain.waitForSuccessfulReceipt(chain as never, hash);
+  await rig.restart();
+  await session.fetch(`${rig.url}/m`).catch((error: unknown) => error);
+  expect(rig.calls).toHaveLength(1);
+  expect(await rows('select state from payment_channels')).toEqual([{ state: 'failed' }]);
+});
+
+test('two refunds of one payment are both counted', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), {
+    payTo,
+    feeBps: 1000,
+    routes: [{ method: 'GET', path: '/m', price: '0.10', mode: 'metered' }],
+  });
+  rig.handler = () =>
+    new Response(
+      new ReadableStream({
+        start(c) {
+          c.enqueue(Buffer.from('x'));
+          setTimeout(() => c.error(new Error('gone')), 5);
+        },
+      }),
+      { headers: { 'x-charge': '0.04' } },
+    );
+  const client = mppClient(network, key(5 % network.wallets!.length));
+  const before = await balance(network, 'tempo', client.address);
+  await client
+    .fetch(`${rig.url}/m`)
+    .then((r) => r.text())
+    .catch(() => undefined);
+  await until(async () => (await stateOf()) === 'refunded');
+  expect(await rows('select refunded from payments')).toEqual([{ refunded: 100_000 }]);
+  expect(await balance(network, 'tempo', client.address)).toBe(before);
+});
+
+test('a deploy whose settlement takes longer than its caller waits is completed', { timeout: 60_000 }, async () => {
+  rig = await startRig(wrapped(), { payTo: privateKeyToAccount(generatePrivateKey()).address });
+  const client = mppClient(network, key(3));
+  node = async (ask, args) => {
+    if (args.method === 'eth_sendRawTransactionSync') await later(12_300);
+    return ask(args);
+  };
+  const response = await client.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' });
+  expect(response.status).toBe(503);
+  await until(async () => rig?.completed.length === 1);
+});

@@ -1,0 +1,55 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, test } from 'vitest';
+import { Deployments } from '../../host/registry/deployments.ts';
+import { openRegistry } from '../../host/registry/index.ts';
+import { SecretBox } from '../../host/registry/secret-box.ts';
+import { Secrets } from '../../host/registry/secrets.ts';
+
+test('secrets of a deploy that is being paid survive a rotation', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
+  const registry = await openRegistry(path.join(folder, 'registry.db'));
+  try {
+    const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'keys.json')));
+    const tenant = 't0000000000000000000a' as never;
+    // As endpoints/deploy.ts prepares it: kept with the payment until the chain has spoken.
+    const prepared = secrets
+      .seal(tenant, { API_KEY: 'k' })
+      .map(({ name, keyId, sealed }) => ({ name, keyId, sealed: sealed.toString('base64') }));
+    await registry.client.execute({
+      sql: `INSERT INTO payments (id, credential_id, credential_hash, rail, kind, name, scope, asset, payer, payer_did, recipient, pay_to, custody, authorized, state, terms, prepared, created_at, updated_at)
+        VALUES ('pay_1','c','h','tempo/charge','operation','deploy','operation:deploy','a','p','d','r','t','direct',1,'settling','{}',?,0,0)`,
+      args: [JSON.stringify({ secrets: prepared })],
+    });
+    await secrets.rotate();
+    await new Deployments(registry.db).create(
+      {
+        tenant,
+        slug: 'a',
+        owner: 'o',
+        ownerDid: 'o',
+        code: { digest: 'd', bytes: 1, handlers: [] },
+        secrets: prepared,
+        termMs: 1,
+        settings: {
+          compatibilityDate: '2026-01-01',
+          compatibilityFlags: [],
+          bindings: {} as never,
+          crons: [],
+          paidRoutes: [],
+          payTo: 'p',
+          notify: null,
+        },
+      },
+      0,
+    );
+    expect(await secrets.reveal(tenant)).toEqual({ API_KEY: 'k' });
+    await registry.client.execute(`UPDATE payments SET state = 'answered', prepared = NULL`);
+    expect(await secrets.rotate()).toBe(1);
+    expect(await secrets.reveal(tenant)).toEqual({ API_KEY: 'k' });
+  } finally {
+    registry.close();
+    await rm(folder, { recursive: true });
+  }
+});
