@@ -46,7 +46,9 @@ export class Backup {
   readonly #root: string;
   readonly #openBlobs: (tenant: TenantId, kind: 'kv' | 'r2') => Blobs | undefined;
   /** Stores whose blobs must not be removed now, although they may be opened meanwhile. */
-  readonly #copying = new Set<string>();
+  readonly #copying = new Map<string, Promise<unknown>>();
+  /** Tenants that are being purged. */
+  readonly #leftOut = new Set<TenantId>();
 
   /** @param openBlobs the blobs of a store that is open now */
   constructor(root: string, openBlobs: (tenant: TenantId, kind: 'kv' | 'r2') => Blobs | undefined) {
@@ -75,25 +77,37 @@ export class Backup {
     return this.#copying.has(`${tenant}/${kind}`);
   }
 
+  /** Runs `work`, which removes the tenant's folders, while nothing in them is copied. */
+  async without<T>(tenant: TenantId, work: () => Promise<T>): Promise<T> {
+    this.#leftOut.add(tenant);
+    try {
+      for (const { kind } of STORES) await this.#copying.get(`${tenant}/${kind}`)?.catch(() => {});
+      return await work();
+    } finally {
+      this.#leftOut.delete(tenant);
+    }
+  }
+
   async #copy(worker: Worker, tenant: TenantId, store: (typeof STORES)[number], folder: string): Promise<number> {
     const source = join(this.#root, tenant, store.kind);
     const database = join(source, store.database);
-    if (!existsSync(database)) return 0;
+    if (this.#leftOut.has(tenant) || !existsSync(database)) return 0;
     const name = `${tenant}/${store.kind}`;
     const target = join(folder, tenant, store.kind);
     const paused = this.#openBlobs(tenant, store.kind);
     paused?.pauseRemoval();
-    this.#copying.add(name);
+    const copied = ask(worker, {
+      database,
+      target: join(target, store.database),
+      named: store.named,
+      blobs: join(source, store.blobs),
+      blobsTarget: join(target, store.blobs),
+      extents: join(source, `${store.kind}.extents`),
+      extentsTarget: join(target, `${store.kind}.extents`),
+    });
+    this.#copying.set(name, copied);
     try {
-      return await ask(worker, {
-        database,
-        target: join(target, store.database),
-        named: store.named,
-        blobs: join(source, store.blobs),
-        blobsTarget: join(target, store.blobs),
-        extents: join(source, `${store.kind}.extents`),
-        extentsTarget: join(target, `${store.kind}.extents`),
-      });
+      return await copied;
     } finally {
       this.#copying.delete(name);
       const resumed = paused ?? this.#openBlobs(tenant, store.kind);

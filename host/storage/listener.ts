@@ -37,6 +37,8 @@ export class Gate {
   #inFlight = 0;
   #held = 0;
   readonly #waiting = new Set<Waiting>();
+  #turn: Promise<void> = Promise.resolve();
+  #read: (() => void) | undefined;
 
   constructor(limit: number) {
     this.limit = limit;
@@ -61,8 +63,22 @@ export class Gate {
     this.#held += bytes;
     call.onClose(() => {
       this.#held -= bytes;
+      this.#read?.();
       this.#next();
     });
+  }
+
+  /** Makes replies that may be large, one after the other, each once enough of those before it were read. */
+  alone(call: Call, work: () => Promise<void>): Promise<void> {
+    const turn = this.#turn.then(async () => {
+      while (this.#held > MAX_HELD_BYTES)
+        await new Promise<void>((resolve) => {
+          this.#read = resolve;
+        });
+      if (!call.closed) await work();
+    });
+    this.#turn = turn.catch(() => {});
+    return turn;
   }
 
   #hasPlace(): boolean {

@@ -135,15 +135,7 @@ export class StorageService {
   /** Removes everything of the tenant, on disk and on S3. Can be repeated after a failure. */
   purge(call: { tenant: TenantId }): Promise<void> {
     const id = checkedTenant(call.tenant);
-    return this.#inTurn(id, async () => {
-      await this.#close(id);
-      await this.#bucket?.blobs(id).destroy();
-      for (const kind of ['kv', 'r2'] as const) await rm(this.#folder(id, kind), { recursive: true, force: true });
-      // Other parts may keep something of the tenant beside these folders.
-      await rmdir(join(this.#root, id)).catch((error: NodeJS.ErrnoException) => {
-        if (error.code !== 'ENOENT' && error.code !== 'ENOTEMPTY') throw error;
-      });
-    });
+    return this.#inTurn(id, () => this.#backup.without(id, () => this.#purge(id)));
   }
 
   /** Copies all tenants' stores while they work; the layout below `folder` is that below the root. */
@@ -182,6 +174,16 @@ export class StorageService {
     this.#bucket?.close();
     await this.#hashing.close();
     await this.#checkpoints.close();
+  }
+
+  async #purge(id: TenantId): Promise<void> {
+    await this.#close(id);
+    await this.#bucket?.blobs(id).destroy();
+    for (const kind of ['kv', 'r2'] as const) await rm(this.#folder(id, kind), { recursive: true, force: true });
+    // Other parts may keep something of the tenant beside these folders.
+    await rmdir(join(this.#root, id)).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT' && error.code !== 'ENOTEMPTY') throw error;
+    });
   }
 
   async #serve(id: TenantId, tenant: Tenant, kind: Kind, folder: string): Promise<void> {

@@ -104,7 +104,7 @@ export class SqlRig {
       join(this.folder, 'config.capnp'),
       `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
-  services = [ (name = "main", worker = .main), (name = "sql", external = (address = "unix:${this.socket}", http = ())) ],
+  services = [ (name = "main", worker = .main), (name = "sql", external = (address = "unix:${this.socket}", http = (style = proxy))) ],
   sockets = [ (name = "http", address = "127.0.0.1:0", http = (), service = "main") ]
 );
 const main :Workerd.Worker = (

@@ -2,7 +2,7 @@
  * Blobs in an S3 bucket, through the minio client. Only what every S3 has is used: PUT with a Content-Length, ranged
  * GET, DELETE, and listing of names; conditions and metadata are the index's work.
  */
-import { Agent as HttpAgent, request as httpRequest } from 'node:http';
+import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -33,7 +33,8 @@ export class S3Bucket implements ObjectBucket {
   readonly agent: HttpAgent | HttpsAgent;
   readonly secure: boolean;
 
-  constructor(settings: S3Settings) {
+  /** @param silenceMs longest silence on a connection */
+  constructor(settings: S3Settings, silenceMs = SILENCE_MS) {
     const url = new URL(settings.endpoint);
     this.settings = settings;
     this.secure = url.protocol === 'https:';
@@ -49,6 +50,8 @@ export class S3Bucket implements ObjectBucket {
       region: settings.region,
       pathStyle: true,
       transportAgent: this.agent,
+      // minio itself waits for ever.
+      transport: { request: noticingSilence(this.secure ? httpsRequest : httpRequest, silenceMs) } as never,
     });
   }
 
@@ -164,6 +167,25 @@ class S3Blobs implements BlobBackend {
     }
     await answer;
   }
+}
+
+type Send = (options: object, answered?: (response: IncomingMessage) => void) => ClientRequest;
+
+/** Ends requests on which nothing comes any more, unless what came waits for its reader. */
+function noticingSilence(send: Send, silenceMs: number): Send {
+  return (options, answered) => {
+    const request = send(options, answered);
+    let response: IncomingMessage | undefined;
+    request.once('response', (given: IncomingMessage) => {
+      response = given;
+    });
+    const silent = () => {
+      if (response !== undefined && response.readableLength > 0) request.setTimeout(silenceMs, silent);
+      else request.destroy(new Error('the S3 service fell silent'));
+    };
+    request.setTimeout(silenceMs, silent);
+    return request;
+  };
 }
 
 class S3Failure extends Error {

@@ -15,6 +15,8 @@ export class Call implements ExchangeListener {
   readonly method: string;
   /** Path and query, as sent. */
   readonly target: string;
+  /** Asked by workerd; see CallHead. */
+  readonly whole: boolean;
   readonly body: CallBody;
   readonly #exchange: Http1Exchange<CallHead>;
   readonly #closing: (() => void)[] = [];
@@ -26,6 +28,7 @@ export class Call implements ExchangeListener {
     const { head } = exchange;
     this.method = head.method;
     this.target = head.target;
+    this.whole = head.whole;
     this.#exchange = exchange;
     this.body = new CallBody(exchange, head.framing);
     exchange.listen(this);

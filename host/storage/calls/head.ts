@@ -9,11 +9,13 @@ export interface CallHead extends MessageHead {
   method: string;
   /** Path and query, as sent; of a whole URL (RFC 9112, 3.2.2) without scheme and authority. */
   target: string;
+  /** The request named a whole URL. workerd does, whatever a handler asks of it; the host's own calls do not. */
+  whole: boolean;
   /** By names in lower case; values have one character for each byte. Of fields given twice the first. */
   fields: ReadonlyMap<string, string>;
 }
 
-const REQUEST_LINE = /^([A-Z]{1,16}) (?:https?:\/\/[^ /?]*)?(\/[^ ]*) HTTP\/1\.([01])\r\n/;
+const REQUEST_LINE = /^([A-Z]{1,16}) (https?:\/\/[^ /?]*)?(\/[^ ]*) HTTP\/1\.([01])\r\n/;
 const FIELD_LINES = /^(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\xff]*\r\n)*$/;
 const LENGTH = /^[0-9]{1,15}$/;
 
@@ -24,7 +26,7 @@ const LENGTH = /^[0-9]{1,15}$/;
 export function parseCallHead(text: string): CallHead {
   const line = REQUEST_LINE.exec(text);
   if (!line) throw new WireError('bad_request', 'The request line is malformed.');
-  const [{ length: start }, method = '', target = '', minor] = line;
+  const [{ length: start }, method = '', origin, target = '', minor] = line;
   if (!FIELD_LINES.test(text.slice(start))) throw new WireError('bad_request', 'A header line is malformed.');
   const fields = new Map<string, string>();
   for (let at = start; at < text.length; ) {
@@ -38,6 +40,7 @@ export function parseCallHead(text: string): CallHead {
   return {
     method,
     target,
+    whole: origin !== undefined,
     fields,
     version: minor === '1' ? '1.1' : '1.0',
     framing: framing(fields.get('content-length'), fields.get('transfer-encoding')),

@@ -2,6 +2,7 @@
  * KV over HTTP as workerd speaks it (workerd src/workerd/api/kv.c++): the boundary where a tenant's bytes become calls
  * of the store. Every path, header and body here is untrusted and is checked before use.
  */
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import type { Bytes } from '../blobs/backend.ts';
@@ -26,6 +27,8 @@ import {
 
 /** Up to here a value is gathered in memory before it is stored. */
 const GATHER_BYTES = 256 * 1024;
+/** A value of a bulk get from which on the next one waits for the next turn of the event loop. */
+const YIELD_BYTES = 64 * 1024;
 
 export interface KvHandlerOptions {
   /** The tenant's store, open until `release`. */
@@ -197,8 +200,21 @@ async function getMany(store: KvStore, call: Call, gate: Gate): Promise<void> {
   if (type !== 'text' && type !== 'json') throw kvErrors.bulkType(type);
   if (keys.length > MAX_BULK_KEYS) throw kvErrors.bulkTooMany();
   if (keys.length < 1) throw kvErrors.bulkTooFew();
+  await gate.alone(call, () => answerMany(store, call, gate, { keys, type, withMetadata, cacheTtl }));
+}
+
+interface Many {
+  keys: string[];
+  type: 'text' | 'json';
+  withMetadata: boolean;
+  cacheTtl: string | number | undefined;
+}
+
+async function answerMany(store: KvStore, call: Call, gate: Gate, many: Many): Promise<void> {
+  const { keys, type, withMetadata, cacheTtl } = many;
   let total = 0;
-  const members: string[] = [];
+  let length = 0;
+  const pieces: Buffer[] = [];
   for (const key of new Set(keys)) {
     const bytes = checkedKey(key);
     checkCacheTtl(cacheTtl === undefined ? undefined : String(cacheTtl));
@@ -206,9 +222,16 @@ async function getMany(store: KvStore, call: Call, gate: Gate): Promise<void> {
     if (entry) total += entry.size;
     if (total > MAX_BULK_BYTES) throw kvErrors.bulkTooLarge();
     // Built as text, because an object would lose the key `__proto__` and reorder keys that are numbers.
-    members.push(`${JSON.stringify(key)}:${entry ? await bulkValue(store, entry, type, withMetadata) : 'null'}`);
+    const value = entry ? await bulkValue(store, entry, type, withMetadata) : 'null';
+    const piece = Buffer.from(`${pieces.length === 0 ? '{' : ','}${JSON.stringify(key)}:${value}`);
+    pieces.push(piece);
+    length += piece.length;
+    // Other tenants are served meanwhile.
+    if (piece.length > YIELD_BYTES) await nextTurn();
   }
-  answerJson(gate, call, `{${members.join(',')}}`);
+  pieces.push(Buffer.from('}'));
+  gate.hold(call, length);
+  call.answer(200, ['Content-Type', 'application/json'], pieces);
 }
 
 function parseBulk(chunks: Buffer[] | undefined): z.infer<typeof bulkRequest> {

@@ -28,7 +28,7 @@ export class Uploads {
   readonly #store: R2Store;
   readonly #create: Writer;
   readonly #get: Reader;
-  readonly #setState: Writer;
+  readonly #settle: Writer;
   readonly #parts: Reader;
   readonly #part: Reader;
   readonly #putPart: Writer;
@@ -43,7 +43,7 @@ export class Uploads {
     const { database } = store.index;
     this.#create = database.writer("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, 'open')");
     this.#get = database.reader('SELECT state, http, custom, storage_class FROM uploads WHERE id = ? AND key = ?');
-    this.#setState = database.writer('UPDATE uploads SET state = ? WHERE id = ?');
+    this.#settle = database.writer('UPDATE uploads SET state = ?, http = NULL, custom = NULL WHERE id = ?');
     this.#parts = database.reader(
       'SELECT number, blob, size, md5 FROM parts WHERE upload = ? AND version IS NULL ORDER BY number',
     );
@@ -55,15 +55,22 @@ export class Uploads {
     this.#deletePart = database.writer('DELETE FROM parts WHERE upload = ? AND number = ?');
     this.#deleteParts = database.writer('DELETE FROM parts WHERE upload = ? AND version IS NULL');
     this.#link = database.writer('UPDATE parts SET version = ? WHERE upload = ?');
-    this.#old = database.reader('SELECT id, state FROM uploads WHERE created <= ? LIMIT ?');
+    this.#old = database.reader('SELECT id, state, key FROM uploads WHERE created <= ? LIMIT ?');
     this.#forget = database.writer('DELETE FROM uploads WHERE id = ?');
   }
 
   async create(request: CreateRequest): Promise<string> {
-    const { key, http, custom, storageClass } = describe(request);
+    const described = describe(request);
+    const { key, http, custom, storageClass } = described;
     const id = randomBytes(48).toString('base64url');
     const { index, clock } = this.#store;
-    await index.database.commit(() => void this.#create.run([id, key, http, custom, storageClass, clock.now()]));
+    // What it will be told by counts from now on, as the object's will.
+    const charge = chargeOf(described, 0);
+    await index.database.commit(() => {
+      this.#store.checkQuota(charge);
+      this.#create.run([id, key, http, custom, storageClass, clock.now()]);
+      index.totals.add(charge, 0);
+    });
     return id;
   }
 
@@ -97,7 +104,7 @@ export class Uploads {
       const described = this.#requireOpen(uploadId, key);
       const uploaded = this.#partsOf(uploadId);
       const parts = selectParts(request.parts, uploaded);
-      const size = parts.reduce((sum, part) => sum + part.size, 0);
+      const size = sizeOf(parts);
       if (size > MAX_OBJECT_BYTES) throw r2Errors.tooLarge();
       const row: ObjectRow = {
         ...described,
@@ -113,11 +120,11 @@ export class Uploads {
       const chosen = new Set(parts.map((part) => part.number));
       const left = uploaded.filter((part) => !chosen.has(part.number));
       for (const part of left) this.#deletePart.run([uploadId, part.number]);
-      // The parts counted until now; from here the object does.
-      index.totals.add(-uploaded.reduce((sum, part) => sum + part.size, 0), 0);
+      // The upload counted until now; from here the object does.
+      index.totals.add(-chargeOf(described, sizeOf(uploaded)), 0);
       const dropped = index.replace(row, null);
       this.#link.run([row.version, uploadId]);
-      this.#setState.run(['completed' satisfies State, uploadId]);
+      this.#settle.run(['completed' satisfies State, uploadId]);
       return { row, dropped: [...dropped, ...blobsOf(left)] };
     });
     this.#store.blobs.drop(done.dropped);
@@ -131,7 +138,7 @@ export class Uploads {
       const state = this.#get.get([request.uploadId, key])?.[0] as State | undefined;
       if (state === undefined) throw r2Errors.noSuchUpload();
       if (state !== 'open') return [];
-      return this.#end(request.uploadId);
+      return this.#end(request.uploadId, key);
     });
     this.#store.blobs.drop(dropped);
   }
@@ -141,8 +148,8 @@ export class Uploads {
     const before = this.#store.clock.now() - UPLOAD_LIFE_MS;
     if (this.#old.get([before, 1]) === undefined) return 0;
     const swept = await this.#store.index.database.commit(() => {
-      const old = this.#old.all([before, SWEEP]) as [string, State][];
-      const dropped = old.flatMap(([id, state]) => (state === 'open' ? this.#end(id) : []));
+      const old = this.#old.all([before, SWEEP]) as [string, State, Buffer][];
+      const dropped = old.flatMap(([id, state, key]) => (state === 'open' ? this.#end(id, key) : []));
       for (const [id] of old) this.#forget.run([id]);
       return { count: old.length, dropped };
     });
@@ -150,11 +157,12 @@ export class Uploads {
     return swept.count;
   }
 
-  #end(id: string): string[] {
+  #end(id: string, key: Buffer): string[] {
+    const described = this.#requireOpen(id, key);
     const parts = this.#partsOf(id);
     this.#deleteParts.run([id]);
-    this.#store.index.totals.add(-parts.reduce((sum, part) => sum + part.size, 0), 0);
-    this.#setState.run(['aborted' satisfies State, id]);
+    this.#store.index.totals.add(-chargeOf(described, sizeOf(parts)), 0);
+    this.#settle.run(['aborted' satisfies State, id]);
     return blobsOf(parts);
   }
 
@@ -203,6 +211,10 @@ export function completedEtag(parts: { md5: string }[]): string {
 
 function toPart([number, blob, size, md5]: [number, string, number, string]): Part {
   return { number, blob, size, md5 };
+}
+
+function sizeOf(parts: Part[]): number {
+  return parts.reduce((sum, part) => sum + part.size, 0);
 }
 
 /** An empty part has no blob. */

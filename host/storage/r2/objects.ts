@@ -4,7 +4,7 @@
  */
 import type { Value } from '../database.ts';
 import { r2Errors } from './errors.ts';
-import { MAX_KEY_BYTES, MAX_METADATA_BYTES } from './limits.ts';
+import { MAX_HTTP_METADATA_BYTES, MAX_KEY_BYTES, MAX_METADATA_BYTES } from './limits.ts';
 import type { Range } from './ranges.ts';
 import type { CustomFields, HttpFields } from './requests.ts';
 
@@ -126,12 +126,14 @@ export function describe(request: {
   if (request.ssec !== undefined) throw r2Errors.ssec();
   const { customFields, httpFields } = request;
   if (customFields && metadataBytes(customFields) > MAX_METADATA_BYTES) throw r2Errors.metadataTooLarge();
+  const http = httpFields && Object.keys(httpFields).length > 0 ? JSON.stringify(httpFields) : null;
+  if (http !== null && Buffer.byteLength(http) > MAX_HTTP_METADATA_BYTES) throw r2Errors.metadataTooLarge();
   // Left out is Standard (https://developers.cloudflare.com/r2/buckets/storage-classes/).
   const storageClass = request.storageClass || 'Standard';
   if (storageClass !== 'Standard' && storageClass !== 'InfrequentAccess') throw r2Errors.storageClass();
   return {
     key,
-    http: httpFields && Object.keys(httpFields).length > 0 ? JSON.stringify(httpFields) : null,
+    http,
     custom: customFields && customFields.length > 0 ? JSON.stringify(customFields) : null,
     storageClass,
   };

@@ -27,7 +27,7 @@ export interface SqlEvents {
   received(call: Call): void;
   /** The request is complete; answer it with `answer`. */
   query(request: SqlRequest): void;
-  /** `POST /backup/begin` and `/backup/end`: the host's own, no handler can reach them. */
+  /** `POST /backup/begin` and `/backup/end`: the host's own. A handler that asks for them, by `_wrappedFetch` of a session, gets 404. */
   backup(step: 'begin' | 'end'): string;
   /** The answer went to the socket, or the connection broke. */
   finished(call: Call): void;
@@ -59,7 +59,7 @@ async function serve(call: Call, events: SqlEvents): Promise<void> {
   const question = target.indexOf('?');
   const path = question < 0 ? target : target.slice(0, question);
   if (method !== 'POST') return decline(call, 405, failureText('only POST'));
-  switch (path) {
+  switch (call.whole && path.startsWith('/backup/') ? '' : path) {
     case '/query':
     case '/execute':
       return query(call, question < 0 ? '' : target.slice(question), events);
