@@ -1,6 +1,6 @@
 /** `turnpike crons`: the schedule of a deployment and its latest runs. */
 import { Command } from 'commander';
-import { readProject, slugOf } from './project/manifest.ts';
+import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
 import { table } from './terminal/printer.ts';
 
@@ -15,7 +15,7 @@ export function cronsCommand(deps?: CommandDeps): Command {
     .argument('[slug]', 'default: "slug" of turnpike.json')
     .action(
       withSession(deps, async (session, given: string | undefined) => {
-        const slug = slugOf(await readProject(session.terminal, undefined), given);
+        const slug = slugOf(await session.project(), given);
         const found = await session.host().own<Crons>('GET', `/_admin/${encodeURIComponent(slug)}/crons`);
         session.printer.result(found, describe(found));
       }),

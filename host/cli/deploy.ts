@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
 import type { Metadata } from './metadata-view.ts';
 import { bundleEntry } from './project/bundle.ts';
-import { type ProjectFlags, projectSettings, readProject, slugOf } from './project/manifest.ts';
+import { type ProjectFlags, projectSettings, slugOf } from './project/manifest.ts';
 import { addProjectOptions } from './project/options.ts';
 import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -27,7 +27,7 @@ Example:
 
 async function deploy(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
-  const project = await readProject(terminal, entry, flags.manifest);
+  const project = await session.project(entry, flags.manifest);
   const slug = slugOf(project, flags.slug);
   const file = entry ?? project.manifest.entry;
   if (file === undefined) throw new Failure('usage', 'Which file? Give it, or "entry" in turnpike.json.');

@@ -1,7 +1,7 @@
 /** `turnpike get`: what everybody may know of a deployment. */
 import { Command } from 'commander';
 import { type Metadata, metadataText } from './metadata-view.ts';
-import { readProject, slugOf } from './project/manifest.ts';
+import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
 
 export function getCommand(deps?: CommandDeps): Command {
@@ -10,7 +10,7 @@ export function getCommand(deps?: CommandDeps): Command {
     .argument('[slug]', 'default: "slug" of turnpike.json')
     .action(
       withSession(deps, async (session, given: string | undefined) => {
-        const slug = slugOf(await readProject(session.terminal, undefined), given);
+        const slug = slugOf(await session.project(), given);
         const metadata = await session.host().get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
         session.printer.result(metadata, metadataText(metadata));
       }),

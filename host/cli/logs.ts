@@ -1,6 +1,6 @@
 /** `turnpike logs`: the owner's log; with -f every further line, across interruptions. */
 import { Command, InvalidArgumentError } from 'commander';
-import { readProject, slugOf } from './project/manifest.ts';
+import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { asFailure, Failure } from './terminal/failure.ts';
 
@@ -33,7 +33,7 @@ export function logsCommand(deps?: CommandDeps): Command {
 }
 
 async function logs(session: Session, given: string | undefined, flags: LogFlags): Promise<void> {
-  const slug = slugOf(await readProject(session.terminal, undefined), given);
+  const slug = slugOf(await session.project(), given);
   const query = new URLSearchParams({ limit: String(flags.limit), ...(flags.since ? { since: flags.since } : {}) });
   const path = `/_admin/${encodeURIComponent(slug)}/logs?${query}`;
   if (flags.follow) return follow(session, slug, path);

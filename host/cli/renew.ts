@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
 import type { Metadata } from './metadata-view.ts';
-import { readProject, slugOf } from './project/manifest.ts';
+import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
 
 export function renewCommand(deps?: CommandDeps): Command {
@@ -11,7 +11,7 @@ export function renewCommand(deps?: CommandDeps): Command {
     .argument('[slug]', 'default: "slug" of turnpike.json')
     .action(
       withSession(deps, async (session, given: string | undefined) => {
-        const slug = slugOf(await readProject(session.terminal, undefined), given);
+        const slug = slugOf(await session.project(), given);
         const path = `/_admin/renew/${encodeURIComponent(slug)}`;
         const { body, paid } = await session.host().pay<Metadata>('POST', path, undefined, randomUUID());
         session.printer.result({ ...body, paid: paid ?? null }, `${slug} runs until ${body.expiresAt}`);

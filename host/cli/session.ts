@@ -2,6 +2,7 @@
  * What every command shares: the global options, the printer, the host at the other end, the wallet.
  * Made once per run from the command line; nothing in it is looked up before it is needed.
  */
+
 import { homedir } from 'node:os';
 import type { Command } from 'commander';
 import { parseUsd } from '../shared/money.ts';
@@ -9,6 +10,7 @@ import { HostClient } from './host-client.ts';
 import { Assets, parseAllowedAsset } from './paying/assets.ts';
 import type { Protocol } from './paying/offers.ts';
 import type { PayOptions } from './paying/pay-request.ts';
+import { type Project, readProject } from './project/manifest.ts';
 import { Failure } from './terminal/failure.ts';
 import { Printer } from './terminal/printer.ts';
 import { processTerminal, type Terminal } from './terminal/terminal.ts';
@@ -40,7 +42,9 @@ export class Session {
   readonly printer: Printer;
   readonly options: GlobalOptions;
   readonly fetch: typeof fetch;
-  readonly hostUrl: URL;
+  /** Named by an option or the environment; before all else. */
+  readonly #namedHost: string | undefined;
+  #hostUrl: URL;
   #called: URL | undefined;
   #localHost: Promise<LocalHost | undefined> | undefined;
   #wallet: Promise<ChosenWallet> | undefined;
@@ -50,7 +54,23 @@ export class Session {
     this.fetch = deps.fetch;
     this.options = options;
     this.printer = new Printer(deps.terminal, options.json === true);
-    this.hostUrl = parseHostUrl(options.hostUrl ?? deps.terminal.env.TURNPIKE_URL ?? DEFAULT_HOST_URL);
+    this.#namedHost = options.hostUrl ?? deps.terminal.env.TURNPIKE_URL;
+    this.#hostUrl = parseHostUrl(this.#namedHost ?? DEFAULT_HOST_URL);
+  }
+
+  get hostUrl(): URL {
+    return this.#hostUrl;
+  }
+
+  /**
+   * The project of the working folder, or of an entry file. Its host is talked to from then on, if no other is named.
+   * @throws Failure `usage`
+   */
+  async project(entry?: string, manifest?: string): Promise<Project> {
+    const project = await readProject(this.terminal, entry, manifest);
+    const { host } = project.manifest;
+    if (host !== undefined && this.#namedHost === undefined) this.#hostUrl = parseHostUrl(host);
+    return project;
   }
 
   get dataFolders(): string[] {

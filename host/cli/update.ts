@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { type Metadata, metadataText } from './metadata-view.ts';
 import { bundleEntry } from './project/bundle.ts';
-import { type ProjectFlags, projectSettings, readProject, slugOf } from './project/manifest.ts';
+import { type ProjectFlags, projectSettings, slugOf } from './project/manifest.ts';
 import { addProjectOptions } from './project/options.ts';
 import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -17,7 +17,7 @@ export function updateCommand(deps?: CommandDeps): Command {
 
 async function update(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
-  const project = await readProject(terminal, entry, flags.manifest);
+  const project = await session.project(entry, flags.manifest);
   const slug = slugOf(project, flags.slug);
   const file = entry ?? project.manifest.entry;
   if (file !== undefined) printer.progress(`bundle  ${file}`);

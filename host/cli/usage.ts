@@ -1,6 +1,6 @@
 /** `turnpike usage`: requests, errors, storage and revenue by day; or every payment as CSV. */
 import { Command, InvalidArgumentError } from 'commander';
-import { readProject, slugOf } from './project/manifest.ts';
+import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
 import { table } from './terminal/printer.ts';
 
@@ -19,7 +19,7 @@ export function usageCommand(deps?: CommandDeps): Command {
     .option('--csv', 'every payment, as CSV')
     .action(
       withSession(deps, async (session, given: string | undefined, flags: { days: number; csv?: boolean }) => {
-        const slug = slugOf(await readProject(session.terminal, undefined), given);
+        const slug = slugOf(await session.project(), given);
         const path = `/_admin/${encodeURIComponent(slug)}/usage?days=${flags.days}`;
         if (flags.csv) {
           session.terminal.out(await session.host().ownText(path, 'text/csv'));

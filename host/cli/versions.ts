@@ -1,6 +1,6 @@
 /** `turnpike versions`: the history of a deployment's code. */
 import { Command } from 'commander';
-import { readProject, slugOf } from './project/manifest.ts';
+import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
 import { table } from './terminal/printer.ts';
 
@@ -15,7 +15,7 @@ export function versionsCommand(deps?: CommandDeps): Command {
     .argument('[slug]', 'default: "slug" of turnpike.json')
     .action(
       withSession(deps, async (session, given: string | undefined) => {
-        const slug = slugOf(await readProject(session.terminal, undefined), given);
+        const slug = slugOf(await session.project(), given);
         const found = await session.host().own<Versions>('GET', `/_admin/${encodeURIComponent(slug)}/versions`);
         const rows = found.versions.map(({ version, createdAt, bytes, note, codeDigest }) => [
           version === found.current ? `* ${version}` : `  ${version}`,

@@ -116,7 +116,14 @@ async function send(
     const repeatable = !body && IDEMPOTENT.test(asked.method ?? '');
     try {
       return await new Promise<IncomingMessage>((resolve, reject) => {
-        request.once('response', resolve);
+        request.once('response', (answer) => {
+          // Node's client reads any three digits, and its server writes none below 100.
+          if ((answer.statusCode ?? 0) >= 200) return resolve(answer);
+          answer.destroy();
+          reject(
+            new Problem('egress_failed', `${outbound.target.name}: its answer has the status ${answer.statusCode}.`),
+          );
+        });
         request.once('error', reject);
         // Without a listener Node (24) drops the connection and says nothing to anybody.
         request.once('upgrade', (_answer, socket) => {

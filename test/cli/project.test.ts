@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseManifest, parsePrice, projectSettings, readProject, slugOf } from '../../host/cli/project/manifest.ts';
 import { readManifestSecrets, readSecretFlags } from '../../host/cli/project/secrets.ts';
-import { fakeTerminal } from './fake-terminal.ts';
+import { fakeTerminal, runCommand } from './fake-terminal.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -62,6 +62,20 @@ describe('the manifest', () => {
     const project = await readProject({ cwd: folder }, undefined);
     expect(projectSettings(project, {})).toEqual({});
     expect(() => slugOf(project, undefined)).toThrow(/--slug/);
+  });
+
+  test('names the host that is talked to, unless another one is named', async () => {
+    writeFileSync(join(folder, 'turnpike.json'), '{"slug":"hello","host":"https://host.example"}');
+    const asked: string[] = [];
+    const fetch = (async (input: string | URL | Request) => {
+      asked.push(input instanceof Request ? input.url : String(input));
+      return Response.json({ code: 'not_found', detail: 'There is none.' }, { status: 404 });
+    }) as typeof globalThis.fetch;
+    const get = (...args: string[]) =>
+      runCommand(['get', ...args], { terminal: fakeTerminal({ cwd: folder, home: folder }), fetch });
+    await expect(get()).rejects.toThrow();
+    await expect(get('--host-url', 'https://other.example')).rejects.toThrow();
+    expect(asked).toEqual(['https://host.example/_admin/get/hello', 'https://other.example/_admin/get/hello']);
   });
 
   test("a host's own turnpike.json is none, unless it is named", async () => {

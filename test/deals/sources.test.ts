@@ -46,6 +46,17 @@ describe('a Google Merchant feed', () => {
     });
   });
 
+  test('on sale only between the dates of the sale', () => {
+    const prices = '<g:price>45.00 EUR</g:price><g:sale_price>36.90 EUR</g:sale_price>';
+    const dates = '2026-11-20T00:00+0100/2026-11-30T23:59+0100';
+    const xml = feed(item(`${prices}<g:sale_price_effective_date>${dates}</g:sale_price_effective_date>`));
+    const priceAt = (date: string) => parseGoogleMerchant(xml, SOURCE, Date.parse(date))[0]?.price.minor;
+    expect(priceAt('2026-11-19T22:59:00Z')).toBe(4_500);
+    expect(priceAt('2026-11-19T23:00:00Z')).toBe(3_690);
+    expect(priceAt('2026-11-30T22:59:00Z')).toBe(3_690);
+    expect(priceAt('2026-11-30T23:00:00Z')).toBe(4_500);
+  });
+
   test('whose shipping, loyalty programme or instalment comes before the price, which is the product’s own', () => {
     const parts =
       '<g:shipping><g:country>DE</g:country><g:price>4.95 EUR</g:price></g:shipping>' +

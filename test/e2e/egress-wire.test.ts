@@ -24,6 +24,7 @@ beforeEach(async () => {
     socket.on('data', (bytes) => {
       const [, path] = bytes.toString().split(' ');
       if (path === '/switch') socket.write('HTTP/1.1 101 Switching\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n');
+      else if (path === '/odd') socket.write('HTTP/1.1 099 Odd\r\ncontent-length: 0\r\n\r\n');
       else if (path === '/charge') {
         charged += 1;
         socket.destroy();
@@ -92,6 +93,11 @@ test('a POST without a body is never sent twice', async () => {
 
 test('an answer that switches to a protocol nobody asked for is told, and frees its slot', async () => {
   expect(await ask(`GET http://${at}/switch`)).toMatch(/ 502 .*egress_failed/s);
+  expect(proxy.allowance.counters.inFlight).toBe(0);
+});
+
+test('a status that HTTP does not have is told', async () => {
+  expect(await ask(`GET http://${at}/odd`)).toMatch(/ 502 .*has the status 99/s);
   expect(proxy.allowance.counters.inFlight).toBe(0);
 });
 

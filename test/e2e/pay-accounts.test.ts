@@ -191,6 +191,11 @@ describe('the device flow', () => {
     expect(after.text).toContain(code.user_code);
   });
 
+  test('a body without a label, of whatever kind, makes an account all the same', async () => {
+    for (const body of ['null', '[]', '"x"', '{', '{"label":5}'])
+      expect((await fetch(`${rig.pay}/accounts/anonymous`, { method: 'POST', body })).status, body).toBe(201);
+  });
+
   test('guessing codes is slow', async () => {
     const browser = await signedUp();
     const statuses: number[] = [];

@@ -1,9 +1,11 @@
 /** The platform's own API on the host's shared origin; everything that is not its own goes to the gateway. */
+
 import { Hono } from 'hono';
 import { cors } from 'hono/cors';
 import { internalApp } from './charges.ts';
 import { llmsText, openApi } from './docs.ts';
 import { payUrl } from './environment.ts';
+import { labelIn } from './label.ts';
 import { meApp, requireAccount } from './me.ts';
 import { OWN_SEGMENTS, operatorApp } from './operator.ts';
 import type { Platform } from './platform.ts';
@@ -52,8 +54,7 @@ export function apiApp(platform: Platform): Hono {
 
   app.post('/accounts/anonymous', async (c) => {
     await limit(db, `register:${ip(c.req.header('cf-connecting-ip'))}`, REGISTRATIONS_PER_HOUR, HOUR_MS);
-    const { label } = (await c.req.json().catch(() => ({}))) as { label?: unknown };
-    const { account, credential } = await accounts.registerAnonymous(typeof label === 'string' ? label : 'agent');
+    const { account, credential } = await accounts.registerAnonymous(await labelIn(c.req.raw, 'agent'));
     const note = 'The credential is shown this once.';
     return c.json({ accountId: account, credential, balanceUsd: '0.00', note }, 201, { 'cache-control': 'no-store' });
   });

@@ -1,9 +1,11 @@
 /** `/me/*`: what an account's credential may see and do: balance, statement, credentials, claiming. */
+
 import { Hono } from 'hono';
 import type { Account, Accounts } from './accounts.ts';
 import { authorizationOf } from './authorization.ts';
 import type { DeviceFlow } from './device-flow.ts';
 import type { Database } from './environment.ts';
+import { labelIn } from './label.ts';
 import type { Ledger } from './ledger.ts';
 import { formatUsd } from './money.ts';
 import { Problem } from './problem.ts';
@@ -61,8 +63,7 @@ export function meApp({ db, accounts, ledger, device, pagesUrl, now }: MeParts):
   app.post('/credentials', async (c) => {
     const account = await mine(c);
     await limit(db, `credentials:${account.id}`, MOST_CREDENTIALS, 24 * 3_600_000);
-    const { label } = (await c.req.json().catch(() => ({}))) as { label?: unknown };
-    const issued = await accounts.issueCredential(account.id, typeof label === 'string' ? label : 'api');
+    const issued = await accounts.issueCredential(account.id, await labelIn(c.req.raw, 'api'));
     return c.json({ ...issued, note: 'The credential is shown this once.' }, 201, { 'cache-control': 'no-store' });
   });
   app.delete('/credentials/:id', async (c) => {

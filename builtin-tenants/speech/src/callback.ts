@@ -29,6 +29,9 @@ const PREFIX = 'callback:';
 const PAUSES_MS = [0, 2_000, 10_000, 60_000];
 const KEEP_SECONDS = 24 * 60 * 60;
 const ATTEMPT_MS = 30_000;
+/** Answers that one run of the cron trigger tries to deliver, and how many of them at the same time. */
+const MOST_AT_ONCE = 100;
+const LANES = 10;
 
 /** Answers when the delivery is stored; goes on in the background. @throws SpeechFailure for a URL that is not public */
 export async function deliver(visit: Visit, delivery: Delivery): Promise<void> {
@@ -50,16 +53,32 @@ export async function deliver(visit: Visit, delivery: Delivery): Promise<void> {
   );
 }
 
-/** For the cron trigger: one attempt for each answer that is still here. */
+/**
+ * For the cron trigger: one attempt for each answer that is still here, up to a limit. Where there are more, it begins
+ * at another one each time, so that those whose receivers are gone keep no other from being delivered.
+ */
 export async function deliverStored(store: Store, settings: Settings): Promise<void> {
-  const { keys } = await store.list({ prefix: PREFIX, limit: 100 });
-  for (const { name } of keys) {
-    const text = await store.get(name);
-    if (text === null) continue;
-    const stored = JSON.parse(text) as StoredDelivery;
-    if (stored.notBefore > Date.now()) continue;
-    if (await attempt(stored, settings)) await store.delete(name);
+  const names: string[] = [];
+  for (let cursor: string | undefined; ; ) {
+    const page = await store.list({ prefix: PREFIX, ...(cursor === undefined ? {} : { cursor }) });
+    names.push(...page.keys.map(({ name }) => name));
+    cursor = page.cursor;
+    if (!cursor) break;
   }
+  const first = Math.floor(Math.random() * names.length);
+  const due = [...names.slice(first), ...names.slice(0, first)].slice(0, MOST_AT_ONCE);
+  const lane = async () => {
+    for (let name = due.shift(); name !== undefined; name = due.shift()) await deliverOne(store, name, settings);
+  };
+  await Promise.all(Array.from({ length: LANES }, lane));
+}
+
+async function deliverOne(store: Store, name: string, settings: Settings): Promise<void> {
+  const text = await store.get(name);
+  if (text === null) return;
+  const stored = JSON.parse(text) as StoredDelivery;
+  if (stored.notBefore > Date.now()) return;
+  if (await attempt(stored, settings)) await store.delete(name);
 }
 
 async function attempts(stored: StoredDelivery, settings: Settings): Promise<boolean> {

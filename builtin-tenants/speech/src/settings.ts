@@ -9,7 +9,7 @@ export interface Store {
   get(key: string): Promise<string | null>;
   put(key: string, value: string, options?: { expirationTtl?: number }): Promise<void>;
   delete(key: string): Promise<void>;
-  list(options: { prefix: string; limit?: number }): Promise<{ keys: { name: string }[] }>;
+  list(options: { prefix: string; cursor?: string }): Promise<{ keys: { name: string }[]; cursor?: string }>;
 }
 
 /** Bindings and secrets; each is described in README.md. All are optional. */

@@ -16,7 +16,7 @@ export function versionsEndpoint(parts: ControlParts): Endpoint {
     access: 'owner',
     summary: 'History of versions',
     description: 'Every version of the code, newest first. Secrets and settings are not part of a version.',
-    responses: { 200: '`{current, versions: [{version, digest, bytes, note, createdAt}]}`' },
+    responses: { 200: '`{current, versions: [{version, codeDigest, bytes, note, createdAt}]}`' },
     handle: async (call) => {
       const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/versions`);
       if ('response' in owned) return owned.response;

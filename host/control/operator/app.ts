@@ -32,10 +32,10 @@ export interface OperatorParts {
   mayServe(domain: string): Promise<boolean>;
 }
 
-const clockBody = z.union([
-  z.strictObject({ advanceMs: z.number().int() }),
-  z.strictObject({ offsetMs: z.number().int() }),
-]);
+/** A century: dates of it can be written. */
+const MOST_CLOCK_MS = 100 * 365 * 86_400_000;
+const clockMs = z.number().int().min(-MOST_CLOCK_MS).max(MOST_CLOCK_MS);
+const clockBody = z.union([z.strictObject({ advanceMs: clockMs }), z.strictObject({ offsetMs: clockMs })]);
 const backupBody = z.strictObject({
   target: z.string().min(1).optional(),
   passphraseFile: z.string().min(1).optional(),

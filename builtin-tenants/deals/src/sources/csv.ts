@@ -5,7 +5,7 @@ import type { FoundOffer, Source } from './source.ts';
 
 const MOST_ROWS = 500_000;
 
-export function parseCsv(text: string, source: Source): FoundOffer[] {
+export function parseCsv(text: string, source: Source, now = Date.now()): FoundOffer[] {
   const head = text.slice(0, text.indexOf('\n') < 0 ? text.length : text.indexOf('\n'));
   const delimiter = ['\t', ';', ','].find((candidate) => head.includes(candidate)) ?? ',';
   const rows = parse(text, {
@@ -24,7 +24,7 @@ export function parseCsv(text: string, source: Source): FoundOffer[] {
       const value = row[columnName(theirs)];
       if (value !== undefined) row[ours] = value;
     }
-    const offer = merchantItem(row, source);
+    const offer = merchantItem(row, source, now);
     return offer ? [offer] : [];
   });
 }

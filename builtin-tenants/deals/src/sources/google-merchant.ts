@@ -11,7 +11,7 @@ import {
 } from './source.ts';
 import { readElements } from './xml.ts';
 
-export function parseGoogleMerchant(xml: string, source: Source): FoundOffer[] {
+export function parseGoogleMerchant(xml: string, source: Source, now = Date.now()): FoundOffer[] {
   const found: FoundOffer[] = [];
   let item: Record<string, string> | undefined;
   let itemDepth = 0;
@@ -26,7 +26,7 @@ export function parseGoogleMerchant(xml: string, source: Source): FoundOffer[] {
     },
     close(name, text, depth) {
       if (name === 'item' || name === 'entry') {
-        const offer = item && merchantItem(item, source);
+        const offer = item && merchantItem(item, source, now);
         if (offer) found.push(offer);
         item = undefined;
         // Groups such as g:shipping have a g:price of their own.
@@ -37,9 +37,10 @@ export function parseGoogleMerchant(xml: string, source: Source): FoundOffer[] {
 }
 
 /** The fields of one product by their names in the specification; CSV feeds use the same names. */
-export function merchantItem(item: Record<string, string>, source: Source): FoundOffer | undefined {
+export function merchantItem(item: Record<string, string>, source: Source, now: number): FoundOffer | undefined {
   const regular = item.price ? parseAmountWithCurrency(withCurrency(item.price, source)) : undefined;
-  const sale = item.sale_price ? parseAmountWithCurrency(withCurrency(item.sale_price, source)) : undefined;
+  const isOnSale = item.sale_price && isWithin(item.sale_price_effective_date, now);
+  const sale = isOnSale ? parseAmountWithCurrency(withCurrency(item.sale_price ?? '', source)) : undefined;
   const price = sale ?? regular;
   const url = webUrl(item.link);
   if (!price || !url || !item.title) return undefined;
@@ -64,4 +65,10 @@ export function merchantItem(item: Record<string, string>, source: Source): Foun
 
 function withCurrency(text: string, { currency }: Source): string {
   return /[A-Za-z]{3}/.test(text) || !currency ? text : `${text.trim()} ${currency}`;
+}
+
+/** Two dates of ISO 8601 with a slash between them; what is no such text bounds nothing. */
+function isWithin(dates: string | undefined, now: number): boolean {
+  const [from, to] = (dates ?? '').split('/').map((date) => Date.parse(date.trim()));
+  return !(from !== undefined && now < from) && !(to !== undefined && now > to);
 }
