@@ -1,19 +1,6 @@
 /** Reading the parts of a paid request that payments look at. */
 import { Problem } from '../shared/problem.ts';
 
-/** @throws Problem `too_large` */
-export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
-  if (request.body === null) return new Uint8Array();
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of request.body as unknown as AsyncIterable<Uint8Array>) {
-    size += chunk.length;
-    if (size > limit) throw new Problem('too_large', `The body is larger than ${limit} bytes.`);
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
-}
-
 /** @throws Problem `bad_request` for a key that is not 1 to 255 visible characters */
 export function readIdempotencyKey(headers: Headers): string | undefined {
   const key = headers.get('idempotency-key');

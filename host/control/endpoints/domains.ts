@@ -1,10 +1,12 @@
 /** Domains of a slug: POST and GET /_admin/:slug/domains, DELETE /_admin/:slug/domains/:domain. */
+
 import { z } from 'zod';
 import type { DomainChecks } from '../../domains/domain-checks.ts';
 import { parseDomain } from '../../domains/domain-name.ts';
 import { recordName } from '../../domains/ownership-record.ts';
 import type { Domain } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
+import { readBody } from '../../shared/request-body.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { living, requireOwner } from '../ownership.ts';
@@ -123,16 +125,10 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
 }
 
 /** The JSON of a body that anybody may send, without a proof yet; undefined where it is none. @throws Problem too_large */
-async function readSmall({ body }: Request): Promise<unknown> {
-  const pieces: Uint8Array[] = [];
-  let bytes = 0;
-  for await (const piece of body ?? []) {
-    bytes += piece.byteLength;
-    if (bytes > MAX_BODY_BYTES) throw new Problem('too_large', `This takes at most ${MAX_BODY_BYTES} bytes.`);
-    pieces.push(piece);
-  }
+async function readSmall(request: Request): Promise<unknown> {
+  const bytes = await readBody(request, MAX_BODY_BYTES);
   try {
-    return JSON.parse(Buffer.concat(pieces).toString('utf8'));
+    return JSON.parse(Buffer.from(bytes).toString('utf8'));
   } catch {
     return undefined;
   }
