@@ -1,8 +1,10 @@
 /** An ACME authority (RFC 8555), by acme-client: HTTP-01, TLS-ALPN-01 (RFC 8737), and DNS-01 for wildcards. */
-import { readFile, rename, writeFile } from 'node:fs/promises';
+
+import { readFile } from 'node:fs/promises';
 import { Agent, get } from 'node:https';
 import { rootCertificates } from 'node:tls';
 import acme from 'acme-client';
+import { writePrivateFile } from '../shared/private-file.ts';
 import { type Authority, AuthorityError, type ChallengeResponders, type ChallengeType } from './authority.ts';
 
 export interface AcmeOptions {
@@ -120,11 +122,9 @@ export class AcmeAuthority implements Authority {
     return this.#client;
   }
 
-  /** Whole or not at all: a full disk leaves an empty file. */
   async #makeKey(file: string): Promise<Buffer> {
     const key = await acme.crypto.createPrivateEcdsaKey();
-    await writeFile(`${file}.new`, key, { mode: 0o600 });
-    await rename(`${file}.new`, file);
+    await writePrivateFile(file, key);
     return key;
   }
 
@@ -133,6 +133,7 @@ export class AcmeAuthority implements Authority {
     const known = await readFile(accountKeyFile).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;
     });
+    // Empty: left by a full disk.
     const accountKey = known?.length ? known : await this.#makeKey(accountKeyFile);
     const client = new acme.Client({
       directoryUrl: directory,

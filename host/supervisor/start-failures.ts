@@ -18,7 +18,7 @@ export function explainStart(error: unknown, dataFolder: string | undefined): st
   return error instanceof Problem ? error.message : undefined;
 }
 
-/** @throws Problem invalid_config, with the system's own words, where `open` fails for another reason than a full disk */
+/** @throws Problem invalid_config with the words of the system, or of SQLite, where `open` fails */
 export function usingDataFolder<T>(dataFolder: string, open: () => T): T {
   try {
     return open();

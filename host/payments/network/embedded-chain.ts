@@ -8,10 +8,10 @@ import { gunzipSync } from 'node:zlib';
 import type { Logger } from 'pino';
 import { type Hex, isHex, keccak256 } from 'viem';
 import { Mutex } from '../../shared/mutex.ts';
+import { writePrivateFile } from '../../shared/private-file.ts';
 import { type Anvil, type Confinement, startAnvil } from './anvil.ts';
 import { Journal } from './journal.ts';
 import { type JsonRpcSocket, type RpcAnswer, RpcDisconnected } from './json-rpc-socket.ts';
-import { writePrivateFile } from './private-file.ts';
 import { allowDeposit, announceOpening, type ReserveDeposit, reserveCallOf } from './session-reserve.ts';
 
 /** Longest wait for a sent transaction's block. Blocks come within a few milliseconds. */

@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import type { Hex } from 'viem';
 import { generatePrivateKey, nonceManager, privateKeyToAccount } from 'viem/accounts';
 import { z } from 'zod';
+import { writePrivateFile } from '../../shared/private-file.ts';
 import { Problem } from '../../shared/problem.ts';
-import { writePrivateFile } from './private-file.ts';
 import type { HostAccounts, TestWallet } from './types.ts';
 
 const TEST_WALLETS = 8;

@@ -8,6 +8,7 @@ import { join, resolve } from 'node:path';
 import type { Logger } from 'pino';
 import type { Address, Hex } from 'viem';
 import type { Config } from '../../shared/config.ts';
+import { writePrivateFile } from '../../shared/private-file.ts';
 import { PATH_USD_ADDRESS, USDC_ADDRESS } from '../contracts/index.ts';
 import { findConfinement } from './anvil.ts';
 import { localEvmChain, localTempoChain } from './chains.ts';
@@ -16,7 +17,6 @@ import { EmbeddedChain } from './embedded-chain.ts';
 import { startGateway } from './gateway.ts';
 import { setUpChain } from './genesis.ts';
 import type { NetworkKeys } from './keys.ts';
-import { writePrivateFile } from './private-file.ts';
 import type { Network, TestWallet } from './types.ts';
 
 /** Longest path of a unix socket on Linux, bytes. */
