@@ -6,9 +6,26 @@ import { createRequire } from 'node:module';
 
 const require = createRequire(import.meta.url);
 
-export const { and, asc, desc, eq, gte, inArray, isNotNull, isNull, lt, lte, ne, notInArray, or, sql } =
-  require('drizzle-orm') as typeof import('drizzle-orm');
+export const {
+  and,
+  asc,
+  desc,
+  eq,
+  gte,
+  inArray,
+  is,
+  isNotNull,
+  isNull,
+  lt,
+  lte,
+  ne,
+  notInArray,
+  or,
+  Param,
+  Placeholder,
+  sql,
+} = require('drizzle-orm') as typeof import('drizzle-orm');
 export const { blob, customType, integer, primaryKey, sqliteTable, text } =
   require('drizzle-orm/sqlite-core') as typeof import('drizzle-orm/sqlite-core');
 export const { drizzle } = require('drizzle-orm/libsql/sqlite3') as typeof import('drizzle-orm/libsql/sqlite3');
-export const { createClient } = require('@libsql/client/sqlite3') as typeof import('@libsql/client/sqlite3');
+export const { LibsqlError } = require('@libsql/client/sqlite3') as typeof import('@libsql/client/sqlite3');

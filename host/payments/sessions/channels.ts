@@ -18,14 +18,15 @@ export interface SignedAmount {
 
 export class ChannelStore {
   readonly #store: PaymentStore;
+  readonly #byId: ReturnType<typeof preparedById>;
 
   constructor(store: PaymentStore) {
     this.#store = store;
+    this.#byId = preparedById(store.db);
   }
 
   async byId(id: string): Promise<ChannelRow | undefined> {
-    const [row] = await this.#store.db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
-    return row;
+    return this.#byId.get({ id });
   }
 
   async inState(...states: ChannelRow['state'][]): Promise<ChannelRow[]> {
@@ -191,6 +192,14 @@ export class ChannelStore {
   async #set(id: string, change: Partial<ChannelRow>): Promise<void> {
     await this.#store.write([this.#store.db.update(paymentChannels).set(change).where(eq(paymentChannels.id, id))]);
   }
+}
+
+function preparedById(db: PaymentStore['db']) {
+  return db
+    .select()
+    .from(paymentChannels)
+    .where(eq(paymentChannels.id, sql.placeholder('id')))
+    .prepare();
 }
 
 export const atomic = (value: bigint): Money => micro(value);

@@ -7,22 +7,25 @@ import {
   type PaymentRow,
   paymentOutgoing,
 } from '../../registry/schema/payments.ts';
+import { inserts } from '../../registry/statements.ts';
 import { type Money, subtract } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
 import type { Statement } from './store.ts';
 
 export class Postings {
-  readonly #db: Database;
   readonly #now: () => number;
+  readonly #insertLines: (rows: (typeof ledger.$inferInsert)[]) => Statement;
+  readonly #insertOutgoing: (rows: (typeof paymentOutgoing.$inferInsert)[]) => Statement;
 
   constructor(db: Database, now: () => number) {
-    this.#db = db;
     this.#now = now;
+    this.#insertLines = inserts(db, ledger);
+    this.#insertOutgoing = inserts(db, paymentOutgoing);
   }
 
   lines(entries: book.Entry[]): Statement[] {
     const at = this.#now();
-    return entries.length === 0 ? [] : [this.#db.insert(ledger).values(entries.map((entry) => ({ ...entry, at })))];
+    return entries.length === 0 ? [] : [this.#insertLines(entries.map((entry) => ({ ...entry, at })))];
   }
 
   /** The columns and statements that divide what was settled. */
@@ -57,21 +60,23 @@ export class Postings {
     suffix = '',
   ): Statement {
     const now = this.#now();
-    return this.#db.insert(paymentOutgoing).values({
-      id: `${row.id.replace('pay_', 'out_')}-${kind}${suffix === '' ? '' : `-${suffix}`}`,
-      payment: row.id,
-      kind,
-      asset: row.asset,
-      source: row.recipient,
-      recipient,
-      amount,
-      state,
-      channel: row.channel,
-      transfer: null,
-      attempts: 0,
-      error: null,
-      createdAt: now,
-      updatedAt: now,
-    });
+    return this.#insertOutgoing([
+      {
+        id: `${row.id.replace('pay_', 'out_')}-${kind}${suffix === '' ? '' : `-${suffix}`}`,
+        payment: row.id,
+        kind,
+        asset: row.asset,
+        source: row.recipient,
+        recipient,
+        amount,
+        state,
+        channel: row.channel,
+        transfer: null,
+        attempts: 0,
+        error: null,
+        createdAt: now,
+        updatedAt: now,
+      },
+    ]);
   }
 }

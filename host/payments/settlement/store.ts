@@ -3,7 +3,6 @@
  * has to be sent are written together or not at all. Callers hold the payment's lock.
  */
 import { randomBytes } from 'node:crypto';
-import type { BatchItem } from 'drizzle-orm/batch';
 import { and, eq, inArray, sql } from '../../registry/drizzle.ts';
 import type { Registry } from '../../registry/index.ts';
 import {
@@ -13,12 +12,13 @@ import {
   payments,
   paymentVouchers,
 } from '../../registry/schema/payments.ts';
+import { type Builder, type BuiltStatement, built, compiled, inserts, updates } from '../../registry/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
 import { Postings } from './postings.ts';
 
-export type Statement = BatchItem<'sqlite'>;
+export type Statement = Builder | BuiltStatement;
 
 export interface StoredAnswer {
   status: number;
@@ -62,6 +62,7 @@ export class PaymentStore {
   readonly #clock: Clock;
   readonly #postings: Postings;
   readonly #onFinal: (row: PaymentRow) => void;
+  readonly #texts: ReturnType<typeof texts>;
 
   /** @param onFinal told of every payment that comes to a final state, after it is written */
   constructor(registry: Registry, clock: Clock, onFinal: (row: PaymentRow) => void = () => {}) {
@@ -69,6 +70,7 @@ export class PaymentStore {
     this.#clock = clock;
     this.#onFinal = onFinal;
     this.#postings = new Postings(registry.db, () => clock.now());
+    this.#texts = texts(registry.db);
   }
 
   get db() {
@@ -80,13 +82,11 @@ export class PaymentStore {
   }
 
   async byCredential(credentialId: string): Promise<PaymentRow | undefined> {
-    const [row] = await this.db.select().from(payments).where(eq(payments.credentialId, credentialId));
-    return row;
+    return this.#texts.byCredential.get({ credentialId });
   }
 
   async byId(id: string): Promise<PaymentRow | undefined> {
-    const [row] = await this.db.select().from(payments).where(eq(payments.id, id));
-    return row;
+    return this.#texts.byId.get({ id });
   }
 
   /** What a crash left between two states, oldest first. */
@@ -132,47 +132,24 @@ export class PaymentStore {
     const row: PaymentRow = previous
       ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
       : { ...fresh, attempts: 1, createdAt: now };
-    await this.write([
-      previous
-        ? this.db.update(payments).set(row).where(eq(payments.id, row.id))
-        : this.db.insert(payments).values(row),
-      ...this.#reserve(row, payment.authorized, now, voucher),
-    ]);
+    const { insert, update } = this.#texts;
+    await this.write([previous ? update(row.id, row) : insert([row]), ...this.#reserve(row, now, voucher)]);
     return row;
   }
 
   #reserve(
-    row: PaymentRow,
-    amount: Money,
+    { channel, authorized }: PaymentRow,
     now: number,
     voucher: { cumulative: Money; signature: string } | undefined,
   ): Statement[] {
-    if (row.channel === null) return [];
-    const { reserved, state, voucher: last } = paymentChannels;
-    const greater = voucher && sql`${Number(voucher.cumulative)} > ${last}`;
+    if (channel === null) return [];
+    const amount = Number(authorized);
+    if (!voucher) return [this.#texts.reserve({ channel, amount, now })];
+    const { signature } = voucher;
+    const cumulative = Number(voucher.cumulative);
     return [
-      this.db
-        .update(paymentChannels)
-        // A channel that is not open (any more) breaks the column's CHECK, and with it the whole transaction.
-        .set({
-          reserved: sql`CASE WHEN ${state} = 'open' THEN ${reserved} + ${Number(amount)} ELSE -1 END`,
-          usedAt: now,
-          ...(voucher
-            ? {
-                voucher: sql`max(${last}, ${Number(voucher.cumulative)})`,
-                voucherSignature: sql`CASE WHEN ${greater} THEN ${voucher.signature} ELSE ${paymentChannels.voucherSignature} END`,
-              }
-            : {}),
-        })
-        .where(eq(paymentChannels.id, row.channel)),
-      ...(voucher
-        ? [
-            this.db
-              .insert(paymentVouchers)
-              .values({ channel: row.channel, ...voucher })
-              .onConflictDoNothing(),
-          ]
-        : []),
+      this.#texts.reserveByVoucher({ channel, amount, now, cumulative, signature }),
+      this.#texts.voucher({ channel, cumulative: voucher.cumulative, signature }),
     ];
   }
 
@@ -244,15 +221,12 @@ export class PaymentStore {
         answerComplete: answer?.body !== undefined,
       },
       [
-        this.db
-          .update(paymentChannels)
-          .set({
-            reserved: sql`${paymentChannels.reserved} - ${Number(row.authorized)}`,
-            captured: sql`${paymentChannels.captured} + ${Number(charged)}`,
-            units: sql`${paymentChannels.units} + 1`,
-            usedAt: now,
-          })
-          .where(eq(paymentChannels.id, row.channel ?? '')),
+        this.#texts.capture({
+          channel: row.channel,
+          authorized: Number(row.authorized),
+          charged: Number(charged),
+          now,
+        }),
         ...(charged === 0n ? [] : this.#postings.lines(book.captured(row, row.authorized, charged))),
         ...this.#postings.owed(row, charged, ZERO),
       ],
@@ -261,15 +235,8 @@ export class PaymentStore {
 
   /** Nothing was charged and nothing will be. */
   async released(row: PaymentRow, reason: string): Promise<PaymentRow> {
-    const giveBack =
-      row.channel === null
-        ? []
-        : [
-            this.db
-              .update(paymentChannels)
-              .set({ reserved: sql`${paymentChannels.reserved} - ${Number(row.authorized)}` })
-              .where(eq(paymentChannels.id, row.channel)),
-          ];
+    const { channel, authorized } = row;
+    const giveBack = channel === null ? [] : [this.#texts.giveBack({ channel, authorized: Number(authorized) })];
     return this.#update(
       row,
       { state: 'released', charged: null, pendingSince: null, prepared: null, error: reason, answerBody: null },
@@ -366,8 +333,7 @@ export class PaymentStore {
   }
 
   async write(statements: Statement[]): Promise<void> {
-    const [first, ...rest] = statements;
-    if (first) await this.db.batch([first, ...rest]);
+    if (statements.length > 0) await this.#registry.client.batch(statements.map(built));
   }
 
   lines(entries: book.Entry[]): Statement[] {
@@ -376,11 +342,64 @@ export class PaymentStore {
 
   async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {
     const full = { ...change, updatedAt: this.now() };
-    await this.write([this.db.update(payments).set(full).where(eq(payments.id, row.id)), ...more]);
+    await this.write([this.#texts.update(row.id, full), ...more]);
     const next = { ...row, ...full };
     if (next.state !== row.state && FINAL.includes(next.state)) this.#onFinal(next);
     return next;
   }
+}
+
+/** What every paid call needs. */
+function texts(db: Registry['db']) {
+  const { placeholder } = sql;
+  const { id, reserved, captured, units, state, voucher, voucherSignature } = paymentChannels;
+  const ofChannel = eq(id, placeholder('channel'));
+  const greater = sql`${placeholder('cumulative')} > ${voucher}`;
+  const reserve = {
+    // A channel that is not open (any more) breaks the column's CHECK, and with it the whole transaction.
+    reserved: sql`CASE WHEN ${state} = 'open' THEN ${reserved} + ${placeholder('amount')} ELSE -1 END`,
+    usedAt: sql`${placeholder('now')}`,
+  };
+  const reserveByVoucher = {
+    ...reserve,
+    voucher: sql`max(${voucher}, ${placeholder('cumulative')})`,
+    voucherSignature: sql`CASE WHEN ${greater} THEN ${placeholder('signature')} ELSE ${voucherSignature} END`,
+  };
+  const capture = {
+    reserved: sql`${reserved} - ${placeholder('authorized')}`,
+    captured: sql`${captured} + ${placeholder('charged')}`,
+    units: sql`${units} + 1`,
+    usedAt: sql`${placeholder('now')}`,
+  };
+  const giveBack = { reserved: sql`${reserved} - ${placeholder('authorized')}` };
+  return {
+    byCredential: db
+      .select()
+      .from(payments)
+      .where(eq(payments.credentialId, placeholder('credentialId')))
+      .prepare(),
+    byId: db
+      .select()
+      .from(payments)
+      .where(eq(payments.id, placeholder('id')))
+      .prepare(),
+    insert: inserts(db, payments),
+    update: updates(db, payments, payments.id),
+    reserve: compiled(db.update(paymentChannels).set(reserve).where(ofChannel)),
+    reserveByVoucher: compiled(db.update(paymentChannels).set(reserveByVoucher).where(ofChannel)),
+    voucher: compiled(
+      db
+        .insert(paymentVouchers)
+        .values({
+          channel: placeholder('channel'),
+          cumulative: placeholder('cumulative'),
+          signature: placeholder('signature'),
+        })
+        .onConflictDoNothing(),
+    ),
+    capture: compiled(db.update(paymentChannels).set(capture).where(ofChannel)),
+    giveBack: compiled(db.update(paymentChannels).set(giveBack).where(ofChannel)),
+  };
 }
 
 function answerColumns(answer: StoredAnswer | undefined): Partial<PaymentRow> {

@@ -75,8 +75,9 @@ export async function begin(
     void life.payments.stop();
     return never;
   };
-  const batch = real.db.batch.bind(real.db);
-  (real.db as { batch: unknown }).batch = async (statements: never) => {
+  // Drizzle’s batches come here too.
+  const batch = real.client.batch.bind(real.client);
+  (real.client as { batch: unknown }).batch = async (statements: never) => {
     if (life.dead) return never;
     life.writes += life.armed ? 1 : 0;
     const now = life.armed && crash !== undefined && life.writes === crash.at;

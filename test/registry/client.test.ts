@@ -1,0 +1,118 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import type { Client } from '@libsql/client/sqlite3';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { openClient } from '../../host/registry/client.ts';
+
+let folder: string;
+let client: Client;
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'turnpike-client-'));
+  client = await openClient(path.join(folder, 'a.db'));
+  await client.execute('CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER CHECK (n >= 0), bytes BLOB) STRICT');
+});
+
+afterEach(async () => {
+  client.close();
+  await rm(folder, { recursive: true });
+});
+
+const rows = async (sql: string) => (await client.execute(sql)).rows.map((row) => ({ ...row }));
+const insert = (id: string, n: unknown) => ({
+  sql: 'INSERT INTO t (id, n) VALUES (?, ?)',
+  args: [id, n as number],
+});
+
+test('gives rows by name and by index, and what a write changed', async () => {
+  const written = await client.execute({
+    sql: 'INSERT INTO t VALUES (:id, @n, $bytes)',
+    args: { id: 'a', '@n': 2 ** 53 - 1, bytes: new Uint8Array([1, 2]) },
+  });
+  expect(written).toMatchObject({ rowsAffected: 1, lastInsertRowid: 1n, rows: [] });
+  const read = await client.execute('SELECT id, n, bytes FROM t');
+  expect(read.columns).toEqual(['id', 'n', 'bytes']);
+  expect(read.columnTypes).toEqual(['TEXT', 'INTEGER', 'BLOB']);
+  const [row] = read.rows;
+  expect({ ...row }).toEqual({ id: 'a', n: 2 ** 53 - 1, bytes: new Uint8Array([1, 2]).buffer });
+  expect([row?.length, row?.[0], row?.[1]]).toEqual([3, 'a', 2 ** 53 - 1]);
+});
+
+test('runs the same text again and again with other values', async () => {
+  for (let n = 0; n < 400; n++) {
+    await client.execute(insert(`a${n}`, n));
+    // More texts than stay prepared.
+    expect(await rows(`SELECT n FROM t WHERE n = ${n}`)).toEqual([{ n }]);
+  }
+  expect(await rows('SELECT count(*) AS n FROM t')).toEqual([{ n: 400 }]);
+});
+
+test('sees a column that was added after a statement was prepared', async () => {
+  await client.execute(insert('a', 1));
+  expect(await rows('SELECT * FROM t')).toEqual([{ id: 'a', n: 1, bytes: null }]);
+  await client.executeMultiple("ALTER TABLE t ADD COLUMN more TEXT NOT NULL DEFAULT 'x'; CREATE INDEX m ON t (more)");
+  expect(await rows('SELECT * FROM t')).toEqual([{ id: 'a', n: 1, bytes: null, more: 'x' }]);
+});
+
+test('writes a batch whole or not at all, and works on after it', async () => {
+  await expect(client.batch([insert('a', 1), insert('b', -1)])).rejects.toMatchObject({
+    code: 'SQLITE_CONSTRAINT',
+    extendedCode: 'SQLITE_CONSTRAINT_CHECK',
+    message: expect.stringContaining('CHECK constraint failed'),
+  });
+  await expect(client.batch([insert('a', 1), 'SELECT nonsense'])).rejects.toMatchObject({ code: 'SQLITE_ERROR' });
+  expect(await rows('SELECT id FROM t')).toEqual([]);
+  const results = await client.batch([insert('a', 1), ['SELECT id FROM t'], 'SELECT 1 AS one']);
+  expect(results.map((result) => result.rows.map((row) => ({ ...row })))).toEqual([[], [{ id: 'a' }], [{ one: 1 }]]);
+});
+
+test('refuses values that SQLite would keep as others', async () => {
+  await expect(client.execute(insert('a', Number.NaN))).rejects.toThrow(RangeError);
+  await expect(client.execute(insert('a', undefined))).rejects.toThrow(TypeError);
+  await client.execute({ sql: 'INSERT INTO t (id, n) VALUES (?, ?)', args: ['big', 2n ** 60n] });
+  await expect(client.execute('SELECT n FROM t')).rejects.toThrow(RangeError);
+});
+
+test('lets nobody else in between the statements of a transaction', async () => {
+  const transaction = await client.transaction();
+  await transaction.execute(insert('a', 1));
+  const outside = rows('SELECT id FROM t');
+  const second = client.transaction();
+  await transaction.execute(insert('b', 1));
+  await transaction.rollback();
+  expect(transaction.closed).toBe(true);
+  await expect(transaction.execute('SELECT 1')).rejects.toMatchObject({ code: 'TRANSACTION_CLOSED' });
+  expect(await outside).toEqual([]);
+  const next = await second;
+  await next.execute(insert('c', 1));
+  await next.commit();
+  expect(await rows('SELECT id FROM t')).toEqual([{ id: 'c' }]);
+});
+
+test('a transaction whose commit fails is over, and holds nobody up', async () => {
+  await client.executeMultiple(
+    'CREATE TABLE child (id TEXT REFERENCES t (id) DEFERRABLE INITIALLY DEFERRED) STRICT; PRAGMA foreign_keys = ON',
+  );
+  const transaction = await client.transaction();
+  await transaction.execute("INSERT INTO child VALUES ('nobody')");
+  await expect(transaction.commit()).rejects.toMatchObject({ code: 'SQLITE_CONSTRAINT' });
+  expect(transaction.closed).toBe(true);
+  expect(await rows('SELECT * FROM child')).toEqual([]);
+});
+
+test('a statement of which no row was read any more stands in no one’s way', async () => {
+  await client.batch(Array.from({ length: 250 }, (_, n) => insert(`a${n}`, n)));
+  expect((await client.execute('SELECT * FROM t')).rows).toHaveLength(250);
+  await client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
+  expect(await rows('PRAGMA wal_checkpoint(TRUNCATE)')).toEqual([{ busy: 0, log: 0, checkpointed: 0 }]);
+});
+
+test('says so when it is closed, and when a file is no database', async () => {
+  client.close();
+  expect(client.closed).toBe(true);
+  await expect(client.execute('SELECT 1')).rejects.toMatchObject({ code: 'CLIENT_CLOSED' });
+  const file = path.join(folder, 'b.db');
+  await writeFile(file, 'nonsense '.repeat(1000));
+  await expect(openClient(file)).rejects.toMatchObject({ code: 'SQLITE_NOTADB' });
+});

@@ -1,0 +1,59 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { eq, sql } from 'drizzle-orm';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { ledger, payments } from '../../host/registry/schema/payments.ts';
+import { built, compiled, inserts, updates } from '../../host/registry/statements.ts';
+import { micro } from '../../host/shared/money.ts';
+
+let folder: string;
+let registry: Registry;
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'turnpike-statements-'));
+  registry = await openRegistry(path.join(folder, 'a.db'));
+});
+
+afterEach(async () => {
+  registry.close();
+  await rm(folder, { recursive: true });
+});
+
+const entry = (account: string, amount: bigint) => ({
+  txn: 't',
+  account,
+  asset: 'usd',
+  amount: micro(amount),
+  kind: 'k',
+  payment: null,
+  reference: null,
+  at: 1,
+});
+
+test('inserts are what drizzle would have sent', () => {
+  const insert = inserts(registry.db, ledger);
+  for (const rows of [[entry('a', 1n), entry('b', -1n)], [entry('c', 0n)], [entry('d', 5n), entry('e', 6n)]])
+    expect(insert(rows)).toEqual(built(registry.db.insert(ledger).values(rows)));
+});
+
+test('updates are what drizzle would have sent, whatever columns change', () => {
+  const update = updates(registry.db, payments, payments.id);
+  const changes = [
+    { charged: micro(5n), answerHeaders: [['a', 'b']] as [string, string][], answerComplete: true },
+    { charged: null, answerHeaders: null, error: undefined },
+    { charged: micro(7n), answerHeaders: [] as [string, string][], answerComplete: false },
+    { answerBody: Buffer.from('x') },
+  ];
+  for (const change of changes) {
+    const expected = built(registry.db.update(payments).set(change).where(eq(payments.id, 'p')));
+    const { sql: text, args } = update('p', change);
+    expect([text, args]).toEqual([expected.sql, expected.args]);
+  }
+});
+
+test('a missing value is refused, not written as NULL', async () => {
+  const statement = compiled(registry.db.delete(payments).where(eq(payments.id, sql.placeholder('id'))));
+  await expect(registry.client.execute(statement({}))).rejects.toThrow(TypeError);
+});
