@@ -66,7 +66,7 @@ export function inserts<T extends SQLiteTable>(
   };
 }
 
-/** Changes the row with a key. What a change leaves undefined stays. Built anew for each set of columns. */
+/** Changes the row with a key. Built anew for each set of columns. */
 export function updates<T extends SQLiteTable>(
   db: Database,
   table: T,
@@ -74,8 +74,7 @@ export function updates<T extends SQLiteTable>(
 ): (id: string, change: Partial<T['$inferSelect']>) => BuiltStatement {
   const texts = new Map<string, (values: Values) => BuiltStatement>();
   return (id, change) => {
-    const values: Values = { ...change, ' key': id };
-    const names = Object.keys(change).filter((name) => values[name] !== undefined);
+    const names = Object.keys(change);
     const statement = remembered(texts, String(names), () => {
       const set = Object.fromEntries(names.map((name) => [name, sql.placeholder(name)]));
       const where = eq(key, sql.placeholder(' key'));
@@ -86,7 +85,7 @@ export function updates<T extends SQLiteTable>(
           .where(where),
       );
     });
-    return statement(values);
+    return statement({ ...change, ' key': id });
   };
 }
 
