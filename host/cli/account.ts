@@ -17,6 +17,10 @@ interface DeviceCode {
   interval: number;
 }
 
+/** Answers of a host that restarts, or of a proxy before it. */
+const AWAY = [502, 503, 504];
+const LONGEST_INTERVAL_S = 30;
+
 export function accountCommand(deps?: CommandDeps): Command {
   const command = new Command('account').description('prepaid credit on the pay platform of a host');
   command
@@ -64,7 +68,13 @@ async function login(session: Session): Promise<void> {
         device_code: code.device_code,
         client_id: 'turnpike-cli',
       },
-    );
+    ).catch(() => undefined);
+    if (!response || AWAY.includes(response.status)) {
+      // The code outlives an outage; RFC 8628, 3.5: asked less often then.
+      await response?.body?.cancel();
+      interval = Math.min(interval * 2, LONGEST_INTERVAL_S);
+      continue;
+    }
     const token = (await response.json()) as { error?: string; access_token?: string; account_id?: string };
     if (token.access_token !== undefined) {
       await keep(session, { accountId: token.account_id ?? '', credential: token.access_token });

@@ -47,6 +47,7 @@ async function follow(session: Session, slug: string, path: string): Promise<voi
   let token: string | undefined;
   let last = '';
   while (!session.terminal.signal.aborted) {
+    const isNew = token === undefined;
     try {
       token ??= (await host.own<{ token: string }>('POST', `/_admin/session/${encodeURIComponent(slug)}`)).token;
       const headers = { authorization: `Bearer ${token}`, ...(last === '' ? {} : { 'last-event-id': last }) };
@@ -57,7 +58,9 @@ async function follow(session: Session, slug: string, path: string): Promise<voi
     } catch (error) {
       if (session.terminal.signal.aborted) return;
       const failure = asFailure(error);
-      if (failure.document?.status === 401 || failure.document?.status === 402) token = undefined;
+      const { status } = failure.document ?? {};
+      // A token that worked has run out; what refuses a new one, or a proof, will refuse the next one too.
+      if (!isNew && (status === 401 || status === 402)) token = undefined;
       else if (error instanceof Failure && failure.exit !== 'unreachable') throw failure;
       session.printer.progress(`… ${failure.message}`);
     }

@@ -3,7 +3,7 @@ import { type Command, CommanderError } from 'commander';
 import { exitCode } from './exit-codes.ts';
 import { createProgram } from './program.ts';
 import type { CommandDeps } from './session.ts';
-import { asFailure, failureDocument, failureText } from './terminal/failure.ts';
+import { asFailure, Failure, failureDocument, failureText } from './terminal/failure.ts';
 
 /**
  * @param args without the program's name
@@ -12,24 +12,39 @@ import { asFailure, failureDocument, failureText } from './terminal/failure.ts';
  */
 export async function run(args: string[], version: string, deps: CommandDeps): Promise<number> {
   const { terminal } = deps;
+  const json = args.includes('--json');
   const program = createProgram(version, deps);
   for (const command of everyCommand(program)) {
     command.exitOverride().configureOutput({
       writeOut: (text) => terminal.out(text),
-      writeErr: (text) => terminal.err(text.replace(/\n$/, '')),
+      writeErr: (text) => {
+        if (!json) terminal.err(text.replace(/\n$/, ''));
+      },
     });
   }
   try {
     await program.parseAsync(args, { from: 'user' });
     return exitCode('ok');
   } catch (error) {
+    const ofCommander = error instanceof CommanderError;
     // Help and version end this way too, with code 0; everything else that commander throws is a matter of usage.
-    if (error instanceof CommanderError) return error.exitCode === 0 ? exitCode('ok') : exitCode('usage');
-    const failure = asFailure(error);
-    if (!args.includes('--json')) terminal.err(failureText(failure));
-    else if (!failure.reported) terminal.out(`${JSON.stringify(failureDocument(failure), null, 2)}\n`);
+    if (ofCommander && error.exitCode === 0) return exitCode('ok');
+    const failure = ofCommander ? usageFailure(error) : asFailure(error);
+    if (json) {
+      if (!failure.reported) terminal.out(`${JSON.stringify(failureDocument(failure), null, 2)}\n`);
+    } else if (!ofCommander) {
+      // Commander has told the person itself.
+      terminal.err(failureText(failure));
+    }
     return exitCode(failure.exit);
   }
+}
+
+function usageFailure({ code, message }: CommanderError): Failure {
+  // Without a command it shows the help, and has no message.
+  const fault =
+    code === 'commander.help' ? 'no command is named' : message.replace(/^error: |\.$/g, '').replaceAll('\n', ' ');
+  return new Failure('usage', `Not understood: ${fault}. See turnpike --help.`);
 }
 
 function everyCommand(program: Command): Command[] {

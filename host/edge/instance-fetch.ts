@@ -178,8 +178,9 @@ class FetchHandler implements UpstreamHandler {
     if (head.framing.kind === 'length' || head.framing.kind === 'none') {
       if (head.contentLength !== undefined) headers.set('content-length', head.contentLength);
     }
+    // 205 has no content either (RFC 9110, 15.3.6), but a length of 0, and a Response of it takes no body.
     const body =
-      head.framing.kind === 'none'
+      head.framing.kind === 'none' || head.status === 205
         ? null
         : new ReadableStream<Uint8Array>(
             {
@@ -202,8 +203,9 @@ class FetchHandler implements UpstreamHandler {
 
   data(chunk: Buffer): void {
     this.#idle.refresh();
-    this.#body?.enqueue(new Uint8Array(chunk));
-    if ((this.#body?.desiredSize ?? 0) <= 0) this.#call?.pause();
+    if (!this.#body) return;
+    this.#body.enqueue(new Uint8Array(chunk));
+    if ((this.#body.desiredSize ?? 0) <= 0) this.#call?.pause();
   }
 
   end(): void {

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Challenge } from 'mppx';
@@ -100,6 +100,60 @@ test('login waits for the person, and says what went wrong', async () => {
   const terminal = fakeTerminal({ home });
   await expect(runCommand(['account', 'login', ...HOST], { terminal, fetch })).rejects.toThrow(/access_denied/);
   expect(terminal.stderr).toContain('ABCD');
+});
+
+test('login goes on through an outage of the host', async () => {
+  const answers = [
+    () => new Response('<html>back soon</html>', { status: 503 }),
+    () => new Response('', { status: 502 }),
+    () => new Response('', { status: 504 }),
+    () => {
+      throw new TypeError('fetch failed');
+    },
+    () => Response.json({ error: 'authorization_pending' }, { status: 400 }),
+    () => Response.json({ access_token: 'tpk_secret', account_id: 'acc_1' }),
+  ];
+  const { fetch, requests } = platform({
+    'POST /pay/oauth/device_authorization': () =>
+      Response.json({ device_code: 'd', user_code: 'ABCD', verification_uri: 'x', expires_in: 60, interval: 0 }),
+    'POST /pay/oauth/token': () => answers.shift()?.() ?? Response.error(),
+  });
+  const terminal = fakeTerminal({ home });
+  await runCommand(['account', 'login', ...HOST], { terminal, fetch });
+  expect(terminal.stdout).toContain('acc_1');
+  expect(requests).toHaveLength(7);
+});
+
+test('login ends with its code, where the host stays away', async () => {
+  const { fetch } = platform({
+    'POST /pay/oauth/device_authorization': () =>
+      Response.json({ device_code: 'd', user_code: 'ABCD', verification_uri: 'x', expires_in: 0.1, interval: 0.02 }),
+    'POST /pay/oauth/token': () => new Response('', { status: 503 }),
+  });
+  const login = runCommand(['account', 'login', ...HOST], { terminal: fakeTerminal({ home }), fetch });
+  await expect(login).rejects.toThrow(/not confirmed in time/);
+});
+
+test('a damaged file of an account is named, and never written over', async () => {
+  const { fetch, requests } = platform({
+    'POST /pay/accounts/anonymous': () =>
+      Response.json({ accountId: 'acc_1', credential: 'tpk_secret' }, { status: 201 }),
+  });
+  const turnpike = (...args: string[]) =>
+    runCommand(['account', ...args, ...HOST], { terminal: fakeTerminal({ home }), fetch });
+  await turnpike('register');
+  const folder = join(home, '.config/turnpike/accounts');
+  const file = join(folder, readdirSync(folder)[0] ?? '');
+  writeFileSync(file, '{"accountId": "acc_1"');
+  for (const command of [['balance'], ['topup', '5.00']]) {
+    const read = turnpike(...command);
+    await expect(read).rejects.toMatchObject({ exit: 'usage' });
+    await expect(read).rejects.toThrow(`${file} is damaged: move it away and log in again.`);
+  }
+  await expect(turnpike('login')).rejects.toThrow(
+    `There is an account on https://host.example already: one, in ${file}. Move it away first.`,
+  );
+  expect(requests).toHaveLength(1);
 });
 
 test('a second account never takes the place of the first, whose credit would be lost', async () => {

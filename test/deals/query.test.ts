@@ -4,8 +4,11 @@ import { migrate } from '../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Deal } from '../../builtin-tenants/deals/src/prices/publish.ts';
 import { findDeals, parseSearch } from '../../builtin-tenants/deals/src/prices/query.ts';
+import { evaluateDue } from '../../builtin-tenants/deals/src/watches/run.ts';
+import { Watches } from '../../builtin-tenants/deals/src/watches/store.ts';
+import { parseWatch } from '../../builtin-tenants/deals/src/watches/watch.ts';
 import { type MemoryDatabase, memoryDatabase } from './support/memory-database.ts';
-import { DAY_MS, deal, NOON } from './support/parts.ts';
+import { DAY_MS, deal, HOUR_MS, NOON } from './support/parts.ts';
 
 const search = (text: string) => parseSearch(new URLSearchParams(text));
 
@@ -101,6 +104,37 @@ describe('deals', () => {
     expect((await find('q=100%25')).ids).toEqual(['a']);
     expect((await find('q=%25_')).ids).toEqual(['a']);
     expect((await find("q=x' OR 1=1 --".replaceAll(' ', '%20'))).ids).toEqual([]);
+  });
+
+  test('beyond the best that a watch tells of are not taken for gone', async () => {
+    const watches = new Watches(db, () => NOON);
+    const input = parseWatch(
+      new TextEncoder().encode(
+        '{"query":{"currency":"EUR"},"trigger":{"on":["enter","expire"],"notify_initial":true}}',
+      ),
+    );
+    await watches.create('acc_1', 'req_1', input, NOON);
+    let now = NOON;
+    const told = async () => {
+      now += HOUR_MS;
+      await evaluateDue(db, watches, now);
+      const rows = db.sql<{ body: string }>(
+        'SELECT body FROM watch_events WHERE created_at = ? ORDER BY sequence',
+        now,
+      );
+      return rows.map(({ body }) => JSON.parse(body) as { type: string; deal: { id: string } });
+    };
+    const ofThem = (events: Awaited<ReturnType<typeof told>>) =>
+      events.map(({ type, deal: { id } }) => `${type} ${id}`);
+    for (let place = 0; place < 200; place++) add(deal(`d${place}`, 100, { score: 900 - place }));
+    expect(await told()).toHaveLength(200);
+    add(deal('better', 100, { score: 950 }));
+    add(deal('worse', 100, { score: 1 }));
+    expect(ofThem(await told())).toEqual(['enter better']);
+    db.sql("UPDATE deals SET status = 'ended' WHERE id IN ('d0', 'd199')");
+    // Two places became free.
+    expect(ofThem(await told())).toEqual(['enter worse', 'expire d0', 'expire d199']);
+    expect(await told()).toEqual([]);
   });
 
   test('that ended or ran out are not sold', async () => {

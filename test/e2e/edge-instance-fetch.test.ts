@@ -37,7 +37,7 @@ export default {
         cancel() { cancelled += 1; clearInterval(timer); },
       }));
     }
-    if (url.pathname === '/none') return new Response(null, { status: 204 });
+    if (url.pathname === '/none') return new Response(null, { status: Number(url.searchParams.get('status')) });
     return Response.json({ url: request.url, headers: Object.fromEntries(request.headers), body: await request.text() },
       { headers: [['set-cookie', 'a=1'], ['set-cookie', 'b=2'], ['x-charge', '0.02']] });
   },
@@ -159,9 +159,11 @@ test('a body that is not as long as declared never reaches the handler as two re
   }
 });
 
-test('no body for 204, a HEAD, and what is cancelled is cancelled in the handler', async () => {
-  const none = await fetchInstance(pool, { method: 'GET', path: '/none', headers: [] }, CONTEXT);
-  expect([none.status, none.body]).toEqual([204, null]);
+test('no body for 204, 205, 304, a HEAD, and what is cancelled is cancelled in the handler', async () => {
+  for (const status of [204, 205, 304]) {
+    const none = await fetchInstance(pool, { method: 'GET', path: `/none?status=${status}`, headers: [] }, CONTEXT);
+    expect([none.status, none.body]).toEqual([status, null]);
+  }
   const head = await fetchInstance(pool, { method: 'HEAD', path: '/x', headers: [] }, CONTEXT);
   expect([head.status, head.body]).toEqual([200, null]);
   const ticks = await fetchInstance(pool, { method: 'GET', path: '/ticks', headers: [] }, CONTEXT);

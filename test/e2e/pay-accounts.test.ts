@@ -551,4 +551,28 @@ describe('the statement', () => {
     expect(lines[3]).toContain(`"'=HYPERLINK(""x""), ""quoted"""`);
     expect(lines[1]).toContain(',-0.10,');
   });
+
+  test('is whole as CSV, however long it is', async () => {
+    const account = await anonymous(rig);
+    await give(rig, account, '200.00');
+    for (let batch = 0; batch < 11; batch++) {
+      const charges = Array.from({ length: 100 }, (_, index) => ({
+        key: `watch_day:long:${batch * 100 + index}`,
+        accountId: account.id,
+        serviceSlug: 'deals-watches',
+        usage: [{ meterSlug: 'watch_day', quantity: 1 }],
+      }));
+      expect((await internal(rig, '/charges/batch', { charges })).status).toBe(200);
+    }
+    const read = async (more: string) => {
+      const answer = await fetch(`${rig.pay}/me?format=csv${more}`, { headers: bearer(account) });
+      const [, ...lines] = (await answer.text()).trimEnd().split('\r\n');
+      return lines.map((line) => line.split(',')[6]);
+    };
+    const keys = Array.from({ length: 1_100 }, (_, index) => `watch_day:long:${1_099 - index}`);
+    expect((await read('')).slice(0, 1_100)).toEqual(keys);
+    expect(await read('')).toHaveLength(1_101);
+    const page = (await (await fetch(`${rig.pay}/me`, { headers: bearer(account) })).json()) as { cursor: string };
+    expect((await read(`&before=${page.cursor}`)).slice(0, 100)).toEqual(keys.slice(1_000));
+  });
 });

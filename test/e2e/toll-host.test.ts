@@ -24,6 +24,7 @@ export default {
     const seen = { payer: request.headers.get('x-payer'), id: request.headers.get('x-payment-id') };
     switch (url.pathname) {
       case '/fixed': return Response.json(seen);
+      case '/none': return new Response(null, { status: Number(url.searchParams.get('status')) });
       case '/echo': return new Response(request.body);
       case '/waits':
         started += 1;
@@ -75,7 +76,7 @@ beforeAll(async () => {
       payTo,
       bindings: { payments: true, kv: true },
       paidRoutes: [
-        ...['/fixed', '/waits', '/moody'].map((route) => ({ method: 'GET', path: route, price: '0.01' })),
+        ...['/fixed', '/none', '/waits', '/moody'].map((route) => ({ method: 'GET', path: route, price: '0.01' })),
         { method: 'POST', path: '/echo', price: '0.01' },
         { method: 'GET', path: '/cheap', price: '0.02', mode: 'metered' },
         ...['/metered', '/moody-metered'].map((route) => ({
@@ -401,6 +402,20 @@ test('the operator’s metrics count payments by what became of them', async () 
   const session = (26 + 4 + 8) * 0.0123 + 2 * 0.05;
   expect(count('turnpike_payments_usd_total', 'tempo/session', 'charged')).toBeCloseTo(session, 6);
 });
+
+test.each([204, 205, 304])(
+  'an answer %i without a body is charged, passed on and replayed as it is',
+  async (status) => {
+    const client = mpp(1);
+    const url = `${host.url}/shop/none?status=${status}`;
+    const before = await balance('tempo', payTo);
+    const paid = await client.fetch(url);
+    expect([paid.status, paid.headers.get('x-payment-amount'), await paid.text()]).toEqual([status, '0.01', '']);
+    const again = await fetch(url, { headers: client.sent });
+    expect([again.status, again.headers.get('x-payment-replayed')]).toEqual([status, '1']);
+    expect((await balance('tempo', payTo)) - before).toBe(10_000n);
+  },
+);
 
 test('the host is killed in the middle of a paid call: the retry settles it once', { timeout: 60_000 }, async () => {
   const client = mpp(1);

@@ -40,13 +40,9 @@ export function meApp({ db, accounts, ledger, device, pagesUrl, now }: MeParts):
 
   app.get('/', async (c) => {
     const account = await mine(c);
-    const listed = await statement(db, account.id, { limit: 1_000, before: cursor(c.req.query('before')) });
-    if (c.req.query('format') === 'csv') {
-      return c.body(statementCsv(listed.lines), 200, {
-        'content-type': 'text/csv; charset=utf-8',
-        'content-disposition': `attachment; filename="${account.id}.csv"`,
-      });
-    }
+    const before = cursor(c.req.query('before'));
+    if (c.req.query('format') === 'csv') return statementCsv(db, account.id, before);
+    const listed = await statement(db, account.id, { limit: 1_000, before });
     return c.json({ ...(await overview(db, ledger, account, now())), ...listed } satisfies Statement & object);
   });
   app.get('/credentials', async (c) => {

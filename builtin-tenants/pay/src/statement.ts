@@ -65,10 +65,37 @@ export async function statement(
   };
 }
 
+const CSV_PAGE = 1_000;
 const COLUMNS = ['id', 'at', 'kind', 'amount_usd', 'service', 'usage', 'request_id', 'memo'];
 
-/** RFC 4180, with CRLF. */
-export function statementCsv(lines: readonly StatementLine[]): string {
+/**
+ * The whole statement as a download (RFC 4180, with CRLF), read page by page as it is taken: one account may have more
+ * lines than fit into memory.
+ * @param before as of `statement`
+ */
+export async function statementCsv(db: Database, account: string, before?: number): Promise<Response> {
+  const read = (from: number | undefined) => statement(db, account, { limit: CSV_PAGE, before: from });
+  // Before the answer begins: what fails here is still told as a problem.
+  let page = await read(before);
+  let head = csvRow(COLUMNS);
+  const encoder = new TextEncoder();
+  const body = new ReadableStream<Uint8Array>({
+    async pull(controller) {
+      controller.enqueue(encoder.encode(head + csvRows(page.lines)));
+      head = '';
+      if (page.cursor === undefined) controller.close();
+      else page = await read(Number(page.cursor));
+    },
+  });
+  return new Response(body, {
+    headers: {
+      'content-type': 'text/csv; charset=utf-8',
+      'content-disposition': `attachment; filename="${account}.csv"`,
+    },
+  });
+}
+
+function csvRows(lines: readonly StatementLine[]): string {
   const rows = lines.map((line) => [
     line.id,
     line.at,
@@ -79,7 +106,11 @@ export function statementCsv(lines: readonly StatementLine[]): string {
     line.requestId ?? '',
     line.memo ?? '',
   ]);
-  return [COLUMNS, ...rows].map((row) => `${row.map(cell).join(',')}\r\n`).join('');
+  return rows.map(csvRow).join('');
+}
+
+function csvRow(row: readonly string[]): string {
+  return `${row.map(cell).join(',')}\r\n`;
 }
 
 /** Quoted where it must be; text that a spreadsheet would run as a formula gets an apostrophe, numbers do not. */

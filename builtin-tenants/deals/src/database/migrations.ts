@@ -77,4 +77,8 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
       'CREATE INDEX watches_claimed ON watches (id) WHERE period_start IS NOT NULL',
     ],
   },
+  {
+    name: '0005_sales',
+    statements: ['ALTER TABLE sources ADD COLUMN holds_until INTEGER'],
+  },
 ];

@@ -9,6 +9,7 @@ import { recordFailure, recordOffers } from './observe.ts';
 import { parseShopify } from './shopify.ts';
 import { DEFAULT_EVERY_S, type FoundOffer, parseSources, type Source } from './source.ts';
 
+/** Also where a source asks for a longer one. */
 const LONGEST_BACKOFF_S = 86_400;
 /** A run of the cron reads at most this many sources; the others are due in the next minute still. */
 const AT_ONCE = 10;
@@ -46,6 +47,7 @@ export async function syncSources(db: Database, sources: Source[], now: number):
           `INSERT INTO sources (id, kind, url, settings, state, next_at) VALUES (?1, ?2, ?3, ?4, 'new', ?5)
            ON CONFLICT (id) DO UPDATE SET kind = ?2, url = ?3, settings = ?4,
              etag = CASE WHEN settings = ?4 THEN etag END, last_modified = CASE WHEN settings = ?4 THEN last_modified END,
+             holds_until = CASE WHEN settings = ?4 THEN holds_until END,
              next_at = CASE WHEN settings = ?4 AND next_at < ${NEVER} THEN next_at ELSE ?5 END`,
         )
         .bind(source.id, source.kind, source.url, JSON.stringify(source), now),
@@ -62,6 +64,8 @@ interface DueSource {
   settings: string;
   etag: string | null;
   lastModified: string | null;
+  /** When a sale of the last document begins or ends, ms. */
+  holdsUntil: number | null;
   failures: number;
   lastOkAt: number | null;
 }
@@ -73,7 +77,7 @@ export async function collectDue(db: Database, now: number): Promise<number> {
     .prepare(
       `UPDATE sources SET next_at = ?1 + 600000, last_try_at = ?1
        WHERE id IN (SELECT id FROM sources WHERE next_at <= ?1 ORDER BY next_at LIMIT ${AT_ONCE})
-       RETURNING id, settings, etag, last_modified AS lastModified, failures, last_ok_at AS lastOkAt`,
+       RETURNING id, settings, etag, last_modified AS lastModified, holds_until AS holdsUntil, failures, last_ok_at AS lastOkAt`,
     )
     .bind(now)
     .all<DueSource>();
@@ -87,23 +91,33 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
   // One deadline for all of its pages.
   const stop = AbortSignal.timeout(TIMEOUT_MS);
   try {
-    // Of a feed the prices are elsewhere: that it did not change says nothing of them.
-    const fetched = await fetchPage(source.url, source.kind === 'feed' ? {} : due, stop);
+    // That a document did not change says nothing where its prices are elsewhere, as of a feed, or change by the clock.
+    const isTelling = source.kind !== 'feed' && (due.holdsUntil === null || now < due.holdsUntil);
+    const fetched = await fetchPage(source.url, isTelling ? due : {}, stop);
     if ('unchanged' in fetched) {
       // Nothing changed: the prices stand, and that was seen today.
       await repeatObservations(db, source, due.lastOkAt ?? now, now);
-      await done(db, due.id, now, every, due.etag, due.lastModified);
+      await done(db, due.id, now, every, due);
       return;
     }
     const { page } = fetched;
-    for (const { from, offers } of await read(source, page, stop)) await recordOffers(db, source, from, offers, now);
-    await done(db, due.id, now, every, page.etag ?? null, page.lastModified ?? null);
+    let holdsUntil: number | null = null;
+    for (const { from, offers } of await read(source, page, stop, now)) {
+      await recordOffers(db, source, from, offers, now);
+      for (const { holdsUntil: until } of offers)
+        if (until !== undefined) holdsUntil = Math.min(until, holdsUntil ?? until);
+    }
+    await done(db, due.id, now, every, {
+      etag: page.etag ?? null,
+      lastModified: page.lastModified ?? null,
+      holdsUntil,
+    });
   } catch (error) {
     const failure =
       error instanceof FetchFailed ? error : new FetchFailed('failed', (error as Error).message.slice(0, 300));
-    const wait = Math.max(
-      failure.retryAfter ?? 0,
-      Math.min(LONGEST_BACKOFF_S, every * 2 ** Math.min(due.failures, 10)),
+    const wait = Math.min(
+      LONGEST_BACKOFF_S,
+      Math.max(failure.retryAfter ?? 0, every * 2 ** Math.min(due.failures, 10)),
     );
     await recordFailure(db, source, failure.kind, now);
     await db
@@ -117,12 +131,12 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
 type Found = { from: Page; offers: FoundOffer[] }[];
 
 /** @throws Error or FetchFailed where the page is not what the source's kind says */
-async function read(source: Source, page: Page, stop: AbortSignal): Promise<Found> {
+async function read(source: Source, page: Page, stop: AbortSignal, now: number): Promise<Found> {
   switch (source.kind) {
     case 'google-merchant':
-      return [{ from: page, offers: parseGoogleMerchant(page.text, source) }];
+      return [{ from: page, offers: parseGoogleMerchant(page.text, source, now) }];
     case 'csv':
-      return [{ from: page, offers: parseCsv(page.text, source) }];
+      return [{ from: page, offers: parseCsv(page.text, source, now) }];
     case 'shopify':
       return [{ from: page, offers: parseShopify(page.text, { ...source, url: page.url }) }];
     case 'json-ld':
@@ -150,14 +164,14 @@ async function done(
   id: string,
   now: number,
   every: number,
-  etag: string | null,
-  lastModified: string | null,
+  { etag, lastModified, holdsUntil }: Pick<DueSource, 'etag' | 'lastModified' | 'holdsUntil'>,
 ): Promise<void> {
   await db
     .prepare(
-      `UPDATE sources SET state = 'ok', error = NULL, failures = 0, etag = ?2, last_modified = ?3, last_ok_at = ?4, next_at = ?5 WHERE id = ?1`,
+      `UPDATE sources SET state = 'ok', error = NULL, failures = 0, etag = ?2, last_modified = ?3, last_ok_at = ?4, next_at = ?5,
+         holds_until = ?6 WHERE id = ?1`,
     )
-    .bind(id, etag, lastModified, now, now + every * 1_000)
+    .bind(id, etag, lastModified, now, now + every * 1_000, holdsUntil)
     .run();
 }
 

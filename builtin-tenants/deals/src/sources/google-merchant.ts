@@ -39,7 +39,10 @@ export function parseGoogleMerchant(xml: string, source: Source, now = Date.now(
 /** The fields of one product by their names in the specification; CSV feeds use the same names. */
 export function merchantItem(item: Record<string, string>, source: Source, now: number): FoundOffer | undefined {
   const regular = item.price ? parseAmountWithCurrency(withCurrency(item.price, source)) : undefined;
-  const isOnSale = item.sale_price && isWithin(item.sale_price_effective_date, now);
+  const [from, to] = (item.sale_price_effective_date ?? '').split('/').map((date) => Date.parse(date.trim()));
+  // What is no such text bounds nothing.
+  const isOnSale = item.sale_price && !(from !== undefined && now < from) && !(to !== undefined && now > to);
+  const turn = item.sale_price ? [from, to].find((at) => at !== undefined && at >= now) : undefined;
   const sale = isOnSale ? parseAmountWithCurrency(withCurrency(item.sale_price ?? '', source)) : undefined;
   const price = sale ?? regular;
   const url = webUrl(item.link);
@@ -60,15 +63,10 @@ export function merchantItem(item: Record<string, string>, source: Source, now: 
       ? { listMinor: regular.minor }
       : {}),
     availability: readAvailability(item.availability),
+    ...(turn === undefined ? {} : { holdsUntil: turn }),
   };
 }
 
 function withCurrency(text: string, { currency }: Source): string {
   return /[A-Za-z]{3}/.test(text) || !currency ? text : `${text.trim()} ${currency}`;
-}
-
-/** Two dates of ISO 8601 with a slash between them; what is no such text bounds nothing. */
-function isWithin(dates: string | undefined, now: number): boolean {
-  const [from, to] = (dates ?? '').split('/').map((date) => Date.parse(date.trim()));
-  return !(from !== undefined && now < from) && !(to !== undefined && now > to);
 }

@@ -54,6 +54,8 @@ export interface FoundOffer {
   /** The shop's own list price, same currency. */
   listMinor?: number;
   availability: Availability;
+  /** When the source itself says that a sale begins or ends next, ms: the price holds until then. */
+  holdsUntil?: number;
 }
 
 /** What makes two observations the same offer: who sells what, in which variant and state, where, in which currency. */
