@@ -24,7 +24,8 @@ export interface HostMetrics {
   onRuntimeEvent(
     event:
       | { type: 'started'; coldStartMs: number }
-      | { type: 'stopped'; reason: string; cpuMs: number }
+      | { type: 'used'; cpuMs: number }
+      | { type: 'stopped'; reason: string }
       | { type: 'start_failed' },
   ): void;
   /** Pass as `onRun` to TenantCrons. */
@@ -70,7 +71,7 @@ export function createHostMetrics(gauges: HostGauges): HostMetrics {
   });
   const cpu = new Counter({
     name: 'turnpike_instance_cpu_seconds_total',
-    help: 'CPU time of instances that ended',
+    help: 'CPU time of instances',
     registers,
   });
   const cronRuns = new Histogram({
@@ -112,10 +113,8 @@ export function createHostMetrics(gauges: HostGauges): HostMetrics {
     onRuntimeEvent(event) {
       if (event.type === 'started') coldStarts.observe(event.coldStartMs / 1000);
       else if (event.type === 'start_failed') failedStarts.inc();
-      else {
-        ends.inc({ reason: event.reason });
-        cpu.inc(event.cpuMs / 1000);
-      }
+      else if (event.type === 'used') cpu.inc(event.cpuMs / 1000);
+      else ends.inc({ reason: event.reason });
     },
     onCronRun({ outcome, lateMs, durationMs }) {
       cronRuns.observe({ outcome }, durationMs / 1000);

@@ -67,10 +67,13 @@ export class CronRuns {
         .update(cronRuns)
         .set({ outcome: result.outcome, error: result.error?.slice(0, MAX_ERROR_CHARACTERS) ?? null, finishedAt: now })
         .where(eq(cronRuns.id, run.id));
-      await tx
-        .update(cronTriggers)
-        .set({ since: run.scheduledAt })
-        .where(and(eq(cronTriggers.tenant, run.tenant), eq(cronTriggers.cron, run.cron)));
+      // Whatever way the host ended: what it cut off is made up for.
+      if (result.outcome !== 'interrupted') {
+        await tx
+          .update(cronTriggers)
+          .set({ since: run.scheduledAt })
+          .where(and(eq(cronTriggers.tenant, run.tenant), eq(cronTriggers.cron, run.cron)));
+      }
       const ofTrigger = and(eq(cronRuns.tenant, run.tenant), eq(cronRuns.cron, run.cron));
       const [oldest] = await tx
         .select({ id: cronRuns.id })

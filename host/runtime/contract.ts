@@ -60,6 +60,8 @@ export interface InstanceStatus {
 /** Things that happened, for metrics and usage. Log lines for the owner are written by the runtime itself. */
 export type RuntimeEvent =
   | { type: 'started'; slug: string; tenant: TenantId; generation: number; coldStartMs: number }
+  /** CPU time of instances since the last such event, ms: told now and then, and when they end. */
+  | { type: 'used'; slug: string; tenant: TenantId; cpuMs: number }
   | {
       type: 'stopped';
       slug: string;
@@ -115,7 +117,8 @@ export interface RuntimeDependencies {
 }
 
 export interface ScheduledResult {
-  outcome: 'ok' | 'exception' | 'exceeded_cpu' | 'exceeded_memory' | 'not_started';
+  /** `interrupted`: by the end of the host, before or while it ran. */
+  outcome: 'ok' | 'exception' | 'exceeded_cpu' | 'exceeded_memory' | 'not_started' | 'interrupted';
   durationMs: number;
   error?: string;
 }

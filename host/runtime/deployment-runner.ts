@@ -168,7 +168,7 @@ export class DeploymentRunner {
       instance = await this.acquire();
     } catch (error) {
       return {
-        outcome: 'not_started',
+        outcome: error instanceof Problem && error.code === 'not_ready' ? 'interrupted' : 'not_started',
         error: error instanceof Problem ? error.message : 'The instance did not start.',
       };
     }
@@ -178,6 +178,7 @@ export class DeploymentRunner {
     const exit = await Promise.race([instance.ended, delay(EXIT_NOTICE_MS, undefined, { ref: false })]);
     if (exit?.reason === 'cpu_exceeded') return { outcome: 'exceeded_cpu', error: exit.detail };
     if (exit?.reason === 'memory_exceeded') return { outcome: 'exceeded_memory', error: exit.detail };
+    if (exit?.reason === 'shutdown') return { outcome: 'interrupted', error: exit.detail };
     return { outcome: 'exception', error: exit?.detail ?? 'The run took too long.' };
   }
 
@@ -199,6 +200,12 @@ export class DeploymentRunner {
     if (database.privateBytes > 0) this.#databaseUsed = true;
     this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };
     return this.#usage;
+  }
+
+  /** Tells what CPU time has been used since it was last told. */
+  countCpu(): void {
+    if (this.#current) this.#countCpu(this.#current.instance);
+    for (const instance of this.#draining) this.#countCpu(instance);
   }
 
   /** Opens the sockets again that a restarted part served. */
@@ -362,6 +369,7 @@ export class DeploymentRunner {
       this.#record.stopped({ reason, detail, at: this.#options.dependencies.clock.now() });
       this.#log({ kind: 'platform', event: 'stopped', text: detail });
     }
+    this.#countCpu(instance);
     const { cpuMs } = instance.usage();
     log.debug({ slug: this.slug, reason, detail, cpuMs }, 'instance ended');
     this.#emit({
@@ -382,13 +390,21 @@ export class DeploymentRunner {
     }
   }
 
+  #countCpu(instance: Instance): void {
+    const cpuMs = instance.takeCpuMs();
+    if (cpuMs > 0) this.#emit({ type: 'used', slug: this.slug, tenant: instance.spec.tenant, cpuMs });
+  }
+
   /** Takes an instance out of service, lets its requests end, ends it. */
   async #end(instance: Instance, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
     const { edges } = this.#options.dependencies;
     const retired = { slug: this.slug, generation: instance.generation, timeoutMs: drainMs };
-    await Promise.race([edges.retire(retired).catch(() => undefined), instance.ended]);
+    // Only there does nobody wait for the end.
+    const runs =
+      reason === 'replaced' && Promise.race([instance.runsEnded(), delay(drainMs, undefined, { ref: false })]);
+    await Promise.race([Promise.all([edges.retire(retired).catch(() => undefined), runs]), instance.ended]);
     await instance.terminate(reason, detail);
   }
 

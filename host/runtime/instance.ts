@@ -78,6 +78,8 @@ export class Instance {
   #reason: InstanceExit | undefined;
   #alive = true;
   #lastUsage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
+  #countedMs = 0;
+  readonly #runs = new Set<Promise<unknown>>();
 
   private constructor(options: InstanceOptions) {
     const { process, listenFolder: folder } = options.cell;
@@ -129,6 +131,14 @@ export class Instance {
     return this.#lastUsage;
   }
 
+  /** CPU time since this was last asked, ms. */
+  takeCpuMs(): number {
+    const { cpuMs } = this.usage();
+    const taken = cpuMs - this.#countedMs;
+    this.#countedMs = cpuMs;
+    return taken;
+  }
+
   get pid(): number | undefined {
     return this.#process.pid();
   }
@@ -148,7 +158,16 @@ export class Instance {
 
   /** Calls the tenant's `scheduled()`. @throws Error when the process ends before it answered */
   scheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledAnswer> {
-    return askScheduled(this.#systemSocket, cron, scheduledTimeMs);
+    const run = askScheduled(this.#systemSocket, cron, scheduledTimeMs);
+    this.#runs.add(run);
+    const forget = () => void this.#runs.delete(run);
+    run.then(forget, forget);
+    return run;
+  }
+
+  /** Resolves when no `scheduled()` runs that does so now. */
+  async runsEnded(): Promise<void> {
+    await Promise.allSettled(this.#runs);
   }
 
   /** Lets requests in flight end; after five seconds it is killed. Resolves when it is gone. */
@@ -257,6 +276,7 @@ function listensOn(process: ConfinedProcess, names: string[]): Promise<void> {
         if (missing.size === 0) resolve();
       },
       onDropped: () => undefined,
+      lineMs: Number.POSITIVE_INFINITY,
     });
   });
 }

@@ -25,6 +25,8 @@ const BUSY_TICK_MS = 100;
 const FEW_TICKS = 2;
 const IDLE_TICKS = 10;
 const LOOKS_A_TICK = 20;
+/** CPU time is counted every 10 s: what is not, is lost when the host is killed, and counts for another day after midnight. */
+const COUNT_TICKS = 100;
 /** CPU in one busy tick that makes an instance busy, ms. */
 const BUSY_CPU_MS = 10;
 /** Expected cost of one more instance, bytes. */
@@ -104,7 +106,8 @@ class Node implements Runtime {
     await this.#runners.get(slug)?.stop(reason, 'The deployment was stopped.', options.drainMs);
   }
 
-  runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
+  async runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
+    if (this.#closed) return { outcome: 'interrupted', error: 'The host is stopping.', durationMs: 0 };
     return this.#runner(slug).runScheduled(cron, scheduledTimeMs);
   }
 
@@ -184,6 +187,7 @@ class Node implements Runtime {
         if (runner.forgettable) this.#runners.delete(slug);
         continue;
       }
+      if (tick % COUNT_TICKS === 0) runner.countCpu();
       if (!everyone && !seen?.busy) continue;
       const { cpuMs } = runner.sample(now, this.#company.isAlone(slug, now));
       if (seen && cpuMs > seen.cpuMs) this.#company.seen(slug, now);

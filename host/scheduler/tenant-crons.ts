@@ -18,21 +18,27 @@ export interface TenantCronsParts {
   run(slug: string, cron: string, scheduledTimeMs: number): Promise<{ outcome: CronOutcome; error?: string }>;
   /** Runs at the same time over all tenants. Default 8. */
   atOnce?: number;
+  /** How long a run holds its place, ms: by then it waits for others, and the next may start. Default 30 s. */
+  holdMs?: number;
   /** Told of every finished run, for metrics. `lateMs`: how long after its time it started. */
   onRun?(run: { outcome: CronOutcome; lateMs: number; durationMs: number }): void;
 }
 
 interface Planned {
   slug: string;
-  crons: string;
-  cancel: (() => void)[];
+  /** By expression: ends it. */
+  jobs: Map<string, () => void>;
 }
+
+/** Places that runs of one tenant hold at the same time: a handler that hangs must not keep others from theirs. */
+const OF_ONE_TENANT = 2;
 
 export class TenantCrons {
   readonly #parts: TenantCronsParts;
   readonly #planned = new Map<TenantId, Planned>();
   readonly #turns = new Map<TenantId, Promise<void>>();
-  readonly #waiting: (() => void)[] = [];
+  readonly #waiting: { tenant: TenantId; go: () => void }[] = [];
+  readonly #held = new Map<TenantId, number>();
   #free: number;
 
   constructor(parts: TenantCronsParts) {
@@ -54,17 +60,27 @@ export class TenantCrons {
   set(tenant: TenantId, slug: string, crons: string[]): Promise<void> {
     return this.#inTurn(tenant, async () => {
       const known = this.#planned.get(tenant);
-      const text = JSON.stringify(crons);
-      if (known?.slug === slug && known.crons === text) return;
-      this.#cancel(tenant);
+      const wanted = new Set(crons);
+      if (known?.slug === slug && known.jobs.size === wanted.size && crons.every((cron) => known.jobs.has(cron)))
+        return;
+      if (known?.slug !== slug) this.#cancel(tenant);
       const { history, clock, scheduler } = this.#parts;
       const since = await history.setTriggers(tenant, crons, clock.now());
-      const cancel = crons.map((cron) =>
-        scheduler.cron(cron, `cron of ${slug}: ${cron}`, (time) => this.#run(tenant, slug, cron, time), {
-          lastRun: since.get(cron) ?? clock.now(),
-        }),
-      );
-      if (crons.length > 0) this.#planned.set(tenant, { slug, crons: text, cancel });
+      // What stays is left alone: it may be running, and only its own job knows that.
+      const jobs = this.#planned.get(tenant)?.jobs ?? new Map<string, () => void>();
+      for (const [cron, cancel] of jobs) {
+        if (wanted.has(cron)) continue;
+        cancel();
+        jobs.delete(cron);
+      }
+      for (const cron of wanted) {
+        if (jobs.has(cron)) continue;
+        const run = (time: number) => this.#run(tenant, slug, cron, time);
+        const lastRun = since.get(cron) ?? clock.now();
+        jobs.set(cron, scheduler.cron(cron, `cron of ${slug}: ${cron}`, run, { lastRun }));
+      }
+      if (jobs.size > 0) this.#planned.set(tenant, { slug, jobs });
+      else this.#planned.delete(tenant);
     });
   }
 
@@ -77,15 +93,17 @@ export class TenantCrons {
   }
 
   #cancel(tenant: TenantId): void {
-    for (const cancel of this.#planned.get(tenant)?.cancel ?? []) cancel();
+    for (const cancel of this.#planned.get(tenant)?.jobs.values() ?? []) cancel();
     this.#planned.delete(tenant);
   }
 
   async #run(tenant: TenantId, slug: string, cron: string, scheduledAt: number): Promise<void> {
-    const { history, clock, run, log, onRun } = this.#parts;
-    await this.#place();
+    const { history, clock, run, log, onRun, holdMs = 30_000 } = this.#parts;
+    const leave = await this.#place(tenant);
+    const held = setTimeout(leave, holdMs).unref();
     try {
-      if (this.#planned.get(tenant)?.slug !== slug) return;
+      const planned = this.#planned.get(tenant);
+      if (planned?.slug !== slug || !planned.jobs.has(cron)) return;
       const startedAt = clock.now();
       const started = performance.now();
       const id = await history.begin(tenant, cron, scheduledAt, startedAt);
@@ -104,20 +122,43 @@ export class TenantCrons {
         durationMs: performance.now() - started,
       });
     } finally {
-      const next = this.#waiting.shift();
-      if (next) next();
-      else this.#free++;
+      clearTimeout(held);
+      leave();
     }
   }
 
-  #place(): Promise<void> {
-    if (this.#free > 0) {
-      this.#free--;
-      return Promise.resolve();
+  /** Waits for a place. @returns gives it back */
+  async #place(tenant: TenantId): Promise<() => void> {
+    if (this.#free === 0 || !this.#mayHold(tenant)) {
+      await new Promise<void>((go) => {
+        this.#waiting.push({ tenant, go });
+      });
+    } else {
+      this.#take(tenant);
     }
-    return new Promise((resolve) => {
-      this.#waiting.push(resolve);
-    });
+    let left = false;
+    return () => {
+      if (left) return;
+      left = true;
+      const held = (this.#held.get(tenant) ?? 0) - 1;
+      if (held > 0) this.#held.set(tenant, held);
+      else this.#held.delete(tenant);
+      this.#free++;
+      const next = this.#waiting.findIndex((one) => this.#mayHold(one.tenant));
+      if (next < 0) return;
+      const [{ tenant: whose, go }] = this.#waiting.splice(next, 1) as [{ tenant: TenantId; go: () => void }];
+      this.#take(whose);
+      go();
+    };
+  }
+
+  #mayHold(tenant: TenantId): boolean {
+    return (this.#held.get(tenant) ?? 0) < OF_ONE_TENANT;
+  }
+
+  #take(tenant: TenantId): void {
+    this.#free--;
+    this.#held.set(tenant, (this.#held.get(tenant) ?? 0) + 1);
   }
 
   #inTurn(tenant: TenantId, work: () => Promise<void>): Promise<void> {

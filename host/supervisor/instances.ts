@@ -97,7 +97,7 @@ export function openRuntime(options: InstancesOptions): Runtime {
     },
     onEvent(event) {
       observation.metrics.onRuntimeEvent(event);
-      if (event.type === 'stopped') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
+      if (event.type === 'used') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
     },
   });
 }

@@ -191,7 +191,71 @@ describe('scheduled runs', () => {
   });
 });
 
+describe('an instance that runs on', () => {
+  it('has its CPU time counted meanwhile', async () => {
+    await rig.deploy(
+      'worker',
+      'export default { fetch() { const end = Date.now() + 300; while (Date.now() < end) for (let i = 0; i < 1e6; i++); return new Response("ok"); } }',
+    );
+    expect(await rig.text('worker')).toBe('ok');
+    const used = () =>
+      rig.events.reduce((sum, one) => sum + (one.type === 'used' && one.slug === 'worker' ? one.cpuMs : 0), 0);
+    await until(async () => (await rig.text('worker')) === 'ok' && used() > 100, 15_000, 'CPU time');
+    expect(rig.events.filter(({ type, slug }) => type === 'stopped' && slug === 'worker')).toEqual([]);
+    await rig.runtime.stop('worker', 'stopped');
+    const [end] = rig.events.filter((one) => one.type === 'stopped' && one.slug === 'worker');
+    expect(used()).toBe(end?.type === 'stopped' && end.cpuMs);
+  }, 30_000);
+
+  it('ends a scheduled run when a new version comes', async () => {
+    const code =
+      'export default { fetch: () => new Response(), async scheduled() { console.log("begun"); await scheduler.wait(7_000); } }';
+    await rig.deploy('ends', code);
+    const run = rig.runtime.runScheduled('ends', '* * * * *', 0);
+    await rig.logged('ends', /begun/);
+    await rig.deploy('ends', `${code} // new`);
+    await rig.runtime.activate('ends');
+    expect(await run).toMatchObject({ outcome: 'ok' });
+  }, 30_000);
+});
+
+describe('a stop of the host', () => {
+  it('tells a run that it cuts off from one that failed', async () => {
+    const own = await RuntimeRig.start();
+    try {
+      await own.deploy(
+        'slow',
+        'export default { fetch: () => new Response(), async scheduled() { console.log("begun"); await scheduler.wait(60_000); } }',
+      );
+      const run = own.runtime.runScheduled('slow', '* * * * *', 0);
+      await own.logged('slow', /begun/);
+      await own.runtime.close();
+      expect(await run).toMatchObject({ outcome: 'interrupted' });
+      expect(await own.runtime.runScheduled('slow', '* * * * *', 0)).toMatchObject({ outcome: 'interrupted' });
+    } finally {
+      await own.stop();
+    }
+  }, 30_000);
+});
+
 describe('logs', () => {
+  it('a long line holds nobody up', async () => {
+    await rig.deploy(
+      'shouter',
+      'export default { fetch() { console.error("a".repeat(60_000)); console.error("done"); return new Response("ok"); } }',
+    );
+    let longest = 0;
+    let last = performance.now();
+    const timer = setInterval(() => {
+      longest = Math.max(longest, performance.now() - last);
+      last = performance.now();
+    }, 10);
+    expect(await rig.text('shouter')).toBe('ok');
+    await rig.logged('shouter', /"done"/, 40_000);
+    clearInterval(timer);
+    expect(longest).toBeLessThan(1_000);
+  }, 60_000);
+
   it('carries console lines, masked secrets and mapped stacks', async () => {
     await rig.deploy(
       'talker',

@@ -29,7 +29,8 @@ describe('metrics', () => {
   test('come from all processes, each family once, each series with its process', async () => {
     const { registry, onRuntimeEvent } = createHostMetrics(gauges);
     onRuntimeEvent({ type: 'started', coldStartMs: 25 });
-    onRuntimeEvent({ type: 'stopped', reason: 'cpu_exceeded', cpuMs: 1_500 });
+    onRuntimeEvent({ type: 'used', cpuMs: 1_500 });
+    onRuntimeEvent({ type: 'stopped', reason: 'cpu_exceeded' });
     const text = await metricsText(registry, [
       { process: 'edge-0', read: () => child(3) },
       { process: 'edge-1', read: () => child(4) },

@@ -1,8 +1,8 @@
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { readLines } from '../../host/runtime/logs/flood-gate.ts';
 import { MAX_TEXT } from '../../host/runtime/logs/log-entry.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
@@ -32,6 +32,19 @@ describe('log store', () => {
     expect((await second.read('t1')).map(({ id, text }) => `${id}${text}`)).toEqual(['1a', '2b', '3c', '4d']);
     expect((await second.read('t1', { after: 2, limit: 1 })).map(({ text }) => text)).toEqual(['d']);
     await second.close();
+  });
+
+  it('that cannot be opened does not fail what it tells of', async () => {
+    writeFileSync(join(folder, 't1'), 'where its folder should be, as when the disk takes no more folders');
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => undefined);
+    const store = open();
+    await store.append('t1', say('a'));
+    expect(warned).toHaveBeenCalledWith(expect.stringContaining("a tenant's log cannot be written"));
+    warned.mockRestore();
+    rmSync(join(folder, 't1'));
+    await store.append('t1', say('b'));
+    expect((await store.read('t1')).map(({ text }) => text)).toEqual(['b']);
+    await store.close();
   });
 
   it('filters by time', async () => {
@@ -90,6 +103,83 @@ describe('log store', () => {
   });
 });
 
+describe('log store in hard times', () => {
+  let folder: string;
+  const open = (maxBytes = 100_000) => new LogStore({ folder, clock: new ManualClock(1_000), maxBytes });
+  const say = (text: string) => ({ kind: 'console', level: 'log', text }) as const;
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'log-'));
+  });
+  afterEach(() => {
+    vi.useRealTimers();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('a line that a crash cut short takes no other with it', async () => {
+    const first = open();
+    await first.append('t1', say('a'));
+    await first.close();
+    appendFileSync(join(folder, 't1', 'logs', 'current.jsonl'), '{"id":2,"time":1000,"ki');
+    const second = open();
+    await second.append('t1', say('why it crashed'));
+    expect((await second.read('t1')).map(({ text }) => text)).toEqual(['a', 'why it crashed']);
+    await second.close();
+  });
+
+  it('who reads while the files take turns misses nothing that is kept', async () => {
+    const store = open(4_000);
+    let torn = 0;
+    for (let round = 0; round < 150; round++) {
+      for (let line = 0; line < 10; line++) await store.append('t1', say('x'.repeat(100)));
+      const reads = Promise.all([store.read('t1'), store.read('t1')]);
+      for (let line = 0; line < 10; line++) await store.append('t1', say('x'.repeat(100)));
+      void store.read('t1');
+      for (const entries of await reads) {
+        const ids = entries.map(({ id }) => id);
+        if (ids.length < 10 || ids.some((id, index) => index > 0 && id !== ids[index - 1]! + 1)) torn++;
+      }
+    }
+    await store.close();
+    expect(torn).toBe(0);
+  });
+
+  it('a follower who knows more than is left gets what comes', async () => {
+    const store = open();
+    await store.append('t1', say('one'));
+    const end = new AbortController();
+    const following = store.tail('t1', end.signal, 5_000);
+    const next = following.next();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    await store.append('t1', say('two'));
+    const timer = setTimeout(() => end.abort(), 2_000);
+    expect((await next).value).toMatchObject({ text: 'two' });
+    clearTimeout(timer);
+    end.abort();
+    await following.return(undefined);
+    await store.close();
+  });
+
+  it('a follower of a log that nobody used for long hears of what comes, where many are open', async () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    const store = open();
+    for (let tenant = 0; tenant < 1_001; tenant++) await store.append(`t${tenant}`, say('here'));
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    vi.advanceTimersByTime(120_000);
+    const end = new AbortController();
+    const following = store.tail('t7', end.signal);
+    const next = following.next();
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    await store.append('t7', say('heard'));
+    const timer = setTimeout(() => end.abort(), 2_000);
+    expect((await next).value).toMatchObject({ id: 2, text: 'heard' });
+    clearTimeout(timer);
+    end.abort();
+    await following.return(undefined);
+    await store.close();
+  }, 30_000);
+});
+
 describe('mask', () => {
   it('hides values in every usual spelling, the longest first', () => {
     const mask = createMask({ A: 'p@ss w0rd', B: 'p@ss w0rd-and-more', SHORT: 'abc' });
@@ -106,6 +196,19 @@ describe('mask', () => {
   it('hides the lines of a key', () => {
     const key = '-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END KEY-----';
     expect(createMask({ KEY: key })('> MIIEvQIBADANBgkqhkiG9w0BAQEFAASC <')).toBe('> [secret] <');
+  });
+});
+
+describe('mask of many secrets', () => {
+  it('costs a short line little, however many lines the secrets have', () => {
+    let line = 0;
+    const value = () => Array.from({ length: 300 }, () => String(line++).padStart(16, 'x')).join('\n');
+    const mask = createMask(Object.fromEntries(Array.from({ length: 64 }, (_, index) => [`S${index}`, value()])));
+    mask('warm');
+    const startedAt = performance.now();
+    for (let count = 0; count < 200; count++) mask('a short line');
+    expect(performance.now() - startedAt).toBeLessThan(100);
+    expect(mask('> xxxxxxxxxxxxxxx7 <')).toBe('> [secret] <');
   });
 });
 
@@ -195,6 +298,26 @@ describe('flood gate', () => {
     stream.end();
   });
 
+  it('drops lines that take long, but not the last one', async () => {
+    const stream = new PassThrough();
+    const lines: string[] = [];
+    const dropped: number[] = [];
+    readLines(stream, {
+      onLine(line) {
+        lines.push(line);
+        for (const end = performance.now() + 5; performance.now() < end; );
+      },
+      onDropped: (count) => dropped.push(count),
+      windowMs: 200,
+    });
+    stream.write('slow\n'.repeat(100));
+    await expect.poll(() => dropped[0]).toBeGreaterThan(90);
+    stream.end('why it ended\n');
+    await new Promise((resolve) => stream.once('close', resolve));
+    expect(lines.at(-1)).toBe('why it ended');
+    expect(lines.length).toBeLessThan(15);
+  });
+
   it('keeps the last line of all', async () => {
     const stream = new PassThrough();
     const lines: string[] = [];
@@ -214,6 +337,14 @@ describe('stacks', () => {
     expect(mapStack('Error: x\n    at f (index.js:2:1)\n    at g (other.js:2:1)')).toBe(
       'Error: x\n    at f (src/a.ts:3:3)\n    at g (other.js:2:1)',
     );
+  });
+
+  it('takes no time for a long text without places', () => {
+    const mapStack = createStackMapper('index.js', map);
+    const text = 'a'.repeat(60_000);
+    const startedAt = performance.now();
+    expect(mapStack(text)).toBe(text);
+    expect(performance.now() - startedAt).toBeLessThan(200);
   });
 
   it('leaves stacks alone without a map, or with a broken one', () => {

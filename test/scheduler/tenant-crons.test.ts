@@ -84,6 +84,20 @@ test('a run that the end of the host cut off is noted, and made again', async ()
   scheduler = createScheduler({ clock, log });
 });
 
+test('a run that a host cut off which was told to stop is made again, too', async () => {
+  await start(async () => ({ outcome: 'interrupted', error: 'The host is stopping.' })).set('t1', 'hello', [
+    '0 * * * *',
+  ]);
+  clock.advance(60 * MINUTE);
+  await expect.poll(() => finished('t1')).toEqual(['11:00 interrupted']);
+  await scheduler.stop();
+  scheduler = createScheduler({ clock, log });
+  const again = start(async () => ({ outcome: 'ok' }));
+  await again.recover();
+  await again.set('t1', 'hello', ['0 * * * *']);
+  await expect.poll(() => finished('t1')).toEqual(['11:00 ok', '11:00 interrupted']);
+});
+
 test('a tenant that was away does not make up for that time; one with another slug goes on', async () => {
   const run = vi.fn(async () => ({ outcome: 'ok' as const }));
   const crons = start(run);
@@ -119,6 +133,45 @@ test('no more run at once than there are places, and all come to their turn', as
   }
   await expect.poll(async () => (await finished('t5'))[0]).toBe('10:01 ok');
   expect(most).toBe(2);
+});
+
+test('a run goes on while the schedule is changed, and is not made a second time beside itself', async () => {
+  let end = () => {};
+  const run = vi.fn(
+    () =>
+      new Promise<{ outcome: 'ok' }>((resolve) => {
+        end = () => resolve({ outcome: 'ok' });
+      }),
+  );
+  const crons = start(run);
+  await crons.set('t1', 'hello', ['0 * * * *']);
+  clock.advance(60 * MINUTE);
+  await expect.poll(() => run.mock.calls.length).toBe(1);
+  clock.advance(3 * MINUTE);
+  await crons.set('t1', 'hello', ['0 * * * *', '0 0 1 1 *']);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(await finished('t1')).toEqual(['11:00 running']);
+  end();
+  await expect.poll(() => finished('t1')).toEqual(['11:00 ok']);
+  clock.advance(60 * MINUTE);
+  await expect.poll(() => finished('t1')).toEqual(['12:00 running', '11:00 ok']);
+  end();
+});
+
+test('a tenant whose runs hang keeps nobody else from theirs, and itself only for a while', async () => {
+  const crons = start(
+    (slug, cron) =>
+      slug === 'hung' && cron !== '*/3 * * * *' ? new Promise(() => {}) : Promise.resolve({ outcome: 'ok' }),
+    { atOnce: 4, holdMs: 200 },
+  );
+  await crons.set('t1', 'hung', ['* * * * *', '*/1 * * * *', '*/2 * * * *', '0-59 * * * *', '*/3 * * * *']);
+  await crons.set('t2', 'well', ['* * * * *']);
+  clock.advance(2 * MINUTE);
+  await expect.poll(() => finished('t2'), { timeout: 150 }).toEqual(['10:02 ok']);
+  clock.advance(MINUTE);
+  await expect.poll(async () => (await finished('t1')).includes('10:03 ok')).toBe(true);
+  // The hung ones never end.
+  scheduler = createScheduler({ clock, log });
 });
 
 test('history is bounded', async () => {

@@ -32,7 +32,9 @@ export function logsEndpoint(parts: ControlParts): Endpoint {
       const after = numberOf(call.request.headers.get('last-event-id') ?? searchParams.get('after'), 'after', 0);
       const since = timeOf(searchParams.get('since'));
       if ((call.request.headers.get('accept') ?? '').includes('text/event-stream')) {
-        return stream(parts, tenant, call.request.signal, { limit, after, since });
+        // Who was cut off wants all that was missed, not the lines to begin with.
+        const resumed = call.request.headers.has('last-event-id');
+        return stream(parts, tenant, call.request.signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
       }
       const entries = await parts.logs.read(tenant, { limit, after, since });
       return json({ slug: owned.deployment.slug, entries: entries.map((entry) => view(entry)) });
@@ -91,9 +93,10 @@ async function* entriesOf(
   signal: AbortSignal,
   from: { limit: number; after: number; since: number },
 ): AsyncGenerator<LogEntry> {
+  const [newest] = await logs.read(tenant, { limit: 1 });
   const recent = await logs.read(tenant, from);
   yield* recent;
-  yield* logs.tail(tenant, signal, recent.at(-1)?.id ?? from.after);
+  yield* logs.tail(tenant, signal, recent.at(-1)?.id ?? newest?.id ?? 0);
 }
 
 function view({ time, ...entry }: LogEntry) {

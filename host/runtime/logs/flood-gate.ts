@@ -1,7 +1,7 @@
 /**
  * Reads a process' output line by line without letting a flood of it cost the host: beyond a rate, lines are counted
- * and dropped unparsed; beyond a higher one, reading pauses, and the writer waits on its own pipe. The last line is never
- * dropped: it says why the process ended.
+ * and dropped unparsed; beyond a higher one, reading pauses, and the writer waits on its own pipe. Lines that take long
+ * count by their time: a stream gets a tenth of it. The last line is never dropped: it says why the process ended.
  */
 import type { Readable } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
@@ -15,6 +15,8 @@ export interface FloodGateOptions {
   /** Bytes read per window; reading pauses beyond. */
   readBytes?: number;
   windowMs?: number;
+  /** CPU time for lines per window; after more than that, lines are dropped until that was the stream's share again. */
+  lineMs?: number;
 }
 
 /** Longest line that is kept, bytes: workerd escapes a text of MAX_TEXT to less than this. */
@@ -23,12 +25,21 @@ const NEWLINE = 10;
 
 export function readLines(
   stream: Readable,
-  { onLine, onDropped, parseBytes = 128 * 1024, readBytes = 16 * 1024 * 1024, windowMs = 1_000 }: FloodGateOptions,
+  {
+    onLine,
+    onDropped,
+    parseBytes = 128 * 1024,
+    readBytes = 16 * 1024 * 1024,
+    windowMs = 1_000,
+    lineMs = windowMs / 10,
+  }: FloodGateOptions,
 ): void {
   let rest = '';
   let decoder = new StringDecoder('utf8');
   let parsed = 0;
   let read = 0;
+  let spentMs = 0;
+  let closedUntil = 0;
   let droppedLines = 0;
   let droppedBytes = 0;
   let lastDropped: Buffer | undefined;
@@ -40,6 +51,7 @@ export function readLines(
     const bytes = droppedBytes;
     parsed = 0;
     read = 0;
+    spentMs = 0;
     droppedLines = 0;
     droppedBytes = 0;
     if (bytes > 0) onDropped(lines, bytes);
@@ -50,7 +62,7 @@ export function readLines(
     timer ??= setTimeout(nextWindow, windowMs).unref();
     read += chunk.length;
     if (read > readBytes) stream.pause();
-    if (parsed + chunk.length > parseBytes) {
+    if (parsed + chunk.length > parseBytes || performance.now() < closedUntil) {
       droppedBytes += chunk.length;
       for (let at = chunk.indexOf(NEWLINE); at >= 0; at = chunk.indexOf(NEWLINE, at + 1)) droppedLines++;
       lastDropped = chunk;
@@ -68,7 +80,19 @@ export function readLines(
       droppedBytes += rest.length;
       rest = '';
     }
-    for (const line of lines) onLine(line);
+    for (const line of lines) {
+      if (performance.now() < closedUntil) {
+        droppedLines++;
+        droppedBytes += line.length + 1;
+        lastDropped = chunk;
+        continue;
+      }
+      const before = process.threadCpuUsage();
+      onLine(line);
+      const { user, system } = process.threadCpuUsage(before);
+      spentMs += (user + system) / 1_000;
+      if (spentMs > lineMs) closedUntil = performance.now() + (spentMs * (windowMs - lineMs)) / lineMs;
+    }
   });
   stream.on('end', () => {
     const last = lastDropped ? lastDropped.toString('utf8').trimEnd().split('\n').at(-1) : rest;

@@ -31,6 +31,9 @@ const PREVIOUS = 'previous.jsonl';
 const WRITE_DELAY_MS = 50;
 /** An open log that nobody used for this long is forgotten until it is needed, ms. */
 const FORGET_MS = 60_000;
+/** As many may be open before that is looked at, and how often it then is, ms. */
+const OPEN_LOGS = 1_000;
+const LOOK_MS = 1_000;
 /** Entries that a slow follower may be behind, before it loses the oldest. */
 const MAX_BEHIND = 1_000;
 
@@ -38,26 +41,38 @@ interface OpenLog {
   folder: string;
   lastId: number;
   bytes: number;
+  /** The last line was cut short by a crash or a full disk: the next must not go on with it. */
+  torn: boolean;
   waiting: string[];
   writing: Promise<void>;
   timer: NodeJS.Timeout | undefined;
   followers: Set<(entry: LogEntry) => void>;
+}
+
+interface Opening {
+  pending: Promise<OpenLog>;
+  log: OpenLog | undefined;
   usedAt: number;
 }
 
 export class LogStore {
   readonly #options: LogStoreOptions;
-  readonly #logs = new Map<TenantId, Promise<OpenLog>>();
+  readonly #logs = new Map<TenantId, Opening>();
+  #lookedAt = 0;
   #closed = false;
 
   constructor(options: LogStoreOptions) {
     this.#options = options;
   }
 
-  /** Adds a line. Secrets must have been masked before. Resolves when it has its id; it is on disk soon after. */
+  /**
+   * Adds a line. Secrets must have been masked before. Resolves when it has its id; it is on disk soon after.
+   * Never rejects: what a line tells of has happened, whether the disk takes the line or not.
+   */
   async append(tenant: TenantId, entry: NewLogEntry): Promise<void> {
     if (this.#closed) return;
-    const log = await this.#open(tenant);
+    const log = await this.#open(tenant).catch(warn);
+    if (!log) return;
     const complete: LogEntry = { id: ++log.lastId, time: this.#options.clock.now(), ...bounded(entry) };
     log.waiting.push(`${JSON.stringify(complete)}\n`);
     for (const follow of log.followers) follow(complete);
@@ -67,9 +82,12 @@ export class LogStore {
   /** The newest entries that match, oldest first. */
   async read(tenant: TenantId, { limit = 200, after = 0, since = 0 }: ReadOptions = {}): Promise<LogEntry[]> {
     const log = await this.#open(tenant);
-    await this.#write(log);
-    const texts = await Promise.all([PREVIOUS, CURRENT].map((name) => readText(path.join(log.folder, name))));
-    const entries = parseLines(texts.join('')).filter((entry) => entry.id > after && entry.time >= since);
+    // Between writes: the files must not take turns between the one's reading and the other's.
+    const reading = this.#write(log).then(() =>
+      Promise.all([PREVIOUS, CURRENT].map((name) => readText(path.join(log.folder, name)))),
+    );
+    log.writing = reading.then(() => undefined);
+    const entries = parseLines((await reading).join('\n')).filter((entry) => entry.id > after && entry.time >= since);
     return entries.slice(Math.max(0, entries.length - limit));
   }
 
@@ -90,9 +108,10 @@ export class LogStore {
     log.followers.add(follow);
     signal.addEventListener('abort', aborted);
     try {
-      let last = after ?? log.lastId;
+      // A crash may have taken the last lines, and their ids count anew.
+      let last = Math.min(after ?? log.lastId, log.lastId);
       if (after !== undefined) {
-        for (const entry of await this.read(tenant, { after, limit: MAX_BEHIND })) {
+        for (const entry of await this.read(tenant, { after: last, limit: MAX_BEHIND })) {
           if (signal.aborted) return;
           last = entry.id;
           yield entry;
@@ -116,30 +135,38 @@ export class LogStore {
 
   /** Forgets what is open for a tenant whose folder is about to be removed. */
   async forget(tenant: TenantId): Promise<void> {
-    const pending = this.#logs.get(tenant);
+    const opening = this.#logs.get(tenant);
     this.#logs.delete(tenant);
-    if (pending) await this.#write(await pending);
+    if (opening) await this.#write(await opening.pending);
   }
 
   /** Writes what is waiting. Lines after that are dropped. */
   async close(): Promise<void> {
     this.#closed = true;
-    for (const pending of this.#logs.values()) await this.#write(await pending);
+    for (const { pending } of this.#logs.values()) await this.#write(await pending);
     this.#logs.clear();
   }
 
   #open(tenant: TenantId): Promise<OpenLog> {
-    this.#forgetIdle();
-    let pending = this.#logs.get(tenant);
-    if (!pending) {
-      pending = openLog(path.join(this.#options.folder, tenant, 'logs'));
-      this.#logs.set(tenant, pending);
-      pending.catch(() => this.#logs.delete(tenant));
+    let opening = this.#logs.get(tenant);
+    if (!opening) {
+      this.#forgetIdle();
+      const made: Opening = {
+        pending: openLog(path.join(this.#options.folder, tenant, 'logs')),
+        log: undefined,
+        usedAt: 0,
+      };
+      made.pending.then(
+        (log) => {
+          made.log = log;
+        },
+        () => this.#logs.delete(tenant),
+      );
+      this.#logs.set(tenant, made);
+      opening = made;
     }
-    return pending.then((log) => {
-      log.usedAt = performance.now();
-      return log;
-    });
+    opening.usedAt = performance.now();
+    return opening.pending;
   }
 
   #write(log: OpenLog): Promise<void> {
@@ -150,17 +177,21 @@ export class LogStore {
     log.writing = log.writing
       .then(async () => {
         const current = path.join(log.folder, CURRENT);
-        if (log.bytes + text.length > this.#options.maxBytes / 2 && log.bytes > 0) {
-          await rename(current, path.join(log.folder, PREVIOUS));
-          log.bytes = 0;
-        }
         try {
-          await appendFile(current, text, { mode: 0o600 });
-          log.bytes += Buffer.byteLength(text);
+          if (log.bytes + text.length > this.#options.maxBytes / 2 && log.bytes > 0) {
+            log.bytes = 0;
+            log.torn = false;
+            await rename(current, path.join(log.folder, PREVIOUS));
+          }
+          const whole = log.torn ? `\n${text}` : text;
+          log.torn = true;
+          await appendFile(current, whole, { mode: 0o600 });
+          log.torn = false;
+          log.bytes += Buffer.byteLength(whole);
         } catch (error) {
           // The folder was removed with its tenant, or the disk is full: a log must not take the host down.
           if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
-          process.emitWarning(`a tenant's log cannot be written: ${(error as Error).message}`);
+          warn(error as Error);
         }
       })
       .catch(() => undefined);
@@ -168,12 +199,13 @@ export class LogStore {
   }
 
   #forgetIdle(): void {
-    if (this.#logs.size < 1_000) return;
-    for (const [tenant, pending] of this.#logs) {
-      void pending.then((log) => {
-        const idle = log.followers.size === 0 && log.waiting.length === 0 && performance.now() - log.usedAt > FORGET_MS;
-        if (idle && this.#logs.get(tenant) === pending) this.#logs.delete(tenant);
-      });
+    const now = performance.now();
+    if (this.#logs.size < OPEN_LOGS || now - this.#lookedAt < LOOK_MS) return;
+    this.#lookedAt = now;
+    for (const [tenant, { log, usedAt }] of this.#logs) {
+      // In one go: who has asked for it a moment ago, and still waits for it, must not be left with a log of its own.
+      const idle = log && log.followers.size === 0 && log.waiting.length === 0 && now - usedAt > FORGET_MS;
+      if (idle) this.#logs.delete(tenant);
     }
   }
 }
@@ -185,18 +217,22 @@ async function openLog(folder: string): Promise<OpenLog> {
     (found) => found.size,
     () => 0,
   );
-  const newest =
-    parseLines(await readText(current)).at(-1) ?? parseLines(await readText(path.join(folder, PREVIOUS))).at(-1);
+  const text = await readText(current);
+  const newest = parseLines(text).at(-1) ?? parseLines(await readText(path.join(folder, PREVIOUS))).at(-1);
   return {
     folder,
     lastId: newest?.id ?? 0,
     bytes,
+    torn: text !== '' && !text.endsWith('\n'),
     waiting: [],
     writing: Promise.resolve(),
     timer: undefined,
     followers: new Set(),
-    usedAt: performance.now(),
   };
+}
+
+function warn(error: Error): undefined {
+  process.emitWarning(`a tenant's log cannot be written: ${error.message}`);
 }
 
 function readText(file: string): Promise<string> {

@@ -3,10 +3,13 @@
 /** Shorter values are common words and numbers: hiding them would ruin the log and protect nothing. */
 const SHORTEST = 4;
 const MASK = '[secret]';
+/** Single lines of values that are hidden, the longest first: each costs a search of all that is printed. */
+const MOST_LINES = 1_000;
 
 /** @returns a function that replaces every secret value in a text */
 export function createMask(secrets: Record<string, string>): (text: string) => string {
   const spellings = new Set<string>();
+  const lines = new Set<string>();
   for (const value of Object.values(secrets)) {
     if (value.length < SHORTEST) continue;
     spellings.add(value);
@@ -15,9 +18,15 @@ export function createMask(secrets: Record<string, string>): (text: string) => s
     spellings.add(Buffer.from(value).toString('base64'));
     spellings.add(Buffer.from(value).toString('base64url'));
     // Multi-line values (keys) are often printed line by line.
-    for (const line of value.split(/\r?\n/)) if (line.length >= 16) spellings.add(line);
+    for (const line of value.split(/\r?\n/)) if (line.length >= 16) lines.add(line);
   }
+  for (const line of longestFirst(lines).slice(0, MOST_LINES)) spellings.add(line);
   // Longest first, so that a value that is part of another does not leave the rest of it readable.
-  const ordered = [...spellings].sort((a, b) => b.length - a.length);
-  return (text) => ordered.reduce((masked, value) => masked.replaceAll(value, MASK), text);
+  const ordered = longestFirst(spellings);
+  return (text) =>
+    ordered.reduce((masked, value) => (value.length > masked.length ? masked : masked.replaceAll(value, MASK)), text);
+}
+
+function longestFirst(texts: Set<string>): string[] {
+  return [...texts].sort((a, b) => b.length - a.length);
 }
