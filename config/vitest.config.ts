@@ -6,7 +6,8 @@ const root = fileURLToPath(new URL('..', import.meta.url));
 
 /** End-to-end tests that compare times or fill the machine: nothing else may run beside them. */
 const ALONE = [
-  'test/e2e/hostile*.test.ts',
+  'test/e2e/hostile.test.ts',
+  'test/e2e/hostile-host.test.ts',
   'test/e2e/d1-hostile.test.ts',
   'test/e2e/host-hardships.test.ts',
   'test/e2e/speech-embedded.test.ts',
