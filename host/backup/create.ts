@@ -7,7 +7,19 @@ import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Problem } from '../shared/problem.ts';
 import { copyFolder, filesBelow, sha256Of, unlessGone, writeWhole } from './copying.ts';
-import { CODE, FILES, isLeftover, isSealed, NOT_KEPT, REGISTRY, SEALED, SQL, STORES, TENANTS } from './layout.ts';
+import {
+  CODE,
+  FILES,
+  isLeftover,
+  isSealed,
+  NOT_KEPT,
+  REGISTRY,
+  SEALED,
+  SECRETS_KEY,
+  SQL,
+  STORES,
+  TENANTS,
+} from './layout.ts';
 import { type BackupFile, makeContent, manifestText } from './manifest.ts';
 import { BackupKeys } from './passphrase.ts';
 import { tellingPlace } from './refusals.ts';
@@ -46,6 +58,7 @@ export interface BackupSummary {
 }
 
 const OBJECT_ATTEMPTS = 5;
+const KEY_ATTEMPTS = 10;
 /** What was begun longer ago than this and is not finished was interrupted. */
 const UNFINISHED_MS = 24 * 3_600_000;
 
@@ -68,8 +81,8 @@ async function create(options: BackupOptions, keys: BackupKeys, started: number,
     // A leftover of a backup that was interrupted in the same second is of no use.
     await rm(staging, { recursive: true, force: true });
     await mkdir(staging, { recursive: true, mode: 0o700 });
-    await stage(options, path.join(staging, FILES));
-    await seal(dataFolder, path.join(staging, SEALED), keys, path.resolve(staging));
+    const secretsKey = await stage(options, path.join(staging, FILES));
+    await seal(dataFolder, path.join(staging, SEALED), keys, path.resolve(staging), secretsKey);
     const files = await listFiles(staging);
     const content = makeContent({
       id,
@@ -95,12 +108,15 @@ async function create(options: BackupOptions, keys: BackupKeys, started: number,
   }
 }
 
-/** Everything that is copied as it is. */
-async function stage({ dataFolder, copyStores, sqlSockets, fetchObjects }: BackupOptions, to: string): Promise<void> {
+/** Everything that is copied as it is. @returns the file of the secrets' keys, as of the copy of the registry */
+async function stage(
+  { dataFolder, copyStores, sqlSockets, fetchObjects }: BackupOptions,
+  to: string,
+): Promise<Buffer | undefined> {
   const code = path.join(dataFolder, CODE);
   // Before the registry and again after it: versions it names are in one of the two, whatever is deployed or purged.
   await copyFolder(code, path.join(to, CODE));
-  await copyRegistry(path.join(dataFolder, REGISTRY), path.join(to, REGISTRY));
+  const secretsKey = await copyRegistryAndKeys(dataFolder, to);
   await copyFolder(code, path.join(to, CODE), (file) => !existsSync(path.join(to, CODE, file)));
   const tenants = path.join(dataFolder, TENANTS);
   const copies = path.join(to, TENANTS);
@@ -126,16 +142,38 @@ async function stage({ dataFolder, copyStores, sqlSockets, fetchObjects }: Backu
   for (const name of await readdir(dataFolder)) {
     if (isPlainRest(name)) await copyFolder(path.join(dataFolder, name), path.join(to, name));
   }
+  return secretsKey;
+}
+
+/** A rotation forgets the keys of secrets as they are in an older copy: the two files must be of one moment. */
+async function copyRegistryAndKeys(dataFolder: string, to: string): Promise<Buffer | undefined> {
+  const keyFile = path.join(dataFolder, SECRETS_KEY);
+  for (let attempt = 0; attempt < KEY_ATTEMPTS; attempt++) {
+    const before = await unlessGone(readFile(keyFile));
+    await rm(path.join(to, REGISTRY), { force: true });
+    await copyRegistry(path.join(dataFolder, REGISTRY), path.join(to, REGISTRY));
+    const after = await unlessGone(readFile(keyFile));
+    if (before === undefined ? after === undefined : after?.equals(before)) return after;
+  }
+  throw new Problem('overloaded', 'The keys of the secrets change too fast to be copied; try again.');
 }
 
 function isPlainRest(name: string): boolean {
   return !NOT_KEPT.has(name) && !isLeftover(name) && !isSealed(name) && ![TENANTS, CODE, REGISTRY].includes(name);
 }
 
-/** Everything that gives power over the host: sealed one by one. After the registry, so that no key is missing. */
-async function seal(dataFolder: string, to: string, keys: BackupKeys, staging: string): Promise<void> {
+/** Everything that gives power over the host: sealed one by one. */
+async function seal(
+  dataFolder: string,
+  to: string,
+  keys: BackupKeys,
+  staging: string,
+  secretsKey: Buffer | undefined,
+): Promise<void> {
+  if (secretsKey !== undefined) await writeWhole(path.join(to, SECRETS_KEY), keys.seal(secretsKey, SECRETS_KEY));
   for (const name of await readdir(dataFolder)) {
     if (NOT_KEPT.has(name) || isLeftover(name) || !isSealed(name) || name.startsWith(REGISTRY)) continue;
+    if (name === SECRETS_KEY) continue;
     const entry = path.join(dataFolder, name);
     // Backups may be kept inside the data folder; they are not part of the next one.
     if (staging.startsWith(`${path.resolve(entry)}${path.sep}`)) continue;

@@ -12,6 +12,8 @@ export const NOT_KEPT: ReadonlySet<string> = new Set([
 ]);
 /** The registry: copied as one moment, never file by file. */
 export const REGISTRY = 'registry.db';
+/** Keys of the secrets in the registry: of the same moment. */
+export const SECRETS_KEY = 'secrets.key';
 export const TENANTS = 'tenants';
 export const CODE = 'code';
 /** Folder and file of a tenant's SQL database. */

@@ -3,6 +3,7 @@
  * and business time. Keys are made once and stay with the deployment; only the registry holds them, sealed.
  */
 import { randomBytes } from 'node:crypto';
+import type { Deployment } from '../registry/schema/deployments.ts';
 import { micro } from '../shared/money.ts';
 import type { ControlParts } from './parts.ts';
 import { bringIntoService } from './versions.ts';
@@ -66,6 +67,10 @@ export async function moveBuiltinClocks(parts: ControlParts): Promise<void> {
 async function moveBuiltinClock(parts: ControlParts, name: string): Promise<void> {
   const present = await parts.deployments.bySlug(name);
   if (!present?.builtin || present.state === 'decommissioned') return;
+  await parts.updates.run(present.tenant, () => moveClockOf(parts, present));
+}
+
+async function moveClockOf(parts: ControlParts, present: Deployment): Promise<void> {
   const { CLOCK_OFFSET_MS: _before, ...secrets } = await parts.secrets.reveal(present.tenant);
   await bringIntoService(parts, present, {
     secrets: parts.secrets.seal(present.tenant, { ...secrets, ...clockSecret(parts.clock.offsetMs) }),

@@ -67,11 +67,13 @@ export async function deployBuiltin(
         ([name, value]) => JSON.stringify(present[name as keyof typeof settings]) === JSON.stringify(value),
       );
     if (same) return;
-    const updated = await bringIntoService(parts, present, {
-      settings,
-      secrets: parts.secrets.seal(present.tenant, values),
-      ...(code.digest === present.digest ? {} : { code: { ...code, note: 'update' } }),
-    });
+    const updated = await parts.updates.run(present.tenant, () =>
+      bringIntoService(parts, present, {
+        settings,
+        secrets: parts.secrets.seal(present.tenant, values),
+        ...(code.digest === present.digest ? {} : { code: { ...code, note: 'update' } }),
+      }),
+    );
     log.info({ slug, version: updated.version }, 'built-in tenant updated');
     return;
   }

@@ -52,15 +52,14 @@ export class Lifecycle {
   }
 
   async #expire(): Promise<void> {
-    const { deployments, clock, routes, runtime, logs } = this.#parts;
+    const { deployments, clock, routes, runtime, logs, log } = this.#parts;
     for (const row of await deployments.terms.expireDue(clock.now())) {
-      await routes.push(row.slug);
-      await logs.append(row.tenant, {
-        kind: 'platform',
-        event: 'expired',
-        text: `on ${iso(row.expiresAt)}; renew to go on`,
-      });
-      await runtime.stop(row.slug, 'stopped');
+      const failed = (error: unknown) => log.error({ err: error, tenant: row.tenant }, 'an expiry was not carried out');
+      // One that fails, or whose requests take their time to end, does not hold up the others.
+      await routes.push(row.slug).catch(failed);
+      const text = `on ${iso(row.expiresAt)}; renew to go on`;
+      await logs.append(row.tenant, { kind: 'platform', event: 'expired', text });
+      void runtime.stop(row.slug, 'stopped').catch(failed);
     }
   }
 
@@ -87,7 +86,8 @@ export class Lifecycle {
     const { deployments, clock, config, routes, logs } = this.#parts;
     for (const row of await deployments.terms.graceOver(clock.now(), config.graceDays * DAY_MS)) {
       // The grace period is already over, so the data goes with the next step.
-      await deployments.terms.decommission(row.tenant, clock.now(), 0, config.cooldownDays * DAY_MS);
+      const cooldownMs = config.cooldownDays * DAY_MS;
+      if (!(await deployments.terms.endGrace(row.tenant, clock.now(), config.graceDays * DAY_MS, cooldownMs))) continue;
       await routes.push(row.slug);
       await logs.append(row.tenant, { kind: 'platform', event: 'decommissioned', text: 'the grace period is over' });
     }

@@ -40,6 +40,13 @@ export async function living(parts: Pick<ControlParts, 'deployments'>, slug: str
   return deployment;
 }
 
+/** The deployment as it is now. @throws Problem gone when it was decommissioned since it was looked up */
+export async function stillLiving(parts: Pick<ControlParts, 'deployments'>, known: Deployment): Promise<Deployment> {
+  const present = await living(parts, known.slug);
+  if (present.tenant !== known.tenant) throw new Problem('gone', `${known.slug} was decommissioned.`);
+  return present;
+}
+
 export function notOwner(slug: string): Problem {
   return new Problem('not_owner', `${slug} belongs to another wallet. Nothing was changed or charged.`);
 }

@@ -4,15 +4,29 @@ import type { DeploymentChange } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { ControlParts } from './parts.ts';
 
+/** Older versions of a deployment are forgotten: changing it costs nothing, and each may take maxCodeBytes. */
+export const KEPT_VERSIONS = 50;
+
+type Parts = Pick<
+  ControlParts,
+  'deployments' | 'clock' | 'log' | 'runtime' | 'routes' | 'removeCode' | 'scheduleChanged'
+>;
+
 /**
+ * Call it in the deployment's turn (`ControlParts.updates`).
  * @returns the deployment as it is in service now
  * @throws Problem what the runtime says of a revision that does not start; everything is then as it was before
  */
-export async function bringIntoService(
-  parts: Pick<ControlParts, 'deployments' | 'clock' | 'runtime' | 'routes' | 'scheduleChanged'>,
+export function bringIntoService(
+  parts: Pick<ControlParts, 'secrets'> & Parts,
   present: Deployment,
   change: DeploymentChange,
 ): Promise<Deployment> {
+  // At once: the keys that sealed what is in `change` are to be kept.
+  return parts.secrets.keepingKeys(() => replace(parts, present, change));
+}
+
+async function replace(parts: Parts, present: Deployment, change: DeploymentChange): Promise<Deployment> {
   const { deployments, clock, runtime, routes } = parts;
   const before = await deployments.snapshot(present.tenant);
   const updated = await deployments.update(present.tenant, change, clock.now());
@@ -24,5 +38,11 @@ export async function bringIntoService(
   }
   await routes.push(updated.slug);
   parts.scheduleChanged();
+  if (change.code) {
+    await deployments
+      .forgetVersions(updated.tenant, KEPT_VERSIONS)
+      .then((digests) => parts.removeCode(digests))
+      .catch((error) => parts.log.warn({ err: error, slug: updated.slug }, 'old versions were not removed'));
+  }
   return updated;
 }

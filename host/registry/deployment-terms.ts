@@ -4,8 +4,8 @@
  */
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { DeploymentMemory } from './deployment-memory.ts';
-import { and, eq, inArray, isNotNull, isNull, lte, sql } from './drizzle.ts';
+import type { DeploymentMemory, Transaction } from './deployment-memory.ts';
+import { and, eq, isNotNull, isNull, lte, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import {
   type Deployment,
@@ -16,6 +16,7 @@ import {
   usageDaily,
   versions,
 } from './schema/deployments.ts';
+import { unusedCode } from './unused-code.ts';
 
 export class DeploymentTerms {
   readonly #db: Database;
@@ -89,29 +90,27 @@ export class DeploymentTerms {
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
       if (!row) throw new Problem('not_found', 'There is no such deployment.');
       if (row.state === 'decommissioned') return row;
-      await tx.delete(domains).where(eq(domains.tenant, tenant));
-      const [gone] = await tx
-        .update(deployments)
-        .set({
-          state: 'decommissioned',
-          decommissionedAt: now,
-          purgeAt: now + graceMs,
-          freeAt: now + cooldownMs,
-          updatedAt: now,
-        })
-        .where(eq(deployments.tenant, tenant))
-        .returning();
-      if (!gone) throw new Error('update returned nothing');
-      return gone;
+      return await end(tx, tenant, now, graceMs, cooldownMs);
+    });
+  }
+
+  /**
+   * Decommissions what expired longer than the grace period ago; its data goes at once.
+   * @returns undefined where it was renewed, or ended, meanwhile
+   */
+  async endGrace(tenant: TenantId, now: number, graceMs: number, cooldownMs: number): Promise<Deployment | undefined> {
+    return await this.#memory.transaction(async (tx) => {
+      const [row] = await tx
+        .select()
+        .from(deployments)
+        .where(and(eq(deployments.tenant, tenant), isGraceOver(now, graceMs)));
+      return row && (await end(tx, tenant, now, 0, cooldownMs));
     });
   }
 
   /** Expired deployments whose grace period is over. */
   async graceOver(now: number, graceMs: number): Promise<Deployment[]> {
-    return await this.#db
-      .select()
-      .from(deployments)
-      .where(and(eq(deployments.state, 'expired'), lte(deployments.expiresAt, now - graceMs)));
+    return await this.#db.select().from(deployments).where(isGraceOver(now, graceMs));
   }
 
   async duePurges(now: number): Promise<Deployment[]> {
@@ -129,11 +128,36 @@ export class DeploymentTerms {
         await tx.delete(table).where(eq(table.tenant, tenant));
       }
       await tx.update(deployments).set({ purgedAt: now }).where(eq(deployments.tenant, tenant));
-      const digests = [...new Set(own.map((row) => row.digest))];
-      if (digests.length === 0) return [];
-      const used = await tx.select({ digest: versions.digest }).from(versions).where(inArray(versions.digest, digests));
-      const kept = new Set(used.map((row) => row.digest));
-      return digests.filter((digest) => !kept.has(digest));
+      return await unusedCode(
+        tx,
+        own.map((row) => row.digest),
+      );
     });
   }
+}
+
+const isGraceOver = (now: number, graceMs: number) =>
+  and(eq(deployments.state, 'expired'), lte(deployments.expiresAt, now - graceMs));
+
+async function end(
+  tx: Transaction,
+  tenant: TenantId,
+  now: number,
+  graceMs: number,
+  cooldownMs: number,
+): Promise<Deployment> {
+  await tx.delete(domains).where(eq(domains.tenant, tenant));
+  const [gone] = await tx
+    .update(deployments)
+    .set({
+      state: 'decommissioned',
+      decommissionedAt: now,
+      purgeAt: now + graceMs,
+      freeAt: now + cooldownMs,
+      updatedAt: now,
+    })
+    .where(eq(deployments.tenant, tenant))
+    .returning();
+  if (!gone) throw new Error('update returned nothing');
+  return gone;
 }

@@ -19,6 +19,7 @@ import {
 } from './schema/deployments.ts';
 import type { SealedSecret } from './secrets.ts';
 import { SlugClaims } from './slug-claims.ts';
+import { unusedCode } from './unused-code.ts';
 
 export const DAY_MS = 86_400_000;
 
@@ -74,6 +75,24 @@ export interface DeploymentSnapshot {
 
 export function newTenantId(): TenantId {
   return `t${randomBytes(10).toString('hex')}`;
+}
+
+/** What a change may set. All else has its own ways: an end, a renewal or a warning may have come meanwhile. */
+function changeable(row: Deployment) {
+  const { digest, handlers, version, compatibilityDate, compatibilityFlags } = row;
+  const { bindings, crons, paidRoutes, payTo, notify } = row;
+  return {
+    digest,
+    handlers,
+    version,
+    compatibilityDate,
+    compatibilityFlags,
+    bindings,
+    crons,
+    paidRoutes,
+    payTo,
+    notify,
+  };
 }
 
 export class Deployments {
@@ -271,21 +290,51 @@ export class Deployments {
    * @param failed the deployment as the failed change made it
    */
   async restore(before: DeploymentSnapshot, failed: Deployment, now: number): Promise<void> {
-    const { tenant, state, expiresAt, ...row } = before.row;
+    const { tenant, version } = before.row;
     await this.#memory.transaction(async (tx) => {
       const restored = await tx
         .update(deployments)
-        // State and expiry are not the change's: a renewal may have happened meanwhile.
-        .set({ ...row, revision: failed.revision + 1, updatedAt: now })
-        .where(and(eq(deployments.tenant, tenant), eq(deployments.revision, failed.revision)))
+        .set({ ...changeable(before.row), revision: failed.revision + 1, updatedAt: now })
+        .where(
+          and(
+            eq(deployments.tenant, tenant),
+            eq(deployments.revision, failed.revision),
+            // Who deleted it meanwhile wants its secrets gone.
+            ne(deployments.state, 'decommissioned'),
+          ),
+        )
         .returning();
       if (restored.length === 0) return;
       await tx.delete(secrets).where(eq(secrets.tenant, tenant));
       if (before.secrets.length > 0) await tx.insert(secrets).values(before.secrets);
-      if (failed.version !== row.version) {
+      if (failed.version !== version) {
         await tx.delete(versions).where(and(eq(versions.tenant, tenant), eq(versions.version, failed.version)));
       }
     });
+  }
+
+  /**
+   * Forgets the oldest versions of a deployment; the one that it runs is always kept.
+   * @returns digests that nothing else uses
+   */
+  async forgetVersions(tenant: TenantId, keep: number): Promise<string[]> {
+    return await this.#db.transaction(async (tx) => {
+      const own = await tx.select().from(versions).where(eq(versions.tenant, tenant)).orderBy(desc(versions.version));
+      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
+      const old = own.slice(keep).filter(({ version }) => version !== row?.version);
+      if (old.length === 0) return [];
+      const numbers = old.map(({ version }) => version);
+      await tx.delete(versions).where(and(eq(versions.tenant, tenant), inArray(versions.version, numbers)));
+      return await unusedCode(
+        tx,
+        old.map(({ digest }) => digest),
+      );
+    });
+  }
+
+  /** Which of these digests neither a version nor a deploy that is being paid for needs. */
+  async unusedCode(digests: string[]): Promise<string[]> {
+    return await unusedCode(this.#db, digests);
   }
 
   async secretNames(tenant: TenantId): Promise<string[]> {

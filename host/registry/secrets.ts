@@ -1,5 +1,6 @@
 /** Tenants' secrets: sealed rows in, clear values out, for the runtime alone. */
 import type { TenantId } from '../shared/contracts.ts';
+import { Mutex } from '../shared/mutex.ts';
 import { and, eq, inArray, ne, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { secrets } from './schema/deployments.ts';
@@ -13,6 +14,10 @@ export interface SealedSecret extends Sealed {
 export class Secrets {
   readonly #db: Database;
   readonly #box: SecretBox;
+  readonly #rotations = new Mutex();
+  /** Changes under way that may write what an older key sealed, and how many have ended. */
+  #changing = 0;
+  #changed = 0;
 
   constructor(db: Database, box: SecretBox) {
     this.#db = db;
@@ -29,12 +34,27 @@ export class Secrets {
     return Object.fromEntries(rows.map((row) => [row.name, this.#box.unseal(row, context(tenant, row.name))]));
   }
 
+  /** Whatever is rotated meanwhile, keys that sealed what `work` holds are not forgotten before it ends. */
+  async keepingKeys<T>(work: () => Promise<T>): Promise<T> {
+    this.#changing += 1;
+    try {
+      return await work();
+    } finally {
+      this.#changing -= 1;
+      this.#changed += 1;
+    }
+  }
+
   /**
    * New key, every secret sealed anew, old keys forgotten. May be killed at any point and run again:
-   * old keys are dropped last.
+   * old keys are dropped last, by the next rotation where somebody changes secrets during this one.
    * @returns how many secrets were resealed
    */
-  async rotate(): Promise<number> {
+  rotate(): Promise<number> {
+    return this.#rotations.run(() => this.#rotate());
+  }
+
+  async #rotate(): Promise<number> {
     await this.#box.addKey();
     const stale = await this.#db.select().from(secrets).where(ne(secrets.keyId, this.#box.currentKeyId));
     for (const row of stale) {
@@ -45,6 +65,7 @@ export class Secrets {
         .set({ keyId, sealed })
         .where(and(eq(secrets.tenant, row.tenant), eq(secrets.name, row.name), eq(secrets.sealed, row.sealed)));
     }
+    const changed = this.#changing === 0 ? this.#changed : undefined;
     const left = await this.#db.select().from(secrets).where(ne(secrets.keyId, this.#box.currentKeyId)).limit(1);
     // A deploy that is being paid for keeps its sealed secrets with the payment until it is completed.
     const [paying] = await this.#db
@@ -54,7 +75,8 @@ export class Secrets {
         and(inArray(payments.state, ['verified', 'settling', 'settled']), sql`${payments.prepared} LIKE '%"keyId"%'`),
       )
       .limit(1);
-    if (left.length === 0 && !paying) await this.#box.dropOldKeys();
+    const unchanged = this.#changing === 0 && this.#changed === changed;
+    if (left.length === 0 && !paying && unchanged) await this.#box.dropOldKeys();
     return stale.length;
   }
 }

@@ -3,7 +3,7 @@
  * manifest and the source map. A version is complete when it has its name, and never changes.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { CodeBundle, CodeModule } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
@@ -18,26 +18,37 @@ const SOURCE_MAP = 'source-map.json';
 const DIGEST = /^[0-9a-f]{64}$/;
 /** Bundles kept in memory, bytes: a cold start should not read the disk. */
 const CACHE_BYTES = 32 * 1_048_576;
+/** Content that was put is not removed for this long, ms: a deploy that is being paid for names it only at its end. */
+const HOLD_MS = 15 * 60_000;
+/** What `put` has not finished; a crash leaves it behind. */
+const UNFINISHED = '.new-';
 
 export class CodeStore {
   readonly #folder: string;
   /** Least recently used first. */
   readonly #cache = new Map<string, CodeBundle>();
   #cachedBytes = 0;
+  /** When content was put last, ms of `performance.now()`; the latest come last. */
+  readonly #held = new Map<string, number>();
+  /** Removals that are under way. */
+  readonly #removals = new Map<string, Promise<void>>();
 
   constructor(folder: string) {
     this.#folder = folder;
   }
 
   /**
-   * Keeps a bundle; the same content is kept once.
+   * Keeps a bundle; the same content is kept once. What is there but damaged is replaced.
    * @returns its digest; on disk, and safe from power loss, when this resolves
    */
   async put(bundle: CodeBundle): Promise<string> {
     const digest = digestOf(bundle);
+    this.#hold(digest);
+    await this.#removals.get(digest);
     const target = path.join(this.#folder, digest);
-    if (await this.#exists(target)) return digest;
-    const temporary = path.join(this.#folder, `.new-${randomUUID()}`);
+    if (await this.#holds(target, digest)) return digest;
+    const temporary = path.join(this.#folder, `${UNFINISHED}${randomUUID()}`);
+    const damaged = `${temporary}-damaged`;
     await mkdir(temporary, { recursive: true, mode: 0o700 });
     try {
       const manifest: Manifest = { modules: [], sourceMap: bundle.sourceMap !== undefined };
@@ -50,12 +61,16 @@ export class CodeStore {
       await writeDurably(path.join(temporary, MANIFEST), JSON.stringify(manifest));
       await syncFolder(temporary);
       await rename(temporary, target).catch(async (error) => {
-        // Somebody else stored the same content meanwhile.
-        if (!(await this.#exists(target))) throw error;
+        // Somebody else stored the same content meanwhile, or it is damaged.
+        if (await this.#holds(target, digest)) return;
+        if (!['ENOTEMPTY', 'EEXIST', 'ENOTDIR'].includes(error.code)) throw error;
+        await rename(target, damaged);
+        await rename(temporary, target);
       });
       await syncFolder(this.#folder);
     } finally {
       await rm(temporary, { recursive: true, force: true });
+      await rm(damaged, { recursive: true, force: true });
     }
     this.#remember(digest, bundle);
     return digest;
@@ -85,9 +100,29 @@ export class CodeStore {
     return (await readdir(this.#folder).catch(() => [])).filter((name) => DIGEST.test(name));
   }
 
-  /** Removes a version that nothing refers to any more. Idempotent. */
+  /** Removes a version that nothing refers to any more, unless it was put lately. Idempotent. */
   async remove(digest: string): Promise<void> {
-    if (!DIGEST.test(digest)) return;
+    if (!DIGEST.test(digest) || this.#isHeld(digest)) return;
+    const removal = this.#removals.get(digest) ?? this.#remove(digest).finally(() => this.#removals.delete(digest));
+    this.#removals.set(digest, removal);
+    await removal;
+  }
+
+  /**
+   * Removes what crashes and deploys that came to nothing left behind.
+   * @param unused which of these digests nothing refers to
+   */
+  async sweep(unused: (digests: string[]) => Promise<string[]>): Promise<void> {
+    const names = await readdir(this.#folder).catch(() => []);
+    for (const name of names.filter((entry) => entry.startsWith(UNFINISHED))) {
+      const folder = path.join(this.#folder, name);
+      const age = Date.now() - (await stat(folder).then(({ mtimeMs }) => mtimeMs, Date.now));
+      if (age > HOLD_MS) await rm(folder, { recursive: true, force: true });
+    }
+    for (const digest of await unused(names.filter((name) => DIGEST.test(name)))) await this.remove(digest);
+  }
+
+  async #remove(digest: string): Promise<void> {
     const cached = this.#cache.get(digest);
     if (cached) this.#cachedBytes -= sizeOf(cached);
     this.#cache.delete(digest);
@@ -108,11 +143,25 @@ export class CodeStore {
     };
   }
 
-  async #exists(folder: string): Promise<boolean> {
-    return readFile(path.join(folder, MANIFEST)).then(
-      () => true,
+  async #holds(folder: string, digest: string): Promise<boolean> {
+    return this.#read(folder).then(
+      (bundle) => digestOf(bundle) === digest,
       () => false,
     );
+  }
+
+  #hold(digest: string): void {
+    this.#held.delete(digest);
+    this.#held.set(digest, performance.now());
+    for (const known of this.#held.keys()) {
+      if (this.#isHeld(known)) break;
+      this.#held.delete(known);
+    }
+  }
+
+  #isHeld(digest: string): boolean {
+    const at = this.#held.get(digest);
+    return at !== undefined && performance.now() - at < HOLD_MS;
   }
 
   #remember(digest: string, bundle: CodeBundle): void {

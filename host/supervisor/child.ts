@@ -94,7 +94,12 @@ export class Child<Remote extends Methods> {
       child.once('error', (error) => resolve(error.message));
     });
     const ready = setUp(channel).then(() => 'ready' as const);
-    const outcome = await Promise.race([ready, died.then((reason) => ({ reason }))]);
+    const outcome = await Promise.race([ready, died.then((reason) => ({ reason }))]).catch((error) => {
+      // It lives, but knows not all that it needs: another is started in its place.
+      channel.close();
+      child.kill('SIGKILL');
+      throw error;
+    });
     if (outcome !== 'ready') throw new Error(`the ${name} process ended while starting: ${outcome.reason}`);
     this.#channel = channel;
     if (this.#state === 'stopped') return;

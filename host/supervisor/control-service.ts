@@ -28,7 +28,7 @@ import type { Scheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import { Mutex } from '../shared/mutex.ts';
+import { Mutex, Turns } from '../shared/mutex.ts';
 import { removeNamespace } from '../storage/sql/namespaces.ts';
 import type { BindingParts } from './binding-parts.ts';
 import type { Edges } from './edges.ts';
@@ -42,6 +42,7 @@ import { TimedWork } from './timed-work.ts';
 import type { Tls } from './tls.ts';
 
 const DOMAIN_SWEEP_MS = 15_000;
+const CODE_SWEEP_MS = 86_400_000;
 
 export interface ControlServiceOptions extends BindingParts {
   config: Config;
@@ -113,6 +114,8 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
       ...(await storage.channel().call('usage', { tenant })),
       sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
     }),
+    updates: new Turns(),
+    removeCode: (digests) => removeCode(options, digests),
     builtinTurns: new Mutex(),
     scheduleChanged: () => void timedWork.plan(),
     demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
@@ -185,12 +188,20 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
       await timedWork.start();
       backups.schedule(scheduler, log);
       scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => checks.sweep());
+      const sweepCode = (): Promise<void> =>
+        options.codeStore
+          .sweep((digests) => deployments.unusedCode(digests))
+          .catch((error: Error) => {
+            log.warn({ err: error }, 'code that nothing uses was not removed');
+          });
+      scheduler.every(CODE_SWEEP_MS, 'code', sweepCode);
+      void sweepCode();
     },
   };
 }
 
 function openLifecycle(options: ControlServiceOptions): Lifecycle {
-  const { config, folders, log, clock, stores, codeStore, logs, runtime, routes, storage, hostEgressSocket } = options;
+  const { config, folders, log, clock, stores, logs, runtime, routes, storage, hostEgressSocket } = options;
   return new Lifecycle({
     config: config.slugs,
     clock,
@@ -206,9 +217,13 @@ function openLifecycle(options: ControlServiceOptions): Lifecycle {
       await stores.cronRuns.forget(tenant);
       await logs.forget(tenant);
     },
-    removeCode: async (digests) => void (await Promise.all(digests.map((digest) => codeStore.remove(digest)))),
+    removeCode: (digests) => removeCode(options, digests),
     post: (url, body, timeoutMs) => postOutside(hostEgressSocket, url, body, timeoutMs),
   });
+}
+
+async function removeCode({ codeStore }: ControlServiceOptions, digests: string[]): Promise<void> {
+  await Promise.all(digests.map((digest) => codeStore.remove(digest)));
 }
 
 function openPipeline({ config, folders, clock, codeStore, sandbox }: ControlServiceOptions): Pipeline {

@@ -20,6 +20,9 @@ import { makeContent, manifestText, openManifest } from '../../host/backup/manif
 import { BackupKeys } from '../../host/backup/passphrase.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
 import { backupId, keepNewest, openBackupStore } from '../../host/backup/store.ts';
+import { openRegistry } from '../../host/registry/index.ts';
+import { SecretBox } from '../../host/registry/secret-box.ts';
+import { Secrets } from '../../host/registry/secrets.ts';
 
 const PASSPHRASE = 'correct horse battery staple';
 const SECRET = 'key-that-must-not-appear-in-a-backup';
@@ -190,6 +193,36 @@ describe('a backup', () => {
     await made;
     await restore();
     expect(readFileSync(join(folder, 'restored/secrets.key'), 'utf8')).toBe(SECRET);
+  });
+
+  it('holds the keys of the secrets as the registry in it has them, whatever is rotated meanwhile', async () => {
+    rmSync(join(data, 'registry.db'));
+    const registry = await openRegistry(join(data, 'registry.db'));
+    rmSync(join(data, 'secrets.key'));
+    const secrets = new Secrets(registry.db, await SecretBox.open(join(data, 'secrets.key')));
+    await registry.client.execute('PRAGMA foreign_keys=OFF');
+    for (const { name, keyId, sealed } of secrets.seal('t1', { API_KEY: 'mine' })) {
+      await registry.client.execute({
+        sql: 'INSERT INTO secrets (tenant, name, key_id, sealed) VALUES (?, ?, ?, ?)',
+        args: ['t1', name, keyId, sealed],
+      });
+    }
+    await createBackup({
+      dataFolder: data,
+      store: store(),
+      passphrase: PASSPHRASE,
+      hostVersion: '1',
+      now: Date.now,
+      // Of a large host this takes long.
+      copyStores: () => secrets.rotate(),
+      sqlSockets: () => new Map(),
+    });
+    registry.close();
+    await restore();
+    const restored = await openRegistry(join(folder, 'restored/registry.db'));
+    const box = await SecretBox.open(join(folder, 'restored/secrets.key'));
+    expect(await new Secrets(restored.db, box).reveal('t1')).toEqual({ API_KEY: 'mine' });
+    restored.close();
   });
 
   it('keeps no file of interrupted work', async () => {

@@ -2,7 +2,7 @@ import { expect, it, vi } from 'vitest';
 import { moveBuiltinClocks } from '../../host/control/builtin-secrets.ts';
 import type { ControlParts } from '../../host/control/parts.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
-import { Mutex } from '../../host/shared/mutex.ts';
+import { Mutex, Turns } from '../../host/shared/mutex.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -16,13 +16,14 @@ it('tells of a moved clock after what is being deployed, which was given the tim
   });
   const parts = {
     builtinTurns,
+    updates: new Turns(),
     clock,
     deployments: {
       bySlug: async () => ({ builtin: true, state: 'active', tenant: 'tnt', slug: 'pay' }),
       snapshot: async () => ({}),
       update: async () => ({ slug: 'pay' }),
     },
-    secrets: { reveal: async () => secrets, seal: sealed },
+    secrets: { reveal: async () => secrets, seal: sealed, keepingKeys: (work: () => unknown) => work() },
     runtime: { activate: async () => undefined },
     routes: { push: async () => undefined },
     scheduleChanged: () => undefined,

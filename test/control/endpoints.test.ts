@@ -9,6 +9,7 @@ import { logsEndpoint } from '../../host/control/endpoints/logs.ts';
 import { updateEndpoint } from '../../host/control/endpoints/update.ts';
 import type { ControlParts } from '../../host/control/parts.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
+import { Turns } from '../../host/shared/mutex.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -81,6 +82,36 @@ it('a follower of a log that does not read costs a bounded amount of memory', as
   expect(bytes).toBeLessThan(2_000_000);
 }, 30_000);
 
+it.each([
+  ['since', '?since=2026-01-01T00:00:00Z', {}, ['new']],
+  ['limit', '?limit=0', {}, ['new']],
+  ['last-event-id', '?limit=1', { 'last-event-id': '2' }, ['old 3', 'old 4', 'new']],
+])('a follower gets what it asked for with %s', async (_name, query, headers, wanted) => {
+  let now = Date.parse('2025-01-01T00:00:00Z');
+  const logs = new LogStore({ folder, clock: { now: () => now } as never, maxBytes: 100_000 });
+  const say = (text: string) => logs.append('t1', { kind: 'console', level: 'log', text });
+  for (let line = 1; line <= 4; line++) await say(`old ${line}`);
+  now = Date.parse('2026-06-01T00:00:00Z');
+  const parts = {
+    logs,
+    deployments: { bySlug: async () => deployment },
+    payments: { ownerTokens: { verify: () => owner } },
+  } as unknown as ControlParts;
+  const response = (await logsEndpoint(parts).handle(
+    call('GET', `/_admin/abc/logs${query}`, { accept: 'text/event-stream', ...headers }),
+  )) as Response;
+  const reader = response.body?.getReader();
+  const seen: string[] = [];
+  setTimeout(() => void say('new'), 200);
+  while (seen.at(-1) !== 'new') {
+    const { value } = (await reader?.read()) ?? {};
+    seen.push(/"text":"([^"]*)"/.exec(new TextDecoder().decode(value))?.[1] ?? '?');
+  }
+  await reader?.cancel();
+  await logs.close();
+  expect(seen).toEqual(wanted);
+});
+
 it('an update of the code leaves what another update set meanwhile', async () => {
   const changes: { settings?: object }[] = [];
   const parts = {
@@ -94,8 +125,9 @@ it('an update of the code leaves what another update set meanwhile', async () =>
         throw new Error('enough');
       },
     },
-    secrets: { reveal: async () => ({}) },
+    secrets: { reveal: async () => ({}), keepingKeys: (work: () => unknown) => work() },
     payments: { ownerTokens: { verify: () => owner } },
+    updates: new Turns(),
     // Meanwhile the owner sets another payee: deployment was read before.
     pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },
   } as unknown as ControlParts;

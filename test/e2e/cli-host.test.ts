@@ -10,11 +10,14 @@ import { turnpike } from './support/turnpike-command.ts';
 
 let host: TestHost;
 let project: string;
+/** A folder without a manifest. */
+let elsewhere: string;
 
 beforeAll(async () => {
   host = await startHost();
   project = await mkdtemp(join(tmpdir(), 'turnpike-cli-'));
-  await mkdir(join(project, 'node_modules/greeting'), { recursive: true });
+  elsewhere = join(project, 'node_modules');
+  await mkdir(join(elsewhere, 'greeting'), { recursive: true });
   await writeFile(
     join(project, 'node_modules/greeting/package.json'),
     '{"name":"greeting","type":"module","main":"main.js"}',
@@ -47,8 +50,10 @@ afterAll(async () => {
 });
 
 /** In this process: starting one for each call would take most of the test's time. */
-async function run(...args: string[]) {
-  const terminal = fakeTerminal({ cwd: project, home: project });
+const run = (...args: string[]) => runIn(project, ...args);
+
+async function runIn(cwd: string, ...args: string[]) {
+  const terminal = fakeTerminal({ cwd, home: project });
   const code = await runCommand([...args, '--host-url', host.url, '--data', host.data], '0.0.0', { terminal, fetch });
   const { stdout, stderr } = terminal;
   return { code, stdout, stderr, json: () => JSON.parse(stdout) };
@@ -59,6 +64,29 @@ const turnpikeHere = (...args: string[]) =>
   turnpike([...args, '--host-url', host.url, '--data', host.data], { cwd: project });
 
 const body = async () => (await fetch(`${host.url}/hello/x`)).text();
+
+test.each([
+  [['deplyo'], "unknown command 'deplyo' (Did you mean deploy?)"],
+  [['get', '--jsn'], "unknown option '--jsn'"],
+  [['logs', '-n', 'ten'], 'It takes a whole number'],
+  [['rollback'], "missing required argument 'slug'"],
+  [[], 'no command is named'],
+])('%j with --json answers with one document that says what is not understood', async (args, words) => {
+  const { code, stderr, json } = await run('--json', ...args);
+  expect({ code, stderr }).toEqual({ code: 2, stderr: '' });
+  expect(json()).toEqual({ error: { exit: 'usage', message: expect.stringContaining(words) } });
+  // Without it commander tells the person, on stderr alone.
+  const told = await run(...args);
+  expect(told).toMatchObject({ code: 2, stdout: '', stderr: expect.stringMatching(/^(error: |Usage: )/) });
+});
+
+test('up runs the host on the folder of --data', async () => {
+  const args = ['up', '--data', host.data, '--port', '0', '--admin-port', '0'];
+  // Where no manifest is taken for the host's configuration.
+  const { code, stdout, stderr } = await turnpike(args, { cwd: elsewhere });
+  expect(code).toBe(1);
+  expect(stdout + stderr).toContain(`Another host (process ${host.pid}`);
+});
 
 test('deploy from the manifest: npm imports, a secret from a file, a price; it answers at once', async () => {
   const refused = await run('deploy', '--json');
@@ -105,6 +133,12 @@ test('update takes new code and leaves the rest', async () => {
   expect(await body()).toBe('second 16');
 });
 
+test('update of one binding leaves the others', async () => {
+  // Where no manifest names the bindings.
+  expect((await runIn(elsewhere, 'update', '--slug', 'hello', '--r2')).code).toBe(0);
+  expect((await run('get', '--json')).json().bindings).toMatchObject({ kv: true, r2: true });
+});
+
 test('bad code is refused with its place, by the bundler and by the host', async () => {
   await writeFile(join(project, 'broken.ts'), 'export default {\n  fetch( {\n};\n');
   const bundler = await run('update', 'broken.ts');
@@ -138,6 +172,17 @@ test('secrets are set and removed, and their values are never shown', async () =
   expect(set.stdout).toBe('set TOKEN\n');
   expect(await body()).not.toBe('second 16');
   expect((await run('secrets', 'rm', 'hello', 'TOKEN')).code).toBe(0);
+});
+
+test('a secret that is not set cannot be removed, and nothing is where one of several is not', async () => {
+  expect((await run('secrets', 'set', 'hello', 'KEPT=value')).code).toBe(0);
+  const removed = await run('secrets', 'rm', 'hello', 'KEPT', 'TOKEN', '--json');
+  expect(removed.code).toBe(3);
+  expect(removed.json().error).toMatchObject({
+    message: 'hello has no secret TOKEN. Nothing was changed.',
+    problem: { code: 'not_found' },
+  });
+  expect((await run('secrets', 'rm', 'hello', 'KEPT')).stdout).toBe('removed KEPT\n');
 });
 
 test('rollback and renew', async () => {

@@ -148,6 +148,48 @@ describe('deployments', () => {
     expect(await deployments.versions(tenant)).toHaveLength(1);
   });
 
+  it('takes back no warning that came while a change did not start', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    const before = await deployments.snapshot(tenant);
+    const failed = await deployments.update(tenant, { settings: { payTo: '0xnew' } }, NOW + 1);
+    expect(await deployments.terms.takeExpiryWarnings(NOW + 2, NOW + TERM)).toHaveLength(1);
+    await deployments.restore(before, failed, NOW + 3);
+    expect(await deployments.terms.takeExpiryWarnings(NOW + 4, NOW + TERM)).toEqual([]);
+  });
+
+  it('does not call code unused that a version runs or a deploy is being paid for', async () => {
+    await deployments.create(input('hello'), NOW);
+    const [waited, stray] = ['a'.repeat(64), 'b'.repeat(64)];
+    await registry.client.execute({
+      sql: `INSERT INTO payments (id, credential_id, credential_hash, rail, kind, name, scope, asset, payer, payer_did, recipient, pay_to, custody, authorized, state, terms, prepared, created_at, updated_at)
+        VALUES ('pay_1','c','h','tempo/charge','operation','deploy','operation:deploy','a','p','d','r','t','direct',1,'settling','{}',?,0,0)`,
+      args: [JSON.stringify({ code: { digest: waited } })],
+    });
+    expect(await deployments.unusedCode(['d1', waited, stray])).toEqual([stray]);
+  });
+
+  it('takes nothing back of a deployment that its owner ended meanwhile', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    const before = await deployments.snapshot(tenant);
+    const failed = await deployments.update(tenant, { settings: { payTo: '0xb' } }, NOW);
+    await deployments.terms.decommission(tenant, NOW, TERM, TERM);
+    await deployments.restore(before, failed, NOW);
+    expect(await deployments.byTenant(tenant)).toMatchObject({ purgeAt: NOW + TERM, freeAt: NOW + TERM });
+    expect(await deployments.claims.availability('hello', '0xstranger', NOW)).toBe('cooling');
+    expect(await deployments.routable(NOW)).toHaveLength(1);
+    expect(await deployments.terms.duePurges(NOW + TERM)).toHaveLength(1);
+  });
+
+  it('warns anew of a term that was paid for while a change was tried', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    await deployments.terms.takeExpiryWarnings(NOW, NOW + TERM);
+    const before = await deployments.snapshot(tenant);
+    const failed = await deployments.update(tenant, { settings: { payTo: '0xb' } }, NOW);
+    await deployments.terms.renew(tenant, 'p', TERM, NOW);
+    await deployments.restore(before, failed, NOW);
+    expect(await deployments.terms.takeExpiryWarnings(NOW, NOW + 2 * TERM)).toHaveLength(1);
+  });
+
   it('changes single secrets and keeps the others', async () => {
     const { tenant } = await deployments.create(input('hello', '0xa', { A: '1', B: '2' }), NOW);
     await deployments.update(

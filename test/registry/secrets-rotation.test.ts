@@ -53,3 +53,25 @@ test('secrets of a deploy that is being paid survive a rotation', async () => {
     await rm(folder, { recursive: true });
   }
 });
+
+test('rotations at once lose no key', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
+  const registry = await openRegistry(path.join(folder, 'registry.db'));
+  try {
+    const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'keys.json')));
+    const tenant = 't0000000000000000000a' as never;
+    await registry.client.execute('PRAGMA foreign_keys=OFF');
+    for (const { name, keyId, sealed } of secrets.seal(tenant, { A: '1', B: '2', C: '3' })) {
+      await registry.client.execute({
+        sql: 'INSERT INTO secrets (tenant, name, key_id, sealed) VALUES (?, ?, ?, ?)',
+        args: [tenant, name, keyId, sealed],
+      });
+    }
+    await Promise.all([secrets.rotate(), secrets.rotate(), secrets.rotate()]);
+    const again = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'keys.json')));
+    expect(await again.reveal(tenant)).toEqual({ A: '1', B: '2', C: '3' });
+  } finally {
+    registry.close();
+    await rm(folder, { recursive: true });
+  }
+});

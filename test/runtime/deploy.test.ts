@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -119,6 +119,25 @@ describe('bundle', () => {
     expect(await bundle({ code })).toMatchObject({ errors: [error] });
   });
 
+  it('does not take one binary for another whose path looks the same when it is flat', async () => {
+    const base64 = (text: string) => ({ base64: Buffer.from(text).toString('base64') });
+    const result = await bundleSources(
+      readCodeInput({
+        main: 'index.ts',
+        modules: {
+          'index.ts': "import a from './a/b.bin'; import b from './a_b.bin'; export default { fetch: () => [a, b] }",
+          'a/b.bin': base64('first'),
+          'a_b.bin': base64('second'),
+        },
+      }),
+    );
+    if (!('bundle' in result)) throw new Error('does not bundle');
+    const [entry, ...binaries] = result.bundle.modules;
+    expect(binaries.map(({ body }) => new TextDecoder().decode(body)).sort()).toEqual(['first', 'second']);
+    const imports = new TextDecoder().decode(entry?.body).match(/(?<=from "\.\/)[^"]+/g);
+    expect(imports?.map((name) => binaries.find((module) => module.name === name)?.body.length)).toEqual([5, 6]);
+  });
+
   it('does not read a source map of the host', async () => {
     const result = await bundle({ code: 'export default {};\n//# sourceMappingURL=/etc/passwd' });
     expect(JSON.stringify(result)).not.toContain('root:');
@@ -176,6 +195,39 @@ describe('code store', () => {
     const digest = await new CodeStore(folder).put(bundle('x'));
     writeFileSync(join(folder, digest, 'module-0'), 'tampered');
     await expect(new CodeStore(folder).get(digest)).rejects.toMatchObject({ code: 'start_failed' });
+  });
+
+  it('is whole again after the same content was deployed again', async () => {
+    const digest = await new CodeStore(folder).put(bundle('x'));
+    writeFileSync(join(folder, digest, 'module-0'), 'tampered');
+    const store = new CodeStore(folder);
+    await expect(store.get(digest)).rejects.toMatchObject({ message: expect.stringContaining('deploy it again') });
+    expect(await store.put(bundle('x'))).toBe(digest);
+    expect(await new CodeStore(folder).get(digest)).toEqual(bundle('x'));
+    expect(readdirSync(folder)).toEqual([digest]);
+  });
+
+  it('does not remove what was put lately, which a deploy is about to name', async () => {
+    const store = new CodeStore(folder);
+    const digest = await store.put(bundle('x'));
+    await store.remove(digest);
+    expect(await new CodeStore(folder).get(digest)).toEqual(bundle('x'));
+    // As when the last deployment with the same code is purged meanwhile.
+    const other = new CodeStore(folder);
+    await Promise.all([other.remove(digest), other.put(bundle('x'))]);
+    expect(await new CodeStore(folder).get(digest)).toEqual(bundle('x'));
+  });
+
+  it('sweeps what crashes and refused deploys left behind', async () => {
+    const [used, unused] = [await new CodeStore(folder).put(bundle('x')), await new CodeStore(folder).put(bundle('y'))];
+    mkdirSync(join(folder, '.new-crashed'));
+    utimesSync(join(folder, '.new-crashed'), 1, 1);
+    mkdirSync(join(folder, '.new-now'));
+    const store = new CodeStore(folder);
+    const fresh = await store.put(bundle('z'));
+    await store.sweep(async (digests) => digests.filter((digest) => digest !== used));
+    expect(readdirSync(folder).sort()).toEqual(['.new-now', used, fresh].sort());
+    expect(await store.list()).not.toContain(unused);
   });
 
   it('does not follow a digest out of its folder', async () => {

@@ -1,24 +1,29 @@
 /** PUT /_admin/code/:slug: the owner replaces code, secrets or settings; no request fails meanwhile. */
 import type { CodeVersion, DeploymentChange } from '../../registry/deployments.ts';
+import type { Deployment } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { type DeploymentInput, type DeploymentParser, fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
-import { requireOwner } from '../ownership.ts';
+import { requireOwner, stillLiving } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
 import { updateBodySchema } from '../schemas.ts';
 import { changedSettings } from '../settings.ts';
 import { bringIntoService } from '../versions.ts';
 
+/** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
+const LOADED_WITH = ['compatibilityDate', 'compatibilityFlags', 'bindings', 'secrets', 'secretChanges'] as const;
+
 export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): Endpoint {
-  const { config, deployments, pipeline, secrets, logs } = parts;
+  const { config, deployments, pipeline, secrets, logs, updates } = parts;
   return {
     method: 'PUT',
     path: '/_admin/code/:slug',
     access: 'owner',
     summary: 'Replace code, secrets or settings',
     description:
-      'Only what is given changes. `secrets` replaces the whole set; `secretChanges` sets single ones (null removes). ' +
+      'Only what is given changes. `secrets` replaces the whole set; `secretChanges` sets single ones (null removes one ' +
+      'that is set). ' +
       'The new version is started beside the old one and takes over when it listens: no request fails. ' +
       'A version that is refused or does not start leaves everything as it was.',
     body: { schema: updateBodySchema, required: true },
@@ -26,7 +31,7 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       200: 'In service. The metadata of the deployment.',
       400: 'A field is not acceptable; `errors` points at it.',
       403: 'Another wallet owns the slug.',
-      404: 'There is no such deployment.',
+      404: 'There is no such deployment, or no such secret to remove.',
       410: 'The deployment was decommissioned.',
       422: 'The code was refused; `errors` has file, line, column and reason.',
     },
@@ -40,30 +45,40 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       if (Object.keys(input).every((key) => key === 'slug')) {
         throw new Problem('bad_request', 'Nothing to change: give code, secrets or settings.');
       }
-      const settings = changedSettings(input, deployment);
-      const code = hasCode(input)
-        ? await pipeline.accept(input, { ...settings, secrets: await futureSecrets(input, deployment.tenant) })
-        : undefined;
-      if (!code && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
-        throw fieldProblem('/crons', 'needs code that exports scheduled()');
-      }
-      await checkSecretCount(input, deployment.tenant);
-      const change: DeploymentChange = {
-        // Only what was given: another update may have set the rest since `deployment` was read.
-        settings: Object.fromEntries(Object.entries(settings).filter(([name]) => Object.hasOwn(input, name))),
-        ...(code ? { code: { ...code, note: 'update' } satisfies CodeVersion & { note: string } } : {}),
-        ...(input.secrets ? { secrets: secrets.seal(deployment.tenant, input.secrets) } : {}),
-        ...(input.secretChanges ? { secretChanges: splitChanges(deployment.tenant, input.secretChanges) } : {}),
-      };
-      const updated = await bringIntoService(parts, deployment, change);
+      const updated = await updates.run(deployment.tenant, async () =>
+        update(await stillLiving(parts, deployment), input),
+      );
       await logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
-        text: code ? `version ${updated.version} is live` : 'settings changed',
+        text: hasCode(input) ? `version ${updated.version} is live` : 'settings changed',
       });
       return json(await describe(parts, updated));
     },
   };
+
+  async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
+    const { tenant } = deployment;
+    const settings = changedSettings(input, deployment);
+    if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
+      throw fieldProblem('/crons', 'needs code that exports scheduled()');
+    }
+    await checkSecretChanges(input, deployment);
+    const code = hasCode(input)
+      ? await pipeline.accept(input, { ...settings, secrets: await futureSecrets(input, tenant) })
+      : undefined;
+    if (!code && LOADED_WITH.some((name) => input[name] !== undefined)) {
+      await pipeline.check(deployment.digest, { ...settings, secrets: await futureSecrets(input, tenant) });
+    }
+    const change: DeploymentChange = {
+      // Only what was given: what others set by other ways stays.
+      settings: Object.fromEntries(Object.entries(settings).filter(([name]) => Object.hasOwn(input, name))),
+      ...(code ? { code: { ...code, note: 'update' } satisfies CodeVersion & { note: string } } : {}),
+      ...(input.secrets ? { secrets: secrets.seal(tenant, input.secrets) } : {}),
+      ...(input.secretChanges ? { secretChanges: splitChanges(tenant, input.secretChanges) } : {}),
+    };
+    return bringIntoService(parts, deployment, change);
+  }
 
   /** The secrets as they will be: top-level code may read them. */
   async function futureSecrets(input: DeploymentInput, tenant: string): Promise<Record<string, string>> {
@@ -80,12 +95,13 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
     };
   }
 
-  async function checkSecretCount(input: DeploymentInput, tenant: string): Promise<void> {
+  async function checkSecretChanges(input: DeploymentInput, { slug, tenant }: Deployment): Promise<void> {
     if (!input.secretChanges) return;
     const names = new Set(await deployments.secretNames(tenant));
     for (const [name, value] of Object.entries(input.secretChanges)) {
-      if (value === null) names.delete(name);
-      else names.add(name);
+      if (value !== null) names.add(name);
+      else if (!names.delete(name))
+        throw new Problem('not_found', `${slug} has no secret ${name}. Nothing was changed.`);
     }
     if (names.size > config.runtime.maxSecrets) {
       throw fieldProblem('/secretChanges', `would make more than ${config.runtime.maxSecrets} secrets`);

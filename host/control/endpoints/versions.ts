@@ -1,13 +1,14 @@
 /** GET /_admin/:slug/versions and POST /_admin/:slug/rollback: the history of a slug's code, and going back in it. */
 import { z } from 'zod';
+import type { Deployment } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
-import { requireOwner } from '../ownership.ts';
+import { requireOwner, stillLiving } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
-import { bringIntoService } from '../versions.ts';
+import { bringIntoService, KEPT_VERSIONS } from '../versions.ts';
 
 export function versionsEndpoint(parts: ControlParts): Endpoint {
   return {
@@ -15,7 +16,7 @@ export function versionsEndpoint(parts: ControlParts): Endpoint {
     path: '/_admin/:slug/versions',
     access: 'owner',
     summary: 'History of versions',
-    description: 'Every version of the code, newest first. Secrets and settings are not part of a version.',
+    description: `The newest ${KEPT_VERSIONS} versions of the code, newest first; older ones are forgotten. Secrets and settings are not part of a version.`,
     responses: { 200: '`{current, versions: [{version, codeDigest, bytes, note, createdAt}]}`' },
     handle: async (call) => {
       const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/versions`);
@@ -44,7 +45,8 @@ export function rollbackEndpoint(parts: ControlParts): Endpoint {
     path: '/_admin/:slug/rollback',
     access: 'owner',
     summary: 'Go back to a version',
-    description: 'Makes an older version the newest one. Secrets, settings and data stay as they are.',
+    description:
+      'Makes an older version the newest one. Secrets, settings and data stay as they are: a version that does not load with them is refused.',
     body: {
       schema: {
         type: 'object',
@@ -58,21 +60,16 @@ export function rollbackEndpoint(parts: ControlParts): Endpoint {
       200: 'In service. The metadata.',
       404: 'There is no such version.',
       403: 'Another wallet owns the slug.',
+      422: 'That version does not load with the settings and secrets of now.',
     },
     handle: async (call) => {
       const owned = await requireOwner(parts, call, `POST /_admin/${call.params.slug}/rollback`);
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
       const { version } = await readBody(call.request);
-      const target = (await parts.deployments.versions(deployment.tenant)).find((row) => row.version === version);
-      if (!target) throw new Problem('not_found', `${deployment.slug} has no version ${version}; see /versions.`);
-      if (deployment.crons.length > 0 && !target.handlers.includes('scheduled')) {
-        throw fieldProblem('/version', `is a version without scheduled(), which the deployment's crons need`);
-      }
-      const { digest, bytes, handlers } = target;
-      const updated = await bringIntoService(parts, deployment, {
-        code: { digest, bytes, handlers, note: `rollback to ${version}` },
-      });
+      const updated = await parts.updates.run(deployment.tenant, async () =>
+        rollBack(parts, await stillLiving(parts, deployment), version),
+      );
       await parts.logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
@@ -81,6 +78,18 @@ export function rollbackEndpoint(parts: ControlParts): Endpoint {
       return json(await describe(parts, updated));
     },
   };
+}
+
+async function rollBack(parts: ControlParts, deployment: Deployment, version: number): Promise<Deployment> {
+  const { tenant, slug, crons } = deployment;
+  const target = (await parts.deployments.versions(tenant)).find((row) => row.version === version);
+  if (!target) throw new Problem('not_found', `${slug} has no version ${version}; see /versions.`);
+  if (crons.length > 0 && !target.handlers.includes('scheduled')) {
+    throw fieldProblem('/version', `is a version without scheduled(), which the deployment's crons need`);
+  }
+  const { digest, bytes, handlers } = target;
+  await parts.pipeline.check(digest, { ...deployment, secrets: await parts.secrets.reveal(tenant) });
+  return bringIntoService(parts, deployment, { code: { digest, bytes, handlers, note: `rollback to ${version}` } });
 }
 
 async function readBody(request: Request): Promise<{ version: number }> {

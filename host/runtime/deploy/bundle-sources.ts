@@ -54,6 +54,7 @@ const REPORT_REJECTIONS =
 async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Promise<BundleResult> {
   const given = new Map(sources.modules.map((module) => [module.name, module]));
   const separate = new Map<string, CodeModule>();
+  const flat = flatNames(sources.modules);
   try {
     const result = await build({
       entryPoints: [sources.main],
@@ -83,8 +84,7 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
               if (found.kind === 'missing') return { errors: [{ text: missing(specifier) }] };
               const type = SEPARATE[path.extname(found.name)];
               if (type === undefined) return { path: found.name, namespace: GIVEN };
-              // Flat names: workerd resolves imports relative to the entry module.
-              const name = found.name.replaceAll('/', '_');
+              const name = flat.get(found.name) ?? found.name;
               separate.set(name, { name, type, body: bytesOf(given.get(found.name)) });
               return { path: `./${name}`, external: true };
             });
@@ -113,6 +113,20 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
       unparsed: messages.some(({ pluginName }) => pluginName === ''),
     };
   }
+}
+
+/** Flat names, each once: workerd resolves imports relative to the entry module. */
+function flatNames(modules: SourceModule[]): Map<string, string> {
+  const taken = new Set<string>();
+  const names = new Map<string, string>();
+  for (const { name } of modules) {
+    const plain = name.replaceAll('/', '_');
+    let free = plain;
+    for (let number = 2; taken.has(free); number++) free = `${number}_${plain}`;
+    taken.add(free);
+    names.set(name, free);
+  }
+  return names;
 }
 
 function missing(specifier: string): string {

@@ -52,6 +52,15 @@ export class Pipeline {
     return { digest: await this.#options.codeStore.put(bundle), bytes: codeBytes(bundle), handlers };
   }
 
+  /**
+   * Whether stored code loads with other settings or secrets than those that it was accepted with.
+   * @throws Problem code_rejected | invalid_field | start_failed (the code is not there)
+   */
+  async check(digest: string, options: Omit<AcceptOptions, 'crons'>): Promise<void> {
+    checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
+    await this.#prober.probe({ ...options, bundle: await this.#options.codeStore.get(digest) });
+  }
+
   close(): void {
     this.#bundler.close();
   }

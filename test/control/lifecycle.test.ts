@@ -1,0 +1,113 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pino } from 'pino';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { Lifecycle, type LifecycleParts } from '../../host/control/lifecycle.ts';
+import { DAY_MS, Deployments, newTenantId } from '../../host/registry/deployments.ts';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { ManualClock } from '../../host/shared/clock.ts';
+
+const NOW = Date.parse('2026-11-01T00:00:00Z');
+const TERM = 30 * DAY_MS;
+const GRACE_DAYS = 30;
+
+let folder: string;
+let registry: Registry;
+let deployments: Deployments;
+let clock: ManualClock;
+let pushed: string[];
+let stopped: string[];
+
+beforeEach(async () => {
+  folder = mkdtempSync(path.join(tmpdir(), 'tp-lifecycle-'));
+  registry = await openRegistry(path.join(folder, 'registry.db'));
+  deployments = new Deployments(registry.db);
+  clock = new ManualClock(NOW);
+  pushed = [];
+  stopped = [];
+});
+afterEach(() => {
+  registry.close();
+  rmSync(folder, { recursive: true });
+});
+
+const lifecycle = (parts: Partial<LifecycleParts> = {}) =>
+  new Lifecycle({
+    config: { reserved: [], termDays: 30, graceDays: GRACE_DAYS, cooldownDays: 30 },
+    clock,
+    log: pino({ level: 'silent' }),
+    deployments,
+    routes: { push: async (slug: string) => void pushed.push(slug) } as unknown as LifecycleParts['routes'],
+    runtime: { stop: async (slug: string) => void stopped.push(slug) },
+    logs: { append: async () => undefined } as unknown as LifecycleParts['logs'],
+    tenantsFolder: folder,
+    purgeStorage: async () => undefined,
+    removeCode: async () => undefined,
+    post: async () => undefined,
+    ...parts,
+  });
+
+async function deploy(slug: string, termMs = TERM): Promise<string> {
+  const tenant = newTenantId();
+  await deployments.create(
+    {
+      tenant,
+      slug,
+      owner: '0xa',
+      ownerDid: 'did:a',
+      code: { digest: slug, bytes: 1, handlers: ['fetch'] },
+      settings: {
+        compatibilityDate: '2026-11-01',
+        compatibilityFlags: [],
+        bindings: { kv: false, d1: false, r2: false, payments: false },
+        crons: [],
+        paidRoutes: [],
+        payTo: '0xa',
+        notify: null,
+      },
+      secrets: [],
+      termMs,
+    },
+    NOW,
+  );
+  return tenant;
+}
+
+it('expires all that is due, whatever requests of one of them still go on', async () => {
+  for (const slug of ['one', 'two', 'three']) await deploy(slug);
+  clock.advance(TERM);
+  const busy = lifecycle({ runtime: { stop: () => new Promise(() => undefined) } });
+  const ended = await Promise.race([busy.tick().then(() => 'in time'), new Promise((done) => setTimeout(done, 1_000))]);
+  expect(pushed.toSorted()).toEqual(['one', 'three', 'two']);
+  expect(ended).toBe('in time');
+});
+
+it('keeps what is renewed while others, whose grace period is over too, are ended', async () => {
+  await deploy('first');
+  const renewed = await deploy('second', TERM + 1);
+  clock.advance(TERM + GRACE_DAYS * DAY_MS + 1);
+  await deployments.terms.expireDue(clock.now());
+  const push = async (slug: string) => {
+    // The owner's payment settles now.
+    if (slug === 'first') await deployments.terms.renew(renewed, 'pay_1', TERM, clock.now());
+  };
+  await lifecycle({ routes: { push } as unknown as LifecycleParts['routes'] }).tick();
+  expect(await deployments.bySlug('first')).toMatchObject({ state: 'decommissioned' });
+  expect(await deployments.byTenant(renewed)).toMatchObject({ state: 'active', purgeAt: null });
+});
+
+it('a purge keeps code that somebody pays to deploy just now', async () => {
+  const digest = 'd'.repeat(64);
+  const tenant = await deploy(digest);
+  await registry.client.execute({
+    sql: `INSERT INTO payments (id, credential_id, credential_hash, rail, kind, name, scope, asset, payer, payer_did, recipient, pay_to, custody, authorized, state, terms, prepared, created_at, updated_at)
+      VALUES ('pay_1','c','h','tempo/charge','operation','deploy','operation:deploy','a','p','d','r','t','direct',1,'settling','{}',?,0,0)`,
+    args: [JSON.stringify({ code: { digest } })],
+  });
+  await deployments.terms.decommission(tenant, NOW, 0, 0);
+  const removed: string[] = [];
+  await lifecycle({ removeCode: async (digests) => void removed.push(...digests) }).tick();
+  expect(await deployments.byTenant(tenant)).toMatchObject({ purgedAt: NOW });
+  expect(removed).toEqual([]);
+});

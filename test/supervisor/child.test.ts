@@ -1,0 +1,38 @@
+import { pino } from 'pino';
+import { expect, it, vi } from 'vitest';
+import { Child } from '../../host/supervisor/child.ts';
+
+it('leaves no process behind that could not be set up', async () => {
+  const pids: number[] = [];
+  let starts = 0;
+  const child: Child<Record<string, never>> = new Child({
+    name: 'egress',
+    part: 'egress',
+    log: pino({ level: 'silent' }),
+    local: {},
+    async setUp() {
+      pids.push(child.pid ?? 0);
+      starts += 1;
+      // As when the folder of its socket is gone, or the disk is full.
+      if (starts === 2 || starts === 3) throw new Error('cannot listen');
+    },
+  });
+  try {
+    await child.start();
+    process.kill(child.pid ?? 0, 'SIGKILL');
+    await vi.waitFor(() => expect(starts).toBe(4), 20_000);
+    await vi.waitFor(() => expect(child.state).toBe('ready'));
+    await vi.waitFor(() => expect(pids.filter(isAlive)).toEqual([child.pid]), 3_000);
+  } finally {
+    await child.stop();
+    for (const pid of pids.filter(isAlive)) process.kill(pid, 'SIGKILL');
+  }
+});
+
+function isAlive(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
