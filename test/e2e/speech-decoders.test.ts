@@ -4,6 +4,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Decoder } from '../../builtin-tenants/speech/engine/audio/decode.ts';
 import { openConfinement } from '../../builtin-tenants/speech/engine/confine.ts';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { requestSocket } from '../speech/harness/socket.ts';
@@ -87,6 +88,37 @@ describe.each([true, false])('with ffmpeg: %s', (ffmpeg) => {
     expect(await measure(samples)).toMatchObject({ status: 400, code: 'unsupported_audio' });
   });
 
+  it('takes samples for what they are said to be, whatever they look like', async () => {
+    const samples = toneWav(1, 8000).subarray(44);
+    // -1, as quiet recordings often begin: with what follows it could be a frame of MP3
+    samples.set([0xff, 0xff, 0x00, 0x00]);
+    expect(await measure(samples, '?encoding=linear16&sample_rate=8000')).toMatchObject({
+      status: 201,
+      durationMs: 1000,
+    });
+  });
+
+  it.each([3, 5, 8])('gives each of %i channels its own sound', async (channels) => {
+    const place = mkdtempSync(join(tmpdir(), 'channels-'));
+    try {
+      const path = join(place, 'input');
+      const sound = toneWav(1, 16_000, channels);
+      writeFileSync(path, sound);
+      const decoder = new Decoder(ffmpeg ? 'ffmpeg' : undefined, (command) => command);
+      const { files: heard, durationMs } = await decoder.decode(
+        { folder: place, path, bytes: sound.length, sha256: '', head: sound.subarray(0, 4096) },
+        { multichannel: true, raw: undefined, maxSeconds: 10, maxChannels: 8, timeoutMs: 30_000 },
+        new AbortController().signal,
+      );
+      expect(durationMs).toBe(1000);
+      const wanted = Array.from({ length: channels }, (_, channel) => 220 * (channel + 1));
+      const pitches = heard.map((file) => Math.round(pitch(readFileSync(file).subarray(44)) / 20) * 20);
+      expect(pitches).toEqual(wanted);
+    } finally {
+      rmSync(place, { recursive: true });
+    }
+  });
+
   it('refuses what only looks like audio', async () => {
     for (const head of ['RIFF\0\0\0\0WAVE', 'OggS', 'fLaC', 'ID3', '\0\0\0\x18ftypM4A ', '\x1aE\xdf\xa3', 'caff']) {
       const body = Buffer.concat([Buffer.from(head, 'latin1'), Buffer.alloc(3000, 0xa5)]);
@@ -94,6 +126,15 @@ describe.each([true, false])('with ffmpeg: %s', (ffmpeg) => {
     }
   });
 });
+
+/** Of one second of 16-bit samples: how often it goes up through zero. */
+function pitch(samples: Buffer): number {
+  let ups = 0;
+  for (let at = 2; at + 1 < samples.length; at += 2) {
+    if (samples.readInt16LE(at - 2) < 0 && samples.readInt16LE(at) >= 0) ups++;
+  }
+  return ups;
+}
 
 describe('confinement', () => {
   it('shows a decoder neither the machine’s files nor its network', async () => {

@@ -161,6 +161,46 @@ describe('URLs', () => {
     });
     expect(response.status).toBe(400);
   });
+
+  it.each([
+    ['the engine', 'http://speech-engine.internal/audio'],
+    ['an address with credentials', 'https://user:password@example.com/'],
+  ])('refuses a callback to %s before it looks at the audio', async (_what, callback) => {
+    const response = await fetch(`${tenant.url}/v1/listen?callback=${encodeURIComponent(callback)}`, {
+      method: 'POST',
+      headers: { 'content-type': 'audio/wav' },
+      body: 'no audio at all',
+    });
+    expect(await response.json()).toMatchObject({
+      err_code: 'INVALID_QUERY_PARAMETER',
+      err_msg: expect.stringContaining('callback'),
+    });
+  });
+});
+
+describe('uploads', () => {
+  it.each(['/v1/listen', '/v1/read?summarize=true'])('%s takes no more when they name no length', async (path) => {
+    const wav = toneWav(40);
+    expect(wav.length).toBeGreaterThan(MAX_BYTES);
+    const response = await fetch(`${tenant.url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'audio/wav' },
+      body: new Blob([wav]).stream(),
+      duplex: 'half',
+    } as RequestInit);
+    expect(response.status).toBe(413);
+    expect(await response.json()).toMatchObject({
+      err_code: 'PAYLOAD_TOO_LARGE',
+      err_msg: expect.stringContaining(`${MAX_BYTES} bytes`),
+    });
+    const small = await fetch(`${tenant.url}/v1/listen`, {
+      method: 'POST',
+      headers: { 'content-type': 'audio/wav' },
+      body: new Blob([toneWav(1)]).stream(),
+      duplex: 'half',
+    } as RequestInit);
+    expect([small.status, small.headers.get('x-charge')]).toEqual([200, '0.0001']);
+  });
 });
 
 describe('audio', () => {

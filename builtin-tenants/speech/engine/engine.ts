@@ -139,7 +139,7 @@ export class Engine {
     }
   }
 
-  /** Measures audio and keeps it, for engines elsewhere. The place in the queue is held until it is dropped. */
+  /** Measures audio and keeps it, for engines elsewhere. The place in the queue is held until it is fetched or dropped. */
   async keep(body: Readable, request: ListenRequest, caller: AbortSignal): Promise<KeptFacts> {
     const place = this.#listening.admit();
     let audio: SpooledAudio | undefined;
@@ -158,7 +158,7 @@ export class Engine {
         place.leave();
         void this.#spool.remove(folder);
       });
-      const container = recognizeContainer(audio.head)?.name ?? 'raw';
+      const container = recognizeContainer(audio.head, request.raw !== undefined)?.name ?? 'raw';
       return { id, sha256, bytes, container, durationMs, billableMs, channels: files.length };
     } catch (error) {
       if (audio !== undefined) await this.#spool.remove(audio.folder);

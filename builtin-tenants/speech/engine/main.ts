@@ -12,9 +12,15 @@ import { parseSettings } from './settings.ts';
 const log = (line: object) => process.stderr.write(`${JSON.stringify({ ...line, time: Date.now() })}\n`);
 
 const input = createInterface({ input: process.stdin });
+// the supervisor may end while the voices are loaded
+let left = false;
+input.once('close', () => {
+  left = true;
+});
 const [line] = (await once(input, 'line')) as [string];
 const settings = parseSettings(line);
 const engine = await Engine.open(settings);
+if (left) process.exit(0);
 const server = createEngineServer(engine, settings.limits, log);
 
 // the socket of an earlier process that was killed

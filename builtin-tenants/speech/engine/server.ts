@@ -75,6 +75,8 @@ async function keptAudio(engine: Engine, id: string, request: IncomingMessage, r
     response.writeHead(204).end();
     return;
   }
+  // fetched once: whether all of it was taken or the caller has gone, nobody comes back for it
+  response.once('close', () => engine.kept.drop(id));
   response.writeHead(200, { 'content-type': 'application/octet-stream', 'content-length': audio.bytes });
   await pipeline(createReadStream(audio.path), response);
 }

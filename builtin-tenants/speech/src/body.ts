@@ -4,7 +4,7 @@
 
 import type { AudioSource } from './engines/engine.ts';
 import { SpeechFailure } from './failure.ts';
-import { fetchRemote, mustBeAudio, type RemoteContent } from './remote.ts';
+import { counted, fetchRemote, mustBeAudio, type RemoteContent } from './remote.ts';
 import type { Settings } from './settings.ts';
 
 export function contentType(request: Request): string {
@@ -68,10 +68,12 @@ export async function openAudio(request: Request, settings: Settings): Promise<A
   if (request.body === null || length === 0) {
     throw new SpeechFailure('INVALID_BODY', 'The body is empty; send audio, or JSON such as {"url": "https://…"}.');
   }
-  if (length > settings.limits.audioBytes) {
-    throw new SpeechFailure('PAYLOAD_TOO_LARGE', `The audio is larger than ${settings.limits.audioBytes} bytes.`);
-  }
-  return { body: request.body, type, length: length > 0 ? length : undefined };
+  const { audioBytes } = settings.limits;
+  const tooLarge = () => new SpeechFailure('PAYLOAD_TOO_LARGE', `The audio is larger than ${audioBytes} bytes.`);
+  if (length > audioBytes) throw tooLarge();
+  if (length > 0) return { body: request.body, type, length };
+  const brokeOff = (cause: unknown) => new SpeechFailure('INVALID_BODY', 'The upload broke off; try again.', { cause });
+  return { type, ...counted(request.body, audioBytes, { tooLarge, brokeOff }) };
 }
 
 export async function openUrl(url: string, settings: Settings, maxBytes: number): Promise<RemoteContent> {

@@ -4,6 +4,7 @@
  */
 import type { Visit } from './context.ts';
 import type { Callback } from './options/callback.ts';
+import { invalid } from './options/query.ts';
 import { checkUrl } from './remote.ts';
 import type { Settings, Store } from './settings.ts';
 
@@ -33,10 +34,22 @@ const ATTEMPT_MS = 30_000;
 const MOST_AT_ONCE = 100;
 const LANES = 10;
 
-/** Answers when the delivery is stored; goes on in the background. @throws SpeechFailure for a URL that is not public */
+/**
+ * Before any work is done: what cannot be delivered would be work for nothing.
+ * @throws SpeechFailure INVALID_QUERY_PARAMETER for a URL that is not public
+ */
+export function checkCallback(callback: Callback | undefined, { privateHosts }: Settings): void {
+  if (callback === undefined) return;
+  try {
+    checkUrl(callback.url, privateHosts);
+  } catch {
+    throw invalid('callback', 'expected the address of a public host, without credentials');
+  }
+}
+
+/** Answers when the delivery is stored; goes on in the background. */
 export async function deliver(visit: Visit, delivery: Delivery): Promise<void> {
   const { store, settings } = visit;
-  checkUrl(delivery.callback.url, settings.privateHosts);
   const key = `${PREFIX}${delivery.requestId}`;
   const stored: StoredDelivery = {
     ...delivery.callback,

@@ -77,11 +77,26 @@ async function opened(response: Response, limits: RemoteLimits): Promise<RemoteC
     await response.body?.cancel();
     throw failed(refusal ?? 'it is empty');
   }
+  const reasons: CountedReasons = {
+    tooLarge: () => failed(`it is larger than ${limits.maxBytes} bytes`),
+    brokeOff: (cause) =>
+      limits.signal.aborted ? failed('it took too long', cause) : failed('the server broke off', cause),
+  };
   const [type = ''] = (response.headers.get('content-type') ?? '').split(';');
-  return { type: type.trim().toLowerCase(), ...counted(response.body, limits) };
+  return { type: type.trim().toLowerCase(), ...counted(response.body, limits.maxBytes, reasons) };
 }
 
-function counted(source: ReadableStream<Uint8Array>, limits: RemoteLimits): Pick<RemoteContent, 'body' | 'broken'> {
+export interface CountedReasons {
+  tooLarge(): SpeechFailure;
+  brokeOff(cause: unknown): SpeechFailure;
+}
+
+/** Passes bytes on up to a limit. */
+export function counted(
+  source: ReadableStream<Uint8Array>,
+  maxBytes: number,
+  reasons: CountedReasons,
+): Pick<RemoteContent, 'body' | 'broken'> {
   const reader = source.getReader();
   let bytes = 0;
   const broken = new AbortController();
@@ -96,13 +111,10 @@ function counted(source: ReadableStream<Uint8Array>, limits: RemoteLimits): Pick
         const { done, value } = await reader.read();
         if (done) return controller.close();
         bytes += value.byteLength;
-        if (bytes > limits.maxBytes) return fail(controller, failed(`it is larger than ${limits.maxBytes} bytes`));
+        if (bytes > maxBytes) return fail(controller, reasons.tooLarge());
         controller.enqueue(value);
       } catch (error) {
-        fail(
-          controller,
-          limits.signal.aborted ? failed('it took too long', error) : failed('the server broke off', error),
-        );
+        fail(controller, reasons.brokeOff(error));
       }
     },
     cancel: (reason) => reader.cancel(reason),

@@ -44,6 +44,16 @@ describe('containers', () => {
   });
 });
 
+describe('samples that the caller describes', () => {
+  it('are no MP3 or AAC because they begin with -1', () => {
+    for (const head of ['\xff\xff\x00\x00', '\xff\xfb\x90\x64', '\xff\xf1\x50\x80']) {
+      expect(recognizeContainer(bytes(head))).toBeDefined();
+      expect(recognizeContainer(bytes(head), true)).toBeUndefined();
+    }
+    expect(recognizeContainer(bytes('RIFF\0\0\0\0WAVEfmt '), true)).toMatchObject({ name: 'wav' });
+  });
+});
+
 describe('the command line of ffmpeg', () => {
   const container = { name: 'mp3', demuxer: 'mp3' };
 
@@ -97,7 +107,7 @@ describe('channels', () => {
       const source = join(folder, 'both.wav');
       writeFileSync(source, toneWav(0.5, 16_000, 2));
       const facts = await readWavFacts(source);
-      expect(facts).toEqual({ channels: 2, sampleRate: 16_000, frames: 8000 });
+      expect(facts).toEqual({ channels: 2, sampleRate: 16_000, frames: 8000, start: 44 });
       const target = join(folder, 'second.wav');
       await extractChannel(source, target, { ...facts, channel: 1 });
       const both = readFileSync(source);

@@ -1,4 +1,6 @@
-import { readFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { quietestPlace } from '../../../builtin-tenants/speech/engine/listen/pieces.ts';
 import { parsePocketsphinx } from '../../../builtin-tenants/speech/engine/listen/pocketsphinx.ts';
@@ -8,7 +10,7 @@ import {
   modelConfiguration,
   parseSherpaOnnx,
 } from '../../../builtin-tenants/speech/engine/listen/sherpa-onnx.ts';
-import { parseWhisperCpp } from '../../../builtin-tenants/speech/engine/listen/whisper-cpp.ts';
+import { openWhisperCpp, parseWhisperCpp } from '../../../builtin-tenants/speech/engine/listen/whisper-cpp.ts';
 
 describe('pocketsphinx', () => {
   it('gives words without marks, silence and pronunciations', () => {
@@ -35,6 +37,31 @@ store 1.110 1.280 0.100100
 });
 
 describe('whisper.cpp', () => {
+  it.each([
+    ['multi', 'auto', []],
+    ['pt-BR', 'pt', []],
+    ['EN', 'en', []],
+    [undefined, 'auto', []],
+    ['tlh', 'auto', ['language=tlh: whisper has no such language; it was detected']],
+  ])('asked for %s it is told %s', async (language, told, warnings) => {
+    const folder = mkdtempSync(join(tmpdir(), 'whisper-'));
+    try {
+      const program = join(folder, 'whisper-cli');
+      const json = '{"result":{"language":"\'$6\'"},"transcription":[]}';
+      // as the real one: a language that it does not have ends it without a result
+      writeFileSync(program, `#!/bin/sh\ncase "$6" in auto|pt|en) echo '${json}' > ${folder}/whisper.json;; esac\n`);
+      chmodSync(program, 0o755);
+      const model = join(folder, 'model.bin');
+      writeFileSync(model, '');
+      const { transcribe } = await openWhisperCpp(model, program, 1);
+      const { signal } = new AbortController();
+      const job = { file: join(folder, 'a.wav'), folder, durationMs: 1000, language, signal, timeoutMs: 5000 };
+      expect(await transcribe(job)).toEqual({ words: [], language: told, warnings });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
   const token = (text: string, from: number, to: number, p = 0.9) => ({ text, offsets: { from, to }, p });
 
   it('joins tokens to words', () => {
@@ -155,6 +182,7 @@ describe('sherpa-onnx', () => {
       '--whisper-language=pt',
       '--num-threads=1',
     ]);
+    expect(modelArguments(whisper, { ...options, language: 'multi' }).join(' ')).not.toContain('language');
     expect(modelConfiguration(whisper, options)).toEqual({
       modelConfig: {
         whisper: { encoder: '/m/x/tiny-encoder.onnx', decoder: '/m/x/tiny-decoder.onnx', language: 'pt' },

@@ -19,6 +19,26 @@ function task(asked: Partial<ReadTask>): ReadTask {
   };
 }
 
+describe('words without an end', () => {
+  it.each([
+    ['an address', 'http://', 20_000],
+    ['a line', '-', 100_000],
+    ['marks', 'a!', 50_000],
+  ])('%s keeps nobody waiting', (_what, piece, times) => {
+    const started = performance.now();
+    read(task({ text: piece.repeat(times), summarize: true, topics: true, intents: true, sentiment: true }));
+    expect(performance.now() - started).toBeLessThan(3000);
+  });
+
+  it('come back as they are, and count as one', () => {
+    const address = `http://example.com/${'x'.repeat(300)}`;
+    const { sentiments } = read(task({ text: `Look at ${address} now, it is great.`, sentiment: true }));
+    expect(sentiments?.segments).toEqual([
+      expect.objectContaining({ text: `Look at ${address} now, it is great.`, start_word: 0, end_word: 6 }),
+    ]);
+  });
+});
+
 describe('reading a text', () => {
   it('summarizes with sentences of the text, in their order', () => {
     const { summary } = read(task({ summarize: true }));

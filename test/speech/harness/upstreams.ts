@@ -14,7 +14,9 @@ export type Mood =
   | 'slow body'
   | 'endless body'
   | 'half body'
-  | 'not json';
+  | 'not json'
+  | 'text and duration'
+  | 'text alone';
 
 export interface Received {
   method: string;
@@ -199,6 +201,13 @@ function answer(mood: Mood, path: string, response: ServerResponse): void {
       response.writeHead(200, { ...headers, 'content-length': good.body.length });
       response.write(good.body.subarray(0, good.body.length / 2), () => response.destroy());
       return;
+    case 'text and duration':
+    case 'text alone': {
+      const { text, duration } = OPENAI_TRANSCRIPTION;
+      const body = mood === 'text alone' ? { text } : { text, duration };
+      response.writeHead(200, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+      return;
+    }
     case 'not json':
       response.writeHead(200, { 'content-type': 'text/html' }).end('<html>gateway</html>');
       return;

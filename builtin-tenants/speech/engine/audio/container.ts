@@ -29,8 +29,12 @@ export const RAW_DEMUXERS: Record<RawFormat['encoding'], string> = {
 const ascii = (head: Uint8Array, from: number, length: number) =>
   String.fromCharCode(...head.subarray(from, from + length));
 
-/** @returns undefined for anything that is not on the list: playlists, text, images, archives, headerless samples */
-export function recognizeContainer(head: Uint8Array): Container | undefined {
+/**
+ * @param raw whether the caller says that these are samples without a header: then frames, which have no magic number of
+ * their own, are not guessed at, because quiet samples begin like one (ff ff is -1)
+ * @returns undefined for anything that is not on the list: playlists, text, images, archives, headerless samples
+ */
+export function recognizeContainer(head: Uint8Array, raw = false): Container | undefined {
   const start = ascii(head, 0, 4);
   const form = ascii(head, 8, 4);
   if ((start === 'RIFF' || start === 'RF64') && form === 'WAVE')
@@ -47,12 +51,12 @@ export function recognizeContainer(head: Uint8Array): Container | undefined {
     return { name: 'webm', demuxer: 'matroska', portable: 'webm' };
   }
   if (start === '.snd') return { name: 'au', demuxer: 'au' };
-  return recognizeFrames(head);
+  if (ascii(head, 0, 3) === 'ID3') return { name: 'mp3', demuxer: 'mp3', portable: 'mp3' };
+  return raw ? undefined : recognizeFrames(head);
 }
 
-/** MP3 and AAC have no magic number of their own: an ID3 tag, or a frame header that is possible. */
+/** MP3 without a tag, and AAC: a frame header that is possible. */
 function recognizeFrames(head: Uint8Array): Container | undefined {
-  if (ascii(head, 0, 3) === 'ID3') return { name: 'mp3', demuxer: 'mp3', portable: 'mp3' };
   const [first, second = 0, third = 0] = head;
   if (first !== 0xff || (second & 0xe0) !== 0xe0) return undefined;
   const layer = (second >> 1) & 3;

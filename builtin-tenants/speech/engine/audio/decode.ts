@@ -54,7 +54,7 @@ export class Decoder {
 
   /** @throws EngineFailure unsupported_audio, too_long, timeout */
   async decode(audio: SpooledAudio, options: DecodeOptions, signal: AbortSignal): Promise<DecodedAudio> {
-    const container = recognizeContainer(audio.head);
+    const container = recognizeContainer(audio.head, options.raw !== undefined);
     if (container === undefined && options.raw === undefined) {
       throw new EngineFailure(
         'unsupported_audio',
@@ -69,8 +69,8 @@ export class Decoder {
       timeoutMs: options.timeoutMs,
       memoryBytes: MEMORY_BYTES,
     });
-    const facts = code === 0 ? await readWavFacts(output) : { channels: 1, sampleRate: SAMPLE_RATE, frames: 0 };
-    if (facts.frames === 0) {
+    const facts = code === 0 ? await readWavFacts(output) : undefined;
+    if (facts === undefined || facts.frames === 0) {
       throw new EngineFailure('unsupported_audio', 'The audio is corrupt, or holds no sound that can be decoded.');
     }
     if (facts.frames > options.maxSeconds * facts.sampleRate) {

@@ -5,7 +5,7 @@ import { createReadStream, createWriteStream } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { pipeline } from 'node:stream/promises';
 
-export const WAV_HEADER_BYTES = 44;
+const WAV_HEADER_BYTES = 44;
 
 /** @param dataBytes undefined: the length is not known yet (a stream), written as the largest number */
 export function wavHeader(sampleRate: number, channels: number, dataBytes?: number): Buffer {
@@ -25,17 +25,32 @@ export function wavHeader(sampleRate: number, channels: number, dataBytes?: numb
   return header;
 }
 
-/** Of a file that a decoder of ours wrote: the header is known to be 44 bytes. */
-export async function readWavFacts(path: string): Promise<{ channels: number; sampleRate: number; frames: number }> {
+export interface WavFacts {
+  channels: number;
+  sampleRate: number;
+  frames: number;
+  /** Where the samples begin, bytes. */
+  start: number;
+}
+
+/** What begins a chunk: its name and its length. */
+const CHUNK_BYTES = 8;
+/** FFmpeg's longest header: that of more than two channels, which says where each stands (WAVE_FORMAT_EXTENSIBLE). */
+const LONGEST_HEADER_BYTES = 128;
+
+/** Of a file that a decoder of ours wrote: `fmt ` comes first, and `data` goes to the end. */
+export async function readWavFacts(path: string): Promise<WavFacts> {
   const file = await open(path);
   try {
-    const header = Buffer.alloc(WAV_HEADER_BYTES);
-    const { bytesRead } = await file.read(header, 0, WAV_HEADER_BYTES, 0);
-    if (bytesRead < WAV_HEADER_BYTES) return { channels: 1, sampleRate: 16_000, frames: 0 };
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(LONGEST_HEADER_BYTES), 0, LONGEST_HEADER_BYTES, 0);
+    const header = buffer.subarray(0, bytesRead);
+    const data = header.indexOf('data', WAV_HEADER_BYTES - CHUNK_BYTES);
+    if (data < 0) return { channels: 1, sampleRate: 16_000, frames: 0, start: WAV_HEADER_BYTES };
+    const start = data + CHUNK_BYTES;
     const channels = header.readUInt16LE(22);
     const { size } = await file.stat();
-    const frames = Math.floor((size - WAV_HEADER_BYTES) / (channels * 2));
-    return { channels, sampleRate: header.readUInt32LE(24), frames };
+    const frames = Math.max(0, Math.floor((size - start) / (channels * 2)));
+    return { channels, sampleRate: header.readUInt32LE(24), frames, start };
   } finally {
     await file.close();
   }
@@ -45,11 +60,11 @@ export async function readWavFacts(path: string): Promise<{ channels: number; sa
 export async function extractChannel(
   source: string,
   target: string,
-  facts: { channels: number; channel: number; sampleRate: number; frames: number },
+  facts: WavFacts & { channel: number },
 ): Promise<void> {
   const stride = facts.channels * 2;
   await pipeline(
-    createReadStream(source, { start: WAV_HEADER_BYTES }),
+    createReadStream(source, { start: facts.start }),
     async function* (chunks: AsyncIterable<Buffer>) {
       yield wavHeader(facts.sampleRate, 1, facts.frames * 2);
       let rest: Buffer = Buffer.alloc(0);

@@ -3,7 +3,7 @@
  * its square, and whisper hears no more than 30 s: in pieces an hour needs no more memory than half a minute.
  */
 import { open } from 'node:fs/promises';
-import { readWavFacts, WAV_HEADER_BYTES } from '../audio/wav.ts';
+import { readWavFacts } from '../audio/wav.ts';
 
 export interface Piece {
   /** Seconds from the start of the audio. */
@@ -23,14 +23,14 @@ const STEP_SECONDS = 0.02;
 
 /** @param file 16-bit mono WAV with a header of 44 bytes, as the decoders write it */
 export async function* cutIntoPieces(file: string): AsyncGenerator<Piece> {
-  const { sampleRate, frames } = await readWavFacts(file);
+  const { sampleRate, frames, start } = await readWavFacts(file);
   const longest = LONGEST_SECONDS * sampleRate;
   const handle = await open(file);
   try {
     for (let first = 0; first < frames; ) {
       const count = Math.min(longest, frames - first);
       const bytes = Buffer.alloc(count * 2);
-      await handle.read(bytes, 0, bytes.length, WAV_HEADER_BYTES + first * 2);
+      await handle.read(bytes, 0, bytes.length, start + first * 2);
       const samples = Float32Array.from({ length: count }, (_, at) => bytes.readInt16LE(at * 2) / 32768);
       const length = first + count < frames ? quietestPlace(samples, sampleRate) : count;
       const [from, to] = [first / sampleRate, (first + length) / sampleRate];

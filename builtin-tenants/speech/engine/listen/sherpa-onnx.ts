@@ -14,7 +14,14 @@ import { runChild } from '../child.ts';
 import { EngineFailure } from '../failure.ts';
 import { findProgram } from '../programs.ts';
 import { type SherpaOnnxJob, UNLOADABLE } from './sherpa-onnx-wire.ts';
-import { bareWord, type HeardWord, type Transcriber, type Transcription } from './transcriber.ts';
+import {
+  bareWord,
+  type HeardWord,
+  type Transcriber,
+  type Transcription,
+  whisperLanguage,
+  whisperWarnings,
+} from './transcriber.ts';
 
 /** A line of JSON (sherpa-onnx 1.10-1.13, OfflineRecognitionResult::AsJsonString). */
 const resultSchema = z.object({
@@ -93,7 +100,9 @@ export async function openSherpaOnnx(folder: string, program: string, threads: n
         failure.cause = lastLine(stderr);
         throw failure;
       }
-      return parseSherpaOnnx(`${stdout}\n${stderr}`, durationMs);
+      const heard = parseSherpaOnnx(`${stdout}\n${stderr}`, durationMs);
+      const warnings = [...(model.kind === 'whisper' ? whisperWarnings(language) : []), ...(heard.warnings ?? [])];
+      return { ...heard, warnings };
     },
   };
 }
@@ -175,10 +184,11 @@ function kindOfName(name: string): Kind {
 /** What the program is told of a model; the audio file follows. */
 export function modelArguments(model: SherpaOnnxModel, { threads, language }: SherpaOnnxOptions): string[] {
   const flags: Record<string, string> = KINDS[model.kind].flags;
+  const spoken = model.kind === 'whisper' ? whisperLanguage(language) : undefined;
   return [
     `--tokens=${model.tokens}`,
     ...Object.entries(model.parts).map(([part, path]) => `--${flags[part]}=${path}`),
-    ...(model.kind === 'whisper' && language ? [`--whisper-language=${primary(language)}`] : []),
+    ...(spoken === undefined ? [] : [`--whisper-language=${spoken}`]),
     `--num-threads=${threads}`,
   ];
 }
@@ -188,18 +198,14 @@ export function modelConfiguration(
   model: SherpaOnnxModel,
   { threads, language }: SherpaOnnxOptions,
 ): SherpaOnnxJob['config'] {
-  const spoken = model.kind === 'whisper' && language ? { language: primary(language) } : {};
+  const spoken = model.kind === 'whisper' ? whisperLanguage(language) : undefined;
   return {
     modelConfig: {
-      [KINDS[model.kind].group]: { ...model.parts, ...spoken },
+      [KINDS[model.kind].group]: { ...model.parts, ...(spoken === undefined ? {} : { language: spoken }) },
       tokens: model.tokens,
       numThreads: threads,
     },
   };
-}
-
-function primary(language: string): string {
-  return language.split('-')[0] ?? language;
 }
 
 /**

@@ -7,7 +7,7 @@ import { z } from 'zod';
 import { runChild } from '../child.ts';
 import { EngineFailure } from '../failure.ts';
 import { findProgram } from '../programs.ts';
-import { bareWord, type HeardWord, type Transcriber } from './transcriber.ts';
+import { bareWord, type HeardWord, type Transcriber, whisperLanguage, whisperWarnings } from './transcriber.ts';
 
 /** Written by `--output-json-full` (examples/cli/cli.cpp, output_json). Tokens may be without times of their own. */
 const offsets = z.object({ from: z.number(), to: z.number() });
@@ -37,7 +37,7 @@ export async function openWhisperCpp(model: string, program: string, threads: nu
     detectsLanguage: !englishOnly,
     async transcribe({ file, folder, language, signal, timeoutMs }) {
       const result = join(folder, 'whisper');
-      const spoken = englishOnly ? 'en' : (language?.split('-')[0] ?? 'auto');
+      const spoken = englishOnly ? 'en' : (whisperLanguage(language) ?? 'auto');
       const { code } = await runChild({
         program: path,
         args: ['-m', model, '-f', file, '-l', spoken, '-t', String(threads), '-ojf', '-of', result, '-np'],
@@ -47,7 +47,7 @@ export async function openWhisperCpp(model: string, program: string, threads: nu
       });
       const text = code === 0 ? await readFile(`${result}.json`, 'latin1').catch(() => undefined) : undefined;
       if (text === undefined) throw new EngineFailure('internal', 'whisper.cpp failed; the audio was not transcribed.');
-      return parseWhisperCpp(text);
+      return { ...parseWhisperCpp(text), warnings: englishOnly ? [] : whisperWarnings(language) };
     },
   };
 }

@@ -57,14 +57,25 @@ const DETERMINERS = new Set(
 );
 const LONGEST_PHRASE = 3;
 
+/**
+ * Characters of one word that the model is shown. Its time grows with the cube of a word's length: 20,000 characters
+ * without a space would keep the thread for minutes.
+ */
+const LONGEST_WORD = 200;
+
 export function readDocument(text: string): Sentence[] {
   const sentences: Sentence[] = [];
   let words = 0;
+  const long: string[] = [];
+  const shown = text.replace(/\S{200,}/g, (word) => {
+    long.push(word);
+    return word.slice(0, LONGEST_WORD);
+  });
   nlp
-    .readDoc(text)
+    .readDoc(shown)
     .sentences()
     .each((item: ItemSentence) => {
-      const trimmed = item.out().trim();
+      const trimmed = whole(item.out().trim(), long);
       const wordCount = trimmed.split(/\s+/).filter(Boolean).length;
       if (wordCount === 0) return;
       const collection = item.tokens();
@@ -92,6 +103,14 @@ export function readDocument(text: string): Sentence[] {
       words += wordCount;
     });
   return sentences;
+}
+
+/** @param long words that were cut, in order; those that are found again are taken out */
+function whole(sentence: string, long: string[]): string {
+  return sentence.replace(/\S{200}/g, (piece) => {
+    const at = long.findIndex((word) => word.startsWith(piece));
+    return at < 0 ? piece : (long.splice(at, 1)[0] ?? piece);
+  });
 }
 
 export function segmentOf(sentence: Sentence): Segment {

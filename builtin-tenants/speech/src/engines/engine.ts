@@ -46,7 +46,7 @@ export interface Transcript {
   language: string | undefined;
   model: { name: string; version: string; arch: string };
   punctuates: boolean;
-  channels: { words: Word[]; text?: string | undefined }[];
+  channels: { words: Word[] }[];
   warnings: string[];
 }
 

@@ -87,8 +87,8 @@ export class OpenaiEngine implements ListenEngine, SpeakEngine {
       if (!parsed.success) {
         throw new SpeechFailure('UPSTREAM_ERROR', 'The OpenAI-compatible engine gave no transcription; try again.');
       }
-      const words = wordsOf(parsed.data);
-      const durationMs = measured?.durationMs ?? durationOf(parsed.data, words);
+      const durationMs = measured?.durationMs ?? durationOf(parsed.data);
+      const untimed = withoutTimes(parsed.data);
       return {
         kind: 'transcript',
         sha256: measured?.sha256 ?? '',
@@ -97,8 +97,11 @@ export class OpenaiEngine implements ListenEngine, SpeakEngine {
         language: languageCode(parsed.data.language) ?? job.options.language,
         model: { name: this.#settings.transcribeModel, version: '', arch: 'openai-compatible' },
         punctuates: true,
-        channels: [{ words, text: parsed.data.text.trim() }],
-        warnings: job.options.multichannel ? ['multichannel: channels were mixed into one'] : [],
+        channels: [{ words: untimed ? laidOut(parsed.data.text, 0, durationMs / 1000, 1) : wordsOf(parsed.data) }],
+        warnings: [
+          ...(job.options.multichannel ? ['multichannel: channels were mixed into one'] : []),
+          ...(untimed ? ['words: the engine gives no times; they are laid out evenly'] : []),
+        ],
       };
     });
   }
@@ -167,11 +170,19 @@ export function wordsOf({ words, segments }: Transcription): Word[] {
     );
   }
   return (segments ?? []).flatMap(({ text, start, end, avg_logprob: logprob }) => {
-    const pieces = text.trim().split(/\s+/).filter(Boolean);
-    const each = (end - start) / Math.max(1, pieces.length);
-    const confidence = logprob === undefined ? 1 : Math.exp(logprob);
-    return pieces.flatMap((piece, at) => spelled(piece, start + at * each, start + (at + 1) * each, confidence));
+    return laidOut(text, start, end, logprob === undefined ? 1 : Math.exp(logprob));
   });
+}
+
+/** Whether the server told what was said and not when: some know `text` alone. */
+function withoutTimes({ text, words, segments }: Transcription): boolean {
+  return text.trim() !== '' && !words?.length && !segments?.length;
+}
+
+function laidOut(text: string, start: number, end: number, confidence: number): Word[] {
+  const pieces = text.trim().split(/\s+/).filter(Boolean);
+  const each = (end - start) / Math.max(1, pieces.length);
+  return pieces.flatMap((piece, at) => spelled(piece, start + at * each, start + (at + 1) * each, confidence));
 }
 
 function spelled(punctuated: string, start: number, end: number, confidence: number): Word[] {
@@ -179,8 +190,17 @@ function spelled(punctuated: string, start: number, end: number, confidence: num
   return word === '' ? [] : [{ word, punctuated, start, end, confidence: Math.max(0, Math.min(1, confidence)) }];
 }
 
-function durationOf({ duration, segments }: Transcription, words: Word[]): number {
-  return Math.ceil((duration ?? segments?.at(-1)?.end ?? words.at(-1)?.end ?? 0) * 1000);
+/** Of audio that was not measured here. @throws SpeechFailure UPSTREAM_ERROR where nothing tells what to charge */
+function durationOf(answer: Transcription): number {
+  const { duration, segments } = answer;
+  const seconds = duration ?? segments?.at(-1)?.end ?? wordsOf(answer).at(-1)?.end;
+  if (seconds === undefined && withoutTimes(answer)) {
+    throw new SpeechFailure(
+      'UPSTREAM_ERROR',
+      'The OpenAI-compatible engine did not say how long the audio is; the operator can switch on speech.engine, which measures it.',
+    );
+  }
+  return Math.ceil((seconds ?? 0) * 1000);
 }
 
 const LANGUAGE_CODES: Record<string, string> = {

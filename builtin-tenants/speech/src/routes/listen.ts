@@ -3,6 +3,7 @@
  */
 import { answerJson } from '../answer.ts';
 import { openAudio } from '../body.ts';
+import { checkCallback } from '../callback.ts';
 import type { Visit } from '../context.ts';
 import type { FinishedAnswer, Insight, Transcript } from '../engines/engine.ts';
 import { SpeechFailure } from '../failure.ts';
@@ -16,6 +17,7 @@ import { unknownOptions, warning } from '../warnings.ts';
 export async function listen(visit: Visit): Promise<Response> {
   const { request, settings } = visit;
   const options = readListenOptions(visit.url.searchParams);
+  checkCallback(options.callback, settings);
   const held = heldFor(request, '/v1/listen');
   const signal = AbortSignal.timeout(settings.limits.upstreamMs);
   const heard = await hear(visit, options, audioFor(held, settings.perSecond), signal).catch((error: unknown) => {

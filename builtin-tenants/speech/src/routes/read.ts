@@ -2,7 +2,8 @@
  * POST /v1/read: what a text says, at a fixed price. The text may be in the body, at a URL, or spoken.
  */
 import { answerJson } from '../answer.ts';
-import { contentType, openUrl, readJsonBody, readText, textMember } from '../body.ts';
+import { contentType, openAudio, openUrl, readJsonBody, readText, textMember } from '../body.ts';
+import { checkCallback } from '../callback.ts';
 import { paidRoute } from '../catalogue.ts';
 import type { Visit } from '../context.ts';
 import type { AudioSource } from '../engines/engine.ts';
@@ -18,6 +19,7 @@ import { insightInfo } from './listen.ts';
 export async function read(visit: Visit): Promise<Response> {
   const { settings, engines, requestId } = visit;
   const options = readReadOptions(visit.url.searchParams);
+  checkCallback(options.callback, settings);
   const signal = AbortSignal.timeout(settings.limits.upstreamMs);
   const text = (await findText(visit, options, signal)).trim();
   if (text === '') throw new SpeechFailure('INVALID_BODY', 'There is no text to read.');
@@ -52,9 +54,7 @@ async function findText(visit: Visit, options: ReadOptions, signal: AbortSignal)
   const { request, settings } = visit;
   const { textBytes } = settings.limits;
   const type = contentType(request);
-  if (isAudio(type) && request.body !== null) {
-    return await heard(visit, { body: request.body, type }, options, signal);
-  }
+  if (isAudio(type)) return await heard(visit, await openAudio(request, settings), options, signal);
   if (type.startsWith('text/')) return await readText(request, textBytes);
   const body = await readJsonBody(request, textBytes);
   if (body.url === undefined) return textMember(body, 'text');

@@ -3,7 +3,7 @@
  */
 import { answerHeaders } from '../answer.ts';
 import { contentType, readJsonBody, readText, textMember } from '../body.ts';
-import { deliver, toBase64 } from '../callback.ts';
+import { checkCallback, deliver, toBase64 } from '../callback.ts';
 import type { Visit } from '../context.ts';
 import type { Speech } from '../engines/engine.ts';
 import { SpeechFailure } from '../failure.ts';
@@ -18,6 +18,7 @@ const BODY_BYTES = 64 * 1024;
 export async function speak(visit: Visit): Promise<Response> {
   const { request, settings, engines } = visit;
   const options = readSpeakOptions(visit.url.searchParams);
+  checkCallback(options.callback, settings);
   const held = heldFor(request, '/v1/speak');
   const text =
     contentType(request) === 'text/plain'
