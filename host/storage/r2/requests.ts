@@ -19,6 +19,13 @@ const whole = z
 const UNSET = 2 ** 64;
 const optionalWhole = whole.optional().transform((value) => (value === UNSET ? undefined : value));
 
+/** Times are signed: before 1970 they come as what is missing to 2^64. The last of those says that none is set. */
+const optionalTime = z
+  .union([z.number().int(), z.string().regex(/^\d{1,20}$/)])
+  .optional()
+  .transform((given) => (given === undefined ? undefined : Number(BigInt.asIntN(64, BigInt(given)))))
+  .transform((ms) => (ms === -1 ? undefined : ms));
+
 const etag = z.discriminatedUnion('type', [
   z.object({ type: z.literal('strong'), value: z.string() }),
   z.object({ type: z.literal('weak'), value: z.string() }),
@@ -28,8 +35,8 @@ const etag = z.discriminatedUnion('type', [
 const conditional = z.object({
   etagMatches: z.array(etag).optional(),
   etagDoesNotMatch: z.array(etag).optional(),
-  uploadedBefore: optionalWhole,
-  uploadedAfter: optionalWhole,
+  uploadedBefore: optionalTime,
+  uploadedAfter: optionalTime,
   secondsGranularity: z.boolean().optional(),
 });
 

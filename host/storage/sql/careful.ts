@@ -10,6 +10,8 @@ export const CAREFUL_APPLICATION_ID = 0x54505443;
 
 /** Words that can make text out of any bytes. */
 const MAKERS = new Set(['cast', 'char', 'unhex', 'printf', 'format', 'group_concat', 'string_agg']);
+/** Functions with another answer at each call. */
+const UNSTEADY = /random|uuid/i;
 const MAX_COLUMNS = 900;
 
 /** Whether the statement by itself can make text that needs care. */
@@ -29,7 +31,9 @@ export function carefulText(sql: string, columns: number): string | undefined {
   const values = names.map((name) => `CASE typeof(${name}) WHEN 'text' THEN CAST(${name} AS BLOB) ELSE ${name} END`);
   const pairs = names.map((name, index) => `${values[index]}, typeof(${name}) = 'text'`);
   // A line break ends a trailing comment of the query.
-  return `WITH careful(${names.join(',')}) AS (${sql}\n) SELECT ${pairs.join(',')} FROM careful`;
+  // Each value is asked for three times: one that is another each time must be made only once.
+  const once = UNSTEADY.test(sql) ? 'AS MATERIALIZED' : 'AS';
+  return `WITH careful(${names.join(',')}) ${once} (${sql}\n) SELECT ${pairs.join(',')} FROM careful`;
 }
 
 /** Turns a careful row back into the query's own, bytes that are not UTF-8 becoming U+FFFD as in D1. */

@@ -32,12 +32,19 @@ export function resultTooBig(maxBytes: number): string {
   return `query result exceeds ${maxBytes} bytes; ask for fewer rows or columns`;
 }
 
+/** Codes that libSQL's binding knows by their number alone. */
+const UNNAMED: Record<string, string> = {
+  UNKNOWN_SQLITE_ERROR_257: 'SQLITE_ERROR_MISSING_COLLSEQ',
+  UNKNOWN_SQLITE_ERROR_3091: 'SQLITE_CONSTRAINT_DATATYPE',
+};
+
 /**
  * SQLite's message and code as workerd words them, such as
  * `UNIQUE constraint failed: t.a: SQLITE_CONSTRAINT (extended: SQLITE_CONSTRAINT_UNIQUE)`.
  * @param offset where in the text the error is, if known
  */
-export function sqliteMessage(message: string, code: string, offset?: number): string {
+export function sqliteMessage(message: string, given: string, offset?: number): string {
+  const code = UNNAMED[given] ?? given;
   if (code.startsWith('SQLITE_FULL')) return MESSAGES.full;
   if (code.startsWith('SQLITE_NOMEM')) return MESSAGES.memory;
   const primary = /^SQLITE_[A-Z]+/.exec(code)?.[0] ?? 'SQLITE_ERROR';

@@ -41,9 +41,10 @@ function toBytes(value: unknown[]): Uint8Array {
   if (value.length > MAX_VALUE_BYTES) throw new SqlFailure(MESSAGES.tooBig);
   const bytes = Buffer.allocUnsafe(value.length);
   for (const [index, item] of value.entries()) {
-    if (typeof item !== 'number' || !(item >= 0 && item < 256)) {
+    if (typeof item !== 'number') {
       throw new SqlFailure('a parameter that is an array must hold bytes');
     }
+    // Elements of a view come as numbers, such as -1 of an Int8Array: each becomes one byte, as in D1.
     bytes[index] = item;
   }
   return bytes;

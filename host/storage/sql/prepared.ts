@@ -2,8 +2,9 @@
 import { carefulText, needsCare } from './careful.ts';
 import { type Cost, costOf, NO_COST } from './cost.ts';
 import { SqlFailure, sqliteMessage } from './failure.ts';
+import { logarithms, powers } from './math.ts';
 import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement } from './native.ts';
-import { type Candidate, offsetOf, stringCandidates } from './quotes.ts';
+import { offsetOf, stringCandidates } from './quotes.ts';
 import { readStatements, textOf } from './reading.ts';
 import type { Statement, StatementKind } from './statements.ts';
 import { TOKEN } from './tokenizer.ts';
@@ -33,6 +34,13 @@ export interface Compiled {
   cost: Cost;
   /** Full-scan steps counted by libSQL so far. */
   steps: number;
+}
+
+interface Mended {
+  sql: string;
+  native: NativeStatement;
+  /** What the tenant calls a column of it. */
+  original(name: string): string;
 }
 
 const MAX_CACHED = 128;
@@ -78,7 +86,7 @@ export class PreparedStatements {
     const known = prepared.compiled[index];
     if (known !== undefined) return known;
     const statement = prepared.statements[index] as Statement;
-    const compiled = this.#compile(textOf(prepared.sql, statement), statement);
+    const compiled = this.#compile(prepared.sql, statement);
     prepared.compiled[index] = compiled;
     return compiled;
   }
@@ -99,26 +107,29 @@ export class PreparedStatements {
     this.#characters = 0;
   }
 
-  #compile(text: string, statement: Statement): Compiled {
+  #compile(whole: string, statement: Statement): Compiled {
     const libsql = this.#libsql;
+    const text = textOf(whole, statement);
     let sql = text;
-    let renamed: ReadonlyMap<string, string> | undefined;
+    let original = (name: string): string => name;
     let native: NativeStatement;
     try {
       native = libsql.prepare(this.#database, sql);
     } catch (error) {
       if (!isNativeError(error)) throw error;
-      const mended = this.#mend(text, statement, error.message);
+      const mended = this.#mend(text, statement, error.message) ?? this.#power(text, error.message);
       if (mended === undefined) {
-        const offset = offsetOf(statement.tokens, error.message);
+        const offset = offsetOf(whole, statement, error.message);
         throw new SqlFailure(sqliteMessage(error.message, error.code, offset));
       }
       native = mended.native;
       sql = mended.sql;
-      renamed = mended.names;
+      original = mended.original;
     }
     const reader = libsql.isReader(native);
-    const columns = reader ? libsql.columns(native).map((name) => renamed?.get(name) ?? name) : [];
+    const columns = reader ? libsql.columns(native).map(original) : [];
+    const logarithm = this.#logarithm(sql);
+    if (logarithm !== undefined) ({ native, sql } = logarithm);
     let careful = false;
     if (reader && statement.kind === 'read' && !statement.explain && (this.#careful || needsCare(statement))) {
       const wrapped = carefulText(sql, columns.length);
@@ -143,15 +154,33 @@ export class PreparedStatements {
     };
   }
 
-  #mend(text: string, statement: Statement, message: string): (Candidate & { native: NativeStatement }) | undefined {
-    for (const candidate of stringCandidates(text, statement, message)) {
-      try {
-        return { ...candidate, native: this.#libsql.prepare(this.#database, candidate.sql) };
-      } catch {
-        // The next one.
-      }
+  #mend(text: string, statement: Statement, message: string): Mended | undefined {
+    for (const { sql, names } of stringCandidates(text, statement, message)) {
+      const native = this.#attempt(sql);
+      if (native !== undefined) return { sql, native, original: (name) => names.get(name) ?? name };
     }
     return undefined;
+  }
+
+  #power(text: string, message: string): Mended | undefined {
+    const candidate = powers(text, message);
+    const native = candidate && this.#attempt(candidate.sql);
+    return candidate && native && { sql: candidate.sql, native, original: candidate.named };
+  }
+
+  #logarithm(text: string): { sql: string; native: NativeStatement } | undefined {
+    const sql = logarithms(text);
+    // Where it cannot be prepared, something else has the function's name, such as a table.
+    const native = sql === undefined ? undefined : this.#attempt(sql);
+    return sql !== undefined && native !== undefined ? { sql, native } : undefined;
+  }
+
+  #attempt(sql: string): NativeStatement | undefined {
+    try {
+      return this.#libsql.prepare(this.#database, sql);
+    } catch {
+      return undefined;
+    }
   }
 
   #cost(text: string, statement: Statement): Cost {

@@ -64,13 +64,34 @@ const WITH_OFFSET = [
   /^unrecognized token: "(.+)"$/s,
 ];
 
-/** Where a message's token is in the text; undefined where that cannot be told for sure. */
-export function offsetOf(tokens: Token[], message: string): number | undefined {
+/**
+ * Where a message's token is in its statement, in bytes of UTF-8 as SQLite counts; undefined where that cannot be told
+ * for sure.
+ * @param sql the whole text that the statement is in
+ */
+export function offsetOf(sql: string, { tokens, from }: Statement, message: string): number | undefined {
   for (const pattern of WITH_OFFSET) {
     const name = pattern.exec(message)?.[1]?.toLowerCase();
     if (name === undefined) continue;
     const found = tokens.filter((token) => token.text.toLowerCase() === name);
-    return found.length === 1 ? found[0]?.start : undefined;
+    if (found.length !== 1) return undefined;
+    let at = tokens.indexOf(found[0] as Token);
+    if (message.startsWith('no such column: ')) {
+      if (isUnplaced(tokens, at)) return undefined;
+      // SQLite points to the table in front of a column.
+      while (tokens[at - 1]?.text === '.') at -= 2;
+    }
+    // D1 leaves out blanks between two statements, not comments, and not what is in front of the first one.
+    const start = from === 0 ? 0 : sql.length - sql.slice(from).trimStart().length;
+    return Buffer.byteLength(sql.slice(start, tokens[at]?.start));
   }
   return undefined;
+}
+
+/** Columns that SQLite complains of without their place: what an UPDATE sets, and what a join is ON. */
+function isUnplaced(tokens: Token[], at: number): boolean {
+  const before = tokens[at - 1]?.text;
+  if (tokens[at + 1]?.text === '=' && (before === 'set' || before === ',')) return true;
+  const words = tokens.slice(0, at).map(({ kind, text }) => (kind === TOKEN.word ? text : ''));
+  return words.includes('join') && words.lastIndexOf('on') > words.indexOf('join');
 }

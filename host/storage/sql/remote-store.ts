@@ -24,6 +24,8 @@ import type { Statement } from './statements.ts';
 import { TOKEN } from './tokenizer.ts';
 
 interface Task {
+  /** The text that the statement is in. */
+  sql: string;
   text: string;
   statement: Statement;
   parameters: Parameter[];
@@ -233,6 +235,7 @@ function toTasks(queries: readonly Query[]): Task[] {
     return read.statements.map((statement, index) => {
       const last = index === read.statements.length - 1;
       return {
+        sql,
         text: textOf(sql, statement),
         statement,
         parameters: last ? parameters : [],
@@ -259,6 +262,7 @@ const EXTENDED: [RegExp, string][] = [
   [/^CHECK constraint failed/, 'SQLITE_CONSTRAINT_CHECK'],
   [/^FOREIGN KEY constraint failed/, 'SQLITE_CONSTRAINT_FOREIGNKEY'],
   [/^UNIQUE constraint failed/, 'SQLITE_CONSTRAINT'],
+  [/^cannot store [A-Z]+ value in /, 'SQLITE_CONSTRAINT_DATATYPE'],
 ];
 
 /** The server's wording back to SQLite's. */
@@ -280,7 +284,7 @@ function toFailure(error: HranaError, tasks: Task[]): SqlFailure {
   if (/database or disk is full|size limit|max_db_size|exceeded.*size/i.test(message))
     return new SqlFailure(MESSAGES.full);
   const code = EXTENDED.find(([pattern]) => pattern.test(message))?.[1];
-  const offsets = tasks.flatMap(({ statement }) => offsetOf(statement.tokens, message) ?? []);
+  const offsets = tasks.flatMap(({ sql, statement }) => offsetOf(sql, statement, message) ?? []);
   const known = offset ?? (offsets.length === 1 ? offsets[0] : undefined);
   return new SqlFailure(sqliteMessage(message, code ?? codeOf(error), known));
 }

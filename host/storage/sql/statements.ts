@@ -11,6 +11,8 @@ export interface Statement {
   /** First word behind an EXPLAIN, such as `select`. */
   verb: string;
   tokens: Token[];
+  /** Where its text begins: behind the semicolon of the statement before. */
+  from: number;
   /** Number of the highest parameter, as sqlite3_bind_parameter_count() counts. */
   parameters: number;
   explain: boolean;
@@ -57,7 +59,7 @@ export function splitStatements(tokens: Token[]): Statement[] {
       // A trigger ends at the `;` behind the END that follows a `;`: what CASE ends never follows one.
       if (inBody && !endsBody(tokens, index)) continue;
     }
-    if (index > from) statements.push(describe(tokens.slice(from, index)));
+    if (index > from) statements.push(describe(tokens.slice(from, index), tokens[from - 1]?.end ?? 0));
     from = index + 1;
     trigger = false;
     inBody = false;
@@ -78,13 +80,13 @@ function endsBody(tokens: Token[], semicolon: number): boolean {
   return end?.kind === TOKEN.word && end.text === 'end' && before?.kind === TOKEN.mark && before.text === ';';
 }
 
-function describe(tokens: Token[]): Statement {
+function describe(tokens: Token[], from: number): Statement {
   let head = 0;
   const explain = word(tokens[0]) === 'explain';
   if (explain) head = word(tokens[1]) === 'query' && word(tokens[2]) === 'plan' ? 3 : 1;
   const verb = word(tokens[head]);
   const kind = verb === 'with' ? kindOfWith(tokens, head) : (KINDS[verb] ?? 'other');
-  return { kind, verb, tokens, parameters: countParameters(tokens), explain };
+  return { kind, verb, tokens, from, parameters: countParameters(tokens), explain };
 }
 
 /** A WITH clause may lead any of SELECT, INSERT, UPDATE and DELETE: the first of them outside parentheses decides. */

@@ -8,7 +8,7 @@ import { parseQueries, resultsFormat, successText } from '../../../host/storage/
 import { offsetOf, stringCandidates } from '../../../host/storage/sql/quotes.ts';
 import { readStatements } from '../../../host/storage/sql/reading.ts';
 import { parseSettings } from '../../../host/storage/sql/settings.ts';
-import { tokenize } from '../../../host/storage/sql/tokenizer.ts';
+import type { Statement } from '../../../host/storage/sql/statements.ts';
 
 const META = {
   duration: 0.25,
@@ -31,11 +31,12 @@ describe('parameters', () => {
       0,
       Buffer.from([0, 255]),
     ]);
+    expect(checkParameters([[-1, 500]])).toEqual([Buffer.from([255, 244])]);
     expect(checkParameters(undefined)).toEqual([]);
     expect(checkParameters(null)).toEqual([]);
   });
 
-  it.each([[[{}]], [[[256]]], [[[-1]]], [[['a']]], ['x'], [{ a: 1 }], [[[1.5, {}]]]])('refuse %j', (params) => {
+  it.each([[[{}]], [[['a']]], ['x'], [{ a: 1 }], [[[1.5, {}]]]])('refuse %j', (params) => {
     expect(() => checkParameters(params)).toThrow();
   });
 
@@ -101,6 +102,9 @@ describe('answers', () => {
     expect(sqliteMessage('near "x": syntax error', 'SQLITE_ERROR', 4)).toBe(
       'near "x": syntax error at offset 4: SQLITE_ERROR',
     );
+    expect(sqliteMessage('cannot store TEXT value in INT column t.a', 'UNKNOWN_SQLITE_ERROR_3091')).toBe(
+      'cannot store TEXT value in INT column t.a: SQLITE_CONSTRAINT (extended: SQLITE_CONSTRAINT_DATATYPE)',
+    );
     expect(sqliteMessage('database or disk is full', 'SQLITE_FULL')).toContain('Exceeded maximum DB size');
   });
 });
@@ -146,9 +150,16 @@ describe('double-quoted strings', () => {
   });
 
   it('offsets are told only when they are certain', () => {
-    expect(offsetOf(tokenize('select nofunc(1)'), 'no such function: nofunc')).toBe(7);
-    expect(offsetOf(tokenize('select x, x'), 'no such column: x')).toBeUndefined();
-    expect(offsetOf(tokenize('select 1'), 'database is locked')).toBeUndefined();
+    const offset = (sql: string, message: string): number | undefined =>
+      offsetOf(sql, readStatements(sql).statements.at(-1) as Statement, message);
+    expect(offset('select nofunc(1)', 'no such function: nofunc')).toBe(7);
+    expect(offset('select x, x', 'no such column: x')).toBeUndefined();
+    expect(offset('select 1', 'database is locked')).toBeUndefined();
+    expect(offset("select 'é', x", 'no such column: x')).toBe(13);
+    expect(offset('  select a.b.x', 'no such column: a.b.x')).toBe(9);
+    expect(offset("select 'é';  /* é */ selec", 'near "selec": syntax error')).toBe(9);
+    expect(offset('update t set x = 1', 'no such column: x')).toBeUndefined();
+    expect(offset('select * from t join u on t.x = 1', 'no such column: t.x')).toBeUndefined();
   });
 });
 
