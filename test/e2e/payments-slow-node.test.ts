@@ -1,12 +1,25 @@
 /** Payments whose node is slow, whose channel is gone, or whose answer breaks off: nothing paid twice, nothing forgotten. */
 
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tempo } from 'mppx/client';
 import { Session } from 'mppx/tempo';
 import { type Hex, RpcRequestError, TimeoutError } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { withRpc } from '../../host/payments/network/chains.ts';
+import { x402Client as clientOf } from '../../host/payments/network/clients.ts';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, mppClient, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
+import {
+  balance,
+  mppClient,
+  mppOf,
+  type Rig,
+  startNetwork,
+  startRig,
+  until,
+  x402Client,
+} from './support/payments-rig.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -57,7 +70,7 @@ const taken = (code: number) => () =>
     error: { code, message: 'The transaction was added to the mempool but was not processed' },
   });
 
-test.each([4, 5])(
+test.each([4, 5, -32005])(
   'a node that has taken a charge and answers %s has not refused it',
   { timeout: 60_000 },
   async (code) => {
@@ -69,6 +82,58 @@ test.each([4, 5])(
     expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
     await until(async () => (await stateOf()) === 'answered');
     await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
+  },
+);
+
+test.each([
+  [-32005, 'limit exceeded'],
+  [-32000, 'nonce too low'],
+  [-32000, 'already known'],
+])(
+  'a node that has taken a settlement of x402 and answers %i %s has not refused it',
+  { timeout: 60_000 },
+  async (code, message) => {
+    const { x402 } = network;
+    if (!x402) throw new Error('no x402 network');
+    let isArmed = true;
+    const server = createServer(async (request, response) => {
+      const body = Buffer.concat(await request.toArray()).toString();
+      const forward = async () => {
+        const answer = await fetch(x402.rpcUrl, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json' },
+          body,
+        });
+        return answer.text();
+      };
+      const isAnswered = isArmed && body.includes('"eth_sendRawTransaction"');
+      if (isAnswered) setTimeout(() => void forward().catch(() => undefined), 1_500);
+      response.setHeader('content-type', 'application/json');
+      const { id } = JSON.parse(body) as { id: number };
+      response.end(isAnswered ? JSON.stringify({ jsonrpc: '2.0', id, error: { code, message } }) : await forward());
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    try {
+      const chain = withRpc(x402.chain, `http://127.0.0.1:${(server.address() as AddressInfo).port}`);
+      const slow = { ...network, x402: { ...x402, getClient: (account?: never) => clientOf(chain, account) } };
+      const payTo = privateKeyToAccount(generatePrivateKey()).address;
+      rig = await startRig(slow as Network, { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+      rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+      const client = x402Client(network, key(1));
+      const before = await balance(network, 'usdc', client.address);
+      const { status } = await client.fetch(`${rig.url}/a`);
+      expect(status).toBe(message === 'already known' ? 200 : 503);
+      isArmed = false;
+      await until(async () => (await stateOf()) === 'answered');
+      await later(2_000);
+      expect(await balance(network, 'usdc', payTo)).toBe(50_000n);
+      expect(await balance(network, 'usdc', client.address)).toBe(before - 50_000n);
+    } finally {
+      await rig?.close();
+      rig = undefined;
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    }
   },
 );
 
@@ -211,4 +276,30 @@ test('a deploy whose settlement takes longer than its caller waits is completed'
   const response = await client.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' });
   expect(response.status).toBe(503);
   await until(async () => rig?.completed.length === 1);
+});
+
+test('a payment whose settlement could not be noted is finished without a restart', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+  const { client: registry } = rig.registry;
+  const batch = registry.batch.bind(registry);
+  let isFull = true;
+  registry.batch = async (statements, ...rest) => {
+    const args = statements.flatMap((one) =>
+      typeof one === 'object' && 'args' in one ? Object.values(one.args ?? {}) : [],
+    );
+    if (isFull && args.includes('settled')) throw Object.assign(new Error('the disk is full'), { code: 'SQLITE_FULL' });
+    return batch(statements, ...rest);
+  };
+  const client = mppClient(network, key(0));
+  expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
+  expect((await client.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' })).status).toBe(503);
+  await later(2_500);
+  expect(await rows('select state from payments')).toEqual([{ state: 'settling' }, { state: 'settling' }]);
+  isFull = false;
+  await until(async () => (await rows("select id from payments where state = 'answered'")).length === 2);
+  expect(rig.completed).toHaveLength(1);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
+  expect((await rig.payments.ledger.reconcile()).ok).toBe(true);
 });

@@ -1,9 +1,11 @@
 /** A call is noted in the transaction that holds its credit: both are there or neither, whatever becomes of the answer. */
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { migrate } from '../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../builtin-tenants/pay/src/database/migrations.ts';
+import type { Env } from '../../builtin-tenants/pay/src/environment.ts';
 import { type CallClaim, Calls } from '../../builtin-tenants/pay/src/gateway/calls.ts';
 import { Ledger } from '../../builtin-tenants/pay/src/ledger.ts';
+import { createPlatform, sweep } from '../../builtin-tenants/pay/src/platform.ts';
 import { type MemoryDatabase, memoryDatabase } from '../deals/support/memory-database.ts';
 
 const MOVEMENT = { account: 'acc_a', service: 'deals', amount: 300, usage: '[]' };
@@ -80,4 +82,36 @@ test('a hold that credit does not cover leaves no call', async () => {
   await ledger.charge({ ...MOVEMENT, key: 'most', amount: 900 });
   expect(await hold('hld_a')).toEqual({ status: 'insufficient_credit', balance: 100 });
   expect(noted()).toEqual([]);
+});
+
+test('what cannot be finished now keeps nothing else from being finished', async () => {
+  const silent = vi.spyOn(console, 'error').mockImplementation(() => undefined);
+  const asked: string[] = [];
+  const PAYMENTS = {
+    async fetch(url: string, { body }: { body: string }) {
+      const { hold } = JSON.parse(body) as { hold: string };
+      asked.push(`${new URL(url).pathname} ${hold}`);
+      return hold.startsWith('ill') ? new Response('later', { status: 503 }) : Response.json({ headers: {} });
+    },
+  };
+  const call = (key: string, state: string, hold: string) =>
+    db.sql(
+      `INSERT INTO calls (key, request_hash, request_id, state, hold, amount, started_at, keep_until)
+       VALUES ('${key}', 'hash', 'req', '${state}', '${hold}', 1, 0, 9e15)`,
+    );
+  call('wallet:1', 'capturing', 'ill-1');
+  call('wallet:2', 'capturing', 'well-2');
+  call('wallet:3', 'working', 'ill-3');
+  call('wallet:4', 'working', 'well-4');
+  const env = {
+    DB: db,
+    PAYMENTS,
+    PAY_SECRET: 'x'.repeat(40),
+    APP_URL: 'http://host.test',
+    PAGES_URL: 'http://pay.test',
+  };
+  const platform = createPlatform(env as unknown as Env, () => undefined);
+  await expect(sweep(platform)).rejects.toThrow(/finish captures, give abandoned payments back$/);
+  silent.mockRestore();
+  expect(asked).toEqual(['/capture ill-1', '/capture well-2', '/release ill-3', '/release well-4']);
 });

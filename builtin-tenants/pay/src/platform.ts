@@ -88,8 +88,8 @@ export async function sweep(platform: Platform): Promise<void> {
     ['finish purchases', () => purchases.recover()],
     [
       'finish captures',
-      async () => {
-        for (const { key, hold, amount } of await calls.unfinishedCaptures()) {
+      async () =>
+        forEach(await calls.unfinishedCaptures(), async ({ key, hold, amount }) => {
           try {
             await payments.capture(hold, amount);
             await calls.captured(key).run();
@@ -97,17 +97,15 @@ export async function sweep(platform: Platform): Promise<void> {
             if (error instanceof CaptureFailed && error.final) await calls.forget({ keys: [key] });
             else throw error;
           }
-        }
-      },
+        }),
     ],
     [
       'give abandoned payments back',
-      async () => {
-        for (const { key, hold } of await calls.abandonedPayments()) {
+      async () =>
+        forEach(await calls.abandonedPayments(), async ({ key, hold }) => {
           await payments.release(hold);
           await calls.forget({ keys: [key] });
-        }
-      },
+        }),
     ],
     ['release abandoned holds', () => ledger.releaseAbandoned(HOLD_ABANDONED_MS)],
     ['expire grants', () => ledger.expireGrants()],
@@ -135,4 +133,11 @@ export async function sweep(platform: Platform): Promise<void> {
   }
   // The run's outcome is in its history: a failure must not look like success.
   if (failed.length > 0) throw new Error(`failed: ${failed.join(', ')}`);
+}
+
+/** One after the other; one that fails keeps none of the others from its turn. @throws the first error, after all */
+async function forEach<T>(items: readonly T[], work: (item: T) => Promise<unknown>): Promise<void> {
+  const errors: unknown[] = [];
+  for (const item of items) await work(item).catch((error) => errors.push(error));
+  if (errors.length > 0) throw errors[0];
 }

@@ -11,12 +11,14 @@ import { Actions } from 'viem/tempo';
 import type { Money } from '../../shared/money.ts';
 import type { Network } from '../network/types.ts';
 import type { EvmLanes } from '../rails/evm-lane.ts';
-import { isRefusal } from '../rails/tempo-charge.ts';
+import { isNonceUsed, isRefusal } from '../rails/node-errors.ts';
 import { assetId, lower, type SettleResult } from '../rails/terms.ts';
 
 /** Tempo's longest life of a transaction without a nonce is 30 s. */
 const TEMPO_LIFE_S = 25;
 const GRACE_MS = 5_000;
+/** How long a confirmation is waited for, ms. */
+const CONFIRM_MS = 20_000;
 
 export interface Transfer {
   recipient: string;
@@ -116,12 +118,17 @@ function evmWallet(
     const client = x402.getClient();
     const found = await receiptOf(client, signed.hash);
     if (found) return found;
+    const confirmed = () => client.waitForTransactionReceipt({ hash: signed.hash, timeout: CONFIRM_MS });
     try {
       await sendRawTransaction(client, { serializedTransaction: signed.raw });
-      await client.waitForTransactionReceipt({ hash: signed.hash, timeout: 20_000 });
+      await confirmed();
     } catch (error) {
+      const isUsed = isNonceUsed(error);
+      // By this very transfer, maybe: to sign it anew too early would be to pay twice.
+      if (isUsed) await confirmed().catch(() => undefined);
       const mined = await receiptOf(client, signed.hash);
       if (mined) return mined;
+      if (isUsed) return { status: 'failed', reason: 'another transaction took its nonce' };
       if (isRefusal(error)) return { status: 'failed', reason: 'the network refused the transfer' };
     }
     return (await receiptOf(client, signed.hash)) ?? { status: 'unknown', reason: 'not confirmed yet' };

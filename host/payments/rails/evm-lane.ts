@@ -6,6 +6,7 @@ import { type Account, type EncodeFunctionDataParameters, encodeFunctionData, ty
 import { getTransactionCount, prepareTransactionRequest, sendRawTransaction, signTransaction } from 'viem/actions';
 import type { X402Network } from '../network/types.ts';
 import { KeyedLock } from '../settlement/locks.ts';
+import { isKnown } from './node-errors.ts';
 import { lower } from './terms.ts';
 
 export interface EvmCall {
@@ -55,7 +56,14 @@ export class EvmLanes {
 
   send(account: Account, call: EvmCall): Promise<Hex> {
     const client = this.#network.getClient();
-    return this.run(account, call, ({ raw }) => sendRawTransaction(client, { serializedTransaction: raw }));
+    return this.run(account, call, async ({ raw, hash }) => {
+      try {
+        return await sendRawTransaction(client, { serializedTransaction: raw });
+      } catch (error) {
+        if (isKnown(error)) return hash;
+        throw error;
+      }
+    });
   }
 
   /** What x402's signer needs to write: contract calls and plain ones. */

@@ -13,6 +13,7 @@ import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';
 import type { Address } from '../types.ts';
 import { type Presented, readStored } from './credential.ts';
+import { isRefusal } from './node-errors.ts';
 import type { Rail } from './rail.ts';
 import {
   assetId,
@@ -218,26 +219,6 @@ function isCanonical(given: string, encoded: string): boolean {
   const text = given.toLowerCase();
   // Wallets write the parity of a signature as 0 and 1, too.
   return text === encoded || text.replace(/00$/, '1b').replace(/01$/, '1c') === encoded;
-}
-
-const TAKEN: ReadonlySet<unknown> = new Set([4, 5]);
-
-/** An RPC error object of the node (viem: code and no transport failure), but not "already known". */
-export function isRefusal(error: unknown): boolean {
-  for (let at: unknown = error; at instanceof Error; at = at.cause) {
-    if (/already known|already imported|known transaction/i.test(at.message)) return false;
-    if (
-      ['HttpRequestError', 'TimeoutError', 'SocketClosedError', 'WaitForTransactionReceiptTimeoutError'].includes(
-        at.name,
-      )
-    )
-      return false;
-    if (at.name === 'TransactionReceiptNotFoundError') return false;
-    // EIP-7966, 4 (time is up) and 5 (not ready): the node has taken it; it may be in the next block.
-    if (TAKEN.has((at as { code?: unknown }).code)) return false;
-    if (at.name === 'RpcRequestError' || at.name === 'ExecutionRevertedError') return true;
-  }
-  return false;
 }
 
 /** The first line of a library's message, without addresses of nodes. */

@@ -2,6 +2,7 @@
  * x402 `exact` (EIP-3009) and `upto` (Permit2) with the facilitator in this process. Stock clients pay both; `upto`
  * settles what was used. The facilitator's account sends, and its nonce manager lets settlements run side by side.
  */
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { x402Facilitator } from '@x402/core/facilitator';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { PERMIT2_ADDRESS, toFacilitatorEvmSigner, x402UptoPermit2ProxyAddress } from '@x402/evm';
@@ -14,6 +15,7 @@ import { Problem } from '../../shared/problem.ts';
 import type { X402Network } from '../network/types.ts';
 import { type Presented, readStored, type X402Credential } from './credential.ts';
 import type { EvmLanes } from './evm-lane.ts';
+import { isOpen } from './node-errors.ts';
 import type { Rail } from './rail.ts';
 import {
   assetId,
@@ -37,6 +39,9 @@ const EXPIRY_GRACE_MS = 15_000;
 
 /** Blocks that are searched for a settlement whose hash was lost; below the limits of public nodes. */
 const SEARCH_BLOCKS = 5_000n;
+
+/** What the facilitator asks the network. */
+const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
 
 const TOKEN = parseAbi(['function authorizationState(address, bytes32) view returns (bool)']);
 const PERMIT2 = parseAbi(['function nonceBitmap(address, uint256) view returns (uint256)']);
@@ -63,7 +68,13 @@ export async function uptoAvailable(network: X402Network): Promise<boolean> {
 export function x402Rails({ network, facilitator: account, lanes, challengeKey, upto }: X402Options): Rail[] {
   const chainId = network.chain.id;
   const client = network.getClient(account);
-  const signer = toFacilitatorEvmSigner({ ...client, ...lanes.signer(account), address: account.address } as never);
+  const asking = new AsyncLocalStorage<{ isOpen: boolean }>();
+  const signer = toFacilitatorEvmSigner(
+    noting({ ...client, ...lanes.signer(account), address: account.address }, (error) => {
+      const asked = asking.getStore();
+      if (asked && isOpen(error)) asked.isOpen = true;
+    }) as never,
+  );
   const facilitator = new x402Facilitator();
   facilitator.register(network.network, new ExactEvmScheme(signer));
   if (upto) facilitator.register(network.network, new UptoEvmScheme(signer));
@@ -147,15 +158,19 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
 
   async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
     const accepted = presented.payload.accepted as PaymentRequirements;
+    const asked = { isOpen: false };
     try {
-      const result = await facilitator.settle(presented.payload as PaymentPayload, {
-        ...accepted,
-        amount: amount.toString(),
-      });
+      const result = await asking.run(asked, () =>
+        facilitator.settle(presented.payload as PaymentPayload, { ...accepted, amount: amount.toString() }),
+      );
       if (result.success) return { status: 'settled', reference: result.transaction };
       if (result.errorReason?.includes('pending'))
         return { status: 'unknown', reason: 'the network did not confirm in time' };
-      return (await lookUp(presented, payment, amount)) ?? { status: 'failed', reason: reason(result.errorReason) };
+      const found = await lookUp(presented, payment, amount);
+      if (found) return found;
+      // The facilitator calls that failed, too; but the node may have taken the transaction.
+      if (asked.isOpen) return { status: 'unknown', reason: 'the network did not say whether it took the payment' };
+      return { status: 'failed', reason: reason(result.errorReason) };
     } catch (error) {
       const found = await lookUp(presented, payment, amount);
       return found ?? { status: 'unknown', reason: reason(error instanceof Error ? error.name : undefined) };
@@ -225,6 +240,23 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
   }
 
   return upto ? [rail('exact'), rail('upto')] : [rail('exact')];
+}
+
+/** The same signer, which tells why calls of the network fail. */
+function noting<T extends object>(signer: T, onError: (error: unknown) => void): T {
+  const entries = ASKING.filter((name) => name in signer).map((name) => {
+    const ask = signer[name as keyof T] as (...values: unknown[]) => Promise<unknown>;
+    const noted = async (...values: unknown[]) => {
+      try {
+        return await ask(...values);
+      } catch (error) {
+        onError(error);
+        throw error;
+      }
+    };
+    return [name, noted];
+  });
+  return { ...signer, ...Object.fromEntries(entries) };
 }
 
 /** x402's reason codes are safe to show; anything else is not. */

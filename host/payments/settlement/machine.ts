@@ -50,6 +50,8 @@ export class SettlementMachine {
   readonly #log: Logger;
   readonly #locks = new KeyedLock();
   readonly #inFlight = new Set<Promise<unknown>>();
+  /** Ids of payments. */
+  readonly #settling = new Set<string>();
 
   constructor(options: {
     store: PaymentStore;
@@ -177,8 +179,7 @@ export class SettlementMachine {
     }
     if (row.state === 'settled') return this.store.captured(row, charged, answer);
     if (charged === 0n) return this.store.free(row, answer);
-    const settling = await this.store.settling(row, { charged, ...options });
-    return this.#settle(settling, charged);
+    return this.#settle(row, { charged, ...options });
   }
 
   /** The work came to nothing: nothing is charged, and what was taken beforehand goes back. */
@@ -190,23 +191,36 @@ export class SettlementMachine {
   /** Takes what was authorized before the work is done; what is not used goes back at `take`. */
   async takeEarly(row: PaymentRow): Promise<PaymentRow> {
     if (row.custody !== 'collected') throw new Error('only collected payments can be settled before the work');
-    const settling = await this.store.settling(row, { charged: null });
-    return this.#settle(settling, undefined);
+    return this.#settle(row, { charged: null });
   }
 
-  async #settle(row: PaymentRow, charged: Money | undefined): Promise<PaymentRow> {
-    const work = this.rail(row.rail).settle(row, charged ?? row.authorized);
-    const result = work.catch((error): SettleResult => {
-      this.#log.error({ err: error, payment: row.id }, 'unexpected error in a settlement');
-      return { status: 'unknown', reason: 'unexpected error' };
+  async #settle(begun: PaymentRow, change: Parameters<PaymentStore['settling']>[1]): Promise<PaymentRow> {
+    this.#settling.add(begun.id);
+    const forget = () => void this.#settling.delete(begun.id);
+    const row = await this.store.settling(begun, change).catch((error) => {
+      forget();
+      throw error;
     });
-    const settled = this.#track(result.then((outcome) => this.#apply(row, charged, outcome)));
-    const next = await withTimeout(settled, SETTLE_WAIT_MS);
+    const settled = this.#track(this.#ask(row, change.charged ?? undefined).finally(forget));
+    // What moved is not known to the registry yet: nobody may say that nothing was charged.
+    const next = await withTimeout(settled, SETTLE_WAIT_MS).catch((error) => {
+      this.#log.error({ err: error, payment: row.id }, 'what became of a settlement could not be noted');
+      return row;
+    });
     if (next === undefined) {
-      const waiting = await this.store.pending(row, 'the network did not answer in time');
+      const waiting = await this.store.pending(row, 'the network did not answer in time').catch(() => row);
       throw pending(waiting);
     }
     return this.#orThrow(next);
+  }
+
+  async #ask(row: PaymentRow, charged: Money | undefined): Promise<PaymentRow> {
+    const work = this.rail(row.rail).settle(row, charged ?? row.authorized);
+    const result = await work.catch((error): SettleResult => {
+      this.#log.error({ err: error, payment: row.id }, 'unexpected error in a settlement');
+      return { status: 'unknown', reason: 'unexpected error' };
+    });
+    return this.#apply(row, charged, result);
   }
 
   #orThrow(row: PaymentRow): PaymentRow {
@@ -236,10 +250,16 @@ export class SettlementMachine {
     }
   }
 
+  /** Whether this process is at a payment's settlement; one that is `settling` all the same was left behind. */
+  isSettling(row: PaymentRow): boolean {
+    return this.#settling.has(row.id);
+  }
+
   /** Asks the chain about a settlement whose outcome is not known. Idempotent. */
   async reconcile(row: PaymentRow): Promise<PaymentRow> {
     const current = (await this.store.byId(row.id)) ?? row;
-    if (current.state !== 'settling') return current;
+    // Two that learn the same outcome would book it twice.
+    if (current.state !== 'settling' || this.isSettling(current)) return current;
     const charged = current.charged ?? undefined;
     const result = await this.rail(current.rail).reconcile(current, charged ?? current.authorized);
     const latest = (await this.store.byId(row.id)) ?? current;

@@ -25,12 +25,18 @@ export async function recoverAll({ machine, operations, log }: RecoveryOptions):
   }
 }
 
-/** While running: settlements whose outcome was not known, and what follows where it became known since. */
+/** While running: settlements whose outcome was not known, or not noted, and what follows where it became known since. */
 export async function reconcilePending({ machine, operations, log }: RecoveryOptions): Promise<void> {
   for (const row of await machine.store.open()) {
-    if ((row.state !== 'settling' && row.state !== 'settled') || row.pendingSince === null) continue;
+    if (row.state !== 'settling' && row.state !== 'settled') continue;
+    if (row.pendingSince === null && (row.state === 'settled' || machine.isSettling(row))) continue;
     try {
-      await machine.exclusively(row, async () => continueSettled(machine, operations, await machine.reconcile(row)));
+      await machine.exclusively(row, async () => {
+        const current = (await machine.store.byId(row.id)) ?? row;
+        if (current.state === 'settling' && current.pendingSince === null && !machine.isSettling(current))
+          await machine.store.pending(current, 'the outcome could not be noted');
+        await continueSettled(machine, operations, await machine.reconcile(row));
+      });
     } catch (error) {
       log.warn({ err: error, payment: row.id }, 'pending payment could not be reconciled yet');
     }
