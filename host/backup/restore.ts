@@ -1,16 +1,16 @@
 /**
- * Brings a backup back on an empty box. Every file is compared with the manifest while it is copied, into a folder that
- * becomes the data folder only when all of them are right: a damaged backup changes nothing.
+ * Brings a backup back on an empty box. Every file is compared with the manifest while it is copied, into a folder whose
+ * content becomes the data folder's only when all of them are right: a damaged backup changes nothing.
  */
-import { createHash } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
-import { mkdir, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
 import path from 'node:path';
 import { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Problem } from '../shared/problem.ts';
 import { syncFile, writeWhole } from './copying.ts';
-import { FILES, SEALED, TENANTS } from './layout.ts';
+import { FILES, REGISTRY, SEALED, TENANTS } from './layout.ts';
 import { type BackupFile, openManifest } from './manifest.ts';
 import { tellingPlace } from './refusals.ts';
 import type { BackupStore } from './store.ts';
@@ -45,20 +45,24 @@ export function restoreBackup(options: RestoreOptions): Promise<RestoreSummary> 
 
 async function restore(options: RestoreOptions, target: string): Promise<RestoreSummary> {
   const { store, passphrase } = options;
-  await requireEmpty(target);
+  const isThere = await requireEmpty(target);
   const id = await chooseBackup(store, options.id);
   const { content, keys } = await openManifest(await store.manifest(id), passphrase);
-  const coming = `${target}.restoring`;
-  await rm(coming, { recursive: true, force: true });
+  const suffix = `restoring-${randomBytes(4).toString('hex')}`;
+  // A folder that is there may be a disk of its own, or behind a link: it cannot be replaced, only filled.
+  const coming = isThere ? path.join(target, `.${suffix}`) : `${target}.${suffix}`;
   try {
     await mkdir(coming, { recursive: true, mode: 0o700 });
     for (const file of content.files) await restoreFile(store, id, file, coming);
     await unsealAll(coming, keys, content.files);
     await options.placeObjects?.(path.join(coming, TENANTS));
     await syncFile(coming);
-    await rmdir(target).catch(() => undefined);
-    await rename(coming, target);
-    await syncFile(path.dirname(target));
+    if (isThere) {
+      await moveContent(coming, target);
+    } else {
+      await rename(coming, target);
+      await syncFile(path.dirname(target));
+    }
   } catch (error) {
     await rm(coming, { recursive: true, force: true });
     throw error;
@@ -68,13 +72,38 @@ async function restore(options: RestoreOptions, target: string): Promise<Restore
   return { id, dataFolder: target, files: files.length, bytes, startedAt, finishedAt, hostVersion };
 }
 
-async function requireEmpty(folder: string): Promise<void> {
+/** Answers whether the folder is there at all. */
+async function requireEmpty(folder: string): Promise<boolean> {
   const names = await readdir(folder).catch((error) => {
-    if (error.code === 'ENOENT') return [];
+    if (error.code === 'ENOENT') return undefined;
     throw error;
   });
-  if (names.length > 0) {
+  if (names === undefined && (await lstat(folder).catch(() => undefined))) {
+    const detail = `${folder} is a link to a folder that does not exist: make that folder, or name another place.`;
+    throw new Problem('conflict', detail);
+  }
+  if (names !== undefined && names.length > 0) {
     throw new Problem('conflict', `${folder} is not empty: restore into a new folder, or move what is there away.`);
+  }
+  return names !== undefined;
+}
+
+/** Moves everything from a folder inside `target` up into it, or nothing. */
+async function moveContent(coming: string, target: string): Promise<void> {
+  const names = await readdir(coming);
+  // The registry last: without it, nothing that a power cut left half moved comes into service.
+  names.sort((a, b) => Number(a === REGISTRY) - Number(b === REGISTRY));
+  const moved: string[] = [];
+  try {
+    for (const name of names) {
+      await rename(path.join(coming, name), path.join(target, name));
+      moved.push(name);
+    }
+    await rmdir(coming);
+    await syncFile(target);
+  } catch (error) {
+    for (const name of moved) await rm(path.join(target, name), { recursive: true, force: true });
+    throw error;
   }
 }
 

@@ -7,6 +7,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { Client } from '@libsql/client/sqlite3';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
+import { Problem } from '../shared/problem.ts';
 import { openClient } from './client.ts';
 import { drizzle } from './drizzle.ts';
 
@@ -49,12 +50,22 @@ export async function readMigrations(folder: string): Promise<Migration[]> {
   return Promise.all(names.map(async (name) => ({ name, sql: await readFile(path.join(folder, name), 'utf8') })));
 }
 
-/** Applies what was not applied yet, each file in one transaction together with the note that it was. */
+/**
+ * Applies what was not applied yet, each file in one transaction together with the note that it was.
+ * @throws Problem invalid_config when something was applied that is not among them
+ */
 export async function migrate(client: Client, migrations: Migration[]): Promise<void> {
   await client.execute(
     'CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT',
   );
   const applied = new Set((await client.execute('SELECT name FROM migrations')).rows.map((row) => row.name));
+  const foreign = [...applied].find((name) => !migrations.some((migration) => migration.name === name));
+  if (foreign !== undefined) {
+    throw new Problem(
+      'invalid_config',
+      `The data folder was written by a newer version of Turnpike: this one does not know the change ${foreign} of its registry. Start that version, or restore a backup that was made before the update.`,
+    );
+  }
   for (const { name, sql } of migrations) {
     if (applied.has(name)) continue;
     const transaction = await client.transaction('write');

@@ -6,6 +6,7 @@ import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
 import { open, readFile, rename } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
+import { Problem } from '../shared/problem.ts';
 
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
@@ -33,12 +34,22 @@ export class SecretBox {
     this.#content = content;
   }
 
-  /** Opens the key file, making one with a fresh key if there is none. */
-  static async open(file: string): Promise<SecretBox> {
+  /**
+   * Opens the key file, making one with a fresh key if there is none.
+   * @param isNeeded whether something is sealed already, which a fresh key would not open
+   * @throws Problem invalid_config when the file that is needed is missing
+   */
+  static async open(file: string, isNeeded = async () => false): Promise<SecretBox> {
     try {
       return new SecretBox(file, keyFileSchema.parse(JSON.parse(await readFile(file, 'utf8'))));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw new Error(`${file} is not a key file`);
+      if (await isNeeded()) {
+        throw new Problem(
+          'invalid_config',
+          `${file} is missing, and the registry holds tenants' secrets that only its keys open. Put the file back, or restore the data folder from a backup. If it is lost for good, remove the secrets (sqlite3 ${path.join(path.dirname(file), 'registry.db')} 'DELETE FROM secrets'): their owners then have to set them again.`,
+        );
+      }
       const content = withNewKey({ current: '', keys: {} });
       await writeDurably(file, content);
       return new SecretBox(file, content);

@@ -81,6 +81,11 @@ export class Secrets {
   }
 }
 
+/** Whether the registry holds secrets, which only the keys that sealed them open. */
+export async function holdsSecrets(db: Database): Promise<boolean> {
+  return (await db.select({ name: secrets.name }).from(secrets).limit(1)).length > 0;
+}
+
 function context(tenant: TenantId, name: string): string {
   return `secret:${tenant}:${name}`;
 }

@@ -296,7 +296,6 @@ export class DeploymentRunner {
         onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
       });
     this.#services = services;
-    pointTo(services.folder, path.join(dependencies.runFolder, this.slug));
     const starting = Instance.start({
       spec,
       generation,
@@ -308,6 +307,7 @@ export class DeploymentRunner {
       onDiagnostic: (text) => log.debug({ tenant, slug: this.slug, text }, 'workerd'),
     });
     try {
+      pointTo(services.folder, path.join(dependencies.runFolder, this.slug));
       const [instance] = await Promise.all([starting, services.open(spec.bindings)]);
       this.#adopt(instance);
       if (spec.bindings.d1 && this.#databaseUsed) services.database?.warm();

@@ -102,16 +102,21 @@ export class Instance {
 
   /**
    * @returns once it listens
-   * @throws Problem start_failed with workerd's own words; nothing is left behind
+   * @throws Problem start_failed with workerd's own words; nothing is left behind, whatever is thrown
    */
   static async start(options: InstanceOptions): Promise<Instance> {
     const { spec, cell } = options;
     const instance = new Instance(options);
-    const diagnostics = instance.#readOutput(options);
-    options.onSpawned?.(instance);
-    cell.process.stdin.end(encodeConfig(spec, cell.inside, options.heapMb));
-    await instance.#listening(options.startTimeoutMs, diagnostics);
-    return instance;
+    try {
+      const diagnostics = instance.#readOutput(options);
+      options.onSpawned?.(instance);
+      cell.process.stdin.end(encodeConfig(spec, cell.inside, options.heapMb));
+      await instance.#listening(options.startTimeoutMs, diagnostics);
+      return instance;
+    } catch (error) {
+      if (instance.alive) await instance.kill('start_failed', 'It could not be started.');
+      throw error;
+    }
   }
 
   /** Since it started, ms. */

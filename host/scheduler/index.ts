@@ -17,7 +17,8 @@ export interface Scheduler {
   /** Runs `work` every `ms`, first after `ms`; late runs are not made up for. */
   every(ms: number, name: string, work: () => unknown): () => void;
   /**
-   * Runs `work` at every occurrence, with the time it was scheduled for; of missed ones the last, once.
+   * Runs `work` at every occurrence, with the time it was scheduled for; of missed ones the last, once. Where it
+   * answers `again`, it could not begin: the occurrence counts as missed, and is made up for a minute later.
    * @throws Problem invalid_field for a bad expression
    */
   cron(expression: string, name: string, work: (scheduledTime: number) => unknown, options?: CronOptions): () => void;
@@ -25,6 +26,8 @@ export interface Scheduler {
   stop(): Promise<void>;
 }
 
+/** When what could not begin is made up for, ms. */
+const AGAIN_MS = 60_000;
 /** Wakes at least this often, so that a system clock that was set is noticed: nothing announces that. */
 const LONGEST_SLEEP_MS = 30_000;
 
@@ -123,19 +126,26 @@ export function createScheduler({ clock, log }: { clock: Clock; log: Logger }): 
     cron(text, name, work, { lastRun } = {}) {
       const expression = new CronExpression(text);
       let since = lastRun ?? clock.now();
+      let againAt = 0;
       const job: Job = {
         name,
         due: undefined,
         running: undefined,
-        run(now) {
+        async run(now) {
           const occurrence = dueOccurrence(expression, since, now);
-          if (occurrence === undefined) return undefined;
+          if (occurrence === undefined) return;
+          const before = since;
           since = occurrence;
-          return work(occurrence);
+          if ((await work(occurrence)) !== 'again') return;
+          since = before;
+          againAt = clock.now() + AGAIN_MS;
         },
         plan(now) {
           if (!jobs.has(this)) return;
-          this.due = dueOccurrence(expression, since, now) === undefined ? nextOccurrence(expression, since, now) : now;
+          const isDue = dueOccurrence(expression, since, now) !== undefined;
+          // No longer than that: the clock may have been set back meanwhile.
+          againAt = Math.min(againAt, now + AGAIN_MS);
+          this.due = isDue ? Math.max(now, againAt) : nextOccurrence(expression, since, now);
           // A clock set far back starts over: what lies ahead of it has not happened yet.
           if (this.due !== undefined && this.due < since) since = now;
         },

@@ -97,16 +97,19 @@ export class TenantCrons {
     this.#planned.delete(tenant);
   }
 
-  async #run(tenant: TenantId, slug: string, cron: string, scheduledAt: number): Promise<void> {
+  async #run(tenant: TenantId, slug: string, cron: string, scheduledAt: number): Promise<'again' | undefined> {
     const { history, clock, run, log, onRun, holdMs = 30_000 } = this.#parts;
     const leave = await this.#place(tenant);
     const held = setTimeout(leave, holdMs).unref();
     try {
       const planned = this.#planned.get(tenant);
-      if (planned?.slug !== slug || !planned.jobs.has(cron)) return;
+      if (planned?.slug !== slug || !planned.jobs.has(cron)) return undefined;
       const startedAt = clock.now();
       const started = performance.now();
-      const id = await history.begin(tenant, cron, scheduledAt, startedAt);
+      const id = await history.begin(tenant, cron, scheduledAt, startedAt).catch((error: unknown) => {
+        log.error({ err: error, slug, cron }, 'a scheduled run could not be noted: it is made in a minute');
+      });
+      if (id === undefined) return 'again';
       const result = await run(slug, cron, scheduledAt).catch((error: unknown) => {
         log.error({ err: error, slug, cron }, 'a scheduled run could not be made');
         return { outcome: 'not_started' as const, error: 'The handler could not be started.' };
@@ -121,6 +124,7 @@ export class TenantCrons {
         lateMs: Math.max(0, startedAt - scheduledAt),
         durationMs: performance.now() - started,
       });
+      return undefined;
     } finally {
       clearTimeout(held);
       leave();

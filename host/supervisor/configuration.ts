@@ -7,6 +7,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
+import { manifestSchema } from '../cli/project/manifest.ts';
 import { type Config, configSchema } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 
@@ -41,7 +42,11 @@ export function loadConfig({ folder, env, flags }: Sources): Config {
   const all = settings();
   const tree = readTree(DEFAULTS);
   const file = path.join(folder, 'turnpike.json');
-  if (existsSync(file)) merge(tree, readTree(file), [], file);
+  if (existsSync(file)) {
+    const own = readTree(file);
+    refuseManifest(own, file);
+    merge(tree, own, [], file);
+  }
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith('TURNPIKE_') || text === undefined || NOT_SETTINGS.has(name)) continue;
     const setting = all.find((candidate) => candidate.env === name);
@@ -125,6 +130,17 @@ function readTree(file: string): Tree {
   }
   if (!isTree(tree)) throw refuse('must hold an object, such as {"port": 8402}.');
   return tree;
+}
+
+/** A tenant's project has a file of the same name. */
+function refuseManifest(tree: Tree, file: string): void {
+  const names = Object.keys(tree);
+  if (names.every((name) => name === '$schema' || Object.hasOwn(configSchema.shape, name))) return;
+  if (!names.every((name) => Object.hasOwn(manifestSchema.shape, name))) return;
+  throw new Problem(
+    'invalid_config',
+    `${file} is a project's manifest, not a host's configuration, which has the same name. Start the host in another folder: it reads its turnpike.json, if there is one, where it is started.`,
+  );
 }
 
 function merge(into: Tree, from: Tree, place: string[], source: string): void {

@@ -5,7 +5,7 @@ import { Deployments } from '../registry/deployments.ts';
 import { Domains } from '../registry/domains.ts';
 import { openRegistry, type Registry } from '../registry/index.ts';
 import { SecretBox } from '../registry/secret-box.ts';
-import { Secrets } from '../registry/secrets.ts';
+import { holdsSecrets, Secrets } from '../registry/secrets.ts';
 import { Usage } from '../registry/usage.ts';
 import type { Folders } from './folders.ts';
 
@@ -23,12 +23,13 @@ export interface Stores {
 
 export async function openStores(folders: Folders): Promise<Stores> {
   const registry = await openRegistry(folders.registry);
+  const box = await SecretBox.open(folders.secretsKey, () => holdsSecrets(registry.db));
   const usage = new Usage(registry.db);
   return {
     registry,
     deployments: new Deployments(registry.db),
     domains: new Domains(registry.db),
-    secrets: new Secrets(registry.db, await SecretBox.open(folders.secretsKey)),
+    secrets: new Secrets(registry.db, box),
     usage,
     cronRuns: new CronRuns(registry.db),
     operator: await operatorToken(registry.db),

@@ -1,11 +1,14 @@
+import { execFileSync, spawnSync } from 'node:child_process';
 import {
   existsSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -322,6 +325,61 @@ describe('a restore', () => {
     expect(readFileSync(join(data, 'secrets.key'), 'utf8')).toBe(SECRET);
   });
 
+  it('into a link to an empty folder fills that folder', async () => {
+    await backup();
+    const disk = join(folder, 'disk');
+    const link = join(folder, 'link');
+    mkdirSync(disk);
+    symlinkSync(disk, link);
+    await restore(link);
+    expect(lstatSync(link).isSymbolicLink()).toBe(true);
+    expect(readFileSync(join(disk, 'secrets.key'), 'utf8')).toBe(SECRET);
+    expect(readdirSync(disk).filter((name) => name.startsWith('.'))).toEqual([]);
+  });
+
+  it('refuses a link to nowhere before it copies anything', async () => {
+    await backup();
+    const link = join(folder, 'link');
+    symlinkSync(join(folder, 'nowhere'), link);
+    await expect(restore(link)).rejects.toThrow(`${link} is a link to a folder that does not exist`);
+    expect(readdirSync(folder).sort()).toEqual(['backups', 'data', 'link']);
+  });
+
+  it('leaves a folder alone that is named like one of its own', async () => {
+    await backup();
+    const mine = join(folder, 'restored.restoring', 'mine');
+    write(mine, 'not to be lost');
+    await restore();
+    expect(readFileSync(mine, 'utf8')).toBe('not to be lost');
+    expect(readdirSync(folder).sort()).toEqual(['backups', 'data', 'restored', 'restored.restoring']);
+  });
+
+  it('that fails leaves an empty folder empty', async () => {
+    await backup();
+    const empty = join(folder, 'empty');
+    mkdirSync(empty);
+    await expect(restore(empty, 'another passphrase')).rejects.toThrow('passphrase');
+    const { location } = await backup(Date.UTC(2026, 0, 3));
+    flip(join(location, 'files/code/aa/manifest.json'), 0);
+    await expect(restore(empty)).rejects.toMatchObject({ code: 'invalid_field' });
+    expect(readdirSync(empty)).toEqual([]);
+  });
+
+  it.runIf(mayMount())('fills a disk that is mounted there', async () => {
+    await backup();
+    const disk = join(folder, 'disk');
+    mkdirSync(disk);
+    execFileSync('mount', ['-t', 'tmpfs', 'tmpfs', disk]);
+    try {
+      await restore(disk);
+      expect(readFileSync(join(disk, 'secrets.key'), 'utf8')).toBe(SECRET);
+      expect(valueIn(join(disk, 'registry.db'))).toBe(7);
+      expect(readdirSync(folder).sort()).toEqual(['backups', 'data', 'disk']);
+    } finally {
+      execFileSync('umount', ['--lazy', disk]);
+    }
+  });
+
   it('takes the newest, or the one that is named', async () => {
     const first = await backup(Date.UTC(2026, 0, 1));
     write(join(data, 'tenants/t1/logs/current'), 'another line');
@@ -381,4 +439,12 @@ function flip(file: string, at: number): void {
   const bytes = readFileSync(file);
   bytes[at] = (bytes[at] ?? 0) ^ 1;
   writeFileSync(file, bytes);
+}
+
+function mayMount(): boolean {
+  const at = mkdtempSync(join(tmpdir(), 'mount-'));
+  const isMounted = spawnSync('mount', ['-t', 'tmpfs', 'tmpfs', at]).status === 0;
+  if (isMounted) execFileSync('umount', [at]);
+  rmSync(at, { recursive: true });
+  return isMounted;
 }

@@ -4,6 +4,7 @@ import path from 'node:path';
 import type { Client } from '@libsql/client/sqlite3';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openClient } from '../../host/registry/client.ts';
+import { openRegistry } from '../../host/registry/index.ts';
 
 let folder: string;
 let client: Client;
@@ -115,4 +116,15 @@ test('says so when it is closed, and when a file is no database', async () => {
   const file = path.join(folder, 'b.db');
   await writeFile(file, 'nonsense '.repeat(1000));
   await expect(openClient(file)).rejects.toMatchObject({ code: 'SQLITE_NOTADB' });
+});
+
+test('a registry that a newer version has changed is left alone', async () => {
+  const file = path.join(folder, 'registry.db');
+  const registry = await openRegistry(file);
+  await registry.client.execute("INSERT INTO migrations (name, applied_at) VALUES ('9999_future.sql', 1)");
+  registry.close();
+  await expect(openRegistry(file)).rejects.toMatchObject({
+    code: 'invalid_config',
+    message: expect.stringMatching(/newer version .*9999_future\.sql/),
+  });
 });

@@ -1,8 +1,11 @@
-import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openRegistry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
+import { openFolders } from '../../host/supervisor/folders.ts';
+import { openStores } from '../../host/supervisor/stores.ts';
 
 let folder: string;
 let file: string;
@@ -47,6 +50,27 @@ describe('secret box', () => {
     await box.dropOldKeys();
     expect(() => box.unseal(old, 'c')).toThrow(/not in secrets\.key/);
     expect(Object.keys(JSON.parse(readFileSync(file, 'utf8')).keys)).toHaveLength(1);
+  });
+
+  it('makes no new key file where the registry holds what the missing one sealed', async () => {
+    const folders = openFolders(folder);
+    const stores = await openStores(folders);
+    await stores.registry.client.execute('PRAGMA foreign_keys = OFF');
+    await stores.registry.client.execute(
+      "INSERT INTO secrets (tenant, name, key_id, sealed) VALUES ('t', 'A', 'k', x'00')",
+    );
+    await stores.close();
+    rmSync(file);
+    await expect(openStores(folders)).rejects.toMatchObject({
+      code: 'invalid_config',
+      message: expect.stringContaining(`${file} is missing`),
+    });
+    expect(existsSync(file)).toBe(false);
+    const registry = await openRegistry(folders.registry);
+    await registry.client.execute('DELETE FROM secrets');
+    registry.close();
+    await (await openStores(folders)).close();
+    expect(existsSync(file)).toBe(true);
   });
 
   it('does not overwrite a damaged key file', async () => {

@@ -1,4 +1,4 @@
-import { appendFileSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
@@ -160,6 +160,45 @@ describe('log store in hard times', () => {
     await store.close();
   });
 
+  it('a follower of a tenant that is purged comes to an end', async () => {
+    const store = open();
+    await store.append('t1', say('one'));
+    const end = new AbortController();
+    const timer = setTimeout(() => end.abort(), 2_000);
+    const seen: string[] = [];
+    const following = (async () => {
+      for await (const { text } of store.tail('t1', end.signal, 0)) seen.push(text);
+    })();
+    await vi.waitFor(() => expect(seen).toEqual(['one']));
+    await store.append('t1', say('the last'));
+    await store.forget('t1');
+    await following;
+    clearTimeout(timer);
+    expect(end.signal.aborted).toBe(false);
+    expect(seen).toEqual(['one', 'the last']);
+    await store.close();
+  });
+
+  it('a full disk is told of once a minute, whichever logs it is', async () => {
+    vi.useFakeTimers({ toFake: ['performance'] });
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => undefined);
+    const store = open();
+    const write = async () => {
+      for (const tenant of ['t1', 't2']) {
+        await store.append(tenant, say('a'));
+        await store.read(tenant);
+      }
+    };
+    for (const tenant of ['t1', 't2']) mkdirSync(join(folder, tenant, 'logs', 'current.jsonl'), { recursive: true });
+    for (let batch = 0; batch < 5; batch++) await write();
+    expect(warned).toHaveBeenCalledTimes(1);
+    vi.advanceTimersByTime(61_000);
+    await write();
+    expect(warned).toHaveBeenCalledTimes(2);
+    warned.mockRestore();
+    await store.close();
+  });
+
   it('a follower of a log that nobody used for long hears of what comes, where many are open', async () => {
     vi.useFakeTimers({ toFake: ['performance'] });
     const store = open();
@@ -286,6 +325,8 @@ describe('flood gate', () => {
       parseBytes: 100,
       readBytes: 10_000,
       windowMs: 20,
+      // As much time as a slow machine takes.
+      lineMs: Number.POSITIVE_INFINITY,
     });
     stream.write(`${'first\n'.repeat(10)}`);
     await new Promise((resolve) => setImmediate(resolve));

@@ -174,6 +174,20 @@ test('a tenant whose runs hang keeps nobody else from theirs, and itself only fo
   scheduler = createScheduler({ clock, log });
 });
 
+test('a run that could not be noted is made a minute later', async () => {
+  const begin = vi.spyOn(history, 'begin').mockRejectedValueOnce(new Error('the disk is full'));
+  const run = vi.fn(async () => ({ outcome: 'ok' as const }));
+  await start(run).set('t1', 'hello', ['0 * * * *']);
+  clock.advance(60 * MINUTE);
+  await expect.poll(() => begin.mock.calls.length).toBe(1);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  clock.advance(MINUTE);
+  await expect.poll(() => finished('t1')).toEqual(['11:00 ok']);
+  clock.advance(10 * MINUTE);
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  expect(run).toHaveBeenCalledTimes(1);
+});
+
 test('history is bounded', async () => {
   for (let index = 0; index < 105; index++) {
     const id = await history.begin('t1', '* * * * *', index, index);

@@ -32,6 +32,18 @@ describe('configuration', () => {
     expect(config.clock.movable).toBe(true);
   });
 
+  it('names a tenant’s manifest what it is, and a bad setting a bad setting', () => {
+    const file = path.join(folder, 'turnpike.json');
+    writeFileSync(file, JSON.stringify({ slug: 'hello', crons: ['* * * * *'] }));
+    expect(() => load()).toThrow(`${file} is a project's manifest, not a host's configuration`);
+    writeFileSync(file, JSON.stringify({ $schema: './turnpike.schema.json', slug: 'hello', bindings: 'none' }));
+    expect(() => load()).toThrow(`${file} is a project's manifest, not a host's configuration`);
+    writeFileSync(file, JSON.stringify({ slug: 'hello', port: 1 }));
+    expect(() => load()).toThrow(/Unknown setting slug/);
+    writeFileSync(file, JSON.stringify({ prot: 1 }));
+    expect(() => load()).toThrow(/Unknown setting prot .*Did you mean port\?/);
+  });
+
   it('gives every setting one flag and one variable', () => {
     const all = settings();
     expect(new Set(all.map((setting) => setting.flag)).size).toBe(all.length);

@@ -36,6 +36,8 @@ const OPEN_LOGS = 1_000;
 const LOOK_MS = 1_000;
 /** Entries that a slow follower may be behind, before it loses the oldest. */
 const MAX_BEHIND = 1_000;
+/** Every line of every tenant fails on a full disk: that is told once in this time, ms. */
+const WARN_MS = 60_000;
 
 interface OpenLog {
   folder: string;
@@ -46,7 +48,8 @@ interface OpenLog {
   waiting: string[];
   writing: Promise<void>;
   timer: NodeJS.Timeout | undefined;
-  followers: Set<(entry: LogEntry) => void>;
+  /** Told of each entry; undefined: no more will come. */
+  followers: Set<(entry: LogEntry | undefined) => void>;
 }
 
 interface Opening {
@@ -59,6 +62,7 @@ export class LogStore {
   readonly #options: LogStoreOptions;
   readonly #logs = new Map<TenantId, Opening>();
   #lookedAt = 0;
+  #warnedAt = Number.NEGATIVE_INFINITY;
   #closed = false;
 
   constructor(options: LogStoreOptions) {
@@ -71,7 +75,7 @@ export class LogStore {
    */
   async append(tenant: TenantId, entry: NewLogEntry): Promise<void> {
     if (this.#closed) return;
-    const log = await this.#open(tenant).catch(warn);
+    const log = await this.#open(tenant).catch((error) => this.#warn(error));
     if (!log) return;
     const complete: LogEntry = { id: ++log.lastId, time: this.#options.clock.now(), ...bounded(entry) };
     log.waiting.push(`${JSON.stringify(complete)}\n`);
@@ -92,16 +96,18 @@ export class LogStore {
   }
 
   /**
-   * Entries from now on, until `signal` aborts. With `after`, those since that id come first, so that a follower who
+   * Entries from now on, until `signal` aborts or the tenant is forgotten. With `after`, those since that id come first, so that a follower who
    * was cut off misses nothing that is still kept.
    */
   async *tail(tenant: TenantId, signal: AbortSignal, after?: number): AsyncGenerator<LogEntry> {
     const log = await this.#open(tenant);
     const queue: LogEntry[] = [];
     let wake = (): void => undefined;
-    const follow = (entry: LogEntry): void => {
+    let isOver = false;
+    const follow = (entry: LogEntry | undefined): void => {
       if (queue.length >= MAX_BEHIND) queue.shift();
-      queue.push(entry);
+      if (entry) queue.push(entry);
+      else isOver = true;
       wake();
     };
     const aborted = (): void => wake();
@@ -120,6 +126,7 @@ export class LogStore {
       while (!signal.aborted) {
         const entry = queue.shift();
         if (entry === undefined) {
+          if (isOver) return;
           await new Promise<void>((resolve) => {
             wake = resolve;
           });
@@ -133,11 +140,14 @@ export class LogStore {
     }
   }
 
-  /** Forgets what is open for a tenant whose folder is about to be removed. */
+  /** Forgets what is open for a tenant whose folder is about to be removed, and ends who follows its log. */
   async forget(tenant: TenantId): Promise<void> {
     const opening = this.#logs.get(tenant);
     this.#logs.delete(tenant);
-    if (opening) await this.#write(await opening.pending);
+    if (!opening) return;
+    const log = await opening.pending;
+    for (const follow of log.followers) follow(undefined);
+    await this.#write(log);
   }
 
   /** Writes what is waiting. Lines after that are dropped. */
@@ -191,11 +201,18 @@ export class LogStore {
         } catch (error) {
           // The folder was removed with its tenant, or the disk is full: a log must not take the host down.
           if ((error as NodeJS.ErrnoException).code === 'ENOENT') return;
-          warn(error as Error);
+          this.#warn(error as Error);
         }
       })
       .catch(() => undefined);
     return log.writing;
+  }
+
+  #warn(error: Error): undefined {
+    const now = performance.now();
+    if (now - this.#warnedAt < WARN_MS) return;
+    this.#warnedAt = now;
+    process.emitWarning(`a tenant's log cannot be written: ${error.message}`);
   }
 
   #forgetIdle(): void {
@@ -229,10 +246,6 @@ async function openLog(folder: string): Promise<OpenLog> {
     timer: undefined,
     followers: new Set(),
   };
-}
-
-function warn(error: Error): undefined {
-  process.emitWarning(`a tenant's log cannot be written: ${error.message}`);
 }
 
 function readText(file: string): Promise<string> {
