@@ -32,7 +32,8 @@ const properties: Record<string, JsonSchema> = {
   crons: {
     type: 'array',
     items: { type: 'string' },
-    description: 'Five-field cron expressions, UTC; run scheduled().',
+    description:
+      'Five-field cron expressions, UTC; run scheduled(). Two of a deployment begin at a time; others wait until one has ended or has run for 30 seconds.',
   },
   paidRoutes: {
     type: 'array',
