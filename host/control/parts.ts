@@ -11,7 +11,7 @@ import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageUsage, TenantId } from '../shared/contracts.ts';
-import type { Mutex, Turns } from '../shared/mutex.ts';
+import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { RouteTable } from './route-table.ts';
 
 export interface ControlParts {
@@ -36,7 +36,7 @@ export interface ControlParts {
   /** Key of a test wallet that pages may show; only on the local network. */
   demoWalletKey: string | undefined;
   /** Changes of one deployment, by tenant: what does not start must be taken back before the next is made. */
-  updates: Turns;
+  updates: KeyedLock;
   /** Changes of built-in tenants: the host's own deploying and a step of the clock would undo each other. */
   builtinTurns: Mutex;
   /** Tells the scheduler that crons or expiry dates changed. */

@@ -3,9 +3,10 @@
  * Several keys may be known at once; the newest seals, all open. Rotation adds a key and reseals.
  */
 import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
-import { open, readFile, rename } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { z } from 'zod';
+import { writePrivateFile } from '../shared/private-file.ts';
 import { Problem } from '../shared/problem.ts';
 
 const KEY_BYTES = 32;
@@ -51,7 +52,7 @@ export class SecretBox {
         );
       }
       const content = withNewKey({ current: '', keys: {} });
-      await writeDurably(file, content);
+      await write(file, content);
       return new SecretBox(file, content);
     }
   }
@@ -82,7 +83,7 @@ export class SecretBox {
   /** Adds a key and makes it the current one; on disk before it is used. */
   async addKey(): Promise<void> {
     const content = withNewKey(this.#content);
-    await writeDurably(this.#file, content);
+    await write(this.#file, content);
     this.#content = content;
   }
 
@@ -90,7 +91,7 @@ export class SecretBox {
   async dropOldKeys(): Promise<void> {
     const { current } = this.#content;
     const content = { current, keys: { [current]: this.#content.keys[current] ?? '' } };
-    await writeDurably(this.#file, content);
+    await write(this.#file, content);
     this.#content = content;
   }
 
@@ -106,20 +107,6 @@ function withNewKey(content: KeyFile): KeyFile {
   return { current: id, keys: { ...content.keys, [id]: randomBytes(KEY_BYTES).toString('base64') } };
 }
 
-async function writeDurably(file: string, content: KeyFile): Promise<void> {
-  const temporary = `${file}.new`;
-  const handle = await open(temporary, 'w', 0o600);
-  try {
-    await handle.writeFile(`${JSON.stringify(content, null, 2)}\n`);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-  await rename(temporary, file);
-  const folder = await open(path.dirname(file), 'r');
-  try {
-    await folder.sync();
-  } finally {
-    await folder.close();
-  }
+function write(file: string, content: KeyFile): Promise<void> {
+  return writePrivateFile(file, `${JSON.stringify(content, null, 2)}\n`);
 }

@@ -7,6 +7,7 @@ import type { CronRuns } from '../registry/cron-runs.ts';
 import type { CronOutcome } from '../registry/schema/cron.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { TenantId } from '../shared/contracts.ts';
+import { KeyedLock } from '../shared/mutex.ts';
 import type { Scheduler } from './index.ts';
 
 export interface TenantCronsParts {
@@ -36,7 +37,7 @@ const OF_ONE_TENANT = 2;
 export class TenantCrons {
   readonly #parts: TenantCronsParts;
   readonly #planned = new Map<TenantId, Planned>();
-  readonly #turns = new Map<TenantId, Promise<void>>();
+  readonly #turns = new KeyedLock();
   readonly #waiting: { tenant: TenantId; go: () => void }[] = [];
   readonly #held = new Map<TenantId, number>();
   #free: number;
@@ -58,7 +59,7 @@ export class TenantCrons {
 
   /** Makes `crons` what the active deployment runs; an empty list ends it. Call for every deployment and change. */
   set(tenant: TenantId, slug: string, crons: string[]): Promise<void> {
-    return this.#inTurn(tenant, async () => {
+    return this.#turns.run(tenant, async () => {
       const known = this.#planned.get(tenant);
       const wanted = new Set(crons);
       if (known?.slug === slug && known.jobs.size === wanted.size && crons.every((cron) => known.jobs.has(cron)))
@@ -86,7 +87,7 @@ export class TenantCrons {
 
   /** Nothing runs while the tenant is expired or gone; what was missed then is not made up for. */
   remove(tenant: TenantId): Promise<void> {
-    return this.#inTurn(tenant, async () => {
+    return this.#turns.run(tenant, async () => {
       this.#cancel(tenant);
       await this.#parts.history.setTriggers(tenant, [], this.#parts.clock.now());
     });
@@ -163,15 +164,5 @@ export class TenantCrons {
   #take(tenant: TenantId): void {
     this.#free--;
     this.#held.set(tenant, (this.#held.get(tenant) ?? 0) + 1);
-  }
-
-  #inTurn(tenant: TenantId, work: () => Promise<void>): Promise<void> {
-    const turn = (this.#turns.get(tenant) ?? Promise.resolve()).then(work, work);
-    this.#turns.set(tenant, turn);
-    const forget = () => {
-      if (this.#turns.get(tenant) === turn) this.#turns.delete(tenant);
-    };
-    turn.then(forget, forget);
-    return turn;
   }
 }

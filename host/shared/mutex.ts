@@ -9,18 +9,28 @@ export class Mutex {
   }
 }
 
-/** One piece of work at a time for each key; different keys do not wait for each other. */
-export class Turns {
-  readonly #last = new Map<string, Promise<unknown>>();
+/** One piece of work at a time per key, in the order of arrival; different keys do not wait for each other. */
+export class KeyedLock {
+  readonly #tails = new Map<string, Promise<void>>();
 
-  run<Result>(key: string, work: () => Promise<Result>): Promise<Result> {
-    const turn = (this.#last.get(key) ?? Promise.resolve()).then(work);
-    const last = turn
-      .catch(() => undefined)
-      .then(() => {
-        if (this.#last.get(key) === last) this.#last.delete(key);
-      });
-    this.#last.set(key, last);
-    return turn;
+  /** Waits for its turn; the returned function ends the turn and may be called more than once. */
+  async acquire(key: string): Promise<() => void> {
+    const before = this.#tails.get(key);
+    const turn = Promise.withResolvers<void>();
+    this.#tails.set(key, turn.promise);
+    await before;
+    return () => {
+      turn.resolve();
+      if (this.#tails.get(key) === turn.promise) this.#tails.delete(key);
+    };
+  }
+
+  async run<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const release = await this.acquire(key);
+    try {
+      return await work();
+    } finally {
+      release();
+    }
   }
 }

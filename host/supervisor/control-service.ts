@@ -28,7 +28,7 @@ import type { Scheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import { Mutex, Turns } from '../shared/mutex.ts';
+import { KeyedLock, Mutex } from '../shared/mutex.ts';
 import { removeNamespace } from '../storage/sql/namespaces.ts';
 import type { BindingParts } from './binding-parts.ts';
 import type { Edges } from './edges.ts';
@@ -114,7 +114,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
       ...(await storage.channel().call('usage', { tenant })),
       sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
     }),
-    updates: new Turns(),
+    updates: new KeyedLock(),
     removeCode: (digests) => removeCode(options, digests),
     builtinTurns: new Mutex(),
     scheduleChanged: () => void timedWork.plan(),

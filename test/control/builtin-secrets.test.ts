@@ -2,7 +2,7 @@ import { expect, it, vi } from 'vitest';
 import { moveBuiltinClocks } from '../../host/control/builtin-secrets.ts';
 import type { ControlParts } from '../../host/control/parts.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
-import { Mutex, Turns } from '../../host/shared/mutex.ts';
+import { KeyedLock, Mutex } from '../../host/shared/mutex.ts';
 
 const HOUR_MS = 3_600_000;
 
@@ -16,7 +16,7 @@ it('tells of a moved clock after what is being deployed, which was given the tim
   });
   const parts = {
     builtinTurns,
-    updates: new Turns(),
+    updates: new KeyedLock(),
     clock,
     deployments: {
       bySlug: async () => ({ builtin: true, state: 'active', tenant: 'tnt', slug: 'pay' }),

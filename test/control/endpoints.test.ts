@@ -9,7 +9,7 @@ import { logsEndpoint } from '../../host/control/endpoints/logs.ts';
 import { updateEndpoint } from '../../host/control/endpoints/update.ts';
 import type { ControlParts } from '../../host/control/parts.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
-import { Turns } from '../../host/shared/mutex.ts';
+import { KeyedLock } from '../../host/shared/mutex.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -127,7 +127,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
     },
     secrets: { reveal: async () => ({}), keepingKeys: (work: () => unknown) => work() },
     payments: { ownerTokens: { verify: () => owner } },
-    updates: new Turns(),
+    updates: new KeyedLock(),
     // Meanwhile the owner sets another payee: deployment was read before.
     pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },
   } as unknown as ControlParts;

@@ -12,6 +12,7 @@ import { Deployments, type NewDeployment } from '../../host/registry/deployments
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
 import { configSchema } from '../../host/shared/config.ts';
+import { newDeployment } from '../registry/support/new-deployment.ts';
 
 const TERM_MS = 1_000;
 const config = configSchema.parse(defaults);
@@ -35,26 +36,7 @@ afterEach(async () => {
   vi.restoreAllMocks();
 });
 
-function input(slug: string): NewDeployment {
-  return {
-    tenant: `t-${slug}`,
-    slug,
-    owner: '0xa',
-    ownerDid: 'did',
-    code: { digest: 'd1', bytes: 1, handlers: ['fetch'] },
-    settings: {
-      compatibilityDate: '2026-11-01',
-      compatibilityFlags: [],
-      bindings: { kv: false, d1: false, r2: false, payments: false },
-      crons: [],
-      paidRoutes: [],
-      payTo: '0xa',
-      notify: null,
-    },
-    secrets: [],
-    termMs: TERM_MS,
-  };
-}
+const input = (slug: string): NewDeployment => newDeployment({ tenant: `t-${slug}`, slug, termMs: TERM_MS });
 
 /** No folder can be made for its log. */
 function refuseLogOf(slug: string): void {

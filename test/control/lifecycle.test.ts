@@ -4,9 +4,10 @@ import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Lifecycle, type LifecycleParts } from '../../host/control/lifecycle.ts';
-import { DAY_MS, Deployments, newTenantId } from '../../host/registry/deployments.ts';
+import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
+import { newDeployment } from '../registry/support/new-deployment.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 const TERM = 30 * DAY_MS;
@@ -49,29 +50,9 @@ const lifecycle = (parts: Partial<LifecycleParts> = {}) =>
   });
 
 async function deploy(slug: string, termMs = TERM): Promise<string> {
-  const tenant = newTenantId();
-  await deployments.create(
-    {
-      tenant,
-      slug,
-      owner: '0xa',
-      ownerDid: 'did:a',
-      code: { digest: slug, bytes: 1, handlers: ['fetch'] },
-      settings: {
-        compatibilityDate: '2026-11-01',
-        compatibilityFlags: [],
-        bindings: { kv: false, d1: false, r2: false, payments: false },
-        crons: [],
-        paidRoutes: [],
-        payTo: '0xa',
-        notify: null,
-      },
-      secrets: [],
-      termMs,
-    },
-    NOW,
-  );
-  return tenant;
+  const deployment = newDeployment({ slug, code: { digest: slug, bytes: 1, handlers: ['fetch'] }, termMs });
+  await deployments.create(deployment, NOW);
+  return deployment.tenant;
 }
 
 it('expires all that is due, whatever requests of one of them still go on', async () => {

@@ -11,8 +11,9 @@ import { Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
-import { Turns } from '../../host/shared/mutex.ts';
+import { KeyedLock } from '../../host/shared/mutex.ts';
 import { Problem } from '../../host/shared/problem.ts';
+import { newDeployment } from '../registry/support/new-deployment.ts';
 
 let folder: string;
 let registry: Registry;
@@ -45,7 +46,7 @@ beforeEach(async () => {
       accept: async () => ({ digest: `d${++versions}`, bytes: 1, handlers: ['fetch'] }),
       check: async () => undefined,
     },
-    updates: new Turns(),
+    updates: new KeyedLock(),
     removeCode: async (digests: string[]) => void removed.push(...digests),
     runtime: {
       status: () => ({ state: 'warm', inFlight: 0 }),
@@ -58,27 +59,7 @@ beforeEach(async () => {
       },
     },
   } as unknown as ControlParts;
-  await deployments.create(
-    {
-      tenant: 't1',
-      slug: 'abc',
-      owner: '0xa',
-      ownerDid: 'did',
-      code: { digest: 'd1', bytes: 1, handlers: ['fetch'] },
-      settings: {
-        compatibilityDate: '2026-11-01',
-        compatibilityFlags: [],
-        bindings: { kv: false, d1: false, r2: false, payments: false },
-        crons: [],
-        paidRoutes: [],
-        payTo: '0xa',
-        notify: null,
-      },
-      secrets: [],
-      termMs: 1_000_000,
-    },
-    0,
-  );
+  await deployments.create(newDeployment({ tenant: 't1', slug: 'abc' }), 0);
 });
 afterEach(() => {
   registry.close();

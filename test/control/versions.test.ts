@@ -10,7 +10,8 @@ import type { Deployment } from '../../host/registry/schema/deployments.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
-import { Turns } from '../../host/shared/mutex.ts';
+import { KeyedLock } from '../../host/shared/mutex.ts';
+import { newDeployment } from '../registry/support/new-deployment.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 
@@ -28,36 +29,18 @@ beforeEach(async () => {
   deployments = new Deployments(registry.db);
   secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
   const tenant = newTenantId();
-  present = await deployments.create(
-    {
-      tenant,
-      slug: 'hello',
-      owner: '0xa',
-      ownerDid: 'did:a',
-      code: { digest: 'works', bytes: 1, handlers: ['fetch'] },
-      settings: {
-        compatibilityDate: '2026-11-01',
-        compatibilityFlags: [],
-        bindings: { kv: false, d1: false, r2: false, payments: false },
-        crons: [],
-        paidRoutes: [],
-        payTo: '0xa',
-        notify: null,
-      },
-      secrets: secrets
-        .seal(tenant, { KEY: 'kept' })
-        .map((secret) => ({ ...secret, sealed: secret.sealed.toString('base64') })),
-      termMs: 1_000,
-    },
-    NOW,
-  );
+  const sealed = secrets
+    .seal(tenant, { KEY: 'kept' })
+    .map((secret) => ({ ...secret, sealed: secret.sealed.toString('base64') }));
+  const code = { digest: 'works', bytes: 1, handlers: ['fetch'] };
+  present = await deployments.create(newDeployment({ tenant, code, secrets: sealed }), NOW);
 });
 afterEach(() => {
   registry.close();
   rmSync(folder, { recursive: true });
 });
 
-const updates = new Turns();
+const updates = new KeyedLock();
 
 const put = (digest: string) => {
   const parts = {

@@ -1,9 +1,9 @@
 /** The toll's small parts: charges, and bodies that pass through. */
 import { expect, test } from 'vitest';
-import { KeyedLock } from '../../host/payments/settlement/locks.ts';
 import { passThrough, readsWhole, readWhole, type StreamEnd } from '../../host/payments/toll/answer.ts';
 import { chargeOf, maxPrice } from '../../host/payments/toll/charge.ts';
 import { micro } from '../../host/shared/money.ts';
+import { KeyedLock } from '../../host/shared/mutex.ts';
 
 test.each([
   ['0.0123', 12_300n],

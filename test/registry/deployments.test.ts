@@ -6,6 +6,7 @@ import { DAY_MS, Deployments, type NewDeployment, newTenantId } from '../../host
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
+import { newDeployment } from './support/new-deployment.ts';
 
 let folder: string;
 let registry: Registry;
@@ -27,24 +28,10 @@ afterEach(() => {
 
 function input(slug: string, owner = '0xa', values: Record<string, string> = {}): NewDeployment {
   const tenant = newTenantId();
-  return {
-    tenant,
-    slug,
-    owner,
-    ownerDid: `did:pkh:eip155:1337:${owner}`,
-    code: { digest: 'd1', bytes: 10, handlers: ['fetch'] },
-    settings: {
-      compatibilityDate: '2026-11-01',
-      compatibilityFlags: [],
-      bindings: { kv: false, d1: false, r2: false, payments: false },
-      crons: [],
-      paidRoutes: [],
-      payTo: owner,
-      notify: null,
-    },
-    secrets: secrets.seal(tenant, values).map((secret) => ({ ...secret, sealed: secret.sealed.toString('base64') })),
-    termMs: TERM,
-  };
+  const sealed = secrets
+    .seal(tenant, values)
+    .map((secret) => ({ ...secret, sealed: secret.sealed.toString('base64') }));
+  return newDeployment({ tenant, slug, owner, secrets: sealed, termMs: TERM });
 }
 
 describe('deployments', () => {

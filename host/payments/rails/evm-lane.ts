@@ -4,8 +4,8 @@
  */
 import { type Account, type EncodeFunctionDataParameters, encodeFunctionData, type Hex, keccak256 } from 'viem';
 import { getTransactionCount, prepareTransactionRequest, sendRawTransaction, signTransaction } from 'viem/actions';
+import { KeyedLock } from '../../shared/mutex.ts';
 import type { X402Network } from '../network/types.ts';
-import { KeyedLock } from '../settlement/locks.ts';
 import { isKnown } from './node-errors.ts';
 import { lower } from './terms.ts';
 

@@ -4,9 +4,9 @@ import type { Logger } from 'pino';
 import type { Account, Hex } from 'viem';
 import { getBlockNumber, getContractEvents } from 'viem/actions';
 import type { ChannelRow } from '../../registry/schema/payments.ts';
+import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';
-import { KeyedLock } from '../settlement/locks.ts';
 import type { ChannelStore, SignedAmount } from './channels.ts';
 
 const { Chain, escrowAbi, Protocol } = Session.Precompile;

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
+import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { PreparedOffers } from '../rails/challenge.ts';
 import type { Presented } from '../rails/credential.ts';
@@ -14,7 +15,6 @@ import { type SettleResult, termsToText, type Verified } from '../rails/terms.ts
 import type { SettledPayment } from '../types.ts';
 import { type Asked, matchOffer } from './admission.ts';
 import { PaymentKeys } from './keys.ts';
-import { KeyedLock } from './locks.ts';
 import { chargeReceipt } from './receipts.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './store.ts';
 

@@ -5,18 +5,13 @@
 import { randomBytes } from 'node:crypto';
 import { and, eq, inArray, sql } from '../../registry/drizzle.ts';
 import type { Registry } from '../../registry/index.ts';
-import {
-  type PaymentRow,
-  paymentChannels,
-  paymentOutgoing,
-  payments,
-  paymentVouchers,
-} from '../../registry/schema/payments.ts';
-import { type Builder, type BuiltStatement, built, compiled, inserts, updates } from '../../registry/statements.ts';
+import { type PaymentRow, paymentChannels, paymentOutgoing, payments } from '../../registry/schema/payments.ts';
+import { type Builder, type BuiltStatement, built } from '../../registry/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
 import { Postings } from './postings.ts';
+import { paidCallStatements } from './statements.ts';
 
 export type Statement = Builder | BuiltStatement;
 
@@ -62,7 +57,7 @@ export class PaymentStore {
   readonly #clock: Clock;
   readonly #postings: Postings;
   readonly #onFinal: (row: PaymentRow) => void;
-  readonly #texts: ReturnType<typeof texts>;
+  readonly #statements: ReturnType<typeof paidCallStatements>;
 
   /** @param onFinal told of every payment that comes to a final state, after it is written */
   constructor(registry: Registry, clock: Clock, onFinal: (row: PaymentRow) => void = () => {}) {
@@ -70,7 +65,7 @@ export class PaymentStore {
     this.#clock = clock;
     this.#onFinal = onFinal;
     this.#postings = new Postings(registry.db, () => clock.now());
-    this.#texts = texts(registry.db);
+    this.#statements = paidCallStatements(registry.db);
   }
 
   get db() {
@@ -82,11 +77,11 @@ export class PaymentStore {
   }
 
   async byCredential(credentialId: string): Promise<PaymentRow | undefined> {
-    return this.#texts.byCredential.get({ credentialId });
+    return this.#statements.byCredential.get({ credentialId });
   }
 
   async byId(id: string): Promise<PaymentRow | undefined> {
-    return this.#texts.byId.get({ id });
+    return this.#statements.byId.get({ id });
   }
 
   /** What a crash left between two states, oldest first. */
@@ -132,7 +127,7 @@ export class PaymentStore {
     const row: PaymentRow = previous
       ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
       : { ...fresh, attempts: 1, createdAt: now };
-    const { insert, update } = this.#texts;
+    const { insert, update } = this.#statements;
     await this.write([previous ? update(row.id, row) : insert([row]), ...this.#reserve(row, now, voucher)]);
     return row;
   }
@@ -144,12 +139,12 @@ export class PaymentStore {
   ): Statement[] {
     if (channel === null) return [];
     const amount = Number(authorized);
-    if (!voucher) return [this.#texts.reserve({ channel, amount, now })];
+    if (!voucher) return [this.#statements.reserve({ channel, amount, now })];
     const { signature } = voucher;
     const cumulative = Number(voucher.cumulative);
     return [
-      this.#texts.reserveByVoucher({ channel, amount, now, cumulative, signature }),
-      this.#texts.voucher({ channel, cumulative: voucher.cumulative, signature }),
+      this.#statements.reserveByVoucher({ channel, amount, now, cumulative, signature }),
+      this.#statements.voucher({ channel, cumulative: voucher.cumulative, signature }),
     ];
   }
 
@@ -221,7 +216,7 @@ export class PaymentStore {
         answerComplete: answer?.body !== undefined,
       },
       [
-        this.#texts.capture({
+        this.#statements.capture({
           channel: row.channel,
           authorized: Number(row.authorized),
           charged: Number(charged),
@@ -236,7 +231,7 @@ export class PaymentStore {
   /** Nothing was charged and nothing will be. */
   async released(row: PaymentRow, reason: string): Promise<PaymentRow> {
     const { channel, authorized } = row;
-    const giveBack = channel === null ? [] : [this.#texts.giveBack({ channel, authorized: Number(authorized) })];
+    const giveBack = channel === null ? [] : [this.#statements.giveBack({ channel, authorized: Number(authorized) })];
     return this.#update(
       row,
       { state: 'released', charged: null, pendingSince: null, prepared: null, error: reason, answerBody: null },
@@ -342,64 +337,11 @@ export class PaymentStore {
 
   async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {
     const full = { ...change, updatedAt: this.now() };
-    await this.write([this.#texts.update(row.id, full), ...more]);
+    await this.write([this.#statements.update(row.id, full), ...more]);
     const next = { ...row, ...full };
     if (next.state !== row.state && FINAL.includes(next.state)) this.#onFinal(next);
     return next;
   }
-}
-
-/** What every paid call needs. */
-function texts(db: Registry['db']) {
-  const { placeholder } = sql;
-  const { id, reserved, captured, units, state, voucher, voucherSignature } = paymentChannels;
-  const ofChannel = eq(id, placeholder('channel'));
-  const greater = sql`${placeholder('cumulative')} > ${voucher}`;
-  const reserve = {
-    // A channel that is not open (any more) breaks the column's CHECK, and with it the whole transaction.
-    reserved: sql`CASE WHEN ${state} = 'open' THEN ${reserved} + ${placeholder('amount')} ELSE -1 END`,
-    usedAt: sql`${placeholder('now')}`,
-  };
-  const reserveByVoucher = {
-    ...reserve,
-    voucher: sql`max(${voucher}, ${placeholder('cumulative')})`,
-    voucherSignature: sql`CASE WHEN ${greater} THEN ${placeholder('signature')} ELSE ${voucherSignature} END`,
-  };
-  const capture = {
-    reserved: sql`${reserved} - ${placeholder('authorized')}`,
-    captured: sql`${captured} + ${placeholder('charged')}`,
-    units: sql`${units} + 1`,
-    usedAt: sql`${placeholder('now')}`,
-  };
-  const giveBack = { reserved: sql`${reserved} - ${placeholder('authorized')}` };
-  return {
-    byCredential: db
-      .select()
-      .from(payments)
-      .where(eq(payments.credentialId, placeholder('credentialId')))
-      .prepare(),
-    byId: db
-      .select()
-      .from(payments)
-      .where(eq(payments.id, placeholder('id')))
-      .prepare(),
-    insert: inserts(db, payments),
-    update: updates(db, payments, payments.id),
-    reserve: compiled(db.update(paymentChannels).set(reserve).where(ofChannel)),
-    reserveByVoucher: compiled(db.update(paymentChannels).set(reserveByVoucher).where(ofChannel)),
-    voucher: compiled(
-      db
-        .insert(paymentVouchers)
-        .values({
-          channel: placeholder('channel'),
-          cumulative: placeholder('cumulative'),
-          signature: placeholder('signature'),
-        })
-        .onConflictDoNothing(),
-    ),
-    capture: compiled(db.update(paymentChannels).set(capture).where(ofChannel)),
-    giveBack: compiled(db.update(paymentChannels).set(giveBack).where(ofChannel)),
-  };
 }
 
 function answerColumns(answer: StoredAnswer | undefined): Partial<PaymentRow> {
