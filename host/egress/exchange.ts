@@ -2,7 +2,7 @@
  * One outbound HTTP request of a tenant: connected to a checked address, streamed both ways, counted and bounded.
  * TLS is spoken here, because workerd hands its https requests to the proxy as they are.
  */
-import http, { type IncomingMessage, type RequestOptions, type ServerResponse } from 'node:http';
+import http, { type ClientRequest, type IncomingMessage, type RequestOptions, type ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { Readable } from 'node:stream';
 import { Problem } from '../shared/problem.ts';
@@ -34,15 +34,22 @@ export interface Outbound {
 
 /** Options for node:http(s) that lead to the checked address and nowhere else. Resolves names at the last moment. */
 export async function requestOptions(outbound: Outbound, agents: Agents | undefined): Promise<RequestOptions> {
-  const { target, way, resolver, signal } = outbound;
+  const { target, way, resolver } = outbound;
   const secure = target.kind === 'https' && way.kind !== 'unix';
   const agent = agents === undefined ? false : secure ? agents.https : agents.http;
-  const base = { agent, path: target.path, signal, maxHeaderSize: MAX_HEAD_BYTES };
+  const base = { agent, path: target.path, maxHeaderSize: MAX_HEAD_BYTES };
   if (way.kind === 'unix') return { ...base, socketPath: way.path };
   const tls = secure && !target.literal ? { servername: target.host } : {};
   if (way.kind === 'edge') return { ...base, ...tls, host: way.host, port: way.port };
   const addresses = await resolver.resolve(target, way);
   return { ...base, ...tls, host: target.host, port: target.port, lookup: resolver.lookupOf(addresses) };
+}
+
+/** Instead of Node's option `signal`, which watches the whole life of the request and takes a tenth of a short one. */
+export function endWith(request: ClientRequest, signal: AbortSignal): void {
+  const end = () => request.destroy(signal.reason as Error);
+  if (signal.aborted) end();
+  else signal.addEventListener('abort', end, { once: true });
 }
 
 /** Whether TLS is spoken on the way: an own name without a TLS address, and unix sockets, are reached in plain HTTP. */
@@ -112,6 +119,7 @@ async function send(
 ): Promise<IncomingMessage> {
   for (let attempt = 0; ; attempt++) {
     const request = (secure ? https : http).request(options);
+    endWith(request, outbound.signal);
     const body = hasBody(asked);
     const repeatable = !body && IDEMPOTENT.test(asked.method ?? '');
     try {

@@ -43,7 +43,8 @@ const MAX_HEAD_BYTES = 131_072;
 /** workerd keeps a connection per host it talked to, for 5 s; from KEPT_CONNECTIONS on, answers ask it to close. */
 const KEPT_CONNECTIONS = 128;
 const MOST_CONNECTIONS = 2_048;
-const FREE_SOCKETS = 16;
+/** As many as a tenant usually has requests in flight: one that is dropped costs the next request a connection. */
+const FREE_SOCKETS = 64;
 const FREE_SOCKET_MS = 15_000;
 
 export class TenantProxy {
@@ -113,22 +114,22 @@ export class TenantProxy {
 
   async #request(asked: IncomingMessage, reply: ServerResponse): Promise<void> {
     if (this.#sockets.size > KEPT_CONNECTIONS) reply.shouldKeepAlive = false;
-    const gone = whenGone(reply);
-    await this.#serve(() => parseHttpTarget(asked.url ?? ''), gone, true, {
+    const served = () => reply.writableFinished && asked.complete;
+    await this.#serve(() => parseHttpTarget(asked.url ?? ''), { stream: reply, served }, true, {
       run: (outbound) => exchange(outbound, this.#agents, this.#secure(outbound), asked, reply),
       answer: (problem) => answerReply(problem, asked, reply),
     });
   }
 
   async #connect(asked: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
-    await this.#serve(() => parseConnectTarget(asked.url ?? ''), whenGone(socket), false, {
+    await this.#serve(() => parseConnectTarget(asked.url ?? ''), { stream: socket }, false, {
       run: (outbound) => tunnel(outbound, socket, head),
       answer: (problem) => answerSocket(problem, socket),
     });
   }
 
   async #upgrade(asked: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
-    await this.#serve(() => parseHttpTarget(asked.url ?? ''), whenGone(socket), false, {
+    await this.#serve(() => parseHttpTarget(asked.url ?? ''), { stream: socket }, false, {
       run: (outbound) => websocket(outbound, this.#secure(outbound), asked, socket, head),
       answer: (problem) => answerSocket(problem, socket),
     });
@@ -140,22 +141,29 @@ export class TenantProxy {
 
   /**
    * Everything around one piece of traffic: parse, decide, wait for a slot, bound its life, answer refusals.
+   * @param tenant its side; that it closed ends the traffic, unless it closed because all was `served`
    * @param bounded whether the time limit is for the whole life; tunnels are bounded by silence once they stand
    */
   async #serve(
     parse: () => Target,
-    gone: AbortSignal,
+    tenant: { stream: ServerResponse | Duplex; served?(): boolean },
     bounded: boolean,
     { run, answer }: { run(outbound: Outbound): Promise<void>; answer(problem: Problem): void },
   ): Promise<void> {
     const { counters } = this.allowance;
     const { timeoutMs } = this.allowance.limits;
-    const timer = new AbortController();
-    const signal = AbortSignal.any([gone, timer.signal]);
+    const stop = new AbortController();
+    const { signal } = stop;
+    // Most close because all is well: nothing is made for them.
+    const gone = () => {
+      if (!tenant.served?.()) stop.abort(new Problem('egress_failed', 'The handler stopped waiting for the answer.'));
+    };
+    tenant.stream.once('close', gone);
+    tenant.stream.once('error', gone);
     let target: Target | undefined;
     let leave: (() => void) | undefined;
     counters.requests++;
-    const late = setTimeout(() => timer.abort(tookTooLong(target, timeoutMs)), timeoutMs);
+    const late = setTimeout(() => stop.abort(tookTooLong(target, timeoutMs)), timeoutMs);
     try {
       target = parse();
       const way = chooseWay(target, this.#settings.allow, this.#parts.surroundings);
@@ -190,15 +198,6 @@ export class TenantProxy {
       detail: problem.message,
     });
   }
-}
-
-/** Aborts when the tenant's side closed: nobody waits for the answer any more. */
-function whenGone(stream: ServerResponse | Duplex): AbortSignal {
-  const controller = new AbortController();
-  const reason = new Problem('egress_failed', 'The handler stopped waiting for the answer.');
-  stream.once('close', () => controller.abort(reason));
-  stream.once('error', () => controller.abort(reason));
-  return controller.signal;
 }
 
 function tookTooLong(target: Target | undefined, timeoutMs: number): Problem {

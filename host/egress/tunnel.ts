@@ -7,7 +7,15 @@ import https from 'node:https';
 import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { Problem } from '../shared/problem.ts';
-import { asEgressProblem, forwardedProto, hostHeader, type Outbound, pump, requestOptions } from './exchange.ts';
+import {
+  asEgressProblem,
+  endWith,
+  forwardedProto,
+  hostHeader,
+  type Outbound,
+  pump,
+  requestOptions,
+} from './exchange.ts';
 import { incoming, outgoing } from './headers.ts';
 
 /**
@@ -61,6 +69,7 @@ export async function websocket(
   const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
   headers.push(...forwardedProto(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
   const request = (secure ? https : http).request({ ...options, method: 'GET', headers });
+  endWith(request, outbound.signal);
   request.end();
   const answer = await new Promise<{ message: IncomingMessage; upgraded?: { socket: Duplex; head: Buffer } }>(
     (resolve, reject) => {
