@@ -1,6 +1,6 @@
 // System programs that help Turnpike: which are missing, what installs them, and installing them.
 // The list is config/system-packages.json, which `turnpike doctor` reads too. Plain JavaScript for Node 18 and newer.
-import { spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { accessSync, constants, readFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
@@ -19,7 +19,7 @@ export function installCommand(missing) {
 }
 
 /** Installs what is missing, as root on Debian and Ubuntu; elsewhere says what to install, and goes on without. */
-export function installSystemPackages(purposes) {
+export async function installSystemPackages(purposes) {
   const missing = missingPrograms(purposes);
   if (missing.length === 0) return;
   const names = missing.flatMap((one) => one.debian.split(' '));
@@ -29,26 +29,29 @@ export function installSystemPackages(purposes) {
     return;
   }
   console.error(`turnpike: installing ${names.join(' ')} …`);
-  apt('update');
-  if (installPackages(names)) return;
+  await apt('update');
+  if (await installPackages(names)) return;
   // One name that this release does not have must not keep the others away.
   for (const name of names) {
-    if (!installPackages([name])) console.error(`turnpike: ${name} could not be installed`);
+    if (!(await installPackages([name]))) console.error(`turnpike: ${name} could not be installed`);
   }
 }
 
-/** Debian packages, and nothing that they only recommend. @returns {boolean} whether they are there now */
+/** Debian packages, and nothing that they only recommend. @returns {Promise<boolean>} whether they are there now */
 export function installPackages(names) {
   return apt('install', '--no-install-recommends', ...names);
 }
 
 /** Asks nothing, and waits for another apt-get, of a timer of the system's for example. */
 function apt(...args) {
-  const { status } = spawnSync('apt-get', ['-qq', '-y', '-o', 'DPkg::Lock::Timeout=600', ...args], {
+  const child = spawn('apt-get', ['-qq', '-y', '-o', 'DPkg::Lock::Timeout=600', ...args], {
     stdio: ['ignore', 2, 2],
     env: { ...process.env, DEBIAN_FRONTEND: 'noninteractive' },
   });
-  return status === 0;
+  return new Promise((resolve) => {
+    child.once('error', () => resolve(false));
+    child.once('exit', (code) => resolve(code === 0));
+  });
 }
 
 function isOnPath(program) {

@@ -48,7 +48,7 @@ const installed = () =>
   ['qemu-system-x86_64', 'busybox', 'cpio', 'bwrap'].every((name) => spawnSync('which', [name]).status === 0);
 
 if (process.arch !== 'x64') skip('it is made for x86-64');
-if (install && !installed()) installPackages(PACKAGES);
+if (install && !installed()) await installPackages(PACKAGES);
 if (!installed()) skip(`it needs qemu. Run: apt-get install --no-install-recommends ${PACKAGES.join(' ')}`);
 
 const node = await prepare({ development: true });

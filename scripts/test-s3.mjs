@@ -11,7 +11,7 @@ const args = process.argv.slice(2);
 const installed = () =>
   ['radosgw', 'ceph-mon', 'ceph-osd'].every((name) => spawnSync(name, ['--version'], { stdio: 'ignore' }).status === 0);
 
-if (args.includes('--install-system') && !installed()) installPackages(PACKAGES);
+if (args.includes('--install-system') && !installed()) await installPackages(PACKAGES);
 if (!installed()) {
   console.error(
     `skipped: the S3 tests need Ceph. Run: apt-get install --no-install-recommends ${PACKAGES.join(' ')} (about 430 MB)`,

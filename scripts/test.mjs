@@ -15,8 +15,11 @@ if (unknown) {
   process.exit(2);
 }
 
-if (args.includes('--install-system')) installSystemPackages(['run', 'test']);
-const node = await prepare({ development: true });
+// Side by side: each waits for the network most of the time.
+const [node] = await Promise.all([
+  prepare({ development: true }),
+  args.includes('--install-system') && installSystemPackages(['run', 'test']),
+]);
 const total = { passed: 0, failed: 0 };
 const names = [];
 

@@ -43,6 +43,8 @@ async function examine(session: Session): Promise<Finding[]> {
 /** The scripts folder installs them, because it has to work before there is a Node that runs TypeScript. */
 async function installSystemPrograms(): Promise<void> {
   const script = new URL('../../scripts/system-packages.mjs', import.meta.url).href;
-  const { installSystemPackages } = (await import(script)) as { installSystemPackages(purposes: string[]): void };
-  installSystemPackages(['run']);
+  const { installSystemPackages } = (await import(script)) as {
+    installSystemPackages(purposes: string[]): Promise<void>;
+  };
+  await installSystemPackages(['run']);
 }
