@@ -12,6 +12,7 @@ import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
+import type { BelievedTime } from './believed-time.ts';
 import { iso } from './metadata.ts';
 import type { RouteTable } from './route-table.ts';
 
@@ -23,6 +24,8 @@ export interface LifecycleParts {
   clock: Clock;
   log: Logger;
   deployments: Deployments;
+  /** By which data is removed. */
+  believed: Pick<BelievedTime, 'now'>;
   routes: RouteTable;
   runtime: Pick<Runtime, 'stop'>;
   logs: LogStore;
@@ -44,11 +47,23 @@ export class Lifecycle {
 
   /** Does everything that is due now. @returns when to look again, clock ms */
   async tick(): Promise<number | undefined> {
+    await this.#comeBack();
     await this.#expire();
     await this.#warn();
-    await this.#endGrace();
-    await this.#purge();
+    const believed = await this.#parts.believed.now();
+    await this.#endGrace(believed);
+    await this.#purge(believed);
     return await this.#parts.deployments.terms.nextExpiry();
+  }
+
+  /** What expired while the clock was ahead. */
+  async #comeBack(): Promise<void> {
+    const { deployments, clock, routes, logs } = this.#parts;
+    for (const row of await deployments.terms.undoExpiry(clock.now())) {
+      await routes.push(row.slug);
+      const text = 'the clock of the host was ahead, and was set right';
+      await logs.append(row.tenant, { kind: 'platform', event: 'expiry-undone', text });
+    }
   }
 
   async #expire(): Promise<void> {
@@ -82,20 +97,21 @@ export class Lifecycle {
     }
   }
 
-  async #endGrace(): Promise<void> {
-    const { deployments, clock, config, routes, logs } = this.#parts;
-    for (const row of await deployments.terms.graceOver(clock.now(), config.graceDays * DAY_MS)) {
+  async #endGrace(now: number): Promise<void> {
+    const { deployments, config, routes, logs } = this.#parts;
+    const graceMs = config.graceDays * DAY_MS;
+    for (const row of await deployments.terms.graceOver(now, graceMs)) {
       // The grace period is already over, so the data goes with the next step.
       const cooldownMs = config.cooldownDays * DAY_MS;
-      if (!(await deployments.terms.endGrace(row.tenant, clock.now(), config.graceDays * DAY_MS, cooldownMs))) continue;
+      if (!(await deployments.terms.endGrace(row.tenant, now, graceMs, cooldownMs))) continue;
       await routes.push(row.slug);
       await logs.append(row.tenant, { kind: 'platform', event: 'decommissioned', text: 'the grace period is over' });
     }
   }
 
-  async #purge(): Promise<void> {
+  async #purge(now: number): Promise<void> {
     const { deployments, clock, runtime, log, tenantsFolder, purgeStorage, removeCode } = this.#parts;
-    for (const row of await deployments.terms.duePurges(clock.now())) {
+    for (const row of await deployments.terms.duePurges(now)) {
       try {
         const living = await deployments.bySlug(row.slug);
         if (living?.tenant === row.tenant) await runtime.stop(row.slug, 'stopped');

@@ -4,7 +4,7 @@ import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
 import { payments } from '../registry/schema/payments.ts';
 import type { Sender } from './outgoing/sender.ts';
 import type { ChannelKeeper } from './sessions/keeper.ts';
-import { type RecoveryOptions, reconcilePending } from './settlement/recovery.ts';
+import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
 
 /** Refunds go this often at least, ms. */
 const REFUND_MS = 1_000;
@@ -34,7 +34,7 @@ export class Background {
   start(): void {
     const { sender, keeper, payoutEveryMs, machine } = this.#options;
     this.#every(1_000, () => this.#holds());
-    this.#every(2_000, () => reconcilePending(this.#options));
+    this.#every(2_000, () => recoverLeft(this.#options));
     this.#every(payoutEveryMs, () => sender.run());
     // Where all goes so often, refunds do, too.
     if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => sender.run(['refund']));

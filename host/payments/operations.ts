@@ -149,8 +149,9 @@ export class Operations {
       }
     }
     log.error({ err: failure, payment: current.id }, 'a paid operation cannot be completed: a refund is owed');
+    const owed = await machine.store.refundOwed(current, asProblem(failure).message);
     await this.#abandon(current.name, prepared);
-    return machine.store.refundOwed(current, asProblem(failure).message);
+    return owed;
   }
 
   /** Gives back what `prepare` reserved for a payment that came to nothing. */

@@ -5,7 +5,7 @@
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { DeploymentMemory, Transaction } from './deployment-memory.ts';
-import { and, eq, isNotNull, isNull, lte, sql } from './drizzle.ts';
+import { and, eq, gt, isNotNull, isNull, lte, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import {
   type Deployment,
@@ -53,6 +53,17 @@ export class DeploymentTerms {
         .update(deployments)
         .set({ state: 'expired' })
         .where(and(eq(deployments.state, 'active'), lte(deployments.expiresAt, now), eq(deployments.builtin, false)))
+        .returning(),
+    );
+  }
+
+  /** Makes active again what should not have expired yet: the clock was ahead. @returns the deployments it is true of */
+  async undoExpiry(now: number): Promise<Deployment[]> {
+    return await this.#memory.change(async () =>
+      this.#db
+        .update(deployments)
+        .set({ state: 'active' })
+        .where(and(eq(deployments.state, 'expired'), gt(deployments.expiresAt, now)))
         .returning(),
     );
   }

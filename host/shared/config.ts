@@ -18,7 +18,11 @@ const port = z.number().int().min(0).max(65_535);
 const bytes = z.number().int().positive();
 const ms = z.number().int().positive();
 const address = z.string().regex(/^(?:0x[0-9a-fA-F]{40})?$/, 'expected 0x and 40 hexadecimal digits');
-const usd = z.string().regex(/^\d{1,6}(\.\d{1,6})?$/, 'expected a decimal amount in USD such as "0.20"');
+const price = z
+  .string()
+  .regex(/^\d{1,6}(\.\d{1,6})?$/, 'expected a decimal amount in USD such as "0.20"')
+  // A challenge over nothing asks for a proof of ownership, not for a payment.
+  .refine((amount) => /[1-9]/.test(amount), 'expected more than 0');
 
 const NEEDED_FOR_S3 = ['endpoint', 'bucket', 'accessKey', 'secretKey'] as const;
 
@@ -39,8 +43,8 @@ export const configSchema = z.strictObject({
     cooldownDays: z.number().int().min(0).describe('days until a decommissioned slug is free for other owners'),
   }),
   prices: z.strictObject({
-    deploy: usd.describe('price of a deploy, USD'),
-    renew: usd.describe('price of a renewal, USD'),
+    deploy: price.describe('price of a deploy, USD'),
+    renew: price.describe('price of a renewal, USD'),
   }),
   builtinTenants: z.strictObject({
     enabled: z.array(z.string()).describe('built-in tenants deployed at start'),

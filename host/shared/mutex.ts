@@ -25,6 +25,10 @@ export class KeyedLock {
     };
   }
 
+  isHeld(key: string): boolean {
+    return this.#tails.has(key);
+  }
+
   async run<T>(key: string, work: () => Promise<T>): Promise<T> {
     const release = await this.acquire(key);
     try {

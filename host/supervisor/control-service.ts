@@ -7,6 +7,7 @@ import path from 'node:path';
 import type { Logger } from 'pino';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
+import { BelievedTime } from '../control/believed-time.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
 import type { Forwarding } from '../control/forward.ts';
 import { handshakes } from '../control/handshakes.ts';
@@ -207,6 +208,7 @@ function openLifecycle(options: ControlServiceOptions): Lifecycle {
     clock,
     log,
     deployments: stores.deployments,
+    believed: new BelievedTime(stores.registry.db, clock),
     routes,
     runtime,
     logs,

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { BelievedTime, believe } from '../../host/control/believed-time.ts';
 import { Lifecycle, type LifecycleParts } from '../../host/control/lifecycle.ts';
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
@@ -39,6 +40,7 @@ const lifecycle = (parts: Partial<LifecycleParts> = {}) =>
     clock,
     log: pino({ level: 'silent' }),
     deployments,
+    believed: new BelievedTime(registry.db, parts.clock ?? clock),
     routes: { push: async (slug: string) => void pushed.push(slug) } as unknown as LifecycleParts['routes'],
     runtime: { stop: async (slug: string) => void stopped.push(slug) },
     logs: { append: async () => undefined } as unknown as LifecycleParts['logs'],
@@ -91,4 +93,38 @@ it('a purge keeps code that somebody pays to deploy just now', async () => {
   await lifecycle({ removeCode: async (digests) => void removed.push(...digests) }).tick();
   expect(await deployments.byTenant(tenant)).toMatchObject({ purgedAt: NOW });
   expect(removed).toEqual([]);
+});
+
+it('a clock that leaps ahead removes nothing, also after a restart, and what it made expire comes back', async () => {
+  const tenant = await deploy('kept');
+  const deleted = await deploy('deleted');
+  await deployments.terms.decommission(deleted, NOW, GRACE_DAYS * DAY_MS, 0);
+  let leap = 0;
+  const system = { now: () => NOW + leap, offsetMs: 0, onStep: () => () => undefined };
+  const removed: string[] = [];
+  const host = () => lifecycle({ clock: system, purgeStorage: async (one) => void removed.push(one) });
+  await host().tick();
+  leap = 3 * 365 * DAY_MS;
+  const ahead = host();
+  await ahead.tick();
+  await ahead.tick();
+  await host().tick();
+  expect(await deployments.byTenant(tenant)).toMatchObject({ state: 'expired' });
+  leap = 60_000;
+  await host().tick();
+  expect(await deployments.byTenant(tenant)).toMatchObject({ state: 'active', expiresAt: NOW + TERM });
+  expect(await deployments.byTenant(deleted)).toMatchObject({ purgedAt: null });
+  expect(removed).toEqual([]);
+  expect(pushed).toEqual(['kept', 'kept']);
+});
+
+it('a leap is believed when it has lasted for half a day, and a small one at once', () => {
+  const HOUR = 3_600_000;
+  const start = { at: NOW, doubtedMs: 0 };
+  expect(believe(start, NOW + HOUR, 1_000)).toEqual({ at: NOW + HOUR, doubtedMs: 0 });
+  const doubted = believe(start, NOW + 70 * DAY_MS, HOUR);
+  expect(doubted).toEqual({ at: NOW + HOUR, doubtedMs: HOUR });
+  expect(believe(doubted, NOW + 70 * DAY_MS, 10 * HOUR)).toEqual({ at: NOW + 11 * HOUR, doubtedMs: 11 * HOUR });
+  expect(believe(doubted, NOW + 70 * DAY_MS, 11 * HOUR)).toEqual({ at: NOW + 70 * DAY_MS, doubtedMs: 0 });
+  expect(believe(doubted, NOW, HOUR)).toEqual({ at: NOW, doubtedMs: 0 });
 });

@@ -96,6 +96,7 @@ test.each([
     const { x402 } = network;
     if (!x402) throw new Error('no x402 network');
     let isArmed = true;
+    let isInPool = false;
     const server = createServer(async (request, response) => {
       const body = Buffer.concat(await request.toArray()).toString();
       const forward = async () => {
@@ -106,11 +107,22 @@ test.each([
         });
         return answer.text();
       };
-      const isAnswered = isArmed && body.includes('"eth_sendRawTransaction"');
-      if (isAnswered) setTimeout(() => void forward().catch(() => undefined), 1_500);
+      const isSent = isArmed && body.includes('"eth_sendRawTransaction"');
+      if (isSent) {
+        isInPool = true;
+        setTimeout(() => {
+          isInPool = false;
+          void forward().catch(() => undefined);
+        }, 1_500);
+      }
       response.setHeader('content-type', 'application/json');
       const { id } = JSON.parse(body) as { id: number };
-      response.end(isAnswered ? JSON.stringify({ jsonrpc: '2.0', id, error: { code, message } }) : await forward());
+      const fails = (error: object) => JSON.stringify({ jsonrpc: '2.0', id, error });
+      if (isSent) return response.end(fails({ code, message }));
+      // Where the node looks into its pool, the same payment cannot be made once more.
+      if (isInPool && /"eth_(estimateGas|fillTransaction)"/.test(body))
+        return response.end(fails({ code: 3, message: 'execution reverted: authorization is used or canceled' }));
+      response.end(await forward());
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     try {
@@ -124,6 +136,10 @@ test.each([
       const { status } = await client.fetch(`${rig.url}/a`);
       expect(status).toBe(message === 'already known' ? 200 : 503);
       isArmed = false;
+      // Sent again while it waits in the pool: told so, and never asked for another payment.
+      const headers = { 'payment-signature': client.sent.signature ?? '' };
+      const again = await fetch(`${rig.url}/a`, { headers });
+      expect(again.status).toBe(status);
       await until(async () => (await stateOf()) === 'answered');
       await later(2_000);
       expect(await balance(network, 'usdc', payTo)).toBe(50_000n);
@@ -162,6 +178,54 @@ test('a payout that the node has taken is not sent again', { timeout: 60_000 }, 
     return payout?.state === 'sent';
   });
   expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+});
+
+test('a tenant whom the token refuses to pay keeps nobody else from being paid', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address.toLowerCase() as Hex;
+  rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  await rig.restart({ payoutEveryMs: 600_000 });
+  const client = mppClient(network, key(1));
+  // TIP-20 takes no transfer to a token.
+  for (const recipient of [mppOf(network).currency, payTo]) {
+    rig.deployment = { ...rig.deployment, payTo: recipient };
+    expect((await client.fetch(`${rig.url}/a`)).status).toBe(200);
+  }
+  for (let round = 0; round < 5; round += 1) await rig.payments.ledger.reconcile();
+  const outgoing = await rows('select state, count(*) as count from payment_outgoing group by state order by state');
+  expect(outgoing).toEqual([
+    { state: 'sent', count: 3 },
+    { state: 'stuck', count: 1 },
+  ]);
+  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+});
+
+test('a payout that the operator says to have paid while it is being signed is not sent', {
+  timeout: 60_000,
+}, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  const { ledger } = rig.payments;
+  const signing = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  node = async (ask, args) => {
+    if (/^eth_(estimateGas|fillTransaction)$/.test(args.method)) {
+      signing.resolve();
+      await go.promise;
+    }
+    return ask(args);
+  };
+  expect((await mppClient(network, key(1)).fetch(`${rig.url}/a`)).status).toBe(200);
+  await signing.promise;
+  const [payout] = await rows("select id from payment_outgoing where kind = 'payout'");
+  const told = ledger.resolve(String(payout?.id), { action: 'paid', reference: `0x${'ab'.repeat(32)}` }).then(
+    () => 0n,
+    () => 45_000n,
+  );
+  go.resolve();
+  expect(await balance(network, 'tempo', payTo)).toBe(0n);
+  const paidByHost = await told;
+  await until(async () => (await ledger.open()).length === 0);
+  expect(await balance(network, 'tempo', payTo)).toBe(paidByHost);
 });
 
 test('a pending payment that its payer asks for again is finished', { timeout: 60_000 }, async () => {
@@ -208,35 +272,56 @@ test('a pending payment that its payer asks for again is finished', { timeout: 6
   );
 });
 
-test('a channel whose deposit was withdrawn buys nothing', { timeout: 60_000 }, async () => {
-  const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
-  const account = privateKeyToAccount(key(4) as Hex);
-  const session = tempo.session.manager({
-    account,
-    getClient: () => mppOf(network).getClient(account) as never,
-    maxDeposit: '1',
-  });
-  expect((await session.fetch(`${rig.url}/m`)).status).toBe(200);
-  // What the payer's requestClose and, after the grace period, withdraw leave on the chain while the host is down.
-  const { settler } = network.hostAccounts;
-  const chain = mppOf(network).getClient(settler);
-  const [row] = (await rows('select descriptor, escrow from payment_channels')) as unknown as {
-    descriptor: string;
-    escrow: Hex;
-  }[];
-  if (!row) throw new Error('there is no channel');
-  const { Chain } = Session.Precompile;
-  const hash = await Chain.closeOnChain(chain, JSON.parse(row.descriptor), 0n as never, 0n as never, '0x', row.escrow, {
-    account: settler,
-    candidateFeeTokens: [mppOf(network).currency],
-  });
-  await Chain.waitForSuccessfulReceipt(chain as never, hash);
-  await rig.restart();
-  await session.fetch(`${rig.url}/m`).catch((error: unknown) => error);
-  expect(rig.calls).toHaveLength(1);
-  expect(await rows('select state from payment_channels')).toEqual([{ state: 'failed' }]);
-});
+test.each(['open', 'closing'])(
+  'a channel that is %s and whose deposit was withdrawn buys nothing, and what it owed is told',
+  { timeout: 60_000 },
+  async (state) => {
+    const payTo = privateKeyToAccount(generatePrivateKey()).address;
+    rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/m', price: '0.05', mode: 'metered' }] });
+    const account = privateKeyToAccount(key(4) as Hex);
+    const session = tempo.session.manager({
+      account,
+      getClient: () => mppOf(network).getClient(account) as never,
+      maxDeposit: '1',
+    });
+    expect((await session.fetch(`${rig.url}/m`)).status).toBe(200);
+    // What the payer's requestClose and, after the grace period, withdraw leave on the chain while the host is down.
+    const { settler } = network.hostAccounts;
+    const chain = mppOf(network).getClient(settler);
+    const [row] = (await rows('select descriptor, escrow from payment_channels')) as unknown as {
+      descriptor: string;
+      escrow: Hex;
+    }[];
+    if (!row) throw new Error('there is no channel');
+    const { Chain } = Session.Precompile;
+    const hash = await Chain.closeOnChain(
+      chain,
+      JSON.parse(row.descriptor),
+      0n as never,
+      0n as never,
+      '0x',
+      row.escrow,
+      {
+        account: settler,
+        candidateFeeTokens: [mppOf(network).currency],
+      },
+    );
+    await Chain.waitForSuccessfulReceipt(chain as never, hash);
+    await rig.registry.client.execute({ sql: 'UPDATE payment_channels SET state = ?', args: [state] });
+    await rig.restart();
+    await session.fetch(`${rig.url}/m`).catch((error: unknown) => error);
+    expect(rig.calls).toHaveLength(1);
+    const { ledger } = rig.payments;
+    const what = { ledger: 'captured 50000', chain: 'settled 0, and the deposit is gone' };
+    expect(await ledger.reconcile()).toMatchObject({ ok: false, differences: [what] });
+    expect(await rows('select state from payment_channels')).toEqual([{ state: 'failed' }]);
+    expect(await balance(network, 'tempo', payTo)).toBe(0n);
+    const [owed] = await ledger.open();
+    expect(owed).toMatchObject({ kind: 'stuck', amount: '0.05', error: expect.stringContaining('deposit') });
+    await ledger.resolve(owed!.id, { action: 'waive' });
+    expect((await ledger.reconcile()).differences).toEqual([]);
+  },
+);
 
 test('two refunds of one payment are both counted', { timeout: 60_000 }, async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
@@ -278,28 +363,36 @@ test('a deploy whose settlement takes longer than its caller waits is completed'
   await until(async () => rig?.completed.length === 1);
 });
 
-test('a payment whose settlement could not be noted is finished without a restart', { timeout: 60_000 }, async () => {
-  const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
-  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
-  const { client: registry } = rig.registry;
-  const batch = registry.batch.bind(registry);
-  let isFull = true;
-  registry.batch = async (statements, ...rest) => {
-    const args = statements.flatMap((one) =>
-      typeof one === 'object' && 'args' in one ? Object.values(one.args ?? {}) : [],
-    );
-    if (isFull && args.includes('settled')) throw Object.assign(new Error('the disk is full'), { code: 'SQLITE_FULL' });
-    return batch(statements, ...rest);
-  };
-  const client = mppClient(network, key(0));
-  expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
-  expect((await client.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' })).status).toBe(503);
-  await later(2_500);
-  expect(await rows('select state from payments')).toEqual([{ state: 'settling' }, { state: 'settling' }]);
-  isFull = false;
-  await until(async () => (await rows("select id from payments where state = 'answered'")).length === 2);
-  expect(rig.completed).toHaveLength(1);
-  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
-  expect((await rig.payments.ledger.reconcile()).ok).toBe(true);
-});
+test.each([
+  ['settlement', ['settled'], 'settling'],
+  ['end', ['answered', 'refund_owed'], 'settled'],
+])(
+  'a payment whose %s could not be noted is finished without a restart',
+  { timeout: 60_000 },
+  async (_, lost, state) => {
+    const payTo = privateKeyToAccount(generatePrivateKey()).address;
+    rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+    rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+    const { client: registry } = rig.registry;
+    const batch = registry.batch.bind(registry);
+    let isFull = true;
+    registry.batch = async (statements, ...rest) => {
+      const args = statements.flatMap((one) =>
+        typeof one === 'object' && 'args' in one ? Object.values(one.args ?? {}) : [],
+      );
+      if (isFull && lost.some((one) => args.includes(one)))
+        throw Object.assign(new Error('the disk is full'), { code: 'SQLITE_FULL' });
+      return batch(statements, ...rest);
+    };
+    const client = mppClient(network, key(0));
+    expect((await client.fetch(`${rig.url}/a`)).status).toBeGreaterThan(499);
+    expect((await client.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' })).status).toBeGreaterThan(499);
+    await later(2_500);
+    expect(await rows('select state from payments')).toEqual([{ state }, { state }]);
+    isFull = false;
+    await until(async () => (await rows("select id from payments where state = 'answered'")).length === 2);
+    expect(new Set(rig.completed.map((one) => JSON.stringify(one))).size).toBe(1);
+    expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
+    expect((await rig.payments.ledger.reconcile()).ok).toBe(true);
+  },
+);

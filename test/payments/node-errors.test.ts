@@ -30,6 +30,7 @@ test.each([
   [-32000, 'insufficient funds for gas * price + value'],
   [-32003, 'transaction rejected'],
   [3, 'execution reverted'],
+  [-32603, 'execution reverted: ERC20: transfer amount exceeds balance'],
 ])('%i %s is a refusal', async (code, message) => {
   const error = await errorOf(code, message);
   expect([isRefusal(error), isOpen(error)]).toEqual([true, false]);
@@ -39,6 +40,7 @@ test.each([
   [-32005, 'limit exceeded'],
   [-32002, 'request timed out'],
   [-32007, '15/second request limit reached'],
+  [-32603, 'Internal error'],
   [429, 'Your app has exceeded its compute units per second capacity'],
   [-32000, 'already known'],
   [-32000, 'nonce too low: next nonce 5, tx nonce 4'],

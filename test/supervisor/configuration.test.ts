@@ -57,6 +57,7 @@ describe('configuration', () => {
     ['a stray word', () => load(['8402']), /Not understood: 8402/],
     ['a number that is none', () => load(['--port', 'x']), /--port takes a whole number/],
     ['a number out of range', () => load(['--port', '70000']), /port: /],
+    ['a price of nothing', () => load(['--prices-deploy', '0.00']), /prices\.deploy: expected more than 0/],
     ['a missing value', () => load(['--port']), /--port needs a value/],
     ['no data folder', () => load(['--data', '']), /data: /],
     [

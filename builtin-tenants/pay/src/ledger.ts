@@ -5,6 +5,7 @@
 import { ask, firstRow, type Question } from './database/questions.ts';
 import type { Database, Statement } from './environment.ts';
 import { MOST } from './money.ts';
+import { BURN_ORDER, Postings } from './postings.ts';
 import { newId } from './tokens.ts';
 
 export interface Movement {
@@ -66,31 +67,16 @@ interface StoredTransaction {
 /** Charges that are tried as one transaction. */
 const MOST_TOGETHER = 50;
 
-/** Order in which grants are burned: priority, expiry (soonest first), promotional before paid, age. */
-const BURN_ORDER = 'g.priority, g.expires_at IS NULL, g.expires_at, g.promotional DESC, g.created_at, g.id';
-
-/** ?1 transaction, ?2 amount, ?3 account, ?4 now. Takes what is there; the seal refuses if that is too little. */
-const DEBIT_GRANTS = `INSERT INTO ledger_entries (transaction_id, account_id, amount)
-  SELECT ?1, id, -min(balance, ?2 - before) FROM (
-    SELECT a.id, a.balance, coalesce(sum(a.balance) OVER (
-      ORDER BY ${BURN_ORDER} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS before
-    FROM grants g JOIN ledger_accounts a ON a.id = 'grant:' || g.id
-    WHERE g.account = ?3 AND a.balance > 0 AND (g.expires_at IS NULL OR g.expires_at > ?4))
-  WHERE before < ?2`;
-
-/** ?1 account, ?2 now. */
-const AVAILABLE = `SELECT coalesce(sum(a.balance), 0) AS balance
-  FROM grants g JOIN ledger_accounts a ON a.id = 'grant:' || g.id
-  WHERE g.account = ?1 AND (g.expires_at IS NULL OR g.expires_at > ?2)`;
-
 export class Ledger {
   readonly #db: Database;
   readonly #now: () => number;
+  readonly #postings: Postings;
 
   /** @param now business time, ms */
   constructor(db: Database, now: () => number) {
     this.#db = db;
     this.#now = now;
+    this.#postings = new Postings(db, now);
   }
 
   /** Books credit. The same key again changes nothing and answers false. */
@@ -125,11 +111,11 @@ export class Ledger {
           grant.expiresAt ?? null,
           this.#now(),
         ),
-      this.#open(ledgerAccount, grant.account),
-      this.#open(source, null, true),
-      ...this.#transactionOf({ kind: 'grant', ...grant, service: null, usage: null }, (transaction) => [
-        this.#entry(transaction, source, -grant.amount),
-        this.#entry(transaction, ledgerAccount, grant.amount),
+      this.#postings.open(ledgerAccount, grant.account),
+      this.#postings.open(source, null, true),
+      ...this.#postings.transaction({ kind: 'grant', ...grant, service: null, usage: null }, (transaction) => [
+        this.#postings.entry(transaction, source, -grant.amount),
+        this.#postings.entry(transaction, ledgerAccount, grant.amount),
       ]),
     ];
   }
@@ -150,7 +136,7 @@ export class Ledger {
     if (movements.length === 1) return [await this.charge(first)];
     if (movements.length <= MOST_TOGETHER) {
       const parts = movements.map((movement) => ({ movement, ...this.#charge(movement) }));
-      const all = parts.map(({ movement, statements }) => [...statements, this.#available(movement.account)]);
+      const all = parts.map(({ movement, statements }) => [...statements, this.#postings.available(movement.account)]);
       const results = await this.#db.batch<{ balance: number }>(all.flat()).catch(() => undefined);
       if (results) {
         let at = -1;
@@ -172,7 +158,7 @@ export class Ledger {
       this.#db
         .prepare('INSERT INTO holds (id, account, service, created_at) VALUES (?, ?, ?, ?)')
         .bind(hold, movement.account, movement.service, Date.now()),
-      this.#open(held, movement.account),
+      this.#postings.open(held, movement.account),
     ]);
     try {
       await this.#db.batch([...more, ...statements]);
@@ -190,22 +176,14 @@ export class Ledger {
    */
   capture(hold: string, more: Statement[] = [], made?: Held): Promise<boolean> {
     return this.#settle(hold, 'capture', more, made, (transaction, service) => [
-      this.#open(`revenue:${service}`, null),
-      this.#move(transaction, hold, `revenue:${service}`),
+      this.#postings.open(`revenue:${service}`, null),
+      this.#postings.move(transaction, hold, `revenue:${service}`),
     ]);
   }
 
   /** Gives back what is held, to the very grants it came from. Answers false if it was settled before, or never made. */
   release(hold: string, more: Statement[] = []): Promise<boolean> {
-    return this.#settle(hold, 'release', more, undefined, (transaction) => [
-      this.#db
-        .prepare(
-          `INSERT INTO ledger_entries (transaction_id, account_id, amount)
-           SELECT ?1, e.account_id, -e.amount FROM ledger_entries e
-           JOIN ledger_transactions t ON t.id = e.transaction_id WHERE t.key = ?2`,
-        )
-        .bind(transaction, `hold:${hold}`),
-    ]);
+    return this.#settle(hold, 'release', more, undefined, (transaction) => [this.#postings.undo(transaction, hold)]);
   }
 
   /** What happened to a hold, if anything. */
@@ -236,11 +214,11 @@ export class Ledger {
       .all<{ id: string; account: string; balance: number }>();
     for (const { id, account, balance } of results) {
       const expired = { key: `expire:${id}:${now}`, account, amount: balance, service: null, usage: null };
-      const booked = this.#transactionOf({ kind: 'expire', ...expired }, (transaction) => [
-        this.#entry(transaction, `grant:${id}`, -balance),
-        this.#entry(transaction, 'expired', balance),
+      const booked = this.#postings.transaction({ kind: 'expire', ...expired }, (transaction) => [
+        this.#postings.entry(transaction, `grant:${id}`, -balance),
+        this.#postings.entry(transaction, 'expired', balance),
       ]);
-      await this.#db.batch([this.#open('expired', null), ...booked]);
+      await this.#db.batch([this.#postings.open('expired', null), ...booked]);
     }
     return results.length;
   }
@@ -252,7 +230,7 @@ export class Ledger {
 
   /** The same as a question, to be asked with others. */
   availableTo(account: string): Question<number> {
-    const { statements, read } = firstRow<{ balance: number }>(this.#available(account));
+    const { statements, read } = firstRow<{ balance: number }>(this.#postings.available(account));
     return { statements, read: (results) => read(results)?.balance ?? 0 };
   }
 
@@ -280,12 +258,15 @@ export class Ledger {
 
   #charge(movement: Movement): { id: string; statements: Statement[] } {
     const revenue = `revenue:${movement.service}`;
-    return this.#debit('charge', movement, revenue, [this.#open(revenue, null)]);
+    return this.#debit('charge', movement, revenue, [this.#postings.open(revenue, null)]);
   }
 
   async #run(movement: Movement, kind: string, id: string, statements: Statement[]): Promise<ChargeOutcome> {
     try {
-      const results = await this.#db.batch<{ balance: number }>([...statements, this.#available(movement.account)]);
+      const results = await this.#db.batch<{ balance: number }>([
+        ...statements,
+        this.#postings.available(movement.account),
+      ]);
       return { status: 'charged', id, balance: results.at(-1)?.results[0]?.balance ?? 0 };
     } catch (error) {
       return this.#explain(movement, kind, error);
@@ -323,7 +304,7 @@ export class Ledger {
     const service = made.service ?? '';
     try {
       await this.#db.batch([
-        ...this.#transactionOf({ kind, ...settled, service }, (transaction) => entries(transaction, service)),
+        ...this.#postings.transaction({ kind, ...settled, service }, (transaction) => entries(transaction, service)),
         this.#db.prepare('UPDATE holds SET settled_at = ? WHERE id = ?').bind(Date.now(), hold),
         ...more,
       ]);
@@ -339,68 +320,14 @@ export class Ledger {
       throw new RangeError(`not an amount: ${movement.amount}`);
     }
     let id = '';
-    const booked = this.#transactionOf({ kind, ...movement }, (transaction) => {
+    const booked = this.#postings.transaction({ kind, ...movement }, (transaction) => {
       id = transaction;
       return [
-        this.#db.prepare(DEBIT_GRANTS).bind(transaction, movement.amount, movement.account, this.#now()),
-        this.#entry(transaction, into, movement.amount),
+        this.#postings.debit(transaction, movement.account, movement.amount),
+        this.#postings.entry(transaction, into, movement.amount),
       ];
     });
     return { id, statements: [...before, ...booked] };
-  }
-
-  #transactionOf(
-    transaction: {
-      kind: string;
-      key: string;
-      account: string;
-      amount: number;
-      service: string | null;
-      usage: string | null;
-      requestId?: string | undefined;
-      memo?: string | undefined;
-    },
-    entries: (transaction: string) => Statement[],
-  ): Statement[] {
-    const id = newId('txn');
-    const { kind, key, account, amount, service, usage, requestId, memo } = transaction;
-    return [
-      this.#db
-        .prepare(
-          `INSERT INTO ledger_transactions (id, key, kind, account, service, amount, usage, request_id, memo, at)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-        )
-        .bind(id, key, kind, account, service, amount, usage, requestId ?? null, memo ?? null, this.#now()),
-      ...entries(id),
-      this.#db.prepare('INSERT INTO ledger_seals (transaction_id) VALUES (?)').bind(id),
-    ];
-  }
-
-  #open(id: string, owner: string | null, source = false): Statement {
-    return this.#db
-      .prepare('INSERT INTO ledger_accounts (id, owner, source) VALUES (?, ?, ?) ON CONFLICT DO NOTHING')
-      .bind(id, owner, source ? 1 : 0);
-  }
-
-  #entry(transaction: string, account: string, amount: number): Statement {
-    return this.#db
-      .prepare('INSERT INTO ledger_entries (transaction_id, account_id, amount) VALUES (?, ?, ?)')
-      .bind(transaction, account, amount);
-  }
-
-  /** Both entries that take all that was held to another account. */
-  #move(transaction: string, hold: string, into: string): Statement {
-    return this.#db
-      .prepare(
-        `INSERT INTO ledger_entries (transaction_id, account_id, amount)
-         SELECT ?1, e.column1, e.column2 * t.amount
-         FROM ledger_transactions t JOIN (VALUES (?2, -1), (?3, 1)) e WHERE t.key = ?2`,
-      )
-      .bind(transaction, `hold:${hold}`, into);
-  }
-
-  #available(account: string): Statement {
-    return this.#db.prepare(AVAILABLE).bind(account, this.#now());
   }
 
   #transaction(key: string): Promise<StoredTransaction | null> {

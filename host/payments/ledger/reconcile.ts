@@ -4,8 +4,8 @@
  */
 import { type Hex, parseAbiItem, parseEventLogs } from 'viem';
 import { getTransactionReceipt, readContract } from 'viem/actions';
-import { inArray, isNotNull, sql } from '../../registry/drizzle.ts';
-import { ledger, paymentChannels } from '../../registry/schema/payments.ts';
+import { inArray, isNotNull, notInArray, sql } from '../../registry/drizzle.ts';
+import { ledger, paymentChannels, paymentOutgoing } from '../../registry/schema/payments.ts';
 import type { Network } from '../network/types.ts';
 import { assetId, lower } from '../rails/terms.ts';
 import type { SessionDesk } from '../sessions/desk.ts';
@@ -163,9 +163,19 @@ export class Reconciler {
     const rows = await store.db
       .select()
       .from(paymentChannels)
-      .where(inArray(paymentChannels.state, ['open', 'closed']));
+      .where(inArray(paymentChannels.state, ['open', 'closed', 'failed']));
+    const unpaid = await this.#unpaidChannels();
     const differences: ReconciliationReport['differences'] = [];
     for (const row of rows) {
+      if (row.state === 'failed') {
+        if (unpaid.has(row.id))
+          differences.push({
+            what: `channel ${row.id}`,
+            ledger: `captured ${row.captured}`,
+            chain: `settled ${row.settled}, and the deposit is gone`,
+          });
+        continue;
+      }
       const state = await desk.chain.state(row.id);
       if (row.state === 'closed') {
         if (state.deposit !== 0n)
@@ -179,6 +189,15 @@ export class Reconciler {
       }
     }
     return differences;
+  }
+
+  /** Channels that payouts depend on which nobody has paid or waived. */
+  async #unpaidChannels(): Promise<Set<string | null>> {
+    const rows = await this.#options.store.db
+      .selectDistinct({ channel: paymentOutgoing.channel })
+      .from(paymentOutgoing)
+      .where(notInArray(paymentOutgoing.state, ['sent', 'waived']));
+    return new Set(rows.map(({ channel }) => channel));
   }
 
   /** Transactions whose lines do not sum to zero: the writer refuses them, so one of these is a damaged file. */

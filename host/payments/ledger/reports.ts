@@ -148,6 +148,16 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
     how: { action: 'retry' | 'paid' | 'waive'; reference?: string },
   ): Promise<OpenItem | undefined> {
     if (id.startsWith('pay_')) return this.#resolvePending(id, how.action);
+    const { sender } = this.#options;
+    await sender.exclusively(() => this.#resolveOutgoing(id, how));
+    if (how.action === 'retry') await sender.run();
+    const [after] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
+    return after && (after.state === 'owed' || after.state === 'sending' || after.state === 'stuck')
+      ? outgoingItem(after)
+      : undefined;
+  }
+
+  async #resolveOutgoing(id: string, how: { action: 'retry' | 'paid' | 'waive'; reference?: string }): Promise<void> {
     const [row] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
     if (!row || row.state === 'sent' || row.state === 'waived' || row.state === 'waiting')
       throw new Problem('not_found', `Nothing is open under ${id}; list what is with: turnpike payments`);
@@ -159,7 +169,6 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
           await store.write([
             this.#set(id, { state: 'owed', attempts: 0, error: null, transfer: null, updatedAt: now }),
           ]);
-        await sender.run();
         break;
       case 'paid': {
         if (row.state === 'sending')
@@ -178,10 +187,6 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
           throw new Problem('conflict', 'It is being sent just now; look again in a minute.');
         await store.write([this.#set(id, { state: 'waived', error: 'waived by the operator', updatedAt: now })]);
     }
-    const [after] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
-    return after && (after.state === 'owed' || after.state === 'sending' || after.state === 'stuck')
-      ? outgoingItem(after)
-      : undefined;
   }
 
   async #resolvePending(id: string, action: string): Promise<OpenItem | undefined> {

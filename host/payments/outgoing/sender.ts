@@ -8,6 +8,7 @@ import type { Logger } from 'pino';
 import { and, asc, eq, inArray, lt, sql } from '../../registry/drizzle.ts';
 import { type OutgoingRow, paymentOutgoing, payments, paymentTransfers } from '../../registry/schema/payments.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
+import { Mutex } from '../../shared/mutex.ts';
 import * as book from '../ledger/book.ts';
 import type { SettleResult } from '../rails/terms.ts';
 import type { PaymentStore, Statement } from '../settlement/store.ts';
@@ -20,7 +21,7 @@ export class Sender {
   readonly #store: PaymentStore;
   readonly #wallets: readonly Wallet[];
   readonly #log: Logger;
-  #running: Promise<void> = Promise.resolve();
+  readonly #turns = new Mutex();
 
   constructor(store: PaymentStore, wallets: readonly Wallet[], log: Logger) {
     this.#store = store;
@@ -30,9 +31,14 @@ export class Sender {
 
   /** Sends what is due. Calls queue, so that no two rounds pick the same rows. */
   run(kinds: readonly OutgoingRow['kind'][] = ['payout', 'fee', 'refund']): Promise<void> {
-    const round = this.#running.then(() => this.#round(kinds));
-    this.#running = round.catch((error) => this.#log.error({ err: error }, 'sending payouts failed'));
-    return this.#running;
+    return this.#turns
+      .run(() => this.#round(kinds))
+      .catch((error) => this.#log.error({ err: error }, 'sending payouts failed'));
+  }
+
+  /** While nothing is being signed or sent. */
+  exclusively<T>(work: () => Promise<T>): Promise<T> {
+    return this.#turns.run(work);
   }
 
   async #round(kinds: readonly OutgoingRow['kind'][]): Promise<void> {
@@ -194,11 +200,14 @@ function recipientOf(row: OutgoingRow, wallet: Wallet): string {
   return row.kind === 'fee' ? wallet.operator : row.recipient;
 }
 
-/** One group per asset and paying wallet. */
+/**
+ * One group per asset and paying wallet. What failed before goes alone: a transaction happens as a whole, and one
+ * recipient whom the token refuses would keep all others from their money.
+ */
 function groups(rows: OutgoingRow[]): OutgoingRow[][] {
   const byWallet = new Map<string, OutgoingRow[]>();
   for (const row of rows) {
-    const key = `${row.asset} ${row.source}`;
+    const key = `${row.asset} ${row.source} ${row.attempts === 0 ? '' : row.id}`;
     byWallet.set(key, [...(byWallet.get(key) ?? []), row]);
   }
   return [...byWallet.values()];

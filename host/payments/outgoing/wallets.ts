@@ -145,11 +145,13 @@ function evmWallet(
       const args = [transfer.recipient as Hex, transfer.amount] as const;
       const data = encodeFunctionData({ abi: erc20Abi, functionName: 'transfer', args });
       // The account's turn lasts until it is sent: nobody else may take its nonce meanwhile.
-      return lanes.run(account(source), { to: x402.token, data }, async ({ raw, hash }) => {
+      const notedAndSent = async ({ raw, hash }: { raw: Hex; hash: Hex }) => {
         const signed = { raw, hash, validUntil: null };
         await note(signed);
         return send(signed);
-      });
+      };
+      const call = { to: x402.token, data };
+      return lanes.run(account(source), call, notedAndSent, ({ status }) => status !== 'failed');
     },
   };
 }

@@ -30,11 +30,14 @@ export class EvmLanes {
   /**
    * Signs with the next nonce and hands the transaction to `broadcast` before the next one gets its turn.
    * @param broadcast sends it; if it throws, the nonce counts as unused
+   * @param isTaken whether the node has it now; if not, the nonce counts as unused: the node keeps what comes after a
+   *   nonce that is missing until somebody uses that
    */
   async run<T>(
     account: Account,
     call: EvmCall,
     broadcast: (signed: { raw: Hex; hash: Hex; nonce: number }) => Promise<T>,
+    isTaken: (result: T) => boolean = () => true,
   ): Promise<T> {
     return this.#locks.run(lower(account.address), async () => {
       const client = this.#network.getClient(account);
@@ -49,7 +52,7 @@ export class EvmLanes {
       });
       const raw = await signTransaction(client, prepared as never);
       const result = await broadcast({ raw, hash: keccak256(raw), nonce });
-      this.#last.set(lower(account.address), { nonce, at: performance.now() });
+      if (isTaken(result)) this.#last.set(lower(account.address), { nonce, at: performance.now() });
       return result;
     });
   }

@@ -13,6 +13,10 @@ const SILENT: ReadonlySet<string> = new Set([
  * (Alchemy), -32007 (QuickNode).
  */
 const OPEN: ReadonlySet<unknown> = new Set([4, 5, -32002, -32005, -32007, 429]);
+/** JSON-RPC's internal error: the node failed somewhere, maybe after it took the transaction. */
+const INTERNAL = -32603;
+/** Some nodes call this an internal error, too. */
+const REVERTED = /execution reverted/i;
 const KNOWN = /already known|already imported|known transaction/i;
 const NONCE_USED = /nonce too low/i;
 /** Another with its nonce waits to be taken, such as the one that was sent when the node was silent. */
@@ -31,7 +35,7 @@ export function isNonceUsed(error: unknown): boolean {
 /** It may happen yet, or has: only the chain knows. */
 export function isOpen(error: unknown): boolean {
   const leavesOpen = ({ name, code, message }: Error & { code?: unknown }) =>
-    SILENT.has(name) || OPEN.has(code) || NONCE_WAITS.test(message);
+    SILENT.has(name) || OPEN.has(code) || (code === INTERNAL && !REVERTED.test(message)) || NONCE_WAITS.test(message);
   return isKnown(error) || isNonceUsed(error) || chain(error).some(leavesOpen);
 }
 

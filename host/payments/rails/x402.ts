@@ -8,7 +8,7 @@ import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { PERMIT2_ADDRESS, toFacilitatorEvmSigner, x402UptoPermit2ProxyAddress } from '@x402/evm';
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
-import { type Account, type Hex, parseAbi, parseAbiItem } from 'viem';
+import type { Account, Hex } from 'viem';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -28,6 +28,7 @@ import {
   type X402Offer,
   type X402Requirements,
 } from './terms.ts';
+import { lookUp } from './x402-look-up.ts';
 
 /** How long a signature stays good, seconds; `slow` routes get the longer one. */
 const TIMEOUT_SECONDS = 300;
@@ -37,16 +38,8 @@ const SLOW_TIMEOUT_SECONDS = 3_600;
 const SETTLE_MARGIN_MS = 10_000;
 const EXPIRY_GRACE_MS = 15_000;
 
-/** Blocks that are searched for a settlement whose hash was lost; below the limits of public nodes. */
-const SEARCH_BLOCKS = 5_000n;
-
 /** What the facilitator asks the network. */
 const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
-
-const TOKEN = parseAbi(['function authorizationState(address, bytes32) view returns (bool)']);
-const PERMIT2 = parseAbi(['function nonceBitmap(address, uint256) view returns (uint256)']);
-const USED = parseAbiItem('event AuthorizationUsed(address indexed authorizer, bytes32 indexed nonce)');
-const TRANSFER = parseAbiItem('event Transfer(address indexed from, address indexed to, uint256 value)');
 
 export interface X402Options {
   network: X402Network;
@@ -104,57 +97,9 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
     return presented;
   }
 
-  /** What the chain says: whether the nonce is used, and by which transaction. */
-  async function lookUp(
-    presented: X402Credential,
-    payment: PaymentRow,
-    amount: Money,
-  ): Promise<SettleResult | undefined> {
-    try {
-      const latest = await client.getBlockNumber();
-      const fromBlock = latest > SEARCH_BLOCKS ? latest - SEARCH_BLOCKS : 0n;
-      const { payload } = presented.payload;
-      if ('authorization' in payload) {
-        const { from, nonce } = payload.authorization;
-        const args = [from as Hex, nonce as Hex] as const;
-        if (
-          !(await client.readContract({ address: network.token, abi: TOKEN, functionName: 'authorizationState', args }))
-        )
-          return undefined;
-        const [log] = await client.getLogs({
-          address: network.token,
-          event: USED,
-          args: { authorizer: from as Hex, nonce: nonce as Hex },
-          fromBlock,
-        });
-        // Used without that event: the payer cancelled it.
-        return log
-          ? { status: 'settled', reference: log.transactionHash }
-          : { status: 'failed', reason: 'the payer cancelled the authorization' };
-      }
-      const { from, nonce } = payload.permit2Authorization;
-      const bit = BigInt(nonce) & 255n;
-      const word = await client.readContract({
-        address: PERMIT2_ADDRESS as Hex,
-        abi: PERMIT2,
-        functionName: 'nonceBitmap',
-        args: [from as Hex, BigInt(nonce) >> 8n],
-      });
-      if (((word >> bit) & 1n) === 0n) return undefined;
-      const logs = await client.getLogs({
-        address: network.token,
-        event: TRANSFER,
-        args: { from: from as Hex, to: payment.recipient as Hex },
-        fromBlock,
-      });
-      const log = logs.findLast((each) => each.args.value === amount);
-      return log
-        ? { status: 'settled', reference: log.transactionHash }
-        : { status: 'failed', reason: 'the payer cancelled the permit' };
-    } catch {
-      return { status: 'unknown', reason: 'the network does not answer' };
-    }
-  }
+  const expired = (payment: PaymentRow): boolean =>
+    (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now();
+  const chain = { client, token: network.token, expired };
 
   async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
     const accepted = presented.payload.accepted as PaymentRequirements;
@@ -166,13 +111,13 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
       if (result.success) return { status: 'settled', reference: result.transaction };
       if (result.errorReason?.includes('pending'))
         return { status: 'unknown', reason: 'the network did not confirm in time' };
-      const found = await lookUp(presented, payment, amount);
+      const found = await lookUp(chain, presented.payload, payment, amount);
       if (found) return found;
       // The facilitator calls that failed, too; but the node may have taken the transaction.
       if (asked.isOpen) return { status: 'unknown', reason: 'the network did not say whether it took the payment' };
       return { status: 'failed', reason: reason(result.errorReason) };
     } catch (error) {
-      const found = await lookUp(presented, payment, amount);
+      const found = await lookUp(chain, presented.payload, payment, amount);
       return found ?? { status: 'unknown', reason: reason(error instanceof Error ? error.name : undefined) };
     }
   }
@@ -230,11 +175,13 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
 
       async reconcile(payment, amount) {
         const presented = stored(payment);
-        const found = await lookUp(presented, payment, amount);
+        const found = await lookUp(chain, presented.payload, payment, amount);
         if (found) return found;
-        if ((payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now())
+        if (expired(payment))
           return { status: 'failed', reason: 'the authorization expired before the network took it' };
-        return send(presented, payment, amount);
+        const again = await send(presented, payment, amount);
+        // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
+        return again.status === 'failed' ? { ...again, status: 'unknown' } : again;
       },
     };
   }

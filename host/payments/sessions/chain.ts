@@ -2,17 +2,15 @@
 import { Session } from 'mppx/tempo';
 import type { Logger } from 'pino';
 import type { Account, Hex } from 'viem';
-import { getBlockNumber, getContractEvents } from 'viem/actions';
+import { getContractEvents } from 'viem/actions';
 import type { ChannelRow } from '../../registry/schema/payments.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';
+import { searchBlocks } from '../rails/search-blocks.ts';
 import type { ChannelStore, SignedAmount } from './channels.ts';
 
 const { Chain, escrowAbi, Protocol } = Session.Precompile;
-
-/** Blocks that are searched for a transaction whose hash was lost. */
-const SEARCH_BLOCKS = 5_000n;
 
 export interface ChannelChainOptions {
   network: MppNetwork;
@@ -37,12 +35,15 @@ export class ChannelChain {
   /** Closes a channel on the chain: what was captured goes to the host, the rest back to the payer. */
   async close(channel: ChannelRow, given?: SignedAmount): Promise<ChannelRow> {
     const { channels, log } = this.#options;
-    // A close that was begun may be on the chain already: the process may have died before the books said so.
+    // A close that was begun may be on the chain already: the process may have died before the books said so. Or its
+    // payer was quicker, and took the deposit back.
     if (channel.state === 'closing' && (await this.state(channel.id)).deposit === 0n) {
-      const hash = await this.lastHash(channel, 'ChannelClosed');
-      if (!hash)
+      const closed = await this.lastEvent(channel, 'ChannelClosed');
+      if (!closed)
         throw new Problem('payment_pending', 'The channel is gone from the chain; its closing was not found yet.');
-      await channels.settled(channel, channel.captured, hash, true);
+      const paid = 'settledToPayee' in closed.args ? closed.args.settledToPayee : 0n;
+      if (paid < channel.captured) await channels.withdrawn(channel.id);
+      else await channels.settled(channel, channel.captured, closed.transactionHash, true);
       return (await channels.byId(channel.id)) ?? channel;
     }
     const voucher = given ?? { cumulative: channel.voucher, signature: channel.voucherSignature };
@@ -88,18 +89,20 @@ export class ChannelChain {
     await channels.settled(channel, voucher.cumulative, hash, false);
   }
 
-  /** The last transaction that closed or settled a channel, found by its event. */
-  async lastHash(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled'): Promise<string | undefined> {
+  /** The last time that a channel was closed or settled on the chain, by whom ever. */
+  async lastEvent(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled') {
     const client = this.#options.network.getClient();
-    const latest = await getBlockNumber(client);
-    const logs = await getContractEvents(client, {
-      address: channel.escrow as Hex,
-      abi: escrowAbi,
-      eventName,
-      args: { channelId: channel.id as Hex },
-      fromBlock: latest > SEARCH_BLOCKS ? latest - SEARCH_BLOCKS : 0n,
+    return searchBlocks(client, channel.createdAt, async (blocks) => {
+      const logs = await getContractEvents(client, {
+        address: channel.escrow as Hex,
+        abi: escrowAbi,
+        eventName,
+        args: { channelId: channel.id as Hex },
+        strict: true,
+        ...blocks,
+      });
+      return logs.at(-1);
     });
-    return logs.at(-1)?.transactionHash ?? undefined;
   }
 
   /** The settler's transactions go out one after the other: they count up one nonce. */

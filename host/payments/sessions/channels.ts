@@ -80,6 +80,19 @@ export class ChannelStore {
     await this.#set(id, { state: 'failed', error });
   }
 
+  /** Its payer took the deposit back. What waits for it is a person's to decide on: the money never came. */
+  async withdrawn(id: string): Promise<void> {
+    const error = 'its payer took the deposit back';
+    const { db } = this.#store;
+    await this.#store.write([
+      db.update(paymentChannels).set({ state: 'failed', error }).where(eq(paymentChannels.id, id)),
+      db
+        .update(paymentOutgoing)
+        .set({ state: 'stuck', error: `the deposit never came: ${error}`, updatedAt: this.#store.now() })
+        .where(and(eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'))),
+    ]);
+  }
+
   async chainState(id: string, state: { deposit: Money; settled: Money; closeRequestedAt: number }): Promise<void> {
     await this.#set(id, {
       deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money,

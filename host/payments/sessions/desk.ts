@@ -242,8 +242,7 @@ export class SessionDesk {
     try {
       const state = await this.chain.state(channel.id);
       if (state.deposit === 0n) {
-        if (await this.chain.lastHash(channel, 'ChannelClosed'))
-          await channels.failed(channel.id, 'its payer took the deposit back');
+        if (await this.chain.lastEvent(channel, 'ChannelClosed')) await channels.withdrawn(channel.id);
         throw new Problem('payment_invalid', 'The deposit of the channel is gone from the chain; open a new one.');
       }
       await channels.chainState(channel.id, {

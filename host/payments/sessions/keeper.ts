@@ -79,8 +79,8 @@ export class ChannelKeeper {
   async #catchUp(channel: ChannelRow): Promise<ChannelRow> {
     const settled = atomic((await this.#desk.chain.state(channel.id)).settled);
     if (settled <= channel.settled) return channel;
-    const hash = await this.#desk.chain.lastHash(channel, 'Settled');
-    if (hash) await this.#channels.settled(channel, settled, hash, false);
+    const event = await this.#desk.chain.lastEvent(channel, 'Settled');
+    if (event) await this.#channels.settled(channel, settled, event.transactionHash, false);
     return (await this.#channels.byId(channel.id)) ?? channel;
   }
 

@@ -255,6 +255,11 @@ export class SettlementMachine {
     return this.#settling.has(row.id);
   }
 
+  /** Whether somebody is at work on a payment, or about to be. */
+  isHeld(row: PaymentRow): boolean {
+    return this.#locks.isHeld(row.credentialId);
+  }
+
   /** Asks the chain about a settlement whose outcome is not known. Idempotent. */
   async reconcile(row: PaymentRow): Promise<PaymentRow> {
     const current = (await this.store.byId(row.id)) ?? row;

@@ -25,33 +25,37 @@ export async function recoverAll({ machine, operations, log }: RecoveryOptions):
   }
 }
 
-/** While running: settlements whose outcome was not known, or not noted, and what follows where it became known since. */
-export async function reconcilePending({ machine, operations, log }: RecoveryOptions): Promise<void> {
+/**
+ * While running: settlements whose outcome was not known, or not noted, and whatever else nobody is at work on any more,
+ * such as where a write failed. A start would do no more.
+ */
+export async function recoverLeft({ machine, operations, log }: RecoveryOptions): Promise<void> {
   for (const row of await machine.store.open()) {
-    if (row.state !== 'settling' && row.state !== 'settled') continue;
-    if (row.pendingSince === null && (row.state === 'settled' || machine.isSettling(row))) continue;
+    if (machine.isHeld(row) || machine.isSettling(row) || isTenants(row)) continue;
     try {
       await machine.exclusively(row, async () => {
         const current = (await machine.store.byId(row.id)) ?? row;
-        if (current.state === 'settling' && current.pendingSince === null && !machine.isSettling(current))
+        if (current.state === 'settling' && current.pendingSince === null)
           await machine.store.pending(current, 'the outcome could not be noted');
-        await continueSettled(machine, operations, await machine.reconcile(row));
+        await recover(machine, operations, current);
       });
     } catch (error) {
-      log.warn({ err: error, payment: row.id }, 'pending payment could not be reconciled yet');
+      log.warn({ err: error, payment: row.id, state: row.state }, 'payment could not be recovered yet');
     }
   }
+}
+
+/** A hold is the tenant's to capture or release, and its time limit's; also one that was settled early. */
+function isTenants({ kind, state, charged }: PaymentRow): boolean {
+  return kind === 'binding' && (state === 'working' || (state === 'settled' && charged === null));
 }
 
 async function recover(machine: SettlementMachine, operations: Operations, row: PaymentRow): Promise<PaymentRow> {
   switch (row.state) {
     case 'verified':
-      return machine.store.released(row, 'the host was restarted before the work was done');
+      return machine.store.released(row, 'it was given up before the work was done');
     case 'working':
-      // A tenant's hold is the tenant's to capture or release, and its time limit's.
-      return row.kind === 'binding'
-        ? row
-        : machine.store.released(row, 'the host was restarted while the handler worked');
+      return isTenants(row) ? row : machine.store.released(row, 'it was given up while the handler worked');
     case 'settling':
       return continueSettled(machine, operations, await machine.reconcile(row));
     case 'settled':
@@ -73,9 +77,8 @@ export async function continueSettled(
   }
   if (row.state !== 'settled') return row;
   if (row.kind === 'operation') return operations.complete(row);
-  // A hold that was settled early is still the tenant's to capture.
-  if (row.kind === 'binding') return row.charged === null ? row : machine.store.answered(row, undefined, true);
+  if (row.kind === 'binding') return isTenants(row) ? row : machine.store.answered(row, undefined, true);
   if (row.answerStatus !== null && row.answerBody !== null && row.charged !== null)
     return machine.store.answered(row, undefined, true);
-  return machine.store.refundOwed(row, 'the host was restarted before the answer was out');
+  return machine.store.refundOwed(row, 'it was given up before the answer was out');
 }

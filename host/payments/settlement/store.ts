@@ -177,7 +177,6 @@ export class PaymentStore {
         state: 'settled',
         reference,
         receipt,
-        // `pendingSince` stays: its caller was sent away, so reconcilePending has to do the rest.
         error: null,
         settledAt: this.now(),
         ...(capture ? capture.columns : {}),

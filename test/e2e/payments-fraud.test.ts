@@ -1,0 +1,111 @@
+/** Payers who move first on the chain: what they signed is gone before it is settled, and buys nothing. */
+import { authorizationTypes, PERMIT2_ADDRESS } from '@x402/evm';
+import { type Hex, parseAbi } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { waitForTransactionReceipt, writeContract } from 'viem/actions';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import { balance, type Rig, startNetwork, startRig, x402Client } from './support/payments-rig.ts';
+
+let network: Network;
+let stop: () => Promise<void>;
+let rig: Rig;
+let payTo: Hex;
+
+beforeAll(async () => {
+  ({ network, stop } = await startNetwork());
+});
+afterAll(() => stop());
+afterEach(() => rig.close());
+
+const key = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
+const start = async (mode?: string) => {
+  payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(network, { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05', mode }] });
+};
+const states = async () =>
+  (await rig.registry.client.execute('SELECT state FROM payments ORDER BY created_at')).rows.map(({ state }) => state);
+
+const AUTHORIZATION = parseAbi([
+  'function transferWithAuthorization(address, address, uint256, uint256, uint256, bytes32, bytes)',
+  'function cancelAuthorization(address, bytes32, bytes)',
+]);
+const PERMIT2 = parseAbi(['function invalidateUnorderedNonces(uint256 wordPos, uint256 mask)']);
+
+function payloadOf(signature = '') {
+  const { payload } = JSON.parse(Buffer.from(signature, 'base64').toString());
+  return payload as {
+    authorization: { from: Hex; validAfter: string; validBefore: string; nonce: Hex };
+    permit2Authorization: { nonce: string };
+  };
+}
+
+test('an authorization whose nonce its payer spends on somebody else while the handler works', async () => {
+  await start();
+  const client = x402Client(network, key(1));
+  const { x402 } = network;
+  if (!x402) throw new Error('no x402 network');
+  const friend = privateKeyToAccount(generatePrivateKey()).address;
+  rig.handler = async () => {
+    const { authorization } = payloadOf(client.sent.signature);
+    const { from, nonce } = authorization;
+    const message = {
+      from,
+      to: friend,
+      value: 50_000n,
+      validAfter: BigInt(authorization.validAfter),
+      validBefore: BigInt(authorization.validBefore),
+      nonce,
+    };
+    const signature = await client.account.signTypedData({
+      domain: { name: x402.name, version: x402.version, chainId: x402.chain.id, verifyingContract: x402.token },
+      types: authorizationTypes,
+      primaryType: 'TransferWithAuthorization',
+      message,
+    });
+    const chain = x402.getClient(client.account);
+    const hash = await writeContract(chain, {
+      account: client.account,
+      chain: x402.chain,
+      address: x402.token,
+      abi: AUTHORIZATION,
+      functionName: 'transferWithAuthorization',
+      args: [from, friend, message.value, message.validAfter, message.validBefore, nonce, signature],
+    });
+    await waitForTransactionReceipt(chain, { hash });
+    return new Response('secret', { headers: { 'content-length': '6' } });
+  };
+  const response = await client.fetch(`${rig.url}/a`);
+  expect(await balance(network, 'usdc', friend)).toBe(50_000n);
+  expect(await balance(network, 'usdc', payTo)).toBe(0n);
+  expect(response.status).toBe(402);
+  expect(await response.text()).not.toContain('secret');
+  expect(await states()).toEqual(['released']);
+});
+
+test('a permit that its payer takes back while the handler works, after one like it was paid', async () => {
+  await start('metered');
+  const client = x402Client(network, key(2));
+  const { x402 } = network;
+  if (!x402) throw new Error('no x402 network');
+  expect((await client.fetch(`${rig.url}/a`)).status).toBe(200);
+  rig.handler = async () => {
+    const nonce = BigInt(payloadOf(client.sent.signature).permit2Authorization.nonce);
+    const chain = x402.getClient(client.account);
+    const hash = await writeContract(chain, {
+      account: client.account,
+      chain: x402.chain,
+      address: PERMIT2_ADDRESS as Hex,
+      abi: PERMIT2,
+      functionName: 'invalidateUnorderedNonces',
+      args: [nonce >> 8n, 1n << (nonce & 255n)],
+    });
+    await waitForTransactionReceipt(chain, { hash });
+    return new Response('secret', { headers: { 'content-length': '6' } });
+  };
+  const response = await client.fetch(`${rig.url}/a`);
+  expect(await balance(network, 'usdc', payTo)).toBe(50_000n);
+  expect(response.status).toBe(402);
+  expect(await response.text()).not.toContain('secret');
+  expect(await states()).toEqual(['answered', 'released']);
+});
