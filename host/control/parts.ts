@@ -29,6 +29,8 @@ export interface ControlParts {
   pipeline: Pick<Pipeline, 'accept' | 'check'>;
   /** Removes code that no version uses any more. */
   removeCode(digests: string[]): Promise<void>;
+  /** What `pipeline.accept` stored is named by now, or never will be: then it goes. */
+  releaseCode(digest: string): Promise<void>;
   runtime: Runtime;
   payments: Payments;
   logs: LogStore;

@@ -4,8 +4,11 @@ import type { DeploymentChange } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { ControlParts } from './parts.ts';
 
-/** Older versions of a deployment are forgotten: changing it costs nothing, and each may take maxCodeBytes. */
-export const KEPT_VERSIONS = 50;
+/**
+ * Older versions of a deployment are forgotten: changing it costs nothing, and each may take maxCodeBytes. `bytes`: of all
+ * versions together; the newest two are kept whatever they take.
+ */
+export const KEPT_VERSIONS = { count: 50, bytes: 100 * 1_048_576 };
 
 type Parts = Pick<
   ControlParts,

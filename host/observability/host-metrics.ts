@@ -71,7 +71,7 @@ export function createHostMetrics(gauges: HostGauges): HostMetrics {
   });
   const cpu = new Counter({
     name: 'turnpike_instance_cpu_seconds_total',
-    help: 'CPU time of instances',
+    help: 'CPU time of instances and their databases',
     registers,
   });
   const cronRuns = new Histogram({

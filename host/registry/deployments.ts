@@ -314,14 +314,21 @@ export class Deployments {
   }
 
   /**
-   * Forgets the oldest versions of a deployment; the one that it runs is always kept.
+   * Forgets the oldest versions of a deployment; the newest two and the one that it runs are always kept.
+   * @param keep versions, and bytes of their code, each digest once
    * @returns digests that nothing else uses
    */
-  async forgetVersions(tenant: TenantId, keep: number): Promise<string[]> {
+  async forgetVersions(tenant: TenantId, keep: { count: number; bytes: number }): Promise<string[]> {
     return await this.#db.transaction(async (tx) => {
       const own = await tx.select().from(versions).where(eq(versions.tenant, tenant)).orderBy(desc(versions.version));
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
-      const old = own.slice(keep).filter(({ version }) => version !== row?.version);
+      const counted = new Set<string>();
+      let together = 0;
+      const old = own.filter(({ version, digest, bytes }, index) => {
+        if (!counted.has(digest)) together += bytes;
+        counted.add(digest);
+        return index > 1 && version !== row?.version && (index >= keep.count || together > keep.bytes);
+      });
       if (old.length === 0) return [];
       const numbers = old.map(({ version }) => version);
       await tx.delete(versions).where(and(eq(versions.tenant, tenant), inArray(versions.version, numbers)));

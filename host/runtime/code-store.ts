@@ -18,7 +18,7 @@ const SOURCE_MAP = 'source-map.json';
 const DIGEST = /^[0-9a-f]{64}$/;
 /** Bundles kept in memory, bytes: a cold start should not read the disk. */
 const CACHE_BYTES = 32 * 1_048_576;
-/** Content that was put is not removed for this long, ms: a deploy that is being paid for names it only at its end. */
+/** Content that was put and not released is not removed for this long, ms: a deploy names it only once it is paid. */
 const HOLD_MS = 15 * 60_000;
 /** What `put` has not finished; a crash leaves it behind. */
 const UNFINISHED = '.new-';
@@ -28,8 +28,8 @@ export class CodeStore {
   /** Least recently used first. */
   readonly #cache = new Map<string, CodeBundle>();
   #cachedBytes = 0;
-  /** When content was put last, ms of `performance.now()`; the latest come last. */
-  readonly #held = new Map<string, number>();
+  /** When content was put by those that have not released it, ms of `performance.now()`. */
+  readonly #held = new Map<string, number[]>();
   /** Removals that are under way. */
   readonly #removals = new Map<string, Promise<void>>();
 
@@ -39,7 +39,7 @@ export class CodeStore {
 
   /**
    * Keeps a bundle; the same content is kept once. What is there but damaged is replaced.
-   * @returns its digest; on disk, and safe from power loss, when this resolves
+   * @returns its digest; on disk, and safe from power loss, when this resolves. `release` it once it is named, or refused
    */
   async put(bundle: CodeBundle): Promise<string> {
     const digest = digestOf(bundle);
@@ -100,10 +100,21 @@ export class CodeStore {
     return (await readdir(this.#folder).catch(() => [])).filter((name) => DIGEST.test(name));
   }
 
-  /** Removes a version that nothing refers to any more, unless it was put lately. Idempotent. */
-  async remove(digest: string): Promise<void> {
+  /** Who put content needs it no longer, or has named it. */
+  release(digest: string): void {
+    const times = this.#held.get(digest) ?? [];
+    times.shift();
+    if (times.length === 0) this.#held.delete(digest);
+  }
+
+  /**
+   * Removes a version, unless somebody who put it has not released it. Idempotent.
+   * @param isUnused whether nothing refers to it; who puts the same content meanwhile waits for the end of this
+   */
+  async remove(digest: string, isUnused: () => Promise<boolean>): Promise<void> {
     if (!DIGEST.test(digest) || this.#isHeld(digest)) return;
-    const removal = this.#removals.get(digest) ?? this.#remove(digest).finally(() => this.#removals.delete(digest));
+    const removal =
+      this.#removals.get(digest) ?? this.#remove(digest, isUnused).finally(() => this.#removals.delete(digest));
     this.#removals.set(digest, removal);
     await removal;
   }
@@ -119,10 +130,12 @@ export class CodeStore {
       const age = Date.now() - (await stat(folder).then(({ mtimeMs }) => mtimeMs, Date.now));
       if (age > HOLD_MS) await rm(folder, { recursive: true, force: true });
     }
-    for (const digest of await unused(names.filter((name) => DIGEST.test(name)))) await this.remove(digest);
+    for (const digest of await unused(names.filter((name) => DIGEST.test(name))))
+      await this.remove(digest, async () => (await unused([digest])).length > 0);
   }
 
-  async #remove(digest: string): Promise<void> {
+  async #remove(digest: string, isUnused: () => Promise<boolean>): Promise<void> {
+    if (!(await isUnused())) return;
     const cached = this.#cache.get(digest);
     if (cached) this.#cachedBytes -= sizeOf(cached);
     this.#cache.delete(digest);
@@ -151,17 +164,15 @@ export class CodeStore {
   }
 
   #hold(digest: string): void {
-    this.#held.delete(digest);
-    this.#held.set(digest, performance.now());
-    for (const known of this.#held.keys()) {
-      if (this.#isHeld(known)) break;
-      this.#held.delete(known);
-    }
+    for (const known of this.#held.keys()) this.#isHeld(known);
+    this.#held.set(digest, [...(this.#held.get(digest) ?? []), performance.now()]);
   }
 
   #isHeld(digest: string): boolean {
-    const at = this.#held.get(digest);
-    return at !== undefined && performance.now() - at < HOLD_MS;
+    const times = (this.#held.get(digest) ?? []).filter((at) => performance.now() - at < HOLD_MS);
+    if (times.length > 0) this.#held.set(digest, times);
+    else this.#held.delete(digest);
+    return times.length > 0;
   }
 
   #remember(digest: string, bundle: CodeBundle): void {

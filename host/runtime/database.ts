@@ -41,6 +41,11 @@ export class Database {
   #closed = false;
   #restingSince: number | undefined;
   readonly #share = new CpuShare();
+  /** CPU time of the processes that run now, as last seen, ms. */
+  #seenCpuMs = 0;
+  /** The first of them: with another one the count begins again. */
+  #seenPid: number | undefined;
+  #uncountedCpuMs = 0;
   /** The processes and the appetite that were last settled. */
   #weighed = '';
   /** A process that was told to end. */
@@ -76,17 +81,34 @@ export class Database {
    */
   sample(now: number): ProcessUsage {
     const pids = this.pids();
+    const total = this.#usage(pids);
+    this.#share.sample(now, total.cpuMs);
+    const { appetite } = this.#share;
+    const weighed = `${appetite} ${pids}`;
+    if (weighed !== this.#weighed && setTenantPriority(pids, appetite)) this.#weighed = weighed;
+    this.#rest(now, pids);
+    return total;
+  }
+
+  /** CPU time since this was last asked, ms. */
+  takeCpuMs(): number {
+    this.#usage(this.pids());
+    const taken = this.#uncountedCpuMs;
+    this.#uncountedCpuMs = 0;
+    return taken;
+  }
+
+  #usage(pids: number[]): ProcessUsage {
     const total: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
     for (const pid of pids) {
       const usage = usageOf(pid);
       total.cpuMs += usage?.cpuMs ?? 0;
       total.privateBytes += usage?.privateBytes ?? 0;
     }
-    this.#share.sample(now, total.cpuMs);
-    const { appetite } = this.#share;
-    const weighed = `${appetite} ${pids}`;
-    if (weighed !== this.#weighed && setTenantPriority(pids, appetite)) this.#weighed = weighed;
-    this.#rest(now, pids);
+    if (pids[0] !== this.#seenPid) this.#seenCpuMs = 0;
+    this.#seenPid = pids[0];
+    this.#uncountedCpuMs += Math.max(0, total.cpuMs - this.#seenCpuMs);
+    this.#seenCpuMs = Math.max(this.#seenCpuMs, total.cpuMs);
     return total;
   }
 

@@ -206,6 +206,7 @@ export class DeploymentRunner {
   countCpu(): void {
     if (this.#current) this.#countCpu(this.#current.instance);
     for (const instance of this.#draining) this.#countCpu(instance);
+    this.#countDatabaseCpu();
   }
 
   /** Opens the sockets again that a restarted part served. */
@@ -395,6 +396,12 @@ export class DeploymentRunner {
     if (cpuMs > 0) this.#emit({ type: 'used', slug: this.slug, tenant: instance.spec.tenant, cpuMs });
   }
 
+  #countDatabaseCpu(): void {
+    const cpuMs = this.#services?.database?.takeCpuMs() ?? 0;
+    if (cpuMs > 0 && this.#tenant !== undefined)
+      this.#emit({ type: 'used', slug: this.slug, tenant: this.#tenant, cpuMs });
+  }
+
   /** Takes an instance out of service, lets its requests end, ends it. */
   async #end(instance: Instance, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
     if (this.#current?.instance === instance) this.#current = undefined;
@@ -416,6 +423,7 @@ export class DeploymentRunner {
   }
 
   async #closeServices(): Promise<void> {
+    this.#countDatabaseCpu();
     const services = this.#services;
     this.#services = undefined;
     if (services) rmSync(path.join(this.#options.dependencies.runFolder, this.slug), { force: true });

@@ -5,7 +5,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 const TICKS_PER_SECOND = 100;
 
 export interface ProcessUsage {
-  /** User and system time of all threads since the start, ms. */
+  /** User and system time since the start of all threads, and of children that have ended, ms. */
   cpuMs: number;
   /** Anonymous and shared-memory pages, resident or swapped, bytes: what the process costs by itself. */
   privateBytes: number;
@@ -17,7 +17,7 @@ export function usageOf(pid: number): ProcessUsage | undefined {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
     // The name in parentheses may hold anything, parentheses too.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-    const ticks = Number(fields[11]) + Number(fields[12]);
+    const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
     const status = readFileSync(`/proc/${pid}/status`, 'latin1');
     return {
       cpuMs: (ticks * 1_000) / TICKS_PER_SECOND,

@@ -171,14 +171,14 @@ export class StorageService {
     clearInterval(this.#sweeper);
     await Promise.all([...this.#tenants.keys()].map((tenant) => this.close({ tenant })));
     await this.#stores.closeAll();
-    this.#bucket?.close();
     await this.#hashing.close();
     await this.#checkpoints.close();
   }
 
   async #purge(id: TenantId): Promise<void> {
     await this.#close(id);
-    await this.#bucket?.blobs(id).destroy();
+    const blobs = this.#bucket?.blobs(id);
+    await blobs?.destroy().finally(() => blobs.close());
     for (const kind of ['kv', 'r2'] as const) await rm(this.#folder(id, kind), { recursive: true, force: true });
     // Other parts may keep something of the tenant beside these folders.
     await rmdir(join(this.#root, id)).catch((error: NodeJS.ErrnoException) => {

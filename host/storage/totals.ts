@@ -11,11 +11,14 @@ export const TOTALS_SCHEMA =
 export class Totals {
   readonly #read: Reader;
   readonly #write: Writer;
+  readonly #itemBytes: number;
   #bytes = 0;
   #items = 0;
   #saved = { bytes: 0, items: 0 };
 
-  constructor(database: Database) {
+  /** @param itemBytes about what each item takes beside what it counts: it is part of the quota, too */
+  constructor(database: Database, itemBytes: number) {
+    this.#itemBytes = itemBytes;
     this.#read = database.reader('SELECT bytes, items FROM totals');
     this.#write = database.writer('UPDATE totals SET bytes = ?, items = ?');
     this.#load();
@@ -34,7 +37,7 @@ export class Totals {
 
   /** Would `bytes` more than now pass the quota? Less than now never does, so that a full store can be emptied. */
   exceeds(quota: number, bytes: number): boolean {
-    return bytes > 0 && this.#bytes + bytes > quota;
+    return bytes > 0 && this.#bytes + this.#items * this.#itemBytes + bytes > quota;
   }
 
   /** To be called inside a transaction. */

@@ -117,6 +117,12 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     }),
     updates: new KeyedLock(),
     removeCode: (digests) => removeCode(options, digests),
+    async releaseCode(digest) {
+      options.codeStore.release(digest);
+      await removeCode(options, [digest]).catch((error: Error) => {
+        log.warn({ err: error }, 'refused code was not removed; tried again within a day');
+      });
+    },
     builtinTurns: new Mutex(),
     scheduleChanged: () => void timedWork.plan(),
     demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
@@ -224,8 +230,10 @@ function openLifecycle(options: ControlServiceOptions): Lifecycle {
   });
 }
 
-async function removeCode({ codeStore }: ControlServiceOptions, digests: string[]): Promise<void> {
-  await Promise.all(digests.map((digest) => codeStore.remove(digest)));
+async function removeCode({ codeStore, stores }: ControlServiceOptions, digests: string[]): Promise<void> {
+  const isUnused = async (digest: string): Promise<boolean> =>
+    (await stores.deployments.unusedCode([digest])).length > 0;
+  await Promise.all(digests.map((digest) => codeStore.remove(digest, () => isUnused(digest))));
 }
 
 function openPipeline({ config, folders, clock, codeStore, sandbox }: ControlServiceOptions): Pipeline {

@@ -130,6 +130,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
     updates: new KeyedLock(),
     // Meanwhile the owner sets another payee: deployment was read before.
     pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },
+    releaseCode: async () => undefined,
   } as unknown as ControlParts;
   const endpoint = updateEndpoint(parts, async () => ({ code: 'export default {}' }));
   await expect(Promise.resolve(endpoint.handle(call('PUT', '/_admin/code/abc')))).rejects.toThrow('enough');

@@ -56,6 +56,7 @@ it('a paid deploy that is live is not called failed, which would owe its payer a
     routes: { push: async () => undefined },
     runtime: { status: () => ({ state: 'cold', inFlight: 0 }) },
     scheduleChanged: () => undefined,
+    releaseCode: async () => undefined,
     payments: { registerCompletion: (_: string, completion: Completion) => (complete = completion) },
   } as unknown as ControlParts;
   deployEndpoint(parts, async () => ({}));

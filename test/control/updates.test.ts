@@ -21,6 +21,9 @@ let deployments: Deployments;
 let secrets: Secrets;
 let parts: ControlParts;
 const removed: string[] = [];
+const released: string[] = [];
+/** Bytes of what is accepted. */
+let bytes = 1;
 const owner = { address: '0xa', did: 'did' };
 
 beforeEach(async () => {
@@ -29,7 +32,9 @@ beforeEach(async () => {
   deployments = new Deployments(registry.db);
   secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
   let versions = 1;
+  bytes = 1;
   removed.length = 0;
+  released.length = 0;
   parts = {
     config: { runtime: { maxSecrets: 2 }, storage: {}, baseDomain: 'localhost' },
     clock: { now: () => 1 },
@@ -43,11 +48,12 @@ beforeEach(async () => {
     scheduleChanged: () => undefined,
     payments: { ownerTokens: { verify: () => owner } },
     pipeline: {
-      accept: async () => ({ digest: `d${++versions}`, bytes: 1, handlers: ['fetch'] }),
+      accept: async () => ({ digest: `d${++versions}`, bytes, handlers: ['fetch'] }),
       check: async () => undefined,
     },
     updates: new KeyedLock(),
     removeCode: async (digests: string[]) => void removed.push(...digests),
+    releaseCode: async (digest: string) => void released.push(digest),
     runtime: {
       status: () => ({ state: 'warm', inFlight: 0 }),
       // What runs is the deployment as it is when the start begins.
@@ -103,3 +109,20 @@ it('the newest 50 versions are kept, and code that nothing else needs goes with 
   expect([kept.length, kept[0]?.version, kept.at(-1)?.version]).toEqual([50, 52, 3]);
   expect(removed).toEqual(['d1', 'd2']);
 }, 20_000);
+
+it('versions past 100 MB together go, however few; the newest two stay', async () => {
+  bytes = 60_000_000;
+  for (let at = 0; at < 2; at++) expect(await put({ code: 'x' })).toBeUndefined();
+  expect([(await deployments.versions('t1')).map(({ version }) => version), removed]).toEqual([[3, 2], ['d1']]);
+  bytes = 20_000_000;
+  for (let at = 0; at < 2; at++) expect(await put({ code: 'x' })).toBeUndefined();
+  expect((await deployments.versions('t1')).map(({ version }) => version)).toEqual([5, 4, 3]);
+  expect(removed).toEqual(['d1', 'd2']);
+});
+
+it('code is not held any longer once it is in service, or did not start', async () => {
+  expect(await put({ code: 'x', secrets: { BAD: 'x' } })).toBe('start_failed');
+  expect(await put({ code: 'x' })).toBeUndefined();
+  expect(await put({ payTo: `0x${'b'.repeat(40)}` })).toBeUndefined();
+  expect(released).toEqual(['d2', 'd3']);
+});

@@ -45,3 +45,11 @@ it('says that the host is stopping to whoever is interrupted by that', async () 
   await expect(under).rejects.toMatchObject({ code: 'not_ready' });
   await expect(bundler.bundle(innocent(2))).rejects.toMatchObject({ code: 'not_ready' });
 });
+
+it('keeps no map that is larger than code may be', async () => {
+  bundler.close();
+  bundler = new Bundler({ maxBytes: 80_000 });
+  const calls = (count: number) => `const a = () => {}; export default { fetch() { ${'a();'.repeat(count)} } };`;
+  expect((await bundler.bundle({ code: calls(1_000) })).sourceMap).toContain('"mappings"');
+  expect((await bundler.bundle({ code: calls(9_000) })).sourceMap).toBeUndefined();
+});

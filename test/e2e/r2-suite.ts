@@ -146,7 +146,7 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
     const part = { method: 'uploadPart', object: 'm', uploadId, partNumber: 1 };
     expect((await callR2(socket, part, Buffer.alloc(700_000))).error).toBeUndefined();
     expect((await callR2(socket, { ...part, partNumber: 2 }, Buffer.alloc(700_000))).error?.v4code).toBe(10507);
-    expect(await usage()).toMatchObject({ objects: 0, objectBytes: 700_001 });
+    expect(await usage()).toMatchObject({ objects: 0, objectBytes: 700_001 + 2 * 256 });
     expect(await put('b', 600_000)).toBe(10507);
     await callR2(socket, { method: 'abortMultipartUpload', object: 'm', uploadId });
     expect(await usage()).toMatchObject({ objects: 0, objectBytes: 0 });
@@ -166,6 +166,23 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
     await rig.channel.call('setClock', { offsetMs: 0 });
     const late = await call({ method: 'uploadPart', object: 'stale', uploadId, partNumber: 2 }, Buffer.alloc(1));
     expect(late.error?.v4code).toBe(10024);
+  });
+
+  test('uploads that have ended are not remembered without end, and empty parts count', async () => {
+    const create = async () => (await call({ method: 'createMultipartUpload', object: 'ended' })).json.uploadId;
+    const abort = async (uploadId: string) =>
+      (await call({ method: 'abortMultipartUpload', object: 'ended', uploadId })).error?.v4code;
+    const first = await create();
+    const before = await rig.channel.call('usage', { tenant: TENANT });
+    for (const partNumber of [1, 2, 3])
+      await call({ method: 'uploadPart', object: 'ended', uploadId: first, partNumber }, Buffer.alloc(0));
+    const after = await rig.channel.call('usage', { tenant: TENANT });
+    expect(after.objectBytes - before.objectBytes).toBeGreaterThan(3 * 100);
+    await abort(first);
+    const ids = await Promise.all(Array.from({ length: 1000 }, create));
+    expect(await abort(first)).toBeUndefined();
+    await Promise.all(ids.map(abort));
+    expect([await abort(first), await abort(ids[999])]).toEqual([10024, undefined]);
   });
 
   test('calls past the cap wait their turn; only past a long queue they are refused', async () => {

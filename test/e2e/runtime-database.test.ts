@@ -14,7 +14,8 @@ beforeAll(async () => {
       const { pathname } = new URL(request.url);
       if (pathname === '/none') return new Response('none');
       if (pathname === '/put') { await env.DB.exec('CREATE TABLE IF NOT EXISTS n (v INTEGER)'); await env.DB.prepare('INSERT INTO n VALUES (1)').run(); }
-      const row = await env.DB.prepare('SELECT count(*) AS n FROM n').first();
+      const counting = 'WITH RECURSIVE c(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM c LIMIT 2000000) SELECT count(*) AS n FROM c';
+      const row = await env.DB.prepare(pathname === '/count' ? counting : 'SELECT count(*) AS n FROM n').first();
       return Response.json(row);
     } }`,
     { bindings: { d1: true, kv: true } },
@@ -56,6 +57,15 @@ it('keeps its data when the instance ends', async () => {
   await rig.runtime.stop('data', 'stopped', { drainMs: 0 });
   await until(() => databaseProcesses().length === 0, 5_000, 'the database to end with its instance');
   expect(await rig.text('data', '/')).toBe('{"n":1}');
+});
+
+it('is part of what its tenant uses of the CPU', async () => {
+  const used = () =>
+    rig.events.reduce((sum, one) => sum + (one.type === 'used' && one.slug === 'data' ? one.cpuMs : 0), 0);
+  const before = used();
+  expect(await rig.text('data', '/count')).toBe('{"n":2000000}');
+  await rig.runtime.stop('data', 'stopped', { drainMs: 0 });
+  expect(used() - before).toBeGreaterThan(200);
 });
 
 it('gives no file to the tenant that a link in its folder leads to', async () => {

@@ -119,6 +119,14 @@ describe('bundle', () => {
     expect(await bundle({ code })).toMatchObject({ errors: [error] });
   });
 
+  it('keeps nothing of the sources but places in them', async () => {
+    const result = await bundle({
+      code: `/* ${'long '.repeat(10_000)} */ export default { fetch: () => new Response() };`,
+    });
+    if ('errors' in result) throw new Error('refused');
+    expect(result.bundle.sourceMap?.length).toBeLessThan(1_000);
+  });
+
   it('does not take one binary for another whose path looks the same when it is flat', async () => {
     const base64 = (text: string) => ({ base64: Buffer.from(text).toString('base64') });
     const result = await bundleSources(
@@ -207,15 +215,31 @@ describe('code store', () => {
     expect(readdirSync(folder)).toEqual([digest]);
   });
 
+  const unused = async (): Promise<boolean> => true;
+
   it('does not remove what was put lately, which a deploy is about to name', async () => {
     const store = new CodeStore(folder);
     const digest = await store.put(bundle('x'));
-    await store.remove(digest);
+    await store.remove(digest, unused);
     expect(await new CodeStore(folder).get(digest)).toEqual(bundle('x'));
     // As when the last deployment with the same code is purged meanwhile.
     const other = new CodeStore(folder);
-    await Promise.all([other.remove(digest), other.put(bundle('x'))]);
+    await Promise.all([other.remove(digest, unused), other.put(bundle('x'))]);
     expect(await new CodeStore(folder).get(digest)).toEqual(bundle('x'));
+  });
+
+  it('removes what was released at once, unless another deploy put it too or it is named', async () => {
+    const store = new CodeStore(folder);
+    const digest = await store.put(bundle('x'));
+    await store.put(bundle('x'));
+    store.release(digest);
+    await store.remove(digest, unused);
+    expect(await store.list()).toEqual([digest]);
+    store.release(digest);
+    await store.remove(digest, async () => false);
+    expect(await store.list()).toEqual([digest]);
+    await store.remove(digest, unused);
+    expect(await store.list()).toEqual([]);
   });
 
   it('sweeps what crashes and refused deploys left behind', async () => {

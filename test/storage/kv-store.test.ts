@@ -107,3 +107,12 @@ test('a smaller quota than what is kept lets nothing grow, and everything shrink
   await put('b', 10);
   expect(sizes()).toEqual(['a', 'b']);
 });
+
+test('keys without values fill the quota, too', async () => {
+  quota = 1000;
+  const puts = await Promise.allSettled(Array.from({ length: 30 }, (_, at) => put(`${at}`, 0)));
+  const stored = puts.filter(({ status }) => status === 'fulfilled').length;
+  expect([stored > 10, stored < 20]).toEqual([true, true]);
+  // Those that are there may be written again.
+  await put('0', 0);
+});

@@ -54,8 +54,9 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
   }
 
   async function abandon(prepared: Json): Promise<void> {
-    const { slug, tenant } = prepared as unknown as NewDeployment;
+    const { slug, tenant, code } = prepared as unknown as NewDeployment;
     await deployments.claims.release(slug, tenant);
+    await parts.releaseCode(code.digest);
   }
 
   payments.registerCompletion(
@@ -66,13 +67,16 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
       parts.scheduleChanged();
       await parts.logs.append(deployment.tenant, { kind: 'platform', event: 'deployed', text: 'version 1 is live' });
       log.info({ slug: deployment.slug, tenant: deployment.tenant }, 'deployed');
+      const body = JSON.stringify(await describe(parts, deployment));
+      // At the end: what fails is tried again, and others may hold the same code.
+      await parts.releaseCode(deployment.digest);
       return {
         status: 201,
         headers: {
           'content-type': 'application/json; charset=utf-8',
           location: `${parts.publicUrl}/${deployment.slug}/`,
         },
-        body: JSON.stringify(await describe(parts, deployment)),
+        body,
       };
     },
     abandon,

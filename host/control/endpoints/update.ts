@@ -1,5 +1,5 @@
 /** PUT /_admin/code/:slug: the owner replaces code, secrets or settings; no request fails meanwhile. */
-import type { CodeVersion, DeploymentChange } from '../../registry/deployments.ts';
+import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../registry/deployments.ts';
 import type { Deployment } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { type DeploymentInput, type DeploymentParser, fieldProblem } from '../deployment-input.ts';
@@ -67,6 +67,20 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
     const code = hasCode(input)
       ? await pipeline.accept(input, { ...settings, secrets: await futureSecrets(input, tenant) })
       : undefined;
+    try {
+      return await change(deployment, input, settings, code);
+    } finally {
+      if (code) await parts.releaseCode(code.digest);
+    }
+  }
+
+  async function change(
+    deployment: Deployment,
+    input: DeploymentInput,
+    settings: DeploymentSettings,
+    code: CodeVersion | undefined,
+  ): Promise<Deployment> {
+    const { tenant } = deployment;
     if (!code && LOADED_WITH.some((name) => input[name] !== undefined)) {
       await pipeline.check(deployment.digest, { ...settings, secrets: await futureSecrets(input, tenant) });
     }

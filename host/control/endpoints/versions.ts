@@ -16,7 +16,7 @@ export function versionsEndpoint(parts: ControlParts): Endpoint {
     path: '/_admin/:slug/versions',
     access: 'owner',
     summary: 'History of versions',
-    description: `The newest ${KEPT_VERSIONS} versions of the code, newest first; older ones are forgotten. Secrets and settings are not part of a version.`,
+    description: `The newest ${KEPT_VERSIONS.count} versions of the code, newest first; older ones are forgotten, and so are those past ${KEPT_VERSIONS.bytes / 1_048_576} MB together. Secrets and settings are not part of a version.`,
     responses: { 200: '`{current, versions: [{version, codeDigest, bytes, note, createdAt}]}`' },
     handle: async (call) => {
       const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/versions`);

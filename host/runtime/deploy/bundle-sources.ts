@@ -68,6 +68,8 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
       charset: 'utf8',
       banner: { js: REPORT_REJECTIONS },
       sourcemap: 'external',
+      // Only places are looked up; what nothing imports would lie on the disk all the same.
+      sourcesContent: false,
       legalComments: 'none',
       // Without it esbuild looks for a tsconfig.json on this machine.
       tsconfigRaw: '{}',

@@ -80,7 +80,9 @@ export class Bundler {
     }
     const bytes = codeBytes(answer.bundle);
     if (bytes > maxBytes) throw tooLarge(bytes, maxBytes);
-    return answer.bundle;
+    const { modules, sourceMap } = answer.bundle;
+    // Of code without end in short statements: its stacks stay as they are.
+    return (sourceMap?.length ?? 0) > maxBytes ? { modules, sourceMap: undefined } : answer.bundle;
   }
 
   /** Ends the process. What is under way, or comes later, is refused. */

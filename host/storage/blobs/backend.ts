@@ -31,7 +31,6 @@ export interface BlobBackend {
 export interface ObjectBucket {
   /** Rejects where it cannot be used. */
   prepare(): Promise<void>;
-  /** The blobs of one tenant. */
+  /** The blobs of one tenant, over connections of its own; to be closed. */
   blobs(tenant: string): BlobBackend;
-  close(): void;
 }

@@ -25,61 +25,75 @@ const TRIES = 4;
 const PRESIGNED_SECONDS = 3600;
 /** Longest silence on a connection to the S3 service, ms. */
 const SILENCE_MS = 60_000;
+/** Connections of one tenant: those that it keeps, by reading slowly, are missing to nobody else. */
+const TENANT_CONNECTIONS = 64;
 
-/** The connection to one bucket, shared by all tenants. */
+/** One bucket, of all tenants. */
 export class S3Bucket implements ObjectBucket {
   readonly settings: S3Settings;
-  readonly client: Client;
-  readonly agent: HttpAgent | HttpsAgent;
-  readonly secure: boolean;
+  readonly #silenceMs: number;
 
   /** @param silenceMs longest silence on a connection */
   constructor(settings: S3Settings, silenceMs = SILENCE_MS) {
-    const url = new URL(settings.endpoint);
     this.settings = settings;
-    this.secure = url.protocol === 'https:';
-    this.agent = this.secure
-      ? new HttpsAgent({ keepAlive: true, maxSockets: 128 })
-      : new HttpAgent({ keepAlive: true, maxSockets: 128 });
-    this.client = new Client({
-      endPoint: url.hostname,
-      port: Number(url.port) || (this.secure ? 443 : 80),
-      useSSL: this.secure,
-      accessKey: settings.accessKey,
-      secretKey: settings.secretKey,
-      region: settings.region,
-      pathStyle: true,
-      transportAgent: this.agent,
-      // minio itself waits for ever.
-      transport: { request: noticingSilence(this.secure ? httpsRequest : httpRequest, silenceMs) } as never,
-    });
+    this.#silenceMs = silenceMs;
   }
 
   /** Makes sure that the bucket is there. */
   async prepare(): Promise<void> {
     const { bucket, region } = this.settings;
-    if (!(await retry(() => this.client.bucketExists(bucket)))) await this.client.makeBucket(bucket, region);
+    const { client, agent } = this.#connect();
+    try {
+      if (!(await retry(() => client.bucketExists(bucket)))) await client.makeBucket(bucket, region);
+    } finally {
+      agent.destroy();
+    }
   }
 
   blobs(tenant: string): BlobBackend {
-    return new S3Blobs(this, `${tenant}/`);
+    return new S3Blobs(this.settings, this.#connect(), `${tenant}/`);
   }
 
-  close(): void {
-    this.agent.destroy();
+  #connect(): Connection {
+    const { endpoint, accessKey, secretKey, region } = this.settings;
+    const url = new URL(endpoint);
+    const secure = url.protocol === 'https:';
+    const options = { keepAlive: true, maxSockets: TENANT_CONNECTIONS };
+    const agent = secure ? new HttpsAgent(options) : new HttpAgent(options);
+    const client = new Client({
+      endPoint: url.hostname,
+      port: Number(url.port) || (secure ? 443 : 80),
+      useSSL: secure,
+      accessKey,
+      secretKey,
+      region,
+      pathStyle: true,
+      transportAgent: agent,
+      // minio itself waits for ever.
+      transport: { request: noticingSilence(secure ? httpsRequest : httpRequest, this.#silenceMs) } as never,
+    });
+    return { client, agent, secure };
   }
+}
+
+interface Connection {
+  client: Client;
+  agent: HttpAgent | HttpsAgent;
+  secure: boolean;
 }
 
 class S3Blobs implements BlobBackend {
   readonly inlineBytes = 0;
   readonly directBytes = 0;
-  readonly #bucket: S3Bucket;
+  readonly #bucket: string;
+  readonly #connection: Connection;
   readonly #prefix: string;
 
   /** @param folder path below the bucket's prefix that belongs to one tenant, ending in `/` */
-  constructor(bucket: S3Bucket, folder: string) {
+  constructor({ bucket, prefix }: S3Settings, connection: Connection, folder: string) {
     this.#bucket = bucket;
-    this.#prefix = `${bucket.settings.prefix}${folder}`;
+    this.#connection = connection;
+    this.#prefix = `${prefix}${folder}`;
   }
 
   async write(name: string, bytes: Bytes): Promise<void> {
@@ -91,31 +105,31 @@ class S3Blobs implements BlobBackend {
   }
 
   async read(name: string, offset: number, length: number): Promise<Readable> {
-    const { client, settings } = this.#bucket;
-    return retry(() => client.getPartialObject(settings.bucket, this.#prefix + name, offset, length));
+    const { client } = this.#connection;
+    return retry(() => client.getPartialObject(this.#bucket, this.#prefix + name, offset, length));
   }
 
   async remove(name: string): Promise<void> {
-    const { client, settings } = this.#bucket;
-    await retry(() => client.removeObject(settings.bucket, this.#prefix + name));
+    const { client } = this.#connection;
+    await retry(() => client.removeObject(this.#bucket, this.#prefix + name));
   }
 
   async *names(): AsyncIterable<string> {
-    const { client, settings } = this.#bucket;
-    for await (const item of client.listObjectsV2(settings.bucket, this.#prefix, true)) {
+    const { client } = this.#connection;
+    for await (const item of client.listObjectsV2(this.#bucket, this.#prefix, true)) {
       const name = (item as { name?: string }).name;
       if (name) yield name.slice(this.#prefix.length);
     }
   }
 
   async destroy(): Promise<void> {
-    const { client, settings } = this.#bucket;
+    const { client } = this.#connection;
     let batch: string[] = [];
     const flush = async () => {
       if (batch.length === 0) return;
       const names = batch;
       batch = [];
-      const failed = await retry(() => client.removeObjects(settings.bucket, names));
+      const failed = await retry(() => client.removeObjects(this.#bucket, names));
       const errors = failed.filter((item) => item && 'Error' in item && item.Error);
       if (errors.length > 0) throw new Error(`the S3 service kept ${errors.length} objects of a purged tenant`);
     };
@@ -126,15 +140,17 @@ class S3Blobs implements BlobBackend {
     await flush();
   }
 
-  close(): void {}
+  close(): void {
+    this.#connection.agent.destroy();
+  }
 
   /**
    * minio's putObject would buffer whole objects or cut them into 528 MB parts (seen in 8.0.7), so the body goes to an
    * address signed by it, with its exact length and no copy in memory.
    */
   async #upload(object: string, length: number, body: Iterable<Buffer> | AsyncIterable<Buffer>): Promise<void> {
-    const { client, settings, agent, secure } = this.#bucket;
-    const address = await client.presignedPutObject(settings.bucket, object, PRESIGNED_SECONDS);
+    const { client, agent, secure } = this.#connection;
+    const address = await client.presignedPutObject(this.#bucket, object, PRESIGNED_SECONDS);
     const send = secure ? httpsRequest : httpRequest;
     const request = send(address, { method: 'PUT', agent, headers: { 'Content-Length': length } });
     request.setTimeout(SILENCE_MS, () => request.destroy(new Error('the S3 service fell silent')));

@@ -26,6 +26,8 @@ const SCHEMA = `
   CREATE INDEX entries_blob ON entries (blob) WHERE blob IS NOT NULL;
   ${BLOB_SCHEMA}; ${TOTALS_SCHEMA}`;
 
+/** About what an entry weighs without its key, value and metadata. */
+const ROW_BYTES = 64;
 /** Expired keys that one sweep takes; the rest waits for the next. */
 const SWEEP = 500;
 
@@ -79,7 +81,7 @@ export class KvStore {
     const { checkpoints } = options;
     const database = new Database({ path: join(options.folder, 'kv.db'), schema: SCHEMA, checkpoints });
     this.database = database;
-    this.totals = new Totals(database);
+    this.totals = new Totals(database, ROW_BYTES);
     this.blobs = new Blobs({
       backend: new DiskBlobs(join(options.folder, 'values')),
       database,

@@ -16,6 +16,9 @@ export const MAX_DELETE_KEYS = 1000;
 /** An upload that was not completed by then is aborted. */
 export const UPLOAD_LIFE_MS = 7 * 24 * 3600 * 1000;
 
+/** Ours: ended uploads that are remembered, so that to abort them again is no error. */
+export const MAX_ENDED_UPLOADS = 1000;
+
 /** workerd refuses more than 1 MiB of metadata (r2-rpc.c++), so a page of a list ends before that. */
 export const MAX_LIST_REPLY_BYTES = 900 * 1024;
 /** Ours: largest JSON in front of a body. 10,000 parts with their etags are about 800 KiB. */

@@ -6,12 +6,12 @@ import { createHash, randomBytes } from 'node:crypto';
 import type { KnownBytes } from '../blobs/backend.ts';
 import type { Reader, Writer } from '../database.ts';
 import { r2Errors } from './errors.ts';
-import { MAX_OBJECT_BYTES, MAX_PARTS, MIN_PART_BYTES, UPLOAD_LIFE_MS } from './limits.ts';
+import { MAX_ENDED_UPLOADS, MAX_OBJECT_BYTES, MAX_PARTS, MIN_PART_BYTES, UPLOAD_LIFE_MS } from './limits.ts';
 import { chargeOf, checkedKey, type Described, describe, type ObjectRow } from './objects.ts';
 import type { AbortRequest, CompleteRequest, CreateRequest, UploadPartRequest } from './requests.ts';
 import { newVersion, type R2Store } from './store.ts';
 
-/** Finished uploads are remembered until they would have ended anyway: abort and complete tell them from unknown ones. */
+/** Finished uploads are remembered for a while: abort and complete tell them from unknown ones. */
 type State = 'open' | 'completed' | 'aborted';
 
 interface Part {
@@ -23,6 +23,8 @@ interface Part {
 
 /** Uploads that one sweep ends. */
 const SWEEP = 100;
+/** About what the row of an upload or of a part weighs: it counts, or empty ones could fill the disk. */
+const ROW_BYTES = 256;
 
 export class Uploads {
   readonly #store: R2Store;
@@ -37,6 +39,8 @@ export class Uploads {
   readonly #link: Writer;
   readonly #old: Reader;
   readonly #forget: Writer;
+  /** Ids of uploads that have ended, oldest first. */
+  readonly #ended: string[];
 
   constructor(store: R2Store) {
     this.#store = store;
@@ -55,8 +59,15 @@ export class Uploads {
     this.#deletePart = database.writer('DELETE FROM parts WHERE upload = ? AND number = ?');
     this.#deleteParts = database.writer('DELETE FROM parts WHERE upload = ? AND version IS NULL');
     this.#link = database.writer('UPDATE parts SET version = ? WHERE upload = ?');
-    this.#old = database.reader('SELECT id, state, key FROM uploads WHERE created <= ? LIMIT ?');
-    this.#forget = database.writer('DELETE FROM uploads WHERE id = ?');
+    // The first rows are the oldest: there is no need to look at the others, of which there may be many.
+    this.#old = database.reader(
+      'SELECT id, state, key FROM (SELECT * FROM uploads ORDER BY rowid LIMIT ?2) WHERE created <= ?1',
+    );
+    this.#forget = database.writer("DELETE FROM uploads WHERE id = ? AND state <> 'open'");
+    const ended = database.reader(
+      "SELECT id FROM (SELECT id, state FROM uploads ORDER BY rowid DESC LIMIT ?) WHERE state <> 'open'",
+    );
+    this.#ended = (ended.all([MAX_ENDED_UPLOADS]) as [string][]).map(([id]) => id).reverse();
   }
 
   async create(request: CreateRequest): Promise<string> {
@@ -65,7 +76,7 @@ export class Uploads {
     const id = randomBytes(48).toString('base64url');
     const { index, clock } = this.#store;
     // What it will be told by counts from now on, as the object's will.
-    const charge = chargeOf(described, 0);
+    const charge = heldBy(described, []);
     await index.database.commit(() => {
       this.#store.checkQuota(charge);
       this.#create.run([id, key, http, custom, storageClass, clock.now()]);
@@ -87,7 +98,7 @@ export class Uploads {
     await this.#store.name(stored, () => {
       this.#requireOpen(uploadId, key);
       const old = this.#partOf(uploadId, partNumber);
-      const more = bytes.length - (old?.size ?? 0);
+      const more = bytes.length - (old?.size ?? -ROW_BYTES);
       this.#store.checkQuota(more);
       this.#putPart.run([uploadId, partNumber, stored.blob ?? '', bytes.length, md5]);
       this.#store.index.totals.add(more, 0);
@@ -121,10 +132,10 @@ export class Uploads {
       const left = uploaded.filter((part) => !chosen.has(part.number));
       for (const part of left) this.#deletePart.run([uploadId, part.number]);
       // The upload counted until now; from here the object does.
-      index.totals.add(-chargeOf(described, sizeOf(uploaded)), 0);
+      index.totals.add(-heldBy(described, uploaded), 0);
       const dropped = index.replace(row, null);
       this.#link.run([row.version, uploadId]);
-      this.#settle.run(['completed' satisfies State, uploadId]);
+      this.#remember(uploadId, 'completed');
       return { row, dropped: [...dropped, ...blobsOf(left)] };
     });
     this.#store.blobs.drop(done.dropped);
@@ -161,9 +172,17 @@ export class Uploads {
     const described = this.#requireOpen(id, key);
     const parts = this.#partsOf(id);
     this.#deleteParts.run([id]);
-    this.#store.index.totals.add(-chargeOf(described, sizeOf(parts)), 0);
-    this.#settle.run(['aborted' satisfies State, id]);
+    this.#store.index.totals.add(-heldBy(described, parts), 0);
+    this.#remember(id, 'aborted');
     return blobsOf(parts);
+  }
+
+  /** Where this is rolled back the upload is open again: then it is not forgotten. */
+  #remember(id: string, state: Exclude<State, 'open'>): void {
+    this.#settle.run([state, id]);
+    this.#ended.push(id);
+    const oldest = this.#ended.length > MAX_ENDED_UPLOADS ? this.#ended.shift() : undefined;
+    if (oldest !== undefined) this.#forget.run([oldest]);
   }
 
   #requireOpen(id: string, key: Buffer): Described {
@@ -211,6 +230,11 @@ export function completedEtag(parts: { md5: string }[]): string {
 
 function toPart([number, blob, size, md5]: [number, string, number, string]): Part {
   return { number, blob, size, md5 };
+}
+
+/** Bytes that an open upload counts. */
+function heldBy(described: Described, parts: Part[]): number {
+  return chargeOf(described, sizeOf(parts)) + ROW_BYTES * (1 + parts.length);
 }
 
 function sizeOf(parts: Part[]): number {

@@ -69,7 +69,7 @@ export class ObjectIndex {
     const path = join(folder, 'r2.db');
     const database = new Database({ path, schema: SCHEMA, pageBytes: PAGE_BYTES, checkpoints });
     this.database = database;
-    this.totals = new Totals(database);
+    this.totals = new Totals(database, ROW_BYTES);
     // A row that was read inside the transaction may never have been.
     database.rollbackListeners.push(() => {
       this.#cacheId = `${nextId++}:`;

@@ -1,12 +1,20 @@
 /**
  * Mathematical functions that libSQL answers otherwise than D1: there `log` is the logarithm to base 10 and here the
- * natural one, `log` and `ln` of what has no logarithm is NULL there and an error here, and `pow` is only `power` here.
+ * natural one, `log` and `ln` of what has no logarithm is NULL there and an error here, and `pow`, `log2` and `trunc`
+ * are not here. Each is written as an expression that has its argument once, as it is: it may be a parameter, an
+ * aggregate, or another with each use. `mod(x, y)` and `log(b, x)` have no such expression.
  */
 import { TOKEN, type Token, tokenize } from './tokenizer.ts';
 
 const LOGARITHMS = new Map([
   ['log', 'log10'],
   ['ln', 'ln'],
+]);
+/** What stands for the name, for its parenthesis and for the closing one. */
+const SUBSTITUTES = new Map([
+  // By log10, which is exact for whole powers of two up to 2^850; the natural logarithm is not for 2^29.
+  ['log2', ['(log10', '(nullif(max(0,0+(', ')),0))/0.3010299956639812)']],
+  ['trunc', ['cast', '(cast((', ')as integer)as real)']],
 ]);
 /** Words behind which a name with a parenthesis is no call. */
 const BEFORE_NAME = new Set(['into', 'table', 'exists', 'references', 'view', 'with', 'recursive', 'as', 'index']);
@@ -37,16 +45,35 @@ export function logarithms(sql: string): string | undefined {
   return edits.length === 0 ? undefined : edited(sql, edits);
 }
 
-/** The text to try when libSQL complains of an unknown `pow`, with a way back for the names of its columns. */
-export function powers(sql: string, message: string): { sql: string; named(name: string): string } | undefined {
-  if (!/^no such function: pow$/i.test(message) || /power/i.test(sql)) return undefined;
+/** The text with functions that libSQL lacks, and a way back for the names of its columns; undefined where it has none. */
+export function substitutes(sql: string): { sql: string; named(name: string): string } | undefined {
+  if (!/\b(pow|log2|trunc)\b/i.test(sql)) return undefined;
   const tokens = tokenize(sql);
-  const edits = tokens.flatMap((token, index) =>
-    nameOfCall(tokens, index) === 'pow' && token.kind === TOKEN.word
-      ? [{ start: token.end, end: token.end, text: 'er' }]
-      : [],
-  );
-  return { sql: edited(sql, edits), named: (name) => name.replace(/power/gi, (word) => word.slice(0, 3)) };
+  const edits = tokens.flatMap((token, index) => {
+    const name = nameOfCall(tokens, index) ?? '';
+    // Its name keeps its case.
+    if (name === 'pow' && token.kind === TOKEN.word) {
+      return [{ start: token.start, end: token.end, text: `${sql.slice(token.start, token.end)}er` }];
+    }
+    const [call, open, close] = SUBSTITUTES.get(name) ?? [];
+    const end = close === undefined ? undefined : endOfOnlyArgument(tokens, index + 1);
+    if (close === undefined || end === undefined) return [];
+    const last = tokens[end] as Token;
+    // The comment tells them apart that are written otherwise.
+    return [
+      {
+        start: token.start,
+        end: (tokens[index + 1] as Token).end,
+        text: `${call}/*${sql.slice(token.start, token.end)}*/${open}`,
+      },
+      { start: last.start, end: last.end, text: close },
+    ];
+  });
+  // A name that is there already could not be told from one of these.
+  if (edits.length === 0 || edits.some(({ text }) => sql.includes(text))) return undefined;
+  const named = (name: string): string =>
+    edits.reduce((whole, { start, end, text }) => whole.replaceAll(text, () => sql.slice(start, end)), name);
+  return { sql: edited(sql, edits), named };
 }
 
 function nameOfCall(tokens: Token[], at: number): string | undefined {

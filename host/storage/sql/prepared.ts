@@ -2,7 +2,7 @@
 import { carefulText, needsCare } from './careful.ts';
 import { type Cost, costOf, NO_COST } from './cost.ts';
 import { SqlFailure, sqliteMessage } from './failure.ts';
-import { logarithms, powers } from './math.ts';
+import { logarithms, substitutes } from './math.ts';
 import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement } from './native.ts';
 import { offsetOf, stringCandidates } from './quotes.ts';
 import { readStatements, textOf } from './reading.ts';
@@ -117,7 +117,7 @@ export class PreparedStatements {
       native = libsql.prepare(this.#database, sql);
     } catch (error) {
       if (!isNativeError(error)) throw error;
-      const mended = this.#mend(text, statement, error.message) ?? this.#power(text, error.message);
+      const mended = this.#mend(text, statement, error.message) ?? this.#substitute(text);
       if (mended === undefined) {
         const offset = offsetOf(whole, statement, error.message);
         throw new SqlFailure(sqliteMessage(error.message, error.code, offset));
@@ -126,6 +126,9 @@ export class PreparedStatements {
       sql = mended.sql;
       original = mended.original;
     }
+    // What it defines is not looked into before it is used.
+    const defined = statement.kind === 'schema' ? this.#substitute(sql) : undefined;
+    if (defined !== undefined) ({ native, sql } = defined);
     const reader = libsql.isReader(native);
     const columns = reader ? libsql.columns(native).map(original) : [];
     const logarithm = this.#logarithm(sql);
@@ -162,8 +165,8 @@ export class PreparedStatements {
     return undefined;
   }
 
-  #power(text: string, message: string): Mended | undefined {
-    const candidate = powers(text, message);
+  #substitute(text: string): Mended | undefined {
+    const candidate = substitutes(text);
     const native = candidate && this.#attempt(candidate.sql);
     return candidate && native && { sql: candidate.sql, native, original: candidate.named };
   }

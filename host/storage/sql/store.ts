@@ -43,7 +43,9 @@ export class EmbeddedStore {
     ask('PRAGMA journal_mode=WAL');
     // FULL: an answered write survives power loss. Foreign keys are enforced, as in D1.
     libsql.execute(database, 'PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON');
-    libsql.execute(database, 'PRAGMA trusted_schema=OFF; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY');
+    // Views and triggers may use libSQL's math, which is not marked as harmless. They are of the tenant itself, the guard
+    // reads them as it reads all else, and SQLite keeps functions that reach files out of them all the same.
+    libsql.execute(database, 'PRAGMA trusted_schema=ON; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY');
     ask(`PRAGMA hard_heap_limit=${limits.heapBytes}`);
     this.#pageSize = Number(ask('PRAGMA page_size'));
     ask(`PRAGMA max_page_count=${Math.max(1, Math.floor(limits.quotaBytes / this.#pageSize))}`);
@@ -299,8 +301,9 @@ interface Work {
   parameters: Parameter[];
 }
 
+/** As it is, or as JSON that may be taken apart later. */
 function hasNul(parameter: Parameter): boolean {
-  return typeof parameter === 'string' && parameter.includes('\0');
+  return typeof parameter === 'string' && (parameter.includes('\0') || parameter.includes('\\u0000'));
 }
 
 /** One statement is a transaction by itself; a PRAGMA must not outlive its request, so it gets a real one. */

@@ -316,6 +316,15 @@ describe('the lists of the guard', () => {
     expect([...ALLOWED_MODULES].every((name) => CREATED_MODULES.has(name))).toBe(true);
   });
 
+  it('are not all that keeps a definition from files', () => {
+    libsql.execute(database, 'pragma trusted_schema=on');
+    const reaches = ["readfile('/x')", "writefile('/x','y')", "load_extension('/x')", "sha3_query('select 1')"];
+    for (const [index, call] of reaches.entries()) {
+      libsql.execute(database, `create view reaches${index} as select ${call} as a`);
+      expect(() => names(`select a from reaches${index}`)).toThrow('unsafe use of');
+    }
+  });
+
   it('allow only pragmas that the installed libSQL has', () => {
     const known = new Set(names('select name from pragma_pragma_list'));
     expect([...ALLOWED_PRAGMAS].filter((name) => !known.has(name))).toEqual([]);
