@@ -110,8 +110,14 @@ async function moveContent(coming: string, target: string): Promise<void> {
 async function chooseBackup(store: BackupStore, wanted: string | undefined): Promise<string> {
   const known = await store.list();
   const id = wanted ?? known.at(-1);
-  if (id === undefined) throw new Problem('not_found', 'There is no backup; an unfinished one is not taken for one.');
-  if (!known.includes(id)) throw new Problem('not_found', `There is no backup ${id}. There are: ${known.join(', ')}.`);
+  if (id === undefined)
+    throw new Problem(
+      'not_found',
+      'There is no finished backup there. Name the folder that turnpike backup wrote to, or s3://bucket/prefix.',
+    );
+  if (!known.includes(id)) {
+    throw new Problem('not_found', `There is no backup ${id}. There are: ${known.join(', ') || 'none'}.`);
+  }
   return id;
 }
 

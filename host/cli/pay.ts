@@ -30,7 +30,8 @@ export function payCommand(deps?: CommandDeps): Command {
       'after',
       `
 The answer goes to stdout as it came; with --json it is described, and the body is in "body".
-Only known dollar tokens are paid; others need --allow-asset.
+Only known dollar tokens are paid; others need --allow-asset. A body that is a JSON object or list is sent as
+application/json, unless a header says otherwise.
 
 Example:
   $ turnpike pay https://host.example/speech/v1/listen --max-pay 0.25 -H "content-type: audio/wav" -d @talk.wav`,
@@ -45,7 +46,7 @@ async function pay(session: Session, target: string, flags: PayFlags): Promise<v
   const request: PayableRequest = {
     url,
     method: (flags.request ?? (body === undefined ? 'GET' : 'POST')).toUpperCase(),
-    headers: parseHeaders(flags.header ?? []),
+    headers: { ...jsonType(body), ...parseHeaders(flags.header ?? []) },
     body,
     signal: session.terminal.signal,
   };
@@ -103,6 +104,18 @@ async function readBody(session: Session, text: string | undefined): Promise<Pay
       'usage',
       `The body cannot be read from ${text.slice(1)} (${(error as NodeJS.ErrnoException).code}).`,
     );
+  }
+}
+
+/** What is JSON is sent as such: services would take it for plain text, and charge for that. */
+function jsonType(body: PayableRequest['body']): Record<string, string> {
+  try {
+    const value: unknown = JSON.parse(
+      typeof body === 'string' ? body : new TextDecoder('utf-8', { fatal: true }).decode(body),
+    );
+    return typeof value === 'object' && value !== null ? { 'content-type': 'application/json' } : {};
+  } catch {
+    return {};
   }
 }
 

@@ -32,7 +32,10 @@ export function createProgram(version: string, deps?: CommandDeps): Command {
     .description('Deploy HTTP handlers with a wallet, charge for them, and run the host that they live on.')
     .version(version)
     .option('--json', 'print one JSON document to stdout')
-    .option('--host-url <url>', `address of the host; TURNPIKE_URL, the manifest's host (default: ${DEFAULT_HOST_URL})`)
+    .option(
+      '--host-url <url>',
+      `address of the host; TURNPIKE_URL, the manifest's host, the host of the data folder (default: ${DEFAULT_HOST_URL})`,
+    )
     .option('--wallet <file>', 'key file, or test:<n> for a test wallet of a local host; TURNPIKE_WALLET')
     .option('--data <folder>', 'data folder of a host on this machine; TURNPIKE_DATA (default: ./data)')
     .option('-y, --yes', 'pay the price, or delete, without a question')

@@ -15,12 +15,16 @@ export async function run(args: string[], version: string, deps: CommandDeps): P
   const json = args.includes('--json');
   const program = createProgram(version, deps);
   for (const command of everyCommand(program)) {
-    command.exitOverride().configureOutput({
-      writeOut: (text) => terminal.out(text),
-      writeErr: (text) => {
-        if (!json) terminal.err(text.replace(/\n$/, ''));
-      },
-    });
+    command
+      .exitOverride()
+      .configureHelp({ showGlobalOptions: true })
+      .showHelpAfterError(`See ${nameOf(command)} --help.`)
+      .configureOutput({
+        writeOut: (text) => terminal.out(text),
+        writeErr: (text) => {
+          if (!json) terminal.err(text.replace(/\n$/, ''));
+        },
+      });
   }
   try {
     await program.parseAsync(args, { from: 'user' });
@@ -45,6 +49,11 @@ function usageFailure({ code, message }: CommanderError): Failure {
   const fault =
     code === 'commander.help' ? 'no command is named' : message.replace(/^error: |\.$/g, '').replaceAll('\n', ' ');
   return new Failure('usage', `Not understood: ${fault}. See turnpike --help.`);
+}
+
+/** As a person types it: `turnpike domains add`. */
+function nameOf(command: Command): string {
+  return command.parent === null ? command.name() : `${nameOf(command.parent)} ${command.name()}`;
 }
 
 function everyCommand(program: Command): Command[] {

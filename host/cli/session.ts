@@ -15,7 +15,7 @@ import { Failure } from './terminal/failure.ts';
 import { Printer } from './terminal/printer.ts';
 import { processTerminal, type Terminal } from './terminal/terminal.ts';
 import { type ChosenWallet, chooseWallet } from './wallet/choose.ts';
-import { dataFolders, findLocalHost, type LocalHost } from './wallet/local-host.ts';
+import { announcedUrl, dataFolders, findLocalHost, type LocalHost } from './wallet/local-host.ts';
 
 /** What a command may be given instead of the real thing. */
 export interface CommandDeps {
@@ -44,7 +44,7 @@ export class Session {
   readonly fetch: typeof fetch;
   /** Named by an option or the environment; before all else. */
   readonly #namedHost: string | undefined;
-  #hostUrl: URL;
+  #hostUrl: URL | undefined;
   #called: URL | undefined;
   #localHost: Promise<LocalHost | undefined> | undefined;
   #wallet: Promise<ChosenWallet> | undefined;
@@ -55,10 +55,12 @@ export class Session {
     this.options = options;
     this.printer = new Printer(deps.terminal, options.json === true);
     this.#namedHost = options.hostUrl ?? deps.terminal.env.TURNPIKE_URL;
-    this.#hostUrl = parseHostUrl(this.#namedHost ?? DEFAULT_HOST_URL);
+    this.#hostUrl = this.#namedHost === undefined ? undefined : parseHostUrl(this.#namedHost);
   }
 
+  /** The named host, else the project's, else the one that a data folder of this machine tells of. */
   get hostUrl(): URL {
+    this.#hostUrl ??= parseHostUrl(announcedUrl(this.dataFolders) ?? DEFAULT_HOST_URL);
     return this.#hostUrl;
   }
 
@@ -93,7 +95,9 @@ export class Session {
   }
 
   wallet(): Promise<ChosenWallet> {
-    this.#wallet ??= this.localHost().then((local) => chooseWallet(this.terminal, this.options.wallet, local));
+    this.#wallet ??= this.localHost().then((local) =>
+      chooseWallet(this.terminal, this.options.wallet, local, this.hostUrl),
+    );
     return this.#wallet;
   }
 

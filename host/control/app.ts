@@ -62,7 +62,9 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
     const known = exact.length > 0 ? exact : fitting;
     if (known.length > 0) {
       const allow = known.map((endpoint) => endpoint.method).join(', ');
-      throw new Problem('method_not_allowed', `Use ${allow} here.`, { headers: { allow } });
+      throw new Problem('method_not_allowed', `Only ${allow} is taken here. See /llms.txt for what this host offers.`, {
+        headers: { allow },
+      });
     }
     throw new Problem('not_found', `Nothing is at ${pathname}. See /llms.txt for what this host offers.`);
   });

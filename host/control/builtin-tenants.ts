@@ -2,12 +2,13 @@
  * Built-in tenants: folders of builtin-tenants/ that are deployed at start through the same pipeline as anyone's,
  * owned by the operator's wallet. A start with newer sources brings the newer version into service.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { DAY_MS, newTenantId } from '../registry/deployments.ts';
 import { bundleProject } from '../runtime/bundle-project.ts';
+import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { builtinSecrets } from './builtin-secrets.ts';
 import type { DeploymentParser } from './deployment-input.ts';
@@ -15,12 +16,31 @@ import type { ControlParts } from './parts.ts';
 import { changedSettings, newSettings } from './settings.ts';
 import { bringIntoService } from './versions.ts';
 
+const MANIFEST = 'turnpike.json';
+
 /** Built-in tenants never expire; the registry still wants a date. */
 const FOREVER_MS = 100 * 365 * DAY_MS;
 
 export interface BuiltinOwner {
   address: string;
   did: string;
+}
+
+/**
+ * @param folder in which each built-in tenant has its own
+ * @throws Problem invalid_config for a name that none has
+ */
+export function checkBuiltins(folder: string, { enabled, secrets }: Config['builtinTenants']): void {
+  const known = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, MANIFEST)));
+  const names = { enabled, secrets: Object.keys(secrets) };
+  for (const [setting, given] of Object.entries(names)) {
+    const unknown = given.find((name) => !known.includes(name));
+    if (unknown === undefined) continue;
+    throw new Problem(
+      'invalid_config',
+      `builtinTenants.${setting}: there is no built-in tenant ${unknown}; there are ${known.join(', ')}.`,
+    );
+  }
 }
 
 /**
@@ -36,9 +56,7 @@ export async function deployBuiltin(
   secrets: Record<string, string>,
 ): Promise<void> {
   const { deployments, clock, pipeline, routes, logs, log } = parts;
-  const manifestFile = path.join(folder, 'turnpike.json');
-  if (!existsSync(manifestFile))
-    throw new Problem('invalid_config', `There is no built-in tenant ${path.basename(folder)}.`);
+  const manifestFile = path.join(folder, MANIFEST);
   const {
     main,
     $schema: _schema,

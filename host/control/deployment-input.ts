@@ -27,14 +27,16 @@ export interface DeploymentInput extends CodeInput {
   notify?: string | null;
 }
 
-const toggle = z.union([z.boolean(), z.strictObject({})]).transform((value) => value !== false);
+const toggle = z.union([z.boolean(), z.strictObject({})], 'takes true or false').transform((value) => value !== false);
 
 function schema(config: Config['runtime']) {
   const secretValue = z
     .string()
     .refine((value) => Buffer.byteLength(value) <= config.maxSecretBytes, `at most ${config.maxSecretBytes} bytes`)
     .refine((value) => !value.includes('\0'), 'may not contain NUL');
-  const secretName = z.string().regex(SECRET_NAME, 'letters, digits and _, at most 64, not starting with a digit');
+  const secretName = z
+    .string()
+    .regex(SECRET_NAME, 'is no name of a secret: letters, digits and _, at most 64, not starting with a digit');
   const reserved = new Set(['STORE', 'DB', 'BUCKET', 'PAYMENTS']);
   const names = (record: Record<string, unknown>) =>
     Object.keys(record).every((name) => !reserved.has(name)) || undefined;
@@ -162,7 +164,13 @@ async function readMultipart(request: Request): Promise<unknown> {
 function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {
   const base = issue.path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
   if (issue.code === 'unrecognized_keys') {
-    return issue.keys.map((key) => ({ pointer: `${base}/${key}`, detail: 'is not known' }));
+    return issue.keys.map((key) => ({
+      pointer: `${base}/${key}`,
+      detail: 'is not known; /openapi.json lists the fields',
+    }));
+  }
+  if (issue.code === 'invalid_key') {
+    return [{ pointer: base, detail: issue.issues.map(({ message }) => message).join('; ') }];
   }
   return [{ pointer: base || '/', detail: issue.message }];
 }

@@ -32,6 +32,12 @@ export interface Endpoint {
   handle(call: Call): Promise<Response>;
 }
 
+/** The members of the body's schema, with what they hold; none where the endpoint takes no body. */
+export function bodyFields({ body }: Endpoint): { name: string; description: string }[] {
+  const properties = (body?.schema.properties ?? {}) as Record<string, { description?: string }>;
+  return Object.entries(properties).map(([name, { description = '' }]) => ({ name, description }));
+}
+
 export function json(body: unknown, status = 200, headers: Record<string, string> = {}): Response {
   return new Response(JSON.stringify(body), {
     status,

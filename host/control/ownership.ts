@@ -17,7 +17,10 @@ export async function requireOwner(parts: ControlParts, call: Call, scope: strin
   if (bearer) {
     const payer = parts.payments.ownerTokens.verify(deployment.slug, bearer);
     if (!payer) {
-      throw new Problem('unauthorized', 'The owner token is not valid (any more); get one at POST /_admin/session.');
+      throw new Problem(
+        'unauthorized',
+        'The owner token is not valid (any more); get one at POST /_admin/session/<slug>.',
+      );
     }
     if (payer.address !== deployment.owner) throw notOwner(deployment.slug);
     return { deployment, payer };

@@ -18,7 +18,7 @@ const properties: Record<string, JsonSchema> = {
   },
   bindings: {
     type: 'object',
-    description: 'kv: env.STORE, d1: env.DB, r2: env.BUCKET, payments: env.PAYMENTS.',
+    description: 'kv: env.STORE, d1: env.DB, r2: env.BUCKET, payments: env.PAYMENTS; such as {"kv":true}.',
     properties: {
       kv: { type: ['boolean', 'object'] },
       d1: { type: ['boolean', 'object'] },
@@ -27,8 +27,12 @@ const properties: Record<string, JsonSchema> = {
     },
     additionalProperties: false,
   },
-  compatibilityDate: { type: 'string', format: 'date' },
-  compatibilityFlags: { type: 'array', items: { type: 'string' } },
+  compatibilityDate: {
+    type: 'string',
+    format: 'date',
+    description: 'YYYY-MM-DD: behaviour of the runtime as of this day.',
+  },
+  compatibilityFlags: { type: 'array', items: { type: 'string' }, description: 'Flags of workerd by name.' },
   crons: {
     type: 'array',
     items: { type: 'string' },
@@ -37,7 +41,8 @@ const properties: Record<string, JsonSchema> = {
   },
   paidRoutes: {
     type: 'array',
-    description: 'Routes that cost money; see the README.',
+    description:
+      'Routes that cost money: {"method", "path", "price"} each, such as {"method":"POST","path":"/v1/x","price":"0.05"}; with "mode":"metered" the handler says in x-charge what it charges, at most the price.',
     items: {
       type: 'object',
       required: ['method', 'path', 'price'],
@@ -58,7 +63,11 @@ const properties: Record<string, JsonSchema> = {
   notify: { type: ['string', 'null'], format: 'uri', description: 'Called before the deployment expires.' },
 };
 
-const slug: JsonSchema = { type: 'string', pattern: '^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$' };
+const slug: JsonSchema = {
+  type: 'string',
+  pattern: '^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$',
+  description: 'The name in the URL: 3 to 40 characters a-z, 0-9 and -.',
+};
 
 export const deployBodySchema: JsonSchema = {
   type: 'object',

@@ -221,6 +221,9 @@ function parseText(setting: Setting, text: string, name: string): unknown {
 
 function unknown(name: string, known: string[], source: string): Problem {
   const near = closest(name, known);
-  const hint = distance(name, near) <= Math.max(3, name.length / 2) ? ` Did you mean ${near}?` : '';
+  const hint =
+    distance(name, near) <= Math.max(3, name.length / 2)
+      ? ` Did you mean ${near}?`
+      : ' All of them: npm start -- --help.';
   return new Problem('invalid_config', `Unknown setting ${name} in ${source}.${hint}`);
 }

@@ -8,7 +8,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { checkCertificateFiles } from '../certificates/files.ts';
-import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts';
+import { type BuiltinOwner, checkBuiltins, deployBuiltins } from '../control/builtin-tenants.ts';
 import { readContext } from '../control/edge-context.ts';
 import { createForwarding } from '../control/forward.ts';
 import { RouteTable } from '../control/route-table.ts';
@@ -110,6 +110,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const scheduler = createScheduler({ clock, log });
   onStop(() => scheduler.stop());
   refuseTestMoneyInPublic(config);
+  checkBuiltins(BUILTIN_TENANTS, config.builtinTenants);
 
   const observation = createObservation({
     version,

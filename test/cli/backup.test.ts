@@ -36,6 +36,9 @@ describe('turnpike backup and restore without a running host', () => {
     const { location, files } = JSON.parse(made.stdout);
     expect(location).toMatch(new RegExp(`^${join(folder, 'kept')}/\\d{4}-`));
     expect(files).toBe(2);
+    await expect(turnpike('--data', 'elsewhere', 'restore', 'kpet', '--passphrase-file', 'passphrase')).rejects.toThrow(
+      'Name the folder that turnpike backup wrote to',
+    );
     const restored = await turnpike('--data', 'elsewhere', 'restore', 'kept', '--passphrase-file', 'passphrase');
     expect(restored.stdout).toContain(`restored  ${join(folder, 'elsewhere')}: 2 files`);
     expect(readdirSync(join(folder, 'elsewhere')).sort()).toEqual(['registry.db', 'secrets.key']);

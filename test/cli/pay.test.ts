@@ -123,3 +123,17 @@ describe('a proof of ownership', () => {
     expect(realmMatches(realm, new URL(url))).toBe(expected);
   });
 });
+
+test.each([
+  ['{"text":"hi"}', [], 'application/json'],
+  ['{"text":"hi"}', ['-H', 'content-type: text/plain'], 'text/plain'],
+  ['hi', [], 'text/plain;charset=UTF-8'],
+  ['5', [], 'text/plain;charset=UTF-8'],
+])('the body %s with %j is sent as %s%s', async (body, flags, type) => {
+  const { requests, fetch } = server(challenge('1'));
+  await runCommand(['pay', 'https://host.example/x', '-d', body, '--yes', ...flags], {
+    terminal: fakeTerminal({ env }),
+    fetch,
+  }).catch(() => undefined);
+  expect(requests[0]?.headers.get('content-type')).toBe(type);
+});

@@ -58,7 +58,7 @@ test('the order: flag, key in the environment, file in the environment, test wal
   const [flag, inEnv, file, test] = keys.map((one) => privateKeyToAccount(one).address);
   for (const index of [0, 2]) writeFileSync(join(home, `${index}.key`), keys[index]!, { mode: 0o600 });
   mkdirSync(join(home, 'data'));
-  writeFileSync(join(home, 'data/host.json'), '{"port":8402}');
+  writeFileSync(join(home, 'data/host.json'), '{"port":8499}');
   writeFileSync(
     join(home, 'data/local-network.json'),
     JSON.stringify({
@@ -85,5 +85,8 @@ test('the order: flag, key in the environment, file in the environment, test wal
 });
 
 test('no wallet anywhere: says how to get one', async () => {
-  await expect(wallet(['show'])).rejects.toThrow(/wallet create/);
+  await expect(wallet(['show'])).rejects.toThrow(
+    /wallet create.* No host with test wallets runs at http:\/\/localhost:8402/,
+  );
+  await expect(wallet(['show', '--host-url', 'https://host.example'])).rejects.toThrow(/TURNPIKE_PRIVATE_KEY\.$/);
 });

@@ -1,5 +1,5 @@
 import { beforeEach, expect, it, vi } from 'vitest';
-import { deployBuiltins } from '../../host/control/builtin-tenants.ts';
+import { checkBuiltins, deployBuiltins } from '../../host/control/builtin-tenants.ts';
 import type { ControlParts } from '../../host/control/parts.ts';
 import { Mutex } from '../../host/shared/mutex.ts';
 
@@ -36,4 +36,12 @@ it('does not go on once the host stops', async () => {
   stopping.abort();
   await done;
   expect(failures()).toHaveLength(2);
+});
+
+it.each([
+  [{ enabled: ['speech', 'deal'], secrets: {} }, 'builtinTenants.enabled: there is no built-in tenant deal; there are'],
+  [{ enabled: [], secrets: { pai: {} } }, 'builtinTenants.secrets: there is no built-in tenant pai; there are'],
+])('a name that no built-in tenant has is refused: %j', (given, message) => {
+  expect(() => checkBuiltins('builtin-tenants', given)).toThrow(message);
+  expect(() => checkBuiltins('builtin-tenants', { enabled: ['speech'], secrets: { pay: {} } })).not.toThrow();
 });

@@ -95,3 +95,11 @@ describe('slugs', () => {
     expect(() => checkSlug('pay', ['pay'])).toThrow(expect.objectContaining({ code: 'slug_reserved' }));
   });
 });
+
+it.each([
+  [{ secrets: { 'A-B': 'x' } }, '/secrets/A-B is no name of a secret: letters'],
+  [{ bindings: { kv: 'yes' } }, '/bindings/kv takes true or false'],
+  [{ bidnings: {} }, '/bidnings is not known; /openapi.json lists the fields'],
+])('says of %j what is acceptable', async (body, words) => {
+  await expect(post(body)).rejects.toThrow(words);
+});

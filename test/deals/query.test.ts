@@ -195,3 +195,16 @@ describe('deals', () => {
     );
   });
 });
+
+test.each([
+  ['limit=5&max_price_minor=x&currency=EUR', '?max_price_minor: takes a number'],
+  ['availability=maybe', '?availability: takes in_stock, out_of_stock, preorder, unknown'],
+  ['min_score=1001', '?min_score: takes at most 1000'],
+  ['at_low=perhaps', '?at_low: takes a boolean'],
+])('a query with %s is told what the parameter takes', (text, words) => {
+  expect(() => search(text)).toThrow(words);
+});
+
+test('a watch without a query is told what it takes', () => {
+  expect(() => parseWatch(new TextEncoder().encode('{}'))).toThrow('/query: takes an object');
+});

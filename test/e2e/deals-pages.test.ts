@@ -94,14 +94,16 @@ describe('the landing page', () => {
     expect(overflow).toBe(0);
   });
 
-  test('is readable on a small screen and in the dark', async () => {
-    const { complaints, overflow } = await open(`${host.url}/deals/`, {
-      width: 380,
-      dark: true,
-      name: 'landing-small',
-    });
-    expect(overflow).toBe(0);
-    expect(complaints).toEqual([]);
+  test('is readable on a small screen and in the dark, as its docs and the host’s own pages are', async () => {
+    for (const target of ['/deals/', '/deals/docs', '/', '/docs']) {
+      const { complaints, overflow } = await open(`${host.url}${target}`, {
+        width: 375,
+        dark: true,
+        ...(target === '/deals/' ? { name: 'landing-small' } : {}),
+      });
+      expect(overflow, target).toBe(0);
+      expect(complaints).toEqual([]);
+    }
   });
 
   test('has links and styles that work below the path and on a host name of its own', async () => {

@@ -87,6 +87,11 @@ test('mppx reads our challenges and finds them authentic', () => {
   expect(other).toContain('Payment id="');
 });
 
+test('a 402 says what it is for', async () => {
+  const document = await new Challenger(KEY, true).response(prepared, context).json();
+  expect(document).toMatchObject({ code: 'payment_required', detail: expect.stringContaining('USD: A “report”') });
+});
+
 test('every 402 is its own: two callers never share a challenge', () => {
   expect(new Set(Array.from({ length: 100 }, () => issued().id)).size).toBe(100);
 });

@@ -185,3 +185,29 @@ test('a project folder that cannot be written to keeps nobody from running', asy
   writeFileSync(join(project, '.node'), 'a file stands in the way, for root too');
   expect(await run(['a'])).toMatchObject({ code: 0, stdout: '["a"]\n' });
 });
+
+test('a signal to npm reaches the program, whatever shell npm uses', async () => {
+  const { scripts } = JSON.parse(readFileSync(fileURLToPath(new URL('../../package.json', import.meta.url)), 'utf8'));
+  expect(Object.values(scripts).filter((script) => !String(script).startsWith('exec node scripts/'))).toEqual([]);
+  installed({ 'node_modules/one': { version: '1.0.0' } });
+  writeFileSync(join(project, 'package.json'), JSON.stringify({ type: 'module', scripts: { start: scripts.start } }));
+  cpSync(join(project, 'scripts/run.mjs'), join(project, 'scripts/start.mjs'));
+  writeFileSync(
+    join(project, 'entry.mjs'),
+    "process.on('SIGTERM', () => process.exit(0));\nsetInterval(() => {}, 1_000);\nconsole.log('pid ' + process.pid);\n",
+  );
+  const npm = spawn('npm', ['start'], { cwd: project, stdio: ['ignore', 'pipe', 'inherit'] });
+  const ended = new Promise((resolve) => npm.once('exit', resolve));
+  let said = '';
+  const pid = await new Promise<number>((resolve) => {
+    npm.stdout.on('data', (piece) => {
+      said += piece;
+      const [, found] = /^pid (\d+)$/m.exec(said) ?? [];
+      if (found !== undefined) resolve(Number(found));
+    });
+  });
+  npm.kill('SIGTERM');
+  await ended;
+  // Its own end, where the signal did not come.
+  expect(() => process.kill(pid, 'SIGKILL')).toThrow('ESRCH');
+});

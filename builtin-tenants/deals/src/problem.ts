@@ -1,5 +1,7 @@
 /** Errors of this service: RFC 9457 problems with a code from a closed table. */
 
+import type { z } from 'zod/mini';
+
 const PROBLEMS = {
   invalid_json: [400, 'The body is not JSON'],
   invalid_field: [400, 'A field is not acceptable'],
@@ -41,6 +43,24 @@ export class Problem extends Error {
       }),
       { status, headers: { 'content-type': 'application/problem+json', 'cache-control': 'no-store' } },
     );
+  }
+}
+
+/** What a schema of zod mini wants, which has no words of its own for it. */
+export function fault(issue: z.core.$ZodIssue | undefined): string {
+  switch (issue?.code) {
+    case 'invalid_type':
+      return issue.expected === 'nan'
+        ? 'takes a number'
+        : `takes ${/^[aeio]/.test(issue.expected) ? 'an' : 'a'} ${issue.expected}`;
+    case 'invalid_value':
+      return `takes ${issue.values.join(', ')}`;
+    case 'too_small':
+      return `takes ${issue.minimum} or more${issue.origin === 'string' ? ' characters' : ''}`;
+    case 'too_big':
+      return `takes at most ${issue.maximum}${issue.origin === 'string' ? ' characters' : ''}`;
+    default:
+      return 'is not acceptable; see /docs';
   }
 }
 

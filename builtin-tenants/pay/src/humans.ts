@@ -1,7 +1,7 @@
 /** People: sign-up with e-mail address and password, and the sessions of their browsers. */
 import { scrypt, timingSafeEqual } from 'node:crypto';
 import type { Database } from './environment.ts';
-import { invalidField, Problem } from './problem.ts';
+import { Problem } from './problem.ts';
 import { limit } from './rate-limit.ts';
 import { base64url, fromBase64url, newId, newSecret, sha256Hex } from './tokens.ts';
 
@@ -30,7 +30,7 @@ export class Humans {
   async signUp(emailText: string, password: string, clientIp: string): Promise<Human> {
     const email = normalizeEmail(emailText);
     if (password.length < MIN_PASSWORD || password.length > MAX_PASSWORD) {
-      throw invalidField('/password', `${MIN_PASSWORD} to ${MAX_PASSWORD} characters are needed`);
+      throw new Problem('invalid_field', `The password needs ${MIN_PASSWORD} to ${MAX_PASSWORD} characters.`);
     }
     await limit(this.#db, `sign-up:${clientIp}`, SIGN_UPS_PER_HOUR, HOUR_MS);
     const id = newId('hum');
@@ -103,7 +103,7 @@ export class Humans {
 function normalizeEmail(text: string): string {
   const email = text.trim().toLowerCase();
   if (email.length > 254 || !/^[^\s@<>"',;:\\]+@[^\s@<>"',;:\\]+\.[^\s@<>"',;:\\]+$/.test(email)) {
-    throw invalidField('/email', 'an e-mail address is needed');
+    throw new Problem('invalid_field', 'An e-mail address is needed, such as ann@example.com.');
   }
   return email;
 }

@@ -67,8 +67,9 @@ async function get(url: string, signal: AbortSignal): Promise<Response> {
 
 async function opened(response: Response, limits: RemoteLimits): Promise<RemoteContent> {
   const declared = Number(response.headers.get('content-length') ?? 0);
-  const refusal =
-    response.status < 200 || response.status > 299
+  const refusal = /destination_ip_prohibited/.test(response.headers.get('proxy-status') ?? '')
+    ? 'that host is not public'
+    : response.status < 200 || response.status > 299
       ? `the server answered ${response.status}`
       : declared > limits.maxBytes
         ? `it is larger than ${limits.maxBytes} bytes`

@@ -5,7 +5,11 @@ export function addProjectOptions(command: Command): Command {
   return command
     .option('--slug <name>', 'name of the deployment')
     .option('--manifest <file>', 'manifest to use; default: turnpike.json beside the entry or here')
-    .option('--secret <KEY=@file>', 'secret from a file, or KEY=env:NAME, or KEY=- for stdin; repeatable', collect)
+    .option(
+      '--secret <KEY=@file>',
+      'secret from a file, or KEY=env:NAME, KEY=- (stdin), KEY=value; repeatable',
+      collect,
+    )
     .option('--kv', 'env.STORE: key-value storage')
     .option('--d1', 'env.DB: SQL database')
     .option('--r2', 'env.BUCKET: object storage')

@@ -38,11 +38,12 @@ export function failureDocument({ exit, message, document }: Failure): object {
   return { error: { exit, message, ...(document === undefined ? {} : { problem: document }) } };
 }
 
-/** What a person reads of it: the message, then each bad place in the code. */
+/** What a person reads of it: the message, then each bad place that it does not name itself. */
 export function failureText({ message, document }: Failure): string {
-  const places = (document?.errors ?? []).map(({ file, line, column, detail, pointer }) => {
+  const places = (document?.errors ?? []).flatMap(({ file, line, column, detail, pointer }) => {
     const place = file === undefined ? pointer : [file, line, column].filter((part) => part !== undefined).join(':');
-    return `  ${place}  ${detail}`;
+    const told = message.includes(detail) && (file === undefined || message.includes(place));
+    return told ? [] : [`  ${place}  ${detail}`];
   });
   const id = document?.requestId === undefined ? [] : [`  request id ${document.requestId}`];
   return [`turnpike: ${message}`, ...places, ...id].join('\n');

@@ -6,7 +6,7 @@ import { resolve } from 'node:path';
 import type { privateKeyToAccount } from 'viem/accounts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
-import type { LocalHost } from './local-host.ts';
+import { isLoopback, type LocalHost } from './local-host.ts';
 import { defaultWalletPath, parsePrivateKey, readWallet, type StoredWallet } from './wallet-file.ts';
 
 export interface ChosenWallet {
@@ -17,12 +17,14 @@ export interface ChosenWallet {
 
 /**
  * @param named `--wallet`: a file, or `test:<n>` for a test wallet of the local host
+ * @param hostUrl the host that is talked to
  * @throws Failure `usage` when there is none, or the named one is unusable
  */
 export async function chooseWallet(
   terminal: Terminal,
   named: string | undefined,
   localHost: LocalHost | undefined,
+  hostUrl: URL,
 ): Promise<ChosenWallet> {
   const { env } = terminal;
   const test = /^test:(\d+)$/.exec(named ?? '');
@@ -36,9 +38,12 @@ export async function chooseWallet(
   const path = defaultWalletPath(terminal);
   const wallet = await readWallet(path);
   if (wallet) return chosen(wallet, path);
+  const testMoney = isLoopback(hostUrl)
+    ? ` No host with test wallets runs at ${hostUrl.origin}; one that does (npm start) needs no wallet of yours.`
+    : '';
   throw new Failure(
     'usage',
-    'There is no wallet yet: run turnpike wallet create, or turnpike wallet import, or set TURNPIKE_PRIVATE_KEY.',
+    `There is no wallet yet: run turnpike wallet create, or turnpike wallet import, or set TURNPIKE_PRIVATE_KEY.${testMoney}`,
   );
 }
 

@@ -1,6 +1,7 @@
 /**
  * What the command knows of a host on this machine, from the host's data folder: that it runs, and its test network.
  */
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -38,12 +39,30 @@ export function dataFolders(terminal: Pick<Terminal, 'env' | 'cwd'>, given: stri
   ];
 }
 
+/** The address that the host of one of these folders announced at its latest start. */
+export function announcedUrl(folders: string[]): string | undefined {
+  for (const dataFolder of folders) {
+    try {
+      const { port } = JSON.parse(readFileSync(join(dataFolder, 'host.json'), 'utf8')) as { port?: unknown };
+      if (Number.isInteger(port)) return `http://localhost:${port}`;
+    } catch {
+      // No host was started on this folder.
+    }
+  }
+  return undefined;
+}
+
+/** Whether the name of the URL is one of this machine. */
+export function isLoopback({ hostname }: URL): boolean {
+  return LOOPBACK.has(hostname) || hostname.endsWith('.localhost');
+}
+
 /**
  * The host at this URL, if it runs on this machine with a data folder we can read.
  * The folder must belong to that very port: another host's test wallets would be of no use.
  */
 export async function findLocalHost(hostUrl: URL, folders: string[]): Promise<LocalHost | undefined> {
-  if (!LOOPBACK.has(hostUrl.hostname) && !hostUrl.hostname.endsWith('.localhost')) return undefined;
+  if (!isLoopback(hostUrl)) return undefined;
   for (const dataFolder of folders) {
     const running = await readJson(join(dataFolder, 'host.json'));
     const { port } = (running ?? {}) as { port?: unknown };

@@ -7,6 +7,7 @@ import { recordName } from '../../domains/ownership-record.ts';
 import type { Domain } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
+import { fieldProblem } from '../deployment-input.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { living, requireOwner } from '../ownership.ts';
@@ -61,7 +62,7 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
         ? { deployment: await living(parts, call.params.slug ?? '') }
         : await requireOwner(parts, call, scope);
       if ('response' in owned) return owned.response;
-      if (!body.success) throw new Problem('invalid_json', 'Send {"domain": "api.example.com"}.');
+      if (!body.success) throw fieldProblem('/domain', 'is the name to attach: send {"domain": "api.example.com"}');
       const domain = parseDomain(body.data.domain, own);
       const { tenant } = owned.deployment;
       const present = await domains.ofTenant(tenant);

@@ -64,14 +64,14 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
     if (!trusted && !isOperator(c.req.header('authorization'), parts.tokenHash)) {
       throw new Problem(
         'unauthorized',
-        'Give the operator token: Authorization: Bearer <token>. It was printed at the first start.',
+        'Give the operator token, which the first start printed: Authorization: Bearer <token>. Over run/operator.sock of the data folder none is needed.',
       );
     }
     await next();
   });
   app.get('/clock', (c) => c.json({ now: iso(Date.now() + parts.clockOffset()), offsetMs: parts.clockOffset() }));
   app.post('/clock', async (c) => {
-    const body = parse(clockBody, await c.req.json());
+    const body = parse(clockBody, await readJson(c.req.raw));
     const moved = await parts.moveClock('offsetMs' in body ? body.offsetMs : parts.clockOffset() + body.advanceMs);
     return c.json({ now: iso(moved.now), offsetMs: moved.offsetMs });
   });
@@ -125,7 +125,7 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
     return c.json(report, report.ok ? 200 : 409);
   });
   app.post('/payments/open/:id', async (c) => {
-    const { action, reference } = parse(resolveBody, await c.req.json());
+    const { action, reference } = parse(resolveBody, await readJson(c.req.raw));
     const item = await payments.ledger.resolve(c.req.param('id'), { action, ...(reference ? { reference } : {}) });
     return c.json({ resolved: item === undefined, ...(item ? { item } : {}) });
   });
@@ -148,7 +148,7 @@ async function readJson(request: Request): Promise<unknown> {
   try {
     return text === '' ? {} : JSON.parse(text);
   } catch {
-    throw new Problem('invalid_json', 'The body is not JSON.');
+    throw new Problem('invalid_json', 'The body is not JSON; send an object.');
   }
 }
 
@@ -157,6 +157,6 @@ function parse<T>(schema: z.ZodType<T>, value: unknown): T {
   if (parsed.success) return parsed.data;
   throw new Problem(
     'invalid_field',
-    parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; '),
+    parsed.error.issues.map((issue) => `${issue.path.join('.') || 'The body'}: ${issue.message}`).join('; '),
   );
 }

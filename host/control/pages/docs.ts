@@ -1,6 +1,6 @@
 /** GET /docs: the route table as a page. */
 import { formatUsd } from '../../shared/money.ts';
-import type { Endpoint } from '../endpoint.ts';
+import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
 
 export function docsPage(endpoints: Endpoint[], publicUrl: string): Page {
@@ -28,9 +28,21 @@ function section(endpoint: Endpoint): string {
         ? 'owner'
         : 'free';
   const rows = Object.entries(endpoint.responses)
-    .map(([status, text]) => `<tr><td>${escapeHtml(status)}</td><td>${escapeHtml(text)}</td></tr>`)
+    .map(([status, text]) => `<tr><td>${escapeHtml(status)}</td><td>${prose(text)}</td></tr>`)
     .join('');
   return `<h2><code>${endpoint.method} ${escapeHtml(endpoint.path)}</code> <span class="tag">${cost}</span></h2>
-<p>${escapeHtml(endpoint.description).replace(/`([^`]+)`/g, '<code>$1</code>')}</p>
-<table>${rows}</table>`;
+<p>${prose(endpoint.description)}</p>
+${fieldTable(endpoint)}<table>${rows}</table>`;
+}
+
+function fieldTable(endpoint: Endpoint): string {
+  const rows = bodyFields(endpoint).map(
+    ({ name, description }) => `<tr><td><code>${escapeHtml(name)}</code></td><td>${prose(description)}</td></tr>`,
+  );
+  return rows.length === 0 ? '' : `<h3>Fields of the body</h3>\n<table>${rows.join('')}</table>\n<h3>Answers</h3>\n`;
+}
+
+/** Text of the route table, in which backticks mark code. */
+function prose(text: string): string {
+  return escapeHtml(text).replace(/`([^`]+)`/g, '<code>$1</code>');
 }

@@ -2,7 +2,7 @@
 import type { Payments } from '../../payments/types.ts';
 import type { Deployments } from '../../registry/deployments.ts';
 import { formatUsd } from '../../shared/money.ts';
-import type { Endpoint } from '../endpoint.ts';
+import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { type Page, textPage } from './page.ts';
 
 export interface LlmsParts {
@@ -81,7 +81,9 @@ function entry(endpoint: Endpoint, publicUrl: string): string {
         ? 'free, zero-amount proof by the owner wallet'
         : 'free';
   const flags = endpoint.method === 'GET' ? '' : ` -X ${endpoint.method}`;
-  const body = endpoint.body ? ` -J '{…}'` : '';
-  const command = endpoint.access === 'public' ? `curl${flags} ${url}` : `npx mppx ${url}${flags}${body}`;
-  return `### ${endpoint.method} ${endpoint.path} (${cost})\n${endpoint.description}\n\`${command}\``;
+  const command =
+    endpoint.access === 'public' ? `curl${flags} ${url}` : `npx mppx ${url}${flags}${endpoint.body ? ` -J '{…}'` : ''}`;
+  const fields = bodyFields(endpoint).map(({ name, description }) => `\n- ${name}: ${description}`);
+  const body = fields.length === 0 ? '' : `\nFields of the body:${fields.join('')}`;
+  return `### ${endpoint.method} ${endpoint.path} (${cost})\n${endpoint.description}\n\`${command}\`${body}`;
 }

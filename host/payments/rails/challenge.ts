@@ -209,6 +209,6 @@ function unpaid(terms: Terms): Problem {
     code,
     terms.amount === 0n
       ? 'Sign the zero-amount challenge with the owner’s wallet and send the request again.'
-      : `This costs ${terms.mode === 'metered' ? 'at most ' : ''}${formatUsd(terms.amount)} USD. Pay with an MPP or x402 client and send the request again.`,
+      : `This costs ${terms.mode === 'metered' ? 'at most ' : ''}${formatUsd(terms.amount)} USD: ${terms.description}. Pay with an MPP or x402 client and send the request again.`,
   );
 }

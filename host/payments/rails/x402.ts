@@ -158,7 +158,7 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
         } catch (error) {
           throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause: error });
         }
-        if (!answer.isValid) throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+        if (!answer.isValid) throw new Problem('payment_invalid', refusal(answer.invalidReason));
         const [from, until] =
           'authorization' in payload
             ? [payload.authorization.from, payload.authorization.validBefore]
@@ -204,6 +204,11 @@ function noting<T extends object>(signer: T, onError: (error: unknown) => void):
     return [name, noted];
   });
   return { ...signer, ...Object.fromEntries(entries) };
+}
+
+function refusal(code: string | undefined): string {
+  const why = `x402: ${reason(code)}`;
+  return code?.endsWith('insufficient_balance') ? `The wallet does not hold enough to pay this (${why}).` : `${why}.`;
 }
 
 /** x402's reason codes are safe to show; anything else is not. */

@@ -180,7 +180,7 @@ function rejection(error: unknown, modules: CodeModule[]): unknown {
   if (!(error instanceof Problem) || error.code === 'code_rejected') return error;
   const text = error.message
     .replaceAll(/^service (main|system): /gm, '')
-    .replace(/^Uncaught /, '')
+    .replace(/^Uncaught /, 'The code failed while it was loaded: ')
     .replace(
       / and may break or be removed in a future version of workerd\. To use this flag, you must pass --experimental on the command line\./,
       ' in workerd and is not available here.',

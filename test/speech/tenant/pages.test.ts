@@ -146,3 +146,13 @@ describe('errors', () => {
     });
   });
 });
+
+it('the commands of the guide use options that they have', async () => {
+  const guide = await (await get('/llms.txt')).text();
+  expect(guide).toMatch(/^turnpike pay '\S+' --body /m);
+  expect(guide).toMatch(/^npx mppx .* -H 'accept: audio\/mpeg' > hello\.mp3$/m);
+});
+
+it('the page says without JavaScript that it needs it', async () => {
+  expect(await (await get('/', { ...ENV, PAY_NETWORK: 'local', DEMO_WALLET_KEY: KEY })).text()).toContain('<noscript>');
+});

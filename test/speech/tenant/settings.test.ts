@@ -1,5 +1,5 @@
-import { describe, expect, it } from 'vitest';
-import { checkUrl } from '../../../builtin-tenants/speech/src/remote.ts';
+import { describe, expect, it, vi } from 'vitest';
+import { checkUrl, fetchRemote } from '../../../builtin-tenants/speech/src/remote.ts';
 import { readSettings } from '../../../builtin-tenants/speech/src/settings.ts';
 
 describe('settings', () => {
@@ -39,4 +39,15 @@ describe('settings', () => {
     }
     expect(checkUrl('https://example.com/a b', privateHosts)).toBe('https://example.com/a%20b');
   });
+});
+
+it('an address that the host refuses is told as not public, not as an answer of its server', async () => {
+  const refused = new Response(null, {
+    status: 403,
+    headers: { 'proxy-status': 'turnpike; error=destination_ip_prohibited' },
+  });
+  const fetched = vi.spyOn(globalThis, 'fetch').mockResolvedValue(refused);
+  const limits = { maxBytes: 1, privateHosts: new Set<string>(), signal: new AbortController().signal };
+  await expect(fetchRemote('http://10.0.0.1/talk.mp3', limits)).rejects.toThrow('that host is not public');
+  fetched.mockRestore();
 });

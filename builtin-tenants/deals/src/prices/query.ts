@@ -2,7 +2,7 @@
 import * as z from 'zod/mini';
 import type { Database } from '../environment.ts';
 import { base64Url, deriveKey, fromBase64Url } from '../ids.ts';
-import { invalidField } from '../problem.ts';
+import { fault, invalidField } from '../problem.ts';
 import type { Deal } from './publish.ts';
 
 const whole = (lowest: number, highest: number) => z.number().check(z.int(), z.gte(lowest), z.lte(highest));
@@ -65,7 +65,7 @@ export function parseSearch(parameters: URLSearchParams): DealSearch {
   const query = querySchema.safeParse(raw);
   if (!query.success) {
     const [issue] = query.error.issues;
-    throw invalidField(`?${String(issue?.path[0])}`, issue?.message ?? 'is not acceptable');
+    throw invalidField(`?${String(issue?.path[0])}`, fault(issue));
   }
   if (query.data.max_price_minor !== undefined && query.data.currency === undefined) {
     throw invalidField('?max_price_minor', 'needs currency: prices are not converted');

@@ -1,7 +1,7 @@
 /** A watch as callers write and read it. Conditions are the structured filter of GET /v1/deals, never code. */
 import * as z from 'zod/mini';
 import { querySchema } from '../prices/query.ts';
-import { invalidField, Problem } from '../problem.ts';
+import { fault, invalidField, Problem } from '../problem.ts';
 import { wholeSecond } from './periods.ts';
 
 export const EVENTS = ['enter', 'new_low', 'drop', 'rise', 'restock', 'expire'] as const;
@@ -62,7 +62,7 @@ export function parseWatch(body: Uint8Array): WatchInput {
     const pointer = `/${(issue?.path ?? []).join('/')}`;
     throw issue?.code === 'unrecognized_keys'
       ? invalidField(`${pointer === '/' ? '' : pointer}/${issue.keys[0]}`, 'is not known')
-      : invalidField(pointer, issue?.message ?? 'is not acceptable');
+      : invalidField(pointer, fault(issue));
   }
   const { query, trigger, every_s = DEFAULT_EVERY_S, delivery = {} } = parsed.data;
   if (query.max_price_minor !== undefined && query.currency === undefined) {

@@ -36,6 +36,7 @@ export function demoPage(settings: Settings, prefix: string): string {
     'Speech',
     `${about}
 <p class="note">Play money: every call on this page is paid from a test wallet of this host’s local network.</p>
+<noscript><p class="note">The forms need JavaScript. How to call without it is in the guide.</p></noscript>
 <section><h2>Hear a text, or have it read</h2><label for="sample">Sample</label><select id="sample">${samples}</select>
 <label for="text">Text</label><textarea id="text" rows="5" maxlength="2000">${escapeHtml(Object.values(SAMPLES)[0] ?? '')}</textarea>
 <p class="row"><button id="speak">Speak</button><button id="read">Read</button></p></section>

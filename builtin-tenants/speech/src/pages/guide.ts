@@ -37,7 +37,7 @@ export function guide(settings: Settings, url: string): { title: string; intro: 
         paragraphs: [
           'A call without payment is answered 402 with WWW-Authenticate: Payment (MPP) and PAYMENT-REQUIRED (x402). Any client of either protocol pays and repeats the call by itself.',
         ],
-        code: `npx mppx ${url}/v1/speak -X POST -J '{"text":"Hello"}' > hello.mp3\nturnpike pay ${url}/v1/read?summarize=true --data '{"url":"https://example.com/article.txt"}' --max-pay 0.01`,
+        code: `npx mppx ${url}/v1/speak -X POST -J '{"text":"Hello"}' -H 'accept: audio/mpeg' > hello.mp3\nturnpike pay '${url}/v1/read?summarize=true' --body '{"url":"https://example.com/article.txt"}' --max-pay 0.01`,
       },
       {
         title: 'With the Deepgram SDK',
