@@ -39,9 +39,6 @@ async function main(flags: string[]): Promise<void> {
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');
   const host = await startHost(config, folders, log, version);
-  await lock.announce({ pid: process.pid, url: host.url, port: host.port, adminPort: host.adminPort });
-  process.stdout.write(startScreen(host, folders, version));
-  flushCompileCache();
 
   let stopping = false;
   const stop = (signal: NodeJS.Signals) => {
@@ -60,6 +57,11 @@ async function main(flags: string[]): Promise<void> {
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
   process.on('unhandledRejection', (error) => log.error({ err: error }, 'an error that nobody waited for'));
+
+  // Whoever reads that it runs may tell it to stop: the flush can take a second on a slow disk.
+  await lock.announce({ pid: process.pid, url: host.url, port: host.port, adminPort: host.adminPort });
+  process.stdout.write(startScreen(host, folders, version));
+  flushCompileCache();
 }
 
 /** Halves the time that this process and its children need to load their code, from the second start on. */

@@ -15,12 +15,15 @@ import { type BackupFile, openManifest } from './manifest.ts';
 import { tellingPlace } from './refusals.ts';
 import type { BackupStore } from './store.ts';
 
+/** Every fresh ext4 disk has this folder at its root: it is fsck's. */
+const LOST_AND_FOUND = 'lost+found';
+
 export interface RestoreOptions {
   store: BackupStore;
   /** Undefined: the newest. */
   id: string | undefined;
   passphrase: string;
-  /** Must be absent or empty. */
+  /** Must be absent, or as empty as a fresh disk is. */
   dataFolder: string;
   /** Puts objects' bytes back where they live, if that is not this disk. */
   placeObjects?: ((tenantsFolder: string) => Promise<void>) | undefined;
@@ -82,7 +85,7 @@ async function requireEmpty(folder: string): Promise<boolean> {
     const detail = `${folder} is a link to a folder that does not exist: make that folder, or name another place.`;
     throw new Problem('conflict', detail);
   }
-  if (names !== undefined && names.length > 0) {
+  if (names?.some((name) => name !== LOST_AND_FOUND)) {
     throw new Problem('conflict', `${folder} is not empty: restore into a new folder, or move what is there away.`);
   }
   return names !== undefined;

@@ -3,11 +3,12 @@
  * after failures, and forgets names that are not served any more. What it has is in one folder, one file a name.
  */
 import { X509Certificate } from 'node:crypto';
-import { readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import { certificateFile } from '../edge/tls/certificates.ts';
 import type { Clock } from '../shared/clock.ts';
+import { writePrivateFile } from '../shared/private-file.ts';
 import { type Authority, AuthorityError } from './authority.ts';
 import { type CertificateState, dueAt, nextTry } from './schedule.ts';
 
@@ -123,7 +124,7 @@ export class CertificateKeeper {
     try {
       const pem = this.#unsaved.get(name) ?? (await authority.issue(name));
       this.#unsaved.set(name, pem);
-      await replaceFile(path.join(folder, certificateFile(name)), pem);
+      await writePrivateFile(path.join(folder, certificateFile(name)), pem);
       this.#unsaved.delete(name);
       Object.assign(state, validity(pem), { failures: 0, reason: undefined, nextTryAt: undefined });
       await rm(this.#failureFile(name), { force: true });
@@ -137,7 +138,7 @@ export class CertificateKeeper {
       log.warn({ name, reason: state.reason, nextTryAt: new Date(state.nextTryAt).toISOString() }, 'no certificate');
       const { failures, reason, nextTryAt } = state;
       // Kept, so that a restart does not knock at once on a door that was just shut.
-      await replaceFile(this.#failureFile(name), JSON.stringify({ failures, reason, nextTryAt })).catch(
+      await writePrivateFile(this.#failureFile(name), JSON.stringify({ failures, reason, nextTryAt })).catch(
         (err: unknown) => log.warn({ name, err }, 'a failure to obtain a certificate could not be noted'),
       );
     }
@@ -192,11 +193,4 @@ function validity(pem: string): Pick<CertificateState, 'validFrom' | 'validTo'> 
 function failure(text: string): Pick<CertificateState, 'failures' | 'reason' | 'nextTryAt'> {
   const { failures, reason, nextTryAt } = JSON.parse(text) as Record<string, unknown>;
   return { failures: Number(failures) || 0, reason: String(reason ?? ''), nextTryAt: Number(nextTryAt) || 0 };
-}
-
-/** Readers see the old file or the new one, never a part. */
-async function replaceFile(file: string, text: string): Promise<void> {
-  const beside = `${file}.new`;
-  await writeFile(beside, text, { mode: 0o600 });
-  await rename(beside, file);
 }

@@ -2,7 +2,7 @@
  * One connection to a server of our own: sends requests one after the other, reads their answers strictly, and never
  * lets bytes of one answer become another's.
  */
-import { connect, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import {
   type Block,
   keepable,
@@ -19,6 +19,7 @@ import type { Framing } from '../shared/http1/message.ts';
 import type { BulkLine, BulkReader } from './bulk-pace.ts';
 import type { Classifier } from './http1/fields.ts';
 import { parseResponseHead, type ResponseHead } from './http1/head.ts';
+import { UpstreamSocket } from './upstream-socket.ts';
 
 /** Who answers is told what came, piece by piece, in this order; `failed` may come at any time, and is the last. */
 export interface UpstreamHandler {
@@ -156,12 +157,11 @@ export class UpstreamConnection implements BodyReader, BulkReader {
     this.#heads = incoming(pool.options.maxHeadBytes);
     const path = pool.options.socketPath;
     if (upgrade) {
-      this.socket = connect({ path });
+      this.socket = new UpstreamSocket();
       this.socket.on('data', (bytes) => this.#receive(bytes, OWNED));
     } else {
       const { common } = pool.options.memory;
-      this.socket = connect({
-        path,
+      this.socket = new UpstreamSocket({
         onread: {
           buffer: () => this.#block?.bytes ?? common,
           callback: (length, bytes) => {
@@ -175,6 +175,7 @@ export class UpstreamConnection implements BodyReader, BulkReader {
         },
       });
     }
+    this.socket.connect({ path });
     this.socket.on('connect', () => {
       this.#connected = true;
     });

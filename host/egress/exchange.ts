@@ -17,6 +17,12 @@ const MAX_HEAD_BYTES = 65_536;
 
 /** The connections of one tenant. Never shared: what the operator opened for one slug is closed to all others. */
 export interface Agents {
+  outside: SchemeAgents;
+  /** For this host's own edge. */
+  edge: SchemeAgents;
+}
+
+interface SchemeAgents {
   http: http.Agent;
   https: https.Agent;
 }
@@ -33,10 +39,9 @@ export interface Outbound {
 }
 
 /** Options for node:http(s) that lead to the checked address and nowhere else. Resolves names at the last moment. */
-export async function requestOptions(outbound: Outbound, agents: Agents | undefined): Promise<RequestOptions> {
+export async function requestOptions(outbound: Outbound, agents: Agents, secure: boolean): Promise<RequestOptions> {
   const { target, way, resolver } = outbound;
-  const secure = target.kind === 'https' && way.kind !== 'unix';
-  const agent = agents === undefined ? false : secure ? agents.https : agents.http;
+  const agent = agents[way.kind === 'edge' ? 'edge' : 'outside'][secure ? 'https' : 'http'];
   const base = { agent, path: target.path, maxHeaderSize: MAX_HEAD_BYTES };
   if (way.kind === 'unix') return { ...base, socketPath: way.path };
   const tls = secure && !target.literal ? { servername: target.host } : {};
@@ -75,8 +80,10 @@ export async function exchange(
   asked: IncomingMessage,
   reply: ServerResponse,
 ): Promise<void> {
-  const options: RequestOptions = { ...(await requestOptions(outbound, agents)), method: asked.method ?? 'GET' };
-  if (!secure) options.agent = agents.http;
+  const options: RequestOptions = {
+    ...(await requestOptions(outbound, agents, secure)),
+    method: asked.method ?? 'GET',
+  };
   options.headers = framed(asked, outbound, secure);
   const answer = await send(options, secure, asked, outbound);
   await stream(answer, reply, outbound);

@@ -11,6 +11,7 @@ import { BACKLOG } from '../shared/backlog.ts';
 import type { EgressLimits, TenantId } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { Allowance } from './allowance.ts';
+import { EdgeAgent, SecureEdgeAgent } from './edge-agent.ts';
 import { type Agents, exchange, isSecure, type Outbound } from './exchange.ts';
 import { proxyStatus } from './headers.ts';
 import type { Notices } from './notices.ts';
@@ -44,8 +45,7 @@ const MAX_HEAD_BYTES = 131_072;
 const KEPT_CONNECTIONS = 128;
 const MOST_CONNECTIONS = 2_048;
 /** As many as a tenant usually has requests in flight: one that is dropped costs the next request a connection. */
-const FREE_SOCKETS = 64;
-const FREE_SOCKET_MS = 15_000;
+const KEPT: http.AgentOptions = { keepAlive: true, maxFreeSockets: 64, timeout: 15_000, scheduling: 'lifo' };
 
 export class TenantProxy {
   readonly allowance: Allowance;
@@ -58,7 +58,7 @@ export class TenantProxy {
   constructor(settings: TenantSettings, parts: ProxyParts) {
     this.#settings = settings;
     this.#parts = parts;
-    this.#agents = createAgents(parts.authorities);
+    this.#agents = createAgents(parts, KEPT);
     this.allowance = new Allowance(settings.limits, () => performance.now());
     this.#server = createServer({
       requireHostHeader: false,
@@ -92,8 +92,8 @@ export class TenantProxy {
     this.allowance.limits = settings.limits;
     if (before.allow.join() === settings.allow.join()) return;
     const old = this.#agents;
-    this.#agents = createAgents(this.#parts.authorities);
-    for (const agent of [old.http, old.https]) {
+    this.#agents = createAgents(this.#parts, KEPT);
+    for (const agent of allOf(old)) {
       agent.maxFreeSockets = 0;
       for (const free of Object.values(agent.freeSockets)) for (const socket of free ?? []) socket.destroy();
     }
@@ -104,8 +104,7 @@ export class TenantProxy {
   }
 
   async close(): Promise<void> {
-    this.#agents.http.destroy();
-    this.#agents.https.destroy();
+    for (const agent of allOf(this.#agents)) agent.destroy();
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     for (const socket of this.#sockets) socket.destroy();
     await closed;
@@ -130,7 +129,7 @@ export class TenantProxy {
 
   async #upgrade(asked: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
     await this.#serve(() => parseHttpTarget(asked.url ?? ''), { stream: socket }, false, {
-      run: (outbound) => websocket(outbound, this.#secure(outbound), asked, socket, head),
+      run: (outbound) => websocket(outbound, createAgents(this.#parts), this.#secure(outbound), asked, socket, head),
       answer: (problem) => answerSocket(problem, socket),
     });
   }
@@ -234,15 +233,16 @@ function wire(problem: Problem): { status: number; headers: Record<string, strin
   return { status: problem.status, headers, body: JSON.stringify(problem.toDocument()) };
 }
 
-function createAgents(authorities: string[] | undefined): Agents {
-  const options = {
-    keepAlive: true,
-    maxFreeSockets: FREE_SOCKETS,
-    timeout: FREE_SOCKET_MS,
-    scheduling: 'lifo',
-  } as const;
-  return {
-    http: new http.Agent(options),
-    https: new https.Agent({ ...options, ...(authorities ? { ca: authorities } : {}) }),
-  };
+function allOf({ outside, edge }: Agents): http.Agent[] {
+  return [outside.http, outside.https, edge.http, edge.https];
+}
+
+/** @param options default: every request has a connection of its own */
+function createAgents({ authorities, surroundings }: ProxyParts, options: http.AgentOptions = {}): Agents {
+  const secure = { ...options, ...(authorities ? { ca: authorities } : {}) };
+  const outside = { http: new http.Agent(options), https: new https.Agent(secure) };
+  const edge = surroundings.edgeProxyHeader
+    ? { http: new EdgeAgent(options), https: new SecureEdgeAgent(secure) }
+    : outside;
+  return { outside, edge };
 }

@@ -24,6 +24,8 @@ export interface Surroundings {
   edgeAddress: { host: string; port: number };
   /** Where the edge speaks TLS; undefined: https requests to own names go to `edgeAddress` in plain HTTP. */
   edgeTlsAddress: { host: string; port: number } | undefined;
+  /** The edge expects a PROXY header of connections from this machine. */
+  edgeProxyHeader?: boolean;
   /** Ports that connect() may reach; undefined: all but 25. */
   connectPorts: readonly number[] | undefined;
 }

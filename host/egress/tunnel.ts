@@ -8,6 +8,7 @@ import { connect, type Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { Problem } from '../shared/problem.ts';
 import {
+  type Agents,
   asEgressProblem,
   endWith,
   forwardedProto,
@@ -57,6 +58,7 @@ async function dial(outbound: Outbound): Promise<Socket> {
  */
 export async function websocket(
   outbound: Outbound,
+  agents: Agents,
   secure: boolean,
   asked: IncomingMessage,
   client: Socket,
@@ -65,7 +67,7 @@ export async function websocket(
   if (asked.headers.upgrade?.toLowerCase() !== 'websocket') {
     throw new Problem('bad_request', 'Only upgrades to websocket are supported.');
   }
-  const options = await requestOptions(outbound, undefined);
+  const options = await requestOptions(outbound, agents, secure);
   const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
   headers.push(...forwardedProto(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
   const request = (secure ? https : http).request({ ...options, method: 'GET', headers });

@@ -190,6 +190,8 @@ export class DeploymentRunner {
 
   /** Looks at CPU and memory; ends what is over its limits. Call about once a second, more often while busy. @param now ms of `performance.now()`; @param alone no other tenant does anything */
   sample(now: number, alone: boolean): ProcessUsage {
+    // What they have used by then counts, whatever ends them.
+    for (const instance of this.#draining) instance.usage();
     const current = this.#current;
     if (!current?.alive) {
       this.#usage = { cpuMs: 0, privateBytes: 0 };

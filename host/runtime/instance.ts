@@ -178,8 +178,13 @@ export class Instance {
   /** Lets requests in flight end; after five seconds it is killed. Resolves when it is gone. */
   async terminate(reason: ExitReason, detail: string): Promise<InstanceExit> {
     this.#reason ??= { reason, detail };
+    // For the last time that can be counted on: of a process that is gone nobody knows it.
+    this.usage();
     this.#process.terminate();
-    const timer = setTimeout(() => this.#process.kill(), TERMINATE_MS);
+    const timer = setTimeout(() => {
+      this.usage();
+      this.#process.kill();
+    }, TERMINATE_MS);
     const exit = await this.ended;
     clearTimeout(timer);
     return exit;
@@ -189,6 +194,7 @@ export class Instance {
   async kill(reason: ExitReason, detail: string, first?: Promise<unknown>): Promise<InstanceExit> {
     this.#reason ??= { reason, detail };
     await first;
+    this.usage();
     this.#process.kill();
     return this.ended;
   }

@@ -25,6 +25,10 @@ export const hostName = z
   .max(253)
   .regex(new RegExp(`^${LABEL}(?:\\.${LABEL})*$`), 'expected a name such as example.com, without a port');
 
+export const ipAddress = z
+  .string()
+  .refine((text) => isIP(text) !== 0, 'expected an IP address such as 127.0.0.1, or 0.0.0.0 for all of them');
+
 export const addressRange = z.string().refine((text) => {
   const [address = '', bits, ...more] = text.split('/');
   const version = isIP(address);

@@ -10,13 +10,15 @@ import {
   hostName,
   httpUrl,
   httpUrlOrEmpty,
+  ipAddress,
   originOrEmpty,
   sqlServer,
 } from './config-checks.ts';
 
 const port = z.number().int().min(0).max(65_535);
 const bytes = z.number().int().positive();
-const ms = z.number().int().positive();
+/** Node's timers end at once where they are given more: that is 24 days. */
+const ms = z.number().int().positive().max(2_147_483_647);
 const address = z.string().regex(/^(?:0x[0-9a-fA-F]{40})?$/, 'expected 0x and 40 hexadecimal digits');
 const price = z
   .string()
@@ -28,7 +30,7 @@ const NEEDED_FOR_S3 = ['endpoint', 'bucket', 'accessKey', 'secretKey'] as const;
 
 export const configSchema = z.strictObject({
   port: port.describe('public port; 0 picks a free one'),
-  host: z.string().describe('address the public port listens on'),
+  host: ipAddress.describe('address the public port listens on'),
   adminPort: port.describe('operator port: metrics and operator API; loopback only'),
   data: z.string().min(1).describe('data folder: everything worth keeping is in it'),
   publicUrl: originOrEmpty.describe('public origin such as https://api.example.com; empty: http://localhost:<port>'),

@@ -187,6 +187,8 @@ export interface EgressInit {
   edgeAddress: { host: string; port: number };
   /** Where the edge speaks TLS; undefined: https requests to own names go to `edgeAddress` as plain HTTP. */
   edgeTlsAddress?: { host: string; port: number } | undefined;
+  /** The edge expects a PROXY header of connections from this machine. */
+  edgeProxyHeader?: boolean;
   /** Ports that `connect()` may reach; undefined: all but 25. */
   connectPorts: number[] | undefined;
   /** DNS servers (`host:port`) for tenants' names; empty or undefined: those of the machine. */

@@ -158,8 +158,9 @@ function merge(into: Tree, from: Tree, place: string[], source: string): void {
       continue;
     }
     const present = into[key];
-    if (isTree(present) && isTree(value)) merge(present, value, [...place, key], source);
-    else into[key] = value;
+    if (!isTree(present)) into[key] = value;
+    else if (isTree(value)) merge(present, value, [...place, key], source);
+    else throw new Problem('invalid_config', `${[...place, key].join('.')} in ${source} must be an object.`);
   }
 }
 
@@ -210,7 +211,11 @@ function parseText(setting: Setting, text: string, name: string): unknown {
       return text === 'true';
     case 'json':
       try {
-        return text.startsWith('[') || text.startsWith('{') ? JSON.parse(text) : text === '' ? [] : text.split(',');
+        return text.startsWith('[') || text.startsWith('{')
+          ? JSON.parse(text)
+          : text === ''
+            ? []
+            : text.split(',').map((part) => part.trim());
       } catch {
         throw new Problem('invalid_config', `${name} takes JSON or a comma-separated list.`);
       }

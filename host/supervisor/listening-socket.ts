@@ -23,8 +23,11 @@ interface BoundHandle {
 const bind = (net as unknown as { _createServerHandle(host: string, port: number, type: 4 | 6): BoundHandle | number })
   ._createServerHandle;
 
-/** @throws Problem conflict when the port is taken, or may not be used by this user */
-export function bindSocket(host: string, port: number): ListeningSocket {
+/**
+ * @param flag with which another port is chosen
+ * @throws Problem conflict when the port is taken, or may not be used by this user
+ */
+export function bindSocket(host: string, port: number, flag = '--port'): ListeningSocket {
   const handle = bind(host, port, net.isIPv6(host) ? 6 : 4);
   const name: { port?: number } = {};
   // libuv keeps "address in use" of a bind to itself until the next call on the socket.
@@ -34,7 +37,7 @@ export function bindSocket(host: string, port: number): ListeningSocket {
     throw new Problem(
       'conflict',
       `Cannot listen on ${host} port ${port} (${errorName(failure)}): another program uses it, or it needs more rights. ` +
-        'Choose another with --port; 0 picks a free one.',
+        `Choose another with ${flag}; 0 picks a free one.`,
     );
   }
   return { handle: handle as unknown as net.Server, port: name.port ?? port, close: () => handle.close() };

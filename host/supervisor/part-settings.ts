@@ -1,4 +1,5 @@
 /** What each child process is told at its start: pure functions of the configuration. */
+import { TrustedProxies } from '../edge/caller.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeInit, EdgeTls, EgressInit, StorageInit, StorageQuotas } from '../shared/contracts.ts';
 import type { Folders } from './folders.ts';
@@ -41,6 +42,8 @@ export function egressInit(
     baseDomain: `.${config.baseDomain}`,
     edgeAddress: { host: reachable(config.host), port },
     ...(tlsPort === undefined ? {} : { edgeTlsAddress: { host: reachable(config.host), port: tlsPort } }),
+    edgeProxyHeader:
+      config.tls.proxyProtocol && new TrustedProxies(config.trustedProxies).trusts(reachable(config.host)),
     connectPorts: undefined,
     clockOffsetMs,
   };

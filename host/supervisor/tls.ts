@@ -47,7 +47,7 @@ export interface Tls {
 /** @throws Problem when the HTTPS port is taken */
 export async function openTls(parts: TlsParts): Promise<Tls> {
   const { mode, port, redirect, proxyProtocol, certificates } = parts.config.tls;
-  const socket = mode === 'off' ? undefined : bindSocket(parts.config.host, port);
+  const socket = mode === 'off' ? undefined : bindSocket(parts.config.host, port, '--tls-port');
   const acme = mode === 'acme' ? await openAcme(parts) : undefined;
   return {
     edge: {

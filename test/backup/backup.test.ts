@@ -337,6 +337,15 @@ describe('a restore', () => {
     expect(readdirSync(disk).filter((name) => name.startsWith('.'))).toEqual([]);
   });
 
+  it('takes a fresh disk for empty, and leaves its lost+found alone', async () => {
+    await backup();
+    const disk = join(folder, 'disk');
+    write(join(disk, 'lost+found/#12'), 'what fsck found');
+    await restore(disk);
+    expect(readFileSync(join(disk, 'secrets.key'), 'utf8')).toBe(SECRET);
+    expect(readFileSync(join(disk, 'lost+found/#12'), 'utf8')).toBe('what fsck found');
+  });
+
   it('refuses a link to nowhere before it copies anything', async () => {
     await backup();
     const link = join(folder, 'link');

@@ -208,10 +208,12 @@ describe('a folder that takes no more files', () => {
   test('a certificate that could not be kept is not said to be there, and is kept once there is room', async () => {
     wanted = ['a.test'];
     // Stands for a full disk.
-    await mkdir(join(folder, 'a.test.pem.new'));
+    await mkdir(join(folder, 'a.test.pem'));
     const keeper = await started();
     expect(keeper.has('a.test')).toBe(false);
-    await rm(join(folder, 'a.test.pem.new'), { recursive: true });
+    // No half of a key stays beside it.
+    expect((await readdir(folder)).sort()).toEqual(['a.test.json', 'a.test.pem']);
+    await rm(join(folder, 'a.test.pem'), { recursive: true });
     await at(keeper, 2 * MINUTE);
     expect(keeper.has('a.test')).toBe(true);
     expect(await readFile(join(folder, 'a.test.pem'), 'utf8')).toBe(PEM);
@@ -221,7 +223,7 @@ describe('a folder that takes no more files', () => {
   test('failures that could not be noted are told, and hold up no other name', async () => {
     wanted = ['a.test', 'b.test', 'c.test'];
     failing = new Error('no');
-    for (const name of wanted) await mkdir(join(folder, `${name}.json.new`));
+    for (const name of wanted) await mkdir(join(folder, `${name}.json`));
     await started();
     expect(issued.toSorted()).toEqual(wanted);
     expect(outcomes.toSorted()).toEqual(wanted.map((name) => `${name} no`));

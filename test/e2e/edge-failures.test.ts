@@ -352,6 +352,20 @@ describe('an instance that talks nonsense', () => {
     expect(await raw.seen('early')).toMatch(/^HTTP\/1\.1 403 /);
     raw.socket.destroy();
   });
+
+  test('an answer to a body that the handler leaves unread reaches the caller', async () => {
+    const workerd = await instance('a');
+    harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
+    const body = Buffer.alloc(1_000_000);
+    const statuses: number[] = [];
+    // workerd ends the connection while more is written, sooner or later.
+    for (let count = 0; count < 20; count++) {
+      const response = await fetch(`${harness.origin}/${slug}/early`, { method: 'POST', body });
+      await response.text();
+      statuses.push(response.status);
+    }
+    expect(statuses).toEqual(Array(20).fill(403));
+  });
 });
 
 describe('the edge itself', () => {

@@ -8,6 +8,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Notices } from '../../host/egress/notices.ts';
 import { TenantProxy } from '../../host/egress/proxy.ts';
 import { CheckedResolver } from '../../host/egress/resolver.ts';
+import type { EdgeTls } from '../../host/shared/contracts.ts';
 import { startHarness } from './edge/harness.ts';
 
 let folder: string;
@@ -42,7 +43,7 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-async function open(edgePort: number): Promise<void> {
+async function open(edgePort: number, edgeProxyHeader = false): Promise<void> {
   proxy = new TenantProxy(
     {
       tenant: 't00000000000000000001',
@@ -57,6 +58,7 @@ async function open(edgePort: number): Promise<void> {
         baseDomain: 'tenants.test',
         edgeAddress: { host: '127.0.0.1', port: edgePort },
         edgeTlsAddress: undefined,
+        edgeProxyHeader,
         connectPorts: undefined,
       },
       resolver: new CheckedResolver([]),
@@ -120,4 +122,22 @@ test('a handler names no other caller than itself to an edge that trusts a proxy
   expect.soft(heard).toContain('"clientIp":"127.0.0.1","proto":"https","host":"api.test"');
   expect.soft(raw).not.toContain('203.0.113.7');
   expect(raw).toMatch(/^HTTP\/1\.1 403 /);
+});
+
+test('a handler reaches an edge that expects a PROXY header from this machine', async () => {
+  const tls = {
+    mode: 'off' as const,
+    port: 0,
+    redirect: false,
+    proxyProtocol: true,
+    certificates: [],
+  } satisfies EdgeTls;
+  const harness = await startHarness({ trustedProxies: ['127.0.0.1/32'], publicUrl: 'https://api.test', tls });
+  await proxy.close();
+  await open(harness.port, true);
+  const heard = await ask('GET https://api.test/_admin/x');
+  const socket = await ask('GET https://api.test/_admin/x', 'upgrade: websocket\r\nconnection: Upgrade\r\n');
+  await harness.close();
+  expect.soft(heard).toContain('"clientIp":"127.0.0.1","proto":"https","host":"api.test"');
+  expect(socket).toContain(`"upgrade":"websocket"`);
 });

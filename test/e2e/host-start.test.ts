@@ -1,5 +1,6 @@
 /** Starting and stopping the real host: refusals, restarts of its parts, nothing left behind. */
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -104,6 +105,22 @@ describe('a host that runs', () => {
       () => all.filter(alive).map(commandOf).join('\n'),
     );
   });
+});
+
+it('a host that has just said that it runs ends in order', async () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'tp-brief-'));
+  const quick = ['--port', '0', '--admin-port', '0', '--builtin-tenants-enabled', '[]'];
+  // With all of its compiled code to keep, which it does as soon as it runs.
+  const env = { PATH: process.env.PATH ?? '', PACKED_PACKAGES: process.env.PACKED_PACKAGES ?? '' };
+  const host = spawn(process.execPath, [MAIN, ...quick, '--data', path.join(folder, 'data')], { env });
+  try {
+    await once(host.stdout, 'data');
+    host.kill('SIGTERM');
+    expect(await once(host, 'exit')).toEqual([0, null]);
+  } finally {
+    host.kill('SIGKILL');
+    rmSync(folder, { recursive: true, force: true });
+  }
 });
 
 describe('a host that is killed', () => {

@@ -95,15 +95,18 @@ describe('replacement', () => {
     expect(seen.size).toBeGreaterThanOrEqual(5);
   });
 
-  it('lets a long request of the old version end', async () => {
+  it('lets a long request of the old version end, and counts its CPU time', async () => {
     const streaming = (text: string) =>
-      `export default { fetch: () => new Response(new ReadableStream({ async start(c) { for (let i = 0; i < 4; i++) { c.enqueue(new TextEncoder().encode("${text}")); await scheduler.wait(300); } c.close(); } })) }`;
+      `export default { fetch: () => new Response(new ReadableStream({ async start(c) { for (let i = 0; i < 4; i++) { c.enqueue(new TextEncoder().encode("${text}")); await scheduler.wait(300); for (const end = Date.now() + 100; Date.now() < end; ) for (let i = 0; i < 1e5; i++); } c.close(); } })) }`;
     await rig.deploy('long', streaming('a'));
     const old = await rig.fetch('long');
     await rig.deploy('long', streaming('b'));
     await rig.runtime.activate('long');
     expect(await rig.text('long')).toBe('bbbb');
     expect(await old.text()).toBe('aaaa');
+    const ended = () => rig.events.find((one) => one.type === 'stopped' && one.slug === 'long');
+    await until(() => ended() !== undefined, 15_000, 'the end of the old version');
+    expect(ended()).toMatchObject({ reason: 'replaced', cpuMs: expect.toSatisfy((cpuMs) => cpuMs > 100) });
   });
 
   it('keeps the old version when the new one does not start', async () => {

@@ -21,6 +21,9 @@ let base: string;
 /** Requests that reached something that no caller may reach. */
 let trespasses = 0;
 
+const CAFE = 'The café was warm and full of people, and everybody was happy about it.';
+const LATIN_1 = Buffer.from(CAFE, 'latin1');
+
 /** Path -> what the server does. */
 const PAGES: Record<string, (response: ServerResponse) => void> = {
   '/tone.wav': (response) => audio(response, toneWav(1)),
@@ -35,6 +38,9 @@ const PAGES: Record<string, (response: ServerResponse) => void> = {
     response.writeHead(200, { 'content-type': 'text/html' }).end(`The park was warm. ${'<'.repeat(64_000)}`),
   '/unended.html': (response) =>
     response.writeHead(200, { 'content-type': 'text/html' }).end(`The park was warm. ${'<head'.repeat(40_000)}`),
+  '/latin-1.txt': (response) =>
+    response.writeHead(200, { 'content-type': 'text/plain; charset=ISO-8859-1' }).end(LATIN_1),
+  '/unknown.txt': (response) => response.writeHead(200, { 'content-type': 'text/plain; charset=klingon' }).end(LATIN_1),
   '/gone': (response) => response.writeHead(410).end(),
   '/page': (response) => response.writeHead(200, { 'content-type': 'text/html' }).end('<html>'),
   '/list.m3u8': (response) =>
@@ -266,5 +272,29 @@ describe('a page to read', () => {
     }
     expect((await answered).status).toBe(200);
     expect(worst).toBeLessThan(2000);
+  });
+
+  async function summaryOf(
+    type: string,
+    body: string | Buffer<ArrayBuffer>,
+  ): Promise<{ status: number; said: string }> {
+    const init = { method: 'POST', headers: { 'content-type': type }, body };
+    const response = await fetch(`${tenant.url}/v1/read?summarize=true`, init);
+    const answer = (await response.json()) as { err_msg?: string; results?: { summary: { text: string } } };
+    return { status: response.status, said: answer.err_msg ?? answer.results?.summary.text ?? '' };
+  }
+
+  it('is read in the charset that it names, at a URL or in the body', async () => {
+    const [known, unknown] = ['latin-1', 'unknown'].map((name) => JSON.stringify({ url: `${base}/${name}.txt` }));
+    expect(await summaryOf('application/json', known ?? '')).toEqual({ status: 200, said: CAFE });
+    expect(await summaryOf('text/plain;charset="iso-8859-1"', LATIN_1)).toEqual({ status: 200, said: CAFE });
+    expect(await summaryOf('text/plain', LATIN_1)).toMatchObject({
+      status: 400,
+      said: expect.stringContaining('UTF-8'),
+    });
+    expect(await summaryOf('application/json', unknown ?? '')).toMatchObject({
+      status: 400,
+      said: expect.stringContaining('klingon'),
+    });
   });
 });

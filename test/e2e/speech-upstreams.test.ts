@@ -1,5 +1,9 @@
 /** The speech tenant in workerd before Deepgram-shaped and OpenAI-shaped servers: right status, right charge. */
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { Problem } from '../../host/shared/problem.ts';
 import { type RunningEngine, type RunningTenant, startEngine, startTenant } from '../speech/harness/programs.ts';
 import { toneWav } from '../speech/harness/sound.ts';
 import { type Mood, startUpstream, UPSTREAM_AUDIO, type Upstream } from '../speech/harness/upstreams.ts';
@@ -165,6 +169,25 @@ describe('with the engine process beside it', () => {
     const outcome = await post(`${tenant.url}/v1/listen`, toneWav(3), 'audio/wav', { 'x-max-price': '0.0003' });
     expect([outcome.status, outcome.charge]).toEqual([200, '0.0003']);
     expect(upstream.received[0]?.body).toEqual(Buffer.from(toneWav(3)));
+  });
+
+  it('sends on nothing that it could not measure because the host has no more connections for it', async () => {
+    upstream.received.length = 0;
+    const problem = new Problem('egress_limit', 'too many wait');
+    const answer = JSON.stringify(problem.toDocument());
+    const crowded = createServer((_request, reply) => reply.writeHead(problem.status).end(answer));
+    await once(crowded.listen(0, '127.0.0.1'), 'listening');
+    const { port } = crowded.address() as AddressInfo;
+    const bindings = { DEEPGRAM_API_KEY: 'secret-key', DEEPGRAM_BASE_URL: upstream.url };
+    const other = await startTenant(undefined, { ...bindings, SPEECH_ENGINE_URL: `http://127.0.0.1:${port}` });
+    try {
+      const outcome = await post(`${other.url}/v1/listen`, toneWav(1), 'audio/wav');
+      expect(outcome).toMatchObject({ status: 429, charge: null, body: { err_code: 'TOO_MANY_REQUESTS' } });
+      expect(upstream.received).toEqual([]);
+    } finally {
+      await other.stop();
+      crowded.close();
+    }
   });
 });
 

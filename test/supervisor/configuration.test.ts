@@ -95,6 +95,8 @@ describe('configuration', () => {
       () => load(['--runtime-egress-allow', '{"a":["10.0.0.0/8"]}']),
       /egressAllow\.a\.0: expe/,
     ],
+    ['a name to listen on', () => load(['--host', 'localhost']), /host: expected an IP address/],
+    ['a time that no timer takes', () => load(['--runtime-idle-ms', '3000000000']), /runtime\.idleMs: Too big/],
     ['a bad enum', () => load(['--payments-network', 'moon']), /payments\.network/],
   ])('refuses %s, naming what to do', (_what, run, message) => {
     expect(run).toThrow(message);
@@ -107,6 +109,16 @@ describe('configuration', () => {
   ])('refuses %s as the file', (text, message) => {
     writeFileSync(path.join(folder, 'turnpike.json'), text);
     expect(() => load()).toThrow(message);
+  });
+
+  it('refuses a part of the file that is no object, also where the environment says more', () => {
+    writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify({ tls: false }));
+    expect(() => load()).toThrow(/tls in .* must be an object/);
+    expect(() => load([], { TURNPIKE_TLS_PORT: '1' })).toThrow(/tls in .* must be an object/);
+  });
+
+  it('reads lists with spaces between', () => {
+    expect(load(['--slugs-reserved', 'www, api']).slugs.reserved).toEqual(['www', 'api']);
   });
 
   it('says that the file cannot be read', () => {

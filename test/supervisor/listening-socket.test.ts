@@ -7,6 +7,7 @@ it('picks a free port, and refuses one that is taken', async () => {
   await new Promise((resolve) => server.once('listening', resolve));
   const taken = (server.address() as { port: number }).port;
   expect(() => bindSocket('127.0.0.1', taken)).toThrow(/address in use.*--port/s);
+  expect(() => bindSocket('127.0.0.1', taken, '--tls-port')).toThrow(/address in use.*--tls-port/s);
   await new Promise((resolve) => server.close(resolve));
   const free = bindSocket('127.0.0.1', 0);
   expect(free.port).toBeGreaterThan(0);

@@ -15,6 +15,7 @@ import { findProgram } from './programs.ts';
 import type { ReadAnswer, ReadTask } from './read/thread.ts';
 import type { Settings } from './settings.ts';
 import { Speaker, type SpeakRequest, type SpeechSink } from './speak/speaker.ts';
+import type { SpeakSetup } from './speak/thread.ts';
 import { Spool, type SpooledAudio } from './spool.ts';
 
 const READ_LONGEST_MS = 30_000;
@@ -92,18 +93,19 @@ export class Engine {
   static async open(settings: Settings): Promise<Engine> {
     const spool = new Spool(settings.spool);
     await spool.clear();
-    const pool = (file: string, threads: number) =>
+    const pool = (file: string, threads: number, setup?: SpeakSetup) =>
       new Piscina({
         filename: new URL(file, import.meta.url).href,
         minThreads: threads,
         maxThreads: threads,
+        workerData: setup,
         resourceLimits: { maxOldGenerationSizeMb: 256 },
         // threads inherit nothing that a caller's text could bring to light
         env: {},
         // a waiting thread must still see that its listener has gone
         atomics: 'disabled',
       });
-    const speakers = pool('speak/thread.ts', settings.speak.jobs);
+    const speakers = pool('speak/thread.ts', settings.speak.jobs, { spool: settings.spool });
     const readers = pool('read/thread.ts', settings.read.jobs);
     const [choice, ffmpeg, confinement, voices] = await Promise.all([
       chooseTranscriber(settings.listen),

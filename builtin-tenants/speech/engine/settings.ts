@@ -11,7 +11,7 @@ const count = z.number().int().min(1);
 export const settingsSchema = z.strictObject({
   /** Unix socket to listen on, at most 107 bytes. Its name decides the host name that the tenant uses. */
   socket: z.string().min(1),
-  /** Folder for audio while it is worked on; emptied at start. */
+  /** Folder for audio and text while they are worked on; emptied at start. */
   spool: z.string().min(1),
   listen: z
     .strictObject({

@@ -74,8 +74,9 @@ function rememberingCheck(): (url: string) => Promise<boolean> {
       await new EmbeddedEngine(url).health();
       runsUntil = Date.now() + REMEMBER_MS;
       return true;
-    } catch {
-      return false;
+    } catch (error) {
+      // one that is out of reach for the moment is no reason to send on audio that nobody has measured
+      return asFailure(error).code !== 'SERVICE_UNAVAILABLE';
     }
   };
 }

@@ -11,11 +11,15 @@ export function contentType(request: Request): string {
   return (request.headers.get('content-type') ?? '').split(';')[0]?.trim().toLowerCase() ?? '';
 }
 
-/** @throws SpeechFailure INVALID_BODY, PAYLOAD_TOO_LARGE */
+/**
+ * In the charset that the content type names, or UTF-8.
+ * @throws SpeechFailure INVALID_BODY, PAYLOAD_TOO_LARGE
+ */
 export async function readText(request: Request, maxBytes: number): Promise<string> {
   const tooLarge = () => new SpeechFailure('PAYLOAD_TOO_LARGE', `The body is larger than ${maxBytes} bytes.`);
   if (Number(request.headers.get('content-length') ?? 0) > maxBytes) throw tooLarge();
-  const decoder = new TextDecoder('utf-8', { fatal: true });
+  const charset = charsetOf(request);
+  const decoder = decoderOf(charset);
   let text = '';
   let bytes = 0;
   try {
@@ -27,7 +31,23 @@ export async function readText(request: Request, maxBytes: number): Promise<stri
     return text + decoder.decode();
   } catch (error) {
     if (error instanceof SpeechFailure) throw error;
-    throw new SpeechFailure('INVALID_BODY', 'The body is not text in UTF-8.', { cause: error });
+    throw new SpeechFailure('INVALID_BODY', `The body is not text in ${charset}.`, { cause: error });
+  }
+}
+
+/** JSON has none (RFC 8259, section 11). */
+function charsetOf(request: Request): string {
+  const named = /;\s*charset\s*=\s*"?([^\s";]+)/i.exec(request.headers.get('content-type') ?? '')?.[1];
+  return named === undefined || contentType(request) === 'application/json' ? 'UTF-8' : named;
+}
+
+function decoderOf(charset: string): InstanceType<typeof TextDecoder> {
+  try {
+    return new TextDecoder(charset, { fatal: true });
+  } catch (cause) {
+    throw new SpeechFailure('INVALID_BODY', `The charset ${charset.slice(0, 40)} is not known here; use UTF-8.`, {
+      cause,
+    });
   }
 }
 

@@ -16,6 +16,8 @@ export interface RemoteLimits {
 export interface RemoteContent {
   /** Lower case, without parameters; empty when the server named none. */
   type: string;
+  /** As the server named it, with its parameters. */
+  fullType: string;
   /** Ends with an error past the limit, or when the server breaks off. */
   body: ReadableStream<Uint8Array>;
   /**
@@ -83,8 +85,9 @@ async function opened(response: Response, limits: RemoteLimits): Promise<RemoteC
     brokeOff: (cause) =>
       limits.signal.aborted ? failed('it took too long', cause) : failed('the server broke off', cause),
   };
-  const [type = ''] = (response.headers.get('content-type') ?? '').split(';');
-  return { type: type.trim().toLowerCase(), ...counted(response.body, limits.maxBytes, reasons) };
+  const fullType = response.headers.get('content-type') ?? '';
+  const [type = ''] = fullType.split(';');
+  return { type: type.trim().toLowerCase(), fullType, ...counted(response.body, limits.maxBytes, reasons) };
 }
 
 export interface CountedReasons {

@@ -1,4 +1,7 @@
-import { describe, expect, it } from 'vitest';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { basename, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createEncoder, toAlaw, toMulaw } from '../../../builtin-tenants/speech/engine/speak/encode.ts';
 import { chooseFormat } from '../../../builtin-tenants/speech/engine/speak/format.ts';
 import { cutSentences } from '../../../builtin-tenants/speech/engine/speak/sentences.ts';
@@ -95,5 +98,41 @@ describe('models', () => {
     ['nonsense', { language: 'en', substituted: true }],
   ])('%s', (model, wanted) => {
     expect(readModel(model)).toMatchObject(wanted);
+  });
+});
+
+describe('flite', () => {
+  let folder: string;
+  const { PATH } = process.env;
+
+  beforeEach(() => {
+    folder = mkdtempSync(join(tmpdir(), 'speak-'));
+    vi.resetModules();
+  });
+
+  afterEach(() => {
+    process.env.PATH = PATH;
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it('works in the spool, which the next start empties, and leaves nothing there', async () => {
+    const [bin, spool] = [join(folder, 'bin'), join(folder, 'spool')];
+    for (const made of [bin, spool]) mkdirSync(made);
+    // For machines without it: names a voice, and makes silence.
+    const program = `#!/bin/sh
+[ "$1" = -lv ] && echo 'Voices available: rms' && exit
+while [ "$1" != -o ]; do shift; done
+printf 'data\\004\\000\\000\\000\\000\\000\\000\\000' > "$2"
+`;
+    writeFileSync(join(bin, 'flite'), program, { mode: 0o755 });
+    process.env.PATH = `${PATH}:${bin}`;
+    const { openFlite } = await import('../../../builtin-tenants/speech/engine/speak/flite.ts');
+    const voice = await openFlite(spool);
+    let files: string[] = [];
+    voice?.synthesize('Hello.', voice.voiceFor('en') ?? '', 1, () => {
+      files = readdirSync(spool, { recursive: true, encoding: 'utf8' }).map((name) => basename(name));
+    });
+    expect(files.toSorted()).toEqual([expect.stringMatching(/^flite-/), 'speech.wav', 'text']);
+    expect(readdirSync(spool)).toEqual([]);
   });
 });

@@ -3,7 +3,6 @@
  */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { findProgram } from '../programs.ts';
 import type { Voice } from './voice.ts';
@@ -13,7 +12,8 @@ const SAMPLE_RATE = 16_000;
 const TIMEOUT_MS = 20_000;
 const DEFAULT_VOICE = 'rms';
 
-export async function openFlite(): Promise<Voice | undefined> {
+/** @param spool folder for text and sound while they are worked on; a process that is killed leaves them there */
+export async function openFlite(spool: string): Promise<Voice | undefined> {
   const path = await findProgram('flite');
   if (path === undefined) return undefined;
   const listed = spawnSync(path, ['-lv'], { encoding: 'utf8', timeout: TIMEOUT_MS, env: {} });
@@ -34,7 +34,7 @@ export async function openFlite(): Promise<Voice | undefined> {
     },
     synthesize(text, voice, speed, onSamples) {
       // by files: flite opens neither the pipes that Node makes nor `-`, and arguments are visible to the whole machine
-      const folder = mkdtempSync(join(tmpdir(), 'flite-'));
+      const folder = mkdtempSync(join(spool, 'flite-'));
       try {
         const [input, output] = [join(folder, 'text'), join(folder, 'speech.wav')];
         writeFileSync(input, text, { mode: 0o600 });

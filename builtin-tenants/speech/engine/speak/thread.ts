@@ -1,12 +1,18 @@
 /**
  * A worker thread that speaks: keeps the voices loaded, makes one piece after the other and posts its bytes at once.
  */
-import type { MessagePort } from 'node:worker_threads';
+import { type MessagePort, workerData } from 'node:worker_threads';
 import { createEncoder } from './encode.ts';
 import { openEspeak } from './espeak.ts';
 import { openFlite } from './flite.ts';
 import { chooseFormat, type SpeechFormat } from './format.ts';
 import type { AskedVoice, Voice } from './voice.ts';
+
+/** What a thread is started with. */
+export interface SpeakSetup {
+  /** Folder for text and sound while they are worked on. */
+  spool: string;
+}
 
 export interface SpeakTask {
   pieces: string[];
@@ -24,7 +30,7 @@ export interface SpeakTask {
 export type SpeakMessage = { engine: string; voice: string } | { bytes: Uint8Array } | { fix: string } | { end: true };
 
 const espeak = await openEspeak();
-const flite = await openFlite();
+const flite = await openFlite((workerData as SpeakSetup).spool);
 await warmUp();
 
 /** The first words compile the code of voice and encoder: let that happen before a caller waits. */

@@ -183,6 +183,11 @@ async function failureOf(response: Response, options: CallOptions): Promise<Spee
       return new SpeechFailure('SERVICE_UNAVAILABLE', message, { retryAfter: 60 });
     case 'internal':
       return new SpeechFailure('INTERNAL_SERVER_ERROR', message);
+    case 'egress_limit':
+      // of the host: as many requests of this service are under way as may be
+      return new SpeechFailure('TOO_MANY_REQUESTS', 'Too many calls are under way; try again in 5 s.', {
+        retryAfter: 5,
+      });
     default:
       // not the engine's own words: egress says that there is no engine
       return new SpeechFailure(

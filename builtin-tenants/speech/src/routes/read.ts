@@ -64,11 +64,14 @@ async function findText(visit: Visit, options: ReadOptions, signal: AbortSignal)
     await content.body.cancel();
     throw new SpeechFailure('REMOTE_CONTENT_ERROR', `The URL leads to ${content.type}: neither text nor audio.`);
   }
-  const text = await readText(new Request('http://text/', { method: 'POST', body: content.body }), textBytes).catch(
-    (error: unknown) => {
-      throw content.broken.aborted ? content.broken.reason : error;
-    },
-  );
+  const fetched = new Request('http://text/', {
+    method: 'POST',
+    headers: { 'content-type': content.fullType },
+    body: content.body,
+  });
+  const text = await readText(fetched, textBytes).catch((error: unknown) => {
+    throw content.broken.aborted ? content.broken.reason : error;
+  });
   return /html/.test(content.type) ? withoutMarkup(text) : text;
 }
 
