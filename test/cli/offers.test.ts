@@ -86,6 +86,12 @@ describe('what is paid', () => {
     expect(chooseOffer(cheaper, policy(200_000n))).toMatchObject({ kind: 'pay', offer: { protocol: 'x402' } });
   });
 
+  test('nothing is not paid: it would be a proof, which another host may have asked for', () => {
+    expect(chooseOffer(offersOf({ 'www-authenticate': mpp('0') }), policy(200_000n))).toEqual({ kind: 'proof' });
+    const beside = offersOf({ 'www-authenticate': `${mpp('0')}, ${mpp('200000')}` });
+    expect(chooseOffer(beside, policy(200_000n))).toMatchObject({ kind: 'pay', microUsd: 200_000n });
+  });
+
   test('never more than the limit, to the micro-dollar', () => {
     expect(chooseOffer(both, policy(199_999n))).toEqual({ kind: 'over', cheapest: 200_000n });
   });

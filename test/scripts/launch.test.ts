@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 
@@ -196,7 +196,10 @@ test('a signal to npm reaches the program, whatever shell npm uses', async () =>
     join(project, 'entry.mjs'),
     "process.on('SIGTERM', () => process.exit(0));\nsetInterval(() => {}, 1_000);\nconsole.log('pid ' + process.pid);\n",
   );
-  const npm = spawn('npm', ['start'], { cwd: project, stdio: ['ignore', 'pipe', 'inherit'] });
+  // Where another Node is first on the path, the launcher would fetch this one.
+  const PATH = `${dirname(process.execPath)}${delimiter}${process.env.PATH}`;
+  const env = { ...process.env, PATH };
+  const npm = spawn('npm', ['start'], { cwd: project, env, stdio: ['ignore', 'pipe', 'inherit'] });
   const ended = new Promise((resolve) => npm.once('exit', resolve));
   let said = '';
   const pid = await new Promise<number>((resolve) => {

@@ -117,12 +117,17 @@ export type Choice =
   | { kind: 'pay'; offer: Offer; asset: Asset; microUsd: bigint }
   | { kind: 'over'; cheapest: bigint }
   | { kind: 'unknown-assets'; offers: Offer[] }
+  | { kind: 'proof' }
   | { kind: 'none' };
 
-/** Picks the cheapest offer that the policy allows; among equals MPP, and what charges exactly, come first. */
+/**
+ * Picks the cheapest offer that the policy allows; among equals MPP, and what charges exactly, come first. A challenge
+ * over nothing is never answered: anybody can pass on the one of a host, and would be its owner there with the proof.
+ */
 export function chooseOffer(offers: Offer[], policy: PaymentPolicy): Choice {
-  const spoken = offers.filter(({ protocol }) => policy.protocol === undefined || protocol === policy.protocol);
-  if (spoken.length === 0) return { kind: 'none' };
+  const accepted = offers.filter(({ protocol }) => policy.protocol === undefined || protocol === policy.protocol);
+  const spoken = accepted.filter((offer) => !isProof(offer));
+  if (spoken.length === 0) return { kind: accepted.length === 0 ? 'none' : 'proof' };
   const known = spoken.flatMap((offer) => {
     const asset = policy.assets.find(offer.chainId, offer.token);
     return asset ? [{ offer, asset, microUsd: inMicroUsd(offer.amount, asset.decimals) }] : [];
@@ -149,8 +154,12 @@ export function inMicroUsd(amount: bigint, decimals: number): bigint {
 }
 
 /** The zero-amount challenge that asks for a proof, if there is one. */
-export function findProof(offers: Offer[]): Extract<Offer, { protocol: 'mpp' }> | undefined {
-  return offers.find((offer) => offer.protocol === 'mpp' && offer.amount === 0n) as
-    | Extract<Offer, { protocol: 'mpp' }>
-    | undefined;
+export function findProof(offers: Offer[]): MppOffer | undefined {
+  return offers.find(isProof);
+}
+
+type MppOffer = Extract<Offer, { protocol: 'mpp' }>;
+
+function isProof(offer: Offer): offer is MppOffer {
+  return offer.protocol === 'mpp' && offer.amount === 0n;
 }

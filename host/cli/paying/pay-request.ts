@@ -167,6 +167,11 @@ function refusal(choice: Exclude<Choice, { kind: 'pay' }>, policy: PaymentPolicy
         `It asks for a token that is not known here (${[...new Set(names)].join(', ')}). If you trust it: --allow-asset <chain id>:<token>:<decimals>.`,
       );
     }
+    case 'proof':
+      return new Failure(
+        'payment',
+        'It asks for a proof of who owns the wallet, not for money. Commands for your deployments give one, this one does not: whoever had it could act as you.',
+      );
     case 'none':
       return new Failure(
         'payment',
