@@ -1,8 +1,8 @@
 /** What a start that failed tells whoever started it. */
 import { Problem } from '../shared/problem.ts';
 
-/** Of the system (errno) and of SQLite. */
-const DISK_IS_FULL = new Set(['ENOSPC', 'EDQUOT', 'SQLITE_FULL']);
+/** Of the system (errno) and of SQLite, which has a code of its own for the log's index (sqlite.org/rescode.html). */
+const DISK_IS_FULL = new Set(['ENOSPC', 'EDQUOT', 'SQLITE_FULL', 'SQLITE_IOERR_SHMSIZE']);
 
 /**
  * @returns what to do, or undefined for a fault of ours, which is shown whole
