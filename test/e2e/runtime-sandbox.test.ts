@@ -9,7 +9,8 @@ import { describe, expect, it } from 'vitest';
 import { cellFolders, startCell } from '../../host/runtime/cell.ts';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
 import { endLeftovers } from '../../host/runtime/sandbox/leftovers.ts';
-import { detectSandbox } from '../../host/runtime/sandbox.ts';
+import { spawnConfined } from '../../host/runtime/sandbox/spawn.ts';
+import { type Confinement, detectSandbox, type Sandbox } from '../../host/runtime/sandbox.ts';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { until } from './runtime-rig.ts';
 
@@ -106,22 +107,9 @@ describe('end of the host', () => {
     async (_, sandbox) => {
       const folder = mkdtempSync(join(tmpdir(), 'cells-'));
       const other = mkdtempSync(join(tmpdir(), 'cells-'));
-      const { file, args } = await sandbox.command({
-        program: '/bin/sleep',
-        args: ['60'],
-        binds: [{ from: join(folder, 's'), to: '/run/services' }],
-        uid: undefined,
-        profile: 'worker',
-        limits: { openFiles: 64, processes: 64, fileBytes: 0 },
-      });
+      const { file, args } = await deaf(sandbox).command(asleepIn(folder));
       mkdirSync(join(folder, 's'));
-      // As if it had been too early for it.
-      const deaf = args.filter(
-        (argument, index) =>
-          !['--die-with-parent', '--kill-child', '--pdeathsig', '--seccomp'].includes(argument) &&
-          !['--pdeathsig', '--seccomp'].includes(args[index - 1] ?? ''),
-      );
-      const orphan = spawn(file, deaf, { stdio: 'ignore', detached: true });
+      const orphan = spawn(file, args, { stdio: 'ignore', detached: true });
       const tool = spawn('tail', ['-f', '/dev/null', join(folder, 's')], { argv0: 'bwrap', stdio: 'ignore' });
       const gone = once(orphan, 'exit');
       try {
@@ -140,6 +128,55 @@ describe('end of the host', () => {
       }
     },
   );
+});
+
+describe('a sandbox whose outermost process is killed', () => {
+  it.runIf(bwrap)('before its inside asked for the death signal ends all the same', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'cells-'));
+    mkdirSync(join(folder, 's'));
+    try {
+      const [hit, other] = [
+        await spawnConfined(deaf(bwrap!), asleepIn(folder)),
+        await spawnConfined(deaf(bwrap!), asleepIn(folder)),
+      ];
+      const [asleep, living] = await Promise.all(
+        [hit, other].map(({ helper }) => until(() => sleepers(helper!)[0], 5_000, 'the sandbox to be whole')),
+      );
+      process.kill(hit.helper!, 'SIGKILL');
+      expect(await hit.ended).toMatchObject({ signal: 'SIGKILL' });
+      expect(alive(asleep!)).toBe(false);
+      expect(alive(living!)).toBe(true);
+      other.kill();
+      await other.ended;
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+});
+
+/** A sandbox in the state before it has asked for the death signal. */
+function deaf(sandbox: Sandbox): Sandbox {
+  return {
+    ...sandbox,
+    command: async (confinement) => {
+      const { file, args } = await sandbox.command(confinement);
+      const kept = args.filter(
+        (argument, index) =>
+          !['--die-with-parent', '--kill-child', '--pdeathsig', '--seccomp'].includes(argument) &&
+          !['--pdeathsig', '--seccomp'].includes(args[index - 1] ?? ''),
+      );
+      return { file, args: kept, seccomp: undefined };
+    },
+  };
+}
+
+const asleepIn = (folder: string): Confinement => ({
+  program: '/bin/sleep',
+  args: ['60'],
+  binds: [{ from: join(folder, 's'), to: '/run/services' }],
+  uid: undefined,
+  profile: 'worker',
+  limits: { openFiles: 64, processes: 64, fileBytes: 0 },
 });
 
 /** The program in a sandbox, once it runs. */

@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import type { Readable, Writable } from 'node:stream';
 import { descend, treeOf } from '../process-tree.ts';
 import { type Confinement, type Sandbox, SECCOMP_FD } from '../sandbox.ts';
+import { endOrphans } from './leftovers.ts';
 
 export interface ProcessEnd {
   /** Exit code, or undefined when a signal ended it. Helpers report a signal as 128 + its number. */
@@ -34,6 +35,8 @@ export interface ConfinedProcess {
 /** How long a start may take before it is killed half done, and how often it is looked at, ms. */
 const WHOLE_MS = 2_000;
 const RETRY_MS = 5;
+/** What lives on for so long behind its outermost process was left behind by it, ms. */
+const ORPHANED_MS = 1_000;
 
 export async function spawnConfined(sandbox: Sandbox, confinement: Confinement): Promise<ConfinedProcess> {
   const { file, args, seccomp } = await sandbox.command(confinement);
@@ -51,6 +54,11 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
   const exited = new Promise((resolve) => {
     child.once('error', resolve);
     child.once('exit', resolve);
+  });
+  // Somebody else may kill it half done, such as the kernel where memory runs out: then output would never end.
+  child.once('exit', () => {
+    const timer = setTimeout(() => endOrphans([file, ...args]), ORPHANED_MS);
+    void ended.then(() => clearTimeout(timer));
   });
   for (const stream of child.stdio) stream?.on('error', () => undefined);
   if (seccomp) (child.stdio[SECCOMP_FD] as Writable).end(seccomp);
