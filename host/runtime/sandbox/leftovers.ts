@@ -51,7 +51,8 @@ export function endOrphans(command: readonly string[]): number[] {
   return ended;
 }
 
-function endTree(pid: number): number[] {
+/** Ends a process and all below it, the innermost first. @returns those that were ended */
+export function endTree(pid: number): number[] {
   return treeOf(pid)
     .reverse()
     .filter((member) => {

@@ -2,9 +2,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Readable, Writable } from 'node:stream';
-import { descend, treeOf } from '../process-tree.ts';
+import { descend } from '../process-tree.ts';
 import { type Confinement, type Sandbox, SECCOMP_FD } from '../sandbox.ts';
-import { endOrphans } from './leftovers.ts';
+import { endOrphans, endTree } from './leftovers.ts';
 
 export interface ProcessEnd {
   /** Exit code, or undefined when a signal ended it. Helpers report a signal as 128 + its number. */
@@ -80,7 +80,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
       setTimeout(killWhenWhole, RETRY_MS, deadline);
       return;
     }
-    for (const member of treeOf(child.pid).reverse()) signalTo(member, 'SIGKILL');
+    endTree(child.pid);
   };
   return {
     stdin: child.stdio[0] as Writable,
@@ -94,7 +94,7 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
     terminate() {
       // The helpers do not pass signals on.
       const target = pid() ?? child.pid;
-      if (target !== undefined && child.exitCode === null && child.signalCode === null) signalTo(target, 'SIGTERM');
+      if (target !== undefined && child.exitCode === null && child.signalCode === null) askToEnd(target);
     },
     kill() {
       killWhenWhole(performance.now() + WHOLE_MS);
@@ -102,9 +102,9 @@ export async function spawnConfined(sandbox: Sandbox, confinement: Confinement):
   };
 }
 
-function signalTo(pid: number, signal: NodeJS.Signals): void {
+function askToEnd(pid: number): void {
   try {
-    process.kill(pid, signal);
+    process.kill(pid, 'SIGTERM');
   } catch {
     // It ended in the meantime.
   }
