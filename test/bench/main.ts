@@ -50,6 +50,11 @@ if (!hasWrk()) {
 }
 
 const wanted = values.rows?.split(',');
+const unknown = wanted?.find((name) => !ROWS.some(({ id }) => id === name));
+if (unknown !== undefined) {
+  console.error(`There is no row ${unknown}; there are ${ROWS.map(({ id }) => id).join(', ')}.`);
+  process.exit(2);
+}
 const report: Report = {
   at: new Date().toISOString(),
   machine: `${os.cpus().length} × ${os.cpus()[0]?.model ?? 'unknown'}, ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}, Node ${process.version}`,
