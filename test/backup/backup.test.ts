@@ -491,8 +491,19 @@ describe('kept backups', () => {
       await kept.publish(backupId(Date.UTC(2026, 0, day)), staging, '{}');
     }
     mkdirSync(kept.staging(backupId(Date.UTC(2026, 0, 4))));
-    expect(await keepNewest(kept, 2)).toEqual(['2026-01-01T00-00-00Z']);
+    expect(await keepNewest(kept, 2, Date.UTC(2026, 5, 1))).toEqual(['2026-01-01T00-00-00Z']);
     expect(await kept.list()).toEqual(['2026-01-02T00-00-00Z', '2026-01-03T00-00-00Z']);
+  });
+
+  it('are not pushed out by those of a clock that was ahead, and these stay', async () => {
+    const kept = store();
+    for (const year of [2026, 2027, 2126, 2127]) {
+      const id = backupId(Date.UTC(year, 0, 1));
+      mkdirSync(kept.staging(id), { recursive: true });
+      await kept.publish(id, kept.staging(id), '{}');
+    }
+    expect(await keepNewest(kept, 2, Date.UTC(2027, 0, 2))).toEqual([]);
+    expect(await keepNewest(kept, 1, Date.UTC(2027, 0, 2))).toEqual(['2026-01-01T00-00-00Z']);
   });
 
   it('by configuration: target, passphrase and number', async () => {

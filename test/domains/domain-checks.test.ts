@@ -19,6 +19,8 @@ let registry: Registry;
 let domains: Domains;
 let clock: AdjustableClock;
 let checks: DomainChecks;
+/** Undefined: as the clock says. */
+let believed: number | undefined;
 /** Values of the TXT record. */
 let record: string[];
 let changed: string[];
@@ -34,6 +36,7 @@ beforeEach(async () => {
   clock = new AdjustableClock(0);
   record = [];
   changed = [];
+  believed = undefined;
   meanwhile = async () => {};
   const records = {
     async check(_domain: string, token: string): Promise<RecordCheck> {
@@ -46,6 +49,7 @@ beforeEach(async () => {
     domains,
     records,
     clock,
+    believed: async () => believed ?? clock.now(),
     log: pino({ level: 'silent' }),
     registrarTokenHashes: [],
     servesAtOnce: () => false,
@@ -94,6 +98,40 @@ describe('checks', () => {
     await checks.sweep();
     expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', reason: null, failingSince: null });
     expect(changed).toEqual(['one']);
+  });
+});
+
+describe('a clock that leaps', () => {
+  it('ahead by a century and back ends no domain, and no checks', async () => {
+    record = [ownershipToken(NAME, 'one')];
+    await checks.attach(NAME, 'one');
+    record = [];
+    clock.setOffset(DAY + MINUTE);
+    await checks.sweep();
+    believed = clock.now();
+    clock.setOffset(36_500 * DAY);
+    await checks.sweep();
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'verified' });
+    clock.setOffset(DAY + 2 * MINUTE);
+    believed = undefined;
+    record = [ownershipToken(NAME, 'one')];
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', failingSince: null });
+    expect(await due()).toBeLessThanOrEqual(DAY);
+  });
+
+  it('while a record is missing does not prolong its time either', async () => {
+    record = [ownershipToken(NAME, 'one')];
+    await checks.attach(NAME, 'one');
+    record = [];
+    clock.setOffset(36_500 * DAY);
+    await checks.sweep();
+    clock.setOffset(2 * DAY);
+    await checks.sweep();
+    clock.setOffset(10 * DAY);
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'pending' });
   });
 });
 
