@@ -105,6 +105,9 @@ export class DomainChecks {
         nextCheckAt: now + wait,
       });
     }
+    // An outage of a resolver must not take every domain out of service, nor open it to another claimant.
+    if (result.unanswered)
+      return await this.#later(row, { reason: result.reason, checkedAt: now, nextCheckAt: now + LONGEST_BETWEEN_MS });
     // Neither a clock that leaps nor one that is set back ends or prolongs what a record may be missing for.
     const believed = Math.min(now, await this.#parts.believed());
     const failingSince = Math.min(row.failingSince ?? believed, believed);

@@ -21,6 +21,8 @@ let clock: AdjustableClock;
 let checks: DomainChecks;
 /** Undefined: as the clock says. */
 let believed: number | undefined;
+/** Whether the DNS does not answer. */
+let silent: boolean;
 /** Values of the TXT record. */
 let record: string[];
 let changed: string[];
@@ -37,11 +39,13 @@ beforeEach(async () => {
   record = [];
   changed = [];
   believed = undefined;
+  silent = false;
   meanwhile = async () => {};
   const records = {
     async check(_domain: string, token: string): Promise<RecordCheck> {
       const found = record.includes(token);
       await meanwhile();
+      if (silent) return { found: false, reason: 'no answer', unanswered: true };
       return found ? { found } : { found, reason: 'not there' };
     },
   } as OwnershipRecords;
@@ -99,6 +103,20 @@ describe('checks', () => {
     expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', reason: null, failingSince: null });
     expect(changed).toEqual(['one']);
   });
+});
+
+it('an outage of the DNS for a month takes no domain out of service, and gives it to nobody', async () => {
+  record = [ownershipToken(NAME, 'one')];
+  await checks.attach(NAME, 'one');
+  silent = true;
+  for (let day = 1; day <= 30; day++) {
+    clock.setOffset(day * (DAY + MINUTE));
+    await checks.sweep();
+  }
+  expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', failingSince: null, reason: 'no answer' });
+  silent = false;
+  record = [ownershipToken(NAME, 'two')];
+  await expect(checks.attach(NAME, 'two')).rejects.toMatchObject({ code: 'conflict' });
 });
 
 describe('a clock that leaps', () => {
