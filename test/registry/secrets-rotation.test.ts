@@ -114,13 +114,13 @@ test('a rotation that is killed anywhere, under deploys, leaves every secret rea
   try {
     for (let round = 0; round < ROUNDS; round++) {
       // Each round dies at another of its steps, and at another moment of that step.
-      let left = 3 + round * 5;
+      let left = 20 + round * 10;
       const child = spawn(process.execPath, [CHILD, folder], { stdio: ['ignore', 'pipe', 'inherit'] });
       const lines = createInterface({ input: child.stdout });
       lines.on('line', (line) => {
         const [what, tenant] = line.split(' ');
         if (tenant !== undefined) deployed.push(tenant);
-        if (what === 'rotated') rotations++;
+        if (what === 'rotating') rotations++;
         left -= 1;
         if (left === 0) child.kill('SIGKILL');
       });
