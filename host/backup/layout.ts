@@ -42,3 +42,5 @@ export function isLeftover(name: string): boolean {
 export const FILES = 'files';
 export const SEALED = 'sealed';
 export const MANIFEST = 'manifest.json';
+/** Half a million files, bytes. */
+export const LARGEST_MANIFEST = 128 * 1024 * 1024;

@@ -1,10 +1,16 @@
 /** Things that bind or happen once: Idempotency-Keys and single-use claims; and forgetting what is old. */
 import { and, eq, isNotNull, lt } from '../../registry/drizzle.ts';
+import { settings } from '../../registry/schema/deployments.ts';
 import { type PaymentRow, paymentClaims, paymentKeys, payments } from '../../registry/schema/payments.ts';
 import type { PaymentStore } from './store.ts';
 
+const FORGOTTEN = 'claims-forgotten-until';
+/** So long after they expired: a clock that was an hour ahead must not refuse what is good now, ms. */
+const KEEP_CLAIMS_MS = 24 * 3_600_000;
+
 export class PaymentKeys {
   readonly #store: PaymentStore;
+  #forgotten: number | undefined;
 
   constructor(store: PaymentStore) {
     this.#store = store;
@@ -27,26 +33,46 @@ export class PaymentKeys {
     return found ? { row: found.payments, requestHash: found.payment_keys.requestHash } : undefined;
   }
 
-  /** @returns whether this is the first claim of the key */
+  /**
+   * @param expiresAt until when the key would be good, real time, ms
+   * @returns whether this is the first claim of the key; false, too, for one that may have been forgotten since
+   */
   async claim(key: string, expiresAt: number): Promise<boolean> {
+    if (expiresAt <= (await this.#forgottenUntil())) return false;
     const result = await this.#store.db.insert(paymentClaims).values({ key, expiresAt }).onConflictDoNothing();
     return result.rowsAffected === 1;
   }
 
-  /** Forgets answers older than `answersMs` and claims that cannot matter any more. */
-  async sweep(answersMs: number): Promise<void> {
+  /** Claims that expired before this were forgotten: a clock that is set back must not make them new. */
+  async #forgottenUntil(): Promise<number> {
+    if (this.#forgotten === undefined) {
+      const [row] = await this.#store.db.select().from(settings).where(eq(settings.name, FORGOTTEN));
+      this.#forgotten = Number(row?.value ?? 0);
+    }
+    return this.#forgotten;
+  }
+
+  /**
+   * Forgets answers older than `answersMs` and claims that cannot matter any more.
+   * @param now business time that is believed, ms
+   * @param highest real time that is over for good, ms
+   */
+  async sweep(answersMs: number, now: number, highest: number): Promise<void> {
+    const forgotten = Math.max(await this.#forgottenUntil(), highest - KEEP_CLAIMS_MS);
+    const value = String(forgotten);
     await this.#store.write([
       this.#store.db
         .update(payments)
         .set({ answerBody: null, answerComplete: false })
         .where(
-          and(
-            isNotNull(payments.answerBody),
-            lt(payments.updatedAt, this.#store.now() - answersMs),
-            eq(payments.state, 'answered'),
-          ),
+          and(isNotNull(payments.answerBody), lt(payments.updatedAt, now - answersMs), eq(payments.state, 'answered')),
         ),
-      this.#store.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, Date.now())),
+      this.#store.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, forgotten)),
+      this.#store.db
+        .insert(settings)
+        .values({ name: FORGOTTEN, value })
+        .onConflictDoUpdate({ target: settings.name, set: { value } }),
     ]);
+    this.#forgotten = forgotten;
   }
 }
