@@ -11,20 +11,20 @@ export class PaymentKeys {
   }
 
   /** Binds an Idempotency-Key to a payment; a key of a released payment is taken over. */
-  async bindKey(key: string, payment: string, requestHash: string | null): Promise<void> {
+  async bindKey(key: string, payment: string): Promise<void> {
     await this.#store.db
       .insert(paymentKeys)
-      .values({ key, payment, requestHash, createdAt: this.#store.now() })
-      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment, requestHash } });
+      .values({ key, payment, createdAt: this.#store.now() })
+      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment } });
   }
 
-  async byKey(key: string): Promise<{ row: PaymentRow; requestHash: string | null } | undefined> {
+  async byKey(key: string): Promise<PaymentRow | undefined> {
     const [found] = await this.#store.db
       .select()
       .from(paymentKeys)
       .innerJoin(payments, eq(payments.id, paymentKeys.payment))
       .where(eq(paymentKeys.key, key));
-    return found ? { row: found.payments, requestHash: found.payment_keys.requestHash } : undefined;
+    return found?.payments;
   }
 
   /** @returns whether this is the first claim of the key */
@@ -35,6 +35,7 @@ export class PaymentKeys {
 
   /** Forgets answers older than `answersMs` and claims that cannot matter any more. */
   async sweep(answersMs: number): Promise<void> {
+    await this.#store.answers.sweep(answersMs);
     await this.#store.write([
       this.#store.db
         .update(payments)
