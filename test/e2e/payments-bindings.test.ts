@@ -147,9 +147,7 @@ test('verify, capture and release can be repeated; a released hold costs nothing
   expect(await balance(network, 'tempo', client.address)).toBe(before);
   const other = await credentialFor(payments, { amount: '0.05' });
   const { hold } = (await (await payments('/verify', {}, other)).json()) as { hold: string };
-  const captures = await Promise.all(
-    Array.from({ length: 5 }, () => payments('/capture', { hold, amount: '0.05' })),
-  );
+  const captures = await Promise.all(Array.from({ length: 5 }, () => payments('/capture', { hold, amount: '0.05' })));
   for (const capture of captures) expect(capture.status).toBe(200);
   expect((await payments('/capture', { hold })).status).toBe(409);
   const later = (await (await payments('/verify', {}, other)).json()) as { hold: string };
