@@ -3,6 +3,8 @@
 /** Names at the top of the data folder that are not kept. */
 export const NOT_KEPT: ReadonlySet<string> = new Set([
   'run',
+  // Retries of what was paid shortly before find no answer after a restore, and are not charged twice.
+  'answers',
   'cache',
   'lock',
   'lock-journal',

@@ -2,7 +2,7 @@
  * Payments of the host, composed: rails on the network, the settlement machine on the registry, and on top of it the
  * host's own paid calls, tenants' paid routes and their `env.PAYMENTS`.
  */
-
+import path from 'node:path';
 import type { Logger } from 'pino';
 import { BelievedTime } from '../registry/believed-time.ts';
 import { eq } from '../registry/drizzle.ts';
@@ -37,6 +37,7 @@ import { ChannelStore } from './sessions/channels.ts';
 import { SessionDesk } from './sessions/desk.ts';
 import { ChannelKeeper, type KeeperSchedule } from './sessions/keeper.ts';
 import { sessionReceipt } from './sessions/receipt.ts';
+import { Answers } from './settlement/answers.ts';
 import { SettlementMachine } from './settlement/machine.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
 import { PaymentStore } from './settlement/store.ts';
@@ -49,7 +50,7 @@ export interface PaymentsOptions {
   config: Config['payments'];
   network: Network;
   registry: Registry;
-  /** `payments.key` is kept here. */
+  /** `payments.key` and `answers` are kept here. */
   dataFolder: string;
   /** Public origin; its host name is the realm of every challenge. */
   publicUrl: string;
@@ -77,7 +78,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const { challengeKey } = key;
   const realm = () => new URL(options.publicUrl).hostname;
   const believed = options.believed ?? new BelievedTime(registry.db, clock);
-  const store = new PaymentStore(registry, clock, (row) => options.onPayment?.(paymentEnd(row)));
+  const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log);
+  const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store);
   const { mpp, x402, hostAccounts } = network;
   const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;

@@ -17,20 +17,20 @@ export class PaymentKeys {
   }
 
   /** Binds an Idempotency-Key to a payment; a key of a released payment is taken over. */
-  async bindKey(key: string, payment: string, requestHash: string | null): Promise<void> {
+  async bindKey(key: string, payment: string): Promise<void> {
     await this.#store.db
       .insert(paymentKeys)
-      .values({ key, payment, requestHash, createdAt: this.#store.now() })
-      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment, requestHash } });
+      .values({ key, payment, createdAt: this.#store.now() })
+      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment } });
   }
 
-  async byKey(key: string): Promise<{ row: PaymentRow; requestHash: string | null } | undefined> {
+  async byKey(key: string): Promise<PaymentRow | undefined> {
     const [found] = await this.#store.db
       .select()
       .from(paymentKeys)
       .innerJoin(payments, eq(payments.id, paymentKeys.payment))
       .where(eq(paymentKeys.key, key));
-    return found ? { row: found.payments, requestHash: found.payment_keys.requestHash } : undefined;
+    return found?.payments;
   }
 
   /**
@@ -58,6 +58,7 @@ export class PaymentKeys {
    * @param highest real time that is over for good, ms
    */
   async sweep(answersMs: number, now: number, highest: number): Promise<void> {
+    await this.#store.answers.sweep(answersMs);
     const forgotten = Math.max(await this.#forgottenUntil(), highest - KEEP_CLAIMS_MS);
     const value = String(forgotten);
     await this.#store.write([

@@ -7,6 +7,7 @@ import type { InstanceSocket } from '../../edge/instance-fetch.ts';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
+import type { Again } from '../settlement/again.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import type { StoredAnswer } from '../settlement/store.ts';
@@ -71,11 +72,11 @@ export class PaidSockets {
    * The credential was used before. Who had left when the socket was opened may have it now; otherwise a payment is
    * good for one socket.
    */
-  async openAgain(visit: Visit, paid: PaymentRow): Promise<Response | undefined> {
+  async openAgain(visit: Visit, paid: Again): Promise<Response | undefined> {
     const { store } = this.#machine;
-    const held = await this.#machine.exclusively(paid, async () => {
-      const row = await store.byId(paid.id);
-      if (row?.answerStatus !== 101 || !row.clientGone || row.scope !== visit.prepared.terms.scope) throw used(paid);
+    const held = await this.#machine.exclusively(paid.row, async () => {
+      const row = paid.as(await store.byId(paid.row.id))?.row;
+      if (row?.state !== 'answered' || row.answerStatus !== 101 || !row.clientGone) throw used(paid.row);
       const opened = await this.#open(visit, row, visit.request.signal);
       if (opened instanceof Response) return opened.status < 400 ? await refuseAnswer(opened) : opened;
       return { opened, row: await store.answered(row, undefined, this.#caller.socket.destroyed) };
