@@ -29,10 +29,10 @@ describe('escape attempts', () => {
     expect(attempts.filter(({ contained }) => !contained)).toEqual([]);
   });
 
-  it.runIf(unshare)('unshare contains all but what only a filter of system calls refuses', async () => {
+  it.runIf(unshare)('unshare contains every one of them', async () => {
     const attempts = await tryToBreak(unshare!);
-    const failed = attempts.filter(({ contained }) => !contained).map(({ attempt }) => attempt);
-    expect(new Set(failed)).toEqual(new Set(['make any system call', 'make a link for the host to follow']));
+    expect(attempts.length).toBeGreaterThan(50);
+    expect(attempts.filter(({ contained }) => !contained)).toEqual([]);
   });
 
   it('without a sandbox nothing is tried, since it would work', async () => {

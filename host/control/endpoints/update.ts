@@ -60,7 +60,6 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
   };
 
   async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
-    const { tenant } = deployment;
     const settings = changedSettings(input, deployment);
     if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
       throw fieldProblem('/crons', 'needs code that exports scheduled()');

@@ -10,8 +10,11 @@ export interface BundleRequest {
 }
 export type BundleAnswer = { id: number } & BundleResult;
 
+/** Nice value: above tenants that want a core all the time, below everybody else. */
+const YIELDING = 5;
+
 // It yields to whoever serves requests; esbuild's own process, which it starts later, does so, too.
-os.setPriority(os.constants.priority.PRIORITY_BELOW_NORMAL);
+os.setPriority(YIELDING);
 process.on('message', ({ id, sources }: BundleRequest) => {
   bundleSources(sources).then(
     (result) => answer({ id, ...result }),

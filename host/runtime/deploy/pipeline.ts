@@ -56,7 +56,7 @@ export class Pipeline {
     checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
     const { result, spentMs } = await this.#turns.run(options.asker, async () => {
       const bundle = await this.#bundler.bundle(input);
-      const handlers = await this.#prober.probe({ ...options, bundle });
+      const handlers = await this.#prober.probe({ ...options, bundle, yielding: options.asker.kind === 'stranger' });
       if (options.crons.length > 0 && !handlers.includes('scheduled')) {
         const detail = 'There are crons, but the default export has no scheduled function.';
         throw new Problem('code_rejected', detail, { errors: [{ pointer: '/crons', detail }] });

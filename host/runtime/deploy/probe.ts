@@ -31,6 +31,8 @@ export interface ProbeSubject {
   /** Top-level code may read them through `import { env } from 'cloudflare:workers'`. */
   secrets?: Record<string, string>;
   bindings?: InstanceSpec['bindings'];
+  /** It gets less CPU than others on a busy machine. */
+  yielding?: boolean;
 }
 
 export type Handler = (typeof HANDLERS)[number];
@@ -71,7 +73,7 @@ export class Prober {
         mappedModule: subject.bundle.modules[0]?.name ?? '',
         onLog: () => undefined,
         onDiagnostic: () => undefined,
-        onSpawned: (spawned) => this.#watch(spawned),
+        onSpawned: (spawned) => this.#watch(spawned, subject),
       });
       const { socket, ended } = instance;
       const text = await getText(socket, ANSWER_MS).catch(() => undefined);
@@ -86,12 +88,12 @@ export class Prober {
     }
   }
 
-  /** Ends a probe that computes or allocates for too long. It yields to whoever serves requests. */
-  #watch(instance: Instance): void {
+  /** Ends a probe that computes or allocates for too long. */
+  #watch(instance: Instance, subject: ProbeSubject): void {
     const { memoryBytes, loadCpuMs = LOAD_CPU_MS } = this.#options;
-    let settled = instance.weigh('hungry');
+    let settled = !subject.yielding || instance.weigh('steady');
     const timer = setInterval(() => {
-      if (!settled) settled = instance.weigh('hungry');
+      if (!settled) settled = instance.weigh('steady');
       const { cpuMs, privateBytes } = instance.usage();
       if (cpuMs > loadCpuMs) {
         void instance.kill(
