@@ -11,7 +11,7 @@ import { cellFolders, startCell } from '../../host/runtime/cell.ts';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
 import { endLeftovers } from '../../host/runtime/sandbox/leftovers.ts';
 import { spawnConfined } from '../../host/runtime/sandbox/spawn.ts';
-import { type Confinement, detectSandbox, SECCOMP_FD, type Sandbox } from '../../host/runtime/sandbox.ts';
+import { type Confinement, detectSandbox, type Sandbox, SECCOMP_FD } from '../../host/runtime/sandbox.ts';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { until } from './runtime-rig.ts';
 

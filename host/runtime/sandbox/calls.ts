@@ -1,7 +1,8 @@
 /**
- * The system calls that workerd (1.20261117.1) and the SQL process (Node 24, libSQL 0.5.29) were seen to make, by
- * `strace -f` under the end-to-end tests of the runtime, KV, D1, R2 and of hostile tenants, and what stands in for them
- * on other kernels and C libraries. Numbers: asm/unistd_64.h and asm-generic/unistd.h of Linux 6.1.
+ * The system calls that workerd (1.20261117.1) and the SQL process (Node 24, libSQL 0.5.29) were seen to make by
+ * `strace -f` under the end-to-end tests of the runtime, KV, R2 and hostile tenants, and what stands in for them on other
+ * kernels and C libraries. clone3 and io_uring_setup were seen, too: both fall back to other calls.
+ * Numbers: asm/unistd_64.h and asm-generic/unistd.h of Linux 6.1.
  */
 
 /** Numbers of a call: [x86_64, arm64]; -1 where the architecture has no such call. */

@@ -22,7 +22,8 @@ while [ "$1" = folder ]; do mkdir -m 0755 -p "$root$2"; shift 2; done
 while [ "$1" != -- ]; do
   if [ -d "$2" ]; then mkdir -p "$root$3"; else : > "$root$3"; fi
   mount --bind "$2" "$root$3"
-  if [ "$1" = ro ]; then mount -o remount,bind,ro,nosuid "$root$3" 2>/dev/null || mount -o remount,bind,ro "$root$3"; fi
+  if [ "$1" = ro ]; then mount -o remount,bind,ro,nosuid,nodev "$root$3" 2>/dev/null || mount -o remount,bind,ro "$root$3"
+  elif [ -d "$2" ]; then mount -o remount,bind,nosuid,nodev "$root$3"; fi
   shift 3
 done
 shift
