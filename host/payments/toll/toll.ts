@@ -114,8 +114,8 @@ export class Toll {
   ): Promise<Response | undefined> {
     const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
     if (!route) throw new Problem('not_found', 'No WebSocket is for sale here; try again.');
-    const { challenger, machine, openSocket } = this.#options;
-    const sockets = new PaidSockets(machine, caller, (visit, row, signal) =>
+    const { challenger, machine, openSocket, sessions } = this.#options;
+    const sockets = new PaidSockets(machine, caller, sessions?.desk.calls, (visit, row, signal) =>
       openSocket(deployment.slug, forwarded(request, undefined), handlerHeaders(visit, row), signal),
     );
     return this.#pass(request, context, deployment, route, {
@@ -260,8 +260,17 @@ export class Toll {
   /** Forwards, decides what it costs, and settles. Calls `done` when the payment is final. */
   async #work(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response> {
     const { machine } = this.#options;
+    const deadline = new Deadline(begun, machine, visit.request.signal, this.#options.sessions?.desk.calls);
+    try {
+      return await this.#answer(visit, begun, deadline, done);
+    } finally {
+      deadline.final();
+    }
+  }
+
+  async #answer(visit: Visit, begun: PaymentRow, deadline: Deadline, done: () => void): Promise<Response> {
+    const { machine } = this.#options;
     const { context, route, limit } = visit;
-    const deadline = new Deadline(begun, machine);
     let response: Response;
     let charged: Money;
     let whole: Buffer | undefined;
