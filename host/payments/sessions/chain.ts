@@ -47,21 +47,22 @@ export class ChannelChain {
       return (await channels.byId(channel.id)) ?? channel;
     }
     const voucher = given ?? { cumulative: channel.voucher, signature: channel.voucherSignature };
-    await channels.closing(channel.id, given && given.cumulative >= channel.voucher ? given : undefined);
+    const { captured } =
+      (await channels.closing(channel.id, given && given.cumulative >= channel.voucher ? given : undefined)) ?? channel;
     try {
       const hash = await this.#sent((client, options) =>
         Chain.closeOnChain(
           client,
           JSON.parse(channel.descriptor),
           voucher.cumulative,
-          channel.captured,
+          captured,
           voucher.signature as Hex,
           channel.escrow as Hex,
           options,
         ),
       );
-      await channels.settled(channel, channel.captured, hash, true);
-      log.info({ channel: channel.id, captured: channel.captured.toString() }, 'channel closed');
+      await channels.settled(channel, captured, hash, true);
+      log.info({ channel: channel.id, captured: captured.toString() }, 'channel closed');
     } catch (error) {
       log.warn({ err: error, channel: channel.id }, 'channel could not be closed yet');
       throw new Problem('payment_pending', 'The channel could not be closed now; it is tried again by itself.', {
