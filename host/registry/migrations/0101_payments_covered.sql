@@ -37,3 +37,12 @@ WHEN NEW.state IN ('refund_owed', 'refunded') AND OLD.state NOT IN ('refund_owed
 BEGIN
   SELECT RAISE(ABORT, 'a payment that is paid out is not refunded');
 END;
+
+-- Work that ended after its payer took the deposit back: nothing will ever pay for it.
+CREATE TRIGGER payment_outgoing_withdrawn AFTER INSERT ON payment_outgoing
+WHEN NEW.state = 'waiting' AND NEW.kind IN ('payout', 'fee')
+  AND (SELECT state FROM payment_channels WHERE id = NEW.channel) = 'failed'
+BEGIN
+  UPDATE payment_outgoing SET state = 'stuck', error = 'the deposit never came: its payer took the deposit back'
+  WHERE id = NEW.id;
+END;
