@@ -38,11 +38,11 @@ BEGIN
   SELECT RAISE(ABORT, 'a payment that is paid out is not refunded');
 END;
 
--- Work that ended after its payer took the deposit back: nothing will ever pay for it.
+-- Work that ended after its channel did: nothing will ever pay for it.
 CREATE TRIGGER payment_outgoing_withdrawn AFTER INSERT ON payment_outgoing
 WHEN NEW.state = 'waiting' AND NEW.kind IN ('payout', 'fee')
-  AND (SELECT state FROM payment_channels WHERE id = NEW.channel) = 'failed'
+  AND (SELECT state FROM payment_channels WHERE id = NEW.channel) IN ('closed', 'failed')
 BEGIN
-  UPDATE payment_outgoing SET state = 'stuck', error = 'the deposit never came: its payer took the deposit back'
+  UPDATE payment_outgoing SET state = 'stuck', error = 'the deposit never came: its channel was closed before the work ended'
   WHERE id = NEW.id;
 END;
