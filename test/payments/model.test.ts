@@ -131,7 +131,10 @@ async function events(): Promise<Event[]> {
     if (!row) {
       const cumulative = micro(AUTHORIZED * (at + 1));
       if (channel.state === 'open' && (at === 0 || rows.get(0)))
-        found.push([`begin ${at}`, () => store.begin(payment(at), 'working', undefined, { cumulative, signature: 's' })]);
+        found.push([
+          `begin ${at}`,
+          () => store.begin(payment(at), 'working', undefined, { cumulative, signature: 's' }),
+        ]);
     } else if (row.state === 'working') {
       found.push(
         [`capture whole ${at}`, () => take(row, 1, 'answered')],
@@ -175,7 +178,8 @@ async function events(): Promise<Event[]> {
       await sender.run();
     };
     found.push(['sent', run('settled')]);
-    if (due.every(({ attempts }) => attempts === 0)) found.push(['not sent', run('failed')], ['silent', run('unknown')]);
+    if (due.every(({ attempts }) => attempts === 0))
+      found.push(['not sent', run('failed')], ['silent', run('unknown')]);
   }
   found.push([
     'crash',
@@ -218,7 +222,8 @@ async function violations(): Promise<string[]> {
     OR settled > captured OR committed > settled OR reserved <> (SELECT coalesce(sum(authorized), 0) FROM payments
     WHERE channel = payment_channels.id AND state IN ('verified', 'working'))`);
   if (bad.length > 0) wrong.push('the channel’s amounts');
-  const negative = await all(`SELECT account FROM ledger WHERE account LIKE 'claim:%' AND account NOT LIKE 'claim:channel:%'
+  const negative =
+    await all(`SELECT account FROM ledger WHERE account LIKE 'claim:%' AND account NOT LIKE 'claim:channel:%'
     GROUP BY account HAVING sum(amount) < 0`);
   if (negative.length > 0) wrong.push(`negative ${JSON.stringify(negative)}`);
   return wrong;

@@ -326,13 +326,7 @@ export class PaymentStore {
     return this.db
       .update(paymentOutgoing)
       .set({ state: 'waived', error: reason, updatedAt: this.now() })
-      .where(
-        and(
-          eq(payment, row.id),
-          inArray(kind, ['payout', 'fee']),
-          inArray(state, ['waiting', 'owed', 'stuck']),
-        ),
-      );
+      .where(and(eq(payment, row.id), inArray(kind, ['payout', 'fee']), inArray(state, ['waiting', 'owed', 'stuck'])));
   }
 
   /** What waits for the money of a channel and is covered by what the chain paid becomes due. */

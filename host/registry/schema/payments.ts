@@ -114,7 +114,9 @@ export const paymentChannels = sqliteTable('payment_channels', {
   units: integer('units').notNull(),
   settled: money('settled').notNull(),
   /** What of `settled` was given to payouts and refunds; the database lets it be no more. */
-  committed: money('committed').notNull().default(0n as Money),
+  committed: money('committed')
+    .notNull()
+    .default(0n as Money),
   closeRequestedAt: integer('close_requested_at').notNull(),
   closeHash: text('close_hash'),
   error: text('error'),
