@@ -204,3 +204,61 @@ test('a payer who asks the chain for its deposit cannot outrun the host', async 
   expect(report.differences).toEqual([]);
   await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
 });
+
+test('a stream that breaks after its channel was closed is refunded, and its payout never goes out', async () => {
+  const { account } = manager(0);
+  const { settler } = network.hostAccounts;
+  const payer = await balance(network, 'tempo', account.address);
+  const host = await balance(network, 'tempo', settler.address);
+  let breakOff = () => {};
+  rig.handler = () =>
+    new Response(
+      new ReadableStream({
+        start(c) {
+          c.enqueue(Buffer.from('x'));
+          breakOff = () => c.error(new Error('gone'));
+        },
+      }),
+      { headers: { 'x-charge': '0.05' } },
+    );
+  for (let round = 0; round < 2; round += 1) {
+    const { session } = manager(0);
+    const response = await session.fetch(`${rig.url}/metered`);
+    await session.close();
+    // Rounds of payouts go by.
+    await rig.payments.ledger.reconcile();
+    breakOff();
+    await response.text().catch(() => undefined);
+    const refunded = async () =>
+      (await rig.registry.client.execute("SELECT id FROM payments WHERE state = 'refunded'")).rows.length === round + 1;
+    await until(refunded);
+    await rig.payments.ledger.reconcile();
+  }
+  expect(await balance(network, 'tempo', payTo)).toBe(0n);
+  expect(await balance(network, 'tempo', account.address)).toBe(payer);
+  expect(host - (await balance(network, 'tempo', settler.address))).toBeLessThan(50_000n);
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});
+
+test('a stream that ends after its channel was closed is paid out', async () => {
+  const { session } = manager(1);
+  let end = () => {};
+  rig.handler = () =>
+    new Response(
+      new ReadableStream({
+        start(c) {
+          c.enqueue(Buffer.from('x'));
+          end = () => c.close();
+        },
+      }),
+      { headers: { 'x-charge': '0.05' } },
+    );
+  const response = await session.fetch(`${rig.url}/metered`);
+  await session.close();
+  await rig.payments.ledger.reconcile();
+  expect(await balance(network, 'tempo', payTo)).toBe(0n);
+  end();
+  expect(await response.text()).toBe('x');
+  await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});

@@ -52,7 +52,7 @@ test('money that goes straight to the tenant is nobody’s claim', () => {
 
 test('capture and its reversal leave nothing behind', () => {
   const session = payment({ custody: 'channel', channel: '0xc' });
-  const both = [...book.captured(session, micro(50), micro(33)), ...book.uncaptured(session, micro(33))];
+  const both = [...book.captured(session, micro(50), micro(33)), ...book.returned(session, micro(33), micro(33))];
   for (const account of new Set(both.map((entry) => entry.account)))
     expect(both.filter((entry) => entry.account === account).reduce((total, { amount }) => total + amount, 0n)).toBe(
       0n,

@@ -88,25 +88,11 @@ export function captured(payment: PaymentRow, authorized: Money, charged: Money)
   });
 }
 
-/** A captured session payment whose answer was lost: the channel no longer owes it. */
-export function uncaptured(payment: PaymentRow, charged: Money): Entry[] {
-  const { payee, fee } = divide(charged, payment.feeBps);
-  return entries({
-    id: `${payment.id}:uncapture`,
-    kind: 'uncapture',
-    asset: payment.asset,
-    payment: payment.id,
-    reference: null,
-    moves: [
-      [channel(payment.channel ?? ''), charged],
-      [payout(payment.payTo), minus(payee)],
-      [FEE, minus(fee)],
-    ],
-  });
-}
-
-/** Collected money whose work was lost after capture: payee's and operator's parts become the payer's again. */
-export function returned(payment: PaymentRow, charged: Money): Entry[] {
+/**
+ * Work that was lost after its capture: payee's and operator's parts become the payer's again.
+ * @param notTaken what of it is still in the channel, which no longer owes it; the rest has to be sent back
+ */
+export function returned(payment: PaymentRow, charged: Money, notTaken: Money): Entry[] {
   const { payee, fee } = divide(charged, payment.feeBps);
   return entries({
     id: `${payment.id}:return`,
@@ -117,7 +103,8 @@ export function returned(payment: PaymentRow, charged: Money): Entry[] {
     moves: [
       [payout(payment.payTo), minus(payee)],
       [FEE, minus(fee)],
-      [refund(payment.payer), charged],
+      [channel(payment.channel ?? ''), notTaken],
+      [refund(payment.payer), subtract(charged, notTaken)],
     ],
   });
 }

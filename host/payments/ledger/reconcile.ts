@@ -92,7 +92,7 @@ export class Reconciler {
       const difference = await this.#compareWallet(asset, fees.get(asset.id) ?? 0n);
       if (difference) differences.push(difference);
     }
-    differences.push(...(await this.#compareChannels()), ...(await this.#unbalanced()));
+    differences.push(...(await this.#compareChannels()), ...(await this.#unbalanced()), ...(await this.#negative()));
     return { ok: differences.length === 0, checked, differences, accounts: await this.#accounts() };
   }
 
@@ -208,6 +208,17 @@ export class Reconciler {
       .groupBy(ledger.txn, ledger.asset)
       .having(sql`sum(${ledger.amount}) <> 0`);
     return rows.map((row) => ({ what: `ledger transaction ${row.txn}`, ledger: String(row.sum), chain: '0' }));
+  }
+
+  /** Whoever has a claim below zero was sent more than was theirs. A channel's is what it has yet to pay. */
+  async #negative(): Promise<ReconciliationReport['differences']> {
+    const rows = await this.#options.store.db
+      .select({ account: ledger.account, sum: sql<number>`sum(${ledger.amount})` })
+      .from(ledger)
+      .where(sql`${ledger.account} LIKE 'claim:%' AND ${ledger.account} NOT LIKE 'claim:channel:%'`)
+      .groupBy(ledger.account, ledger.asset)
+      .having(sql`sum(${ledger.amount}) < 0`);
+    return rows.map((row) => ({ what: `account ${row.account}`, ledger: String(row.sum), chain: 'at least 0' }));
   }
 
   async #accounts(): Promise<ReconciliationReport['accounts']> {

@@ -165,6 +165,11 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
     const now = store.now();
     switch (how.action) {
       case 'retry':
+        if (row.channel !== null && !row.covered)
+          throw new Problem(
+            'conflict',
+            'The money for it never came: its payer took the deposit back. Close it with: turnpike payments waive',
+          );
         if (row.state === 'stuck')
           await store.write([
             this.#set(id, { state: 'owed', attempts: 0, error: null, transfer: null, updatedAt: now }),

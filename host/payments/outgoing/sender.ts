@@ -83,7 +83,10 @@ export class Sender {
     if (!wallet.canSign(first.source)) {
       await this.#mark(rows, {
         state: 'stuck',
-        error: `the host does not hold the key of ${first.source}; send it yourself`,
+        error:
+          first.source === wallet.operator
+            ? `the host does not hold the key of your wallet ${first.source}; send it from there`
+            : `the tenant’s wallet ${first.source} received it and owes it; do not pay it from your own`,
       });
       return;
     }

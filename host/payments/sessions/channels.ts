@@ -84,12 +84,17 @@ export class ChannelStore {
   async withdrawn(id: string): Promise<void> {
     const error = 'its payer took the deposit back';
     const { db } = this.#store;
+    const waiting = and(eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'));
+    const updatedAt = this.#store.now();
     await this.#store.write([
       db.update(paymentChannels).set({ state: 'failed', error }).where(eq(paymentChannels.id, id)),
+      this.#store.dueOfChannel(id),
       db
         .update(paymentOutgoing)
-        .set({ state: 'stuck', error: `the deposit never came: ${error}`, updatedAt: this.#store.now() })
-        .where(and(eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'))),
+        .set({ state: 'stuck', error: `the deposit never came: ${error}`, updatedAt })
+        .where(and(waiting, inArray(paymentOutgoing.kind, ['payout', 'fee']))),
+      // Who took everything back itself has its refund.
+      db.update(paymentOutgoing).set({ state: 'waived', error, updatedAt }).where(waiting),
     ]);
   }
 
@@ -120,7 +125,7 @@ export class ChannelStore {
     ]);
   }
 
-  /** From here on no call can begin on it. */
+  /** From here on no call can begin on it, and its `captured` does not shrink. */
   async closing(id: string): Promise<void> {
     await this.#set(id, { state: 'closing' });
   }
@@ -129,12 +134,20 @@ export class ChannelStore {
     await this.#set(id, { state: 'open', error });
   }
 
-  /** The greatest voucher that asks for no more than was captured; presented by settlements that do not close. */
+  /**
+   * The greatest voucher that asks for no more than was captured for answers that are out; presented by settlements
+   * that do not close. What still streams may have to be given back.
+   */
   async settleable(channel: ChannelRow): Promise<SignedAmount | undefined> {
+    const [streaming] = await this.#store.db
+      .select({ sum: sql<number>`coalesce(sum(${payments.charged}), 0)` })
+      .from(payments)
+      .where(and(eq(payments.channel, channel.id), eq(payments.state, 'settled')));
+    const answered = micro(channel.captured - BigInt(streaming?.sum ?? 0));
     const [row] = await this.#store.db
       .select()
       .from(paymentVouchers)
-      .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, channel.captured)))
+      .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, answered)))
       .orderBy(sql`${paymentVouchers.cumulative} DESC`)
       .limit(1);
     return row && row.cumulative > channel.settled ? row : undefined;
@@ -149,6 +162,7 @@ export class ChannelStore {
     const now = this.#store.now();
     const change = {
       settled: total,
+      captured: sql`max(${paymentChannels.captured}, ${Number(total)})` as unknown as Money,
       settledAt: now,
       ...(closed ? { state: 'closed' as const, closeHash: reference, error: null } : {}),
     };
@@ -160,38 +174,12 @@ export class ChannelStore {
       );
     }
     statements.push(
-      db
-        .update(paymentOutgoing)
-        .set({ state: 'owed', updatedAt: now })
-        .where(
-          and(
-            eq(paymentOutgoing.channel, channel.id),
-            eq(paymentOutgoing.state, 'waiting'),
-            closed ? undefined : inArray(paymentOutgoing.payment, await this.#coveredBy(channel.id, total)),
-          ),
-        ),
+      this.#store.dueOfChannel(channel.id),
       db
         .delete(paymentVouchers)
         .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, total))),
     );
     await this.#store.write(statements);
-  }
-
-  /** Payments of a channel, oldest first, as far as `total` covers them. */
-  async #coveredBy(channel: string, total: Money): Promise<string[]> {
-    const rows = await this.#store.db
-      .select({ id: payments.id, charged: payments.charged })
-      .from(payments)
-      .where(and(eq(payments.channel, channel), inArray(payments.state, ['settled', 'answered'])))
-      .orderBy(payments.settledAt, payments.id);
-    const covered: string[] = [];
-    let sum = 0n;
-    for (const row of rows) {
-      sum += row.charged ?? 0n;
-      if (sum > total) break;
-      covered.push(row.id);
-    }
-    return covered;
   }
 
   /** After a crash: what is reserved is what open payments hold. */

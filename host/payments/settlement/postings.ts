@@ -1,6 +1,7 @@
 /** The statements that go with a step of a payment: the ledger's lines, and what has to be sent because of it. */
 import type { Database } from '../../registry/index.ts';
 import {
+  type ChannelRow,
   ledger,
   type OutgoingKind,
   type OutgoingState,
@@ -8,9 +9,16 @@ import {
   paymentOutgoing,
 } from '../../registry/schema/payments.ts';
 import { inserts } from '../../registry/statements.ts';
-import { type Money, subtract } from '../../shared/money.ts';
+import { type Money, subtract, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
 import type { Statement } from './store.ts';
+
+/** What of a lost charge its channel need not pay any more: all that no settlement took or may be taking just now. */
+export function leftInChannel(channel: Pick<ChannelRow, 'state' | 'captured' | 'settled'>, lost: Money): Money {
+  if (channel.state === 'closing') return ZERO;
+  const left = channel.captured > channel.settled ? subtract(channel.captured, channel.settled) : ZERO;
+  return left < lost ? left : lost;
+}
 
 export class Postings {
   readonly #now: () => number;
@@ -49,6 +57,28 @@ export class Postings {
       ...(fee > 0n ? [this.outgoing(row, 'fee', '', fee, 'waiting')] : []),
       ...(rest > 0n ? [this.outgoing(row, 'refund', row.payer, rest, 'owed')] : []),
     ];
+  }
+
+  /** An answered payment's payouts become due: at once where the host holds its money, else as far as its channel paid. */
+  due(row: PaymentRow): Statement {
+    if (row.channel !== null) return this.dueOfChannel(row.channel);
+    return {
+      sql: `UPDATE payment_outgoing SET state = 'owed', covered = 1, updated_at = ? WHERE payment = ? AND state = 'waiting'`,
+      args: [this.#now(), row.id],
+    };
+  }
+
+  /** Oldest first, as far as what the chain paid is not given to others. */
+  dueOfChannel(channel: string): Statement {
+    return {
+      sql: `UPDATE payment_outgoing SET state = 'owed', covered = 1, updated_at = ? WHERE id IN (
+        SELECT id FROM (
+          SELECT o.id, sum(o.amount) OVER (ORDER BY o.created_at, o.id ROWS UNBOUNDED PRECEDING) AS total
+          FROM payment_outgoing o JOIN payments p ON p.id = o.payment
+          WHERE o.channel = ? AND o.state = 'waiting' AND (o.kind = 'refund' OR p.state = 'answered'))
+        WHERE total <= (SELECT settled - committed FROM payment_channels WHERE id = ?))`,
+      args: [this.#now(), channel, channel],
+    };
   }
 
   outgoing(

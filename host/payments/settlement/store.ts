@@ -8,11 +8,11 @@ import type { Registry } from '../../registry/index.ts';
 import { type PaymentRow, paymentChannels, paymentOutgoing, payments } from '../../registry/schema/payments.ts';
 import { type Builder, type BuiltStatement, built } from '../../registry/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
-import { type Money, ZERO } from '../../shared/money.ts';
+import { type Money, subtract, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
 import type { Again } from './again.ts';
 import type { Answers, WholeAnswer } from './answers.ts';
-import { Postings } from './postings.ts';
+import { leftInChannel, Postings } from './postings.ts';
 import { paidCallStatements } from './statements.ts';
 
 export type Statement = Builder | BuiltStatement;
@@ -258,15 +258,6 @@ export class PaymentStore {
   }
 
   async answered(row: PaymentRow, answer: StoredAnswer | undefined, clientGone: boolean): Promise<PaymentRow> {
-    const release =
-      row.custody === 'collected'
-        ? [
-            this.db
-              .update(paymentOutgoing)
-              .set({ state: 'owed', updatedAt: this.now() })
-              .where(and(eq(paymentOutgoing.payment, row.id), eq(paymentOutgoing.state, 'waiting'))),
-          ]
-        : [];
     return this.#update(
       row,
       {
@@ -276,7 +267,7 @@ export class PaymentStore {
         clientGone,
         ...(await this.#keep(row, answer)),
       },
-      release,
+      [this.#postings.due(row)],
     );
   }
 
@@ -290,56 +281,73 @@ export class PaymentStore {
     });
   }
 
-  /** Settled, but the work was lost: what the payer paid has to go back. */
-  async refundOwed(row: PaymentRow, reason: string): Promise<PaymentRow> {
-    const amount = row.charged ?? row.authorized;
-    const now = this.now();
-    if (row.custody === 'channel' && !(await this.#channelTookIt(row, amount))) {
-      const state = { state: 'refunded' as const, refunded: amount, error: reason, charged: ZERO, fee: ZERO };
-      return this.#update(row, state, [
-        ...(amount === 0n ? [] : this.#postings.lines(book.uncaptured(row, amount))),
-        this.db
-          .update(paymentChannels)
-          .set({ captured: sql`${paymentChannels.captured} - ${Number(amount)}` })
-          .where(eq(paymentChannels.id, row.channel ?? '')),
-        this.db
-          .update(paymentOutgoing)
-          .set({ state: 'waived', error: reason, updatedAt: now })
-          .where(and(eq(paymentOutgoing.payment, row.id), eq(paymentOutgoing.state, 'waiting'))),
-      ]);
-    }
+  /**
+   * Settled, but the work was lost: what the payer paid has to go back. Only what was not answered can be lost: a payout
+   * may be on its way for everything else.
+   */
+  async refundOwed(given: PaymentRow, reason: string): Promise<PaymentRow> {
+    const row = (await this.byId(given.id)) ?? given;
+    if (row.state !== 'settled') return row;
+    if (row.custody === 'channel') return this.#lostInChannel(row, reason);
     const back = row.charged ?? row.authorized;
     const statements: Statement[] = [];
-    if (row.custody !== 'direct') {
-      if (row.charged === null) {
-        statements.push(...this.#postings.lines(book.captured(row, row.authorized, ZERO)));
-      } else if (row.charged > 0n) {
-        statements.push(
-          ...this.#postings.lines(book.returned(row, row.charged)),
-          this.db
-            .update(paymentOutgoing)
-            .set({ state: 'waived', error: reason, updatedAt: now })
-            .where(
-              and(
-                eq(paymentOutgoing.payment, row.id),
-                inArray(paymentOutgoing.kind, ['payout', 'fee']),
-                inArray(paymentOutgoing.state, ['waiting', 'owed', 'stuck']),
-              ),
-            ),
-        );
-      }
+    if (row.custody === 'collected') {
+      if (row.charged === null) statements.push(...this.#postings.lines(book.captured(row, row.authorized, ZERO)));
+      else if (row.charged > 0n)
+        statements.push(...this.#postings.lines(book.returned(row, row.charged, ZERO)), this.#waived(row, reason));
     }
     if (back > 0n) statements.push(this.#postings.outgoing(row, 'refund', row.payer, back, 'owed', 'lost'));
     return this.#update(row, { state: 'refund_owed', error: reason, credential: null }, statements);
   }
 
-  /** Whether the channel's money for it is on the chain already, so that it can only be sent back. */
-  async #channelTookIt(row: PaymentRow, amount: Money): Promise<boolean> {
-    const [found] = await this.db
-      .select()
-      .from(paymentChannels)
-      .where(eq(paymentChannels.id, row.channel ?? ''));
-    return found !== undefined && found.settled > found.captured - amount;
+  /** What its channel was not made to pay yet is no longer owed; the rest is sent back once the chain has paid it. */
+  async #lostInChannel(row: PaymentRow, reason: string): Promise<PaymentRow> {
+    const amount = row.charged ?? ZERO;
+    const id = row.channel ?? '';
+    for (;;) {
+      const [channel] = await this.db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
+      if (!channel) throw new Error(`payment ${row.id} has no channel`);
+      const notTaken = leftInChannel(channel, amount);
+      const back = subtract(amount, notTaken);
+      // Breaks the column's CHECK, and with it the transaction, where the channel has changed since it was read.
+      const captured = sql`CASE WHEN ${paymentChannels.state} = ${channel.state}
+        AND ${paymentChannels.settled} = ${Number(channel.settled)}
+        AND ${paymentChannels.captured} >= ${paymentChannels.settled} + ${Number(notTaken)}
+        THEN ${paymentChannels.captured} - ${Number(notTaken)} ELSE -1 END`;
+      const change: Partial<PaymentRow> =
+        back === 0n
+          ? { state: 'refunded', refunded: amount, error: reason, charged: ZERO, fee: ZERO }
+          : { state: 'refund_owed', refunded: notTaken, error: reason };
+      try {
+        return await this.#update(row, { ...change, credential: null }, [
+          this.db.update(paymentChannels).set({ captured }).where(eq(paymentChannels.id, id)),
+          ...(amount === 0n ? [] : this.#postings.lines(book.returned(row, amount, notTaken))),
+          this.#waived(row, reason),
+          ...(back === 0n
+            ? []
+            : [
+                this.#postings.outgoing(row, 'refund', row.payer, back, 'waiting', 'lost'),
+                this.#postings.dueOfChannel(id),
+              ]),
+        ]);
+      } catch (error) {
+        const [now] = await this.db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
+        if (!now || (now.state === channel.state && now.settled === channel.settled)) throw error;
+      }
+    }
+  }
+
+  #waived(row: PaymentRow, reason: string): Statement {
+    const { payment, kind, state } = paymentOutgoing;
+    return this.db
+      .update(paymentOutgoing)
+      .set({ state: 'waived', error: reason, updatedAt: this.now() })
+      .where(and(eq(payment, row.id), inArray(kind, ['payout', 'fee']), inArray(state, ['waiting', 'owed', 'stuck'])));
+  }
+
+  /** What waits for the money of a channel and is covered by what the chain paid becomes due. */
+  dueOfChannel(channel: string): Statement {
+    return this.#postings.dueOfChannel(channel);
   }
 
   /** What a payment was answered with; undefined where it was not kept. */

@@ -115,6 +115,10 @@ export const paymentChannels = sqliteTable('payment_channels', {
   captured: money('captured').notNull(),
   units: integer('units').notNull(),
   settled: money('settled').notNull(),
+  /** What of `settled` was given to payouts and refunds; the database lets it be no more. */
+  committed: money('committed')
+    .notNull()
+    .default(0n as Money),
   closeRequestedAt: integer('close_requested_at').notNull(),
   closeHash: text('close_hash'),
   error: text('error'),
@@ -148,6 +152,8 @@ export const paymentOutgoing = sqliteTable('payment_outgoing', {
   amount: money('amount').notNull(),
   state: text('state').$type<OutgoingState>().notNull(),
   channel: text('channel'),
+  /** The money for it is with the host. */
+  covered: integer('covered', { mode: 'boolean' }).notNull().default(false),
   transfer: text('transfer'),
   attempts: integer('attempts').notNull(),
   error: text('error'),

@@ -1,0 +1,289 @@
+/**
+ * Every state that two payments, their channel and what is sent because of them can come to, by depth-first search over
+ * the real stores, sender and recovery. The chain and the wallet are a few numbers; the registry is a real one, and each
+ * step back is a rollback to a savepoint. A crash is possible between any two writes: steps of the chain and the notes
+ * about them are separate events.
+ */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import pino from 'pino';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Operations } from '../../host/payments/operations.ts';
+import { Sender } from '../../host/payments/outgoing/sender.ts';
+import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
+import type { SettleResult } from '../../host/payments/rails/terms.ts';
+import { ChannelStore } from '../../host/payments/sessions/channels.ts';
+import { Answers } from '../../host/payments/settlement/answers.ts';
+import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
+import { recoverAll } from '../../host/payments/settlement/recovery.ts';
+import { PaymentStore } from '../../host/payments/settlement/store.ts';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { PaymentRow } from '../../host/registry/schema/payments.ts';
+import { micro } from '../../host/shared/money.ts';
+
+const log = pino({ level: 'silent' });
+const AUTHORIZED = 2;
+const DEPOSIT = 4;
+
+/** What is outside of the registry. */
+interface World {
+  /** The channel on the chain. */
+  chain: { settled: number; isGone: boolean };
+  received: number;
+  /** Transfers that the chain took, by their hash. */
+  landed: string[];
+  /** Amounts by hash, of what was signed. */
+  signed: Record<string, number>;
+}
+
+let folder: string;
+let registry: Registry;
+let store: PaymentStore;
+let channels: ChannelStore;
+let machine: SettlementMachine;
+let sender: Sender;
+let world: World;
+let outcome: SettleResult['status'];
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'tp-model-'));
+  registry = await openRegistry(path.join(folder, 'registry.db'));
+  const { client } = registry;
+  // The same writes, all or nothing, yet within what a rollback takes back.
+  (client as { batch: unknown }).batch = async (statements: never[]) => {
+    await client.execute('SAVEPOINT write');
+    try {
+      for (const statement of statements) await client.execute(statement);
+    } catch (error) {
+      await client.execute('ROLLBACK TO write');
+      throw error;
+    } finally {
+      await client.execute('RELEASE write');
+    }
+  };
+  const answers = new Answers(path.join(folder, 'answers'), { tenantBytes: 0, totalBytes: 0, reserveBytes: 0 }, log);
+  store = new PaymentStore(registry, { now: () => 1 } as never, answers);
+  channels = new ChannelStore(store);
+  machine = new SettlementMachine({ store, rails: [], channels: undefined, log });
+  const sent = (hash: string): SettleResult => {
+    if (outcome === 'failed') return { status: 'failed', reason: 'refused' };
+    if (outcome === 'unknown') return { status: 'unknown', reason: 'silent' };
+    if (!world.landed.includes(hash)) world.landed.push(hash);
+    return { status: 'settled', reference: hash };
+  };
+  const wallet: Wallet = {
+    asset: 'a',
+    batch: 1,
+    operator: 'operator',
+    canSign: () => true,
+    send: async ({ hash }) => sent(hash),
+    async pay(_source, transfers, note) {
+      const hash = `0x${Object.keys(world.signed).length}` as const;
+      await note({ raw: hash, hash, validUntil: null });
+      world.signed[hash] = transfers.reduce((sum, { amount }) => sum + Number(amount), 0);
+      return sent(hash);
+    },
+  };
+  sender = new Sender(store, [wallet], log);
+});
+afterEach(async () => {
+  registry.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const all = async (text: string) => (await registry.client.execute(text)).rows as unknown as Record<string, never>[];
+
+function payment(at: number): Parameters<PaymentStore['begin']>[0] {
+  return {
+    id: `pay_${at}`,
+    credentialId: `c${at}`,
+    credentialHash: 'h',
+    credential: null,
+    rail: 'tempo/session',
+    kind: 'route',
+    name: 'GET /',
+    scope: 's',
+    slug: 'shop',
+    tenant: 't',
+    asset: 'a',
+    payer: 'payer',
+    payerDid: 'did',
+    recipient: 'host',
+    payTo: 'tenant',
+    custody: 'channel',
+    channel: 'ch',
+    authorized: micro(AUTHORIZED),
+    feeBps: 5_000,
+    terms: '{}',
+    settleBefore: null,
+    place: 'place',
+  };
+}
+
+type Event = [name: string, run: () => Promise<unknown>];
+
+/** What may happen next. */
+async function events(): Promise<Event[]> {
+  const channel = await channels.byId('ch');
+  if (!channel) throw new Error('no channel');
+  const rows = new Map((await Promise.all([0, 1].map((at) => store.byId(`pay_${at}`)))).map((row, at) => [at, row]));
+  const found: Event[] = [];
+  const answer = { status: 200, headers: [], body: undefined };
+  for (const [at, row] of rows) {
+    if (!row) {
+      const cumulative = micro(AUTHORIZED * (at + 1));
+      if (channel.state === 'open' && (at === 0 || rows.get(0)))
+        found.push([
+          `begin ${at}`,
+          () => store.begin(payment(at), 'working', undefined, { cumulative, signature: 's' }),
+        ]);
+    } else if (row.state === 'working') {
+      found.push(
+        [`capture whole ${at}`, () => take(row, 1, 'answered')],
+        [`capture stream ${at}`, () => take(row, 2, 'settled')],
+        [`release ${at}`, () => store.released(row, 'no')],
+      );
+    } else if (row.state === 'settled') {
+      found.push(
+        [`end ${at}`, () => store.answered(row, answer, false)],
+        [`break ${at}`, () => store.refundOwed(row, 'broke')],
+      );
+    } else if (row.state === 'answered' && row.answerStatus === null) {
+      found.push([`break late ${at}`, () => store.refundOwed({ ...row, state: 'settled' }, 'broke')]);
+    }
+  }
+  const { chain } = world;
+  const pay = (total: number, isGone: boolean) => {
+    world.received += total - world.chain.settled;
+    world.chain = { settled: total, isGone };
+  };
+  if (!chain.isGone) {
+    const voucher = channel.state === 'open' ? await channels.settleable(channel) : undefined;
+    if (voucher && Number(voucher.cumulative) > chain.settled)
+      found.push(['chain settles', async () => pay(Number(voucher.cumulative), false)]);
+    if (channel.state === 'open' && channel.reserved === 0n) found.push(['closing', () => channels.closing('ch')]);
+    if (channel.state === 'closing') found.push(['chain closes', async () => pay(Number(channel.captured), true)]);
+    found.push(['payer withdraws', async () => pay(chain.settled, true)]);
+  }
+  if (chain.settled > Number(channel.settled) && !chain.isGone)
+    found.push(['settlement noted', () => channels.settled(channel, micro(chain.settled), '0xs', false)]);
+  if (chain.isGone && channel.state !== 'closed' && channel.state !== 'failed')
+    found.push(
+      chain.settled >= Number(channel.captured)
+        ? ['closing noted', () => channels.settled(channel, micro(chain.settled), '0xc', true)]
+        : ['withdrawal noted', () => channels.withdrawn('ch')],
+    );
+  const due = await all("SELECT id, attempts FROM payment_outgoing WHERE state IN ('owed', 'sending')");
+  if (due.length > 0) {
+    const run = (as: SettleResult['status']) => async () => {
+      outcome = as;
+      await sender.run();
+    };
+    found.push(['sent', run('settled')]);
+    if (due.every(({ attempts }) => attempts === 0))
+      found.push(['not sent', run('failed')], ['silent', run('unknown')]);
+  }
+  found.push([
+    'crash',
+    async () => {
+      await recoverAll({ machine, operations: {} as Operations, log });
+      await channels.recountReserved();
+    },
+  ]);
+  return found;
+}
+
+function take(row: PaymentRow, charged: number, state: 'settled' | 'answered') {
+  return store.capturedFromChannel(row, micro(charged), '{}', undefined, state);
+}
+
+async function state(): Promise<string> {
+  return JSON.stringify([
+    world,
+    await all('SELECT id, state, charged, refunded FROM payments ORDER BY id'),
+    await all(
+      'SELECT state, deposit, voucher, reserved, captured, settled, committed FROM payment_channels ORDER BY id',
+    ),
+    await all('SELECT id, state, amount, attempts, covered FROM payment_outgoing ORDER BY id'),
+  ]);
+}
+
+/** What must hold in every state. @returns what does not */
+async function violations(): Promise<string[]> {
+  const wrong: string[] = [];
+  const sent = world.landed.reduce((sum, hash) => sum + (world.signed[hash] ?? 0), 0);
+  if (sent > world.received) wrong.push(`sent ${sent} of ${world.received} received`);
+  const both = await all(`SELECT payment FROM payment_outgoing GROUP BY payment
+    HAVING sum(kind IN ('payout', 'fee') AND state IN ('owed', 'sending', 'sent')) > 0
+    AND sum(kind = 'refund' AND state <> 'waived') > 0`);
+  if (both.length > 0) wrong.push('paid out and refunded');
+  const over = await all(`SELECT payment FROM payment_outgoing o JOIN payments p ON p.id = o.payment
+    WHERE o.state <> 'waived' GROUP BY payment HAVING sum(o.amount) > max(p.charged, 0)`);
+  if (over.length > 0) wrong.push('more out than was charged');
+  const bad = await all(`SELECT id FROM payment_channels WHERE captured > voucher OR voucher > deposit
+    OR settled > captured OR committed > settled OR reserved <> (SELECT coalesce(sum(authorized), 0) FROM payments
+    WHERE channel = payment_channels.id AND state IN ('verified', 'working'))`);
+  if (bad.length > 0) wrong.push('the channel’s amounts');
+  const negative =
+    await all(`SELECT account FROM ledger WHERE account LIKE 'claim:%' AND account NOT LIKE 'claim:channel:%'
+    GROUP BY account HAVING sum(amount) < 0`);
+  if (negative.length > 0) wrong.push(`negative ${JSON.stringify(negative)}`);
+  return wrong;
+}
+
+/** Nothing more happens by itself: is anything left half done? */
+async function leftOver(): Promise<string[]> {
+  const open = await all("SELECT id FROM payments WHERE state IN ('verified', 'working', 'settling', 'settled')");
+  const out = await all("SELECT id FROM payment_outgoing WHERE state IN ('waiting', 'owed', 'sending')");
+  return [...open, ...out].map(({ id }) => `${id} never ends`);
+}
+
+test('in no reachable state is more sent than was received for what was delivered', { timeout: 120_000 }, async () => {
+  world = { chain: { settled: 0, isGone: false }, received: 0, landed: [], signed: {} };
+  await channels.opening(
+    {
+      id: 'ch',
+      asset: 'a',
+      payer: 'payer',
+      payee: 'host',
+      signer: 'payer',
+      descriptor: '{}',
+      escrow: 'e',
+      chainId: 1,
+      openTransaction: null,
+    },
+    { cumulative: micro(0), signature: 's' },
+  );
+  await channels.opened('ch', micro(DEPOSIT), null);
+  const seen = new Set<string>();
+  let steps = 0;
+
+  async function search(trace: string[]): Promise<void> {
+    const here = await state();
+    const mark = `m${trace.length}`;
+    let isQuiet = true;
+    for (const [name, run] of await events()) {
+      const before = structuredClone(world);
+      await registry.client.execute(`SAVEPOINT ${mark}`);
+      await run();
+      steps += 1;
+      const next = await state();
+      if (next !== here && name !== 'begin 0' && name !== 'begin 1') isQuiet = false;
+      if (!seen.has(next)) {
+        seen.add(next);
+        const path_ = [...trace, name];
+        expect(await violations(), path_.join(' → ')).toEqual([]);
+        await search(path_);
+      }
+      await registry.client.execute(`ROLLBACK TO ${mark}`);
+      await registry.client.execute(`RELEASE ${mark}`);
+      world = before;
+    }
+    if (isQuiet && trace.length > 0) expect(await leftOver(), trace.join(' → ')).toEqual([]);
+  }
+  await registry.client.execute('SAVEPOINT root');
+  await search([]);
+  console.log(`${seen.size} states, ${steps} steps`);
+  expect(seen.size).toBeGreaterThan(1_000);
+});
