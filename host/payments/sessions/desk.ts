@@ -361,11 +361,14 @@ export class SessionDesk {
       END_CALLS_MS,
     );
     const channel = await channels.byId(id);
-    if (!channel || channel.reserved > 0n)
+    if (!channel) throw new Problem('payment_invalid', 'The channel is not known here.');
+    if (channel.reserved > 0n) {
+      await this.chain.settle(channel);
       throw new Problem(
         'in_progress',
         'Calls on this channel are still at work; it is closed by itself when they end.',
       );
+    }
     return this.chain.close(channel);
   }
 
