@@ -59,9 +59,9 @@ export interface PaymentsOptions {
   forward: Forward;
   /** Default: no WebSocket is for sale. */
   openSocket?: OpenSocket;
-  /** Told of every payment that is over. */
   /** Default: one of its own. */
   believed?: BelievedTime;
+  /** Told of every payment that is over. */
   onPayment?: (payment: PaymentEnd) => void;
   /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
   payoutEveryMs?: number;

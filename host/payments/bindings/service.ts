@@ -191,7 +191,9 @@ export class PaymentService implements PaymentBindings {
     return machine.exclusively(found, async () => {
       const row = await this.#hold(tenant, body.hold);
       const amount = body.amount ?? row.authorized;
-      if (row.capturedBy !== null && row.capturedBy !== body.hold)
+      // Where no handle is noted, only the first one can have captured it.
+      const capturedBy = row.capturedBy ?? (row.state === 'answered' ? row.id : null);
+      if (capturedBy !== null && capturedBy !== body.hold)
         throw new Problem(
           'conflict',
           'This payment was captured for another call that it was sent with. It pays for one only.',

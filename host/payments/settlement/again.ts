@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { Presented } from '../rails/credential.ts';
 import { type Terms, termsFromText } from '../rails/terms.ts';
 
 /** Where a payment is shown, and with what. */
@@ -30,12 +31,15 @@ export class Again {
     this.#row = row;
   }
 
-  /** @returns undefined when the payment was for something else, or at another place */
+  /**
+   * A row without a place, from before places were noted, goes by its terms alone: what it paid for is not charged twice.
+   * @returns undefined when the payment was for something else, or at another place
+   */
   static of(row: PaymentRow, terms: Terms, place: Place): Again | undefined {
     const same =
       row.scope === terms.scope &&
       row.authorized === terms.amount &&
-      row.place === place.digest &&
+      (row.place === null || row.place === place.digest) &&
       sameTerms(row, terms);
     return same ? new Again(row) : undefined;
   }
@@ -48,6 +52,16 @@ export class Again {
   as(row: PaymentRow | undefined): Again | undefined {
     return row?.id === this.#row.id && row.attempts === this.#row.attempts ? new Again(row) : undefined;
   }
+}
+
+/** Whether a payment was begun with this very credential. */
+export function sameCredential(row: PaymentRow, presented: Presented): boolean {
+  // Of rows without a place, the hash of x402 is that of the signed part.
+  const hash =
+    row.place === null && presented.via === 'x402'
+      ? createHash('sha256').update(JSON.stringify(presented.payload.payload)).digest('hex')
+      : presented.hash;
+  return row.credentialHash === hash;
 }
 
 /** Whether a stored payment was made on these terms. */

@@ -14,7 +14,7 @@ import type { Rail } from '../rails/rail.ts';
 import { type SettleResult, termsToText, type Verified } from '../rails/terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { type Asked, matchOffer } from './admission.ts';
-import { Again, type Place, sameTerms } from './again.ts';
+import { Again, type Place, sameCredential, sameTerms } from './again.ts';
 import { PaymentKeys } from './keys.ts';
 import { chargeReceipt } from './receipts.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './store.ts';
@@ -140,7 +140,7 @@ export class SettlementMachine {
       if (previous.kind === 'binding' && !sameTerms(previous, prepared.terms)) throw otherUse();
       return undefined;
     }
-    if (previous.credentialHash !== presented.hash)
+    if (!sameCredential(previous, presented))
       throw new Problem('payment_invalid', 'This challenge was paid by another credential. Pay the new challenge.');
     const same = Again.of(previous, prepared.terms, place);
     if (!same) throw otherUse();
@@ -163,13 +163,14 @@ export class SettlementMachine {
       });
       if (found.row) return found.row;
       const { known } = found;
-      const same = input.place.whole ? Again.of(known, input.prepared.terms, input.place) : undefined;
+      const comparable = input.place.whole && known.place !== null;
+      const same = comparable ? Again.of(known, input.prepared.terms, input.place) : undefined;
       if (!same)
         throw new Problem(
           'idempotency_conflict',
-          input.place.whole
+          comparable
             ? 'This Idempotency-Key was used for another request. Nothing was charged.'
-            : 'This Idempotency-Key was used, and bodies of this length are not compared: send the first payment again, or take another key. Nothing was charged.',
+            : 'This Idempotency-Key was used, and this request cannot be compared with the first: send the first payment again, or take another key. Nothing was charged.',
         );
       // The first call may still be at work; its end is this call's answer too.
       const again = await this.#locks.run(known.credentialId, async () => same.as(await this.store.byId(known.id)));

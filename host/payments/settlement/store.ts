@@ -350,9 +350,9 @@ export class PaymentStore {
     return this.#postings.dueOfChannel(channel);
   }
 
-  /** What a payment was answered with; undefined where it was not kept. */
-  answerOf(again: Again): Promise<WholeAnswer | undefined> {
-    return this.#kept(again.row);
+  /** What a payment was answered with; undefined where it was not kept, or where it is not known which path it was of. */
+  async answerOf({ row }: Again): Promise<WholeAnswer | undefined> {
+    return row.place === null && row.kind !== 'operation' ? undefined : this.#kept(row);
   }
 
   /** Whether a payment whose answer nobody has had yet can be answered all the same. */
