@@ -78,6 +78,7 @@ export class Edge {
       active: this.#active,
       crowd,
       sweeps: 0,
+      replayBytes: 0,
       replace: (instance) => {
         this.#instances.lost(instance);
         return this.#instances.start(instance.slug);
@@ -88,6 +89,7 @@ export class Edge {
       routes: this.#routes,
       instances: this.#instances,
       proxies,
+      ownCallerKey: init.ownCallerKey,
       log,
       maxInFlight: init.maxInFlightPerSlug ?? MAX_IN_FLIGHT,
       secureUrl: (caller, head) => this.#secureUrl(caller, head),

@@ -28,6 +28,8 @@ export interface ForwardingEnvironment {
   crowd: Crowd;
   /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
   sweeps: number;
+  /** Bytes of request bodies that are kept to be sent again. */
+  replayBytes: number;
   /** An instance in place of one that nobody listens for any more. @throws Problem */
   replace(instance: Instance): Promise<Instance>;
   finished(forwarding: Forwarding): void;
@@ -42,6 +44,8 @@ export interface ForwardingLimits {
 const DEATH_NOTICE_MS = 1_000;
 /** Bytes of a request body that are kept until the target is known to be alive. */
 const REPLAY_BYTES = 65_536;
+/** Of all requests together: beyond it, a request is not sent again. */
+const ALL_REPLAY_BYTES = 33_554_432;
 const MAX_RETRIES = 2;
 /** As nginx logs it: the caller closed the connection before the answer. */
 const CALLER_LEFT = 499;
@@ -161,8 +165,11 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
       return;
     }
     if (this.#replay) {
-      if (this.#bodyBytes <= REPLAY_BYTES) this.#replay.push(Buffer.from(chunk));
-      else this.#replay = undefined;
+      const { replayBytes } = this.#environment;
+      if (this.#bodyBytes <= REPLAY_BYTES && replayBytes + chunk.length <= ALL_REPLAY_BYTES) {
+        this.#environment.replayBytes += chunk.length;
+        this.#replay.push(Buffer.from(chunk));
+      } else this.#forgetBody();
     }
     if (this.#call?.write(chunk, block) === false) this.exchange.pause();
   }
@@ -195,7 +202,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   head(head: ResponseHead): void {
     this.#goesOn();
-    this.#replay = undefined;
+    this.#forgetBody();
     this.#head = '';
     this.status = head.status;
     this.exchange.answer(
@@ -341,6 +348,11 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     this.exchange.destroy();
   }
 
+  #forgetBody(): void {
+    for (const { length } of this.#replay ?? []) this.#environment.replayBytes -= length;
+    this.#replay = undefined;
+  }
+
   #depart(): void {
     if (!this.#entered) return;
     this.#entered = false;
@@ -350,7 +362,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   #leave(): void {
     if (this.#over) return;
     this.#over = true;
-    this.#replay = undefined;
+    this.#forgetBody();
     this.#head = '';
     this.#depart();
     if (this.#traffic) {

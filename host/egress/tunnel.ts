@@ -11,7 +11,7 @@ import {
   type Agents,
   asEgressProblem,
   endWith,
-  forwardedProto,
+  edgeFields,
   hostHeader,
   type Outbound,
   pump,
@@ -69,7 +69,7 @@ export async function websocket(
   }
   const options = await requestOptions(outbound, agents, secure);
   const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
-  headers.push(...forwardedProto(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
+  headers.push(...edgeFields(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
   const request = (secure ? https : http).request({ ...options, method: 'GET', headers });
   endWith(request, outbound.signal);
   request.end();

@@ -1,15 +1,183 @@
-/** Reading bodies that anybody may send. */
+/**
+ * Reading bodies that anybody may send. Whole bodies of requests are read here and nowhere else, so that what a process
+ * holds of them is bounded: for each caller, for all together, and in time.
+ */
+import { isIPv6 } from 'node:net';
 import { Problem } from './problem.ts';
 
-/** Reads no further than the limit, bytes. @throws Problem `too_large` */
-export async function readBody(request: Request, limit: number): Promise<Uint8Array> {
-  if (request.body === null) return new Uint8Array();
-  const chunks: Uint8Array[] = [];
-  let size = 0;
-  for await (const chunk of request.body as unknown as AsyncIterable<Uint8Array>) {
-    size += chunk.length;
-    if (size > limit) throw new Problem('too_large', `The body is larger than ${limit} bytes.`);
-    chunks.push(chunk);
+export interface BodyLimits {
+  /** Bytes held at once of one caller's bodies. */
+  perCaller: number;
+  /** Bytes held at once of all bodies. */
+  total: number;
+  /** A body that brings fewer bytes than this in a period is given up. */
+  leastBytes: number;
+  periodMs: number;
+}
+
+const LIMITS: BodyLimits = {
+  perCaller: 64 * 1_048_576,
+  total: 128 * 1_048_576,
+  leastBytes: 256 * 1024,
+  periodMs: 10_000,
+};
+const RETRY = { headers: { 'retry-after': '5' } };
+
+interface Held {
+  caller: string;
+  bytes: number;
+  /** Ends the reading; undefined once the body is whole. */
+  giveUp: ((problem: Problem) => void) | undefined;
+}
+
+/** Counts the bytes of bodies that are held. Where all are taken, the caller with the most gives way to one with less. */
+export class BodyBudget {
+  readonly #limits: BodyLimits;
+  readonly #held = new Map<object, Held>();
+  #total = 0;
+
+  constructor(limits: BodyLimits = LIMITS) {
+    this.#limits = limits;
   }
-  return Buffer.concat(chunks);
+
+  get bytes(): number {
+    return this.#total;
+  }
+
+  /**
+   * The whole body, which counts until `release(request)`.
+   * @param limit most bytes
+   * @param caller whose body it is: an address, or a tenant
+   * @throws Problem `too_large`, `overloaded`, `request_timeout`
+   */
+  async read(request: Request, limit: number, caller: string): Promise<Buffer> {
+    const { body } = request;
+    if (body === null) return Buffer.alloc(0);
+    const reader = body.getReader();
+    const held: Held = { caller: callerKey(caller), bytes: 0, giveUp: undefined };
+    const cut = Promise.withResolvers<never>();
+    cut.promise.catch(() => {});
+    held.giveUp = cut.reject;
+    this.#held.set(request, held);
+    const { leastBytes, periodMs } = this.#limits;
+    let size = 0;
+    let sizeBefore = 0;
+    const pace = setInterval(() => {
+      if (size - sizeBefore < leastBytes) cut.reject(tooSlow());
+      sizeBefore = size;
+    }, periodMs);
+    const chunks: Uint8Array[] = [];
+    try {
+      const declared = Number(request.headers.get('content-length') ?? 0);
+      if (declared > limit) throw tooLarge(limit);
+      for (;;) {
+        const { done, value } = await Promise.race([reader.read(), cut.promise]);
+        if (done) break;
+        size += value.length;
+        if (size > limit) throw tooLarge(limit);
+        this.#take(held, value.length);
+        chunks.push(value);
+      }
+      return chunks.length === 1 && chunks[0] ? Buffer.from(chunks[0]) : Buffer.concat(chunks);
+    } catch (error) {
+      this.release(request);
+      void reader.cancel().catch(() => {});
+      throw error;
+    } finally {
+      clearInterval(pace);
+      held.giveUp = undefined;
+    }
+  }
+
+  /** The body of this request, if one was read, is needed no more. */
+  release(request: Request): void {
+    const held = this.#held.get(request);
+    if (!held) return;
+    this.#held.delete(request);
+    this.#total -= held.bytes;
+    held.bytes = 0;
+  }
+
+  #take(held: Held, bytes: number): void {
+    const { perCaller, total } = this.#limits;
+    const own = this.#of(held.caller) + bytes;
+    if (own > perCaller) throw busy('You have too many large requests under way; send one after the other.');
+    while (this.#total + bytes > total) {
+      const heaviest = this.#heaviest(own);
+      if (!heaviest) throw busy('Too many large requests are under way; try again in a few seconds.');
+      heaviest.entry.giveUp?.(busy('Too many large requests are under way; try again in a few seconds.'));
+      this.#total -= heaviest.entry.bytes;
+      heaviest.entry.bytes = 0;
+      this.#held.delete(heaviest.key);
+    }
+    held.bytes += bytes;
+    this.#total += bytes;
+  }
+
+  #of(caller: string): number {
+    let sum = 0;
+    for (const held of this.#held.values()) if (held.caller === caller) sum += held.bytes;
+    return sum;
+  }
+
+  /** An unfinished body of the caller that holds the most, and more than `own`. */
+  #heaviest(own: number): { key: object; entry: Held } | undefined {
+    let found: { key: object; entry: Held } | undefined;
+    let most = own;
+    for (const [key, entry] of this.#held) {
+      if (!entry.giveUp || entry.bytes === 0) continue;
+      const sum = this.#of(entry.caller);
+      if (sum <= most) continue;
+      most = sum;
+      found = { key, entry };
+    }
+    return found;
+  }
+}
+
+/** The memory of a process is one, and so is its budget. */
+const ofProcess = new BodyBudget();
+
+/** As `BodyBudget.read`, within the budget of this process. The server gives the bytes back: `releasingBodies`. */
+export function readBody(request: Request, limit: number, caller: string): Promise<Buffer> {
+  return ofProcess.read(request, limit, caller);
+}
+
+/** A handler of requests whose bodies count as held until it has answered. */
+export function releasingBodies<Rest extends unknown[]>(
+  handle: (request: Request, ...rest: Rest) => Response | Promise<Response>,
+): (request: Request, ...rest: Rest) => Promise<Response> {
+  return async (request, ...rest) => {
+    try {
+      return await handle(request, ...rest);
+    } finally {
+      ofProcess.release(request);
+    }
+  };
+}
+
+/** Who has one IPv6 address has the whole /64. */
+function callerKey(caller: string): string {
+  if (!isIPv6(caller)) return caller;
+  const [head = '', tail] = caller.split('::');
+  const before = head === '' ? [] : head.split(':');
+  const after = tail === undefined || tail === '' ? [] : tail.split(':');
+  const zeros = tail === undefined ? 0 : Math.max(0, 8 - before.length - after.length);
+  const groups = [...before, ...Array.from({ length: zeros }, () => '0'), ...after];
+  return groups
+    .slice(0, 4)
+    .map((group) => Number.parseInt(group, 16).toString(16))
+    .join(':');
+}
+
+function tooLarge(limit: number): Problem {
+  return new Problem('too_large', `The body is larger than ${limit} bytes.`);
+}
+
+function tooSlow(): Problem {
+  return new Problem('request_timeout', 'The body came too slowly; send it again over a better connection.');
+}
+
+function busy(detail: string): Problem {
+  return new Problem('overloaded', detail, RETRY);
 }

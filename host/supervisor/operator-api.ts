@@ -39,6 +39,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
   const { registry, deployments, domains, secrets, operator } = stores;
   const operatorParts = {
     tokenHash: operator.hash,
+    names: config.adminNames.map((name) => name.toLowerCase()),
     deployments,
     secrets,
     payments,

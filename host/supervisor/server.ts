@@ -8,6 +8,7 @@ import type { AnswerEarly } from '../control/bare-answers.ts';
 import type { Handshakes } from '../control/handshakes.ts';
 import { BACKLOG } from '../shared/backlog.ts';
 import { Problem } from '../shared/problem.ts';
+import { releasingBodies } from '../shared/request-body.ts';
 
 export type Fetch = (request: Request) => Response | Promise<Response>;
 
@@ -26,8 +27,9 @@ export async function serve(
   at: { socket: string } | { host: string; port: number },
   { early = () => false, handshakes }: { early?: AnswerEarly; handshakes?: Handshakes } = {},
 ): Promise<RunningServer> {
+  const answer = releasingBodies(fetch);
   const usual = getRequestListener(
-    async (request, { outgoing }) => cutOffWhenBroken(await fetch(request), () => outgoing.destroy()),
+    async (request, { outgoing }) => cutOffWhenBroken(await answer(request), () => outgoing.destroy()),
     { overrideGlobalObjects: false },
   );
   const server = http.createServer(
