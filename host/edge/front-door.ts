@@ -91,7 +91,10 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       this.#here(
         exchange,
         requestId,
-        new Problem('forbidden', 'Service workers need an origin of their own: use the subdomain or a domain of the slug.'),
+        new Problem(
+          'forbidden',
+          'Service workers need an origin of their own: use the subdomain or a domain of the slug.',
+        ),
       );
     } else if (resolution.kind === 'tenant') {
       this.#toTenant(exchange, caller, requestId, resolution);

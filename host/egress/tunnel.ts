@@ -10,8 +10,8 @@ import { Problem } from '../shared/problem.ts';
 import {
   type Agents,
   asEgressProblem,
-  endWith,
   edgeFields,
+  endWith,
   hostHeader,
   type Outbound,
   pump,

@@ -14,6 +14,7 @@ import { EXPOSED_HEADERS } from './rails/challenge.ts';
 import { readCredential } from './rails/credential.ts';
 import type { Terms } from './rails/terms.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from './request.ts';
+import { matchOffer } from './settlement/admission.ts';
 import { type SettlementMachine, settledPayment } from './settlement/machine.ts';
 import { receiptHeaders } from './settlement/receipts.ts';
 import { lost, replay } from './settlement/replay.ts';
@@ -64,12 +65,16 @@ export class Operations {
       const presented = readCredential(request.headers, challengeKey);
       const length = declaredLength(request.headers);
       const small = length !== undefined && length <= DIGEST_BYTES;
+      if (presented && !small && !body) {
+        // What can be told without the body is told before it; whether a credential is in time may not matter any more.
+        const own = presented.via === 'mpp' ? presented.credential.challenge.digest : undefined;
+        matchOffer(presented, prepared, { realm: challenge.realm, resource: challenge.resource, digest: own, now: 0 });
+      }
       if (presented || small) {
         const most = presented ? (operation.maxBodyBytes ?? DEFAULT_MAX_BODY) : DIGEST_BYTES;
         body ??= await readBody(request, most, context.clientIp);
       }
-      if (small && body && body.length > 0)
-        digest = `sha-256=${createHash('sha256').update(body).digest('base64')}`;
+      if (small && body && body.length > 0) digest = `sha-256=${createHash('sha256').update(body).digest('base64')}`;
       if (!presented || !body) return challenger.response(prepared, { ...challenge, digest });
       const admitted = await machine.admit({
         presented,

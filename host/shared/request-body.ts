@@ -15,9 +15,10 @@ export interface BodyLimits {
   periodMs: number;
 }
 
+/** Two of the largest deploys of one caller, four in all. While a body is read and parsed it takes up to twice its bytes. */
 const LIMITS: BodyLimits = {
-  perCaller: 64 * 1_048_576,
-  total: 128 * 1_048_576,
+  perCaller: 48 * 1_048_576,
+  total: 88 * 1_048_576,
   leastBytes: 256 * 1024,
   periodMs: 10_000,
 };
@@ -33,7 +34,8 @@ interface Held {
 /** Counts the bytes of bodies that are held. Where all are taken, the caller with the most gives way to one with less. */
 export class BodyBudget {
   readonly #limits: BodyLimits;
-  readonly #held = new Map<object, Held>();
+  readonly #held = new Map<Request, Held>();
+  readonly #ofCaller = new Map<string, number>();
   #total = 0;
 
   constructor(limits: BodyLimits = LIMITS) {
@@ -72,6 +74,8 @@ export class BodyBudget {
       if (declared > limit) throw tooLarge(limit);
       for (;;) {
         const { done, value } = await Promise.race([reader.read(), cut.promise]);
+        // It gave way while these bytes were on their way.
+        if (this.#held.get(request) !== held) await cut.promise;
         if (done) break;
         size += value.length;
         if (size > limit) throw tooLarge(limit);
@@ -94,42 +98,39 @@ export class BodyBudget {
     const held = this.#held.get(request);
     if (!held) return;
     this.#held.delete(request);
-    this.#total -= held.bytes;
-    held.bytes = 0;
+    this.#count(held, -held.bytes);
+  }
+
+  #count(held: Held, bytes: number): void {
+    held.bytes += bytes;
+    this.#total += bytes;
+    const all = (this.#ofCaller.get(held.caller) ?? 0) + bytes;
+    if (all === 0) this.#ofCaller.delete(held.caller);
+    else this.#ofCaller.set(held.caller, all);
   }
 
   #take(held: Held, bytes: number): void {
     const { perCaller, total } = this.#limits;
-    const own = this.#of(held.caller) + bytes;
+    const own = (this.#ofCaller.get(held.caller) ?? 0) + bytes;
     if (own > perCaller) throw busy('You have too many large requests under way; send one after the other.');
     while (this.#total + bytes > total) {
       const heaviest = this.#heaviest(own);
       if (!heaviest) throw busy('Too many large requests are under way; try again in a few seconds.');
+      this.release(heaviest.request);
       heaviest.entry.giveUp?.(busy('Too many large requests are under way; try again in a few seconds.'));
-      this.#total -= heaviest.entry.bytes;
-      heaviest.entry.bytes = 0;
-      this.#held.delete(heaviest.key);
     }
-    held.bytes += bytes;
-    this.#total += bytes;
-  }
-
-  #of(caller: string): number {
-    let sum = 0;
-    for (const held of this.#held.values()) if (held.caller === caller) sum += held.bytes;
-    return sum;
+    this.#count(held, bytes);
   }
 
   /** An unfinished body of the caller that holds the most, and more than `own`. */
-  #heaviest(own: number): { key: object; entry: Held } | undefined {
-    let found: { key: object; entry: Held } | undefined;
+  #heaviest(own: number): { request: Request; entry: Held } | undefined {
+    let found: { request: Request; entry: Held } | undefined;
     let most = own;
-    for (const [key, entry] of this.#held) {
-      if (!entry.giveUp || entry.bytes === 0) continue;
-      const sum = this.#of(entry.caller);
-      if (sum <= most) continue;
-      most = sum;
-      found = { key, entry };
+    for (const [request, entry] of this.#held) {
+      const all = this.#ofCaller.get(entry.caller) ?? 0;
+      if (!entry.giveUp || entry.bytes === 0 || all <= most) continue;
+      most = all;
+      found = { request, entry };
     }
     return found;
   }

@@ -131,8 +131,12 @@ export class PaymentService implements PaymentBindings {
     app.post('/verify', async (c) =>
       Response.json(await this.#verify(tenant, c.req.raw.headers, await read(tenant, c.req.raw, verifyBody))),
     );
-    app.post('/capture', async (c) => Response.json(await this.#capture(tenant, await read(tenant, c.req.raw, captureBody))));
-    app.post('/release', async (c) => Response.json(await this.#release(tenant, await read(tenant, c.req.raw, releaseBody))));
+    app.post('/capture', async (c) =>
+      Response.json(await this.#capture(tenant, await read(tenant, c.req.raw, captureBody))),
+    );
+    app.post('/release', async (c) =>
+      Response.json(await this.#release(tenant, await read(tenant, c.req.raw, releaseBody))),
+    );
     app.post('/proof', async (c) => this.#proof(tenant, c.req.raw.headers, await read(tenant, c.req.raw, proofBody)));
     app.notFound(() =>
       new Problem('not_found', 'env.PAYMENTS has POST /challenge /verify /capture /release /proof.').toResponse(),
