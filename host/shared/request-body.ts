@@ -22,11 +22,14 @@ const LIMITS: BodyLimits = {
   leastBytes: 256 * 1024,
   periodMs: 10_000,
 };
+/** Room for a body that does not declare its length; doubled as it grows. */
+const FIRST_BYTES = 65_536;
 const RETRY = { headers: { 'retry-after': '5' } };
 
 interface Held {
   caller: string;
   bytes: number;
+  bytesOf: ArrayBuffer;
   /** Ends the reading; undefined once the body is whole. */
   giveUp: ((problem: Problem) => void) | undefined;
 }
@@ -56,7 +59,7 @@ export class BodyBudget {
     const { body } = request;
     if (body === null) return Buffer.alloc(0);
     const reader = body.getReader();
-    const held: Held = { caller: callerKey(caller), bytes: 0, giveUp: undefined };
+    const held: Held = { caller: callerKey(caller), bytes: 0, bytesOf: new ArrayBuffer(0), giveUp: undefined };
     const cut = Promise.withResolvers<never>();
     cut.promise.catch(() => {});
     held.giveUp = cut.reject;
@@ -68,10 +71,11 @@ export class BodyBudget {
       if (size - sizeBefore < leastBytes) cut.reject(tooSlow());
       sizeBefore = size;
     }, periodMs);
-    const chunks: Uint8Array[] = [];
     try {
       const declared = Number(request.headers.get('content-length') ?? 0);
       if (declared > limit) throw tooLarge(limit);
+      // One piece of its own goes back to the system when it is freed; memory that is not written to takes none.
+      held.bytesOf = new ArrayBuffer(Math.min(limit, declared > 0 ? declared : FIRST_BYTES));
       for (;;) {
         const { done, value } = await Promise.race([reader.read(), cut.promise]);
         // It gave way while these bytes were on their way.
@@ -80,9 +84,11 @@ export class BodyBudget {
         size += value.length;
         if (size > limit) throw tooLarge(limit);
         this.#take(held, value.length);
-        chunks.push(value);
+        const room = held.bytesOf.byteLength;
+        if (size > room) held.bytesOf = held.bytesOf.transfer(Math.min(limit, Math.max(size, 2 * room)));
+        new Uint8Array(held.bytesOf).set(value, size - value.length);
       }
-      return chunks.length === 1 && chunks[0] ? Buffer.from(chunks[0]) : Buffer.concat(chunks);
+      return Buffer.from(held.bytesOf, 0, size);
     } catch (error) {
       this.release(request);
       void reader.cancel().catch(() => {});
@@ -93,12 +99,14 @@ export class BodyBudget {
     }
   }
 
-  /** The body of this request, if one was read, is needed no more. */
+  /** The body of this request, if one was read, is needed no more: its buffer is empty from now on. */
   release(request: Request): void {
     const held = this.#held.get(request);
     if (!held) return;
     this.#held.delete(request);
     this.#count(held, -held.bytes);
+    // At once, not when the collector comes by: it is in no hurry where nothing else is asked for.
+    held.bytesOf.transfer(0);
   }
 
   #count(held: Held, bytes: number): void {

@@ -25,7 +25,7 @@ function found(routes: RouteTable, host: string, target: string): string {
 }
 
 describe('by path', () => {
-  test.each([
+  test.each<[string, string]>([
     ['/hello', 'slash'],
     ['/hello/', 'hello /'],
     ['/hello?a=/b', 'slash'],
@@ -70,7 +70,7 @@ describe('by path', () => {
       '/_admin\\deploy',
       '/_admin//deploy',
       '/llms%2etxt',
-    ].map((target) => [target, 'unknown'] as const),
+    ].map((target): [string, string] => [target, 'unknown']),
     ['/nobody', 'unknown'],
     ['/nobody/hello', 'unknown'],
     ['/hellox', 'unknown'],

@@ -22,7 +22,8 @@ const post = (bytes: number) => new Request('http://h/', { method: 'POST', body:
 test('a body counts until it is released', async () => {
   const budget = new BodyBudget(LIMITS);
   const request = post(80);
-  expect(await budget.read(request, 100, 'a')).toHaveLength(80);
+  const body = await budget.read(request, 100, 'a');
+  expect(body).toHaveLength(80);
   expect(budget.bytes).toBe(80);
   await expect(budget.read(post(30), 100, 'a')).rejects.toMatchObject({
     code: 'overloaded',
@@ -31,6 +32,7 @@ test('a body counts until it is released', async () => {
   budget.release(request);
   budget.release(request);
   expect(budget.bytes).toBe(0);
+  expect(body.buffer.byteLength).toBe(0);
   expect(await budget.read(post(30), 100, 'a')).toHaveLength(30);
 });
 
@@ -74,4 +76,13 @@ test('a body that does not come is given up', async () => {
   const slow = open();
   await expect(budget.read(slow.request, 100, 'a')).rejects.toMatchObject({ code: 'request_timeout' });
   expect(budget.bytes).toBe(0);
+});
+
+test('a body that comes in pieces and declares nothing is put together', async () => {
+  const budget = new BodyBudget({ ...LIMITS, perCaller: 200_000, total: 200_000 });
+  const body = open();
+  const read = budget.read(body.request, 150_000, 'a');
+  for (const bytes of [1, 65_535, 65_536, 10]) await body.send(bytes);
+  await body.end();
+  expect(await read).toHaveLength(131_082);
 });
