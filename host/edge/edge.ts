@@ -20,6 +20,7 @@ import { EdgeMetrics } from './metrics.ts';
 import { CHALLENGE_PREFIX, hostName, RouteTable } from './routes.ts';
 import { Certificates } from './tls/certificates.ts';
 import { Traffic } from './traffic.ts';
+import { UnfinishedBodies } from './unfinished-bodies.ts';
 import { UpstreamPool } from './upstream.ts';
 
 /** What an edge asks of control. */
@@ -79,6 +80,7 @@ export class Edge {
       crowd,
       sweeps: 0,
       replayBytes: 0,
+      unfinished: new UnfinishedBodies(),
       replace: (instance) => {
         this.#instances.lost(instance);
         return this.#instances.start(instance.slug);

@@ -16,6 +16,7 @@ import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
 import { joinSockets } from './tunnel.ts';
+import type { UnfinishedBodies } from './unfinished-bodies.ts';
 import type { UpstreamCall, UpstreamError, UpstreamHandler, UpstreamPool } from './upstream.ts';
 
 /** What the forwardings of a process have in common. */
@@ -30,6 +31,8 @@ export interface ForwardingEnvironment {
   sweeps: number;
   /** Bytes of request bodies that are kept to be sent again. */
   replayBytes: number;
+  /** Of requests to control. */
+  unfinished: UnfinishedBodies;
   /** An instance in place of one that nobody listens for any more. @throws Problem */
   replace(instance: Instance): Promise<Instance>;
   finished(forwarding: Forwarding): void;
@@ -46,6 +49,8 @@ const DEATH_NOTICE_MS = 1_000;
 const REPLAY_BYTES = 65_536;
 /** Of all requests together: beyond it, a request is not sent again. */
 const ALL_REPLAY_BYTES = 33_554_432;
+/** What a kept piece takes beside its bytes. */
+const PIECE_BYTES = 256;
 const MAX_RETRIES = 2;
 /** As nginx logs it: the caller closed the connection before the answer. */
 const CALLER_LEFT = 499;
@@ -73,6 +78,8 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   #answerPaused = false;
   #bodyBytes = 0;
   #bodyDone: boolean;
+  /** Whose body it is, where it goes to control. */
+  #network: string | undefined;
   #replay: Buffer[] | undefined;
   #retries = 0;
   #entered = false;
@@ -110,9 +117,20 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     this.#go(instance.pool);
   }
 
-  toControl(pool: UpstreamPool, head: string): void {
+  /** @param network of the caller */
+  toControl(pool: UpstreamPool, head: string, network: string): void {
     this.#head = head;
     this.#go(pool);
+    // Most bodies came with their head.
+    if (this.#over || this.#bodyDone) return;
+    this.#network = network;
+    if (!this.#environment.unfinished.add(network, this)) this.giveWay();
+  }
+
+  /** To others, who have fewer bodies under way. */
+  giveWay(): void {
+    this.#call?.destroy();
+    this.#broken(new Problem('overloaded', 'Too many request bodies are under way; try again in a few seconds.'));
   }
 
   #go(pool: UpstreamPool): void {
@@ -166,8 +184,9 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     }
     if (this.#replay) {
       const { replayBytes } = this.#environment;
-      if (this.#bodyBytes <= REPLAY_BYTES && replayBytes + chunk.length <= ALL_REPLAY_BYTES) {
-        this.#environment.replayBytes += chunk.length;
+      const kept = chunk.length + PIECE_BYTES;
+      if (this.#bodyBytes <= REPLAY_BYTES && replayBytes + kept <= ALL_REPLAY_BYTES) {
+        this.#environment.replayBytes += kept;
         this.#replay.push(Buffer.from(chunk));
       } else this.#forgetBody();
     }
@@ -176,6 +195,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   bodyEnd(): void {
     this.#bodyDone = true;
+    this.#finishedBody();
     this.#goesOn();
     this.#call?.end();
   }
@@ -349,8 +369,13 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   }
 
   #forgetBody(): void {
-    for (const { length } of this.#replay ?? []) this.#environment.replayBytes -= length;
+    for (const { length } of this.#replay ?? []) this.#environment.replayBytes -= length + PIECE_BYTES;
     this.#replay = undefined;
+  }
+
+  #finishedBody(): void {
+    if (this.#network !== undefined) this.#environment.unfinished.remove(this.#network, this);
+    this.#network = undefined;
   }
 
   #depart(): void {
@@ -363,6 +388,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     if (this.#over) return;
     this.#over = true;
     this.#forgetBody();
+    this.#finishedBody();
     this.#head = '';
     this.#depart();
     if (this.#traffic) {

@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import type { EdgeContext } from '../shared/contracts.ts';
 import type { RequestHandler } from '../shared/http1/connection.ts';
 import type { WireError } from '../shared/http1/wire-error.ts';
+import { networkOf } from '../shared/network-of.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
@@ -199,7 +200,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       },
       context,
     );
-    forwarding.toControl(control, text);
+    forwarding.toControl(control, text, networkOf(caller.ip));
   }
 
   #hasPrice({ route, tenantPath }: TenantResolution, method: string): boolean {

@@ -2,7 +2,7 @@
  * Reading bodies that anybody may send. Whole bodies of requests are read here and nowhere else, so that what a process
  * holds of them is bounded: for each caller, for all together, and in time.
  */
-import { isIPv6 } from 'node:net';
+import { networkOf } from './network-of.ts';
 import { Problem } from './problem.ts';
 
 export interface BodyLimits {
@@ -59,7 +59,7 @@ export class BodyBudget {
     const { body } = request;
     if (body === null) return Buffer.alloc(0);
     const reader = body.getReader();
-    const held: Held = { caller: callerKey(caller), bytes: 0, bytesOf: new ArrayBuffer(0), giveUp: undefined };
+    const held: Held = { caller: networkOf(caller), bytes: 0, bytesOf: new ArrayBuffer(0), giveUp: undefined };
     const cut = Promise.withResolvers<never>();
     cut.promise.catch(() => {});
     held.giveUp = cut.reject;
@@ -163,20 +163,6 @@ export function releasingBodies<Rest extends unknown[]>(
       ofProcess.release(request);
     }
   };
-}
-
-/** Who has one IPv6 address has the whole /64. */
-function callerKey(caller: string): string {
-  if (!isIPv6(caller)) return caller;
-  const [head = '', tail] = caller.split('::');
-  const before = head === '' ? [] : head.split(':');
-  const after = tail === undefined || tail === '' ? [] : tail.split(':');
-  const zeros = tail === undefined ? 0 : Math.max(0, 8 - before.length - after.length);
-  const groups = [...before, ...Array.from({ length: zeros }, () => '0'), ...after];
-  return groups
-    .slice(0, 4)
-    .map((group) => Number.parseInt(group, 16).toString(16))
-    .join(':');
 }
 
 function tooLarge(limit: number): Problem {
