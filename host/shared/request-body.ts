@@ -15,10 +15,10 @@ export interface BodyLimits {
   periodMs: number;
 }
 
-/** Two of the largest deploys of one caller, four in all. While a body is read and parsed it takes up to twice its bytes. */
+/** One of the largest deploys of a caller, two in all. While a body is read and parsed it takes up to twice its bytes. */
 const LIMITS: BodyLimits = {
-  perCaller: 48 * 1_048_576,
-  total: 88 * 1_048_576,
+  perCaller: 24 * 1_048_576,
+  total: 48 * 1_048_576,
   leastBytes: 256 * 1024,
   periodMs: 10_000,
 };

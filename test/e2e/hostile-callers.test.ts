@@ -1,12 +1,11 @@
 /** Callers who pay nothing and fill memory, and tenants whose pages reach for the origin that they share with others. */
-import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
 import http from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { deploy, jsonPost, mppFetch } from './support/callers.ts';
-import { startHost, type TestHost } from './support/host.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
 
 const MB = 1_048_576;
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
@@ -34,62 +33,132 @@ beforeAll(async () => {
 });
 afterAll(() => host?.stop());
 
-/** Resident memory of the supervisor, bytes. */
-function resident(): number {
-  return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${host.pid}/status`, 'utf8'))?.[1]) * 1024;
+/** Resident memory of the processes that callers reach: the supervisor and the edges, bytes by process. */
+function resident(): Map<number, number> {
+  const children = readFileSync(`/proc/${host.pid}/task/${host.pid}/children`, 'utf8').trim().split(' ').map(Number);
+  const edges = children.filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('edge/main.ts'));
+  expect(edges.length).toBeGreaterThan(0);
+  return new Map([host.pid, ...edges].map((pid) => [pid, residentOf(pid)]));
 }
 
-/** Connections that each declare 21 MB and send what they can of 20. @returns the status of each, and the most memory */
-async function flood(path: string, count: number, fields = ''): Promise<{ statuses: string[]; most: number }> {
-  const chunk = Buffer.alloc(65_536, 'a');
-  let most = 0;
-  const sockets: Socket[] = [];
-  const answers = Array.from({ length: count }, async (_, index) => {
-    const socket = connect({ port: host.port, host: '127.0.0.1', localAddress: `127.0.0.${1 + (index % 8)}` });
-    sockets.push(socket);
-    socket.on('error', () => {});
-    let sent = 0;
-    const push = () => {
-      while (sent < 20 * MB && !socket.destroyed) {
-        sent += chunk.length;
-        if (!socket.write(chunk)) return void socket.once('drain', push);
-      }
-    };
-    socket.write(`POST ${path} HTTP/1.1\r\nhost: localhost\r\n${fields}content-length: ${21 * MB}\r\n\r\n`);
-    push();
-    const [first] = (await once(socket, 'data')) as [Buffer];
-    most = Math.max(most, resident());
-    return first.toString('latin1', 9, 12);
-  });
-  try {
-    return { statuses: await Promise.all(answers), most };
-  } finally {
-    for (const socket of sockets) socket.destroy();
+function residentOf(pid: number): number {
+  return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024;
+}
+
+/** The most that any of them has grown by. */
+const growth = (before: Map<number, number>) => Math.max(...[...before].map(([pid, bytes]) => residentOf(pid) - bytes));
+
+interface Flood {
+  head: string;
+  piece: Buffer;
+  /** What each connection sends of its body, bytes; it never ends. */
+  bytes: number;
+}
+
+class Flooding {
+  readonly statuses: string[] = [];
+  readonly #sockets: Socket[];
+  #open: number;
+
+  constructor({ head, piece, bytes }: Flood, count: number) {
+    this.#open = count;
+    this.#sockets = Array.from({ length: count }, (_, index) => {
+      const socket = connect({ port: host.port, host: '127.0.0.1', localAddress: `127.0.0.${1 + (index % 8)}` });
+      let sent = 0;
+      const push = () => {
+        while (sent < bytes && !socket.destroyed) {
+          sent += piece.length;
+          if (!socket.write(piece)) return void socket.once('drain', push);
+        }
+      };
+      socket.on('error', () => {});
+      socket.once('data', (first: Buffer) => this.statuses.push(first.toString('latin1', 9, 12)));
+      socket.once('close', () => {
+        this.#open -= 1;
+      });
+      socket.write(`${head}\r\n\r\n`);
+      push();
+      return socket;
+    });
+  }
+
+  /** @param answers that are enough @returns the most that a process grew by until they came */
+  async until(answers: (statuses: string[]) => boolean, before: Map<number, number>): Promise<number> {
+    let most = 0;
+    await until(() => {
+      most = Math.max(most, growth(before));
+      return answers(this.statuses) || this.#open === 0;
+    }, 30_000);
+    return most;
+  }
+
+  stop(): void {
+    for (const socket of this.#sockets) socket.destroy();
   }
 }
 
+const LARGE = Buffer.alloc(65_536, 'a');
+const large = (path: string, fields = ''): Flood => ({
+  head: `POST ${path} HTTP/1.1\r\nhost: localhost\r\n${fields}content-length: ${21 * MB}`,
+  piece: LARGE,
+  bytes: 20 * MB,
+});
+
 describe('bodies', () => {
-  it('of callers who do not pay are not read, on no path that costs', async () => {
-    await flood('/_admin/deploy', 4);
-    const before = resident();
-    for (const path of ['/_admin/deploy', '/_admin/renew/evil', '/_admin/evil/domains', '/_admin/code/evil']) {
-      const { statuses, most } = await flood(path, 60);
-      expect([...new Set(statuses)].filter((status) => !/^4\d\d$/.test(status))).toEqual([]);
-      expect(most - before).toBeLessThan(150 * MB);
+  let first: Map<number, number>;
+  beforeAll(async () => {
+    const warm = new Flooding(large('/_admin/deploy'), 4);
+    await warm.until((statuses) => statuses.length === 4, resident());
+    warm.stop();
+    first = resident();
+  });
+
+  it.each(['/_admin/deploy', '/_admin/renew/evil', '/_admin/evil/domains', '/_admin/code/evil'])(
+    'of callers who do not pay are not read at %s',
+    async (path) => {
+      const flooding = new Flooding(large(path), 60);
+      expect(await flooding.until((statuses) => statuses.length === 60, first)).toBeLessThan(150 * MB);
       expect(await (await fetch(`${host.url}/neighbour/`)).text()).toBe('<p>evil');
-    }
+      flooding.stop();
+      expect(flooding.statuses.filter((status) => !/^4\d\d$/.test(status))).toEqual([]);
+    },
+  );
+
+  it('that stay unfinished are bounded for each caller, and others are served', async () => {
+    const head = 'POST /_admin/deploy HTTP/1.1\r\nhost: localhost\r\ncontent-length: 65536';
+    const flooding = new Flooding({ head, piece: LARGE.subarray(0, 64_000), bytes: 64_000 }, 1_600);
+    const tooMany = 1_600 - 8 * 128;
+    const refused = (statuses: string[]) => statuses.filter((status) => status === '503').length >= tooMany;
+    expect(await flooding.until(refused, first)).toBeLessThan(150 * MB);
+    expect(refused(flooding.statuses)).toBe(true);
+    const { status } = await fetch(`${host.url}/_admin/deploy`, jsonPost({ slug: 'x' }));
+    expect(status).toBe(402);
+    flooding.stop();
+  });
+
+  it('in chunks of one byte take no more than others', async () => {
+    const head = 'POST /_admin/renew/evil HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked';
+    const flooding = new Flooding({ head, piece: Buffer.from('1\r\na\r\n'.repeat(5_000)), bytes: MB }, 200);
+    expect(await flooding.until((statuses) => statuses.length === 200, first)).toBeLessThan(150 * MB);
+    flooding.stop();
   });
 
   it('of callers who only seem to pay are held within a budget, and honest ones are served', async () => {
-    const payment = await forged();
-    const before = resident();
-    const flooding = flood('/_admin/deploy', 24, `payment-signature: ${payment}\r\n`);
-    const code = `/*${'\n'.repeat(9.5 * MB)}*/export default { fetch: () => new Response('large') }`;
-    const { statuses, most } = await flooding;
-    expect(statuses).toContain('503');
-    expect(most - before).toBeLessThan(250 * MB);
-    await deploy(mppFetch(host.network, 1), host.url, { slug: 'large', code });
-    expect(await (await fetch(`${host.url}/large/`)).text()).toBe('large');
+    const flooding = new Flooding(large('/_admin/deploy', `payment-signature: ${await forged()}\r\n`), 24);
+    expect(await flooding.until((statuses) => statuses.includes('503'), first)).toBeLessThan(150 * MB);
+    expect(flooding.statuses).toContain('503');
+    await deploy(mppFetch(host.network, 1), host.url, { slug: 'small', code: EVIL });
+    expect(await (await fetch(`${host.url}/small/`)).text()).toBe('<p>evil');
+    expect(growth(first)).toBeLessThan(150 * MB);
+    flooding.stop();
+  });
+
+  it('leave no memory behind', async () => {
+    await until(
+      () => growth(first) < 64 * MB,
+      60_000,
+      () => `still ${growth(first) / MB} MB more than before`,
+    );
   });
 });
 
