@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import path from 'node:path';
 import pino from 'pino';
+import { giveMemoryBack } from './shared/idle-memory.ts';
 import { usePackedPackages } from './shared/packed-packages.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
@@ -39,6 +40,7 @@ async function main(flags: string[]): Promise<void> {
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');
   const host = await startHost(config, folders, log, version);
+  giveMemoryBack();
 
   let stopping = false;
   const stop = (signal: NodeJS.Signals) => {

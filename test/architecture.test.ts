@@ -56,6 +56,15 @@ describe('the rules of the house', () => {
     expect(loading.map((file) => path.relative(ROOT, file))).toEqual(['host/registry/drizzle.ts']);
   });
 
+  it('bodies of requests are read whole in one place, which has a budget', () => {
+    const whole = /\b(?:request|req|c\.req(?:\.raw)?|call\.request)\.(?:arrayBuffer|text|json|formData|bytes|blob)\(/;
+    // Runs inside of a handler's process.
+    const inside = ['host/runtime/system-worker.ts'];
+    const reading = sources('host').filter((file) => whole.test(readFileSync(file, 'utf8')));
+    expect(reading.map((file) => path.relative(ROOT, file)).filter((file) => !inside.includes(file))).toEqual([]);
+    expect(whole.test('const text = await request.text();')).toBe(true);
+  });
+
   it('the checks see imports at all', () => {
     expect(offenders('host/control', (target) => target.startsWith('host/shared/')).length).toBeGreaterThan(5);
   });

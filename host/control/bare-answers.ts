@@ -2,6 +2,7 @@
  * Answers unpaid calls of paid routes from memory, before a `Request` is made of them: they come in floods, and every
  * tenant's free routes share this machine with them.
  */
+import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
 import type { ControlParts } from './parts.ts';
@@ -26,9 +27,9 @@ export function bareAnswers(
     const call = { method: request.method ?? '', header: (name: string) => request.headers[name]?.toString() };
     const bare = payments.bare402(call, context, tollView(deployment));
     if (!bare) return false;
-    const answer = (received: Uint8Array) => {
+    const answer = (digest: string | undefined) => {
       try {
-        const { headers, body } = bare.answer(received);
+        const { headers, body } = bare.answer(digest);
         response.writeHead(402, { ...headers, 'content-length': Buffer.byteLength(body) });
         response.end(body);
         observe({ kind: 'tenant', status: 402, seconds: (performance.now() - from) / 1000 });
@@ -39,12 +40,17 @@ export function bareAnswers(
       }
     };
     if (!call.header('content-length')) {
-      answer(new Uint8Array());
+      answer(undefined);
       return true;
     }
-    const chunks: Buffer[] = [];
-    request.on('data', (chunk: Buffer) => chunks.push(chunk));
-    request.on('end', () => answer(Buffer.concat(chunks)));
+    // Only its digest is needed: nothing is held for a caller who sends slowly.
+    const hash = createHash('sha256');
+    let bytes = 0;
+    request.on('data', (chunk: Buffer) => {
+      bytes += chunk.length;
+      hash.update(chunk);
+    });
+    request.on('end', () => answer(bytes === 0 ? undefined : `sha-256=${hash.digest('base64')}`));
     // The caller left with its body half sent: nobody is there to answer.
     request.on('error', () => response.destroy());
     return true;

@@ -66,13 +66,7 @@ export async function deployBuiltin(
     ...manifest
   } = JSON.parse(await readFile(manifestFile, 'utf8')) as Record<string, unknown>;
   const bundle = await bundleProject(path.join(folder, String(main)));
-  const input = await parse(
-    new Request('http://host/', {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify({ ...manifest, ...bundle }),
-    }),
-  );
+  const input = await parse(Buffer.from(JSON.stringify({ ...manifest, ...bundle })), 'application/json');
   const slug = input.slug ?? path.basename(folder);
   const values = { ...input.secrets, ...secrets };
   const present = await deployments.bySlug(slug);

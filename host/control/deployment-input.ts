@@ -86,14 +86,19 @@ function schema(config: Config['runtime']) {
   });
 }
 
-export type DeploymentParser = (request: Request) => Promise<DeploymentInput>;
+/** @param contentType of the body: JSON, or multipart/form-data with its boundary */
+export type DeploymentParser = (body: Uint8Array, contentType: string) => Promise<DeploymentInput>;
+
+/** Largest body of a deployment: JSON escapes can double the code, base64 adds a third. */
+export function deploymentBodyBytes({ maxCodeBytes }: Pick<Config['runtime'], 'maxCodeBytes'>): number {
+  return 2 * maxCodeBytes + 1_048_576;
+}
 
 /** @returns a parser of JSON or multipart bodies that throws Problems pointing at the bad fields */
 export function deploymentParser(config: Config['runtime']): DeploymentParser {
   const shape = schema(config);
-  // JSON escapes can double the code; base64 adds a third. The edge limits the body before that.
-  return async (request) => {
-    const parsed = shape.safeParse(await readDocument(request));
+  return async (body, contentType) => {
+    const parsed = shape.safeParse(await readDocument(body, contentType));
     if (!parsed.success) {
       const errors = parsed.error.issues.flatMap((issue) => fieldErrors(issue));
       throw new Problem(
@@ -126,10 +131,9 @@ export function fieldProblem(pointer: string, detail: string): Problem {
   return new Problem('invalid_field', `Not acceptable: ${pointer} ${detail}.`, { errors: [{ pointer, detail }] });
 }
 
-async function readDocument(request: Request): Promise<unknown> {
-  const type = request.headers.get('content-type') ?? '';
-  if (type.startsWith('multipart/form-data')) return readMultipart(request);
-  const text = await request.text();
+async function readDocument(body: Uint8Array, contentType: string): Promise<unknown> {
+  if (contentType.startsWith('multipart/form-data')) return readMultipart(body, contentType);
+  const text = new TextDecoder().decode(body);
   if (text.trim() === '') throw new Problem('invalid_json', 'The body is empty; send JSON with slug and code.');
   try {
     return JSON.parse(text);
@@ -139,8 +143,9 @@ async function readDocument(request: Request): Promise<unknown> {
 }
 
 /** A part named `metadata` with the JSON, every other part a module named by its file name, or by its field. */
-async function readMultipart(request: Request): Promise<unknown> {
-  const form = await request.formData().catch((error: Error) => {
+async function readMultipart(body: Uint8Array, contentType: string): Promise<unknown> {
+  const whole = new Response(Buffer.from(body), { headers: { 'content-type': contentType } });
+  const form = await whole.formData().catch((error: Error) => {
     throw new Problem('bad_request', `The multipart body is not readable: ${error.message}`);
   });
   const given = form.get('metadata');

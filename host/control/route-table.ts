@@ -13,7 +13,7 @@ export interface RouteTableDependencies {
   deployments: Deployments;
   domains: Domains;
   clock: Clock;
-  config: Config['runtime'];
+  config: Config['runtime'] & Pick<Config['edge'], 'pathPages'>;
   /** The edges that run now. */
   edges(): Channel<EdgeMethods>[];
 }
@@ -52,6 +52,7 @@ export class RouteTable {
       slug: row.slug,
       state: row.state,
       domains,
+      trustedPages: row.builtin || config.pathPages === 'trust',
       paidRoutes: [
         ...tollRoutes(row.paidRoutes as unknown as Parameters<typeof tollRoutes>[0]),
         // Made from the paid routes where the handler has none of its own.

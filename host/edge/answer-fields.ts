@@ -1,6 +1,10 @@
 /**
  * What of an answer's fields reaches the caller. Tenants on path addresses share an origin: cookies are confined to
  * the tenant's path there, and fields that speak for the whole origin are dropped.
+ *
+ * Pages there are sandboxed (CSP): each has an origin of its own, so that its scripts reach neither other tenants' pages
+ * nor their cookies and storage. A page that needs an origin that lasts has one at its subdomain or its own domain. The
+ * host does not redirect browsers there: whether that name resolves and has a certificate is known to the operator alone.
  */
 import type { ResponseHead } from './http1/head.ts';
 
@@ -11,7 +15,14 @@ export interface AnswerPlace {
   prefix: string;
   /** Host name the caller used, without port. */
   hostName: string;
+  /** Its pages may act for the origin. */
+  trusted: boolean;
 }
+
+/** Everything but `allow-same-origin`, and what a page does to its window without being asked. */
+const SANDBOX =
+  'content-security-policy: sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups ' +
+  'allow-popups-to-escape-sandbox allow-presentation allow-scripts\r\n';
 
 /**
  * @param date for answers that carry none, as `Date` fields are written
@@ -20,6 +31,8 @@ export interface AnswerPlace {
 export function answerFields(head: ResponseHead, place: AnswerPlace, requestId: string, date: string): string {
   let fields = head.fields;
   if (place.via !== 'path') fields += head.originFields;
+  // On every answer: which of them a browser shows as a page is for the browser to say. Policies add up.
+  else if (!place.trusted) fields += SANDBOX;
   for (const cookie of head.cookies) fields += `set-cookie: ${confinedCookie(cookie, place)}\r\n`;
   return `${fields}date: ${head.date || date}\r\nx-request-id: ${requestId}\r\n`;
 }

@@ -1,6 +1,7 @@
 /** Who is calling, and how it reached us: the socket's peer, or what a trusted proxy says of the caller. */
 import { BlockList, isIP } from 'node:net';
 import type { Peer } from '../shared/exchange.ts';
+import { ownCallerAddress } from '../shared/own-caller.ts';
 import { HOST, type RequestHead } from './http1/head.ts';
 
 export interface Caller {
@@ -34,8 +35,16 @@ export class TrustedProxies {
     return version !== 0 && this.#list.check(ip, version === 4 ? 'ipv4' : 'ipv6');
   }
 
-  callerOf({ address: ip, encrypted }: Peer, head: RequestHead): Caller {
+  /** @param ownCallerKey tells this host's own tenants, who call from this machine */
+  callerOf({ address: ip, encrypted }: Peer, head: RequestHead, ownCallerKey?: string): Caller {
     const proto = encrypted ? 'https' : 'http';
+    if (head.ownCaller !== '' && ownCallerKey !== undefined) {
+      const own = ownCallerAddress(head.ownCaller, ownCallerKey);
+      // Whatever else it says is the tenant's word; only the scheme is the egress's.
+      if (own !== undefined) {
+        return { ip: own, proto: first(head.forwardedProto) === 'https' ? 'https' : proto, host: head.host };
+      }
+    }
     if (!this.trusts(ip)) return { ip, proto, host: head.host };
     return {
       ip: this.#forwardedIp(head.forwardedFor) ?? ip,

@@ -20,6 +20,7 @@ import { EdgeMetrics } from './metrics.ts';
 import { CHALLENGE_PREFIX, hostName, RouteTable } from './routes.ts';
 import { Certificates } from './tls/certificates.ts';
 import { Traffic } from './traffic.ts';
+import { UnfinishedBodies } from './unfinished-bodies.ts';
 import { UpstreamPool } from './upstream.ts';
 
 /** What an edge asks of control. */
@@ -78,6 +79,8 @@ export class Edge {
       active: this.#active,
       crowd,
       sweeps: 0,
+      replayBytes: 0,
+      unfinished: new UnfinishedBodies(),
       replace: (instance) => {
         this.#instances.lost(instance);
         return this.#instances.start(instance.slug);
@@ -88,6 +91,7 @@ export class Edge {
       routes: this.#routes,
       instances: this.#instances,
       proxies,
+      ownCallerKey: init.ownCallerKey,
       log,
       maxInFlight: init.maxInFlightPerSlug ?? MAX_IN_FLIGHT,
       secureUrl: (caller, head) => this.#secureUrl(caller, head),

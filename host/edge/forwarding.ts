@@ -16,6 +16,7 @@ import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
 import { joinSockets } from './tunnel.ts';
+import type { UnfinishedBodies } from './unfinished-bodies.ts';
 import type { UpstreamCall, UpstreamError, UpstreamHandler, UpstreamPool } from './upstream.ts';
 
 /** What the forwardings of a process have in common. */
@@ -28,6 +29,10 @@ export interface ForwardingEnvironment {
   crowd: Crowd;
   /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
   sweeps: number;
+  /** Bytes of request bodies that are kept to be sent again. */
+  replayBytes: number;
+  /** Of requests to control. */
+  unfinished: UnfinishedBodies;
   /** An instance in place of one that nobody listens for any more. @throws Problem */
   replace(instance: Instance): Promise<Instance>;
   finished(forwarding: Forwarding): void;
@@ -42,6 +47,10 @@ export interface ForwardingLimits {
 const DEATH_NOTICE_MS = 1_000;
 /** Bytes of a request body that are kept until the target is known to be alive. */
 const REPLAY_BYTES = 65_536;
+/** Of all requests together: beyond it, a request is not sent again. */
+const ALL_REPLAY_BYTES = 33_554_432;
+/** What a kept piece takes beside its bytes. */
+const PIECE_BYTES = 256;
 const MAX_RETRIES = 2;
 /** As nginx logs it: the caller closed the connection before the answer. */
 const CALLER_LEFT = 499;
@@ -69,6 +78,8 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   #answerPaused = false;
   #bodyBytes = 0;
   #bodyDone: boolean;
+  /** Whose body it is, where it goes to control. */
+  #network: string | undefined;
   #replay: Buffer[] | undefined;
   #retries = 0;
   #entered = false;
@@ -106,9 +117,20 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     this.#go(instance.pool);
   }
 
-  toControl(pool: UpstreamPool, head: string): void {
+  /** @param network of the caller */
+  toControl(pool: UpstreamPool, head: string, network: string): void {
     this.#head = head;
     this.#go(pool);
+    // Most bodies came with their head.
+    if (this.#over || this.#bodyDone) return;
+    this.#network = network;
+    if (!this.#environment.unfinished.add(network, this)) this.giveWay();
+  }
+
+  /** To others, who have fewer bodies under way. */
+  giveWay(): void {
+    this.#call?.destroy();
+    this.#broken(new Problem('overloaded', 'Too many request bodies are under way; try again in a few seconds.'));
   }
 
   #go(pool: UpstreamPool): void {
@@ -161,14 +183,19 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
       return;
     }
     if (this.#replay) {
-      if (this.#bodyBytes <= REPLAY_BYTES) this.#replay.push(Buffer.from(chunk));
-      else this.#replay = undefined;
+      const { replayBytes } = this.#environment;
+      const kept = chunk.length + PIECE_BYTES;
+      if (this.#bodyBytes <= REPLAY_BYTES && replayBytes + kept <= ALL_REPLAY_BYTES) {
+        this.#environment.replayBytes += kept;
+        this.#replay.push(Buffer.from(chunk));
+      } else this.#forgetBody();
     }
     if (this.#call?.write(chunk, block) === false) this.exchange.pause();
   }
 
   bodyEnd(): void {
     this.#bodyDone = true;
+    this.#finishedBody();
     this.#goesOn();
     this.#call?.end();
   }
@@ -195,7 +222,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
 
   head(head: ResponseHead): void {
     this.#goesOn();
-    this.#replay = undefined;
+    this.#forgetBody();
     this.#head = '';
     this.status = head.status;
     this.exchange.answer(
@@ -341,6 +368,16 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
     this.exchange.destroy();
   }
 
+  #forgetBody(): void {
+    for (const { length } of this.#replay ?? []) this.#environment.replayBytes -= length + PIECE_BYTES;
+    this.#replay = undefined;
+  }
+
+  #finishedBody(): void {
+    if (this.#network !== undefined) this.#environment.unfinished.remove(this.#network, this);
+    this.#network = undefined;
+  }
+
   #depart(): void {
     if (!this.#entered) return;
     this.#entered = false;
@@ -350,7 +387,8 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   #leave(): void {
     if (this.#over) return;
     this.#over = true;
-    this.#replay = undefined;
+    this.#forgetBody();
+    this.#finishedBody();
     this.#head = '';
     this.#depart();
     if (this.#traffic) {

@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import type { EdgeContext } from '../shared/contracts.ts';
 import type { RequestHandler } from '../shared/http1/connection.ts';
 import type { WireError } from '../shared/http1/wire-error.ts';
+import { networkOf } from '../shared/network-of.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
@@ -24,6 +25,7 @@ export interface FrontDoorParts {
   routes: RouteTable;
   instances: Instances;
   proxies: TrustedProxies;
+  ownCallerKey: string | undefined;
   control: UpstreamPool;
   traffic: Traffic;
   /** Where a request that came without TLS has to go instead; undefined: it may stay. */
@@ -39,6 +41,11 @@ export interface FrontDoorParts {
 /** Of one slug; about 1 ms. */
 const REQUESTS_A_TURN = 32;
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']);
+/**
+ * From `/<slug>` to `/<slug>/`: what browsers get pages and scripts with. Other methods stay, for callers of an API do not
+ * all repeat a body, and a preflight may not be redirected; a WebSocket handshake is no page.
+ */
+const REDIRECTED = new Set(['GET', 'HEAD']);
 const ALLOW = 'GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS';
 /** Control may wait for a chain to settle. */
 const CONTROL_IDLE_MS = 300_000;
@@ -46,7 +53,7 @@ const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 /** Control adds a generated description for tenants with prices. */
 const OPENAPI_PATH = '/openapi.json';
 
-const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '' };
+const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '', trusted: true };
 
 type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 
@@ -63,7 +70,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
 
   handle(exchange: Exchange): void {
     const { head } = exchange;
-    const caller = this.#parts.proxies.callerOf(exchange.peer, head);
+    const caller = this.#parts.proxies.callerOf(exchange.peer, head, this.#parts.ownCallerKey);
     const requestId = REQUEST_ID.test(head.requestId) ? head.requestId : this.#nextId();
     const resolution = this.#parts.routes.resolve(caller.host, head.target);
     const secureUrl = this.#parts.secureUrl(caller, head);
@@ -77,6 +84,19 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       this.#options(exchange, requestId);
     } else if (secureUrl !== undefined) {
       this.#redirect(exchange, requestId, secureUrl);
+    } else if (resolution.kind === 'slash' && REDIRECTED.has(head.method) && !head.upgrade) {
+      this.#redirect(exchange, requestId, resolution.target);
+    } else if (resolution.kind === 'slash') {
+      this.#toTenant(exchange, caller, requestId, resolution.tenant);
+    } else if (resolution.kind === 'tenant' && resolution.via === 'path' && head.serviceWorker) {
+      this.#here(
+        exchange,
+        requestId,
+        new Problem(
+          'forbidden',
+          'Service workers need an origin of their own: use the subdomain or a domain of the slug.',
+        ),
+      );
     } else if (resolution.kind === 'tenant') {
       this.#toTenant(exchange, caller, requestId, resolution);
     } else if (resolution.kind === 'control') {
@@ -180,7 +200,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       },
       context,
     );
-    forwarding.toControl(control, text);
+    forwarding.toControl(control, text, networkOf(caller.ip));
   }
 
   #hasPrice({ route, tenantPath }: TenantResolution, method: string): boolean {
@@ -202,7 +222,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
 
   /** 308 keeps the method and the body. */
   #redirect(exchange: Exchange, requestId: string, url: string): void {
-    const fields = `location: ${url}\r\ndate: ${this.#parts.environment.date()}\r\nx-request-id: ${requestId}\r\n`;
+    const fields = `location: ${url}\r\naccess-control-allow-origin: *\r\ndate: ${this.#parts.environment.date()}\r\nx-request-id: ${requestId}\r\n`;
     exchange.answer(308, 'Permanent Redirect', fields, 0);
     exchange.finish('');
   }

@@ -4,6 +4,7 @@ import type { TLSSocket } from 'node:tls';
 import type { Peer } from '../shared/exchange.ts';
 import type { ReadMemory } from '../shared/http1/blocks.ts';
 import { type ConnectionLimits, Http1Connection, type RequestHandler } from '../shared/http1/connection.ts';
+import { networkOf } from '../shared/network-of.ts';
 import { plainIp, type TrustedProxies } from './caller.ts';
 import type { RequestHead } from './http1/head.ts';
 import { Http2Connection } from './http2/connection.ts';
@@ -14,8 +15,10 @@ import { TlsServer } from './tls/tls-server.ts';
 const SWEEP_MS = 500;
 /** Beyond it a new connection is closed at once. */
 const MAX_CONNECTIONS = 20_000;
-/** Of one address that is no trusted proxy: nobody takes all of them. */
-const MAX_OF_ONE = 5_000;
+/** Of one address: nobody takes all of them. */
+const MAX_OF_ONE = 512;
+/** Of this machine itself: its tenants and the operator's tools. */
+const MAX_OF_OURS = 5_000;
 
 export interface ListenersOptions {
   handler: RequestHandler<RequestHead>;
@@ -40,8 +43,8 @@ export class Listeners {
   #open = 0;
   /** Callers that a PROXY header named, by the address and port of the connection. */
   readonly #named = new Map<string, string>();
-  /** Connections by the address they come from. */
-  readonly #ofAddress = new Map<string, number>();
+  /** Connections by the network they come from. */
+  readonly #ofNetwork = new Map<string, number>();
   readonly #tls: TlsServer;
   readonly #timer: NodeJS.Timeout;
   #draining = false;
@@ -131,11 +134,13 @@ export class Listeners {
   /** @returns the peer's address, or undefined where the connection is not taken */
   #admit(socket: Socket): string | undefined {
     const address = plainIp(socket.remoteAddress ?? '');
-    const present = this.#ofAddress.get(address) ?? 0;
-    const most = this.#options.proxies.trusts(address) ? MAX_CONNECTIONS : MAX_OF_ONE;
+    const network = networkOf(address);
+    const present = this.#ofNetwork.get(network) ?? 0;
+    let most = socket.remoteAddress === socket.localAddress ? MAX_OF_OURS : MAX_OF_ONE;
+    if (this.#options.proxies.trusts(address)) most = MAX_CONNECTIONS;
     if (address !== '' && this.#open < MAX_CONNECTIONS && present < most) {
       this.#open += 1;
-      this.#ofAddress.set(address, present + 1);
+      this.#ofNetwork.set(network, present + 1);
       return address;
     }
     socket.destroy();
@@ -144,9 +149,10 @@ export class Listeners {
 
   #left(address: string): void {
     this.#open -= 1;
-    const others = (this.#ofAddress.get(address) ?? 1) - 1;
-    if (others === 0) this.#ofAddress.delete(address);
-    else this.#ofAddress.set(address, others);
+    const network = networkOf(address);
+    const others = (this.#ofNetwork.get(network) ?? 1) - 1;
+    if (others === 0) this.#ofNetwork.delete(network);
+    else this.#ofNetwork.set(network, others);
   }
 
   #expectsHeader(address: string): boolean {

@@ -6,6 +6,7 @@ import { createServer, Server } from 'node:net';
 import { pino } from 'pino';
 import { Channel } from '../shared/channel.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTraffic } from '../shared/contracts.ts';
+import { giveMemoryBack } from '../shared/idle-memory.ts';
 import { Problem } from '../shared/problem.ts';
 import { Edge } from './edge.ts';
 
@@ -50,6 +51,8 @@ process.on('disconnect', () => process.exit(0));
 // The supervisor decides when this process ends; a Ctrl-C in its terminal reaches the whole group.
 process.on('SIGINT', () => {});
 process.on('SIGTERM', () => {});
+
+giveMemoryBack();
 
 // For the next start: all code is loaded by now.
 flushCompileCache();

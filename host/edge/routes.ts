@@ -15,7 +15,11 @@ export type Resolution =
       via: NonNullable<EdgeContext['via']>;
       /** Host name of the request, without port. */
       hostName: string;
+      /** Its pages may act for the origin they are on. */
+      trusted: boolean;
     }
+  /** `/<slug>`: what it answered would lie beside the paths of other tenants, not below its own. */
+  | { kind: 'slash'; target: string; tenant: Extract<Resolution, { kind: 'tenant' }> }
   /** The host's own pages and endpoints. */
   | { kind: 'control' }
   | { kind: 'unknown'; detail: string };
@@ -123,8 +127,21 @@ export class RouteTable {
     const route = this.#slugs.get(segment);
     if (route) {
       const rest = target.slice(end);
-      const tenantPath = rest.charCodeAt(0) === 0x2f ? rest : `/${rest}`;
-      return { kind: 'tenant', route, prefix: `/${segment}`, tenantPath, via: 'path', hostName: name };
+      const below = rest.charCodeAt(0) === 0x2f;
+      const trusted = route.trustedPages === true;
+      const tenant: Extract<Resolution, { kind: 'tenant' }> = {
+        kind: 'tenant',
+        route,
+        prefix: `/${segment}`,
+        tenantPath: below ? rest : `/${rest}`,
+        via: 'path',
+        hostName: name,
+        trusted,
+      };
+      return below ? tenant : { kind: 'slash', target: `/${segment}/${rest}`, tenant };
+    }
+    if (!isCanonical(target)) {
+      return { kind: 'unknown', detail: 'Paths of this host are taken in their plain spelling alone; see /llms.txt.' };
     }
     if (!SLUG.test(segment) || this.#own.has(segment)) return { kind: 'control' };
     return { kind: 'unknown', detail: `Nothing is deployed at /${segment}.` };
@@ -132,7 +149,7 @@ export class RouteTable {
 
   #whole(route: Route, target: string, via: 'subdomain' | 'domain', name: string): Resolution {
     if (target.startsWith(CHALLENGE_PREFIX)) return { kind: 'control' };
-    return { kind: 'tenant', route, prefix: '', tenantPath: target, via, hostName: name };
+    return { kind: 'tenant', route, prefix: '', tenantPath: target, via, hostName: name, trusted: true };
   }
 
   /** Whether a host name is the origin that tenants share: with no public URL set, every name that is not a tenant's. */
@@ -140,6 +157,16 @@ export class RouteTable {
     if (this.#publicHost === undefined) return !name.endsWith(this.#baseSuffix);
     return name === this.#publicHost || name === this.#baseDomain || !name.includes('.') || isAddress(name);
   }
+}
+
+/** Escapes beyond ASCII alone: others are a second spelling of a path, which rules of a proxy in front would not see. */
+const CANONICAL = /^(?:\/(?:[\w~:@.-]|%[89A-Fa-f][0-9A-Fa-f])*)+(?:\?|$)/;
+
+/** Whether a target has one spelling: no dot segments, no empty ones, nothing escaped that need not be. */
+function isCanonical(target: string): boolean {
+  const query = target.indexOf('?');
+  const path = query < 0 ? target : target.slice(0, query);
+  return CANONICAL.test(path) && !path.includes('//') && !/\/\.{1,2}(?:\/|$)/.test(path);
 }
 
 /** Lower case, without port and root dot. */

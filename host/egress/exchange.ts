@@ -5,6 +5,7 @@
 import http, { type ClientRequest, type IncomingMessage, type RequestOptions, type ServerResponse } from 'node:http';
 import https from 'node:https';
 import type { Readable } from 'node:stream';
+import { OWN_CALLER_HEADER } from '../shared/own-caller.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Allowance } from './allowance.ts';
 import { incoming, outgoing } from './headers.ts';
@@ -32,6 +33,8 @@ export interface Outbound {
   way: Way;
   allowance: Allowance;
   resolver: CheckedResolver;
+  /** Says to the edge who calls (host/shared/own-caller.ts). */
+  ownCaller: string | undefined;
   /** Aborted when the time is over or the tenant went away; the reason is the Problem to answer. */
   signal: AbortSignal;
   /** To be called when a tunnel stands: from then on it is bounded by silence. */
@@ -89,14 +92,16 @@ export async function exchange(
   await stream(answer, reply, outbound);
 }
 
-/** `x-forwarded-proto` tells the edge that the tenant asked for https although the hop to it is plain. */
-export function forwardedProto({ target, way }: Outbound, secure: boolean): string[] {
-  return way.kind === 'edge' && target.kind === 'https' && !secure ? ['x-forwarded-proto', 'https'] : [];
+/** What the edge is told: which tenant calls, and that it asked for https although the hop is plain. */
+export function edgeFields({ target, way, ownCaller }: Outbound, secure: boolean): string[] {
+  if (way.kind !== 'edge') return [];
+  const caller = ownCaller === undefined ? [] : [OWN_CALLER_HEADER, ownCaller];
+  return target.kind === 'https' && !secure ? [...caller, 'x-forwarded-proto', 'https'] : caller;
 }
 
 function framed(asked: IncomingMessage, outbound: Outbound, secure: boolean): string[] {
   const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
-  headers.push(...forwardedProto(outbound, secure));
+  headers.push(...edgeFields(outbound, secure));
   if (asked.headers['transfer-encoding'] !== undefined) headers.push('transfer-encoding', 'chunked');
   else if (
     asked.headers['content-length'] === undefined &&

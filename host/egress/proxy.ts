@@ -9,6 +9,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { BACKLOG } from '../shared/backlog.ts';
 import type { EgressLimits, TenantId } from '../shared/contracts.ts';
+import { ownCaller } from '../shared/own-caller.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { Allowance } from './allowance.ts';
 import { EdgeAgent, SecureEdgeAgent } from './edge-agent.ts';
@@ -167,11 +168,13 @@ export class TenantProxy {
       target = parse();
       const way = chooseWay(target, this.#settings.allow, this.#parts.surroundings);
       leave = await this.allowance.enter(signal);
-      const { resolver } = this.#parts;
+      const { resolver, surroundings } = this.#parts;
+      const key = surroundings.ownCallerKey;
+      const own = key === undefined ? undefined : ownCaller(this.#settings.tenant, key);
       const stands = () => {
         if (!bounded) clearTimeout(late);
       };
-      await run({ target, way, allowance: this.allowance, resolver, signal, stands });
+      await run({ target, way, allowance: this.allowance, resolver, ownCaller: own, signal, stands });
       this.#parts.finished('ok');
     } catch (error) {
       const problem = signal.aborted ? asProblem(signal.reason) : asProblem(error);

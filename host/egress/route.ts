@@ -26,6 +26,8 @@ export interface Surroundings {
   edgeTlsAddress: { host: string; port: number } | undefined;
   /** The edge expects a PROXY header of connections from this machine. */
   edgeProxyHeader?: boolean;
+  /** With it the edge is told which tenant calls. */
+  ownCallerKey?: string;
   /** Ports that connect() may reach; undefined: all but 25. */
   connectPorts: readonly number[] | undefined;
 }

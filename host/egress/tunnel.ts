@@ -10,8 +10,8 @@ import { Problem } from '../shared/problem.ts';
 import {
   type Agents,
   asEgressProblem,
+  edgeFields,
   endWith,
-  forwardedProto,
   hostHeader,
   type Outbound,
   pump,
@@ -69,7 +69,7 @@ export async function websocket(
   }
   const options = await requestOptions(outbound, agents, secure);
   const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');
-  headers.push(...forwardedProto(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
+  headers.push(...edgeFields(outbound, secure), 'connection', 'Upgrade', 'upgrade', 'websocket');
   const request = (secure ? https : http).request({ ...options, method: 'GET', headers });
   endWith(request, outbound.signal);
   request.end();

@@ -13,7 +13,8 @@ import type { ChallengeContext, Challenger } from './rails/challenge.ts';
 import { EXPOSED_HEADERS } from './rails/challenge.ts';
 import { readCredential } from './rails/credential.ts';
 import type { Terms } from './rails/terms.ts';
-import { readIdempotencyKey } from './request.ts';
+import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from './request.ts';
+import { matchOffer } from './settlement/admission.ts';
 import { type Again, placeOf } from './settlement/again.ts';
 import { type SettlementMachine, settledPayment } from './settlement/machine.ts';
 import { receiptHeaders } from './settlement/receipts.ts';
@@ -58,11 +59,24 @@ export class Operations {
       resource: `${context.proto}://${context.host}${pathOf(request)}`,
       requestId: context.requestId,
     };
-    const body = operation.body ?? (await readBody(request, operation.maxBodyBytes ?? DEFAULT_MAX_BODY));
-    const digest = body.length > 0 ? `sha-256=${createHash('sha256').update(body).digest('base64')}` : undefined;
+    let body = operation.body;
+    let digest: string | undefined;
     try {
+      // Whoever pays nothing has no more than a small body read; it is known before whether a credential is ours.
       const presented = readCredential(request.headers, challengeKey);
-      if (!presented) return challenger.response(prepared, { ...challenge, digest });
+      const length = declaredLength(request.headers);
+      const small = length !== undefined && length <= DIGEST_BYTES;
+      if (presented && !small && !body) {
+        // What can be told without the body is told before it; whether a credential is in time may not matter any more.
+        const own = presented.via === 'mpp' ? presented.credential.challenge.digest : undefined;
+        matchOffer(presented, prepared, { realm: challenge.realm, resource: challenge.resource, digest: own, now: 0 });
+      }
+      if (presented || small) {
+        const most = presented ? (operation.maxBodyBytes ?? DEFAULT_MAX_BODY) : DIGEST_BYTES;
+        body ??= await readBody(request, most, context.clientIp);
+      }
+      if (small && body && body.length > 0) digest = `sha-256=${createHash('sha256').update(body).digest('base64')}`;
+      if (!presented || !body) return challenger.response(prepared, { ...challenge, digest });
       const admitted = await machine.admit({
         presented,
         prepared,

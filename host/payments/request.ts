@@ -1,6 +1,9 @@
 /** Reading the parts of a paid request that payments look at. */
 import { Problem } from '../shared/problem.ts';
 
+/** Bodies up to this declared length are bound to the challenge, and read before anything is paid. */
+export const DIGEST_BYTES = 64 * 1024;
+
 /** @throws Problem `bad_request` for a key that is not 1 to 255 visible characters */
 export function readIdempotencyKey(headers: Headers): string | undefined {
   const key = headers.get('idempotency-key');

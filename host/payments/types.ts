@@ -121,8 +121,8 @@ export interface BareCall {
 
 /** The 402 of a call that can be answered without looking further. */
 export interface Bare402 {
-  /** @param body the call's whole body, to which the challenges are bound */
-  answer(body: Uint8Array): { headers: Record<string, string>; body: string };
+  /** @param digest `Content-Digest` (RFC 9530) of the call's body, to which the challenges are bound; undefined without one */
+  answer(digest: string | undefined): { headers: Record<string, string>; body: string };
 }
 
 /** One way to pay as discovery prints it. */

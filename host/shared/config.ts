@@ -32,6 +32,7 @@ export const configSchema = z.strictObject({
   port: port.describe('public port; 0 picks a free one'),
   host: ipAddress.describe('address the public port listens on'),
   adminPort: port.describe('operator port: metrics and operator API; loopback only'),
+  adminNames: z.array(hostName).describe('names, beside localhost and 127.0.0.1, that the operator port answers to'),
   data: z.string().min(1).describe('data folder: everything worth keeping is in it'),
   publicUrl: originOrEmpty.describe('public origin such as https://api.example.com; empty: http://localhost:<port>'),
   baseDomain: hostName.describe('tenants also answer at <slug>.<baseDomain>'),
@@ -57,6 +58,9 @@ export const configSchema = z.strictObject({
   edge: z.strictObject({
     processes: z.number().int().min(1).max(64).describe('edge processes that share the public port'),
     maxHeaderBytes: bytes.describe('largest request head, bytes'),
+    pathPages: z
+      .enum(['sandbox', 'trust'])
+      .describe('pages of tenants at /<slug>/: sandbox gives each an origin of its own, trust lets them share one'),
   }),
   tls: z.strictObject({
     mode: z.enum(['off', 'files', 'acme']).describe('off: a proxy in front ends TLS'),

@@ -16,6 +16,8 @@ export interface Route {
   state: RouteState;
   /** Verified custom domains, lowercase punycode. */
   domains: string[];
+  /** Its pages may act for the whole origin that path addresses share: built-in tenants, or those the operator trusts. */
+  trustedPages?: boolean;
   /** Requests that match go to control's toll. Paths as in payments.md; `*` at the end matches any rest. */
   paidRoutes: { method: string; path: string }[];
   /** Longest wait for a byte of an answer, ms. */
@@ -33,6 +35,8 @@ export interface EdgeInit {
   baseDomain: string;
   /** CIDRs of proxies whose `x-forwarded-for/-proto/-host` are believed. */
   trustedProxies: string[];
+  /** Tells calls of this host's own tenants from others (host/shared/own-caller.ts); undefined: there are none. */
+  ownCallerKey?: string;
   maxHeaderBytes: number;
   /** `slugs.reserved`: where none of them is deployed, requests for them go to control instead of a 404. */
   reservedSlugs?: string[];
@@ -189,6 +193,8 @@ export interface EgressInit {
   edgeTlsAddress?: { host: string; port: number } | undefined;
   /** The edge expects a PROXY header of connections from this machine. */
   edgeProxyHeader?: boolean;
+  /** As in `EdgeInit`: says to the edge which tenant calls. */
+  ownCallerKey?: string;
   /** Ports that `connect()` may reach; undefined: all but 25. */
   connectPorts: number[] | undefined;
   /** DNS servers (`host:port`) for tenants' names; empty or undefined: those of the machine. */

@@ -19,6 +19,8 @@ export interface BindingPartsOptions {
   /** Ports of the host itself, which tenants reach by its name alone. */
   ports: { http: number; https: number | undefined };
   clock: Clock & { offsetMs: number };
+  /** What the egress and the edges know of each other. */
+  ownCallerKey: string;
   log: Logger;
   logs: LogStore;
   /** A part came back after its death: what was open in it has to be opened again. */
@@ -33,7 +35,7 @@ export interface BindingParts {
 }
 
 export function bindingParts(options: BindingPartsOptions): BindingParts {
-  const { config, folders, publicUrl, ports, clock, log, logs, onRestart } = options;
+  const { config, folders, publicUrl, ports, clock, ownCallerKey, log, logs, onRestart } = options;
   const hostEgressSocket = path.join(folders.run, 'egress.sock');
   const storage = new Child<StorageMethods>({
     name: 'storage',
@@ -58,7 +60,7 @@ export function bindingParts(options: BindingPartsOptions): BindingParts {
       },
     } satisfies ControlForEgress,
     async setUp(channel) {
-      await channel.call('init', egressInit(config, publicUrl, ports.http, ports.https, clock.offsetMs));
+      await channel.call('init', egressInit(config, publicUrl, ports.http, ports.https, clock.offsetMs, ownCallerKey));
       await channel.call('open', {
         tenant: OWN_EGRESS,
         slug: OWN_EGRESS,

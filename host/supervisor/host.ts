@@ -3,6 +3,7 @@
  * Nothing is decided here; every part gets what it needs from its constructor. Tenants are served first; payments and
  * control follow, because loading their code takes most of a start.
  */
+import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
@@ -136,12 +137,14 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   onStop(() => tls.stop());
 
   // --- child processes -------------------------------------------------------------------------------------------
+  const ownCallerKey = randomBytes(32).toString('hex');
   const { storage, egress, hostEgressSocket } = bindingParts({
     config,
     folders,
     publicUrl,
     ports: { http: publicSocket.port, https: tls.socket?.port },
     clock,
+    ownCallerKey,
     log,
     logs,
     onRestart: (part) => runtime.reopen(part),
@@ -189,7 +192,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
       traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
     },
-    init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs),
+    init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey),
     async routes() {
       await bindingsReady;
       return routes.all();
@@ -199,7 +202,13 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
       ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),
     ],
   });
-  const routes = new RouteTable({ deployments, domains, clock, config: config.runtime, edges: () => edges.channels() });
+  const routes = new RouteTable({
+    deployments,
+    domains,
+    clock,
+    config: { ...config.runtime, pathPages: config.edge.pathPages },
+    edges: () => edges.channels(),
+  });
 
   async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
     runtime.reportTraffic(traffic);

@@ -39,6 +39,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
   const { registry, deployments, domains, secrets, operator } = stores;
   const operatorParts = {
     tokenHash: operator.hash,
+    names: config.adminNames.map((name) => name.toLowerCase()),
     deployments,
     secrets,
     payments,
@@ -68,14 +69,17 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
       return row !== undefined && row.state !== 'pending';
     },
   };
-  const onSocket = await serve(createOperatorApp(operatorParts, true).fetch, {
-    socket: path.join(folders.run, 'operator.sock'),
-  });
+  const onSocket = await serve(
+    createOperatorApp(operatorParts, true).fetch,
+    { socket: path.join(folders.run, 'operator.sock') },
+    { strangers: true },
+  );
   try {
-    const onPort = await serve(createOperatorApp(operatorParts, false).fetch, {
-      host: '127.0.0.1',
-      port: config.adminPort,
-    });
+    const onPort = await serve(
+      createOperatorApp(operatorParts, false).fetch,
+      { host: '127.0.0.1', port: config.adminPort },
+      { strangers: true },
+    );
     return {
       port: onPort.port,
       close: async () => void (await Promise.all([onSocket.close(), onPort.close()])),

@@ -21,6 +21,15 @@ const FLAGS: Record<PartName, string[]> = {
   edge: [`--openssl-config=${OPENSSL_CONFIG}`, '--initial-old-space-size=64'],
 };
 
+/** Settings of the C library. */
+const MALLOC: Record<PartName, Record<string, string>> = {
+  storage: {},
+  egress: {},
+  // Bodies and heads of callers get pages of their own, which the system has back at once. Where they lay between what
+  // stays, an edge kept 40 MB of what 3,000 callers had sent.
+  edge: { MALLOC_ARENA_MAX: '1', MALLOC_MMAP_THRESHOLD_: '65536' },
+};
+
 /** Descriptors that there is room for from the start. */
 const DESCRIPTORS: Record<PartName, number> = {
   storage: 0,
@@ -53,6 +62,7 @@ function forkPart(part: PartName): ChildProcess {
       env: {
         NODE_ENV: 'production',
         PATH,
+        ...MALLOC[part],
         ...(TZ ? { TZ } : {}),
         ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
       },

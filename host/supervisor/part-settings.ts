@@ -14,9 +14,16 @@ export function storageQuotas(config: Config): StorageQuotas {
   return { kvBytes, objectBytes, requestsInFlight };
 }
 
-export function edgeInit(config: Config, controlSocket: string, tls: EdgeTls, clockOffsetMs: number): EdgeInit {
+export function edgeInit(
+  config: Config,
+  controlSocket: string,
+  tls: EdgeTls,
+  clockOffsetMs: number,
+  ownCallerKey: string,
+): EdgeInit {
   return {
     controlSocket,
+    ownCallerKey,
     publicUrl: config.publicUrl || undefined,
     baseDomain: config.baseDomain,
     trustedProxies: config.trustedProxies,
@@ -35,6 +42,7 @@ export function egressInit(
   port: number,
   tlsPort: number | undefined,
   clockOffsetMs: number,
+  ownCallerKey: string,
 ): EgressInit {
   const { host } = new URL(publicUrl);
   return {
@@ -44,6 +52,7 @@ export function egressInit(
     ...(tlsPort === undefined ? {} : { edgeTlsAddress: { host: reachable(config.host), port: tlsPort } }),
     edgeProxyHeader:
       config.tls.proxyProtocol && new TrustedProxies(config.trustedProxies).trusts(reachable(config.host)),
+    ownCallerKey,
     connectPorts: undefined,
     clockOffsetMs,
   };

@@ -8,6 +8,7 @@ import type { AnswerEarly } from '../control/bare-answers.ts';
 import type { Handshakes } from '../control/handshakes.ts';
 import { BACKLOG } from '../shared/backlog.ts';
 import { Problem } from '../shared/problem.ts';
+import { releasingBodies } from '../shared/request-body.ts';
 
 export type Fetch = (request: Request) => Response | Promise<Response>;
 
@@ -16,23 +17,34 @@ export interface RunningServer {
   close(): Promise<void>;
 }
 
-/**
- * @param at path of a unix socket (replaced if stale), or a loopback port
- * @param early answers what needs no `Request`
- * @param handshakes takes WebSocket handshakes; without it, they are requests like others
- */
+export interface ServeOptions {
+  /** Answers what needs no `Request`. */
+  early?: AnswerEarly;
+  /** Takes WebSocket handshakes; without it, they are requests like others. */
+  handshakes?: Handshakes;
+  /** No edge is before it that bounds how many call, and how slowly. */
+  strangers?: boolean;
+}
+
+const STRANGERS_CONNECTIONS = 256;
+const HEAD_MS = 15_000;
+const REQUEST_MS = 60_000;
+
+/** @param at path of a unix socket (replaced if stale), or a loopback port */
 export async function serve(
   fetch: Fetch,
   at: { socket: string } | { host: string; port: number },
-  { early = () => false, handshakes }: { early?: AnswerEarly; handshakes?: Handshakes } = {},
+  { early = () => false, handshakes, strangers = false }: ServeOptions = {},
 ): Promise<RunningServer> {
+  const answer = releasingBodies(fetch);
   const usual = getRequestListener(
-    async (request, { outgoing }) => cutOffWhenBroken(await fetch(request), () => outgoing.destroy()),
+    async (request, { outgoing }) => cutOffWhenBroken(await answer(request), () => outgoing.destroy()),
     { overrideGlobalObjects: false },
   );
   const server = http.createServer(
     {
-      requestTimeout: 0,
+      requestTimeout: strangers ? REQUEST_MS : 0,
+      ...(strangers ? { headersTimeout: HEAD_MS, connectionsCheckingInterval: 5_000 } : {}),
       keepAliveTimeout: 65_000,
       shouldUpgradeCallback: (request) => handshakes?.expects(request) ?? false,
     },
@@ -40,6 +52,7 @@ export async function serve(
       if (!early(request, response)) void usual(request, response);
     },
   );
+  if (strangers) server.maxConnections = STRANGERS_CONNECTIONS;
   const upgraded = new Set<Duplex>();
   server.on('upgrade', (request, socket, received) => {
     upgraded.add(socket);

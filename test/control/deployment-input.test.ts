@@ -6,7 +6,12 @@ import { configSchema } from '../../host/shared/config.ts';
 const config = configSchema.parse(JSON.parse(readFileSync('config/turnpike.default.json', 'utf8')));
 const parse = deploymentParser(config.runtime);
 const post = (body: unknown) =>
-  parse(new Request('http://h/', { method: 'POST', body: typeof body === 'string' ? body : JSON.stringify(body) }));
+  parse(Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)), 'application/json');
+
+async function upload(form: FormData) {
+  const request = new Request('http://h/', { method: 'POST', body: form });
+  return parse(new Uint8Array(await request.arrayBuffer()), request.headers.get('content-type') ?? '');
+}
 
 describe('what a tenant asks to deploy', () => {
   it('takes the least there is', async () => {
@@ -27,7 +32,7 @@ describe('what a tenant asks to deploy', () => {
     form.set('metadata', JSON.stringify({ slug: 'hello', main: 'index.js' }));
     form.set('index.js', new File(['export default {}'], 'index.js'));
     form.set('lib', new File([new Uint8Array([0, 1])], 'lib.wasm'));
-    const input = await parse(new Request('http://h/', { method: 'POST', body: form }));
+    const input = await upload(form);
     expect(input).toMatchObject({ slug: 'hello', main: 'index.js', modules: { 'lib.wasm': { base64: 'AAE=' } } });
   });
 
@@ -36,7 +41,7 @@ describe('what a tenant asks to deploy', () => {
     const form = new FormData();
     form.set('metadata', new File([JSON.stringify({ main: 'index.js', secrets })], 'metadata.json'));
     form.set('index.js', new File(['export default {}'], 'index.js'));
-    const input = await parse(new Request('http://h/', { method: 'PUT', body: form }));
+    const input = await upload(form);
     expect(Object.keys(input.secrets ?? {})).toHaveLength(20);
   });
 

@@ -17,8 +17,24 @@ it('names what is wrong of the body as a whole', async () => {
   expect((await post('/backup', '{"to":"x"}')).detail).toBe('The body: Unrecognized key: "to"');
 });
 
+it.each([
+  ['127.0.0.1:8403', 200],
+  ['localhost:8403', 200],
+  ['LOCALHOST', 200],
+  ['[::1]:8403', 200],
+  ['metrics.internal:8403', 200],
+  ['evil.example', 403],
+  ['evil.example:8403', 403],
+  ['127.0.0.1.evil.example', 403],
+  ['localhost.evil.example', 403],
+])('answers on the port only where it is called by a name of its own: %s', async (host, status) => {
+  const parts = { tokenHash: '0'.repeat(64), names: ['metrics.internal'], metrics: async () => '' };
+  const strict = createOperatorApp(parts as never, false);
+  expect((await strict.request('/metrics', { headers: { host } })).status).toBe(status);
+});
+
 it('tells who has no token where none is needed', async () => {
-  const strict = createOperatorApp({ tokenHash: '0'.repeat(64) } as never, false);
+  const strict = createOperatorApp({ tokenHash: '0'.repeat(64), names: [] } as never, false);
   expect(await (await strict.request('/tenants')).json()).toMatchObject({
     code: 'unauthorized',
     detail: expect.stringContaining('run/operator.sock'),

@@ -4,9 +4,10 @@ import { type AnswerPlace, answerFields, confinedCookie } from '../../host/edge/
 import { answerField } from '../../host/edge/http1/fields.ts';
 import { parseResponseHead } from '../../host/edge/http1/head.ts';
 
-const PATH: AnswerPlace = { via: 'path', prefix: '/hello', hostName: 'api.example.com' };
-const SUBDOMAIN: AnswerPlace = { via: 'subdomain', prefix: '', hostName: 'hello.example.com' };
-const DOMAIN: AnswerPlace = { via: 'domain', prefix: '', hostName: 'shop.test' };
+const PATH: AnswerPlace = { via: 'path', prefix: '/hello', hostName: 'api.example.com', trusted: false };
+const SUBDOMAIN: AnswerPlace = { via: 'subdomain', prefix: '', hostName: 'hello.example.com', trusted: true };
+const DOMAIN: AnswerPlace = { via: 'domain', prefix: '', hostName: 'shop.test', trusted: true };
+const BUILT_IN: AnswerPlace = { ...PATH, trusted: true };
 
 describe('cookies on a path address', () => {
   test.each([
@@ -36,7 +37,7 @@ test('fields that speak for the origin are dropped only where it is shared', () 
     'GET',
     answerField,
   );
-  expect(answerFields(head, PATH, 'id', 'now')).toBe('A: b\r\ndate: now\r\nx-request-id: id\r\n');
+  expect(answerFields(head, BUILT_IN, 'id', 'now')).toBe('A: b\r\ndate: now\r\nx-request-id: id\r\n');
   expect(answerFields(head, DOMAIN, 'id', 'now')).toContain('Service-Worker-Allowed: /\r\n');
 });
 
@@ -46,5 +47,34 @@ test("the handler's own date stays, its request id and price do not", () => {
     'GET',
     answerField,
   );
-  expect(answerFields(head, PATH, 'id', 'now')).toBe('date: then\r\nx-request-id: id\r\n');
+  expect(answerFields(head, BUILT_IN, 'id', 'now')).toBe('date: then\r\nx-request-id: id\r\n');
+});
+
+test('pages on a path address are sandboxed, whatever policy and type the handler names; elsewhere none is', () => {
+  const head = parseResponseHead(
+    'HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Security-Policy: sandbox allow-same-origin allow-scripts\r\n',
+    'GET',
+    answerField,
+  );
+  const policies = answerFields(head, PATH, 'id', 'now').match(/^content-security-policy: sandbox .*$/gim);
+  expect(policies).toHaveLength(2);
+  expect(policies?.[1]).not.toContain('allow-same-origin');
+  for (const place of [SUBDOMAIN, DOMAIN, BUILT_IN]) {
+    expect(answerFields(head, place, 'id', 'now').match(/sandbox/g)).toHaveLength(1);
+  }
+});
+
+test.each([
+  'Clear-Site-Data',
+  'service-worker-allowed',
+  'Accept-CH',
+  'Set-Login',
+  'Activate-Storage-Access',
+  'Use-As-Dictionary',
+  'NEL',
+  'Set-Cookie2',
+])('%s is dropped where the origin is shared', (name) => {
+  const head = parseResponseHead(`HTTP/1.1 304 Not Modified\r\n${name}: x\r\n`, 'GET', answerField);
+  expect(answerFields(head, PATH, 'id', 'now').toLowerCase()).not.toContain(name.toLowerCase());
+  expect(answerFields(head, DOMAIN, 'id', 'now')).toContain(`${name}: x`);
 });

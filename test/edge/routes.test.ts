@@ -14,7 +14,7 @@ function table(names: Partial<Names> = {}): RouteTable {
     reservedSlugs: ['www', 'pay'],
     ...names,
   });
-  routes.replace([route('hello', ['shop.example.com']), route('pay')]);
+  routes.replace([route('hello', ['shop.example.com']), { ...route('pay'), trustedPages: true }]);
   return routes;
 }
 
@@ -25,10 +25,10 @@ function found(routes: RouteTable, host: string, target: string): string {
 }
 
 describe('by path', () => {
-  test.each([
-    ['/hello', 'hello /'],
+  test.each<[string, string]>([
+    ['/hello', 'slash'],
     ['/hello/', 'hello /'],
-    ['/hello?a=/b', 'hello /?a=/b'],
+    ['/hello?a=/b', 'slash'],
     ['/hello/a/b?c', 'hello /a/b?c'],
     ['/hello//a', 'hello //a'],
     ['/hello/../_admin/deploy', 'hello /../_admin/deploy'],
@@ -45,20 +45,54 @@ describe('by path', () => {
     ['/docs', 'control'],
     ['/healthz', 'control'],
     ['/www', 'control'],
-    ['//hello/x', 'control'],
-    ['/./hello', 'control'],
-    ['/../hello', 'control'],
-    ['/%68ello', 'control'],
     ['/Hello', 'control'],
-    ['/hello%2f..', 'control'],
-    ['/hello;x/y', 'control'],
-    ['/hello\\x', 'control'],
+    ['/_admin/shop/domains/%C3%A4.example', 'control'],
+    ['/_admin/get/x?a=//b/%2e', 'control'],
+    ...[
+      '//hello/x',
+      '/./hello',
+      '/../hello',
+      '/%68ello',
+      '/hello%2f..',
+      '/hello;x/y',
+      '/hello\\x',
+      '/%5fadmin/deploy',
+      '/%5Fadmin',
+      '//_admin/deploy',
+      '/x/../_admin/deploy',
+      '/./_admin/deploy',
+      '/_admin/../_admin/get/x',
+      '/%2e/_admin/get/x',
+      '/_admin/%67et/x',
+      '/_admin/get/x%2f..',
+      '/_admin/get/%00',
+      '/_admin;x/deploy',
+      '/_admin\\deploy',
+      '/_admin//deploy',
+      '/llms%2etxt',
+    ].map((target): [string, string] => [target, 'unknown']),
     ['/nobody', 'unknown'],
     ['/nobody/hello', 'unknown'],
     ['/hellox', 'unknown'],
   ])('%s', (target, expected) => {
     expect(found(table(), 'api.example.com', target)).toBe(expected);
   });
+});
+
+test.each([
+  ['/hello', '/hello/'],
+  ['/hello?a=/b', '/hello/?a=/b'],
+])('%s belongs below the slug: %s', (from, to) => {
+  expect(table().resolve('api.example.com', from)).toMatchObject({ kind: 'slash', target: to });
+});
+
+test.each([
+  ['api.example.com', '/hello/', false],
+  ['api.example.com', '/pay/', true],
+  ['hello.localhost', '/', true],
+  ['shop.example.com', '/', true],
+])('pages at %s%s are trusted with their origin: %s', (host, target, trusted) => {
+  expect(table().resolve(host, target)).toMatchObject({ trusted });
 });
 
 describe('by host', () => {
@@ -71,7 +105,7 @@ describe('by host', () => {
     ['a.hello.localhost', '/a', 'unknown'],
     ['shop.example.com', '/a', 'hello /a'],
     ['SHOP.example.com:443', '/hello', 'hello /hello'],
-    ['xshop.example.com', '/hello', 'hello /'],
+    ['xshop.example.com', '/hello/', 'hello /'],
     ['localhost:1', '/hello/a', 'hello /a'],
     ['[::1]:80', '/hello/a', 'hello /a'],
     ['', '/hello/a', 'hello /a'],

@@ -38,7 +38,9 @@ function ours(pieces: Buffer[]): { requests: Read[]; refused: boolean; used: num
   const heads = incoming(65_536);
   let current: { read: Read; decoder: BodyDecoder } | undefined;
   try {
-    for (const piece of pieces) {
+    for (const given of pieces) {
+      // What is read is also written to.
+      const piece = Buffer.from(given);
       let at = 0;
       while (at < piece.length) {
         if (current) {

@@ -54,5 +54,5 @@ it.each([
 ])('are announced where the edge expects it: PROXY protocol %s, trusted %j', (proxyProtocol, trusted, expected) => {
   const flags = ['--tls-proxy-protocol', String(proxyProtocol), '--trusted-proxies', JSON.stringify(trusted)];
   const config = loadConfig({ folder: '/', env: {}, flags });
-  expect(egressInit(config, 'http://localhost:8402', 8402, undefined, 0).edgeProxyHeader).toBe(expected);
+  expect(egressInit(config, 'http://localhost:8402', 8402, undefined, 0, 'key').edgeProxyHeader).toBe(expected);
 });

@@ -80,3 +80,27 @@ test.each([
   expect(() => read(CHUNKED, text)).toThrow(WireError);
   expect(() => read(CHUNKED, text, 1)).toThrow(WireError);
 });
+
+describe('chunks of one read', () => {
+  function piecesOf(text: string): string[] {
+    const pieces: string[] = [];
+    const bytes = Buffer.from(text, 'latin1');
+    const used = new BodyDecoder(CHUNKED).feed(bytes, 3, {
+      data: (chunk) => pieces.push(chunk.toString('latin1')),
+      end: () => pieces.push('END'),
+    });
+    expect(bytes.toString('latin1', used)).toBe('REST');
+    return pieces;
+  }
+  const chunk = (body: string) => `${body.length.toString(16)}\r\n${body}\r\n`;
+
+  test('come in one piece where they are small', () => {
+    expect(piecesOf(`...${chunk('a').repeat(5_000)}0\r\n\r\nREST`)).toEqual(['a'.repeat(5_000), 'END']);
+  });
+
+  test('stay where they are when they are large', () => {
+    const large = 'x'.repeat(5_000);
+    const text = `...${chunk('a')}${chunk(large)}${chunk('b')}${chunk(large)}${chunk('c')}0\r\n\r\nREST`;
+    expect(piecesOf(text)).toEqual(['a', `${large}b`, `${large}c`, 'END']);
+  });
+});

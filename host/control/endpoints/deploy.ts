@@ -4,7 +4,7 @@ import type { Json, Payer } from '../../payments/types.ts';
 import { type NewDeployment, newTenantId } from '../../registry/deployments.ts';
 import type { Asker } from '../../runtime/deploy/deploy-turns.ts';
 import { type Money, parseUsd } from '../../shared/money.ts';
-import { checkSlug, type DeploymentParser, fieldProblem } from '../deployment-input.ts';
+import { checkSlug, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
 import type { Endpoint } from '../endpoint.ts';
 import type { ControlParts } from '../parts.ts';
@@ -27,13 +27,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
   const price: Money = parseUsd(config.prices.deploy);
 
   async function prepare(request: Request, body: Uint8Array, payer: Payer, address: string): Promise<Prepared> {
-    const input = await parse(
-      new Request(request.url, {
-        method: 'POST',
-        headers: { 'content-type': request.headers.get('content-type') ?? 'application/json' },
-        body: Buffer.from(body),
-      }),
-    );
+    const input = await parse(body, request.headers.get('content-type') ?? 'application/json');
     const slug = checkSlug(input.slug, config.slugs.reserved);
     if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
     const settings = newSettings(input, payer.address, clock.now());
@@ -123,7 +117,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
         scope: OPERATION,
         amount: price,
         description: `Deploy a handler for ${config.slugs.termDays} days`,
-        maxBodyBytes: 2 * config.runtime.maxCodeBytes + 1_048_576,
+        maxBodyBytes: deploymentBodyBytes(config.runtime),
         prepare: async (payer, body) => (await prepare(request, body, payer, context.clientIp)) as unknown as Json,
         abandon,
       }),

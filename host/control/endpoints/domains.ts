@@ -8,7 +8,7 @@ import type { Domain } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { fieldProblem } from '../deployment-input.ts';
-import { type Endpoint, json } from '../endpoint.ts';
+import { type Call, type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { living, requireOwner } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
@@ -52,7 +52,7 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
       409: 'Another slug has it; where that one has not proved it, the detail says how to.',
     },
     handle: async (call) => {
-      const body = attachBody.safeParse(await readSmall(call.request));
+      const body = attachBody.safeParse(await readSmall(call));
       const vouched = body.success && body.data.registrarToken !== undefined;
       if (vouched && !checks.vouches(body.data.registrarToken ?? '')) {
         throw new Problem('forbidden', 'The registrarToken is not one that the operator of this host trusts.');
@@ -126,10 +126,10 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
 }
 
 /** The JSON of a body that anybody may send, without a proof yet; undefined where it is none. @throws Problem too_large */
-async function readSmall(request: Request): Promise<unknown> {
-  const bytes = await readBody(request, MAX_BODY_BYTES);
+async function readSmall({ request, context }: Call): Promise<unknown> {
+  const bytes = await readBody(request, MAX_BODY_BYTES, context.clientIp);
   try {
-    return JSON.parse(Buffer.from(bytes).toString('utf8'));
+    return JSON.parse(bytes.toString('utf8'));
   } catch {
     return undefined;
   }

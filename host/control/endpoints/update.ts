@@ -2,7 +2,8 @@
 import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../registry/deployments.ts';
 import type { Deployment } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
-import { type DeploymentInput, type DeploymentParser, fieldProblem } from '../deployment-input.ts';
+import { readBody } from '../../shared/request-body.ts';
+import { type DeploymentInput, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
@@ -41,7 +42,8 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       const owned = await requireOwner(parts, call, `PUT /_admin/code/${call.params.slug}`);
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
-      const input = await parse(call.request);
+      const body = await readBody(call.request, deploymentBodyBytes(config.runtime), call.context.clientIp);
+      const input = await parse(body, call.request.headers.get('content-type') ?? 'application/json');
       if (input.slug !== undefined && input.slug !== deployment.slug) throw fieldProblem('/slug', 'cannot be changed');
       if (input.secrets && input.secretChanges) throw fieldProblem('/secretChanges', 'cannot be given beside secrets');
       if (Object.keys(input).every((key) => key === 'slug')) {

@@ -2,9 +2,10 @@
 import { z } from 'zod';
 import type { Deployment } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
+import { readBody } from '../../shared/request-body.ts';
 import { fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
-import { type Endpoint, json } from '../endpoint.ts';
+import { type Call, type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
@@ -37,6 +38,7 @@ export function versionsEndpoint(parts: ControlParts): Endpoint {
   };
 }
 
+const MAX_BODY_BYTES = 4_096;
 const rollbackBody = z.strictObject({ version: z.number().int().positive() });
 
 export function rollbackEndpoint(parts: ControlParts): Endpoint {
@@ -66,7 +68,7 @@ export function rollbackEndpoint(parts: ControlParts): Endpoint {
       const owned = await requireOwner(parts, call, `POST /_admin/${call.params.slug}/rollback`);
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
-      const { version } = await readBody(call.request);
+      const { version } = await readVersion(call);
       const updated = await parts.updates.run(deployment.tenant, async () =>
         rollBack(parts, await stillLiving(parts, deployment), version),
       );
@@ -96,10 +98,14 @@ async function rollBack(parts: ControlParts, deployment: Deployment, version: nu
   return bringIntoService(parts, deployment, { code: { digest, bytes, handlers, note: `rollback to ${version}` } });
 }
 
-async function readBody(request: Request): Promise<{ version: number }> {
-  const body = await request.json().catch(() => {
+async function readVersion({ request, context }: Call): Promise<{ version: number }> {
+  const bytes = await readBody(request, MAX_BODY_BYTES, context.clientIp);
+  let body: unknown;
+  try {
+    body = JSON.parse(bytes.toString('utf8'));
+  } catch {
     throw new Problem('invalid_json', 'The body is not JSON; send {"version": N}.');
-  });
+  }
   const parsed = rollbackBody.safeParse(body);
   if (!parsed.success) throw fieldProblem('/version', 'takes the number of a version');
   return parsed.data;

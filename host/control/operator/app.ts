@@ -12,10 +12,13 @@ import type { Deployments } from '../../registry/deployments.ts';
 import type { Secrets } from '../../registry/secrets.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
+import { readBody } from '../../shared/request-body.ts';
 import { iso } from '../metadata.ts';
 
 export interface OperatorParts {
   tokenHash: string;
+  /** Names, beside those of loopback, by which the operator's port may be called; lowercase. */
+  names: readonly string[];
   deployments: Deployments;
   secrets: Secrets;
   payments: Payments;
@@ -32,6 +35,7 @@ export interface OperatorParts {
   mayServe(domain: string): Promise<boolean>;
 }
 
+const MAX_BODY_BYTES = 65_536;
 /** A century: dates of it can be written. */
 const MOST_CLOCK_MS = 100 * 365 * 86_400_000;
 const clockMs = z.number().int().min(-MOST_CLOCK_MS).max(MOST_CLOCK_MS);
@@ -46,6 +50,16 @@ const resolveBody = z.strictObject({ action: z.enum(['retry', 'paid', 'waive']),
 export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono {
   const { payments, deployments, secrets } = parts;
   const app = new Hono();
+  app.use(async function requireOwnName(c, next) {
+    // A page whose name was pointed at this machine comes with its own name (DNS rebinding).
+    if (!trusted && !isOwnName(c.req.header('host') ?? new URL(c.req.url).host, parts.names)) {
+      throw new Problem(
+        'forbidden',
+        'The operator API answers at this machine’s loopback names and at the host’s own name; call it as http://127.0.0.1:<port>.',
+      );
+    }
+    await next();
+  });
   app.onError((error) => {
     const problem = asProblem(error);
     if (problem.code === 'internal') parts.log.error({ err: error }, 'unexpected error in the operator API');
@@ -138,13 +152,21 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
   return app;
 }
 
+const LOOPBACK_NAMES = ['localhost', '[::1]'];
+
+/** @param host a Host field */
+function isOwnName(host: string, names: readonly string[]): boolean {
+  const name = host.toLowerCase().replace(/:\d+$/, '').replace(/\.$/, '');
+  return LOOPBACK_NAMES.includes(name) || /^127(?:\.\d{1,3}){3}$/.test(name) || names.includes(name);
+}
+
 function isOperator(header: string | undefined, tokenHash: string): boolean {
   const token = /^Bearer (\S+)$/i.exec(header ?? '')?.[1] ?? '';
   return timingSafeEqual(createHash('sha256').update(token).digest(), Buffer.from(tokenHash, 'hex'));
 }
 
 async function readJson(request: Request): Promise<unknown> {
-  const text = await request.text();
+  const text = (await readBody(request, MAX_BODY_BYTES, 'operator')).toString('utf8');
   try {
     return text === '' ? {} : JSON.parse(text);
   } catch {

@@ -22,6 +22,10 @@ export const Field = {
   sharedOrigin: 13,
   te: 14,
   date: 15,
+  /** A browser that asks for the script of a service worker. */
+  serviceWorker: 16,
+  /** See host/shared/own-caller.ts. */
+  ownCaller: 17,
 } as const;
 export type FieldKind = (typeof Field)[keyof typeof Field];
 
@@ -41,6 +45,8 @@ const REQUEST_KINDS: Readonly<Record<string, FieldKind>> = {
   'x-forwarded-proto': Field.forwardedProto,
   'x-forwarded-host': Field.forwardedHost,
   'x-request-id': Field.requestId,
+  'service-worker': Field.serviceWorker,
+  'x-turnpike-caller': Field.ownCaller,
   // Statements about the caller or its payment: the host makes them, or nobody.
   'x-forwarded-prefix': Field.drop,
   'x-forwarded-port': Field.drop,
@@ -69,16 +75,50 @@ const RESPONSE_KINDS: Readonly<Record<string, FieldKind>> = {
   'x-request-id': Field.requestId,
   date: Field.date,
   'set-cookie': Field.setCookie,
-  // These speak for the whole origin, which on path addresses belongs to every tenant.
-  'service-worker-allowed': Field.sharedOrigin,
-  'strict-transport-security': Field.sharedOrigin,
-  'clear-site-data': Field.sharedOrigin,
-  'alt-svc': Field.sharedOrigin,
-  'public-key-pins': Field.sharedOrigin,
-  nel: Field.sharedOrigin,
-  'report-to': Field.sharedOrigin,
-  'origin-agent-cluster': Field.sharedOrigin,
+  ...Object.fromEntries(sharedOriginFields().map((name) => [name, Field.sharedOrigin])),
 };
+
+/**
+ * Fields that speak for the whole origin, which on path addresses belongs to every tenant. What concerns the answer alone
+ * stays: Link, Refresh, SourceMap, Reporting-Endpoints, Speculation-Rules, Supports-Loading-Mode, Document-Policy,
+ * Permissions-Policy, the Cross-Origin-* policies, Origin-Trial; the page they act in is sandboxed (answer-fields.ts).
+ */
+function sharedOriginFields(): string[] {
+  return [
+    // Lets a service worker take paths above its script.
+    'service-worker-allowed',
+    // Takes cookies, storage and caches of all tenants away.
+    'clear-site-data',
+    // Kept by the browser for the host name: TLS, pins, other servers to connect to.
+    'strict-transport-security',
+    'public-key-pins',
+    'public-key-pins-report-only',
+    'expect-ct',
+    'alt-svc',
+    // Kept for the origin: where the browser reports other tenants' requests and failures to.
+    'nel',
+    'report-to',
+    // Kept for the origin: how its pages are put into processes.
+    'origin-agent-cluster',
+    // Kept for the origin: what browsers tell of themselves with every request.
+    'accept-ch',
+    'accept-ch-lifetime',
+    'critical-ch',
+    // Kept for the origin: whether somebody is logged in, and the keys that bind sessions.
+    'set-login',
+    'sec-session-registration',
+    'secure-session-registration',
+    'sec-session-challenge',
+    'secure-session-challenge',
+    // Gives an embedded page the cookies and storage of the origin; writes that storage.
+    'activate-storage-access',
+    'shared-storage-write',
+    // A dictionary for answers at any path of the origin.
+    'use-as-dictionary',
+    // Of RFC 2965; what still reads it does not know the paths that cookies are confined to.
+    'set-cookie2',
+  ];
+}
 
 /** Finds the kind of a field name; spellings seen before cost one map lookup. */
 export type Classifier = (name: string) => FieldKind;

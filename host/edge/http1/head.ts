@@ -18,6 +18,10 @@ export interface RequestHead extends MessageHead {
   forwardedProto: string;
   forwardedHost: string;
   requestId: string;
+  /** A browser asks for the script of a service worker. */
+  serviceWorker: boolean;
+  /** What this host's egress says of the tenant that calls; to be authenticated. */
+  ownCaller: string;
   /** All other fields that may go on to a handler. */
   fields: string;
 }
@@ -79,6 +83,8 @@ export function parseRequestHead(text: string, classify: Classifier): RequestHea
     forwardedProto: '',
     forwardedHost: '',
     requestId: '',
+    serviceWorker: false,
+    ownCaller: '',
     fields: '',
   };
   let hosts = 0;
@@ -138,6 +144,13 @@ export function parseRequestHead(text: string, classify: Classifier): RequestHea
           break;
         case Field.requestId:
           head.requestId = value;
+          break;
+        case Field.serviceWorker:
+          head.serviceWorker = true;
+          kept += text.slice(at, end + 2);
+          break;
+        case Field.ownCaller:
+          head.ownCaller = value;
           break;
       }
     }

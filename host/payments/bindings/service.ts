@@ -13,7 +13,7 @@ import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { BACKLOG } from '../../shared/backlog.ts';
 import { formatUsd, type Money, micro, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
-import { readBody } from '../../shared/request-body.ts';
+import { readBody, releasingBodies } from '../../shared/request-body.ts';
 import type { OfferBook } from '../offers.ts';
 import type { ProofDesk } from '../proof.ts';
 import type { Challenger } from '../rails/challenge.ts';
@@ -99,7 +99,7 @@ export class PaymentService implements PaymentBindings {
     await this.close({ tenant });
     await rm(socket, { force: true });
     const app = this.app({ tenant, slug, payTo });
-    const server = createServer(getRequestListener(app.fetch));
+    const server = createServer(getRequestListener(releasingBodies((request) => app.fetch(request))));
     await new Promise<void>((resolve, reject) =>
       server.once('error', reject).listen({ path: socket, backlog: BACKLOG }, resolve),
     );
@@ -128,13 +128,17 @@ export class PaymentService implements PaymentBindings {
         this.#options.log.error({ err: error, tenant: tenant.tenant }, 'env.PAYMENTS failed');
       return problem.toResponse();
     });
-    app.post('/challenge', async (c) => this.#challenge(tenant, await read(c.req.raw, challengeBody)));
+    app.post('/challenge', async (c) => this.#challenge(tenant, await read(tenant, c.req.raw, challengeBody)));
     app.post('/verify', async (c) =>
-      Response.json(await this.#verify(tenant, c.req.raw.headers, await read(c.req.raw, verifyBody))),
+      Response.json(await this.#verify(tenant, c.req.raw.headers, await read(tenant, c.req.raw, verifyBody))),
     );
-    app.post('/capture', async (c) => Response.json(await this.#capture(tenant, await read(c.req.raw, captureBody))));
-    app.post('/release', async (c) => Response.json(await this.#release(tenant, await read(c.req.raw, releaseBody))));
-    app.post('/proof', async (c) => this.#proof(tenant, c.req.raw.headers, await read(c.req.raw, proofBody)));
+    app.post('/capture', async (c) =>
+      Response.json(await this.#capture(tenant, await read(tenant, c.req.raw, captureBody))),
+    );
+    app.post('/release', async (c) =>
+      Response.json(await this.#release(tenant, await read(tenant, c.req.raw, releaseBody))),
+    );
+    app.post('/proof', async (c) => this.#proof(tenant, c.req.raw.headers, await read(tenant, c.req.raw, proofBody)));
     app.notFound(() =>
       new Problem('not_found', 'env.PAYMENTS has POST /challenge /verify /capture /release /proof.').toResponse(),
     );
@@ -336,8 +340,8 @@ function digest(text: string): string {
 }
 
 /** @throws Problem `invalid_json`, `invalid_field`, `too_large` */
-async function read<T>(request: Request, schema: z.ZodType<T>): Promise<T> {
-  const text = Buffer.from(await readBody(request, MAX_BODY)).toString('utf8');
+async function read<T>({ tenant }: Tenant, request: Request, schema: z.ZodType<T>): Promise<T> {
+  const text = (await readBody(request, MAX_BODY, tenant)).toString('utf8');
   let value: unknown;
   try {
     value = text === '' ? {} : JSON.parse(text);

@@ -14,7 +14,7 @@ import { findPaidRoute, routeName } from '../paid-routes.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../rails/challenge.ts';
 import { type Presented, readCredential } from '../rails/credential.ts';
 import type { Terms } from '../rails/terms.ts';
-import { declaredLength, readIdempotencyKey } from '../request.ts';
+import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
 import type { ChannelStore } from '../sessions/channels.ts';
 import type { SessionDesk } from '../sessions/desk.ts';
 import { sessionReceipt } from '../sessions/receipt.ts';
@@ -32,9 +32,6 @@ import { handlerHeaders, type Visit } from './visit.ts';
 
 /** Request headers that a 402 depends on. */
 const LOOKED_AT = ['authorization', 'payment-signature', 'x-max-price', 'transfer-encoding', 'upgrade'];
-
-/** Bodies up to this length are bound to the challenge and to the Idempotency-Key. */
-const DIGEST_BYTES = 64 * 1024;
 
 export interface TollOptions {
   machine: SettlementMachine;
@@ -82,11 +79,8 @@ export class Toll {
     const route = findPaidRoute(deployment.paidRoutes, call.method, context.tenantPath ?? '/');
     if (!route || route.checkBeforePay) return undefined;
     return {
-      answer: (body) => {
-        const challenge = this.#challenge(context);
-        if (body.length > 0) challenge.digest = digestOf(body);
-        return this.#options.challenger.answer(this.#usual(deployment, route), challenge);
-      },
+      answer: (digest) =>
+        this.#options.challenger.answer(this.#usual(deployment, route), { ...this.#challenge(context), digest }),
     };
   }
 
@@ -159,7 +153,7 @@ export class Toll {
       const length = declaredLength(request.headers);
       const body =
         length !== undefined && length > 0 && length <= DIGEST_BYTES
-          ? await readBody(request, DIGEST_BYTES)
+          ? await readBody(request, DIGEST_BYTES, context.clientIp)
           : undefined;
       if (body) challenge.digest = digestOf(body);
       const visit: Visit = { request, context, deployment, route, prepared, challenge, body, limit };

@@ -2,8 +2,8 @@
  * Who may have code bundled and tried out, and when. It is work before payment, so callers take turns, owners who have
  * paid come before strangers, and whoever lets it be done for nothing waits longer and longer.
  */
-import ipaddr from 'ipaddr.js';
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
+import { networkOf } from '../../shared/network-of.ts';
 import { Problem } from '../../shared/problem.ts';
 import { UnpaidWork } from './unpaid-work.ts';
 
@@ -130,11 +130,4 @@ function debtsOf(asker: Asker): [key: string, freeMs: number][] {
   if (asker.kind === 'host') return [];
   const wallet: [string, number] = [asker.wallet, FREE_MS];
   return asker.kind === 'owner' ? [wallet] : [wallet, [networkOf(asker.address), FREE_OF_ADDRESS_MS]];
-}
-
-/** One caller has a whole /64 of IPv6. */
-function networkOf(address: string): string {
-  if (!ipaddr.isValid(address)) return address;
-  const parsed = ipaddr.process(address);
-  return parsed instanceof ipaddr.IPv6 ? `${parsed.parts.slice(0, 4).join(':')}/64` : parsed.toString();
 }

@@ -29,6 +29,8 @@ const State = {
   untilClose: 9,
 } as const;
 
+/** Chunks up to this size are moved together with what was read before them: each piece costs more than its bytes. */
+const SMALL_CHUNK = 4_096;
 const MAX_SIZE_DIGITS = 12;
 const MAX_EXTENSION_BYTES = 16_384;
 const MAX_TRAILER_BYTES = 8_192;
@@ -72,11 +74,19 @@ export class BodyDecoder {
 
   /**
    * Reads on from `offset`. `end` is called within the call that sees the last byte, never for an empty body.
+   * @param bytes what was read, changed from `offset` on where chunks are small
    * @returns the offset of the first byte that is not part of this body
    * @throws WireError bad_request
    */
   feed(bytes: Buffer, offset: number, reader: BodyReader, block?: Block): number {
     let at = offset;
+    // Chunks that were read and not given on yet: bytes of the body from `from` to `to`.
+    let from = offset;
+    let to = offset;
+    const giveOn = () => {
+      if (to > from) reader.data(from === 0 && to === bytes.length ? bytes : bytes.subarray(from, to), block);
+      from = to;
+    };
     while (at < bytes.length && this.#state !== State.done) {
       switch (this.#state) {
         case State.untilClose:
@@ -90,11 +100,23 @@ export class BodyDecoder {
           }
           break;
         }
-        case State.chunk:
-          at = this.#piece(bytes, at, reader, block);
+        case State.chunk: {
+          const end = Math.min(bytes.length, at + this.#remaining);
+          this.#remaining -= end - at;
           if (this.#remaining === 0) this.#state = State.chunkReturn;
+          if (to > from && end - at <= SMALL_CHUNK) {
+            bytes.copyWithin(to, at, end);
+            to += end - at;
+          } else {
+            giveOn();
+            from = at;
+            to = end;
+          }
+          at = end;
           break;
+        }
         case State.trailer:
+          giveOn();
           at = this.#trailers(bytes, at, reader);
           break;
         default:
@@ -102,6 +124,7 @@ export class BodyDecoder {
           at += 1;
       }
     }
+    giveOn();
     return at;
   }
 

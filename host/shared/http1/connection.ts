@@ -7,7 +7,7 @@ import type { ExchangeHandler, Peer } from '../exchange.ts';
 import { withReadBuffer } from './accepted-socket.ts';
 import { type Block, hasRoom, keepable, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
 import { type ExchangeOwner, Http1Exchange } from './exchange.ts';
-import { type Incoming, incoming } from './incoming.ts';
+import { HeadBudget, type Incoming, incoming } from './incoming.ts';
 import type { MessageHead } from './message.ts';
 import { WireError } from './wire-error.ts';
 
@@ -21,6 +21,8 @@ export interface ConnectionLimits {
   stallMs: number;
 }
 
+/** Of a process. Beyond it only small heads are waited for. */
+const UNFINISHED_HEADS = new HeadBudget(33_554_432);
 /** Bytes of a refused body that are read and thrown away so that the answer is not lost to a reset. */
 const LINGER_BYTES = 1_048_576;
 const LINGER_MS = 2_000;
@@ -78,7 +80,7 @@ export class Http1Connection<Head extends MessageHead> implements ExchangeOwner 
     this.#peer = peer;
     this.#handler = handler;
     this.#limits = limits;
-    this.#heads = incoming(limits.maxHeadBytes);
+    this.#heads = incoming(limits.maxHeadBytes, UNFINISHED_HEADS);
     this.#closed = closed;
     this.#limit = limits.headMs;
     socket.setNoDelay(true);
@@ -89,6 +91,7 @@ export class Http1Connection<Head extends MessageHead> implements ExchangeOwner 
     socket.on('close', () => {
       this.#block?.release();
       this.#block = undefined;
+      this.#heads.end();
       this.#gone();
       closed();
     });
@@ -256,6 +259,7 @@ export class Http1Connection<Head extends MessageHead> implements ExchangeOwner 
   #linger(): void {
     this.#lingering = 0;
     this.#held = undefined;
+    this.#heads.end();
     this.#wait(LINGER_MS);
     this.#socket.end();
     this.#socket.resume();

@@ -18,23 +18,45 @@ export interface Incoming {
   take(bytes: Buffer, offset: number): IncomingHead | undefined;
   /** Bytes kept of an unfinished head. */
   readonly held: number;
+  /** Nothing more comes. */
+  end(): void;
+}
+
+/** What unfinished heads of all connections together take. */
+export class HeadBudget {
+  bytes = 0;
+  readonly limit: number;
+
+  constructor(limit: number) {
+    this.limit = limit;
+  }
 }
 
 const END = Buffer.from('\r\n\r\n', 'latin1');
 
 const SMALL = 2_048;
+/** An unfinished head of this size is taken, however much there is of others. */
+const ALWAYS_TAKEN = 4_096;
 
-export function incoming(maxBytes: number): Incoming {
-  return new HeadBuffer(maxBytes);
+/** @param budget for heads of strangers, who may leave many unfinished */
+export function incoming(maxBytes: number, budget = new HeadBudget(Number.POSITIVE_INFINITY)): Incoming {
+  return new HeadBuffer(maxBytes, budget);
 }
 
 class HeadBuffer implements Incoming {
   held = 0;
   #buffer: Buffer | undefined;
   readonly #maxBytes: number;
+  readonly #budget: HeadBudget;
 
-  constructor(maxBytes: number) {
+  constructor(maxBytes: number, budget: HeadBudget) {
     this.#maxBytes = maxBytes;
+    this.#budget = budget;
+  }
+
+  end(): void {
+    this.held = 0;
+    this.#replace(undefined);
   }
 
   take(bytes: Buffer, offset: number): IncomingHead | undefined {
@@ -66,8 +88,7 @@ class HeadBuffer implements Incoming {
       if (this.held > this.#maxBytes) throw this.#tooLarge();
       return undefined;
     }
-    this.held = 0;
-    this.#buffer = undefined;
+    this.end();
     return { text: buffer.toString('latin1', 0, end + 2), next: offset + (end + 4 - before) };
   }
 
@@ -76,13 +97,23 @@ class HeadBuffer implements Incoming {
     const size = end - start;
     if (size > this.#maxBytes + 4) throw this.#tooLarge();
     const needed = this.held + size;
-    if (!this.#buffer || this.#buffer.length < needed) {
-      const larger = Buffer.allocUnsafe(Math.max(512, needed * 2));
-      this.#buffer?.copy(larger, 0, 0, this.held);
-      this.#buffer = larger;
+    let buffer = this.#buffer;
+    if (!buffer || buffer.length < needed) {
+      if (needed > ALWAYS_TAKEN && this.#budget.bytes + needed > this.#budget.limit) {
+        throw new WireError('overloaded', 'Too many large request heads are under way; try again in a few seconds.');
+      }
+      const larger = Buffer.allocUnsafe(Math.min(this.#maxBytes + 4, Math.max(512, needed * 2)));
+      buffer?.copy(larger, 0, 0, this.held);
+      this.#replace(larger);
+      buffer = larger;
     }
-    bytes.copy(this.#buffer, this.held, start, end);
+    bytes.copy(buffer, this.held, start, end);
     this.held = needed;
+  }
+
+  #replace(buffer: Buffer | undefined): void {
+    this.#budget.bytes += (buffer?.length ?? 0) - (this.#buffer?.length ?? 0);
+    this.#buffer = buffer;
   }
 
   #tooLarge(): WireError {

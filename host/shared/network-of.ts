@@ -1,0 +1,8 @@
+import ipaddr from 'ipaddr.js';
+
+/** Whom limits by address count: the address, and of IPv6 the /64, for whoever has one address has the whole of it. */
+export function networkOf(address: string): string {
+  if (!ipaddr.isValid(address)) return address;
+  const parsed = ipaddr.process(address);
+  return parsed instanceof ipaddr.IPv6 ? `${parsed.parts.slice(0, 4).join(':')}/64` : parsed.toString();
+}
