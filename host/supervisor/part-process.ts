@@ -27,7 +27,7 @@ const MALLOC: Record<PartName, Record<string, string>> = {
   egress: {},
   // Bodies and heads of callers get pages of their own, which the system has back at once. Where they lay between what
   // stays, an edge kept 40 MB of what 3,000 callers had sent.
-  edge: { MALLOC_ARENA_MAX: '1', MALLOC_MMAP_THRESHOLD_: '65536' },
+  edge: { MALLOC_ARENA_MAX: '1', MALLOC_MMAP_THRESHOLD_: '32768' },
 };
 
 /** Descriptors that there is room for from the start. */
