@@ -46,7 +46,6 @@ export interface BackupOutcome extends BackupSummary {
 export async function runBackup(request: BackupRequest): Promise<BackupOutcome> {
   const { config, dataFolder, hostVersion, target, live } = request;
   const passphrase = await readPassphrase(request.passphraseFile ?? config.backup.passphraseFile);
-  const believed = Math.min(Date.now(), (await request.believed?.()) ?? Number.POSITIVE_INFINITY);
   const store = openBackupStore(target ?? config.backup.target, config.storage.s3, dataFolder);
   const bucket = objectBucket(config);
   const summary = await createBackup({
@@ -59,6 +58,8 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
     sqlSockets: live?.sqlSockets ?? (() => new Map()),
     ...(bucket === undefined ? {} : { fetchObjects: (folder: string) => fetchObjects(bucket, folder) }),
   });
+  // Asked afterwards, so that this one counts.
+  const believed = Math.min(Date.now(), (await request.believed?.()) ?? Number.POSITIVE_INFINITY);
   // Only where backups belong by configuration: another place may hold what nobody wants removed.
   const removed = target === undefined ? await keepNewest(store, config.backup.keep, believed) : [];
   return { ...summary, removed, lacks: lacksOf(config) };

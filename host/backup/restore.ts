@@ -111,7 +111,7 @@ async function requireRoom(folder: string, files: BackupFile[]): Promise<void> {
   if (disk === undefined || disk.bavail * disk.bsize >= needed) return;
   throw new Problem(
     'invalid_config',
-    `The backup needs ${needed} bytes, and ${folder} has ${disk.bavail * disk.bsize} left.`,
+    `The backup needs ${needed} bytes, and ${folder} has ${disk.bavail * disk.bsize} left. Make room, or name another data folder.`,
   );
 }
 

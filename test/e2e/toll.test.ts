@@ -383,6 +383,22 @@ test('Idempotency-Key on a route: a retry that signs anew gets the first answer;
   await until(async () => before - (await tempoOf(client.address)) === 10_000n);
 });
 
+test('two first uses of one Idempotency-Key at the same time, each signed anew, are one charge', async () => {
+  const client = mppClient(network, key(2));
+  let count = 0;
+  rig.handler = () => Response.json({ n: ++count }, { headers: { 'x-charge': '0.01' } });
+  const before = await tempoOf(client.address);
+  const answers = await Promise.all(
+    Array.from({ length: 4 }, () =>
+      client.fetch(`${rig.url}/listen`, { method: 'POST', body: 'x', headers: { 'idempotency-key': 'first' } }),
+    ),
+  );
+  for (const answer of answers) expect([answer.status, await answer.json()]).toEqual([200, { n: 1 }]);
+  expect(new Set(answers.map(({ headers }) => headers.get('x-payment-id'))).size).toBe(1);
+  expect(count).toBe(1);
+  await until(async () => before - (await tempoOf(client.address)) === 10_000n);
+});
+
 test('the operator’s share is split off to the last micro-USD', async () => {
   await rig.close();
   await begin(333);

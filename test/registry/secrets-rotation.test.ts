@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -105,40 +105,55 @@ test('rotations at once lose no key', async () => {
   }
 });
 
-const ROUNDS = Number(process.env.ROTATION_ROUNDS ?? 5);
+const ROUNDS = Number(process.env.ROTATION_ROUNDS ?? 3);
 
 test(
-  'a rotation that is killed anywhere, under deploys, leaves every secret readable',
+  'rotations that are killed anywhere, under deploys, leave every secret readable',
   async () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
+    const keyFile = path.join(folder, 'secrets.key');
     const deployed: string[] = [];
-    let rotations = 0;
+    const done = { rotated: 0, forgot: 0 };
+    let unfinished = 0;
     try {
       for (let round = 0; round < ROUNDS; round++) {
-        // Each round dies at another of its steps, and at another moment of that step.
-        let left = 20 + round * 10;
         const child = spawn(process.execPath, [CHILD, folder], { stdio: ['ignore', 'pipe', 'inherit'] });
         const lines = createInterface({ input: child.stdout });
+        let rotating = false;
+        // At a random step after a rotation of this round has forgotten the old keys, and a random while into it.
+        let left = 1 + Math.floor(Math.random() * 40);
+        let forgot = false;
         lines.on('line', (line) => {
           const [what, tenant] = line.split(' ');
           if (tenant !== undefined) deployed.push(tenant);
-          if (what === 'rotating') rotations++;
-          left -= 1;
-          if (left === 0) child.kill('SIGKILL');
+          if (what === 'rotated' || what === 'forgot') done[what] += 1;
+          if (what !== 'deployed') rotating = what === 'rotating';
+          forgot ||= what === 'forgot';
+          if (forgot) left -= 1;
+          if (left === 0) setTimeout(() => child.kill('SIGKILL'), Math.random() * 20);
         });
-        await once(lines, 'close');
+        const [[, signal]] = await Promise.all([once(child, 'exit'), once(lines, 'close')]);
+        expect(signal).toBe('SIGKILL');
+        if (rotating) unfinished += 1;
         const registry = await openRegistry(path.join(folder, 'registry.db'));
         try {
-          const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
-          for (const tenant of deployed) {
-            expect(await secrets.reveal(tenant as never)).toEqual({ KEY: `of ${tenant}` });
-          }
+          const secrets = new Secrets(registry.db, await SecretBox.open(keyFile));
+          const readable = async () => {
+            for (const tenant of deployed)
+              expect(await secrets.reveal(tenant as never)).toEqual({ KEY: `of ${tenant}` });
+          };
+          await readable();
+          if (round < ROUNDS - 1) continue;
+          await secrets.rotate();
+          await readable();
+          expect(Object.keys(JSON.parse(await readFile(keyFile, 'utf8')).keys)).toHaveLength(1);
         } finally {
           registry.close();
         }
       }
-      expect(rotations).toBeGreaterThan(0);
-      expect(deployed.length).toBeGreaterThan(ROUNDS);
+      expect(done.forgot).toBeGreaterThanOrEqual(ROUNDS);
+      expect(deployed.length).toBeGreaterThanOrEqual(ROUNDS);
+      console.log(JSON.stringify({ rounds: ROUNDS, ...done, unfinished, deployed: deployed.length }));
     } finally {
       await rm(folder, { recursive: true });
     }

@@ -31,32 +31,38 @@ const SPACE_MS = 500;
 interface Kept {
   tenant: string;
   size: number;
+  /** When it was written, ms. */
+  at: number;
   written: Promise<boolean>;
 }
+
+const WRITTEN = Promise.resolve(true);
 
 export class Answers {
   readonly #folder: string;
   readonly #budget: AnswerBudget;
   readonly #log: Logger;
-  /** Oldest first. */
+  /** Oldest first, once `listed`. */
   readonly #files = new Map<string, Kept>();
-  /** Per tenant: its files, oldest first, and what they take. */
+  /** Per tenant: its files, oldest first once `listed`, and what they take. */
   readonly #tenants = new Map<string, { files: Set<string>; size: number }>();
-  readonly #ready: Promise<void>;
+  #listed = false;
   #total = 0;
   #space: { at: number; free: Promise<number> } | undefined;
+
+  /** When what an earlier process kept is known. Answers are kept and read before; budgets hold from then on. */
+  readonly listed: Promise<void>;
 
   constructor(folder: string, budget: AnswerBudget, log: Logger) {
     this.#folder = folder;
     this.#budget = budget;
     this.#log = log;
-    this.#ready = this.#load().catch((error) => log.error({ err: error }, 'kept answers cannot be listed'));
+    this.listed = this.#list();
   }
 
   /** Resolves when the answer is on the disk, or is not kept. Never rejects: an answer that is not kept is no failure. */
   async keep(row: PaymentRow, answer: WholeAnswer): Promise<void> {
     if (row.tenant === null) return;
-    await this.#ready;
     const file = this.#fileOf(row, row.tenant);
     const known = this.#files.get(file);
     if (known) return void (await known.written);
@@ -67,8 +73,8 @@ export class Answers {
     const raced = this.#files.get(file);
     if (raced) return void (await raced.written);
     const written = Promise.withResolvers<boolean>();
-    this.#add(file, { tenant: row.tenant, size, written: written.promise });
-    const dropped = this.#overBudget(row.tenant);
+    this.#add(file, { tenant: row.tenant, size, at: Date.now(), written: written.promise });
+    const dropped = this.#listed ? this.#overBudget(row.tenant) : [];
     const kept = await write(file, content).catch((error) => {
       this.#log.warn({ err: error, payment: row.id }, 'the answer of a payment is not kept');
       return false;
@@ -93,22 +99,20 @@ export class Answers {
 
   async drop(row: PaymentRow): Promise<void> {
     if (row.tenant === null) return;
-    await this.#ready;
     const file = this.#fileOf(row, row.tenant);
     const known = this.#files.get(file);
-    if (!known) return;
-    await known.written;
+    if (!known && this.#listed) return;
+    await known?.written;
     await this.#remove(file);
   }
 
   /** Removes answers older than `keepMs`. */
   async sweep(keepMs: number): Promise<void> {
-    await this.#ready;
-    for (const [file, { written }] of this.#files) {
-      await written;
-      const found = await stat(file).catch(() => undefined);
+    await this.listed;
+    for (const [file, { at, written }] of this.#files) {
       // The oldest come first.
-      if (found && found.mtimeMs > Date.now() - keepMs) return;
+      if (at > Date.now() - keepMs) return;
+      await written;
       await this.#remove(file);
     }
   }
@@ -177,22 +181,33 @@ export class Answers {
     return free;
   }
 
-  async #load(): Promise<void> {
-    const found: { file: string; tenant: string; size: number; at: number }[] = [];
-    for (const folder of await names(this.#folder)) {
-      for (const name of await names(path.join(this.#folder, folder))) {
-        const file = path.join(this.#folder, folder, name);
-        if (name.endsWith('.tmp')) await rm(file, { force: true });
-        else {
-          const { size, mtimeMs } = await stat(file);
-          found.push({ file, tenant: decodeURIComponent(folder), size: taken(size), at: mtimeMs });
-        }
-      }
-    }
-    const written = Promise.resolve(true);
-    for (const { file, tenant, size } of found.sort((a, b) => a.at - b.at)) this.#add(file, { tenant, size, written });
+  /** In the background, one file after the other: there may be a quarter of a million of them. */
+  async #list(): Promise<void> {
+    const failed = (error: unknown) => this.#log.error({ err: error }, 'kept answers cannot be listed');
+    const folders = await names(this.#folder).catch(failed);
+    for (const folder of folders ?? []) await this.#listFolder(folder).catch(failed);
+    const found = [...this.#files].sort(([, a], [, b]) => a.at - b.at);
+    this.#files.clear();
+    this.#tenants.clear();
+    this.#total = 0;
+    for (const [file, kept] of found) this.#add(file, kept);
+    this.#listed = true;
     const dropped = [...this.#tenants.keys()].flatMap((tenant) => this.#overBudget(tenant));
     for (const file of dropped) await this.#remove(file);
+  }
+
+  async #listFolder(folder: string): Promise<void> {
+    const tenant = decodeURIComponent(folder);
+    for (const name of await names(path.join(this.#folder, folder))) {
+      const file = path.join(this.#folder, folder, name);
+      if (name.endsWith('.tmp')) {
+        if (!this.#files.has(file.slice(0, -'.tmp'.length))) await rm(file, { force: true });
+        continue;
+      }
+      const found = await stat(file).catch(() => undefined);
+      if (found?.isFile() && !this.#files.has(file))
+        this.#add(file, { tenant, size: taken(found.size), at: found.mtimeMs, written: WRITTEN });
+    }
   }
 }
 
