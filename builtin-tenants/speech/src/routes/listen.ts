@@ -17,7 +17,7 @@ import { unknownOptions, warning } from '../warnings.ts';
 export async function listen(visit: Visit): Promise<Response> {
   const { request, settings } = visit;
   const options = readListenOptions(visit.url.searchParams);
-  checkCallback(options.callback, settings);
+  checkCallback(options.callback, visit);
   const held = heldFor(request, '/v1/listen');
   const signal = AbortSignal.timeout(settings.limits.upstreamMs);
   const heard = await hear(visit, options, audioFor(held, settings.perSecond), signal).catch((error: unknown) => {

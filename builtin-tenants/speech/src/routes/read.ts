@@ -19,7 +19,7 @@ import { insightInfo } from './listen.ts';
 export async function read(visit: Visit): Promise<Response> {
   const { settings, engines, requestId } = visit;
   const options = readReadOptions(visit.url.searchParams);
-  checkCallback(options.callback, settings);
+  checkCallback(options.callback, visit);
   const signal = AbortSignal.timeout(settings.limits.upstreamMs);
   const text = (await findText(visit, options, signal)).trim();
   if (text === '') throw new SpeechFailure('INVALID_BODY', 'There is no text to read.');
