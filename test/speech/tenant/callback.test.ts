@@ -31,7 +31,7 @@ function paymentsOf(outcome: (asked: { payment: string; attempt: number }) => st
 
 const CALLBACK = { url: 'http://receiver.test/', method: 'POST' as const };
 
-function visitOf(values: Map<string, string>, payments: PaymentsBinding | undefined, headers: HeadersInit) {
+function visitOf(values: Map<string, string>, payments: PaymentsBinding | undefined, headers: Record<string, string>) {
   const later: Promise<unknown>[] = [];
   const visit: Visit = {
     request: new Request('http://speech.test/v1/listen', { method: 'POST', headers }),
@@ -104,7 +104,7 @@ it('an answer whose call was not charged is dropped, at once or by the cron trig
 it('a callback is refused before any work where nobody can say whether it is paid', () => {
   const values = new Map<string, string>();
   const payments = paymentsOf(() => 'charged');
-  const check = (binding: PaymentsBinding | undefined, headers: HeadersInit) => () =>
+  const check = (binding: PaymentsBinding | undefined, headers: Record<string, string>) => () =>
     checkCallback(CALLBACK, visitOf(values, binding, headers).visit);
   expect(check(payments, PAID)).not.toThrow();
   expect(check(undefined, PAID)).toThrow(/no callbacks here/);
