@@ -16,7 +16,15 @@ const HOP_BY_HOP = new Set([
   'upgrade',
 ]);
 
-const INTERNAL = new Set(['x-payer', 'x-payment-id', 'x-payment-check', 'cf-blob', 'cf-connecting-ip', 'cf-ray']);
+const INTERNAL = new Set([
+  'x-payer',
+  'x-payment-id',
+  'x-payment-attempt',
+  'x-payment-check',
+  'cf-blob',
+  'cf-connecting-ip',
+  'cf-ray',
+]);
 const INTERNAL_PREFIX = 'x-turnpike-';
 
 /** What a proxy in front of the edge says of the caller; the edge may believe whoever comes from this machine. */

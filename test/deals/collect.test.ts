@@ -65,3 +65,52 @@ test.each([
     { state: 'failing', failures: 1, next_at: NOON + seconds * 1_000 },
   ]);
 });
+
+test('an attempt counts before the document is read: one that ends the instance is not read again at once', async () => {
+  const reading = Promise.withResolvers<Response>();
+  let asked = 0;
+  vi.stubGlobal('fetch', () => {
+    asked++;
+    return reading.promise;
+  });
+  await syncSources(db, [SOURCE], NOON);
+  // Cut off, as by the end of its instance.
+  const first = collectDue(db, NOON);
+  const row = () => db.sql<{ failures: number; next_at: number }>('SELECT failures, next_at FROM sources')[0];
+  await expect.poll(() => asked).toBe(1);
+  expect(row()).toEqual({ failures: 1, next_at: NOON + HOUR_MS });
+  void collectDue(db, NOON + HOUR_MS);
+  await expect.poll(() => asked).toBe(2);
+  expect(row()).toEqual({ failures: 2, next_at: NOON + 3 * HOUR_MS });
+  reading.resolve(new Response(null, { status: 304 }));
+  await first;
+  expect(db.sql('SELECT state, failures, error FROM sources')).toEqual([{ state: 'ok', failures: 0, error: null }]);
+});
+
+test('a document that is broken at its end changes no price', async () => {
+  const csv = { ...SOURCE, kind: 'csv' as const };
+  const rows = 'L,Lamp,https://shop.example/lamp,1.00\n'.repeat(500);
+  vi.stubGlobal('fetch', async () => new Response(`id,title,link,price\n${rows}X,"Lamp`));
+  await syncSources(db, [csv], NOON);
+  await collectDue(db, NOON);
+  expect(db.sql('SELECT state, failures FROM sources')).toEqual([{ state: 'failing', failures: 1 }]);
+  expect(db.sql('SELECT id FROM offers')).toEqual([]);
+});
+
+test('sources are read one after the other', async () => {
+  let open = 0;
+  let most = 0;
+  vi.stubGlobal('fetch', async () => {
+    most = Math.max(most, ++open);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    open--;
+    return new Response(null, { status: 304 });
+  });
+  await syncSources(
+    db,
+    ['a', 'b', 'c'].map((id) => ({ ...SOURCE, id })),
+    NOON,
+  );
+  expect(await collectDue(db, NOON)).toBe(3);
+  expect(most).toBe(1);
+});

@@ -1,9 +1,10 @@
 /** What strangers send: feeds are read, and hostile ones refused without harm. */
 import { describe, expect, test } from 'vitest';
-import { parseCsv } from '../../builtin-tenants/deals/src/sources/csv.ts';
+import { parseCsv as csvPieces } from '../../builtin-tenants/deals/src/sources/csv.ts';
 import { parsePointers } from '../../builtin-tenants/deals/src/sources/feed.ts';
 import { decode } from '../../builtin-tenants/deals/src/sources/fetch-page.ts';
-import { parseGoogleMerchant } from '../../builtin-tenants/deals/src/sources/google-merchant.ts';
+import { parseGoogleMerchant as merchantPieces } from '../../builtin-tenants/deals/src/sources/google-merchant.ts';
+import { parseJson } from '../../builtin-tenants/deals/src/sources/json.ts';
 import { parseShopify } from '../../builtin-tenants/deals/src/sources/shopify.ts';
 import {
   cleanText,
@@ -18,6 +19,9 @@ import { SOURCE } from './support/parts.ts';
 const item = (fields: string) => `<item><title>Lamp</title><link>https://shop.example/lamp</link>${fields}</item>`;
 const feed = (...items: string[]) =>
   `<?xml version="1.0"?><rss version="2.0" xmlns:g="http://base.google.com/ns/1.0"><channel>${items.join('')}</channel></rss>`;
+
+const parseCsv = (...given: Parameters<typeof csvPieces>) => [...csvPieces(...given)].flat();
+const parseGoogleMerchant = (...given: Parameters<typeof merchantPieces>) => [...merchantPieces(...given)].flat();
 
 describe('a Google Merchant feed', () => {
   test('in RSS: price, sale price, identifiers and stock', () => {
@@ -293,5 +297,55 @@ describe('the operator’s sources', () => {
     ['no list', SOURCE],
   ])('with %s are refused', (_name, sources) => {
     expect(() => parseSources(JSON.stringify(sources))).toThrow('SOURCES');
+  });
+});
+
+describe('documents that would not fit', () => {
+  const table = (columns: number, rows: number) =>
+    `${Array.from({ length: columns }, (_, at) => `c${at}`).join(',')}\n${`${'x,'.repeat(columns - 1)}x\n`.repeat(rows)}`;
+
+  test.each([
+    [
+      'more rows than are noted',
+      `id,title,link,price\n${'1,Lamp,https://shop.example/l,1.00\n'.repeat(50_001)}`,
+      'rows',
+    ],
+    ['9,000 columns', table(9_000, 200), 'columns'],
+    ['a row without an end', `id,title,link,price\n1,${'x'.repeat(200_000)}`, 'longer'],
+    ['a quote without an end', 'id,title,link,price\n1,"Lamp', 'within quotes'],
+    ['quotes without an end', `id,title,link,price\n1,"${'""'.repeat(200_000)}`, 'longer'],
+  ])('a table with %s is refused', (_what, text, why) => {
+    expect(() => parseCsv(text, SOURCE)).toThrow(why);
+  });
+
+  test('cells may hold quotes, delimiters, and ends of lines', () => {
+    const text =
+      '"id";title;link;price\r\n1;"A ""big""; red\r\nlamp" ;https://shop.example/l;"1.50 EUR"\r\n\r\n2;6" pipe;https://shop.example/p;2.00 EUR';
+    expect(parseCsv(text, SOURCE).map(({ sku, title }) => [sku, title])).toEqual([
+      ['1', 'A "big"; red lamp'],
+      ['2', '6" pipe'],
+    ]);
+  });
+
+  test('an element with too much text, or too many attributes, is refused', () => {
+    expect(() => parseGoogleMerchant(`<rss><a>${'x'.repeat(400_000)}</a></rss>`, SOURCE)).toThrow('text');
+    const attributes = Array.from({ length: 9_000 }, (_, at) => `a${at}=""`).join(' ');
+    expect(() => parseGoogleMerchant(`<rss ${attributes}/>`, SOURCE)).toThrow('attributes');
+    const items = '<item><title>a</title></item>'.repeat(50_001);
+    expect(() => parseGoogleMerchant(`<rss>${items}</rss>`, SOURCE)).toThrow('products');
+  });
+
+  test.each([
+    ['100,000 levels', '['.repeat(100_000), 'deeper'],
+    ['a million values', `[${'{},'.repeat(1_000_000)}{}]`, 'values'],
+    ['a string without an end', `["${'\\"'.repeat(1_000_000)}`, 'JSON'],
+    ['a string that ends with a backslash', `["${'\\"'.repeat(1_000_000)}\\`, 'JSON'],
+  ])('JSON with %s is refused', (_what, text, why) => {
+    expect(() => parseJson(text)).toThrow(why);
+  });
+
+  test('brackets and commas in strings of JSON do not count', () => {
+    const value = { text: `${'[{,'.repeat(200_000)}"\\` };
+    expect(parseJson(JSON.stringify(value))).toEqual(value);
   });
 });

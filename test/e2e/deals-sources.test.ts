@@ -118,6 +118,15 @@ beforeAll(async () => {
   );
   routes.set('/deep', send('application/xml', `<rss>${'<a>'.repeat(200_000)}`));
   routes.set('/deep.json', send('application/json', `{"products":${'['.repeat(200_000)}`));
+  const row = `1,Lamp,${shop.url}/lamp,1.00 EUR\n`;
+  routes.set('/rows', send('text/csv', `id,title,link,price\n${row.repeat(300_000)}`));
+  const columns = Array.from({ length: 9_000 }, (_, at) => `c${at}`);
+  const wide = gzipSync(`${columns.join(',')}\n${`${'1,'.repeat(8_999)}1\n`.repeat(1_000)}`);
+  expect(wide.length).toBeLessThan(100_000);
+  routes.set('/columns', send('text/csv', wide, { 'content-encoding': 'gzip' }));
+  routes.set('/values', send('application/json', `{"products":[${'{},'.repeat(1_200_000)}{}]}`));
+  const levels = `<script type="application/ld+json">${'{"@graph":['.repeat(100_000)}</script>`;
+  routes.set('/levels', send('text/html', levels));
   routes.set('/doctype', send('application/xml', '<!DOCTYPE x [<!ENTITY a "b">]><rss>&a;</rss>'));
 
   const source = (id: string, kind: string, path: string, more: object = {}) => ({
@@ -153,6 +162,10 @@ beforeAll(async () => {
       source('deep', 'google-merchant', '/deep'),
       source('deep-json', 'shopify', '/deep.json'),
       source('doctype', 'google-merchant', '/doctype'),
+      source('rows', 'csv', '/rows'),
+      source('columns', 'csv', '/columns'),
+      source('values', 'shopify', '/values'),
+      source('levels', 'json-ld', '/levels'),
     ],
   );
 }, 180_000);
@@ -182,7 +195,6 @@ const nextReading = async (source: string) => {
 describe('reading sources', () => {
   test('of every kind finds their offers in their own currencies', async () => {
     const all = await until(async () => {
-      // A run reads ten of them.
       await runCrons(host);
       const now = await health();
       return Object.values(now).every(({ state }) => state !== 'new') ? now : undefined;
@@ -219,11 +231,15 @@ describe('reading sources', () => {
       ['doctype', /DOCTYPE/],
       ['entities', /entity/],
       ['deep', /deep/],
-      ['deep-json', /./],
+      ['deep-json', /deep/],
+      ['rows', /rows/],
+      ['columns', /columns/],
+      ['values', /values/],
       ['ssrf', /its address is loopback/],
       ['local', /its address is loopback/],
     ] as const)
       expect(all[id], id).toMatchObject({ state: 'failing', failures: 1, error: expect.stringMatching(why) });
+    expect(all.levels).toMatchObject({ state: 'ok' });
     expect(secretAsked).toBe(0);
     expect((await fetch(`${host.url}/deals/`)).status).toBe(200);
   });

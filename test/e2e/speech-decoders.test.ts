@@ -104,10 +104,17 @@ describe.each([true, false])('with ffmpeg: %s', (ffmpeg) => {
       const path = join(place, 'input');
       const sound = toneWav(1, 16_000, channels);
       writeFileSync(path, sound);
-      const decoder = new Decoder(ffmpeg ? 'ffmpeg' : undefined, (command) => command);
+      const decoder = new Decoder(ffmpeg ? { ffmpeg: 'ffmpeg', ffprobe: 'ffprobe' } : undefined, (command) => command);
       const { files: heard, durationMs } = await decoder.decode(
         { folder: place, path, bytes: sound.length, sha256: '', head: sound.subarray(0, 4096) },
-        { multichannel: true, raw: undefined, maxSeconds: 10, maxChannels: 8, timeoutMs: 30_000 },
+        {
+          multichannel: true,
+          raw: undefined,
+          maxSeconds: 10,
+          maxBillableMs: undefined,
+          maxChannels: 8,
+          timeoutMs: 30_000,
+        },
         new AbortController().signal,
       );
       expect(durationMs).toBe(1000);

@@ -247,6 +247,43 @@ describe('audio', () => {
     }
   });
 
+  it('refuses eight channels at 192 kHz before it decodes them', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'wide-'));
+    try {
+      for (const [rate, layout, expected] of [
+        [192_000, '7.1', { status: 413, charge: null, code: 'PAYLOAD_TOO_LARGE' }],
+        [48_000, '7.1', { status: 200, charge: '0.0001' }],
+      ] as const) {
+        const file = join(folder, `${rate}.flac`);
+        const args = ['-v', 'error', '-f', 'lavfi', '-i', `anullsrc=r=${rate}:cl=${layout}`, '-t', '1', file];
+        expect(spawnSync('ffmpeg', args).status).toBe(0);
+        const content = readFileSync(file);
+        PAGES[`/${rate}.flac`] = (response) => audio(response, content);
+        expect(await listen(`${base}/${rate}.flac`)).toMatchObject(expected);
+      }
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
+  it('decodes no more than is held, and says what all of it costs', async () => {
+    const folder = mkdtempSync(join(tmpdir(), 'held-'));
+    try {
+      const file = join(folder, 'long.flac');
+      const args = ['-v', 'error', '-f', 'lavfi', '-i', 'anullsrc=r=8000:cl=mono', '-t', '20', file];
+      expect(spawnSync('ffmpeg', args).status).toBe(0);
+      const response = await fetch(`${tenant.url}/v1/listen`, {
+        method: 'POST',
+        headers: { 'content-type': 'audio/flac', 'x-max-price': '0.0003' },
+        body: readFileSync(file),
+      });
+      expect(response.status).toBe(402);
+      expect(await response.json()).toMatchObject({ needed_usd: '0.002', held_usd: '0.0003' });
+    } finally {
+      rmSync(folder, { recursive: true });
+    }
+  });
+
   it('still works after all that', async () => {
     expect(await listen(`${base}/tone.wav`)).toMatchObject({ status: 200, charge: '0.0001' });
   });

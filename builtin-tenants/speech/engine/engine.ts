@@ -4,15 +4,16 @@
 import type { Readable } from 'node:stream';
 import { Piscina } from 'piscina';
 import { recognizeContainer } from './audio/container.ts';
-import { Decoder } from './audio/decode.ts';
+import { Decoder, type Ffmpeg } from './audio/decode.ts';
 import { openConfinement } from './confine.ts';
 import { EngineFailure } from './failure.ts';
 import { KeptAudio } from './kept-audio.ts';
-import { Lane, type LaneState } from './lane.ts';
+import { Lane, type LaneState, type Place } from './lane.ts';
 import { type Choice, chooseTranscriber } from './listen/choose.ts';
-import { type ListenAnswer, type ListenRequest, measure, transcribe } from './listen/listen.ts';
+import { type ListenAnswer, type ListenRequest, type Measured, measure, transcribe } from './listen/listen.ts';
 import { findProgram } from './programs.ts';
 import type { ReadAnswer, ReadTask } from './read/thread.ts';
+import { Refusals } from './refusals.ts';
 import type { Settings } from './settings.ts';
 import { Speaker, type SpeakRequest, type SpeechSink } from './speak/speaker.ts';
 import type { SpeakSetup } from './speak/thread.ts';
@@ -61,6 +62,7 @@ export class Engine {
   readonly #readers: Piscina;
   readonly #speakers: Piscina;
   readonly #speaker: Speaker;
+  readonly #refusals = new Refusals();
   readonly kept: KeptAudio;
 
   private constructor(parts: {
@@ -109,7 +111,7 @@ export class Engine {
     const readers = pool('read/thread.ts', settings.read.jobs);
     const [choice, ffmpeg, confinement, voices] = await Promise.all([
       chooseTranscriber(settings.listen),
-      settings.decode.ffmpeg ? findProgram('ffmpeg') : undefined,
+      settings.decode.ffmpeg ? findFfmpeg() : undefined,
       openConfinement(),
       speakers.run(undefined, { name: 'voices' }) as Promise<string[]>,
     ]);
@@ -124,14 +126,16 @@ export class Engine {
    */
   async listen(body: Readable, request: ListenRequest, caller: AbortSignal): Promise<ListenAnswer> {
     const transcriber = this.#transcriber();
-    const place = this.#listening.admit();
+    const place = this.#admit(request);
     try {
       const audio = await this.#receive(body, caller);
       try {
         const { signal, timeLeft } = this.#deadline(caller);
         return await place.run(async () => {
-          const measured = await measure(audio, request, this.#decoder, this.#settings.limits, signal);
-          return await transcribe(audio, measured, request, transcriber, { signal, timeoutMs: timeLeft() });
+          const measured = await this.#measure(audio, request, signal);
+          const answer = await transcribe(audio, measured, request, transcriber, { signal, timeoutMs: timeLeft() });
+          this.#refusals.done(request.names);
+          return answer;
         }, signal);
       } finally {
         await this.#spool.remove(audio.folder);
@@ -143,19 +147,13 @@ export class Engine {
 
   /** Measures audio and keeps it, for engines elsewhere. The place in the queue is held until it is fetched or dropped. */
   async keep(body: Readable, request: ListenRequest, caller: AbortSignal): Promise<KeptFacts> {
-    const place = this.#listening.admit();
+    const place = this.#admit(request);
     let audio: SpooledAudio | undefined;
     try {
       audio = await this.#receive(body, caller);
       const { folder, sha256, bytes } = audio;
       const { signal } = this.#deadline(caller);
-      const { files, durationMs, billableMs } = await measure(
-        audio,
-        request,
-        this.#decoder,
-        this.#settings.limits,
-        signal,
-      );
+      const { files, durationMs, billableMs } = await this.#measure(audio, request, signal);
       const id = this.kept.keep(audio, () => {
         place.leave();
         void this.#spool.remove(folder);
@@ -213,6 +211,20 @@ export class Engine {
     await this.#spool.clear();
   }
 
+  #admit({ names }: ListenRequest): Place {
+    this.#refusals.check(names);
+    return this.#listening.admit(names);
+  }
+
+  async #measure(audio: SpooledAudio, request: ListenRequest, signal: AbortSignal): Promise<Measured> {
+    try {
+      return await measure(audio, request, this.#decoder, this.#settings.limits, signal);
+    } catch (error) {
+      if (error instanceof EngineFailure) this.#refusals.refused(request.names);
+      throw error;
+    }
+  }
+
   #transcriber() {
     if ('fix' in this.#choice) throw new EngineFailure('no_engine', this.#choice.fix);
     return this.#choice.transcriber;
@@ -240,6 +252,12 @@ export class Engine {
       timeLeft: () => Math.max(1, ends - performance.now()),
     };
   }
+}
+
+/** With its prober, which tells what a file claims to be. */
+async function findFfmpeg(): Promise<Ffmpeg | undefined> {
+  const [ffmpeg, ffprobe] = await Promise.all([findProgram('ffmpeg'), findProgram('ffprobe')]);
+  return ffmpeg === undefined || ffprobe === undefined ? undefined : { ffmpeg, ffprobe };
 }
 
 function tooSlow(what: 'upload' | 'work' | 'text'): EngineFailure {

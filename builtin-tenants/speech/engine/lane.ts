@@ -1,5 +1,6 @@
 /**
  * A bounded queue: so many jobs run, so many wait, the next is refused with the time after which it may come again.
+ * Those who wait take turns by address and payer, and none of them holds more than half of the places.
  * A job holds its place from before its upload starts, so that memory and disk are bounded by the same number.
  */
 import { EngineFailure } from './failure.ts';
@@ -26,12 +27,18 @@ export interface Place {
 /** What a job is taken to last before any was measured, ms. */
 const FIRST_GUESS_MS = 5000;
 const LONGEST_RETRY_SECONDS = 60;
+/** Callers whose last turn is known. */
+const MOST_NAMES = 10_000;
 
 export class Lane {
   readonly #name: string;
   readonly #limits: LaneLimits;
   readonly #now: () => number;
-  readonly #turns: (() => void)[] = [];
+  readonly #turns: { start: () => void; names: readonly string[] }[] = [];
+  /** Name -> when it had its last turn, as a count of turns. */
+  readonly #served = new Map<string, number>();
+  readonly #held = new Map<string, number>();
+  #turn = 0;
   #running = 0;
   #admitted = 0;
   #typicalMs = FIRST_GUESS_MS;
@@ -47,9 +54,19 @@ export class Lane {
     return { running: this.#running, waiting: this.#admitted - this.#running, limits: this.#limits };
   }
 
-  /** @throws EngineFailure queue_full with `retryAfter` */
-  admit(): Place {
-    if (this.#admitted >= this.#limits.jobs + this.#limits.waiting) {
+  /**
+   * @param names of the caller: payer, address; none: no caller of its own
+   * @throws EngineFailure queue_full with `retryAfter`
+   */
+  admit(names: readonly string[] = []): Place {
+    const places = this.#limits.jobs + this.#limits.waiting;
+    if (names.some((name) => (this.#held.get(name) ?? 0) >= Math.ceil(places / 2))) {
+      const retryAfter = this.#secondsUntilFree();
+      throw new EngineFailure('queue_full', `Your calls hold half of the queue; try again in ${retryAfter} s.`, {
+        retryAfter,
+      });
+    }
+    if (this.#admitted >= places) {
       const retryAfter = this.#secondsUntilFree();
       throw new EngineFailure(
         'queue_full',
@@ -58,28 +75,52 @@ export class Lane {
       );
     }
     this.#admitted++;
+    for (const name of names) this.#held.set(name, (this.#held.get(name) ?? 0) + 1);
     let here = true;
     const leave = () => {
       if (!here) return;
       here = false;
       this.#admitted--;
+      for (const name of names) {
+        const held = (this.#held.get(name) ?? 0) - 1;
+        if (held > 0) this.#held.set(name, held);
+        else this.#held.delete(name);
+      }
+      // Nobody waits, so that there is no order to be kept; or there are too many to keep one.
+      if (this.#admitted === 0 || this.#served.size > MOST_NAMES) this.#served.clear();
     };
-    return { leave, run: (work, signal) => this.#run(work, signal).finally(leave) };
+    return { leave, run: (work, signal) => this.#run(work, names, signal).finally(leave) };
   }
 
-  async #run<T>(work: () => Promise<T>, signal: AbortSignal): Promise<T> {
-    await this.#turn(signal);
+  async #run<T>(work: () => Promise<T>, names: readonly string[], signal: AbortSignal): Promise<T> {
+    await this.#wait(names, signal);
+    this.#turn++;
+    for (const name of names) this.#served.set(name, this.#turn);
     const started = this.#now();
     try {
       return await work();
     } finally {
       this.#typicalMs = 0.7 * this.#typicalMs + 0.3 * (this.#now() - started);
       this.#running--;
-      this.#turns.shift()?.();
+      this.#next()?.start();
     }
   }
 
-  async #turn(signal: AbortSignal): Promise<void> {
+  /** Of those whose address, then whose payer, was served longest ago, the first that came. */
+  #next(): { start: () => void } | undefined {
+    const order = ({ names }: { names: readonly string[] }) => {
+      const [payer = 0, address = 0] = names.map((name) => this.#served.get(name) ?? 0);
+      return { payer, address };
+    };
+    const [next] = this.#turns.toSorted((a, b) => {
+      const [first, second] = [order(a), order(b)];
+      return first.address - second.address || first.payer - second.payer;
+    });
+    if (next !== undefined) this.#turns.splice(this.#turns.indexOf(next), 1);
+    return next;
+  }
+
+  async #wait(names: readonly string[], signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     if (this.#running < this.#limits.jobs) {
       this.#running++;
@@ -92,10 +133,11 @@ export class Lane {
         resolve();
       };
       const giveUp = () => {
-        this.#turns.splice(this.#turns.indexOf(start), 1);
+        this.#turns.splice(this.#turns.indexOf(waiting), 1);
         reject(signal.reason);
       };
-      this.#turns.push(start);
+      const waiting = { start, names };
+      this.#turns.push(waiting);
       signal.addEventListener('abort', giveUp, { once: true });
     });
   }

@@ -21,6 +21,8 @@ const listenSchema = z.object({
   sample_rate: number.int().min(4000).max(192_000).optional(),
   channels: number.int().min(1).max(8).default(1),
   max_billable_ms: number.int().min(0).optional(),
+  payer: z.string().max(200).optional(),
+  address: z.string().max(200).optional(),
 });
 
 const speakSchema = z.strictObject({
@@ -56,6 +58,7 @@ export function parseListen(query: URLSearchParams): ListenRequest {
     language: asked.language,
     raw: encoding === undefined || sampleRate === undefined ? undefined : { encoding, sampleRate, channels },
     maxBillableMs: asked.max_billable_ms,
+    names: [asked.payer, asked.address].filter((name) => name !== undefined),
   };
 }
 

@@ -16,7 +16,7 @@ export function answerHeaders(visit: Visit, charge: MicroUsd | undefined): Recor
   };
 }
 
-/** Answers JSON, or stores it for the callback and answers `{request_id}`. The work is done either way, and charged once. */
+/** Answers JSON, or stores it for the callback and answers `{request_id}`. The work is done either way, and charged once; it is delivered when it is charged. */
 export async function answerJson(
   visit: Visit,
   body: object,

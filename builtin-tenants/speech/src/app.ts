@@ -62,6 +62,7 @@ async function visitOf(context: Context<AppEnv>, engineRuns: (url: string) => Pr
     settings,
     engines: chooseEngines(settings, measures),
     store: context.env.STORE,
+    payments: context.env.PAYMENTS,
     waitUntil: (work) => context.executionCtx.waitUntil(work),
   };
 }

@@ -1,12 +1,14 @@
 /**
- * Delivers answers to `callback` URLs: at once, again after growing pauses while the instance lives, and from then on by
- * the cron trigger for a day. An undelivered answer is in STORE, so it survives restarts; it may arrive twice.
+ * Delivers answers to `callback` URLs, once the host says that the call was charged: a payer can cancel a payment while
+ * the work is done. The first attempt is made then, others after growing pauses while the instance lives, and from then
+ * on by the cron trigger for a day. An undelivered answer is in STORE, so it survives restarts; it may arrive twice.
  */
 import type { Visit } from './context.ts';
+import { SpeechFailure } from './failure.ts';
 import type { Callback } from './options/callback.ts';
 import { invalid } from './options/query.ts';
 import { checkUrl } from './remote.ts';
-import type { Settings, Store } from './settings.ts';
+import type { PaymentsBinding, Settings, Store } from './settings.ts';
 
 export interface Delivery {
   callback: Callback;
@@ -15,7 +17,16 @@ export interface Delivery {
   body: Uint8Array;
 }
 
+/** The payment of a call, and which of its attempts this call is. */
+interface Payment {
+  id: string;
+  attempt: number;
+}
+
+type Outcome = 'open' | 'charged' | 'unpaid';
+
 interface StoredDelivery {
+  payment: Payment;
   url: string;
   method: 'POST' | 'PUT';
   requestId: string;
@@ -28,6 +39,8 @@ interface StoredDelivery {
 
 const PREFIX = 'callback:';
 const PAUSES_MS = [0, 2_000, 10_000, 60_000];
+/** The toll takes the money after this service has answered: from milliseconds to as long as a chain takes. */
+const OUTCOME_PAUSES_MS = [20, 100, 250, 500, 1_000, 2_000, 4_000, 8_000];
 const KEEP_SECONDS = 24 * 60 * 60;
 const ATTEMPT_MS = 30_000;
 /** Answers that one run of the cron trigger tries to deliver, and how many of them at the same time. */
@@ -36,41 +49,90 @@ const LANES = 10;
 
 /**
  * Before any work is done: what cannot be delivered would be work for nothing.
- * @throws SpeechFailure INVALID_QUERY_PARAMETER for a URL that is not public
+ * @throws SpeechFailure INVALID_QUERY_PARAMETER for a URL that is not public, UNPROCESSABLE_OPTION where nobody can say
+ * whether the call was paid, or nothing can be kept until then
  */
-export function checkCallback(callback: Callback | undefined, { privateHosts }: Settings): void {
+export function checkCallback(callback: Callback | undefined, visit: Visit): void {
   if (callback === undefined) return;
+  const { privateHosts } = visit.settings;
   try {
     checkUrl(callback.url, privateHosts);
   } catch {
     throw invalid('callback', 'expected the address of a public host, without credentials');
   }
+  if (visit.store === undefined || visit.payments === undefined || paymentOf(visit.request) === undefined) {
+    throw new SpeechFailure('UNPROCESSABLE_OPTION', 'There are no callbacks here; leave callback out.');
+  }
 }
 
-/** Answers when the delivery is stored; goes on in the background. */
+/** As the host's toll says; callers cannot. */
+function paymentOf({ headers }: Request): Payment | undefined {
+  const id = headers.get('x-payment-id');
+  const attempt = Number(headers.get('x-payment-attempt'));
+  return id !== null && Number.isSafeInteger(attempt) && attempt > 0 ? { id, attempt } : undefined;
+}
+
+/** Answers when the delivery is stored; goes on in the background, when the answer is charged. */
 export async function deliver(visit: Visit, delivery: Delivery): Promise<void> {
-  const { store, settings } = visit;
+  const { store, payments, settings } = visit;
+  const payment = paymentOf(visit.request);
+  if (store === undefined || payments === undefined || payment === undefined) throw new Error('no payment to wait for');
   const key = `${PREFIX}${delivery.requestId}`;
   const stored: StoredDelivery = {
     ...delivery.callback,
+    payment,
     requestId: delivery.requestId,
     contentType: delivery.contentType,
     body: toBase64(delivery.body),
-    notBefore: Date.now() + PAUSES_MS.reduce((sum, pause) => sum + pause + ATTEMPT_MS, 0),
+    notBefore: Date.now() + total(OUTCOME_PAUSES_MS) + PAUSES_MS.reduce((sum, pause) => sum + pause + ATTEMPT_MS, 0),
   };
-  await store?.put(key, JSON.stringify(stored), { expirationTtl: KEEP_SECONDS });
+  await store.put(key, JSON.stringify(stored), { expirationTtl: KEEP_SECONDS });
   visit.waitUntil(
-    attempts(stored, settings).then(async (delivered) => {
-      if (delivered) await store?.delete(key);
+    finalOutcome(payments, payment).then(async (outcome) => {
+      if (outcome === 'open') return;
+      if (outcome === 'unpaid' || (await attempts(stored, settings))) await store.delete(key);
     }),
   );
+}
+
+function total(pauses: readonly number[]): number {
+  return pauses.reduce((sum, pause) => sum + pause, 0);
+}
+
+async function finalOutcome(payments: PaymentsBinding, payment: Payment): Promise<Outcome> {
+  for (const pause of OUTCOME_PAUSES_MS) {
+    await new Promise((resolve) => setTimeout(resolve, pause));
+    const outcome = await outcomeOf(payments, payment);
+    if (outcome !== 'open') return outcome;
+  }
+  return 'open';
+}
+
+/** What cannot be learnt is open: nothing is delivered for it, and nothing is dropped. */
+async function outcomeOf(payments: PaymentsBinding, { id, attempt }: Payment): Promise<Outcome> {
+  try {
+    const response = await payments.fetch('http://payments/outcome', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ payment: id, attempt }),
+    });
+    const { outcome } = (await response.json()) as { outcome?: unknown };
+    return response.ok && (outcome === 'charged' || outcome === 'unpaid') ? outcome : 'open';
+  } catch {
+    return 'open';
+  }
 }
 
 /**
  * For the cron trigger: one attempt for each answer that is still here, up to a limit. Where there are more, it begins
  * at another one each time, so that those whose receivers are gone keep no other from being delivered.
  */
-export async function deliverStored(store: Store, settings: Settings): Promise<void> {
+export async function deliverStored(
+  store: Store,
+  payments: PaymentsBinding | undefined,
+  settings: Settings,
+): Promise<void> {
+  if (payments === undefined) return;
   const names: string[] = [];
   for (let cursor: string | undefined; ; ) {
     const page = await store.list({ prefix: PREFIX, ...(cursor === undefined ? {} : { cursor }) });
@@ -81,17 +143,21 @@ export async function deliverStored(store: Store, settings: Settings): Promise<v
   const first = Math.floor(Math.random() * names.length);
   const due = [...names.slice(first), ...names.slice(0, first)].slice(0, MOST_AT_ONCE);
   const lane = async () => {
-    for (let name = due.shift(); name !== undefined; name = due.shift()) await deliverOne(store, name, settings);
+    for (let name = due.shift(); name !== undefined; name = due.shift()) {
+      await deliverOne(store, payments, name, settings);
+    }
   };
   await Promise.all(Array.from({ length: LANES }, lane));
 }
 
-async function deliverOne(store: Store, name: string, settings: Settings): Promise<void> {
+async function deliverOne(store: Store, payments: PaymentsBinding, name: string, settings: Settings): Promise<void> {
   const text = await store.get(name);
   if (text === null) return;
   const stored = JSON.parse(text) as StoredDelivery;
   if (stored.notBefore > Date.now()) return;
-  if (await attempt(stored, settings)) await store.delete(name);
+  const outcome = await outcomeOf(payments, stored.payment);
+  if (outcome === 'open') return;
+  if (outcome === 'unpaid' || (await attempt(stored, settings))) await store.delete(name);
 }
 
 async function attempts(stored: StoredDelivery, settings: Settings): Promise<boolean> {

@@ -2,7 +2,7 @@
  * What one request is served with: the settings, the engines, the caller's limit and the way to go on after the answer.
  */
 import type { ListenEngine, ReadEngine, SpeakEngine } from './engines/engine.ts';
-import type { Settings, Store } from './settings.ts';
+import type { PaymentsBinding, Settings, Store } from './settings.ts';
 
 export interface Engines {
   listen: ListenEngine;
@@ -18,6 +18,8 @@ export interface Visit {
   engines: Engines;
   /** Undefined: no STORE binding. */
   store: Store | undefined;
+  /** Undefined: no PAYMENTS binding. */
+  payments: PaymentsBinding | undefined;
   /** Lets work go on after the answer. */
   waitUntil(work: Promise<unknown>): void;
 }

@@ -10,6 +10,6 @@ const app = createApp();
 export default {
   fetch: app.fetch,
   async scheduled(_event: unknown, env: Env): Promise<void> {
-    if (env.STORE !== undefined) await deliverStored(env.STORE, readSettings(env));
+    if (env.STORE !== undefined) await deliverStored(env.STORE, env.PAYMENTS, readSettings(env));
   },
 };

@@ -12,9 +12,15 @@ export interface Store {
   list(options: { prefix: string; cursor?: string }): Promise<{ keys: { name: string }[]; cursor?: string }>;
 }
 
+/** The host's `PAYMENTS`, as far as it is used here. */
+export interface PaymentsBinding {
+  fetch(url: string, init: RequestInit): Promise<Response>;
+}
+
 /** Bindings and secrets; each is described in README.md. All are optional. */
 export interface Env {
   STORE?: Store;
+  PAYMENTS?: PaymentsBinding;
   APP_URL?: string;
   PAY_TO?: string;
   PAY_NETWORK?: string;

@@ -58,6 +58,7 @@ const REQUEST_KINDS: Readonly<Record<string, FieldKind>> = {
   forwarded: Field.drop,
   'x-payer': Field.drop,
   'x-payment-id': Field.drop,
+  'x-payment-attempt': Field.drop,
   'x-payment-check': Field.drop,
   'x-charge': Field.drop,
   'http2-settings': Field.drop,

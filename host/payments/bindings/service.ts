@@ -55,6 +55,7 @@ const captureBody = z.strictObject({
     .optional(),
 });
 const releaseBody = z.strictObject({ hold: z.string().max(80), reason: z.string().max(200).optional() });
+const outcomeBody = z.strictObject({ payment: z.string().max(80), attempt: z.number().int().min(1) });
 const proofBody = z.strictObject({
   scope: z.string().max(200).optional(),
   description: z.string().max(300).optional(),
@@ -139,8 +140,14 @@ export class PaymentService implements PaymentBindings {
       Response.json(await this.#release(tenant, await read(tenant, c.req.raw, releaseBody))),
     );
     app.post('/proof', async (c) => this.#proof(tenant, c.req.raw.headers, await read(tenant, c.req.raw, proofBody)));
+    app.post('/outcome', async (c) =>
+      Response.json(await this.#outcome(tenant, await read(tenant, c.req.raw, outcomeBody))),
+    );
     app.notFound(() =>
-      new Problem('not_found', 'env.PAYMENTS has POST /challenge /verify /capture /release /proof.').toResponse(),
+      new Problem(
+        'not_found',
+        'env.PAYMENTS has POST /challenge /verify /capture /release /outcome /proof.',
+      ).toResponse(),
     );
     return app;
   }
@@ -237,6 +244,17 @@ export class PaymentService implements PaymentBindings {
     });
   }
 
+  /**
+   * What became of a call of a paid route, for work that leaves by another way than its answer. A released payment may
+   * pay for another call later: only the attempt that the handler was told of (`x-payment-attempt`) counts.
+   */
+  async #outcome(tenant: Tenant, { payment, attempt }: z.infer<typeof outcomeBody>) {
+    const row = await this.#options.machine.store.byId(payment);
+    if (row?.kind !== 'route' || row.tenant !== tenant.tenant)
+      throw new Problem('not_found', 'There is no such payment.');
+    return { payment: row.id, outcome: outcomeOf(row, attempt) };
+  }
+
   async #proof(tenant: Tenant, headers: Headers, body: z.infer<typeof proofBody>): Promise<Response> {
     const { proof, realm } = this.#options;
     const context = { realm: realm(), resource: `https://${realm()}/${tenant.slug}` };
@@ -329,6 +347,13 @@ export class PaymentService implements PaymentBindings {
   #mac(body: string): Buffer {
     return createHmac('sha256', this.#options.tokenKey).update(body).digest();
   }
+}
+
+/** `charged` and `unpaid` are final. A payment that was taken before the work is `open` until its answer is stored. */
+function outcomeOf(row: PaymentRow, attempt: number): 'open' | 'charged' | 'unpaid' {
+  if (row.attempts !== attempt || ['released', 'refund_owed', 'refunded'].includes(row.state)) return 'unpaid';
+  if (row.state !== 'answered') return 'open';
+  return row.charged !== null && row.charged > 0n ? 'charged' : 'unpaid';
 }
 
 function scopeOf({ tenant }: Tenant): string {

@@ -6,7 +6,7 @@ import { receiptHeaders } from '../settlement/receipts.ts';
 import { answerHeaders } from './answer.ts';
 
 /** Fields that only the toll may set; callers' own are dropped. */
-const OURS = ['x-payer', 'x-payment-id', 'x-payment-check', 'x-charge'];
+const OURS = ['x-payer', 'x-payment-id', 'x-payment-attempt', 'x-payment-check', 'x-charge'];
 
 /**
  * The request as the handler may see it: without what only the toll may say.

@@ -22,6 +22,7 @@ export function handlerHeaders({ route, limit }: Visit, row: PaymentRow): Record
   return {
     'x-payer': row.payerDid,
     'x-payment-id': row.id,
+    'x-payment-attempt': String(row.attempts),
     ...(route.mode === 'metered' ? { 'x-max-price': formatUsd(limit) } : {}),
   };
 }

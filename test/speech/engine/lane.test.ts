@@ -35,6 +35,32 @@ describe('a lane', () => {
     expect(lane.state).toMatchObject({ running: 0, waiting: 0 });
   });
 
+  it('takes those who wait in turns, by address and payer', async () => {
+    const lane = new Lane('test', { jobs: 1, waiting: 19 });
+    const begun: string[] = [];
+    const first = gate();
+    const job = (...names: string[]) =>
+      lane.admit(names).run(async () => {
+        begun.push(names.join('@'));
+        if (begun.length === 1) await first.wait();
+      }, forever);
+    const jobs = [...['a@x', 'a@x', 'a@x', 'b@x', 'b@x', 'c@y', 'c@y', 'd@z'].map((name) => job(...name.split('@')))];
+    await turn();
+    first.open();
+    await Promise.all(jobs);
+    // a and b share an address: together they get one turn of three.
+    expect(begun).toEqual(['a@x', 'c@y', 'd@z', 'b@x', 'c@y', 'a@x', 'b@x', 'a@x']);
+  });
+
+  it('gives nobody more than half of the places', () => {
+    const lane = new Lane('test', { jobs: 1, waiting: 7 });
+    const places = Array.from({ length: 4 }, (_, at) => lane.admit([`wallet ${at}`, 'address']));
+    expect(() => lane.admit(['wallet 5', 'address'])).toThrow('half');
+    expect(() => lane.admit(['wallet 0', 'elsewhere'])).not.toThrow();
+    places[0]?.leave();
+    expect(() => lane.admit(['wallet 5', 'address'])).not.toThrow();
+  });
+
   it('refuses what neither runs nor waits, and says when to come again', async () => {
     const lane = new Lane('test', { jobs: 1, waiting: 1 });
     const places = [lane.admit(), lane.admit()];

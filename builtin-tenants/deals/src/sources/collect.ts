@@ -2,7 +2,7 @@
 import { baseUrl, type Database, type Env } from '../environment.ts';
 import { parseCsv } from './csv.ts';
 import { parsePointers } from './feed.ts';
-import { FetchFailed, fetchPage, type Page } from './fetch-page.ts';
+import { FetchFailed, fetchPage, MOST_BYTES, type Page } from './fetch-page.ts';
 import { parseGoogleMerchant } from './google-merchant.ts';
 import { parseJsonLd } from './json-ld.ts';
 import { recordFailure, recordOffers } from './observe.ts';
@@ -11,8 +11,13 @@ import { DEFAULT_EVERY_S, type FoundOffer, parseSources, type Source } from './s
 
 /** Also where a source asks for a longer one. */
 const LONGEST_BACKOFF_S = 86_400;
-/** A run of the cron reads at most this many sources; the others are due in the next minute still. */
-const AT_ONCE = 10;
+/**
+ * A run of the cron reads one source after the other, since what a document takes in memory is taken from the buyers, and
+ * begins none after this long, ms; the others are due in the next minute still.
+ */
+const LONGEST_RUN_MS = 45_000;
+/** Of a document that is read whole, bytes. */
+const MOST_BYTES_WHOLE = 4_000_000;
 /** For one source, ms. */
 const TIMEOUT_MS = 30_000;
 /** `next_at` of a source that left the list. */
@@ -70,19 +75,30 @@ interface DueSource {
   lastOkAt: number | null;
 }
 
-/** @returns how many sources were read */
+/**
+ * Claimed by moving the next read, so that two runs at once do not read the same. The attempt counts as a failure until
+ * it has ended: a document that ends the instance is read ever later, like any other that fails.
+ * @returns how many sources were read
+ */
 export async function collectDue(db: Database, now: number): Promise<number> {
-  // Claimed by moving the next read, so that two runs at once do not read the same.
-  const { results } = await db
-    .prepare(
-      `UPDATE sources SET next_at = ?1 + 600000, last_try_at = ?1
-       WHERE id IN (SELECT id FROM sources WHERE next_at <= ?1 ORDER BY next_at LIMIT ${AT_ONCE})
-       RETURNING id, settings, etag, last_modified AS lastModified, holds_until AS holdsUntil, failures, last_ok_at AS lastOkAt`,
-    )
-    .bind(now)
-    .all<DueSource>();
-  await Promise.all(results.map((due) => collect(db, due, now)));
-  return results.length;
+  const end = Date.now() + LONGEST_RUN_MS;
+  let read = 0;
+  while (Date.now() < end) {
+    const { results } = await db
+      .prepare(
+        `UPDATE sources SET failures = failures + 1, last_try_at = ?1, state = CASE WHEN failures > 0 THEN 'failing' ELSE state END, error = 'its last reading did not end',
+           next_at = ?1 + min(${LONGEST_BACKOFF_S}, coalesce(json_extract(settings, '$.every_s'), ${DEFAULT_EVERY_S}) << min(failures, 10)) * 1000
+         WHERE id IN (SELECT id FROM sources WHERE next_at <= ?1 ORDER BY next_at LIMIT 1)
+         RETURNING id, settings, etag, last_modified AS lastModified, holds_until AS holdsUntil, failures - 1 AS failures, last_ok_at AS lastOkAt`,
+      )
+      .bind(now)
+      .all<DueSource>();
+    const [due] = results;
+    if (due === undefined) break;
+    await collect(db, due, now);
+    read++;
+  }
+  return read;
 }
 
 async function collect(db: Database, due: DueSource, now: number): Promise<void> {
@@ -93,7 +109,12 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
   try {
     // That a document did not change says nothing where its prices are elsewhere, as of a feed, or change by the clock.
     const isTelling = source.kind !== 'feed' && (due.holdsUntil === null || now < due.holdsUntil);
-    const fetched = await fetchPage(source.url, isTelling ? due : {}, stop);
+    const fetched = await fetchPage(
+      source.url,
+      isTelling ? due : {},
+      stop,
+      isReadInPieces(source) ? MOST_BYTES : MOST_BYTES_WHOLE,
+    );
     if ('unchanged' in fetched) {
       // Nothing changed: the prices stand, and that was seen today.
       await repeatObservations(db, source, due.lastOkAt ?? now, now);
@@ -102,8 +123,11 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
     }
     const { page } = fetched;
     let holdsUntil: number | null = null;
-    for (const { from, offers } of await read(source, page, stop, now)) {
-      await recordOffers(db, source, from, offers, now);
+    // Once without a trace: a document that is broken at its end changes no price.
+    if (isReadInPieces(source)) for await (const _ of read(source, page, stop, now)) await turn();
+    const seen = new Set<string>();
+    for await (const { from, offers } of read(source, page, stop, now)) {
+      await recordOffers(db, source, from, offers, now, seen);
       for (const { holdsUntil: until } of offers)
         if (until !== undefined) holdsUntil = Math.min(until, holdsUntil ?? until);
     }
@@ -121,41 +145,57 @@ async function collect(db: Database, due: DueSource, now: number): Promise<void>
     );
     await recordFailure(db, source, failure.kind, now);
     await db
-      .prepare('UPDATE sources SET state = ?2, error = ?3, failures = failures + 1, next_at = ?4 WHERE id = ?1')
+      .prepare('UPDATE sources SET state = ?2, error = ?3, next_at = ?4 WHERE id = ?1')
       .bind(due.id, failure.kind === 'blocked' ? 'blocked' : 'failing', failure.message, now + wait * 1_000)
       .run();
   }
 }
 
-/** Offers, and the page that each was read from. */
-type Found = { from: Page; offers: FoundOffer[] }[];
+/** Documents of these kinds take little more memory than their text. */
+function isReadInPieces({ kind }: Source): boolean {
+  return kind === 'google-merchant' || kind === 'csv';
+}
+
+/** Lets the requests of buyers in. */
+function turn(): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, 0));
+}
+
+/** Offers, and the page that they were read from. */
+interface Found {
+  from: Page;
+  offers: FoundOffer[];
+}
 
 /** @throws Error or FetchFailed where the page is not what the source's kind says */
-async function read(source: Source, page: Page, stop: AbortSignal, now: number): Promise<Found> {
+async function* read(source: Source, page: Page, stop: AbortSignal, now: number): AsyncGenerator<Found> {
   switch (source.kind) {
     case 'google-merchant':
-      return [{ from: page, offers: parseGoogleMerchant(page.text, source, now) }];
+      for (const offers of parseGoogleMerchant(page.text, source, now)) yield { from: page, offers };
+      return;
     case 'csv':
-      return [{ from: page, offers: parseCsv(page.text, source, now) }];
+      for (const offers of parseCsv(page.text, source, now)) yield { from: page, offers };
+      return;
     case 'shopify':
-      return [{ from: page, offers: parseShopify(page.text, { ...source, url: page.url }) }];
+      yield { from: page, offers: parseShopify(page.text, { ...source, url: page.url }) };
+      return;
     case 'json-ld':
-      return [{ from: page, offers: await parseJsonLd(page.text, source, page.url) }];
-    case 'feed': {
-      const found: Found = [];
-      const urls = parsePointers(page.text, page.url);
-      // A few at a time, so as not to burden the shop.
-      for (let from = 0; from < urls.length; from += PAGES_AT_ONCE) {
-        const pages = urls.slice(from, from + PAGES_AT_ONCE).map(async (url) => {
-          const product = await fetchPage(url, {}, stop).catch(() => undefined);
-          if (!product || !('page' in product)) return [];
-          const { page: from } = product;
-          return [{ from, offers: await parseJsonLd(from.text, source, from.url) }];
-        });
-        found.push(...(await Promise.all(pages)).flat());
-      }
-      return found;
-    }
+      yield { from: page, offers: await parseJsonLd(page.text, source, page.url) };
+      return;
+    case 'feed':
+      yield* readPages(source, parsePointers(page.text, page.url), stop);
+  }
+}
+
+async function* readPages(source: Source, urls: string[], stop: AbortSignal): AsyncGenerator<Found> {
+  // A few at a time, so as not to burden the shop.
+  for (let from = 0; from < urls.length; from += PAGES_AT_ONCE) {
+    const pages = urls.slice(from, from + PAGES_AT_ONCE).map(async (url): Promise<Found[]> => {
+      const product = await fetchPage(url, {}, stop, MOST_BYTES_WHOLE).catch(() => undefined);
+      if (!product || !('page' in product)) return [];
+      return [{ from: product.page, offers: await parseJsonLd(product.page.text, source, product.page.url) }];
+    });
+    yield* (await Promise.all(pages)).flat();
   }
 }
 

@@ -1,5 +1,4 @@
 /** RSS and Atom as pointers only: the addresses of product pages, which are then read for their JSON-LD. */
-import { parseFeed as parse } from 'feedsmith';
 import { webUrl } from './source.ts';
 import { readElements } from './xml.ts';
 
@@ -8,18 +7,30 @@ export const MOST_PAGES = 20;
 
 /** @throws Error where it is no feed, or hostile */
 export function parsePointers(xml: string, feedUrl: string): string[] {
-  // The same rules as for every XML, before a more lenient parser sees it.
-  readElements(xml, { close: () => {} });
-  const { feed } = parse(xml) as { feed: { items?: { link?: string }[]; entries?: { links?: { href?: string }[] }[] } };
-  const links = [
-    ...(feed.items ?? []).map(({ link }) => link),
-    ...(feed.entries ?? []).map(({ links: list }) => list?.[0]?.href),
-  ];
   const own = new URL(feedUrl).host;
-  const urls = links.flatMap((link) => {
+  const urls = new Set<string>();
+  let root: string | undefined;
+  let itemDepth: number | undefined;
+  const found = (link: string | undefined) => {
     const url = webUrl(link, feedUrl);
     // A feed speaks for its own shop.
-    return url && new URL(url).host === own ? [url] : [];
+    if (url && new URL(url).host === own && urls.size < MOST_PAGES) urls.add(url);
+  };
+  const pieces = readElements(xml, {
+    open(name, depth, attributes) {
+      root ??= name;
+      if (name === 'item' || name === 'entry') itemDepth = depth;
+      // Atom's link is an attribute; the others of an entry lead elsewhere.
+      else if (name === 'link' && itemDepth !== undefined && depth === itemDepth + 1 && attributes.href) {
+        if ((attributes.rel ?? 'alternate') === 'alternate') found(attributes.href);
+      }
+    },
+    close(name, text, depth) {
+      if (depth === itemDepth) itemDepth = undefined;
+      else if (name === 'link' && itemDepth !== undefined && depth === itemDepth + 1 && text !== '') found(text);
+    },
   });
-  return [...new Set(urls)].slice(0, MOST_PAGES);
+  for (const _ of pieces);
+  if (root === undefined || !['rss', 'feed', 'rdf:RDF'].includes(root)) throw new Error('the document is no feed');
+  return [...urls];
 }

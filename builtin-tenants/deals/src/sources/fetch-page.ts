@@ -28,7 +28,8 @@ export class FetchFailed extends Error {
 }
 
 const MOST_REDIRECTS = 3;
-const MAX_BYTES = 20_000_000;
+/** Of a document that is read in pieces. */
+export const MOST_BYTES = 20_000_000;
 const AGENT = 'turnpike-deals/1 (price observation)';
 
 /**
@@ -39,6 +40,7 @@ export async function fetchPage(
   url: string,
   known: { etag?: string | null; lastModified?: string | null },
   stop: AbortSignal,
+  mostBytes = MOST_BYTES,
 ): Promise<Fetched> {
   let address = url;
   for (let hop = 0; hop <= MOST_REDIRECTS; hop++) {
@@ -82,7 +84,7 @@ export async function fetchPage(
         Number.isFinite(wait) && wait > 0 ? wait : undefined,
       );
     }
-    const bytes = await readBounded(response);
+    const bytes = await readBounded(response, mostBytes);
     const digest = new Uint8Array(await crypto.subtle.digest('SHA-256', bytes));
     const etag = response.headers.get('etag');
     const lastModified = response.headers.get('last-modified');
@@ -99,7 +101,7 @@ export async function fetchPage(
   throw new FetchFailed('failed', `more than ${MOST_REDIRECTS} redirects`);
 }
 
-async function readBounded(response: Response): Promise<Uint8Array<ArrayBuffer>> {
+async function readBounded(response: Response, mostBytes: number): Promise<Uint8Array<ArrayBuffer>> {
   const chunks: Uint8Array[] = [];
   let size = 0;
   const reader = (response.body ?? new Blob([]).stream()).getReader();
@@ -109,9 +111,9 @@ async function readBounded(response: Response): Promise<Uint8Array<ArrayBuffer>>
     });
     if (done) break;
     size += value.byteLength;
-    if (size > MAX_BYTES) {
+    if (size > mostBytes) {
       await reader.cancel();
-      throw new FetchFailed('failed', `more than ${MAX_BYTES / 1e6} MB`);
+      throw new FetchFailed('failed', `more than ${mostBytes / 1e6} MB`);
     }
     chunks.push(value);
   }

@@ -3,22 +3,35 @@ import { parseAmountWithCurrency } from '../prices/money.ts';
 import {
   cleanText,
   type FoundOffer,
+  MOST_OFFERS,
   readAvailability,
   readCondition,
   type Source,
   validGtin,
   webUrl,
 } from './source.ts';
-import { readElements } from './xml.ts';
+import { HostileXml, readElements } from './xml.ts';
 
-export function parseGoogleMerchant(xml: string, source: Source, now = Date.now()): FoundOffer[] {
-  const found: FoundOffer[] = [];
+/** Fields of one product that are looked at. */
+const MOST_FIELDS = 256;
+
+/**
+ * A piece of the document at a time; nothing of it is kept.
+ * @throws Error where it is not XML, or hostile, or has too many products
+ */
+export function* parseGoogleMerchant(xml: string, source: Source, now = Date.now()): Generator<FoundOffer[]> {
+  let found: FoundOffer[] = [];
+  let items = 0;
+  let fields = 0;
   let item: Record<string, string> | undefined;
   let itemDepth = 0;
-  readElements(xml, {
+  const pieces = readElements(xml, {
     open(name, depth, attributes) {
       if (name === 'item' || name === 'entry') {
         item = {};
+        fields = 0;
+        if (++items > MOST_OFFERS)
+          throw new HostileXml(`the document has more than ${MOST_OFFERS} products; name its parts as sources`);
         itemDepth = depth;
       }
       // Atom's link is an attribute.
@@ -30,10 +43,15 @@ export function parseGoogleMerchant(xml: string, source: Source, now = Date.now(
         if (offer) found.push(offer);
         item = undefined;
         // Groups such as g:shipping have a g:price of their own.
-      } else if (item && depth === itemDepth + 1 && text !== '') item[name.replace(/^g:/, '')] ??= text;
+      } else if (item && depth === itemDepth + 1 && text !== '' && ++fields <= MOST_FIELDS)
+        item[name.replace(/^g:/, '')] ??= text;
     },
   });
-  return found;
+  for (const _ of pieces) {
+    yield found;
+    found = [];
+  }
+  yield found;
 }
 
 /** The fields of one product by their names in the specification; CSV feeds use the same names. */

@@ -1,5 +1,6 @@
 /** Product pages with JSON-LD (schema.org Product with offers), found by workerd's HTMLRewriter. */
 import { parsePrice } from '../prices/money.ts';
+import { parseJson } from './json.ts';
 import {
   cleanText,
   type FoundOffer,
@@ -20,7 +21,7 @@ export async function parseJsonLd(html: string, source: Source, pageUrl: string)
   const budget = { nodes: MOST_NODES };
   return scripts.flatMap((script) => {
     try {
-      return products(JSON.parse(script), budget, 0).flatMap((product) => offersOf(product, source, pageUrl));
+      return products(parseJson(script), budget, 0).flatMap((product) => offersOf(product, source, pageUrl));
     } catch {
       // One broken block of a page says nothing about the others.
       return [];

@@ -9,16 +9,21 @@ const OFFERS_A_BATCH = 100;
 /** A price that did not change is noted again after this long: evidence of days observed. */
 const REPEAT_MS = 20 * 3_600_000;
 
-/** @returns how many offers were seen */
+/** @param seen keys of offers that this document named already; the first naming counts */
 export async function recordOffers(
   db: Database,
   source: Source,
   page: Page,
   found: FoundOffer[],
   at: number,
-): Promise<number> {
-  const unique = new Map(found.map((offer) => [offerKey(offer, source.country), offer]));
-  const entries = [...unique];
+  seen: Set<string>,
+): Promise<void> {
+  const entries = found.flatMap((offer): [string, FoundOffer][] => {
+    const key = offerKey(offer, source.country);
+    if (seen.has(key)) return [];
+    seen.add(key);
+    return [[key, offer]];
+  });
   for (let from = 0; from < entries.length; from += OFFERS_A_BATCH) {
     const statements: Statement[] = [];
     for (const [key, offer] of entries.slice(from, from + OFFERS_A_BATCH)) {
@@ -27,7 +32,6 @@ export async function recordOffers(
     }
     await db.batch(statements);
   }
-  return entries.length;
 }
 
 function upsert(db: Database, id: string, key: string, source: Source, offer: FoundOffer, at: number): Statement {

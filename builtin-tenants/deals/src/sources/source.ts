@@ -26,6 +26,11 @@ export const sourceSchema = z.strictObject({
 
 export type Source = z.infer<typeof sourceSchema>;
 
+/** Products of one document: what an instance can note in one run. */
+export const MOST_OFFERS = 50_000;
+/** What is read before others get their turn. */
+export const OFFERS_A_PIECE = 200;
+
 export const DEFAULT_EVERY_S = 3_600;
 
 /** @throws Error that names the faulty source */

@@ -19,6 +19,8 @@ export interface DecodeOptions {
   /** What headerless audio is said to be. */
   raw: RawFormat | undefined;
   maxSeconds: number;
+  /** What is paid for, over all channels. No more than that and a second is decoded. */
+  maxBillableMs: number | undefined;
   maxChannels: number;
   timeoutMs: number;
 }
@@ -30,6 +32,22 @@ export interface DecodedAudio {
   durationMs: number;
 }
 
+/** Paths of the programs. */
+export interface Ffmpeg {
+  ffmpeg: string;
+  ffprobe: string;
+}
+
+/** What a file says of itself. */
+interface Claims {
+  sampleRate: number;
+  channels: number;
+  seconds: number | undefined;
+}
+
+/** Of all channels together: eight at 48 kHz. A file of a megabyte can hold an hour of silence at far more. */
+const MOST_SAMPLES_A_SECOND = 8 * 48_000;
+const PROBE_MS = 10_000;
 const MEMORY_BYTES = 512 * 1024 * 1024;
 const PORTABLE = fileURLToPath(new URL('portable-decoder.ts', import.meta.url));
 const ENGINE = fileURLToPath(new URL('..', import.meta.url));
@@ -39,11 +57,11 @@ const LIBRARIES = ['node_modules', 'package.json'].map((name) =>
 );
 
 export class Decoder {
-  readonly #ffmpeg: string | undefined;
+  readonly #ffmpeg: Ffmpeg | undefined;
   readonly #confine: Confine;
 
-  /** @param ffmpeg path of the program; undefined: decode without it */
-  constructor(ffmpeg: string | undefined, confine: Confine) {
+  /** @param ffmpeg undefined: decode without it */
+  constructor(ffmpeg: Ffmpeg | undefined, confine: Confine) {
     this.#ffmpeg = ffmpeg;
     this.#confine = confine;
   }
@@ -52,13 +70,20 @@ export class Decoder {
     return this.#ffmpeg === undefined ? 'audio-decode' : 'ffmpeg';
   }
 
-  /** @throws EngineFailure unsupported_audio, too_long, timeout */
+  /** @throws EngineFailure unsupported_audio, too_long, too_large, too_expensive with `billableMs`, timeout */
   async decode(audio: SpooledAudio, options: DecodeOptions, signal: AbortSignal): Promise<DecodedAudio> {
     const container = recognizeContainer(audio.head, options.raw !== undefined);
     if (container === undefined && options.raw === undefined) {
       throw new EngineFailure(
         'unsupported_audio',
         'This is not audio that can be decoded: send WAV, MP3, FLAC, Ogg, Opus, AAC, M4A, MP4, WebM, AIFF, CAF or AMR, or name encoding and sample_rate of raw samples.',
+      );
+    }
+    const claims = await this.#probe(audio, container, options, signal);
+    if (claims !== undefined && claims.sampleRate * claims.channels > MOST_SAMPLES_A_SECOND) {
+      throw new EngineFailure(
+        'too_large',
+        `The audio has ${claims.channels} channels of ${claims.sampleRate} Hz; send at most 8 of 48000 Hz, 4 of 96000, or 2 of 192000.`,
       );
     }
     const output = join(audio.folder, 'decoded.wav');
@@ -80,6 +105,10 @@ export class Decoder {
       throw new EngineFailure('too_large', `The audio has ${facts.channels} channels; at most ${options.maxChannels}.`);
     }
     const durationMs = Math.round((facts.frames * 1000) / facts.sampleRate);
+    const billableMs = durationMs * facts.channels;
+    if (options.maxBillableMs !== undefined && billableMs > options.maxBillableMs) {
+      throw tooExpensive(billableMs, facts.channels, options, claims);
+    }
     if (facts.channels === 1) return { files: [output], durationMs };
     const files: string[] = [];
     for (let channel = 0; channel < facts.channels; channel++) {
@@ -96,15 +125,39 @@ export class Decoder {
     return this.#ffmpeg === undefined ? [process.execPath, ENGINE, ...LIBRARIES] : [];
   }
 
+  /** Reads headers only. @throws EngineFailure unsupported_audio */
+  async #probe(
+    audio: SpooledAudio,
+    container: Container | undefined,
+    { raw }: DecodeOptions,
+    signal: AbortSignal,
+  ): Promise<Claims | undefined> {
+    if (container === undefined) return raw && { ...raw, seconds: undefined };
+    if (this.#ffmpeg === undefined) return undefined;
+    const { code, stdout } = await runChild({
+      ...this.#confine({ program: this.#ffmpeg.ffprobe, args: ffprobeArguments(audio.path, container) }, audio.folder),
+      cwd: audio.folder,
+      signal,
+      timeoutMs: PROBE_MS,
+      memoryBytes: MEMORY_BYTES,
+      maxOutputBytes: 65_536,
+    });
+    const claims = code === 0 ? readClaims(stdout) : undefined;
+    if (claims === undefined) {
+      throw new EngineFailure('unsupported_audio', 'The audio is corrupt, or holds no sound that can be decoded.');
+    }
+    return claims;
+  }
+
   #command(
     audio: SpooledAudio,
     container: Container | undefined,
     output: string,
     options: DecodeOptions,
   ): { program: string; args: string[] } {
-    const seconds = options.maxSeconds + 1;
+    const seconds = secondsOf(options);
     if (this.#ffmpeg !== undefined) {
-      return { program: this.#ffmpeg, args: ffmpegArguments(audio.path, container, output, options, seconds) };
+      return { program: this.#ffmpeg.ffmpeg, args: ffmpegArguments(audio.path, container, output, options, seconds) };
     }
     if (container !== undefined && container.portable === undefined) {
       throw new EngineFailure('unsupported_audio', `${container.name} audio needs ffmpeg on this host.`);
@@ -116,9 +169,59 @@ export class Decoder {
       raw: container === undefined ? options.raw : undefined,
       multichannel: options.multichannel,
       seconds,
+      samplesASecond: MOST_SAMPLES_A_SECOND,
     });
     return { program: process.execPath, args: ['--max-old-space-size=256', PORTABLE, job] };
   }
+}
+
+function secondsOf({ maxSeconds, maxBillableMs }: DecodeOptions): number {
+  return Math.min(maxSeconds, Math.ceil((maxBillableMs ?? Number.POSITIVE_INFINITY) / 1000)) + 1;
+}
+
+/** What all of it costs: as it claims where it was not decoded to its end, or the longest that is taken. */
+function tooExpensive(
+  decodedMs: number,
+  channels: number,
+  options: DecodeOptions,
+  claims: Claims | undefined,
+): EngineFailure {
+  const { maxSeconds } = options;
+  const isWhole = decodedMs < secondsOf(options) * 1000 * channels;
+  const seconds = claims?.seconds ?? maxSeconds;
+  if (!isWhole && seconds > maxSeconds) {
+    return new EngineFailure('too_long', `The audio is longer than ${maxSeconds} s; send it in parts.`);
+  }
+  const billableMs = isWhole ? decodedMs : Math.max(decodedMs, Math.ceil(seconds * 1000) * channels);
+  const length = (billableMs / 1000).toFixed(3);
+  const known = isWhole || claims?.seconds !== undefined;
+  const sentence = known ? `The audio is ${length} s long.` : `The audio may be ${length} s long.`;
+  return new EngineFailure('too_expensive', sentence, { billableMs });
+}
+
+function readClaims(text: string): Claims | undefined {
+  const { streams, format } = JSON.parse(text) as {
+    streams?: { sample_rate?: string; channels?: number }[];
+    format?: { duration?: string };
+  };
+  const [stream] = streams ?? [];
+  if (stream === undefined) return undefined;
+  const seconds = Number(format?.duration);
+  return {
+    sampleRate: Number(stream.sample_rate ?? 0),
+    channels: stream.channels ?? 0,
+    seconds: seconds > 0 ? seconds : undefined,
+  };
+}
+
+/** As `ffmpegArguments`: one demuxer, local files, bounded allocations. */
+export function ffprobeArguments(input: string, container: Container): string[] {
+  return [
+    ...['-hide_banner', '-v', 'error', '-max_alloc', String(64 * 1024 * 1024)],
+    ...['-protocol_whitelist', 'file,pipe', '-f', container.demuxer, '-probesize', '5000000'],
+    ...['-select_streams', 'a:0', '-show_entries', 'stream=sample_rate,channels:format=duration', '-of', 'json'],
+    `file:${input}`,
+  ];
 }
 
 /**

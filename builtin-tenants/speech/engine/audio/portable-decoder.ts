@@ -25,6 +25,8 @@ const job = z
       .optional(),
     multichannel: z.boolean(),
     seconds: z.number(),
+    /** Of all channels together. */
+    samplesASecond: z.number(),
   })
   .parse(JSON.parse(process.argv[2] ?? '{}'));
 
@@ -113,6 +115,7 @@ let resamplers: Resampler[] = [];
 await output.write(wavHeader(SAMPLE_RATE, 1));
 for await (const block of blocks()) {
   if ((block.channelData[0]?.length ?? 0) === 0) continue;
+  if (block.sampleRate * block.channelData.length > job.samplesASecond) throw new Error('too many samples a second');
   const channels = job.multichannel ? block.channelData : mixed(block.channelData);
   if (channelCount === 0) {
     channelCount = channels.length;

@@ -4,7 +4,6 @@
 
 import type { RawFormat } from '../audio/container.ts';
 import type { Decoder } from '../audio/decode.ts';
-import { EngineFailure } from '../failure.ts';
 import type { Settings } from '../settings.ts';
 import type { SpooledAudio } from '../spool.ts';
 import type { HeardWord, Transcriber } from './transcriber.ts';
@@ -15,6 +14,8 @@ export interface ListenRequest {
   raw: RawFormat | undefined;
   /** The most that may be charged for, in milliseconds over all channels; undefined: no bound but the settings'. */
   maxBillableMs: number | undefined;
+  /** Of the caller: payer, address. */
+  names: string[];
 }
 
 /** The wire form of a transcription. */
@@ -48,15 +49,12 @@ export async function measure(
     multichannel: request.multichannel,
     raw: request.raw,
     maxSeconds: limits.audioSeconds,
+    maxBillableMs: request.maxBillableMs,
     maxChannels: limits.channels,
     timeoutMs: limits.decodeSeconds * 1000,
   };
   const { files, durationMs } = await decoder.decode(audio, options, signal);
-  const billableMs = durationMs * files.length;
-  if (request.maxBillableMs !== undefined && billableMs > request.maxBillableMs) {
-    throw new EngineFailure('too_expensive', `The audio is ${(billableMs / 1000).toFixed(3)} s long.`, { billableMs });
-  }
-  return { files, durationMs, billableMs };
+  return { files, durationMs, billableMs: durationMs * files.length };
 }
 
 export async function transcribe(

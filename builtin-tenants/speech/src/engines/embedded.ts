@@ -6,6 +6,7 @@ import type { ListenOptions } from '../options/listen.ts';
 import { type CallOptions, call, readJson } from './call.ts';
 import type {
   AudioSource,
+  Caller,
   Insight,
   ListenEngine,
   ListenJob,
@@ -52,8 +53,8 @@ export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
     this.#url = url;
   }
 
-  async listen({ audio, options, maxBillableMs, signal }: ListenJob): Promise<Transcript> {
-    const query = audioQuery(options, maxBillableMs);
+  async listen({ audio, options, maxBillableMs, caller, signal }: ListenJob): Promise<Transcript> {
+    const query = audioQuery(options, maxBillableMs, caller);
     const answer = await this.#json<ListenAnswer>(`/listen?${query}`, upload(audio), {
       name: NAME,
       signal,
@@ -76,8 +77,8 @@ export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
    * Measures audio and keeps it for a remote engine.
    * @throws SpeechFailure PAYMENT_LIMIT_EXCEEDED and the like; SERVICE_UNAVAILABLE when there is no engine process
    */
-  async keep({ audio, options, maxBillableMs, signal }: ListenJob): Promise<KeptAudio> {
-    const query = audioQuery(options, maxBillableMs);
+  async keep({ audio, options, maxBillableMs, caller, signal }: ListenJob): Promise<KeptAudio> {
+    const query = audioQuery(options, maxBillableMs, caller);
     return await this.#json<KeptAudio>(`/audio?${query}`, upload(audio), {
       name: NAME,
       signal,
@@ -147,8 +148,10 @@ function upload(audio: AudioSource): RequestInit {
   return { method: 'POST', headers: { 'content-type': 'application/octet-stream' }, body: audio.body };
 }
 
-function audioQuery(options: ListenOptions, maxBillableMs: number): URLSearchParams {
+function audioQuery(options: ListenOptions, maxBillableMs: number, caller: Caller): URLSearchParams {
   const query = new URLSearchParams({ max_billable_ms: String(maxBillableMs) });
+  if (caller.payer !== undefined) query.set('payer', caller.payer);
+  if (caller.address !== undefined) query.set('address', caller.address);
   if (options.multichannel) query.set('multichannel', 'true');
   if (options.language !== undefined) query.set('language', options.language);
   if (options.raw !== undefined) {

@@ -23,7 +23,15 @@ export interface ListenJob {
   options: ListenOptions;
   /** Audio that the payment is good for, in milliseconds over all channels. */
   maxBillableMs: number;
+  /** Who asks, for its turn in the queue and for what is refused. */
+  caller: Caller;
   signal: AbortSignal;
+}
+
+/** Undefined where the host does not say. */
+export interface Caller {
+  payer: string | undefined;
+  address: string | undefined;
 }
 
 export interface Word {

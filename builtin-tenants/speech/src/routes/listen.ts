@@ -7,7 +7,7 @@ import { checkCallback } from '../callback.ts';
 import type { Visit } from '../context.ts';
 import type { FinishedAnswer, Insight, Transcript } from '../engines/engine.ts';
 import { SpeechFailure } from '../failure.ts';
-import { heldFor, tooExpensive } from '../limit.ts';
+import { callerOf, heldFor, tooExpensive } from '../limit.ts';
 import { audioFor, priceOfAudio } from '../money.ts';
 import { wantsInsight } from '../options/insight.ts';
 import { type ListenOptions, readListenOptions } from '../options/listen.ts';
@@ -17,7 +17,7 @@ import { unknownOptions, warning } from '../warnings.ts';
 export async function listen(visit: Visit): Promise<Response> {
   const { request, settings } = visit;
   const options = readListenOptions(visit.url.searchParams);
-  checkCallback(options.callback, settings);
+  checkCallback(options.callback, visit);
   const held = heldFor(request, '/v1/listen');
   const signal = AbortSignal.timeout(settings.limits.upstreamMs);
   const heard = await hear(visit, options, audioFor(held, settings.perSecond), signal).catch((error: unknown) => {
@@ -35,7 +35,7 @@ export async function hear(
   signal: AbortSignal,
 ): Promise<Transcript | FinishedAnswer> {
   const audio = await openAudio(request, settings);
-  return await engines.listen.listen({ audio, options, maxBillableMs, signal });
+  return await engines.listen.listen({ audio, options, maxBillableMs, caller: callerOf(request), signal });
 }
 
 function withPrice(error: unknown, perSecond: number, held: number): unknown {

@@ -8,6 +8,7 @@ import { paidRoute } from '../catalogue.ts';
 import type { Visit } from '../context.ts';
 import type { AudioSource } from '../engines/engine.ts';
 import { SpeechFailure } from '../failure.ts';
+import { callerOf } from '../limit.ts';
 import { audioFor } from '../money.ts';
 import { readListenOptions } from '../options/listen.ts';
 import { type ReadOptions, readReadOptions } from '../options/read.ts';
@@ -19,7 +20,7 @@ import { insightInfo } from './listen.ts';
 export async function read(visit: Visit): Promise<Response> {
   const { settings, engines, requestId } = visit;
   const options = readReadOptions(visit.url.searchParams);
-  checkCallback(options.callback, settings);
+  checkCallback(options.callback, visit);
   const signal = AbortSignal.timeout(settings.limits.upstreamMs);
   const text = (await findText(visit, options, signal)).trim();
   if (text === '') throw new SpeechFailure('INVALID_BODY', 'There is no text to read.');
@@ -86,7 +87,7 @@ async function heard(
   const maxBillableMs = audioFor(paidRoute('/v1/read').price, settings.perSecond);
   const parameters = new URLSearchParams({ punctuate: 'true', ...(language === undefined ? {} : { language }) });
   const transcript = await engines.listen
-    .listen({ audio, options: readListenOptions(parameters), maxBillableMs, signal })
+    .listen({ audio, options: readListenOptions(parameters), maxBillableMs, caller: callerOf(visit.request), signal })
     .catch((error: unknown) => {
       if (!(error instanceof SpeechFailure) || error.code !== 'PAYMENT_LIMIT_EXCEEDED') throw error;
       throw new SpeechFailure(

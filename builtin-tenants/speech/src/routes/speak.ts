@@ -18,7 +18,7 @@ const BODY_BYTES = 64 * 1024;
 export async function speak(visit: Visit): Promise<Response> {
   const { request, settings, engines } = visit;
   const options = readSpeakOptions(visit.url.searchParams);
-  checkCallback(options.callback, settings);
+  checkCallback(options.callback, visit);
   const held = heldFor(request, '/v1/speak');
   const text =
     contentType(request) === 'text/plain'
