@@ -33,6 +33,21 @@ export function isPreflight(request: Request): boolean {
   return request.method === 'OPTIONS' && request.headers.has('access-control-request-method');
 }
 
+/** The host's own answer to a preflight of a priced path: the handler's would be unpaid content. */
+export function preflight(): Response {
+  return new Response(null, {
+    status: 204,
+    headers: {
+      'access-control-allow-origin': '*',
+      'access-control-allow-methods': 'GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS',
+      'access-control-allow-headers':
+        'authorization, content-type, idempotency-key, payment-signature, x-payment, x-max-price, x-request-id',
+      'access-control-expose-headers': EXPOSED_HEADERS,
+      'access-control-max-age': '600',
+    },
+  });
+}
+
 export function paidHeaders(response: { headers: Headers }, row: PaymentRow, context: EdgeContext): Headers {
   const headers = new Headers(answerHeaders(response.headers));
   for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);

@@ -25,7 +25,7 @@ import type { Bare402, BareCall, Forward, OpenSocket, PaidRoute, SocketCaller, T
 import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
 import { chargeOf, maxPrice } from './charge.ts';
 import { Deadline } from './deadline.ts';
-import { exposed, forwarded, isPreflight, paidHeaders, withRequestId } from './messages.ts';
+import { exposed, forwarded, isPreflight, paidHeaders, preflight, withRequestId } from './messages.ts';
 import { PaidSockets, unpaidSocket } from './sockets.ts';
 import { handlerHeaders, type Visit } from './visit.ts';
 
@@ -90,7 +90,8 @@ export class Toll {
 
   async handle(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response> {
     const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
-    if (!route || isPreflight(request)) return this.#free(request, deployment);
+    if (isPreflight(request) && priced(deployment.paidRoutes, context)) return preflight();
+    if (!route) return this.#free(request, deployment);
     return this.#pass(request, context, deployment, route, {
       unpaid: (visit) => this.#unpaid(visit),
       paid: (visit, row, done) => this.#work(visit, row, done),
@@ -252,9 +253,9 @@ export class Toll {
   /** Forwards, decides what it costs, and settles. Calls `done` when the payment is final. */
   async #work(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response> {
     const { machine } = this.#options;
-    const { context, route, limit } = visit;
+    const { context, route, prepared, limit } = visit;
     const deadline = new Deadline(begun, machine);
-    let response: Response;
+    let response: Response | undefined;
     let charged: Money;
     let whole: Buffer | undefined;
     try {
@@ -264,9 +265,10 @@ export class Toll {
         done();
         return withRequestId(response, context);
       }
-      charged = chargeOf(route.mode, response.headers.get('x-charge'), limit);
+      charged = chargeOf(route.mode, response.headers.get('x-charge'), prepared.terms.amount, limit);
       if (readsWhole(response)) whole = await deadline.race(readWhole(response));
     } catch (error) {
+      if (response && !response.bodyUsed) await response.body?.cancel().catch(() => {});
       throw await deadline.brokeOff(error);
     } finally {
       deadline.end();
@@ -346,4 +348,9 @@ function requestHash({ request, context }: Visit, body: Uint8Array | undefined):
   if (request.body !== null && body === undefined) return undefined;
   const hash = createHash('sha256').update(`${request.method} ${context.tenantPath ?? ''}\n`);
   return hash.update(body ?? new Uint8Array()).digest('hex');
+}
+
+/** Whether the path has a price under any method: its preflight is the host's to answer, never the handler's. */
+function priced(routes: readonly PaidRoute[], { tenantPath }: EdgeContext): boolean {
+  return routes.some((route) => findPaidRoute([route], route.method, tenantPath ?? '/') !== undefined);
 }
