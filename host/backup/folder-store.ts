@@ -1,10 +1,11 @@
 /** Backups in a folder: `<target>/<id>/`, put together under a name that starts with a dot and renamed when whole. */
-import { createReadStream } from 'node:fs';
-import { mkdir, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
+import { readBounded } from './bounded.ts';
 import { syncFile, unlessGone, writeWhole } from './copying.ts';
-import { MANIFEST } from './layout.ts';
+import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
 import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
 
 const UNFINISHED = '.unfinished-';
@@ -37,18 +38,18 @@ export class FolderStore implements BackupStore {
     const complete: string[] = [];
     for (const name of names) {
       if (!BACKUP_ID.test(name)) continue;
-      const found = await stat(path.join(this.#folder, name, MANIFEST)).catch(() => undefined);
+      const found = await lstat(path.join(this.#folder, name, MANIFEST)).catch(() => undefined);
       if (found?.isFile()) complete.push(name);
     }
     return complete.sort();
   }
 
-  manifest(id: string): Promise<string> {
-    return readFile(path.join(this.#folder, id, MANIFEST), 'utf8');
+  async manifest(id: string): Promise<string> {
+    return readBounded(await this.read(id, MANIFEST), LARGEST_MANIFEST);
   }
 
   async read(id: string, file: string): Promise<Readable> {
-    return createReadStream(path.join(this.#folder, id, file));
+    return (await openRegularFile(path.join(this.#folder, id), file)).createReadStream();
   }
 
   async remove(id: string): Promise<void> {
@@ -62,6 +63,21 @@ export class FolderStore implements BackupStore {
   describe(id: string): string {
     return path.join(this.#folder, id);
   }
+}
+
+/**
+ * Opens a file of a backup that somebody may have put other things into: a pipe would never end, and a link leads to
+ * another file of the machine.
+ * @throws Error when it is not a regular file, or links are on the way to it
+ */
+async function openRegularFile(folder: string, file: string): Promise<FileHandle> {
+  const wanted = path.join(await realpath(folder), file);
+  if ((await realpath(wanted)) !== wanted) throw new Error('it is a link, or behind one');
+  // Without O_NONBLOCK the open itself waits for the other end of a pipe.
+  const handle = await open(wanted, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW);
+  if ((await handle.stat()).isFile()) return handle;
+  await handle.close();
+  throw new Error('it is not a regular file');
 }
 
 async function syncFolders(folder: string): Promise<void> {

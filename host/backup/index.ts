@@ -31,6 +31,8 @@ export interface BackupRequest extends BackupChoice {
   dataFolder: string;
   hostVersion: string;
   live: LiveParts | undefined;
+  /** Real time that is believed, ms; default: the clock's. */
+  believed?: () => Promise<number>;
 }
 
 export interface BackupOutcome extends BackupSummary {
@@ -44,6 +46,7 @@ export interface BackupOutcome extends BackupSummary {
 export async function runBackup(request: BackupRequest): Promise<BackupOutcome> {
   const { config, dataFolder, hostVersion, target, live } = request;
   const passphrase = await readPassphrase(request.passphraseFile ?? config.backup.passphraseFile);
+  const believed = Math.min(Date.now(), (await request.believed?.()) ?? Number.POSITIVE_INFINITY);
   const store = openBackupStore(target ?? config.backup.target, config.storage.s3, dataFolder);
   const bucket = objectBucket(config);
   const summary = await createBackup({
@@ -57,7 +60,7 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
     ...(bucket === undefined ? {} : { fetchObjects: (folder: string) => fetchObjects(bucket, folder) }),
   });
   // Only where backups belong by configuration: another place may hold what nobody wants removed.
-  const removed = target === undefined ? await keepNewest(store, config.backup.keep) : [];
+  const removed = target === undefined ? await keepNewest(store, config.backup.keep, believed) : [];
   return { ...summary, removed, lacks: lacksOf(config) };
 }
 

@@ -3,6 +3,8 @@
 /** Names at the top of the data folder that are not kept. */
 export const NOT_KEPT: ReadonlySet<string> = new Set([
   'run',
+  // Retries of what was paid shortly before find no answer after a restore, and are not charged twice.
+  'answers',
   'cache',
   'lock',
   'lock-journal',
@@ -42,3 +44,5 @@ export function isLeftover(name: string): boolean {
 export const FILES = 'files';
 export const SEALED = 'sealed';
 export const MANIFEST = 'manifest.json';
+/** Half a million files, bytes. */
+export const LARGEST_MANIFEST = 128 * 1024 * 1024;

@@ -33,7 +33,7 @@ const contentSchema = z.strictObject({
     blockSize: z.number().int(),
     salt: z.string(),
   }),
-  files: z.array(fileSchema),
+  files: z.array(fileSchema).refine(areApart, 'names a file twice'),
 });
 const manifestSchema = z.strictObject({ content: contentSchema, proof: z.string() });
 
@@ -81,6 +81,20 @@ function isSafePath(path: string): boolean {
   return (
     parts.length > 1 && parts.every((part) => part !== '' && part !== '.' && part !== '..' && !part.includes('\0'))
   );
+}
+
+/** No two files end up in one place, on disks that do not tell case apart either, and none where another has a folder. */
+function areApart(files: { path: string }[]): boolean {
+  const places = new Set<string>();
+  const folders = new Set<string>();
+  for (const { path } of files) {
+    const [, ...parts] = path.normalize('NFC').toLowerCase().split('/');
+    const place = parts.join('/');
+    if (places.has(place)) return false;
+    places.add(place);
+    for (let depth = 1; depth < parts.length; depth++) folders.add(parts.slice(0, depth).join('/'));
+  }
+  return ![...places].some((place) => folders.has(place));
 }
 
 function parseJson(text: string): unknown {

@@ -9,6 +9,8 @@ import { Problem } from '../shared/problem.ts';
 const COST = 2 ** 15;
 const BLOCK_SIZE = 8;
 const SALT_BYTES = 16;
+/** 256 MB. */
+const LARGEST_WORK = 2 ** 21;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const KEY_BYTES = 32;
@@ -50,7 +52,14 @@ export class BackupKeys {
   static async derive(passphrase: string, derivation: Derivation): Promise<BackupKeys> {
     const { cost, blockSize } = derivation;
     // A manifest is not trusted yet: it must not make this process take all memory.
-    if (derivation.function !== 'scrypt' || cost > 2 ** 20 || blockSize > 16 || (cost & (cost - 1)) !== 0 || cost < 2) {
+    if (
+      derivation.function !== 'scrypt' ||
+      cost > 2 ** 20 ||
+      blockSize > 16 ||
+      cost * blockSize > LARGEST_WORK ||
+      (cost & (cost - 1)) !== 0 ||
+      cost < 2
+    ) {
       throw new Problem('invalid_field', 'The backup was made in a way that this version does not know.');
     }
     const keys = await new Promise<Buffer>((resolve, reject) => {

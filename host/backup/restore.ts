@@ -4,11 +4,11 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
-import { lstat, mkdir, readdir, readFile, rename, rm, rmdir } from 'node:fs/promises';
+import { lstat, mkdir, readdir, readFile, rename, rm, rmdir, statfs } from 'node:fs/promises';
 import path from 'node:path';
-import { Transform } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Problem } from '../shared/problem.ts';
+import { bounded } from './bounded.ts';
 import { syncFile, writeWhole } from './copying.ts';
 import { FILES, REGISTRY, SEALED, TENANTS } from './layout.ts';
 import { type BackupFile, openManifest } from './manifest.ts';
@@ -50,7 +50,11 @@ async function restore(options: RestoreOptions, target: string): Promise<Restore
   const { store, passphrase } = options;
   const isThere = await requireEmpty(target);
   const id = await chooseBackup(store, options.id);
-  const { content, keys } = await openManifest(await store.manifest(id), passphrase);
+  const { content, keys } = await openManifest(await readManifest(store, id), passphrase);
+  if (content.id !== id) {
+    throw new Problem('invalid_field', `The backup is damaged: what is named ${id} was made as ${content.id}.`);
+  }
+  await requireRoom(isThere ? target : path.dirname(target), content.files);
   const suffix = `restoring-${randomBytes(4).toString('hex')}`;
   // A folder that is there may be a disk of its own, or behind a link: it cannot be replaced, only filled.
   const coming = isThere ? path.join(target, `.${suffix}`) : `${target}.${suffix}`;
@@ -89,6 +93,26 @@ async function requireEmpty(folder: string): Promise<boolean> {
     throw new Problem('conflict', `${folder} is not empty: restore into a new folder, or move what is there away.`);
   }
   return names !== undefined;
+}
+
+async function readManifest(store: BackupStore, id: string): Promise<string> {
+  try {
+    return await store.manifest(id);
+  } catch (error) {
+    const detail = `The manifest of the backup ${id} cannot be read (${(error as Error).message}).`;
+    throw new Problem('invalid_field', detail, { cause: error });
+  }
+}
+
+/** Says so before hours of copying, where the disk cannot hold it. */
+async function requireRoom(folder: string, files: BackupFile[]): Promise<void> {
+  const needed = files.reduce((sum, { bytes }) => sum + bytes, 0);
+  const disk = await statfs(folder).catch(() => undefined);
+  if (disk === undefined || disk.bavail * disk.bsize >= needed) return;
+  throw new Problem(
+    'invalid_config',
+    `The backup needs ${needed} bytes, and ${folder} has ${disk.bavail * disk.bsize} left.`,
+  );
 }
 
 /** Moves everything from a folder inside `target` up into it, or nothing. */
@@ -130,13 +154,6 @@ async function restoreFile(store: BackupStore, id: string, file: BackupFile, com
   await mkdir(path.dirname(target), { recursive: true, mode: 0o700 });
   const hash = createHash('sha256');
   let bytes = 0;
-  const measure = new Transform({
-    transform(part: Buffer, _, done) {
-      hash.update(part);
-      bytes += part.length;
-      done(null, part);
-    },
-  });
   const output = createWriteStream(target, { flags: 'wx', mode: 0o600, flush: true });
   // A pipeline passes a failure on to all of its streams: the first that has it is the one that failed.
   let isOurs: boolean | undefined;
@@ -148,7 +165,13 @@ async function restoreFile(store: BackupStore, id: string, file: BackupFile, com
     source.once('error', () => {
       isOurs ??= false;
     });
-    await pipeline(source, measure, output);
+    await pipeline(
+      bounded(source, file.bytes, (part) => {
+        hash.update(part);
+        bytes += part.length;
+      }),
+      output,
+    );
   } catch (error) {
     output.destroy();
     if (isOurs) throw error;

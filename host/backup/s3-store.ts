@@ -3,8 +3,9 @@ import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { Client } from 'minio';
+import { readBounded, within } from './bounded.ts';
 import { filesBelow } from './copying.ts';
-import { MANIFEST } from './layout.ts';
+import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
 import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
 
 export interface S3Connection {
@@ -76,13 +77,11 @@ export class S3Store implements BackupStore {
   }
 
   async manifest(id: string): Promise<string> {
-    const parts: Buffer[] = [];
-    for await (const part of await this.read(id, MANIFEST)) parts.push(part as Buffer);
-    return Buffer.concat(parts).toString('utf8');
+    return readBounded(await this.read(id, MANIFEST), LARGEST_MANIFEST);
   }
 
   read(id: string, file: string): Promise<Readable> {
-    return this.#client.getObject(this.#bucket, this.#name(id, file));
+    return within(this.#client.getObject(this.#bucket, this.#name(id, file)));
   }
 
   async remove(id: string): Promise<void> {

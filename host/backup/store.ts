@@ -63,9 +63,13 @@ export function openBackupStore(target: string, s3: S3Connection | undefined, sc
   return new S3Store(s3, bucket, prefix ? `${prefix}/` : '', scratch);
 }
 
-/** Removes all but the newest backups; answers what was removed. */
-export async function keepNewest(store: BackupStore, keep: number): Promise<string[]> {
-  const old = (await store.list()).slice(0, -keep);
+/**
+ * Removes all but the newest backups; answers what was removed. One that is named after `now` was made while the clock
+ * was ahead: it takes nobody's place, and stays until somebody looks at it.
+ */
+export async function keepNewest(store: BackupStore, keep: number, now: number): Promise<string[]> {
+  const latest = backupId(now);
+  const old = (await store.list()).filter((id) => id <= latest).slice(0, -keep);
   for (const id of old) await store.remove(id);
   return old;
 }

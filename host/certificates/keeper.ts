@@ -107,7 +107,7 @@ export class CertificateKeeper {
     const { wanted, clock } = this.#parts;
     const names = new Set(await wanted());
     for (const name of this.#states.keys()) if (!names.has(name)) await this.#forget(name);
-    const due = [...names].filter((name) => dueAt(this.#state(name)) <= clock.now());
+    const due = [...names].filter((name) => dueAt(this.#state(name), clock.now()) <= clock.now());
     const next = due.values();
     await Promise.all(
       Array.from({ length: AT_ONCE }, async () => {

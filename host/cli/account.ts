@@ -1,7 +1,9 @@
 /** `turnpike account`: prepaid credit on a host's pay platform: register, sign in, look at the balance, top up. */
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
+import { parseUsd } from '../shared/money.ts';
 import { readAccount, refuseSecondAccount, writeAccount } from './account-file.ts';
+import { readJson } from './answer.ts';
 import { problemOf } from './host-client.ts';
 import { payRequest } from './paying/pay-request.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -19,7 +21,9 @@ interface DeviceCode {
 
 /** Answers of a host that restarts, or of a proxy before it. */
 const AWAY = [502, 503, 504];
+const SHORTEST_INTERVAL_S = 0.01;
 const LONGEST_INTERVAL_S = 30;
+const LONGEST_CODE_S = 3_600;
 
 export function accountCommand(deps?: CommandDeps): Command {
   const command = new Command('account').description('prepaid credit on the pay platform of a host');
@@ -45,19 +49,22 @@ export function accountCommand(deps?: CommandDeps): Command {
 async function register(session: Session): Promise<void> {
   await refuseSecondAccount(session.terminal, session.hostUrl);
   const answer = await call(session, 'POST', '/pay/accounts/anonymous', {}, {});
-  await keep(session, (await answer.json()) as { accountId: string; credential: string });
+  await keep(session, (await readJson(answer)) as { accountId: string; credential: string });
 }
 
 /** RFC 8628: the person confirms the code elsewhere while we ask whether it has happened. */
 async function login(session: Session): Promise<void> {
   await refuseSecondAccount(session.terminal, session.hostUrl);
   const asked = await call(session, 'POST', '/pay/oauth/device_authorization', {}, { client_id: 'turnpike-cli' });
-  const code = (await asked.json()) as DeviceCode;
+  const code = (await readJson(asked)) as DeviceCode;
   session.terminal.err(
     `Open ${code.verification_uri_complete ?? code.verification_uri} and confirm the code ${code.user_code}`,
   );
-  const deadline = Date.now() + code.expires_in * 1000;
-  for (let interval = code.interval; Date.now() < deadline && !session.terminal.signal.aborted; ) {
+  const deadline = Date.now() + bounded(code.expires_in, 0, LONGEST_CODE_S) * 1000;
+  for (
+    let interval = bounded(code.interval, SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S);
+    Date.now() < deadline && !session.terminal.signal.aborted;
+  ) {
     await new Promise((resolve) => setTimeout(resolve, interval * 1000));
     const response = await post(
       session,
@@ -75,12 +82,12 @@ async function login(session: Session): Promise<void> {
       interval = Math.min(interval * 2, LONGEST_INTERVAL_S);
       continue;
     }
-    const token = (await response.json()) as { error?: string; access_token?: string; account_id?: string };
+    const token = (await readJson(response)) as { error?: string; access_token?: string; account_id?: string };
     if (token.access_token !== undefined) {
       await keep(session, { accountId: token.account_id ?? '', credential: token.access_token });
       return;
     }
-    if (token.error === 'slow_down') interval += 5;
+    if (token.error === 'slow_down') interval = Math.min(interval + 5, LONGEST_INTERVAL_S);
     else if (token.error !== 'authorization_pending') {
       throw new Failure(
         'refused',
@@ -94,7 +101,7 @@ async function login(session: Session): Promise<void> {
 async function balance(session: Session): Promise<void> {
   const { credential } = await readAccount(session.terminal, session.hostUrl);
   const response = await call(session, 'GET', '/pay/me', { authorization: `Bearer ${credential}` });
-  const overview = (await response.json()) as Record<string, unknown>;
+  const overview = (await readJson(response)) as Record<string, unknown>;
   const simple = Object.entries(overview).filter(([, value]) => ['string', 'number', 'boolean'].includes(typeof value));
   session.printer.result(overview, table(simple.map(([name, value]) => [name, String(value)])));
 }
@@ -118,11 +125,25 @@ async function topUp(
       body: JSON.stringify({ amountUsd }),
       signal: session.terminal.signal,
     },
-    await session.paying('for credit', true),
+    await session.paying('for credit', true, false, parseAmount(amountUsd)),
   );
   if (!response.ok) throw await problemOf(response);
-  const bought = (await response.json()) as { amountUsd: string; balanceUsd: string };
+  const bought = (await readJson(response)) as { amountUsd: string; balanceUsd: string };
   session.printer.result(bought, `bought ${bought.amountUsd} USD of credit; the balance is ${bought.balanceUsd} USD`);
+}
+
+/** What the host says, within what is sensible; the least where it says no number. */
+function bounded(told: unknown, least: number, most: number): number {
+  return typeof told === 'number' ? Math.min(Math.max(told, least), most) : least;
+}
+
+/** `--yes` pays the amount that was typed. @throws Failure `usage` */
+function parseAmount(usd: string): bigint {
+  try {
+    return parseUsd(usd);
+  } catch {
+    throw new Failure('usage', `Not an amount: ${usd}. It takes USD, such as 5.00.`);
+  }
 }
 
 async function keep(session: Session, account: { accountId: string; credential: string }): Promise<void> {
@@ -166,7 +187,8 @@ async function send(
       signal: session.terminal.signal,
       ...(form ? { body: new URLSearchParams(form) } : {}),
     });
-  } catch {
+  } catch (error) {
+    if (error instanceof Failure) throw error;
     throw new Failure('unreachable', `${session.hostUrl.origin} does not answer.`);
   }
 }

@@ -16,7 +16,7 @@ export function cronsCommand(deps?: CommandDeps): Command {
     .action(
       withSession(deps, async (session, given: string | undefined) => {
         const slug = slugOf(await session.project(), given);
-        const found = await session.host().own<Crons>('GET', `/_admin/${encodeURIComponent(slug)}/crons`);
+        const found = await (await session.host()).own<Crons>('GET', `/_admin/${encodeURIComponent(slug)}/crons`);
         session.printer.result(found, describe(found));
       }),
     );

@@ -17,7 +17,10 @@ export function deleteCommand(deps?: CommandDeps): Command {
             throw new Failure('cancelled', 'Nothing was deleted.');
           }
         }
-        const answer = await session.host().own<object | undefined>('DELETE', `/_admin/${encodeURIComponent(slug)}`);
+        const answer = await (await session.host()).own<object | undefined>(
+          'DELETE',
+          `/_admin/${encodeURIComponent(slug)}`,
+        );
         printer.result(answer ?? { slug, state: 'decommissioned' }, `${slug} is decommissioned`);
       }),
     );

@@ -3,11 +3,12 @@ import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
 import type { Metadata } from './metadata-view.ts';
 import { bundleEntry } from './project/bundle.ts';
-import { type ProjectFlags, projectSettings, slugOf } from './project/manifest.ts';
+import { type ProjectFlags, projectSettings, slugKey, slugOf } from './project/manifest.ts';
 import { addProjectOptions } from './project/options.ts';
 import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
+import { isLoopback } from './wallet/local-host.ts';
 
 const LIVE_WITHIN_MS = 20_000;
 
@@ -32,9 +33,11 @@ async function deploy(session: Session, entry: string | undefined, flags: Projec
   const file = entry ?? project.manifest.entry;
   if (file === undefined) throw new Failure('usage', 'Which file? Give it, or "entry" in turnpike.json.');
   printer.progress(`bundle  ${file}`);
-  const code = await bundleEntry(file, entry === undefined ? project.folder : terminal.cwd);
+  const code = await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
   const secrets = {
-    ...(await readManifestSecrets(project, terminal)),
+    ...(await readManifestSecrets(project, terminal, (variable, name) =>
+      session.allowVariable(project, variable, name),
+    )),
     ...(await readSecretFlags(flags.secret ?? [], terminal)),
   };
   const body = {
@@ -43,16 +46,23 @@ async function deploy(session: Session, entry: string | undefined, flags: Projec
     ...projectSettings(project, flags),
     ...(Object.keys(secrets).length > 0 ? { secrets } : {}),
   };
-  const answer = await session
-    .host()
-    .pay<Metadata>('POST', '/_admin/deploy', body, randomUUID())
-    .catch((error) => {
-      throw error instanceof Failure && error.document?.code === 'slug_taken' ? takenHint(error, slug) : error;
-    });
+  const host = await session.host();
+  const answer = await host.pay<Metadata>('POST', '/_admin/deploy', body, randomUUID()).catch((error) => {
+    throw error instanceof Failure && error.document?.code === 'slug_taken' ? takenHint(error, slug) : error;
+  });
   printer.progress(`paid    ${answer.paid?.amount ?? '0'} USD`);
   printer.progress('wait    until it answers');
-  await waitUntilLive(session, answer.body.url);
+  await session.consent.remember(project.folder, slugKey(slug, host.origin));
+  if (mayBeCalled(answer.body.url, session.hostUrl)) await waitUntilLive(session, answer.body.url);
   printer.result({ ...answer.body, paid: answer.paid ?? null }, `${answer.body.url}`);
+}
+
+/** The address is the host's word: one on the internet does not make this machine call its own network. */
+function mayBeCalled(text: unknown, hostUrl: URL): boolean {
+  const url = typeof text === 'string' ? URL.parse(text) : null;
+  if (!url || !/^https?:$/.test(url.protocol)) return false;
+  if (url.hostname === hostUrl.hostname || url.hostname.endsWith(`.${hostUrl.hostname}`)) return true;
+  return isLoopback(url) ? isLoopback(hostUrl) : url.protocol === 'https:' && /\.[a-z][a-z0-9-]*$/i.test(url.hostname);
 }
 
 function takenHint(error: Failure, slug: string): Failure {

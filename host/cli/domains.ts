@@ -19,7 +19,7 @@ export function domainsCommand(deps?: CommandDeps): Command {
     .argument('<domain>')
     .action(
       withSession(deps, async (session, slug: string, domain: string) => {
-        const view = await session.host().own<DomainView>('POST', domainsPath(slug), { domain });
+        const view = await (await session.host()).own<DomainView>('POST', domainsPath(slug), { domain });
         session.printer.result(view, domainText(view));
       }),
     );
@@ -30,7 +30,7 @@ export function domainsCommand(deps?: CommandDeps): Command {
     .argument('<domain>')
     .action(
       withSession(deps, async (session, slug: string, domain: string) => {
-        await session.host().own('DELETE', `${domainsPath(slug)}/${encodeURIComponent(domain)}`);
+        await (await session.host()).own('DELETE', `${domainsPath(slug)}/${encodeURIComponent(domain)}`);
         session.printer.result({ slug, domain, detached: true }, `${domain} is detached`);
       }),
     );
@@ -40,7 +40,7 @@ export function domainsCommand(deps?: CommandDeps): Command {
     .argument('<slug>')
     .action(
       withSession(deps, async (session, slug: string) => {
-        const found = await session.host().own<{ domains: DomainView[] }>('GET', domainsPath(slug));
+        const found = await (await session.host()).own<{ domains: DomainView[] }>('GET', domainsPath(slug));
         session.printer.result(found, found.domains.map(domainText).join('\n\n') || 'no domains');
       }),
     );

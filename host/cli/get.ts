@@ -11,7 +11,7 @@ export function getCommand(deps?: CommandDeps): Command {
     .action(
       withSession(deps, async (session, given: string | undefined) => {
         const slug = slugOf(await session.project(), given);
-        const metadata = await session.host().get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
+        const metadata = await (await session.host()).get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
         session.printer.result(metadata, metadataText(metadata));
       }),
     );

@@ -2,7 +2,10 @@
  * Talks to a Turnpike host: public calls, calls that prove the owner's wallet, calls that cost money.
  * Turns the host's problem documents into failures with the right exit code.
  */
+import { z } from 'zod';
 import type { ProblemDocument } from '../shared/problem.ts';
+import { answerBytes, readJson, readText, requireTls } from './answer.ts';
+import type { Offer } from './paying/offers.ts';
 import {
   type PaidAnswer,
   type PayableRequest,
@@ -12,11 +15,43 @@ import {
 } from './paying/pay-request.ts';
 import { Failure } from './terminal/failure.ts';
 
+/** What a host says of a failure, as far as it has the right form; the rest of it is passed on to `--json`. */
+const problemSchema = z.looseObject({
+  detail: z.string().optional().catch(undefined),
+  code: z.string().optional().catch(undefined),
+  status: z.number().optional().catch(undefined),
+  requestId: z.string().optional().catch(undefined),
+  errors: z
+    .array(
+      z.looseObject({
+        pointer: z.string(),
+        detail: z.string(),
+        file: z.string().optional(),
+        line: z.number().optional(),
+        column: z.number().optional(),
+      }),
+    )
+    .optional()
+    .catch(undefined),
+});
+
+const operationSchema = z.looseObject({
+  'x-payment-info': z
+    .looseObject({ offers: z.array(z.looseObject({ currency: z.string(), amount: z.string().regex(/^\d{1,78}$/) })) })
+    .optional(),
+});
+const publishedSchema = z.looseObject({ paths: z.record(z.string(), z.record(z.string(), operationSchema)) });
+
+/** Longest event of a stream, characters. */
+const LARGEST_EVENT = 4 * 1024 * 1024;
+
 export interface HostClientOptions {
   /** Public origin of the host. */
   url: URL;
   fetch: typeof fetch;
   signal: AbortSignal;
+  /** Whether code, secrets and proofs may go to a host without TLS. */
+  allowHttp?: boolean;
   /** How to pay and prove; asked for only when it is needed, so that public calls need no wallet. */
   paying(): Promise<PayOptions>;
 }
@@ -28,6 +63,10 @@ export class HostClient {
     this.#options = options;
   }
 
+  get origin(): string {
+    return this.#options.url.origin;
+  }
+
   /** A call that anybody may make. */
   async get<Body>(path: string): Promise<Body> {
     return this.#read<Body>(await this.#plain(this.#request('GET', path)));
@@ -35,17 +74,19 @@ export class HostClient {
 
   /** A call that proves the owner's wallet first. */
   async own<Body>(method: string, path: string, body?: unknown): Promise<Body> {
+    requireTls(this.#options.url, this.#options.allowHttp === true);
     const { signer, fetch } = await this.#options.paying();
     return this.#read<Body>(await proveRequest(this.#request(method, path, body), { signer, fetch }));
   }
 
   /** The same, for answers that are no JSON. */
   async ownText(path: string, accept: string): Promise<string> {
+    requireTls(this.#options.url, this.#options.allowHttp === true);
     const { signer, fetch } = await this.#options.paying();
     const request = this.#request('GET', path);
     const response = await proveRequest({ ...request, headers: { ...request.headers, accept } }, { signer, fetch });
     if (!response.ok) throw await problemOf(response);
-    return response.text();
+    return readText(response);
   }
 
   /** A call that costs money. Sent again with the same key and credential, it costs nothing more. */
@@ -55,12 +96,33 @@ export class HostClient {
     body: unknown,
     key: string,
   ): Promise<{ body: Body } & Omit<PaidAnswer, 'response'>> {
+    requireTls(this.#options.url, this.#options.allowHttp === true);
     const request = this.#request(method, path, body);
+    const paying = await this.#options.paying();
     const answer = await payRequest(
       { ...request, headers: { ...request.headers, 'idempotency-key': key } },
-      await this.#options.paying(),
+      {
+        ...paying,
+        approve: async (price) => {
+          if (paying.unasked) await this.#requirePublished(method, path, price.offer);
+          return paying.approve(price);
+        },
+      },
     );
     return { body: await this.#read<Body>(answer.response), paid: answer.paid };
+  }
+
+  /** Where nobody looks at the price, it is the one that the host tells everybody. @throws Failure `payment` */
+  async #requirePublished(method: string, path: string, { token, amount }: Offer): Promise<void> {
+    const document = publishedSchema.safeParse(await this.get('/openapi.json'));
+    const offers = Object.entries(document.data?.paths ?? {})
+      .filter(([template]) => new RegExp(`^${template.replace(/\{\w+\}/g, '[^/]+')}$`).test(path))
+      .flatMap(([, operations]) => operations[method.toLowerCase()]?.['x-payment-info']?.offers ?? []);
+    if (offers.some((one) => one.currency.toLowerCase() === token && amount <= BigInt(one.amount))) return;
+    throw new Failure(
+      'payment',
+      `${this.origin} asks for more than its /openapi.json says, or for another token. If that is right: --max-pay.`,
+    );
   }
 
   /** Server-sent events of the owner; yields each `data` with its id, until the server ends the stream. */
@@ -72,13 +134,15 @@ export class HostClient {
     });
     if (!response.ok || !response.body) throw await problemOf(response);
     let rest = '';
-    for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
-      rest += piece;
+    const decoder = new TextDecoder();
+    for await (const piece of answerBytes(response)) {
+      rest += decoder.decode(piece, { stream: true });
       for (let end = rest.indexOf('\n\n'); end >= 0; end = rest.indexOf('\n\n')) {
         const event = parseEvent(rest.slice(0, end));
         rest = rest.slice(end + 2);
         if (event) yield event;
       }
+      if (rest.length > LARGEST_EVENT) throw new Failure('unreachable', 'The host sent an event without an end.');
     }
   }
 
@@ -98,7 +162,8 @@ export class HostClient {
   async #plain({ url, method, headers, signal }: PayableRequest): Promise<Response> {
     try {
       return await this.#options.fetch(url, { method, headers, redirect: 'manual', ...(signal ? { signal } : {}) });
-    } catch {
+    } catch (error) {
+      if (error instanceof Failure) throw error;
       if (signal?.aborted) throw new Failure('cancelled', 'Cancelled.');
       throw new Failure('unreachable', `${url.origin} does not answer. Is the host running? See turnpike doctor.`);
     }
@@ -106,13 +171,13 @@ export class HostClient {
 
   async #read<Body>(response: Response): Promise<Body> {
     if (!response.ok) throw await problemOf(response);
-    return (response.status === 204 ? undefined : await response.json()) as Body;
+    return (response.status === 204 ? undefined : await readJson(response)) as Body;
   }
 }
 
 /** A failure with the host's own words. */
 export async function problemOf(response: Response): Promise<Failure> {
-  const document = (await response.json().catch(() => undefined)) as Partial<ProblemDocument> | undefined;
+  const { data: document } = problemSchema.safeParse(await readJson(response).catch(() => undefined));
   const detail = document?.detail ?? `The host answered ${response.status}.`;
   const exit =
     document?.code === 'not_owner'
@@ -122,7 +187,7 @@ export async function problemOf(response: Response): Promise<Failure> {
         : response.status >= 500
           ? 'unreachable'
           : 'refused';
-  return new Failure(exit, detail, document);
+  return new Failure(exit, detail, document as Partial<ProblemDocument> | undefined);
 }
 
 function parseEvent(block: string): { id: string; data: string } | undefined {

@@ -37,13 +37,13 @@ async function logs(session: Session, given: string | undefined, flags: LogFlags
   const query = new URLSearchParams({ limit: String(flags.limit), ...(flags.since ? { since: flags.since } : {}) });
   const path = `/_admin/${encodeURIComponent(slug)}/logs?${query}`;
   if (flags.follow) return follow(session, slug, path);
-  const document = await session.host().own<{ entries: Line[] }>('GET', path);
+  const document = await (await session.host()).own<{ entries: Line[] }>('GET', path);
   session.printer.result(document, document.entries.map(lineText).join('\n'));
 }
 
 /** Each proof is accepted once, so a tail that reconnects needs a token; a new one when it has run out. */
 async function follow(session: Session, slug: string, path: string): Promise<void> {
-  const host = session.host();
+  const host = await session.host();
   let token: string | undefined;
   let last = '';
   while (!session.terminal.signal.aborted) {
@@ -53,7 +53,9 @@ async function follow(session: Session, slug: string, path: string): Promise<voi
       const headers = { authorization: `Bearer ${token}`, ...(last === '' ? {} : { 'last-event-id': last }) };
       for await (const { id, data } of host.events(path, headers)) {
         last = id || last;
-        session.terminal.out(`${session.printer.json ? data : lineText(JSON.parse(data) as Line)}\n`);
+        session.terminal.out(
+          `${session.printer.json ? JSON.stringify(JSON.parse(data)) : lineText(JSON.parse(data) as Line)}\n`,
+        );
       }
     } catch (error) {
       if (session.terminal.signal.aborted) return;

@@ -4,10 +4,10 @@
  */
 import { existsSync } from 'node:fs';
 import http from 'node:http';
-import { join } from 'node:path';
 import type { ProblemDocument } from '../shared/problem.ts';
 import type { Session } from './session.ts';
 import { Failure } from './terminal/failure.ts';
+import { operatorSocket } from './wallet/local-host.ts';
 
 export interface OperatorAnswer {
   status: number;
@@ -25,9 +25,7 @@ export async function callOperator(
   body?: unknown,
   accepted: number[] = [],
 ): Promise<OperatorAnswer> {
-  const socketPath = session.dataFolders
-    .map((folder) => join(folder, 'run', 'operator.sock'))
-    .find((one) => existsSync(one));
+  const socketPath = session.dataFolders.map((folder) => operatorSocket(folder)).find((one) => existsSync(one));
   if (socketPath === undefined) {
     throw new Failure(
       'unreachable',

@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Command } from 'commander';
 import { readAccount } from './account-file.ts';
+import { answerBytes, readBytes } from './answer.ts';
 import { type PayableRequest, payRequest } from './paying/pay-request.ts';
 import { collect } from './project/options.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -53,7 +54,7 @@ async function pay(session: Session, target: string, flags: PayFlags): Promise<v
   const { response, paid } = flags.credit
     ? await fromCredit(session, request)
     : await payRequest(request, await session.paying(`for ${url.host}`, false));
-  const bytes = Buffer.from(await response.arrayBuffer());
+  const bytes = session.printer.json ? await readBytes(response) : Buffer.alloc(0);
   if (session.printer.json) {
     session.printer.result(
       {
@@ -69,8 +70,12 @@ async function pay(session: Session, target: string, flags: PayFlags): Promise<v
       const lines = [...response.headers].map(([name, value]) => `${name}: ${value}`);
       session.terminal.out(`HTTP ${response.status}\n${lines.join('\n')}\n\n`);
     }
-    session.terminal.out(bytes);
-    if (session.terminal.interactive && bytes.at(-1) !== 10) session.terminal.out('\n');
+    let last: number | undefined;
+    for await (const piece of answerBytes(response)) {
+      last = piece.at(-1);
+      session.terminal.out(piece);
+    }
+    if (session.terminal.interactive && last !== 10) session.terminal.out('\n');
   }
   if (response.status >= 400) {
     const what = paid === undefined ? '' : ' (most servers charge only for what succeeds)';

@@ -18,7 +18,7 @@ import { restoreCommand } from './restore.ts';
 import { rollbackCommand } from './rollback.ts';
 import { secretsCommand } from './secrets.ts';
 import { servicesCommand } from './services.ts';
-import { type CommandDeps, DEFAULT_HOST_URL } from './session.ts';
+import { type CommandDeps, DEFAULT_HOST_URL, DEFAULT_MAX_PAY } from './session.ts';
 import { tenantsCommand } from './tenants.ts';
 import { upCommand } from './up.ts';
 import { updateCommand } from './update.ts';
@@ -34,12 +34,13 @@ export function createProgram(version: string, deps?: CommandDeps): Command {
     .option('--json', 'print one JSON document to stdout')
     .option(
       '--host-url <url>',
-      `address of the host; TURNPIKE_URL, the manifest's host, the host of the data folder (default: ${DEFAULT_HOST_URL})`,
+      `address of the host; TURNPIKE_URL, the manifest's host (once you confirmed it), the host of the data folder (default: ${DEFAULT_HOST_URL})`,
     )
     .option('--wallet <file>', 'key file, or test:<n> for a test wallet of a local host; TURNPIKE_WALLET')
     .option('--data <folder>', 'data folder of a host on this machine; TURNPIKE_DATA (default: ./data)')
-    .option('-y, --yes', 'pay the price, or delete, without a question')
+    .option('-y, --yes', `pay up to ${DEFAULT_MAX_PAY} USD (or maxPay of your settings), or delete, without a question`)
     .option('--max-pay <usd>', 'pay without a question up to this price, and refuse above it')
+    .option('--allow-http', 'send code, secrets and payments to a host without TLS on another machine')
     .addOption(new Option('--protocol <name>', 'pay only by this protocol').choices(['mpp', 'x402']))
     .option('--rpc-url <url>', 'RPC of the chain that the payment is on; default: its public one')
     .option('--allow-asset <chain:token:decimals>', 'pay with this token too; repeatable', collect)
@@ -90,6 +91,9 @@ function helpFooter(): string {
   return `
 The wallet is, in this order: --wallet, TURNPIKE_PRIVATE_KEY, TURNPIKE_WALLET, the first test wallet of a local host
 with test money, ~/.config/turnpike/wallet.json.
+
+Your settings are ~/.config/turnpike/settings.json: "maxPay" is the most that --yes pays, "hosts" are the addresses that
+any project may name; what you confirmed for a project is kept there too.
 
 Exit codes:
 ${codes.join('\n')}

@@ -13,7 +13,7 @@ export function renewCommand(deps?: CommandDeps): Command {
       withSession(deps, async (session, given: string | undefined) => {
         const slug = slugOf(await session.project(), given);
         const path = `/_admin/renew/${encodeURIComponent(slug)}`;
-        const { body, paid } = await session.host().pay<Metadata>('POST', path, undefined, randomUUID());
+        const { body, paid } = await (await session.host()).pay<Metadata>('POST', path, undefined, randomUUID());
         session.printer.result({ ...body, paid: paid ?? null }, `${slug} runs until ${body.expiresAt}`);
       }),
     );

@@ -14,7 +14,7 @@ export function rollbackCommand(deps?: CommandDeps): Command {
     .action(
       withSession(deps, async (session, slug: string, version: number) => {
         const path = `/_admin/${encodeURIComponent(slug)}/rollback`;
-        const metadata = await session.host().own<Metadata>('POST', path, { version });
+        const metadata = await (await session.host()).own<Metadata>('POST', path, { version });
         session.printer.result(metadata, metadataText(metadata));
       }),
     );

@@ -4,6 +4,7 @@ import { exitCode } from './exit-codes.ts';
 import { createProgram } from './program.ts';
 import type { CommandDeps } from './session.ts';
 import { asFailure, Failure, failureDocument, failureText } from './terminal/failure.ts';
+import { plainTerminal } from './terminal/plain-text.ts';
 
 /**
  * @param args without the program's name
@@ -11,7 +12,7 @@ import { asFailure, Failure, failureDocument, failureText } from './terminal/fai
  * @returns the exit code
  */
 export async function run(args: string[], version: string, deps: CommandDeps): Promise<number> {
-  const { terminal } = deps;
+  const terminal = plainTerminal(deps.terminal);
   const json = args.includes('--json');
   const program = createProgram(version, deps);
   for (const command of everyCommand(program)) {

@@ -14,7 +14,7 @@ export function secretsCommand(deps?: CommandDeps): Command {
     .action(
       withSession(deps, async (session, slug: string, given: string[]) => {
         const secretChanges = await readSecretFlags(given, session.terminal);
-        await session.host().own('PUT', `/_admin/code/${encodeURIComponent(slug)}`, { secretChanges });
+        await (await session.host()).own('PUT', `/_admin/code/${encodeURIComponent(slug)}`, { secretChanges });
         const names = Object.keys(secretChanges);
         session.printer.result({ slug, set: names }, `set ${names.join(', ')}`);
       }),
@@ -29,7 +29,7 @@ export function secretsCommand(deps?: CommandDeps): Command {
         const bad = names.find((name) => !/^[A-Za-z_]\w*$/.test(name));
         if (bad !== undefined) throw new Failure('usage', 'secrets rm takes names, without values.');
         const secretChanges = Object.fromEntries(names.map((name) => [name, null]));
-        await session.host().own('PUT', `/_admin/code/${encodeURIComponent(slug)}`, { secretChanges });
+        await (await session.host()).own('PUT', `/_admin/code/${encodeURIComponent(slug)}`, { secretChanges });
         session.printer.result({ slug, removed: names }, `removed ${names.join(', ')}`);
       }),
     );

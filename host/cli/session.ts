@@ -5,13 +5,16 @@
 
 import { homedir } from 'node:os';
 import type { Command } from 'commander';
-import { parseUsd } from '../shared/money.ts';
+import { formatUsd, micro, parseUsd } from '../shared/money.ts';
+import { guardedFetch } from './answer.ts';
+import { Consent } from './consent.ts';
 import { HostClient } from './host-client.ts';
 import { Assets, parseAllowedAsset } from './paying/assets.ts';
 import type { Protocol } from './paying/offers.ts';
 import type { PayOptions } from './paying/pay-request.ts';
 import { type Project, readProject } from './project/manifest.ts';
 import { Failure } from './terminal/failure.ts';
+import { plainTerminal } from './terminal/plain-text.ts';
 import { Printer } from './terminal/printer.ts';
 import { processTerminal, type Terminal } from './terminal/terminal.ts';
 import { type ChosenWallet, chooseWallet } from './wallet/choose.ts';
@@ -33,45 +36,92 @@ export interface GlobalOptions {
   protocol?: Protocol;
   rpcUrl?: string;
   allowAsset?: string[];
+  allowEnv?: string[];
+  allowHttp?: boolean;
 }
 
 export const DEFAULT_HOST_URL = 'http://localhost:8402';
+/** Most that `--yes` pays without `--max-pay`, unless the user's settings say otherwise, USD. */
+export const DEFAULT_MAX_PAY = '0.20';
 
 export class Session {
   readonly terminal: Terminal;
   readonly printer: Printer;
   readonly options: GlobalOptions;
+  /** Follows no redirect, and sends no secret without TLS. */
   readonly fetch: typeof fetch;
+  readonly consent: Consent;
   /** Named by an option or the environment; before all else. */
   readonly #namedHost: string | undefined;
   #hostUrl: URL | undefined;
+  /** The project that alone names the host; undefined: the user does. */
+  #namedBy: Project | undefined;
   #called: URL | undefined;
   #localHost: Promise<LocalHost | undefined> | undefined;
   #wallet: Promise<ChosenWallet> | undefined;
 
   constructor(deps: CommandDeps, options: GlobalOptions) {
-    this.terminal = deps.terminal;
-    this.fetch = deps.fetch;
+    this.terminal = plainTerminal(deps.terminal);
+    this.fetch = guardedFetch(deps.fetch, options.allowHttp === true);
     this.options = options;
-    this.printer = new Printer(deps.terminal, options.json === true);
+    this.printer = new Printer(this.terminal, options.json === true);
+    this.consent = new Consent(this.terminal, this.#asks);
     this.#namedHost = options.hostUrl ?? deps.terminal.env.TURNPIKE_URL;
     this.#hostUrl = this.#namedHost === undefined ? undefined : parseHostUrl(this.#namedHost);
   }
 
   /** The named host, else the project's, else the one that a data folder of this machine tells of. */
   get hostUrl(): URL {
-    this.#hostUrl ??= parseHostUrl(announcedUrl(this.dataFolders) ?? DEFAULT_HOST_URL);
+    this.#hostUrl ??= this.#announcedUrl();
     return this.#hostUrl;
   }
 
+  #announcedUrl(): URL {
+    return parseHostUrl(announcedUrl(this.dataFolders) ?? DEFAULT_HOST_URL);
+  }
+
+  /** Whether a person can be asked. */
+  get #asks(): boolean {
+    return this.terminal.interactive && this.options.json !== true;
+  }
+
+  /** @throws Failure when the project alone names the host, and the user does not confirm it */
+  async #confirmHost(): Promise<void> {
+    const { origin } = this.hostUrl;
+    if (this.#namedBy === undefined) return;
+    const { hosts } = await this.consent.settings();
+    if (hosts?.some((host) => URL.parse(host)?.origin === origin)) return;
+    await this.consent.require(this.#namedBy.folder, {
+      key: `host ${origin}`,
+      question: `The project names the host ${origin}. Send its code and secrets there, and pay there?`,
+      otherwise: `Confirm it with --host-url ${origin}, or once at a terminal.`,
+    });
+  }
+
+  /** May the project have this variable of the environment on this host? @throws Failure when not */
+  async allowVariable(project: Project, variable: string, secret: string): Promise<void> {
+    if (this.options.allowEnv?.includes(variable)) return;
+    const { origin } = this.hostUrl;
+    await this.consent.require(project.folder, {
+      key: `env ${variable} ${origin}`,
+      question: `The project asks for the environment variable ${variable}, as its secret ${secret} on ${origin}. Give it?`,
+      otherwise: `Allow it with --allow-env ${variable}, or once at a terminal.`,
+    });
+  }
+
   /**
-   * The project of the working folder, or of an entry file. Its host is talked to from then on, if no other is named.
+   * The project of the working folder, or of an entry file. Its host is talked to from then on, if no other is named,
+   * and the user has confirmed it.
    * @throws Failure `usage`
    */
   async project(entry?: string, manifest?: string): Promise<Project> {
     const project = await readProject(this.terminal, entry, manifest);
     const { host } = project.manifest;
-    if (host !== undefined && this.#namedHost === undefined) this.#hostUrl = parseHostUrl(host);
+    if (host !== undefined && this.#namedHost === undefined) {
+      const known = this.#announcedUrl();
+      this.#hostUrl = parseHostUrl(host);
+      if (this.#hostUrl.origin !== known.origin) this.#namedBy = project;
+    }
     return project;
   }
 
@@ -101,12 +151,15 @@ export class Session {
     return this.#wallet;
   }
 
-  host(): HostClient {
+  /** @throws Failure when the user has not confirmed the host that a project names */
+  async host(): Promise<HostClient> {
+    await this.#confirmHost();
     return new HostClient({
       url: this.hostUrl,
       fetch: this.fetch,
       signal: this.terminal.signal,
-      paying: () => this.paying('for this host', true),
+      paying: () => this.paying('for this host', true, true),
+      allowHttp: this.options.allowHttp === true,
     });
   }
 
@@ -119,13 +172,34 @@ export class Session {
   async approveCredit({ usd, balanceUsd }: { usd: string; balanceUsd: string }): Promise<boolean> {
     const { options, terminal } = this;
     this.printer.progress(`price   ${usd} USD of ${balanceUsd} USD credit`);
-    if (options.yes || options.maxPay !== undefined) return true;
-    if (terminal.interactive && !options.json) return terminal.confirm(`Pay ${usd} USD from credit?`);
+    if (options.maxPay !== undefined) return true;
+    if (options.yes) return this.#withinYes(parseUsd(usd));
+    if (this.#asks) return terminal.confirm(`Pay ${usd} USD from credit?`);
     throw new Failure('usage', `It costs ${usd} USD. Say yes with --yes, or set a limit with --max-pay ${usd}.`);
   }
 
-  /** How to pay, from the global options. @param what names the thing in the question to the person */
-  async paying(what: string, repeatable: boolean): Promise<PayOptions> {
+  /**
+   * A yes without a limit is no yes to any price: whoever asks for the money names it.
+   * @param told a lower limit: the amount that the user named, or the price that the host publishes
+   * @throws Failure `payment`
+   */
+  async #withinYes(microUsd: bigint, told?: bigint): Promise<true> {
+    const cap = parseUsd((await this.consent.settings()).maxPay ?? DEFAULT_MAX_PAY);
+    if (microUsd <= (told ?? cap)) return true;
+    const usd = formatUsd(micro(microUsd));
+    throw new Failure(
+      'payment',
+      `It costs ${usd} USD; --yes alone pays at most ${formatUsd(micro(told ?? cap))} USD${told === undefined ? '' : ', as published'}. If that is right: --max-pay ${usd}.`,
+    );
+  }
+
+  /**
+   * How to pay, from the global options.
+   * @param what names the thing in the question to the person
+   * @param ownHost whether the host is Turnpike's own API, which takes a challenge without the body
+   * @param told what the user named as the amount, micro-USD: `--yes` pays this much
+   */
+  async paying(what: string, repeatable: boolean, ownHost = false, told?: bigint): Promise<PayOptions> {
     const [{ account, source }, local] = await Promise.all([this.wallet(), this.localHost()]);
     const { options, terminal } = this;
     const { maxMicroUsd } = this;
@@ -136,16 +210,19 @@ export class Session {
         assets: new Assets(local?.network, (options.allowAsset ?? []).map(parseAllowedAsset)),
       },
       signer: { account, local: local?.network, rpcUrl: options.rpcUrl },
-      approve: async ({ usd, offer, symbol, testMoney }) => {
+      approve: async ({ usd, microUsd, offer, symbol, testMoney }) => {
         const price = `${offer.intent === 'upto' ? 'at most ' : ''}${usd} USD`;
         const how = `${symbol}${testMoney ? ', worth nothing' : ''}, chain ${offer.chainId}, ${offer.protocol}`;
         this.printer.progress(`price   ${price} (${how})`);
         this.printer.progress(`wallet  ${account.address} (${source})`);
-        if (options.yes || maxMicroUsd !== undefined) return true;
-        if (terminal.interactive && !options.json) return terminal.confirm(`Pay ${price} ${what}?`);
+        if (maxMicroUsd !== undefined) return true;
+        if (options.yes) return this.#withinYes(microUsd, told);
+        if (this.#asks) return terminal.confirm(`Pay ${price} ${what}?`);
         throw new Failure('usage', `It costs ${price}. Say yes with --yes, or set a limit with --max-pay ${usd}.`);
       },
       repeatable,
+      ownHost,
+      unasked: options.yes === true && maxMicroUsd === undefined,
       fetch: this.fetch,
     };
   }

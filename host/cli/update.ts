@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { type Metadata, metadataText } from './metadata-view.ts';
 import { bundleEntry } from './project/bundle.ts';
-import { type ProjectFlags, projectSettings, slugOf } from './project/manifest.ts';
+import { type Project, type ProjectFlags, projectSettings, slugKey, slugOf } from './project/manifest.ts';
 import { addProjectOptions } from './project/options.ts';
 import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -15,21 +15,38 @@ export function updateCommand(deps?: CommandDeps): Command {
   return addProjectOptions(command);
 }
 
+/**
+ * A project that was downloaded may name any slug: its code would run with the secrets and the data of that one. The
+ * deploy from the same folder, or the user, says that it is this project's.
+ */
+function requireSlug({ consent }: Session, { folder }: Project, slug: string, origin: string): Promise<void> {
+  return consent.require(folder, {
+    key: slugKey(slug, origin),
+    question: `The project names ${slug} on ${origin}, which was not deployed from here. Replace its code?`,
+    otherwise: `Confirm it with --slug ${slug}, or once at a terminal.`,
+  });
+}
+
 async function update(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
   const project = await session.project(entry, flags.manifest);
   const slug = slugOf(project, flags.slug);
+  const host = await session.host();
+  if (flags.slug === undefined) await requireSlug(session, project, slug, host.origin);
   const file = entry ?? project.manifest.entry;
   if (file !== undefined) printer.progress(`bundle  ${file}`);
-  const code = file === undefined ? {} : await bundleEntry(file, entry === undefined ? project.folder : terminal.cwd);
+  const code =
+    file === undefined ? {} : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
   const secretChanges = {
-    ...(await readManifestSecrets(project, terminal)),
+    ...(await readManifestSecrets(project, terminal, (variable, name) =>
+      session.allowVariable(project, variable, name),
+    )),
     ...(await readSecretFlags(flags.secret ?? [], terminal)),
   };
   const settings = projectSettings(project, flags);
   if (settings.bindings && !project.manifest.bindings) {
     // Flags add to what it has: the host takes bindings as a whole.
-    const { bindings } = await session.host().get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
+    const { bindings } = await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
     settings.bindings = { ...bindings, ...settings.bindings };
   }
   const body = {
@@ -37,6 +54,6 @@ async function update(session: Session, entry: string | undefined, flags: Projec
     ...settings,
     ...(Object.keys(secretChanges).length > 0 ? { secretChanges } : {}),
   };
-  const metadata = await session.host().own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, body);
+  const metadata = await host.own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, body);
   printer.result(metadata, metadataText(metadata));
 }

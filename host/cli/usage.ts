@@ -22,10 +22,10 @@ export function usageCommand(deps?: CommandDeps): Command {
         const slug = slugOf(await session.project(), given);
         const path = `/_admin/${encodeURIComponent(slug)}/usage?days=${flags.days}`;
         if (flags.csv) {
-          session.terminal.out(await session.host().ownText(path, 'text/csv'));
+          session.terminal.out(await (await session.host()).ownText(path, 'text/csv'));
           return;
         }
-        const usage = await session.host().own<Usage>('GET', path);
+        const usage = await (await session.host()).own<Usage>('GET', path);
         session.printer.result(usage, usageText(usage));
       }),
     );

@@ -16,7 +16,7 @@ export function versionsCommand(deps?: CommandDeps): Command {
     .action(
       withSession(deps, async (session, given: string | undefined) => {
         const slug = slugOf(await session.project(), given);
-        const found = await session.host().own<Versions>('GET', `/_admin/${encodeURIComponent(slug)}/versions`);
+        const found = await (await session.host()).own<Versions>('GET', `/_admin/${encodeURIComponent(slug)}/versions`);
         const rows = found.versions.map(({ version, createdAt, bytes, note, codeDigest }) => [
           version === found.current ? `* ${version}` : `  ${version}`,
           createdAt,

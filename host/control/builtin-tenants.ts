@@ -8,6 +8,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { DAY_MS, newTenantId } from '../registry/deployments.ts';
 import { bundleProject } from '../runtime/bundle-project.ts';
+import type { Asker } from '../runtime/deploy/deploy-turns.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { builtinSecrets } from './builtin-secrets.ts';
@@ -20,6 +21,8 @@ const MANIFEST = 'turnpike.json';
 
 /** Built-in tenants never expire; the registry still wants a date. */
 const FOREVER_MS = 100 * 365 * DAY_MS;
+
+const HOST: Asker = { kind: 'host' };
 
 export interface BuiltinOwner {
   address: string;
@@ -76,7 +79,7 @@ export async function deployBuiltin(
   if (present && present.state !== 'decommissioned') {
     if (!present.builtin) throw new Problem('conflict', `The slug ${slug} belongs to a tenant.`);
     const settings = { ...changedSettings(input, present), payTo: (input.payTo ?? owner.address).toLowerCase() };
-    const code = await pipeline.accept(input, { ...settings, secrets: values });
+    const { spentMs: _, ...code } = await pipeline.accept(input, { ...settings, secrets: values, asker: HOST });
     const known = await parts.secrets.reveal(present.tenant);
     const same =
       code.digest === present.digest &&
@@ -97,7 +100,7 @@ export async function deployBuiltin(
   }
   const tenant = newTenantId();
   const settings = newSettings(input, owner.address, clock.now());
-  const code = await pipeline.accept(input, { ...settings, secrets: values });
+  const { spentMs: _, ...code } = await pipeline.accept(input, { ...settings, secrets: values, asker: HOST });
   await deployments.create(
     {
       tenant,

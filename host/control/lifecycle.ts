@@ -5,6 +5,7 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import type { BelievedTime } from '../registry/believed-time.ts';
 import { DAY_MS, type Deployments } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Runtime } from '../runtime/contract.ts';
@@ -12,7 +13,6 @@ import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
-import type { BelievedTime } from './believed-time.ts';
 import { iso } from './metadata.ts';
 import type { RouteTable } from './route-table.ts';
 
@@ -49,8 +49,8 @@ export class Lifecycle {
   async tick(): Promise<number | undefined> {
     await this.#comeBack();
     await this.#expire();
-    await this.#warn();
     const believed = await this.#parts.believed.now();
+    await this.#warn(believed);
     await this.#endGrace(believed);
     await this.#purge(believed);
     return await this.#parts.deployments.terms.nextExpiry();
@@ -78,9 +78,8 @@ export class Lifecycle {
     }
   }
 
-  async #warn(): Promise<void> {
-    const { deployments, clock, logs } = this.#parts;
-    const now = clock.now();
+  async #warn(now: number): Promise<void> {
+    const { deployments, logs } = this.#parts;
     for (const row of await deployments.terms.takeExpiryWarnings(now, now + WARN_BEFORE_MS)) {
       await logs.append(row.tenant, { kind: 'platform', event: 'expires-soon', text: `on ${iso(row.expiresAt)}` });
       if (row.notify) void this.#notify(row, row.notify);

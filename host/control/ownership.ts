@@ -4,6 +4,7 @@
  */
 import type { Payer } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
+import type { Asker } from '../runtime/deploy/deploy-turns.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Call } from './endpoint.ts';
 import type { ControlParts } from './parts.ts';
@@ -48,6 +49,11 @@ export async function stillLiving(parts: Pick<ControlParts, 'deployments'>, know
   const present = await living(parts, known.slug);
   if (present.tenant !== known.tenant) throw new Problem('gone', `${known.slug} was decommissioned.`);
   return present;
+}
+
+/** Its updates come before the first deploys of strangers: it was paid for. */
+export function askerOf(deployment: Deployment): Asker {
+  return { kind: 'owner', wallet: deployment.owner };
 }
 
 export function notOwner(slug: string): Problem {

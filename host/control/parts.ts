@@ -26,7 +26,7 @@ export interface ControlParts {
   usage: Usage;
   routes: RouteTable;
   /** Bundles, probes and stores code; what it refuses costs nothing. */
-  pipeline: Pick<Pipeline, 'accept' | 'check'>;
+  pipeline: Pick<Pipeline, 'accept' | 'check' | 'wasted'>;
   /** Removes code that no version uses any more. */
   removeCode(digests: string[]): Promise<void>;
   /** What `pipeline.accept` stored is named by now, or never will be: then it goes. */

@@ -24,6 +24,8 @@ export interface DomainCheckParts {
   domains: Domains;
   records: OwnershipRecords;
   clock: Clock;
+  /** Business time that is believed, ms. */
+  believed(): Promise<number>;
   log: Logger;
   /** SHA-256 (hex) of tokens that registrars may present instead of a TXT record. */
   registrarTokenHashes: string[];
@@ -103,8 +105,13 @@ export class DomainChecks {
         nextCheckAt: now + wait,
       });
     }
-    const failingSince = row.failingSince ?? now;
-    if (now - failingSince < MISSING_FOR_MS) {
+    // An outage of a resolver must not take every domain out of service, nor open it to another claimant.
+    if (result.unanswered)
+      return await this.#later(row, { reason: result.reason, checkedAt: now, nextCheckAt: now + LONGEST_BETWEEN_MS });
+    // Neither a clock that leaps nor one that is set back ends or prolongs what a record may be missing for.
+    const believed = Math.min(now, await this.#parts.believed());
+    const failingSince = Math.min(row.failingSince ?? believed, believed);
+    if (believed - failingSince < MISSING_FOR_MS) {
       return await this.#later(row, {
         reason: result.reason,
         checkedAt: now,

@@ -3,7 +3,10 @@ import { createHash } from 'node:crypto';
 import { Resolver } from 'node:dns/promises';
 import type { TenantId } from '../shared/contracts.ts';
 
-export type RecordCheck = { found: true } | { found: false; reason: string };
+export type RecordCheck =
+  | { found: true }
+  /** `unanswered`: the DNS said neither yes nor no, which proves nothing against the owner. */
+  | { found: false; reason: string; unanswered?: true };
 
 const LOOKUP_TIMEOUT_MS = 3_000;
 const TRIES = 2;
@@ -22,8 +25,8 @@ export class OwnershipRecords {
   readonly #resolver: Resolver;
 
   /** @param server `host:port` of a DNS server; empty: the system's */
-  constructor(server: string) {
-    this.#resolver = new Resolver({ timeout: LOOKUP_TIMEOUT_MS, tries: TRIES });
+  constructor(server: string, limits = { timeout: LOOKUP_TIMEOUT_MS, tries: TRIES }) {
+    this.#resolver = new Resolver(limits);
     if (server !== '') this.#resolver.setServers([server]);
   }
 
@@ -40,7 +43,8 @@ export class OwnershipRecords {
       if (code === 'ENOTFOUND' || code === 'ENODATA') {
         return { found: false, reason: `There is no TXT record ${name} yet; set it to ${token}.` };
       }
-      return { found: false, reason: `The DNS did not answer for ${name} (${code ?? 'error'}); tried again later.` };
+      const reason = `The DNS did not answer for ${name} (${code ?? 'error'}); tried again later.`;
+      return { found: false, reason, unanswered: true };
     }
   }
 }

@@ -1,7 +1,9 @@
 /** The timed work of payments: pending settlements, what is owed, channels, holds that run out, old answers. */
 import type { Logger } from 'pino';
+import type { BelievedTime } from '../registry/believed-time.ts';
 import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
 import { payments } from '../registry/schema/payments.ts';
+import type { Clock } from '../shared/clock.ts';
 import type { Sender } from './outgoing/sender.ts';
 import type { ChannelKeeper } from './sessions/keeper.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
@@ -19,6 +21,9 @@ export interface BackgroundOptions extends RecoveryOptions {
   keeper: ChannelKeeper | undefined;
   /** How often payouts and the operator's share are sent, ms; refunds go at once. */
   payoutEveryMs: number;
+  /** By which money goes back, and what was answered is forgotten. */
+  believed: BelievedTime;
+  clock: Clock;
   log: Logger;
 }
 
@@ -32,14 +37,17 @@ export class Background {
   }
 
   start(): void {
-    const { sender, keeper, payoutEveryMs, machine } = this.#options;
+    const { sender, keeper, payoutEveryMs, machine, believed, clock } = this.#options;
     this.#every(1_000, () => this.#holds());
     this.#every(2_000, () => recoverLeft(this.#options));
     this.#every(payoutEveryMs, () => sender.run());
     // Where all goes so often, refunds do, too.
     if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => sender.run(['refund']));
     if (keeper) this.#every(60_000, () => keeper.run());
-    this.#every(600_000, () => machine.keys.sweep(KEEP_ANSWERS_MS));
+    this.#every(600_000, async () => {
+      const highest = (await believed.highest()) - clock.offsetMs;
+      await machine.keys.sweep(KEEP_ANSWERS_MS, await believed.now(), highest);
+    });
   }
 
   async stop(): Promise<void> {
@@ -68,7 +76,7 @@ export class Background {
 
   /** Holds of tenants: settled when their signature runs out, given back when nobody captures them. */
   async #holds(): Promise<void> {
-    const { machine } = this.#options;
+    const { machine, believed } = this.#options;
     const { db } = machine.store;
     const due = await db
       .select()
@@ -96,7 +104,7 @@ export class Background {
         and(
           eq(payments.kind, 'binding'),
           eq(payments.state, 'settled'),
-          lt(payments.updatedAt, machine.store.now() - FORGOTTEN_HOLD_MS),
+          lt(payments.updatedAt, (await believed.now()) - FORGOTTEN_HOLD_MS),
         ),
       );
     for (const row of forgotten) {

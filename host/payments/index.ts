@@ -2,7 +2,9 @@
  * Payments of the host, composed: rails on the network, the settlement machine on the registry, and on top of it the
  * host's own paid calls, tenants' paid routes and their `env.PAYMENTS`.
  */
+import path from 'node:path';
 import type { Logger } from 'pino';
+import { BelievedTime } from '../registry/believed-time.ts';
 import { eq } from '../registry/drizzle.ts';
 import type { Registry } from '../registry/index.ts';
 import { settings } from '../registry/schema/deployments.ts';
@@ -35,6 +37,7 @@ import { ChannelStore } from './sessions/channels.ts';
 import { SessionDesk } from './sessions/desk.ts';
 import { ChannelKeeper, type KeeperSchedule } from './sessions/keeper.ts';
 import { sessionReceipt } from './sessions/receipt.ts';
+import { Answers } from './settlement/answers.ts';
 import { SettlementMachine } from './settlement/machine.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
 import { PaymentStore } from './settlement/store.ts';
@@ -47,7 +50,7 @@ export interface PaymentsOptions {
   config: Config['payments'];
   network: Network;
   registry: Registry;
-  /** `payments.key` is kept here. */
+  /** `payments.key` and `answers` are kept here. */
   dataFolder: string;
   /** Public origin; its host name is the realm of every challenge. */
   publicUrl: string;
@@ -57,6 +60,8 @@ export interface PaymentsOptions {
   /** Default: no WebSocket is for sale. */
   openSocket?: OpenSocket;
   /** Told of every payment that is over. */
+  /** Default: one of its own. */
+  believed?: BelievedTime;
   onPayment?: (payment: PaymentEnd) => void;
   /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
   payoutEveryMs?: number;
@@ -72,7 +77,9 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const key = await openPaymentsKey(options.dataFolder);
   const { challengeKey } = key;
   const realm = () => new URL(options.publicUrl).hostname;
-  const store = new PaymentStore(registry, clock, (row) => options.onPayment?.(paymentEnd(row)));
+  const believed = options.believed ?? new BelievedTime(registry.db, clock);
+  const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log);
+  const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store);
   const { mpp, x402, hostAccounts } = network;
   const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;
@@ -115,6 +122,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const operations = new Operations({ machine, offers, challenger, challengeKey, realm, log });
   const sender = new Sender(store, openWallets(network, lanes), log);
   const proof = new ProofDesk({ network: mpp, challengeKey, challenger, keys: machine.keys });
+  const highest = await believed.highest();
   const { feeBps } = config;
   const sessions = desk ? { desk, channels } : undefined;
   const openSocket =
@@ -148,7 +156,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     ? new ChannelKeeper({ desk, channels, clock, log, ...(options.schedule ? { schedule: options.schedule } : {}) })
     : undefined;
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
-  const background = new Background({ ...recovery, sender, keeper, payoutEveryMs });
+  const background = new Background({ ...recovery, sender, keeper, payoutEveryMs, believed, clock });
   const reconciler = new Reconciler({ store, network, desk, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
@@ -181,7 +189,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         },
         asked,
       ),
-    ownerTokens: createOwnerTokens(key.derive('owner-token'), clock),
+    ownerTokens: createOwnerTokens(key.derive('owner-token'), () => believed.latest(), highest),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),

@@ -14,6 +14,7 @@ import { EXPOSED_HEADERS } from './rails/challenge.ts';
 import { readCredential } from './rails/credential.ts';
 import type { Terms } from './rails/terms.ts';
 import { readIdempotencyKey } from './request.ts';
+import { type Again, placeOf } from './settlement/again.ts';
 import { type SettlementMachine, settledPayment } from './settlement/machine.ts';
 import { receiptHeaders } from './settlement/receipts.ts';
 import { lost, replay } from './settlement/replay.ts';
@@ -66,14 +67,17 @@ export class Operations {
         presented,
         prepared,
         asked: { realm: challenge.realm, resource: challenge.resource, digest, now: Date.now() },
-        requestHash: createHash('sha256')
-          .update(`${request.method} ${pathOf(request)}\n`)
-          .update(body)
-          .digest('hex'),
+        place: placeOf(
+          ['operation', context.via ?? 'control', context.slug ?? '', request.method, pathOf(request)],
+          body,
+        ),
         idempotencyKey: readIdempotencyKey(request.headers),
         state: 'verified',
       });
-      if (admitted.kind === 'replay') return replay(await this.#finished(admitted.row), context.requestId);
+      if (admitted.kind === 'replay')
+        return replay(await this.#finished(admitted.again), machine.store, context.requestId, (headers, row) =>
+          answerHeaders(headers, row, context),
+        );
       try {
         return await this.#work(admitted.row, admitted.verified.payer, body, operation, context);
       } finally {
@@ -112,17 +116,15 @@ export class Operations {
     }
     const finished = await this.complete(settled);
     if (finished.state === 'refund_owed') return lost(finished, context.requestId);
-    const headers = new Headers(finished.answerHeaders ?? []);
-    for (const [name, value] of Object.entries(receiptHeaders(finished))) headers.set(name, value);
-    headers.set('x-request-id', context.requestId);
-    headers.set('cache-control', 'no-store');
-    headers.set('access-control-expose-headers', EXPOSED_HEADERS);
+    const headers = answerHeaders(new Headers(finished.answerHeaders ?? []), finished, context);
     return new Response(new Uint8Array(finished.answerBody ?? []), { status: finished.answerStatus ?? 200, headers });
   }
 
   /** A payment that was pending when its caller went away may still have to be completed. */
-  async #finished(row: PaymentRow): Promise<PaymentRow> {
-    return row.state === 'settled' ? this.#options.machine.exclusively(row, () => this.complete(row)) : row;
+  async #finished(again: Again): Promise<Again> {
+    if (again.row.state !== 'settled') return again;
+    const { machine } = this.#options;
+    return machine.exclusively(again.row, async () => again.as(await this.complete(again.row)) ?? again);
   }
 
   /** Makes happen what was paid for. Idempotent; also what a recovery calls. */
@@ -184,6 +186,14 @@ function termsOf(operation: PaidOperation): Terms {
     sku: undefined,
     pricingVersion: undefined,
   };
+}
+
+function answerHeaders(headers: Headers, row: PaymentRow, { requestId }: EdgeContext): Headers {
+  for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);
+  headers.set('x-request-id', requestId);
+  headers.set('cache-control', 'no-store');
+  headers.set('access-control-expose-headers', EXPOSED_HEADERS);
+  return headers;
 }
 
 function pathOf(request: Request): string {

@@ -1,7 +1,6 @@
 /** Short-lived bearer tokens for owners: one slug, fifteen minutes, an HMAC and no state. Issued against a proof. */
 import { createHmac, timingSafeEqual } from 'node:crypto';
 import { z } from 'zod';
-import type { Clock } from '../shared/clock.ts';
 import type { OwnerTokens, Payer } from './types.ts';
 
 const LIFE_MS = 15 * 60_000;
@@ -13,11 +12,24 @@ const claims = z.object({
   expiresAt: z.number(),
 });
 
-export function createOwnerTokens(key: Buffer, clock: Clock): OwnerTokens {
+/**
+ * @param believed business time that is believed, ms
+ * @param highest the latest that was believed before, ms
+ */
+export function createOwnerTokens(key: Buffer, believed: () => number, highest: number): OwnerTokens {
+  let latest = highest;
+  let asked = performance.now();
+  // Goes on where the clock is set back: that must not revive a token.
+  const now = () => {
+    const elapsed = performance.now() - asked;
+    asked += elapsed;
+    latest = Math.max(latest + elapsed, believed());
+    return Math.floor(latest);
+  };
   const sign = (body: string) => createHmac('sha256', key).update(body).digest();
   return {
     issue(slug, payer) {
-      const expiresAt = clock.now() + LIFE_MS;
+      const expiresAt = now() + LIFE_MS;
       const body = Buffer.from(JSON.stringify({ slug, ...payer, expiresAt })).toString('base64url');
       return { token: `owner_${body}.${sign(body).toString('base64url')}`, expiresAt };
     },
@@ -29,7 +41,7 @@ export function createOwnerTokens(key: Buffer, clock: Clock): OwnerTokens {
       const expected = sign(match[1]);
       if (given.length !== expected.length || !timingSafeEqual(given, expected)) return undefined;
       const parsed = claims.safeParse(JSON.parse(Buffer.from(match[1], 'base64url').toString('utf8')));
-      if (!parsed.success || parsed.data.slug !== slug || parsed.data.expiresAt <= clock.now()) return undefined;
+      if (!parsed.success || parsed.data.slug !== slug || parsed.data.expiresAt <= now()) return undefined;
       return { address: parsed.data.address as Payer['address'], did: parsed.data.did };
     },
   };

@@ -150,9 +150,10 @@ export class Deployments {
   }
 
   /** Active deployments that run on a schedule. */
-  async scheduled(): Promise<Pick<Deployment, 'tenant' | 'slug' | 'crons'>[]> {
+  async scheduled(): Promise<Pick<Deployment, 'tenant' | 'slug' | 'owner' | 'builtin' | 'crons'>[]> {
+    const { tenant, slug, owner, builtin, crons } = deployments;
     return await this.#db
-      .select({ tenant: deployments.tenant, slug: deployments.slug, crons: deployments.crons })
+      .select({ tenant, slug, owner, builtin, crons })
       .from(deployments)
       .where(and(eq(deployments.state, 'active'), sql`${deployments.crons} <> '[]'`));
   }

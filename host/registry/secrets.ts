@@ -1,7 +1,7 @@
 /** Tenants' secrets: sealed rows in, clear values out, for the runtime alone. */
 import type { TenantId } from '../shared/contracts.ts';
 import { Mutex } from '../shared/mutex.ts';
-import { and, eq, inArray, ne, sql } from './drizzle.ts';
+import { and, eq, inArray, ne, or, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { secrets } from './schema/deployments.ts';
 import { payments } from './schema/payments.ts';
@@ -72,7 +72,14 @@ export class Secrets {
       .select({ id: payments.id })
       .from(payments)
       .where(
-        and(inArray(payments.state, ['verified', 'settling', 'settled']), sql`${payments.prepared} LIKE '%"keyId"%'`),
+        and(
+          inArray(payments.state, ['verified', 'settling', 'settled']),
+          // One that is verified may have its secrets sealed by now, and not yet beside the payment.
+          or(
+            sql`${payments.prepared} LIKE '%"keyId"%'`,
+            and(eq(payments.state, 'verified'), eq(payments.name, 'deploy')),
+          ),
+        ),
       )
       .limit(1);
     const unchanged = this.#changing === 0 && this.#changed === changed;

@@ -1,5 +1,6 @@
 /** Who may deploy to a slug, and who is doing so just now. */
 import { Problem } from '../shared/problem.ts';
+import { savedBelief } from './believed-time.ts';
 import { and, eq, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { type Deployment, slugClaims } from './schema/deployments.ts';
@@ -19,7 +20,10 @@ export class SlugClaims {
     const current = await this.#current(slug);
     if (!current) return 'free';
     if (current.state !== 'decommissioned') return 'taken';
-    return current.owner === owner || (current.freeAt ?? 0) <= now ? 'free' : 'cooling';
+    if (current.owner === owner) return 'free';
+    // What another takes does not come back when a clock that was ahead is set right.
+    const believed = Math.min(now, (await savedBelief(this.#db))?.at ?? now);
+    return (current.freeAt ?? 0) <= believed ? 'free' : 'cooling';
   }
 
   /**

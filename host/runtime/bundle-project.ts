@@ -3,7 +3,7 @@
  * the built-in tenants; what strangers send goes through bundle.ts, which reaches no file of this machine.
  */
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readFile, realpath, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { type BuildFailure, build, type Message } from 'esbuild';
 import { type FieldError, Problem } from '../shared/problem.ts';
@@ -20,10 +20,13 @@ const FOUND_BY_ESBUILD = Symbol('found by esbuild');
 
 /**
  * @param entry path of the file with the default export
+ * @param root folder that everything comes from, packages in a `node_modules` apart: the code may be a stranger's, and
+ *   what it imports leaves this machine with it; undefined: the code is trusted
  * @throws Problem code_rejected with file, line and column of each error
  */
-export async function bundleProject(entry: string): Promise<ProjectBundle> {
+export async function bundleProject(entry: string, root?: string): Promise<ProjectBundle> {
   const extra: ProjectBundle['modules'] = {};
+  const folder = root === undefined ? undefined : await realpath(root);
   const result = await build({
     absWorkingDir: path.dirname(path.resolve(entry)),
     entryPoints: [path.resolve(entry)],
@@ -39,12 +42,17 @@ export async function bundleProject(entry: string): Promise<ProjectBundle> {
     outfile: MAIN,
     sourcemap: 'inline',
     sourcesContent: true,
+    metafile: true,
     charset: 'utf8',
     logLevel: 'silent',
     plugins: [
       {
         name: 'separate-modules',
         setup(esbuild) {
+          esbuild.onLoad({ filter: /.*/, namespace: 'file' }, async ({ path: file }) => {
+            await requireWithin(folder, file);
+            return undefined;
+          });
           // workerd compiles these itself; they travel beside the bundle.
           esbuild.onResolve({ filter: /\.(wasm|bin)(\?module)?$/ }, async ({ path: wanted, pluginData, ...from }) => {
             if (pluginData === FOUND_BY_ESBUILD) return undefined;
@@ -54,6 +62,7 @@ export async function bundleProject(entry: string): Promise<ProjectBundle> {
             });
             if (found.errors.length > 0) return { errors: found.errors, warnings: found.warnings };
             if (found.external) return { path: found.path, external: true };
+            await requireWithin(folder, found.path);
             const bytes = await readFile(found.path);
             const name = separateName(found.path, bytes);
             extra[name] = { base64: bytes.toString('base64') };
@@ -67,8 +76,40 @@ export async function bundleProject(entry: string): Promise<ProjectBundle> {
       errors: (failure.errors ?? []).map((message) => fieldError(message)),
     });
   });
-  const code = result.outputFiles[0]?.text ?? '';
+  const code = withoutForeignSources(result.outputFiles[0]?.text ?? '', new Set(Object.keys(result.metafile.inputs)));
   return { modules: { [MAIN]: code, ...extra }, main: MAIN };
+}
+
+/** @throws Error for a file that is not the project's and not a package's */
+async function requireWithin(folder: string | undefined, file: string): Promise<void> {
+  if (folder === undefined) return;
+  const found = await realpath(file);
+  const way = path.relative(folder, found);
+  const outside = way === '..' || way.startsWith(`..${path.sep}`) || path.isAbsolute(way);
+  if (outside && !found.split(path.sep).includes('node_modules'))
+    throw new Error(`${found} is outside of ${folder}. If the project is to have it, name the folder of both: --root.`);
+  // A pipe or a device would be read for ever.
+  if (!(await stat(found)).isFile()) throw new Error(`${found} is not a regular file.`);
+}
+
+/**
+ * A source map in the code names the files it was made of, and esbuild puts the text of any that it finds on this disk
+ * into the new one (0.28): only what was bundled itself may be in there.
+ */
+function withoutForeignSources(code: string, inputs: Set<string>): string {
+  return code.replace(
+    /(\/\/# sourceMappingURL=data:application\/json;base64,)([A-Za-z0-9+/=]+)\s*$/,
+    (_, start, text) => {
+      const map = JSON.parse(Buffer.from(text, 'base64').toString('utf8')) as {
+        sources: string[];
+        sourcesContent?: (string | null)[];
+      };
+      map.sourcesContent = map.sources.map((name, index) =>
+        inputs.has(name) ? (map.sourcesContent?.[index] ?? null) : null,
+      );
+      return `${start}${Buffer.from(JSON.stringify(map)).toString('base64')}\n`;
+    },
+  );
 }
 
 /** One name for one content: files of different folders and packages may have the same. */

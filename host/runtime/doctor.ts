@@ -6,10 +6,10 @@ import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { Problem } from '../shared/problem.ts';
-import { DOCTOR_PROGRAM, type Report, type Targets } from './doctor-program.ts';
+import { callAttempts, DOCTOR_PROGRAM, type Report, type Targets } from './doctor-program.ts';
 import { readLines } from './logs/flood-gate.ts';
 import { findProgram } from './sandbox/programs.ts';
-import { spawnConfined } from './sandbox/spawn.ts';
+import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { type Bind, canChangeUser, randomUser, type Sandbox } from './sandbox.ts';
 
 export interface Attempt extends Report {
@@ -21,7 +21,7 @@ const OPEN_FILES = 512;
 const TIMEOUT_MS = 30_000;
 
 /**
- * @returns every attempt with what came of it; a sandbox without a system call filter is shown as what it is
+ * @returns every attempt with what came of it
  * @throws Problem conflict without a sandbox: unconfined, the attempts would succeed, and change this machine
  * @throws Error when the hostile program itself did not run
  */
@@ -63,7 +63,7 @@ export async function tryToBreak(sandbox: Sandbox): Promise<Attempt[]> {
         variable: 'PATH',
         openFiles: OPEN_FILES,
       });
-      attempts.push(...reports.map((report) => ({ as, ...report })));
+      attempts.push(...[...reports, ...(await makeCalls(sandbox, as, uid))].map((report) => ({ as, ...report })));
     }
     return attempts;
   } finally {
@@ -98,11 +98,35 @@ async function run(
     mayWrite: !handler,
     programs: { unshare: sandbox.inside(unshare), mount: sandbox.inside(mount) },
   };
+  return reportsOf(child, JSON.stringify(targets));
+}
+
+/** System calls that no program inside makes; none is tried where there is no Perl. */
+async function makeCalls(sandbox: Sandbox, as: Attempt['as'], uid: number | undefined): Promise<Report[]> {
+  let perl: string;
+  try {
+    perl = findProgram('perl', 'perl-base');
+  } catch {
+    return [];
+  }
+  const child = await spawnConfined(sandbox, {
+    program: perl,
+    args: ['-e', callAttempts()],
+    binds: [],
+    uid,
+    profile: as === 'handler' ? 'worker' : 'database',
+    limits: { openFiles: OPEN_FILES, processes: 128, fileBytes: 0 },
+  });
+  return reportsOf(child, '');
+}
+
+/** @throws Error when the program did not run */
+async function reportsOf(child: ConfinedProcess, input: string): Promise<Report[]> {
   const reports: Report[] = [];
   const errors: string[] = [];
   readLines(child.stdout, { onLine: (line) => reports.push(JSON.parse(line) as Report), onDropped: () => undefined });
   readLines(child.stderr, { onLine: (line) => errors.push(line), onDropped: () => undefined });
-  child.stdin.end(JSON.stringify(targets));
+  child.stdin.end(input);
   const timer = setTimeout(() => child.kill(), TIMEOUT_MS);
   await child.ended;
   clearTimeout(timer);

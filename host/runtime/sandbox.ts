@@ -2,13 +2,14 @@
  * How processes that run tenants' code or tenants' SQL are confined: chooses a way that works on this machine, and
  * turns "this program with these files" into the command line that starts it so.
  */
-import { execFile } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { readFileSync } from 'node:fs';
+import type { Writable } from 'node:stream';
 import { Problem } from '../shared/problem.ts';
 import { bwrapCommand } from './sandbox/bwrap.ts';
 import { type Libraries, librariesOf } from './sandbox/libraries.ts';
-import { type SeccompProfile, seccompProgram } from './sandbox/seccomp.ts';
+import type { SeccompProfile } from './sandbox/seccomp.ts';
 import { unshareCommand } from './sandbox/unshare.ts';
 
 export type SandboxLevel = 'bwrap' | 'unshare' | 'none';
@@ -48,7 +49,6 @@ export interface Sandbox {
   readonly level: SandboxLevel;
   /** One sentence for the operator. */
   readonly detail: string;
-  readonly seccomp: boolean;
   /** How many helper processes stand between the one that is spawned and the program. */
   readonly depth: number;
   /** The path under which the process sees a bind. */
@@ -59,7 +59,10 @@ export interface Sandbox {
 }
 
 /** Programs that the ways need, and the packages that carry them on Debian. */
-const ADVICE = 'Install bubblewrap (apt-get install bubblewrap), or allow user namespaces for unshare and setpriv';
+const ADVICE =
+  'Install bubblewrap (apt-get install bubblewrap), or allow user namespaces for unshare, setpriv and perl, on a kernel with CONFIG_SECCOMP_FILTER';
+
+const TRIAL_MS = 10_000;
 
 /**
  * Picks the strongest way that works here, by running a program in it.
@@ -134,15 +137,10 @@ function confined(level: 'bwrap' | 'unshare'): Sandbox {
     );
     return [...new Set(found.flat())];
   };
-  const seccomp = level === 'bwrap' && seccompProgram('worker') !== undefined;
   return {
     level,
-    seccomp,
     depth: level === 'bwrap' ? 2 : 1,
-    detail:
-      level === 'bwrap'
-        ? `bubblewrap: own namespaces, no network, no capabilities${seccomp ? ', system call filter' : ''}${canChangeUser() ? ', own user per tenant' : ''}`
-        : 'unshare: own namespaces, no network, no capabilities, but no system call filter; bubblewrap has one',
+    detail: `${level === 'bwrap' ? 'bubblewrap' : 'unshare'}: own namespaces, no network, no capabilities, system call filter${canChangeUser() ? ', own user per tenant' : ''}`,
     inside: (bind) => bind.to,
     prepare: (programs) => libraries(programs),
     command: (confinement) =>
@@ -153,7 +151,6 @@ function confined(level: 'bwrap' | 'unshare'): Sandbox {
 function unconfined(): Sandbox {
   return {
     level: 'none',
-    seccomp: false,
     depth: 0,
     detail: 'none: tenants can read this machine and reach its network; never with strangers as tenants',
     inside: (bind) => bind.from,
@@ -165,7 +162,7 @@ function unconfined(): Sandbox {
 /** @returns why it does not work, or undefined */
 async function tryOut(sandbox: Sandbox): Promise<string | undefined> {
   try {
-    const { file, args } = await sandbox.command({
+    const { file, args, seccomp } = await sandbox.command({
       program: process.execPath,
       args: ['-e', 'process.exit(7)'],
       binds: [],
@@ -174,14 +171,29 @@ async function tryOut(sandbox: Sandbox): Promise<string | undefined> {
       limits: { openFiles: 256, processes: 256, fileBytes: 0 },
     });
     return await new Promise((resolve) => {
-      // The filter has a descriptor of its own, which execFile cannot give: the trial goes without.
-      const plain = args.filter((argument, index) => argument !== '--seccomp' && args[index - 1] !== '--seccomp');
-      execFile(file, plain, { timeout: 10_000 }, (error, _, stderr) => {
-        if (error?.code === 7) resolve(undefined);
-        else resolve(stderr.trim().split('\n')[0] || error?.message || 'the trial program did not run');
+      const child = spawn(file, args, {
+        stdio: ['ignore', 'ignore', 'pipe', 'ignore', 'pipe'],
+        timeout: TRIAL_MS,
+        killSignal: 'SIGKILL',
       });
+      let said = '';
+      child.stderr?.on('data', (chunk: Buffer) => {
+        if (said.length < 10_000) said += chunk.toString();
+      });
+      const filter = child.stdio[SECCOMP_FD] as Writable | null;
+      filter?.on('error', () => undefined);
+      filter?.end(seccomp);
+      child.once('error', (error) => resolve(error.message));
+      child.once('close', (code, signal) => resolve(code === 7 ? undefined : explain(said, signal)));
     });
   } catch (error) {
     return (error as Error).message;
   }
+}
+
+/** What is wrong with a machine whose trial failed. */
+function explain(said: string, signal: string | null): string {
+  if (/SECCOMP/i.test(said)) return 'the kernel takes no system call filter, and without one nothing is confined';
+  if (said.trim() !== '') return said.trim().split('\n')[0] ?? '';
+  return signal === null ? 'the trial program did not run' : `the trial program was ended by ${signal}`;
 }

@@ -1,12 +1,14 @@
 /**
  * Runs tenants' `scheduled()` handlers when their crons say so, a bounded number at a time: a thousand expressions
- * that all say "every minute" must not start a thousand instances at once.
+ * that all say "every minute" must not start a thousand instances at once. Owners take turns, and so do the slugs of one
+ * owner, so a storm of one owner's crons makes nobody else late.
  */
 import type { Logger } from 'pino';
 import type { CronRuns } from '../registry/cron-runs.ts';
 import type { CronOutcome } from '../registry/schema/cron.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { TenantId } from '../shared/contracts.ts';
+import { FairPlaces } from '../shared/fair-places.ts';
 import { KeyedLock } from '../shared/mutex.ts';
 import type { Scheduler } from './index.ts';
 
@@ -17,12 +19,21 @@ export interface TenantCronsParts {
   log: Logger;
   /** The runtime's `runScheduled`. */
   run(slug: string, cron: string, scheduledTimeMs: number): Promise<{ outcome: CronOutcome; error?: string }>;
-  /** Runs at the same time over all tenants. Default 8. */
+  /** Runs that start at the same time over all tenants. Default 8. */
   atOnce?: number;
-  /** How long a run holds its place, ms: by then it waits for others, and the next may start. Default 30 s. */
+  /** How long a run holds its place, ms: by then it waits for others, and the next may start. Default 5 s. */
   holdMs?: number;
   /** Told of every finished run, for metrics. `lateMs`: how long after its time it started. */
   onRun?(run: { outcome: CronOutcome; lateMs: number; durationMs: number }): void;
+}
+
+/** Whose crons they are. */
+export interface CronOwner {
+  tenant: TenantId;
+  slug: string;
+  owner: string;
+  /** It comes with the host: places are kept for it. */
+  builtin: boolean;
 }
 
 interface Planned {
@@ -31,25 +42,33 @@ interface Planned {
   jobs: Map<string, () => void>;
 }
 
-/** Places that runs of one tenant hold at the same time: a handler that hangs must not keep others from theirs. */
-const OF_ONE_TENANT = 2;
+const AT_ONCE = 8;
+const HOLD_MS = 5_000;
+/** Places that runs of one owner hold at the same time, with however many slugs: handlers that hang are not in others' way. */
+const OF_ONE_OWNER = 2;
+/** The part of the places that only built-in tenants get. */
+const KEPT = 1 / 4;
+const BUILTIN = 0;
+const TENANTS = 1;
 
 export class TenantCrons {
   readonly #parts: TenantCronsParts;
   readonly #planned = new Map<TenantId, Planned>();
   readonly #turns = new KeyedLock();
-  readonly #waiting: { tenant: TenantId; go: () => void }[] = [];
-  readonly #held = new Map<TenantId, number>();
-  #free: number;
+  readonly #places: FairPlaces;
 
   constructor(parts: TenantCronsParts) {
     this.#parts = parts;
-    this.#free = parts.atOnce ?? 8;
+    const { atOnce = AT_ONCE } = parts;
+    this.#places = new FairPlaces(atOnce, [
+      { places: atOnce, perParty: atOnce },
+      { places: atOnce - Math.floor(atOnce * KEPT), perParty: OF_ONE_OWNER },
+    ]);
   }
 
   /** Runs of tenants that wait for a free place, for metrics. */
   get waiting(): number {
-    return this.#waiting.length;
+    return this.#places.waiting;
   }
 
   /** Call once at start, before `set`. */
@@ -58,7 +77,8 @@ export class TenantCrons {
   }
 
   /** Makes `crons` what the active deployment runs; an empty list ends it. Call for every deployment and change. */
-  set(tenant: TenantId, slug: string, crons: string[]): Promise<void> {
+  set(whose: CronOwner, crons: string[]): Promise<void> {
+    const { tenant, slug } = whose;
     return this.#turns.run(tenant, async () => {
       const known = this.#planned.get(tenant);
       const wanted = new Set(crons);
@@ -76,7 +96,7 @@ export class TenantCrons {
       }
       for (const cron of wanted) {
         if (jobs.has(cron)) continue;
-        const run = (time: number) => this.#run(tenant, slug, cron, time);
+        const run = (time: number) => this.#run(whose, cron, time);
         const lastRun = since.get(cron) ?? clock.now();
         jobs.set(cron, scheduler.cron(cron, `cron of ${slug}: ${cron}`, run, { lastRun }));
       }
@@ -98,9 +118,10 @@ export class TenantCrons {
     this.#planned.delete(tenant);
   }
 
-  async #run(tenant: TenantId, slug: string, cron: string, scheduledAt: number): Promise<'again' | undefined> {
-    const { history, clock, run, log, onRun, holdMs = 30_000 } = this.#parts;
-    const leave = await this.#place(tenant);
+  async #run(whose: CronOwner, cron: string, scheduledAt: number): Promise<'again' | undefined> {
+    const { history, clock, run, log, onRun, holdMs = HOLD_MS } = this.#parts;
+    const { tenant, slug, owner, builtin } = whose;
+    const leave = await this.#places.take({ lane: builtin ? BUILTIN : TENANTS, party: owner, member: tenant });
     const held = setTimeout(leave, holdMs).unref();
     try {
       const planned = this.#planned.get(tenant);
@@ -130,39 +151,5 @@ export class TenantCrons {
       clearTimeout(held);
       leave();
     }
-  }
-
-  /** Waits for a place. @returns gives it back */
-  async #place(tenant: TenantId): Promise<() => void> {
-    if (this.#free === 0 || !this.#mayHold(tenant)) {
-      await new Promise<void>((go) => {
-        this.#waiting.push({ tenant, go });
-      });
-    } else {
-      this.#take(tenant);
-    }
-    let left = false;
-    return () => {
-      if (left) return;
-      left = true;
-      const held = (this.#held.get(tenant) ?? 0) - 1;
-      if (held > 0) this.#held.set(tenant, held);
-      else this.#held.delete(tenant);
-      this.#free++;
-      const next = this.#waiting.findIndex((one) => this.#mayHold(one.tenant));
-      if (next < 0) return;
-      const [{ tenant: whose, go }] = this.#waiting.splice(next, 1) as [{ tenant: TenantId; go: () => void }];
-      this.#take(whose);
-      go();
-    };
-  }
-
-  #mayHold(tenant: TenantId): boolean {
-    return (this.#held.get(tenant) ?? 0) < OF_ONE_TENANT;
-  }
-
-  #take(tenant: TenantId): void {
-    this.#free--;
-    this.#held.set(tenant, (this.#held.get(tenant) ?? 0) + 1);
   }
 }

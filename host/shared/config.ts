@@ -144,6 +144,11 @@ export const configSchema = z.strictObject({
     localChainId: z.number().int().positive().describe('chain id of the local network (1337, or 84532 for stock x402)'),
     localPort: port.describe('port of the local network RPC gateway on loopback; 0 picks a free one'),
     feeBps: z.number().int().min(0).max(10_000).describe('share of the operator in paid routes, 1/100 %'),
+    answers: z.strictObject({
+      tenantBytes: bytes.describe('disk for the kept answers of a tenant’s paid routes; the oldest go first'),
+      totalBytes: bytes.describe('disk for all kept answers'),
+      reserveBytes: z.number().int().min(0).describe('free disk below which no answer is kept'),
+    }),
     allowTestMoneyInPublic: z.boolean().describe('allow the local network on a public listener'),
   }),
   speech: z.strictObject({

@@ -7,7 +7,6 @@ import path from 'node:path';
 import type { Logger } from 'pino';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
-import { BelievedTime } from '../control/believed-time.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
 import type { Forwarding } from '../control/forward.ts';
 import { handshakes } from '../control/handshakes.ts';
@@ -20,6 +19,7 @@ import { DomainChecks } from '../domains/domain-checks.ts';
 import { OwnershipRecords } from '../domains/ownership-record.ts';
 import type { Payments } from '../payments/index.ts';
 import type { Network } from '../payments/network/index.ts';
+import { BelievedTime } from '../registry/believed-time.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import { Pipeline } from '../runtime/deploy/pipeline.ts';
@@ -94,7 +94,8 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
     onRun: (run) => observation.metrics.onCronRun(run),
   });
-  const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options), crons, deployments });
+  const believed = new BelievedTime(stores.registry.db, clock);
+  const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options, believed), crons, deployments });
   const pipeline = openPipeline(options);
   onStop(() => pipeline.close());
   const parts: ControlParts = {
@@ -132,6 +133,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     domains,
     records: new OwnershipRecords(config.domains.resolver),
     clock,
+    believed: () => believed.now(),
     log,
     registrarTokenHashes: config.domains.registrarTokens,
     servesAtOnce: tls.servesAtOnce,
@@ -163,6 +165,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     config,
     dataFolder: folders.data,
     hostVersion: version,
+    believed: async () => (await believed.now()) - clock.offsetMs,
     live: {
       copyStores: (folder) => storage.channel().call('backup', { folder }),
       sqlSockets: () =>
@@ -207,14 +210,14 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   };
 }
 
-function openLifecycle(options: ControlServiceOptions): Lifecycle {
+function openLifecycle(options: ControlServiceOptions, believed: BelievedTime): Lifecycle {
   const { config, folders, log, clock, stores, logs, runtime, routes, storage, hostEgressSocket } = options;
   return new Lifecycle({
     config: config.slugs,
     clock,
     log,
     deployments: stores.deployments,
-    believed: new BelievedTime(stores.registry.db, clock),
+    believed,
     routes,
     runtime,
     logs,

@@ -46,7 +46,7 @@ export class TimedWork {
     if (next !== undefined) this.#cancelExpiry = scheduler.at(next, 'expiry', () => this.plan());
     const wanted = new Map((await deployments.scheduled()).map((row) => [row.tenant, row]));
     for (const tenant of this.#scheduled) if (!wanted.has(tenant)) await crons.remove(tenant);
-    for (const { tenant, slug, crons: expressions } of wanted.values()) await crons.set(tenant, slug, expressions);
+    for (const { crons: expressions, ...whose } of wanted.values()) await crons.set(whose, expressions);
     this.#scheduled = new Set(wanted.keys());
   }
 }

@@ -6,16 +6,20 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   symlinkSync,
+  truncateSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import Database from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { bounded, readBounded, within } from '../../host/backup/bounded.ts';
 import { filesBelow } from '../../host/backup/copying.ts';
 import { createBackup } from '../../host/backup/create.ts';
 import { runBackup, runRestore } from '../../host/backup/index.ts';
@@ -93,6 +97,10 @@ const backup = (now = Date.UTC(2026, 0, 2, 3, 4, 5)) =>
   });
 const restore = (into = join(folder, 'restored'), passphrase = PASSPHRASE) =>
   restoreBackup({ store: store(), id: undefined, passphrase, dataFolder: into });
+
+function content(derivation: BackupKeys['derivation'], files: { path: string; bytes: number; sha256: string }[]) {
+  return makeContent({ id: 'x', hostVersion: '1', startedAt: '', finishedAt: '', objects: 'disk', derivation, files });
+}
 
 describe('a backup', () => {
   it('brings back everything that is kept, on an empty box', async () => {
@@ -284,13 +292,88 @@ describe('a damaged backup is refused', () => {
         writeFileSync(join(at, 'manifest.json'), JSON.stringify(manifest));
       },
     ],
+    ['a pipe', (at) => replaced(join(at, 'files/tenants/t1/kv/kv.db'), (file) => execFileSync('mkfifo', [file]))],
+    ['a link to a file', (at) => linked(join(at, 'files/tenants/t1/kv/kv.db'))],
+    ['a link on the way to a file', (at) => linked(join(at, 'files/tenants/t1/kv'))],
+    ['a device', (at) => replaced(join(at, 'files/tenants/t1/kv/kv.db'), (file) => symlinkSync('/dev/zero', file))],
+    ['a folder', (at) => replaced(join(at, 'files/tenants/t1/kv/kv.db'), (file) => mkdirSync(file))],
+    ['a file of a terabyte', (at) => truncateSync(join(at, 'files/tenants/t1/kv/kv.db'), 2 ** 40)],
+    ['a manifest of a terabyte', (at) => truncateSync(join(at, 'manifest.json'), 2 ** 40)],
   ];
+
+  function replaced(path: string, make: (path: string) => void): void {
+    rmSync(path, { recursive: true });
+    make(path);
+  }
+
+  /** The same bytes, but elsewhere. */
+  function linked(path: string): void {
+    renameSync(path, join(folder, 'data', 'elsewhere'));
+    symlinkSync(join(folder, 'data', 'elsewhere'), path);
+  }
 
   it.each(damages)('%s', async (_, damage) => {
     const { location } = await backup();
     damage(location);
     await expect(restore()).rejects.toMatchObject({ code: 'invalid_field' });
     expect(readdirSync(folder).sort()).toEqual(['backups', 'data']);
+  });
+
+  it('another one under its name', async () => {
+    const { location } = await backup();
+    renameSync(location, join(target, '2027-01-01T00-00-00Z'));
+    await expect(restore()).rejects.toMatchObject({ code: 'invalid_field', message: expect.stringContaining('2026') });
+  });
+
+  it.each([
+    ['twice the same', ['files/a', 'files/a']],
+    ['sealed and not', ['files/a', 'sealed/a']],
+    ['names that differ in case', ['files/tenants/A', 'files/tenants/a']],
+    ['names that differ in form', ['files/tenants/\u00e9', 'files/tenants/e\u0301']],
+    ['a file where a folder is', ['files/a', 'files/a/b']],
+  ])('a manifest with %s', async (_, paths) => {
+    const keys = await BackupKeys.create(PASSPHRASE);
+    const files = paths.map((path) => ({ path, bytes: 0, sha256: '0'.repeat(64) }));
+    const text = JSON.stringify({ content: content(keys.derivation, files), proof: '' });
+    await expect(openManifest(text, PASSPHRASE)).rejects.toThrow('damaged');
+  });
+
+  it('one that asks for more memory than a guess is worth', async () => {
+    const keys = await BackupKeys.create(PASSPHRASE);
+    const derivation = { ...keys.derivation, cost: 2 ** 20, blockSize: 16 };
+    const text = JSON.stringify({ content: content(derivation, []), proof: '' });
+    await expect(openManifest(text, PASSPHRASE)).rejects.toThrow('does not know');
+  });
+
+  it('what is longer is not read to its end, and what does not go on is given up', async () => {
+    let given = 0;
+    const endless = new Readable({
+      read() {
+        given += 65_536;
+        this.push(Buffer.alloc(65_536));
+      },
+    });
+    await expect(readBounded(endless, 100_000)).rejects.toThrow('longer');
+    expect(endless.destroyed).toBe(true);
+    expect(given).toBeLessThan(1_000_000);
+    const silent = new Readable({ read() {} });
+    const reading = async () => {
+      for await (const part of bounded(silent, 1, undefined, 20)) void part;
+    };
+    await expect(reading()).rejects.toThrow('nothing came');
+    await expect(within(new Promise(() => {}), 20)).rejects.toThrow('no answer');
+  });
+
+  it('one that the disk cannot hold, before anything is copied', async () => {
+    const { location } = await backup();
+    const text = readFileSync(join(location, 'manifest.json'), 'utf8');
+    const { content: made, keys } = await openManifest(text, PASSPHRASE);
+    const files = made.files.map((file) => ({ ...file, bytes: 2 ** 50 }));
+    writeFileSync(join(location, 'manifest.json'), manifestText({ ...made, files }, keys));
+    await expect(restore()).rejects.toMatchObject({
+      code: 'invalid_config',
+      message: expect.stringContaining('needs'),
+    });
   });
 
   it('without its manifest it is none', async () => {
@@ -302,17 +385,9 @@ describe('a damaged backup is refused', () => {
 
   it('a manifest is proved only by the passphrase that made it', async () => {
     const keys = await BackupKeys.create(PASSPHRASE);
-    const content = makeContent({
-      id: 'x',
-      hostVersion: '1',
-      startedAt: '',
-      finishedAt: '',
-      objects: 'disk',
-      derivation: keys.derivation,
-      files: [{ path: 'files/a', bytes: 1, sha256: '0'.repeat(64) }],
-    });
-    const text = manifestText(content, keys);
-    expect((await openManifest(text, PASSPHRASE)).content).toEqual(content);
+    const made = content(keys.derivation, [{ path: 'files/a', bytes: 1, sha256: '0'.repeat(64) }]);
+    const text = manifestText(made, keys);
+    expect((await openManifest(text, PASSPHRASE)).content).toEqual(made);
     await expect(openManifest(text.replace('"bytes": 1', '"bytes": 2'), PASSPHRASE)).rejects.toThrow('altered');
     await expect(openManifest(text.replace(/"cost": \d+/, '"cost": 1073741824'), PASSPHRASE)).rejects.toThrow();
   });
@@ -416,8 +491,19 @@ describe('kept backups', () => {
       await kept.publish(backupId(Date.UTC(2026, 0, day)), staging, '{}');
     }
     mkdirSync(kept.staging(backupId(Date.UTC(2026, 0, 4))));
-    expect(await keepNewest(kept, 2)).toEqual(['2026-01-01T00-00-00Z']);
+    expect(await keepNewest(kept, 2, Date.UTC(2026, 5, 1))).toEqual(['2026-01-01T00-00-00Z']);
     expect(await kept.list()).toEqual(['2026-01-02T00-00-00Z', '2026-01-03T00-00-00Z']);
+  });
+
+  it('are not pushed out by those of a clock that was ahead, and these stay', async () => {
+    const kept = store();
+    for (const year of [2026, 2027, 2126, 2127]) {
+      const id = backupId(Date.UTC(year, 0, 1));
+      mkdirSync(kept.staging(id), { recursive: true });
+      await kept.publish(id, kept.staging(id), '{}');
+    }
+    expect(await keepNewest(kept, 2, Date.UTC(2027, 0, 2))).toEqual([]);
+    expect(await keepNewest(kept, 1, Date.UTC(2027, 0, 2))).toEqual(['2026-01-01T00-00-00Z']);
   });
 
   it('by configuration: target, passphrase and number', async () => {

@@ -195,13 +195,16 @@ describe('failures', () => {
 test('the next try comes later each time, within a day, and as late as the authority asks', () => {
   expect([1, 2, 3, 30].map((failures) => nextTry(failures, 0, 0))).toEqual([MINUTE, 2 * MINUTE, 4 * MINUTE, DAY]);
   expect(nextTry(1, 0, 7 * DAY)).toBe(7 * DAY);
+  // Neither an authority nor a clock that was ahead ends all tries.
+  expect(nextTry(1, 0, 3650 * DAY)).toBe(7 * DAY);
+  expect(dueAt({ validFrom: undefined, validTo: undefined, nextTryAt: 3650 * DAY } as never, 0)).toBe(0);
 });
 
 test('a wildcard is due like any other', () => {
   const state = { name: '*.x', validFrom: 0, validTo: 90, failures: 0, reason: undefined, nextTryAt: undefined };
-  expect(dueAt(state)).toBe(60);
-  expect(dueAt({ ...state, nextTryAt: 70 })).toBe(70);
-  expect(dueAt({ ...state, validTo: undefined })).toBe(0);
+  expect(dueAt(state, 0)).toBe(60);
+  expect(dueAt({ ...state, nextTryAt: 70 }, 0)).toBe(70);
+  expect(dueAt({ ...state, validTo: undefined }, 0)).toBe(0);
 });
 
 describe('a folder that takes no more files', () => {

@@ -17,6 +17,7 @@ export function fakeTerminal(options: Partial<Terminal> & { answer?: boolean; in
     cwd: '/nowhere',
     home: '/nowhere',
     interactive: false,
+    outIsScreen: false,
     signal: new AbortController().signal,
     stdout: '',
     stderr: '',

@@ -55,7 +55,7 @@ describe('the manifest', () => {
   test('is found beside the entry file', async () => {
     writeFileSync(join(folder, 'turnpike.json'), '{"slug":"near"}');
     const project = await readProject({ cwd: '/' }, join(folder, 'index.ts'));
-    expect(project).toEqual({ manifest: { slug: 'near' }, folder });
+    expect(project).toEqual({ manifest: { slug: 'near' }, folder, found: true });
   });
 
   test('no manifest means nothing is set', async () => {
@@ -64,7 +64,7 @@ describe('the manifest', () => {
     expect(() => slugOf(project, undefined)).toThrow(/--slug/);
   });
 
-  test('names the host that is talked to, unless another one is named', async () => {
+  test('names the host that is talked to, once it is confirmed', async () => {
     writeFileSync(join(folder, 'turnpike.json'), '{"slug":"hello","host":"https://host.example"}');
     const asked: string[] = [];
     const fetch = (async (input: string | URL | Request) => {
@@ -73,7 +73,12 @@ describe('the manifest', () => {
     }) as typeof globalThis.fetch;
     const get = (...args: string[]) =>
       runCommand(['get', ...args], { terminal: fakeTerminal({ cwd: folder, home: folder }), fetch });
-    await expect(get()).rejects.toThrow();
+    await expect(get()).rejects.toMatchObject({
+      exit: 'usage',
+      message: expect.stringContaining('--host-url https://host.example'),
+    });
+    expect(asked).toEqual([]);
+    await expect(get('--host-url', 'https://host.example')).rejects.toThrow();
     await expect(get('--host-url', 'https://other.example')).rejects.toThrow();
     expect(asked).toEqual(['https://host.example/_admin/get/hello', 'https://other.example/_admin/get/hello']);
   });
@@ -109,7 +114,7 @@ describe('secrets', () => {
       D: 'a=b',
     });
     const project = { folder, manifest: { secrets: { A: '@key.txt', B: 'env:VARIABLE' } } };
-    expect(await readManifestSecrets(project, fakeTerminal({ env: { VARIABLE: 'v' } }))).toEqual({
+    expect(await readManifestSecrets(project, fakeTerminal({ env: { VARIABLE: 'v' } }), async () => {})).toEqual({
       A: 'from a file',
       B: 'v',
     });

@@ -1,8 +1,10 @@
+import { once } from 'node:events';
 import { chmodSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { fakeTerminal, runCommand } from './fake-terminal.ts';
 
 let home: string;
@@ -69,6 +71,12 @@ test('the order: flag, key in the environment, file in the environment, test wal
       wallets: [{ address: test, privateKey: keys[3] }],
     }),
   );
+  // A folder in which no host has been is a stranger's.
+  expect(await wallet(['show'])).toContain(address);
+  mkdirSync(join(home, 'data/run'));
+  const host = createServer().listen(join(home, 'data/run/operator.sock'));
+  await once(host, 'listening');
+  onTestFinished(() => void host.close());
   const env = { TURNPIKE_PRIVATE_KEY: keys[1]!, TURNPIKE_WALLET: '2.key' };
   expect(await wallet(['show', '--wallet', '0.key'], { env })).toContain(flag);
   expect(await wallet(['show'], { env })).toContain(inEnv);

@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { BelievedTime, believe } from '../../host/control/believed-time.ts';
 import { Lifecycle, type LifecycleParts } from '../../host/control/lifecycle.ts';
+import { BelievedTime, believe } from '../../host/registry/believed-time.ts';
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
@@ -118,13 +118,36 @@ it('a clock that leaps ahead removes nothing, also after a restart, and what it 
   expect(pushed).toEqual(['kept', 'kept']);
 });
 
+it('a century by the operator’s hand, and back, ends nothing, warns of nothing and frees no slug', async () => {
+  const tenant = await deploy('kept');
+  const deleted = await deploy('deleted');
+  await deployments.terms.decommission(deleted, NOW, GRACE_DAYS * DAY_MS, 30 * DAY_MS);
+  const removed: string[] = [];
+  const host = lifecycle({ purgeStorage: async (one) => void removed.push(one) });
+  await host.tick();
+  const other = `0x${'9'.repeat(40)}`;
+  clock.advance(100 * 365 * DAY_MS);
+  await host.tick();
+  expect(await deployments.claims.availability('deleted', other, clock.now())).toBe('cooling');
+  clock.advance(-100 * 365 * DAY_MS);
+  await host.tick();
+  expect(await deployments.byTenant(tenant)).toMatchObject({ state: 'active', warnedAt: null });
+  expect(removed).toEqual([]);
+  // A month by the same hand is followed.
+  clock.advance(31 * DAY_MS);
+  await host.tick();
+  expect(removed).toEqual([deleted]);
+  expect(await deployments.claims.availability('deleted', other, clock.now())).toBe('free');
+});
+
 it('a leap is believed when it has lasted for half a day, and a small one at once', () => {
   const HOUR = 3_600_000;
   const start = { at: NOW, doubtedMs: 0 };
-  expect(believe(start, NOW + HOUR, 1_000)).toEqual({ at: NOW + HOUR, doubtedMs: 0 });
+  expect(believe(start, NOW + HOUR, 1_000)).toMatchObject({ at: NOW + HOUR, doubtedMs: 0 });
   const doubted = believe(start, NOW + 70 * DAY_MS, HOUR);
-  expect(doubted).toEqual({ at: NOW + HOUR, doubtedMs: HOUR });
-  expect(believe(doubted, NOW + 70 * DAY_MS, 10 * HOUR)).toEqual({ at: NOW + 11 * HOUR, doubtedMs: 11 * HOUR });
-  expect(believe(doubted, NOW + 70 * DAY_MS, 11 * HOUR)).toEqual({ at: NOW + 70 * DAY_MS, doubtedMs: 0 });
-  expect(believe(doubted, NOW, HOUR)).toEqual({ at: NOW, doubtedMs: 0 });
+  expect(doubted).toMatchObject({ at: NOW + HOUR, doubtedMs: HOUR });
+  expect(believe(doubted, NOW + 70 * DAY_MS, 10 * HOUR)).toMatchObject({ at: NOW + 11 * HOUR, doubtedMs: 11 * HOUR });
+  expect(believe(doubted, NOW + 70 * DAY_MS, 11 * HOUR)).toMatchObject({ at: NOW + 70 * DAY_MS, doubtedMs: 0 });
+  // What was over stays over.
+  expect(believe(doubted, NOW, HOUR)).toEqual({ at: NOW, doubtedMs: 0, highest: NOW + HOUR });
 });

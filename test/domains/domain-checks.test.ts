@@ -19,6 +19,10 @@ let registry: Registry;
 let domains: Domains;
 let clock: AdjustableClock;
 let checks: DomainChecks;
+/** Undefined: as the clock says. */
+let believed: number | undefined;
+/** Whether the DNS does not answer. */
+let silent: boolean;
 /** Values of the TXT record. */
 let record: string[];
 let changed: string[];
@@ -34,11 +38,14 @@ beforeEach(async () => {
   clock = new AdjustableClock(0);
   record = [];
   changed = [];
+  believed = undefined;
+  silent = false;
   meanwhile = async () => {};
   const records = {
     async check(_domain: string, token: string): Promise<RecordCheck> {
       const found = record.includes(token);
       await meanwhile();
+      if (silent) return { found: false, reason: 'no answer', unanswered: true };
       return found ? { found } : { found, reason: 'not there' };
     },
   } as OwnershipRecords;
@@ -46,6 +53,7 @@ beforeEach(async () => {
     domains,
     records,
     clock,
+    believed: async () => believed ?? clock.now(),
     log: pino({ level: 'silent' }),
     registrarTokenHashes: [],
     servesAtOnce: () => false,
@@ -94,6 +102,54 @@ describe('checks', () => {
     await checks.sweep();
     expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', reason: null, failingSince: null });
     expect(changed).toEqual(['one']);
+  });
+});
+
+it('an outage of the DNS for a month takes no domain out of service, and gives it to nobody', async () => {
+  record = [ownershipToken(NAME, 'one')];
+  await checks.attach(NAME, 'one');
+  silent = true;
+  for (let day = 1; day <= 30; day++) {
+    clock.setOffset(day * (DAY + MINUTE));
+    await checks.sweep();
+  }
+  expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', failingSince: null, reason: 'no answer' });
+  silent = false;
+  record = [ownershipToken(NAME, 'two')];
+  await expect(checks.attach(NAME, 'two')).rejects.toMatchObject({ code: 'conflict' });
+});
+
+describe('a clock that leaps', () => {
+  it('ahead by a century and back ends no domain, and no checks', async () => {
+    record = [ownershipToken(NAME, 'one')];
+    await checks.attach(NAME, 'one');
+    record = [];
+    clock.setOffset(DAY + MINUTE);
+    await checks.sweep();
+    believed = clock.now();
+    clock.setOffset(36_500 * DAY);
+    await checks.sweep();
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'verified' });
+    clock.setOffset(DAY + 2 * MINUTE);
+    believed = undefined;
+    record = [ownershipToken(NAME, 'one')];
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', failingSince: null });
+    expect(await due()).toBeLessThanOrEqual(DAY);
+  });
+
+  it('while a record is missing does not prolong its time either', async () => {
+    record = [ownershipToken(NAME, 'one')];
+    await checks.attach(NAME, 'one');
+    record = [];
+    clock.setOffset(36_500 * DAY);
+    await checks.sweep();
+    clock.setOffset(2 * DAY);
+    await checks.sweep();
+    clock.setOffset(10 * DAY);
+    await checks.sweep();
+    expect(await domains.byName(NAME)).toMatchObject({ state: 'pending' });
   });
 });
 

@@ -31,7 +31,12 @@ afterAll(() => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const options = { compatibilityDate: '2026-10-01', compatibilityFlags: [] as string[], crons: [] as string[] };
+const options = {
+  compatibilityDate: '2026-10-01',
+  compatibilityFlags: [] as string[],
+  crons: [] as string[],
+  asker: { kind: 'host' as const },
+};
 const accept = (input: string | CodeInput, over: Partial<typeof options> = {}) =>
   pipeline.accept(typeof input === 'string' ? { code: input } : input, { ...options, ...over });
 const GOOD = 'export default { fetch: () => new Response("hi") }';

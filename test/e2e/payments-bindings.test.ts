@@ -138,7 +138,7 @@ test('verify, capture and release can be repeated; a released hold costs nothing
   const credential = await credentialFor(payments, { amount: '0.05' });
   const first = (await (await payments('/verify', {}, credential)).json()) as { hold: string };
   const second = (await (await payments('/verify', {}, credential)).json()) as { hold: string; again: boolean };
-  expect(second).toMatchObject({ hold: first.hold, again: true });
+  expect(second).toMatchObject({ payment: first.hold, again: true });
   expect(await (await payments('/release', { hold: first.hold })).json()).toMatchObject({ state: 'released' });
   expect(await (await payments('/release', { hold: first.hold })).json().catch(() => ({}))).toMatchObject({
     state: 'released',
@@ -147,8 +147,11 @@ test('verify, capture and release can be repeated; a released hold costs nothing
   expect(await balance(network, 'tempo', client.address)).toBe(before);
   const other = await credentialFor(payments, { amount: '0.05' });
   const { hold } = (await (await payments('/verify', {}, other)).json()) as { hold: string };
-  const captures = await Promise.all(Array.from({ length: 5 }, () => payments('/capture', { hold })));
+  const captures = await Promise.all(Array.from({ length: 5 }, () => payments('/capture', { hold, amount: '0.05' })));
   for (const capture of captures) expect(capture.status).toBe(200);
+  expect((await payments('/capture', { hold })).status).toBe(409);
+  const later = (await (await payments('/verify', {}, other)).json()) as { hold: string };
+  expect((await payments('/capture', { hold: later.hold, amount: '0.05' })).status).toBe(409);
   expect(before - (await balance(network, 'tempo', client.address))).toBe(50_000n);
 });
 

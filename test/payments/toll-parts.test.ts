@@ -40,7 +40,11 @@ test('a preflight of a priced path never runs the handler', async () => {
   });
   for (const method of ['*', 'GET', 'OPTIONS']) {
     const deployment = { slug: 's', paidRoutes: [{ method, path: '/paid', price: '1', mode: 'fixed' }] };
-    const answer = await toll.handle(request, { tenantPath: '/paid' } as EdgeContext, deployment as TollDeployment);
+    const answer = await toll.handle(
+      request,
+      { tenantPath: '/paid' } as EdgeContext,
+      deployment as unknown as TollDeployment,
+    );
     expect(answer.status).toBe(204);
   }
 });

@@ -1,11 +1,18 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
+import { newDeployment } from './support/new-deployment.ts';
+
+const CHILD = fileURLToPath(new URL('support/rotating-child.ts', import.meta.url));
 
 test('secrets of a deploy that is being paid survive a rotation', async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
@@ -54,6 +61,28 @@ test('secrets of a deploy that is being paid survive a rotation', async () => {
   }
 });
 
+test('a deploy whose payment is verified keeps the keys, also before its secrets are beside the payment', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
+  const registry = await openRegistry(path.join(folder, 'registry.db'));
+  try {
+    const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'keys.json')));
+    const deployment = newDeployment();
+    await registry.client.execute({
+      sql: `INSERT INTO payments (id, credential_id, credential_hash, rail, kind, name, scope, asset, payer, payer_did, recipient, pay_to, custody, authorized, state, terms, prepared, created_at, updated_at)
+        VALUES ('pay_1','c','h','tempo/charge','operation','deploy','operation:deploy','a','p','d','r','t','direct',1,'verified','{}',NULL,0,0)`,
+      args: [],
+    });
+    const sealed = secrets.seal(deployment.tenant, { API_KEY: 'k' });
+    await secrets.rotate();
+    const stored = sealed.map((one) => ({ ...one, sealed: one.sealed.toString('base64') }));
+    await new Deployments(registry.db).create({ ...deployment, secrets: stored }, 0);
+    expect(await secrets.reveal(deployment.tenant)).toEqual({ API_KEY: 'k' });
+  } finally {
+    registry.close();
+    await rm(folder, { recursive: true });
+  }
+});
+
 test('rotations at once lose no key', async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
   const registry = await openRegistry(path.join(folder, 'registry.db'));
@@ -75,3 +104,40 @@ test('rotations at once lose no key', async () => {
     await rm(folder, { recursive: true });
   }
 });
+
+const ROUNDS = Number(process.env.ROTATION_ROUNDS ?? 5);
+
+test('a rotation that is killed anywhere, under deploys, leaves every secret readable', async () => {
+  const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
+  const deployed: string[] = [];
+  let rotations = 0;
+  try {
+    for (let round = 0; round < ROUNDS; round++) {
+      // Each round dies at another of its steps, and at another moment of that step.
+      let left = 20 + round * 10;
+      const child = spawn(process.execPath, [CHILD, folder], { stdio: ['ignore', 'pipe', 'inherit'] });
+      const lines = createInterface({ input: child.stdout });
+      lines.on('line', (line) => {
+        const [what, tenant] = line.split(' ');
+        if (tenant !== undefined) deployed.push(tenant);
+        if (what === 'rotating') rotations++;
+        left -= 1;
+        if (left === 0) child.kill('SIGKILL');
+      });
+      await once(lines, 'close');
+      const registry = await openRegistry(path.join(folder, 'registry.db'));
+      try {
+        const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
+        for (const tenant of deployed) {
+          expect(await secrets.reveal(tenant as never)).toEqual({ KEY: `of ${tenant}` });
+        }
+      } finally {
+        registry.close();
+      }
+    }
+    expect(rotations).toBeGreaterThan(0);
+    expect(deployed.length).toBeGreaterThan(ROUNDS);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}, 30_000 + ROUNDS * 10_000);

@@ -38,6 +38,14 @@ function start(run: TenantCronsParts['run'], more: Partial<TenantCronsParts> = {
   return new TenantCrons({ scheduler, history, clock, log, run, ...more });
 }
 
+/** Each slug is of an owner of its own unless another is named. */
+const own = (tenant: string, slug: string, owner = `owner of ${tenant}`, builtin = false) => ({
+  tenant,
+  slug,
+  owner,
+  builtin,
+});
+
 const finished = async (tenant: string) =>
   (await history.latest(tenant)).map(
     ({ outcome, scheduledAt }) => `${new Date(scheduledAt).toISOString().slice(11, 16)} ${outcome}`,
@@ -48,7 +56,7 @@ test('runs, and keeps what came of it', async () => {
     time % (2 * MINUTE) === 0 ? { outcome: 'ok' as const } : { outcome: 'exception' as const, error: 'boom' },
   );
   const crons = start(run);
-  await crons.set('t1', 'hello', ['* * * * *']);
+  await crons.set(own('t1', 'hello'), ['* * * * *']);
   clock.advance(MINUTE);
   await expect.poll(() => finished('t1')).toEqual(['10:01 exception']);
   clock.advance(MINUTE);
@@ -59,33 +67,33 @@ test('runs, and keeps what came of it', async () => {
 
 test('the last occurrence missed while the host was down runs once after its start', async () => {
   const run = vi.fn(async () => ({ outcome: 'ok' as const }));
-  await start(run).set('t1', 'hello', ['0 * * * *']);
+  await start(run).set(own('t1', 'hello'), ['0 * * * *']);
   await scheduler.stop();
   clock.advance(5 * 60 * MINUTE);
   scheduler = createScheduler({ clock, log });
   const again = start(run);
   await again.recover();
-  await again.set('t1', 'hello', ['0 * * * *']);
+  await again.set(own('t1', 'hello'), ['0 * * * *']);
   await expect.poll(() => finished('t1')).toEqual(['15:00 ok']);
   expect(run).toHaveBeenCalledTimes(1);
 });
 
 test('a run that the end of the host cut off is noted, and made again', async () => {
   const stuck = start(() => new Promise(() => {}));
-  await stuck.set('t1', 'hello', ['0 * * * *']);
+  await stuck.set(own('t1', 'hello'), ['0 * * * *']);
   clock.advance(60 * MINUTE);
   await expect.poll(() => finished('t1')).toEqual(['11:00 running']);
   const next = createScheduler({ clock, log });
   const again = new TenantCrons({ scheduler: next, history, clock, log, run: async () => ({ outcome: 'ok' }) });
   await again.recover();
-  await again.set('t1', 'hello', ['0 * * * *']);
+  await again.set(own('t1', 'hello'), ['0 * * * *']);
   await expect.poll(() => finished('t1')).toEqual(['11:00 ok', '11:00 interrupted']);
   await next.stop();
   scheduler = createScheduler({ clock, log });
 });
 
 test('a run that a host cut off which was told to stop is made again, too', async () => {
-  await start(async () => ({ outcome: 'interrupted', error: 'The host is stopping.' })).set('t1', 'hello', [
+  await start(async () => ({ outcome: 'interrupted', error: 'The host is stopping.' })).set(own('t1', 'hello'), [
     '0 * * * *',
   ]);
   clock.advance(60 * MINUTE);
@@ -94,17 +102,17 @@ test('a run that a host cut off which was told to stop is made again, too', asyn
   scheduler = createScheduler({ clock, log });
   const again = start(async () => ({ outcome: 'ok' }));
   await again.recover();
-  await again.set('t1', 'hello', ['0 * * * *']);
+  await again.set(own('t1', 'hello'), ['0 * * * *']);
   await expect.poll(() => finished('t1')).toEqual(['11:00 ok', '11:00 interrupted']);
 });
 
 test('a tenant that was away does not make up for that time; one with another slug goes on', async () => {
   const run = vi.fn(async () => ({ outcome: 'ok' as const }));
   const crons = start(run);
-  await crons.set('t1', 'hello', ['0 * * * *']);
+  await crons.set(own('t1', 'hello'), ['0 * * * *']);
   await crons.remove('t1');
   clock.advance(5 * 60 * MINUTE);
-  await crons.set('t1', 'hello', ['0 * * * *']);
+  await crons.set(own('t1', 'hello'), ['0 * * * *']);
   clock.advance(10 * MINUTE);
   expect(run).not.toHaveBeenCalled();
   clock.advance(50 * MINUTE);
@@ -125,7 +133,7 @@ test('no more run at once than there are places, and all come to their turn', as
     },
     { atOnce: 2 },
   );
-  for (let index = 0; index < 6; index++) await crons.set(`t${index}`, `s${index}`, ['* * * * *']);
+  for (let index = 0; index < 6; index++) await crons.set(own(`t${index}`, `s${index}`), ['* * * * *']);
   clock.advance(MINUTE);
   for (let done = 0; done < 6; done++) {
     await expect.poll(() => ends.length).toBeGreaterThan(0);
@@ -144,11 +152,11 @@ test('a run goes on while the schedule is changed, and is not made a second time
       }),
   );
   const crons = start(run);
-  await crons.set('t1', 'hello', ['0 * * * *']);
+  await crons.set(own('t1', 'hello'), ['0 * * * *']);
   clock.advance(60 * MINUTE);
   await expect.poll(() => run.mock.calls.length).toBe(1);
   clock.advance(3 * MINUTE);
-  await crons.set('t1', 'hello', ['0 * * * *', '0 0 1 1 *']);
+  await crons.set(own('t1', 'hello'), ['0 * * * *', '0 0 1 1 *']);
   await new Promise((resolve) => setTimeout(resolve, 100));
   expect(await finished('t1')).toEqual(['11:00 running']);
   end();
@@ -164,8 +172,8 @@ test('a tenant whose runs hang keeps nobody else from theirs, and itself only fo
       slug === 'hung' && cron !== '*/3 * * * *' ? new Promise(() => {}) : Promise.resolve({ outcome: 'ok' }),
     { atOnce: 4, holdMs: 200 },
   );
-  await crons.set('t1', 'hung', ['* * * * *', '*/1 * * * *', '*/2 * * * *', '0-59 * * * *', '*/3 * * * *']);
-  await crons.set('t2', 'well', ['* * * * *']);
+  await crons.set(own('t1', 'hung'), ['* * * * *', '*/1 * * * *', '*/2 * * * *', '0-59 * * * *', '*/3 * * * *']);
+  await crons.set(own('t2', 'well'), ['* * * * *']);
   clock.advance(2 * MINUTE);
   await expect.poll(() => finished('t2'), { timeout: 150 }).toEqual(['10:02 ok']);
   clock.advance(MINUTE);
@@ -174,10 +182,70 @@ test('a tenant whose runs hang keeps nobody else from theirs, and itself only fo
   scheduler = createScheduler({ clock, log });
 });
 
+const STORM = [
+  '* * * * *',
+  '*/1 * * * *',
+  '0-59 * * * *',
+  '0-59/1 * * * *',
+  '* 0-23 * * *',
+  '* * 1-31 * *',
+  '* * * 1-12 *',
+  '* * * * 1-7',
+];
+
+/** Runs that do not end before they are told to, in the order in which they began. */
+function storm(atOnce: number) {
+  const begun: string[] = [];
+  const ends: (() => void)[] = [];
+  let over = false;
+  const crons = start(
+    async (slug) => {
+      begun.push(slug);
+      if (!over) await new Promise<void>((resolve) => ends.push(resolve));
+      return { outcome: 'ok' };
+    },
+    { atOnce },
+  );
+  const finish = (): void => {
+    over = true;
+    for (const end of ends) end();
+  };
+  return { crons, begun, ends, finish };
+}
+
+test('a storm of crons of many owners makes another wait for one round, not for all of it', async () => {
+  const { crons, begun, ends, finish } = storm(8);
+  for (let index = 0; index < 12; index++) await crons.set(own(`t${index}`, `s${index}`), STORM);
+  await crons.set(own('quiet', 'quiet'), ['* * * * *']);
+  clock.advance(MINUTE);
+  await expect.poll(() => crons.waiting).toBe(12 * STORM.length + 1 - 6);
+  for (let ended = 0; !begun.includes('quiet'); ended++) {
+    await expect.poll(() => ends.length).toBeGreaterThan(ended);
+    ends[ended]?.();
+    await expect.poll(() => begun.length).toBeGreaterThan(6 + ended);
+  }
+  expect(begun.indexOf('quiet')).toBeLessThanOrEqual(6 + 12);
+  finish();
+  await expect.poll(() => crons.waiting).toBe(0);
+});
+
+test('a storm of one owner with many slugs holds two places; built-in tenants find theirs free', async () => {
+  const { crons, begun, finish } = storm(4);
+  for (let index = 0; index < 20; index++) await crons.set(own(`t${index}`, `s${index}`, 'one owner'), STORM);
+  await crons.set(own('quiet', 'quiet'), ['* * * * *']);
+  await crons.set(own('builtin', 'builtin', 'the host', true), ['* * * * *']);
+  clock.advance(MINUTE);
+  await expect.poll(() => begun.length).toBe(4);
+  expect(begun.filter((slug) => slug.startsWith('s'))).toHaveLength(2);
+  expect(begun).toEqual(expect.arrayContaining(['quiet', 'builtin']));
+  finish();
+  await expect.poll(() => crons.waiting).toBe(0);
+});
+
 test('a run that could not be noted is made a minute later', async () => {
   const begin = vi.spyOn(history, 'begin').mockRejectedValueOnce(new Error('the disk is full'));
   const run = vi.fn(async () => ({ outcome: 'ok' as const }));
-  await start(run).set('t1', 'hello', ['0 * * * *']);
+  await start(run).set(own('t1', 'hello'), ['0 * * * *']);
   clock.advance(60 * MINUTE);
   await expect.poll(() => begin.mock.calls.length).toBe(1);
   await new Promise((resolve) => setTimeout(resolve, 50));

@@ -10,7 +10,7 @@ import { meApp, requireAccount } from './me.ts';
 import { OWN_SEGMENTS, operatorApp } from './operator.ts';
 import type { Platform } from './platform.ts';
 import { Problem } from './problem.ts';
-import { limit } from './rate-limit.ts';
+import { limitCaller } from './rate-limit.ts';
 
 const HOUR_MS = 3_600_000;
 const REGISTRATIONS_PER_HOUR = 60;
@@ -53,13 +53,13 @@ export function apiApp(platform: Platform): Hono {
   });
 
   app.post('/accounts/anonymous', async (c) => {
-    await limit(db, `register:${ip(c.req.header('cf-connecting-ip'))}`, REGISTRATIONS_PER_HOUR, HOUR_MS);
+    await limitCaller(db, 'register', c.req.header('cf-connecting-ip'), REGISTRATIONS_PER_HOUR, HOUR_MS);
     const { account, credential } = await accounts.registerAnonymous(await labelIn(c.req.raw, 'agent'));
     const note = 'The credential is shown this once.';
     return c.json({ accountId: account, credential, balanceUsd: '0.00', note }, 201, { 'cache-control': 'no-store' });
   });
   app.post('/oauth/device_authorization', async (c) => {
-    await limit(db, `device:${ip(c.req.header('cf-connecting-ip'))}`, DEVICE_CODES_PER_HOUR, HOUR_MS);
+    await limitCaller(db, 'device', c.req.header('cf-connecting-ip'), DEVICE_CODES_PER_HOUR, HOUR_MS);
     const { client_id } = await fields(c.req.raw);
     if (!client_id || client_id.length > 60) return c.json({ error: 'invalid_client' }, 401);
     const code = await device.begin(client_id.replace(/[^\x20-\x7e]/g, ' '));
@@ -162,8 +162,4 @@ async function fields(request: Request): Promise<Record<string, string | undefin
     );
   }
   return Object.fromEntries(new URLSearchParams(await request.text()));
-}
-
-function ip(address: string | undefined): string {
-  return address ?? 'unknown';
 }

@@ -69,12 +69,13 @@ export class Purchases {
     }
     const verified = await payments.verify(request.headers, wanted);
     if ('answer' in verified) return verified.answer;
-    const { hold, metadata } = verified.held;
+    const { hold, metadata, taken } = verified.held;
     const accountId = metadata.accountId ?? '';
     if (account && account.id !== accountId) {
       await payments.release(hold);
       throw new Problem('payment_invalid', 'The challenge was for another account. Nothing was charged.');
     }
+    if (taken && !(await this.#find(hold))) throw usedOtherwise();
     await db
       .prepare(
         `INSERT INTO purchases (hold, account, service, plan, amount, request_id, state, created_at)
@@ -83,9 +84,8 @@ export class Purchases {
       .bind(hold, accountId, plan.service, plan.id, amount, newId('req'), Date.now())
       .run();
     const row = await this.#find(hold);
-    if (!row || row.account !== accountId || row.amount !== amount) {
-      throw new Problem('payment_invalid', 'This payment was used for another purchase. Nothing was charged.');
-    }
+    const same = row?.account === accountId && row.amount === amount && row.service === plan.service;
+    if (!row || !same || row.plan !== plan.id) throw usedOtherwise();
     const receipt = await this.#finish(row);
     const body = {
       grantId: `purchase:${hold}`,
@@ -162,6 +162,10 @@ export class Purchases {
   async #find(hold: string): Promise<PurchaseRow | undefined> {
     return (await this.#parts.db.prepare(`${SELECT} WHERE hold = ?`).bind(hold).first<PurchaseRow>()) ?? undefined;
   }
+}
+
+function usedOtherwise(): Problem {
+  return new Problem('payment_invalid', 'This payment was used for something else. Nothing was charged.');
 }
 
 export function noAccount(): Problem {

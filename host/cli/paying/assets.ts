@@ -29,7 +29,8 @@ export class Assets {
 
   /** @param local the test network of a local host, whose tokens are known too */
   constructor(local: LocalNetworkInfo | undefined, allowed: Asset[] = []) {
-    this.#list = [...allowed, ...(local ? localAssets(local) : []), ...KNOWN];
+    // A local network may bear the number of a real chain: there its tokens are the real ones.
+    this.#list = [...KNOWN, ...allowed, ...(local ? localAssets(local) : [])];
   }
 
   find(chainId: number, token: string): Asset | undefined {

@@ -153,6 +153,13 @@ export function inMicroUsd(amount: bigint, decimals: number): bigint {
   return (amount + unit - 1n) / unit;
 }
 
+/** The host that an offer says it is of; undefined where it says nothing. */
+export function realmOf(offer: Offer): string | undefined {
+  if (offer.protocol === 'mpp') return offer.challenge.realm;
+  const { resource } = offer.required as { resource?: { url?: unknown } };
+  return typeof resource?.url === 'string' ? (URL.parse(resource.url)?.host ?? resource.url) : undefined;
+}
+
 /** The zero-amount challenge that asks for a proof, if there is one. */
 export function findProof(offers: Offer[]): MppOffer | undefined {
   return offers.find(isProof);

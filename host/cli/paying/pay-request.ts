@@ -3,6 +3,7 @@
  * A payment never follows a redirect, and one request is paid at most once.
  */
 import { formatUsd, micro } from '../../shared/money.ts';
+import { readJson } from '../answer.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Signer } from './credentials.ts';
 import type { Choice, Offer, PaymentPolicy } from './offers.ts';
@@ -35,7 +36,14 @@ export interface PayOptions {
   policy: PaymentPolicy;
   signer: Signer;
   /** Called before money is promised; answers whether to go on. */
-  approve(price: { usd: string; offer: Offer; symbol: string; testMoney: boolean }): Promise<boolean>;
+  approve(price: { usd: string; microUsd: bigint; offer: Offer; symbol: string; testMoney: boolean }): Promise<boolean>;
+  /**
+   * The API of a Turnpike host: it asks for a payment before it looks at the body, so that code and secrets go with the
+   * payment only, and only to the host that the challenge is of.
+   */
+  ownHost?: boolean;
+  /** Whether nobody looks at the price, and no limit was given: `--yes` alone. */
+  unasked?: boolean;
   /** Our own host answers a repeated credential with the stored answer: a lost answer may be asked for again. */
   repeatable: boolean;
   fetch: typeof fetch;
@@ -46,16 +54,17 @@ const REPEAT_AFTER_MS = 500;
 
 /** @throws Failure `payment` | `cancelled` | `unreachable` */
 export async function payRequest(request: PayableRequest, options: PayOptions): Promise<PaidAnswer> {
-  const first = await send(request, {}, options.fetch);
+  const first = options.ownHost ? await ask(request, options.fetch) : await send(request, {}, options.fetch);
   if (first.status !== 402) return { response: first, paid: undefined };
-  const { chooseOffer, readOffers } = await import('./offers.ts');
+  const { chooseOffer, readOffers, realmOf } = await import('./offers.ts');
   const offers = readOffers(first.headers);
+  if (options.ownHost) for (const offer of offers) requireRealm(realmOf(offer), request.url);
   const choice = chooseOffer(offers, options.policy);
   if (choice.kind !== 'pay') throw refusal(choice, options.policy);
   const { offer, asset, microUsd } = choice;
   await first.body?.cancel();
   const usd = formatUsd(micro(microUsd));
-  const agreed = await options.approve({ usd, offer, symbol: asset.symbol, testMoney: asset.test });
+  const agreed = await options.approve({ usd, microUsd, offer, symbol: asset.symbol, testMoney: asset.test });
   if (!agreed) throw new Failure('cancelled', 'Nothing was paid.');
   // The payment libraries take a second to load: only who pays waits for them.
   const { createCredential } = await import('./credentials.ts');
@@ -83,23 +92,41 @@ export async function proveRequest(
   request: PayableRequest,
   options: Pick<PayOptions, 'signer' | 'fetch'>,
 ): Promise<Response> {
-  const first = await send(request, {}, options.fetch);
+  const first = await ask(request, options.fetch);
   if (first.status !== 402) return first;
   const { findProof, readOffers } = await import('./offers.ts');
   const proof = findProof(readOffers(first.headers));
   if (!proof) throw new Failure('payment', 'The host asks for money where a proof of ownership was expected.');
-  if (!realmMatches(proof.challenge.realm, request.url)) {
-    // Signed, it would prove the wallet to that other host.
-    throw new Failure(
-      'payment',
-      `The challenge is for ${proof.challenge.realm}, not for ${request.url.host}. Use the host's public address with --host-url.`,
-    );
-  }
+  requireRealm(proof.challenge.realm, request.url);
   await first.body?.cancel();
   const { createCredential } = await import('./credentials.ts');
   const response = await send(request, await createCredential(proof, options.signer), options.fetch);
   if (response.status === 402) throw await paymentRefused(response);
   return response;
+}
+
+/** Asks for the challenge, with nothing in it that is worth having: neither the body nor a key that finds the answer. */
+async function ask(request: PayableRequest, fetchIt: typeof fetch): Promise<Response> {
+  if (request.body === undefined) return send(request, {}, fetchIt);
+  const { 'content-type': _, 'idempotency-key': __, ...headers } = request.headers;
+  const response = await send({ ...request, headers, body: undefined }, {}, fetchIt);
+  if (response.ok || (response.status >= 300 && response.status < 400)) {
+    await response.body?.cancel();
+    throw new Failure(
+      'refused',
+      `${request.url.origin} answered ${response.status} where a Turnpike host asks for a payment or a proof. Nothing was sent to it.`,
+    );
+  }
+  return response;
+}
+
+/** @throws Failure `payment` for the challenge of another host: signed, it would pay or prove there */
+function requireRealm(realm: string | undefined, url: URL): void {
+  if (realm === undefined || realmMatches(realm, url)) return;
+  throw new Failure(
+    'payment',
+    `The challenge is for ${realm}, not for ${url.host}. Use the host's public address with --host-url.`,
+  );
 }
 
 /** The realm is the host name of the public origin, with or without its port; loopback's names are one. */
@@ -120,6 +147,7 @@ async function sendPaid(request: PayableRequest, credential: Record<string, stri
       if (response.status !== 503 || !options.repeatable || attempt === REPEATS) return response;
       await response.body?.cancel();
     } catch (error) {
+      if (error instanceof Failure && error.exit === 'usage') throw error;
       if (options.repeatable && attempt < REPEATS && !request.signal?.aborted) {
         await new Promise((resolve) => setTimeout(resolve, REPEAT_AFTER_MS * attempt));
         continue;
@@ -147,6 +175,7 @@ export async function send(
       ...(request.signal ? { signal: request.signal } : {}),
     });
   } catch (error) {
+    if (error instanceof Failure) throw error;
     if (request.signal?.aborted) throw new Failure('cancelled', 'Cancelled.');
     const { cause } = error as { cause?: { code?: string } };
     throw new Failure('unreachable', `${request.url.origin} does not answer${cause?.code ? ` (${cause.code})` : ''}.`);
@@ -181,7 +210,7 @@ function refusal(choice: Exclude<Choice, { kind: 'pay' }>, policy: PaymentPolicy
 }
 
 export async function paymentRefused(response: Response): Promise<Failure> {
-  const document = (await response.json().catch(() => ({}))) as { detail?: unknown };
-  const detail = typeof document.detail === 'string' ? document.detail : 'no reason was given';
-  return new Failure('payment', `The payment was refused: ${detail}`, document as never);
+  const document = (await readJson(response).catch(() => ({}))) as { detail?: unknown } | null;
+  const detail = typeof document?.detail === 'string' ? document.detail : 'no reason was given';
+  return new Failure('payment', `The payment was refused: ${detail}`, { detail });
 }

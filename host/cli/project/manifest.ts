@@ -2,17 +2,21 @@
  * A tenant's project: its `turnpike.json` and the flags over it, checked, as what the host takes.
  * Secrets never stand in the manifest: it names the file or the environment variable that holds each.
  */
-import { readFile } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { configSchema } from '../../shared/config.ts';
 import { type Manifest, manifestSchema } from '../../shared/project-manifest.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
+import { readRegularFile } from './regular-file.ts';
+
+const LARGEST_MANIFEST = 1024 * 1024;
 
 export interface Project {
   manifest: Manifest;
   /** Folder that the manifest's paths are relative to. */
   folder: string;
+  /** Whether there is a manifest: then the folder is the project, and not just where the command was called. */
+  found?: boolean;
 }
 
 /** Settings as flags; each wins over the manifest. */
@@ -30,6 +34,7 @@ export interface ProjectFlags {
   compatibilityDate?: string;
   compatibilityFlag?: string[];
   manifest?: string;
+  root?: string;
 }
 
 /**
@@ -45,12 +50,12 @@ export async function readProject(
   const places =
     named === undefined ? folders.map((folder) => join(folder, 'turnpike.json')) : [resolve(terminal.cwd, named)];
   for (const path of places) {
-    const text = await readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    const text = await readRegularFile(path, LARGEST_MANIFEST).then(String, (error: NodeJS.ErrnoException) => {
       if (error.code === 'ENOENT' && named === undefined) return undefined;
       throw new Failure('usage', `${path} cannot be read (${error.code}).`);
     });
     if (text === undefined || (named === undefined && isHostConfiguration(text))) continue;
-    return { manifest: parseManifest(text, path), folder: dirname(path) };
+    return { manifest: parseManifest(text, path), folder: dirname(path), found: true };
   }
   return { manifest: {}, folder: terminal.cwd };
 }
@@ -114,6 +119,11 @@ export function projectSettings({ manifest }: Project, flags: ProjectFlags): Rec
     compatibilityFlags: flags.compatibilityFlag ?? manifest.compatibilityFlags,
   };
   return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
+}
+
+/** What is remembered of a slug that belongs to a project. */
+export function slugKey(slug: string, origin: string): string {
+  return `slug ${slug} ${origin}`;
 }
 
 /** The slug of the flags or the manifest. @throws Failure `usage` */

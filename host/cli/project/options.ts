@@ -10,6 +10,8 @@ export function addProjectOptions(command: Command): Command {
       'secret from a file, or KEY=env:NAME, KEY=- (stdin), KEY=value; repeatable',
       collect,
     )
+    .option('--root <folder>', "folder that the code's imports may come from; default: the manifest's, or this one")
+    .option('--allow-env <NAME>', 'give the project this environment variable; repeatable', collect)
     .option('--kv', 'env.STORE: key-value storage')
     .option('--d1', 'env.DB: SQL database')
     .option('--r2', 'env.BUCKET: object storage')

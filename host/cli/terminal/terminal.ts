@@ -16,6 +16,8 @@ export interface Terminal {
   err(line: string): void;
   /** Whether a person sees stderr and can answer. */
   interactive: boolean;
+  /** Whether stdout is a screen, and not a file or another program. */
+  outIsScreen: boolean;
   /** Asks a question that takes yes or no; `no` for anything else. */
   confirm(question: string): Promise<boolean>;
   /** Everything on stdin. */
@@ -35,6 +37,7 @@ export function processTerminal(home: string): Terminal {
     out: (text) => void process.stdout.write(text),
     err: (line) => void process.stderr.write(`${line}\n`),
     interactive: process.stdin.isTTY === true && process.stderr.isTTY === true,
+    outIsScreen: process.stdout.isTTY === true,
     async confirm(question) {
       const lines = createInterface({ input: process.stdin, output: process.stderr });
       try {

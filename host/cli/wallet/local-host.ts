@@ -2,7 +2,7 @@
  * What the command knows of a host on this machine, from the host's data folder: that it runs, and its test network.
  */
 import { readFileSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { lstat, readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
@@ -10,7 +10,7 @@ import type { Terminal } from '../terminal/terminal.ts';
 
 const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/);
 const localNetworkSchema = z.object({
-  rpcUrl: z.url(),
+  rpcUrl: z.url().refine((url) => isLoopback(new URL(url))),
   chainId: z.number().int().positive(),
   token: address,
   x402: z.object({ network: z.string(), token: address, name: z.string(), version: z.string() }),
@@ -66,11 +66,25 @@ export async function findLocalHost(hostUrl: URL, folders: string[]): Promise<Lo
   for (const dataFolder of folders) {
     const running = await readJson(join(dataFolder, 'host.json'));
     const { port } = (running ?? {}) as { port?: unknown };
-    if (String(port) !== (hostUrl.port || '80')) continue;
+    if (String(port) !== (hostUrl.port || '80') || !(await isHosts(dataFolder))) continue;
     const network = localNetworkSchema.safeParse(await readJson(join(dataFolder, 'local-network.json')));
     if (network.success) return { dataFolder, network: network.data };
   }
   return undefined;
+}
+
+/**
+ * Whether a host made this folder. A downloaded project may have a `data` of its own, with wallets whose keys others
+ * know and a "test token" that is real money elsewhere; no archive and no repository carries a socket.
+ */
+async function isHosts(dataFolder: string): Promise<boolean> {
+  const socket = await lstat(operatorSocket(dataFolder)).catch(() => undefined);
+  return socket?.isSocket() === true;
+}
+
+/** The operator's API of the host that runs on this folder. */
+export function operatorSocket(dataFolder: string): string {
+  return join(dataFolder, 'run', 'operator.sock');
 }
 
 async function readJson(path: string): Promise<unknown> {

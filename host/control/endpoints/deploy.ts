@@ -2,6 +2,7 @@
 
 import type { Json, Payer } from '../../payments/types.ts';
 import { type NewDeployment, newTenantId } from '../../registry/deployments.ts';
+import type { Asker } from '../../runtime/deploy/deploy-turns.ts';
 import { type Money, parseUsd } from '../../shared/money.ts';
 import { checkSlug, type DeploymentParser, fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
@@ -15,11 +16,17 @@ const DAY_MS = 86_400_000;
 /** A slug is held this long for a call that is being paid: longer than any settlement takes. */
 const CLAIM_MS = 10 * 60_000;
 
+/** What is kept with the payment while it is being worked on. */
+interface Prepared extends NewDeployment {
+  /** Work that was done before payment; absent in payments of earlier hosts. */
+  unpaid?: { asker: Asker; spentMs: number };
+}
+
 export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): Endpoint {
   const { config, clock, deployments, payments, pipeline, routes, secrets, log } = parts;
   const price: Money = parseUsd(config.prices.deploy);
 
-  async function prepare(request: Request, body: Uint8Array, payer: Payer): Promise<NewDeployment> {
+  async function prepare(request: Request, body: Uint8Array, payer: Payer, address: string): Promise<Prepared> {
     const input = await parse(
       new Request(request.url, {
         method: 'POST',
@@ -34,7 +41,12 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
     const now = clock.now();
     await deployments.claims.take(slug, tenant, payer.address, now, CLAIM_MS);
     try {
-      const code = await pipeline.accept(input, { ...settings, ...(input.secrets ? { secrets: input.secrets } : {}) });
+      const asker: Asker = { kind: 'stranger', wallet: payer.address, address };
+      const { spentMs, ...code } = await pipeline.accept(input, {
+        ...settings,
+        ...(input.secrets ? { secrets: input.secrets } : {}),
+        asker,
+      });
       return {
         tenant,
         slug,
@@ -46,6 +58,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
           .seal(tenant, input.secrets ?? {})
           .map(({ name, keyId, sealed }) => ({ name, keyId, sealed: sealed.toString('base64') })),
         termMs: config.slugs.termDays * DAY_MS,
+        unpaid: { asker, spentMs },
       };
     } catch (error) {
       await deployments.claims.release(slug, tenant);
@@ -54,7 +67,8 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
   }
 
   async function abandon(prepared: Json): Promise<void> {
-    const { slug, tenant, code } = prepared as unknown as NewDeployment;
+    const { slug, tenant, code, unpaid } = prepared as unknown as Prepared;
+    if (unpaid) pipeline.wasted(unpaid.asker, unpaid.spentMs);
     await deployments.claims.release(slug, tenant);
     await parts.releaseCode(code.digest);
   }
@@ -62,7 +76,8 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
   payments.registerCompletion(
     OPERATION,
     async (prepared) => {
-      const deployment = await deployments.create(prepared as unknown as NewDeployment, clock.now());
+      const { unpaid: _, ...paid } = prepared as unknown as Prepared;
+      const deployment = await deployments.create(paid, clock.now());
       await routes.push(deployment.slug);
       parts.scheduleChanged();
       await parts.logs.append(deployment.tenant, { kind: 'platform', event: 'deployed', text: 'version 1 is live' });
@@ -99,6 +114,8 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
       409: 'The slug is taken or reserved.',
       413: 'The code is too large.',
       422: 'The code was refused; `errors` has file, line, column and reason.',
+      429: 'Much of your code was refused lately, or several of your deploys wait; `retry-after` says when to try again.',
+      503: 'Too many deploys wait; `retry-after` says when to try again.',
     },
     handle: ({ request, context }) =>
       payments.paidOperation(request, context, {
@@ -107,7 +124,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
         amount: price,
         description: `Deploy a handler for ${config.slugs.termDays} days`,
         maxBodyBytes: 2 * config.runtime.maxCodeBytes + 1_048_576,
-        prepare: async (payer, body) => (await prepare(request, body, payer)) as unknown as Json,
+        prepare: async (payer, body) => (await prepare(request, body, payer, context.clientIp)) as unknown as Json,
         abandon,
       }),
   };

@@ -5,7 +5,7 @@ import { Problem } from '../../shared/problem.ts';
 import { type DeploymentInput, type DeploymentParser, fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
-import { requireOwner, stillLiving } from '../ownership.ts';
+import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
 import { updateBodySchema } from '../schemas.ts';
 import { changedSettings } from '../settings.ts';
@@ -34,6 +34,8 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       404: 'There is no such deployment, or no such secret to remove.',
       410: 'The deployment was decommissioned.',
       422: 'The code was refused; `errors` has file, line, column and reason.',
+      429: 'Much of your code was refused lately, or several of your updates wait; `retry-after` says when to try again.',
+      503: 'Too many updates wait; `retry-after` says when to try again.',
     },
     handle: async (call) => {
       const owned = await requireOwner(parts, call, `PUT /_admin/code/${call.params.slug}`);
@@ -58,20 +60,27 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
   };
 
   async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
-    const { tenant } = deployment;
     const settings = changedSettings(input, deployment);
     if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
       throw fieldProblem('/crons', 'needs code that exports scheduled()');
     }
     await checkSecretChanges(input, deployment);
-    const code = hasCode(input)
-      ? await pipeline.accept(input, { ...settings, secrets: await futureSecrets(input, tenant) })
-      : undefined;
+    const code = hasCode(input) ? await accept(input, settings, deployment) : undefined;
     try {
       return await change(deployment, input, settings, code);
     } finally {
       if (code) await parts.releaseCode(code.digest);
     }
+  }
+
+  async function accept(
+    input: DeploymentInput,
+    settings: DeploymentSettings,
+    deployment: Deployment,
+  ): Promise<CodeVersion> {
+    const secrets = await futureSecrets(input, deployment.tenant);
+    const { spentMs: _, ...code } = await pipeline.accept(input, { ...settings, secrets, asker: askerOf(deployment) });
+    return code;
   }
 
   async function change(
@@ -82,7 +91,11 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
   ): Promise<Deployment> {
     const { tenant } = deployment;
     if (!code && LOADED_WITH.some((name) => input[name] !== undefined)) {
-      await pipeline.check(deployment.digest, { ...settings, secrets: await futureSecrets(input, tenant) });
+      await pipeline.check(deployment.digest, {
+        ...settings,
+        secrets: await futureSecrets(input, tenant),
+        asker: askerOf(deployment),
+      });
     }
     const change: DeploymentChange = {
       // Only what was given: what others set by other ways stays.

@@ -6,7 +6,7 @@ import { fieldProblem } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
-import { requireOwner, stillLiving } from '../ownership.ts';
+import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
 import { bringIntoService, KEPT_VERSIONS } from '../versions.ts';
 
@@ -88,7 +88,11 @@ async function rollBack(parts: ControlParts, deployment: Deployment, version: nu
     throw fieldProblem('/version', `is a version without scheduled(), which the deployment's crons need`);
   }
   const { digest, bytes, handlers } = target;
-  await parts.pipeline.check(digest, { ...deployment, secrets: await parts.secrets.reveal(tenant) });
+  await parts.pipeline.check(digest, {
+    ...deployment,
+    secrets: await parts.secrets.reveal(tenant),
+    asker: askerOf(deployment),
+  });
   return bringIntoService(parts, deployment, { code: { digest, bytes, handlers, note: `rollback to ${version}` } });
 }
 

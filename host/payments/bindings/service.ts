@@ -2,7 +2,7 @@
  * `env.PAYMENTS`: prices that are known at run time only. One unix socket per tenant, so who calls is known by where
  * it calls: a tenant can challenge, verify and capture in its own name and in nobody else's.
  */
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { getRequestListener } from '@hono/node-server';
@@ -20,6 +20,7 @@ import type { Challenger } from '../rails/challenge.ts';
 import { type Presented, readCredential } from '../rails/credential.ts';
 import type { Terms } from '../rails/terms.ts';
 import { readIdempotencyKey } from '../request.ts';
+import { placeOf } from '../settlement/again.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import type { Address, PaymentBindings } from '../types.ts';
@@ -172,12 +173,16 @@ export class PaymentService implements PaymentBindings {
         digest: presented.via === 'mpp' ? presented.credential.challenge.digest : undefined,
         now: Date.now(),
       },
-      requestHash: undefined,
+      place: placeOf(
+        ['binding', tenant.slug, body.resource ?? ''],
+        Buffer.from(JSON.stringify([body.bind ?? null, amount.toString(), Object.entries(meta).sort()])),
+      ),
       idempotencyKey: readIdempotencyKey(headers),
       state: 'working',
     });
-    if (admitted.kind === 'work') admitted.done();
-    return this.#view(admitted.row, meta, admitted.kind === 'replay');
+    if (admitted.kind === 'replay') return this.#view(admitted.again.row, meta, true);
+    admitted.done();
+    return this.#view(admitted.row, meta, false);
   }
 
   async #capture(tenant: Tenant, body: z.infer<typeof captureBody>) {
@@ -186,9 +191,19 @@ export class PaymentService implements PaymentBindings {
     return machine.exclusively(found, async () => {
       const row = await this.#hold(tenant, body.hold);
       const amount = body.amount ?? row.authorized;
+      if (row.capturedBy !== null && row.capturedBy !== body.hold)
+        throw new Problem(
+          'conflict',
+          'This payment was captured for another call that it was sent with. It pays for one only.',
+        );
       if (row.state === 'answered') {
-        if (body.amount !== undefined && row.charged !== amount)
-          throw new Problem('conflict', `This hold was captured with ${formatUsd(row.charged ?? micro(0))} USD.`);
+        const charged = formatUsd(row.charged ?? micro(0));
+        if (body.amount === undefined)
+          throw new Problem(
+            'conflict',
+            `This hold was captured with ${charged} USD; name that amount for its receipt.`,
+          );
+        if (row.charged !== amount) throw new Problem('conflict', `This hold was captured with ${charged} USD.`);
         return this.#captured(row);
       }
       const early = row.state === 'settled' && row.charged === null;
@@ -196,7 +211,7 @@ export class PaymentService implements PaymentBindings {
         throw new Problem('conflict', `This hold is ${row.state}; it cannot be captured.`);
       if (amount > row.authorized)
         throw new Problem('invalid_field', `At most ${formatUsd(row.authorized)} USD were authorized.`);
-      const taken = await machine.take(row, amount);
+      const taken = await machine.take({ ...row, capturedBy: body.hold }, amount);
       return this.#captured(taken.state === 'answered' ? taken : await machine.store.answered(taken, undefined, false));
     });
   }
@@ -230,7 +245,8 @@ export class PaymentService implements PaymentBindings {
 
   /** A hold of this tenant. @throws Problem `not_found` for everybody else's */
   async #hold(tenant: Tenant, id: string): Promise<PaymentRow> {
-    const row = await this.#options.machine.store.byId(id);
+    const [payment = ''] = id.split('.');
+    const row = await this.#options.machine.store.byId(payment);
     if (row?.kind !== 'binding' || row.tenant !== tenant.tenant)
       throw new Problem('not_found', 'There is no such hold.');
     return row;
@@ -238,7 +254,9 @@ export class PaymentService implements PaymentBindings {
 
   #view(row: PaymentRow, meta: Record<string, string>, again: boolean) {
     return {
-      hold: row.id,
+      // One payment is captured by one handle: two calls that bring it cannot both be paid by it.
+      hold: again ? `${row.id}.${randomBytes(6).toString('base64url')}` : row.id,
+      payment: row.id,
       payer: row.payerDid,
       address: row.payer,
       amount: formatUsd(row.authorized),

@@ -71,6 +71,7 @@ function openTempo(name: keyof typeof TEMPO_NETWORKS, payments: Config['payments
     currency: getAddress(payments.currency || TEMPO_NETWORKS[name].currency),
     decimals: 6,
     recipient: getAddress(payments.recipient),
+    voucherSignatures: 'primitive',
     getClient: (account) => tempoClient(chain, account),
   };
 }

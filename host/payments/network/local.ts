@@ -87,6 +87,7 @@ export async function startLocalNetwork(options: {
       currency: PATH_USD_ADDRESS,
       decimals: 6,
       recipient,
+      voucherSignatures: 'ecdsa',
       getClient: (account) => tempoClient(tempo, account),
     },
     x402: {

@@ -42,6 +42,8 @@ export interface MppNetwork {
   decimals: number;
   /** Wallet that receives deploys and renewals, checksummed. */
   recipient: Address;
+  /** Signatures of vouchers that the channel escrow takes: the local stand-in knows ECDSA alone. */
+  voucherSignatures: 'ecdsa' | 'primitive';
   /** A client for mppx's `getClient`; pass the account that signs, or none for reading. */
   getClient(account?: Account): Client<Transport, Chain, Account | undefined>;
 }

@@ -28,6 +28,7 @@ export interface X402Credential {
   rail: 'x402/exact' | 'x402/upto';
   /** Network, payer and nonce. */
   id: string;
+  /** SHA-256 of all of it: what is signed, and what was accepted and named with it. */
   hash: string;
   text: string;
   payload: X402Payload;
@@ -174,7 +175,7 @@ function readX402(text: string): X402Credential {
     via: 'x402',
     rail: scheme === 'exact' ? 'x402/exact' : 'x402/upto',
     id: `x402:${scheme}:${network}:${lower(from)}:${nonce}`,
-    hash: sha256(JSON.stringify(payload.payload)),
+    hash: sha256(canonicalJson(payload)),
     text,
     payload,
   };
@@ -189,6 +190,15 @@ export function acceptsRequirements(payload: X402Payload, offered: X402Requireme
     lower(accepted.asset) === lower(offered.asset) &&
     accepted.amount === offered.amount &&
     lower(accepted.payTo) === lower(offered.payTo)
+  );
+}
+
+/** The same text for the same value, in whatever order its members came. */
+function canonicalJson(value: unknown): string {
+  return JSON.stringify(value, (_name, member: unknown) =>
+    typeof member === 'object' && member !== null && !Array.isArray(member)
+      ? Object.fromEntries(Object.entries(member).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : member,
   );
 }
 

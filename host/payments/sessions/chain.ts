@@ -8,7 +8,7 @@ import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';
 import { searchBlocks } from '../rails/search-blocks.ts';
-import type { ChannelStore, SignedAmount } from './channels.ts';
+import type { ChannelStore } from './channels.ts';
 
 const { Chain, escrowAbi, Protocol } = Session.Precompile;
 
@@ -32,8 +32,11 @@ export class ChannelChain {
     return Chain.getChannelState(this.#options.network.getClient(), id as Hex, Protocol.tip20ChannelEscrow);
   }
 
-  /** Closes a channel on the chain: what was captured goes to the host, the rest back to the payer. */
-  async close(channel: ChannelRow, given?: SignedAmount): Promise<ChannelRow> {
+  /**
+   * Closes a channel that takes no more calls on the chain: what was captured goes to the host, the rest back to the payer. It presents the
+   * voucher that calls were served for. One that comes with the wish to close adds nothing, and may not be collectable.
+   */
+  async close(channel: ChannelRow): Promise<ChannelRow> {
     const { channels, log } = this.#options;
     // A close that was begun may be on the chain already: the process may have died before the books said so. Or its
     // payer was quicker, and took the deposit back.
@@ -46,16 +49,14 @@ export class ChannelChain {
       else await channels.settled(channel, channel.captured, closed.transactionHash, true);
       return (await channels.byId(channel.id)) ?? channel;
     }
-    const voucher = given ?? { cumulative: channel.voucher, signature: channel.voucherSignature };
-    await channels.closing(channel.id, given && given.cumulative >= channel.voucher ? given : undefined);
     try {
       const hash = await this.#sent((client, options) =>
         Chain.closeOnChain(
           client,
           JSON.parse(channel.descriptor),
-          voucher.cumulative,
+          channel.voucher,
           channel.captured,
-          voucher.signature as Hex,
+          channel.voucherSignature as Hex,
           channel.escrow as Hex,
           options,
         ),
@@ -64,6 +65,8 @@ export class ChannelChain {
       log.info({ channel: channel.id, captured: channel.captured.toString() }, 'channel closed');
     } catch (error) {
       log.warn({ err: error, channel: channel.id }, 'channel could not be closed yet');
+      // What older vouchers cover is collected meanwhile, so that less is left to lose.
+      await this.settle(channel).catch((reason) => log.warn({ err: reason, channel: channel.id }, 'nor settled'));
       throw new Problem('payment_pending', 'The channel could not be closed now; it is tried again by itself.', {
         cause: error,
       });

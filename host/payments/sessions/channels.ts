@@ -93,11 +93,16 @@ export class ChannelStore {
     ]);
   }
 
-  async chainState(id: string, state: { deposit: Money; settled: Money; closeRequestedAt: number }): Promise<void> {
+  async chainState(id: string, state: { deposit: Money; closeRequestedAt: number }): Promise<void> {
     await this.#set(id, {
       deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money,
       closeRequestedAt: state.closeRequestedAt,
     });
+  }
+
+  /** A top-up was seen on the chain. It takes back the payer's request to close, if there was one. */
+  async deposited(id: string, deposit: Money): Promise<void> {
+    await this.chainState(id, { deposit, closeRequestedAt: 0 });
   }
 
   /** A greater voucher replaces the one before. */
@@ -115,11 +120,9 @@ export class ChannelStore {
     ]);
   }
 
-  async closing(id: string, voucher?: SignedAmount): Promise<void> {
-    await this.#set(id, {
-      state: 'closing',
-      ...(voucher ? { voucher: voucher.cumulative, voucherSignature: voucher.signature } : {}),
-    });
+  /** From here on no call can begin on it. */
+  async closing(id: string): Promise<void> {
+    await this.#set(id, { state: 'closing' });
   }
 
   async reopened(id: string, error: string): Promise<void> {

@@ -5,6 +5,7 @@
 import type { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import { type Hex, keccak256, zeroAddress } from 'viem';
+import { getTransactionReceipt } from 'viem/actions';
 import type { ChannelRow } from '../../registry/schema/payments.ts';
 import type { Money } from '../../shared/money.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
@@ -12,6 +13,7 @@ import { Problem } from '../../shared/problem.ts';
 import { describe } from '../rails/tempo-charge.ts';
 import { assetId, lower, payerDid, type Verified } from '../rails/terms.ts';
 import type { Address } from '../types.ts';
+import { ChannelCalls } from './calls.ts';
 import { ChannelChain, type ChannelChainOptions } from './chain.ts';
 import { atomic, type SignedAmount } from './channels.ts';
 import {
@@ -31,10 +33,13 @@ const { Chain, Protocol } = Session.Precompile;
 
 /** How long the chain's word on a channel (is it being closed by its payer?) is believed, ms. */
 const CHAIN_STATE_MS = 15_000;
+/** How long a close waits for the calls that it ended, ms. */
+const END_CALLS_MS = 10_000;
 
 export class SessionDesk {
   readonly network: SessionNetwork;
   readonly chain: ChannelChain;
+  readonly calls = new ChannelCalls();
   readonly #options: ChannelChainOptions;
   /** When the chain was asked about a channel, ms of `performance.now()`; oldest first. */
   readonly #checkedAt = new Map<string, number>();
@@ -45,6 +50,7 @@ export class SessionDesk {
     this.chain = new ChannelChain(options);
     this.network = {
       chainId: options.network.chain.id,
+      signatures: options.network.voucherSignatures,
       escrow: Protocol.tip20ChannelEscrow,
       token: options.network.currency,
       payee: lower(options.settler.address),
@@ -92,10 +98,22 @@ export class SessionDesk {
    */
   async manage(credential: Credential.Credential): Promise<Response> {
     const payload = this.read(credential);
-    const receipt = await this.#locks.run(payload.channelId, async () => {
+    const receipt = await this.#receipt(payload, credential);
+    return new Response(null, {
+      status: 204,
+      headers: {
+        'payment-receipt': receipt,
+        'cache-control': 'no-store',
+        'access-control-expose-headers': 'Payment-Receipt',
+      },
+    });
+  }
+
+  async #receipt(payload: SessionPayload, credential: Credential.Credential): Promise<string> {
+    // Without the channel's lock: anybody may send a top-up, and the chain may take minutes.
+    if (payload.action === 'topUp') return this.#topUp(payload, credential);
+    return this.#locks.run(payload.channelId, async () => {
       switch (payload.action) {
-        case 'topUp':
-          return this.#topUp(payload, credential);
         case 'close':
           return this.#close(payload, credential);
         case 'open':
@@ -108,14 +126,6 @@ export class SessionDesk {
           return sessionReceipt(channel, credential.challenge.id);
         }
       }
-    });
-    return new Response(null, {
-      status: 204,
-      headers: {
-        'payment-receipt': receipt,
-        'cache-control': 'no-store',
-        'access-control-expose-headers': 'Payment-Receipt',
-      },
     });
   }
 
@@ -247,7 +257,6 @@ export class SessionDesk {
       }
       await channels.chainState(channel.id, {
         deposit: atomic(state.deposit),
-        settled: atomic(state.settled),
         closeRequestedAt: state.closeRequestedAt,
       });
       this.#noteChecked(channel.id);
@@ -273,30 +282,32 @@ export class SessionDesk {
   async #topUp(payload: TopUp, credential: Credential.Credential): Promise<string> {
     const { channels, network } = this.#options;
     const channel = await this.#usable(payload.channelId);
-    const before = await this.refresh(channel);
+    const client = network.getClient() as never;
+    const topUp = {
+      additionalDeposit: payload.additionalDeposit,
+      chainId: this.network.chainId,
+      challengeExpires: credential.challenge.expires,
+      descriptor: payload.descriptor,
+      escrowContract: this.network.escrow,
+      expectedChannelId: payload.channelId,
+      expectedCurrency: this.network.token,
+      serializedTransaction: payload.transaction,
+    };
+    const failed = (error: unknown) =>
+      new Problem('payment_invalid', `The top-up failed: ${describe(error)}`, { cause: error });
     try {
-      const result = await Chain.broadcastTopUpTransaction({
-        additionalDeposit: payload.additionalDeposit,
-        chainId: this.network.chainId,
-        client: network.getClient() as never,
-        challengeExpires: credential.challenge.expires,
-        descriptor: payload.descriptor,
-        escrowContract: this.network.escrow,
-        expectedChannelId: payload.channelId,
-        expectedCurrency: this.network.token,
-        serializedTransaction: payload.transaction,
-      });
-      await channels.chainState(channel.id, {
-        deposit: atomic(result.newDeposit),
-        settled: channel.settled,
-        closeRequestedAt: 0,
-      });
+      const { transaction } = Chain.validateTopUpCredentialTransaction(topUp);
+      if (lower(transaction.from ?? '') !== channel.payer) throw new Error('it is not signed by the channel’s payer');
     } catch (error) {
-      // The same top-up again: it is on the chain already, so the deposit says it all.
-      const mined = await this.#mined(payload.transaction);
-      const after = await this.refresh(channel);
-      if (!mined && after.deposit <= before.deposit)
-        throw new Problem('payment_invalid', `The top-up failed: ${describe(error)}`, { cause: error });
+      throw failed(error);
+    }
+    try {
+      const { newDeposit } = await Chain.broadcastTopUpTransaction({ ...topUp, client });
+      await channels.deposited(channel.id, atomic(newDeposit));
+    } catch (error) {
+      // The same top-up again: the chain has it already, and its deposit says it all.
+      if (!(await this.#succeeded(payload.transaction))) throw failed(error);
+      await this.refresh(channel);
     }
     return sessionReceipt(
       (await channels.byId(channel.id)) ?? channel,
@@ -305,9 +316,9 @@ export class SessionDesk {
     );
   }
 
-  async #mined(transaction: Hex): Promise<boolean> {
-    return Chain.waitForSuccessfulReceipt(this.#options.network.getClient() as never, keccak256(transaction)).then(
-      () => true,
+  async #succeeded(transaction: Hex): Promise<boolean> {
+    return getTransactionReceipt(this.#options.network.getClient(), { hash: keccak256(transaction) }).then(
+      ({ status }) => status === 'success',
       () => false,
     );
   }
@@ -325,15 +336,37 @@ export class SessionDesk {
         row.closeHash ?? undefined,
       );
     if (channel.state === 'closed') return answer(channel);
-    if (channel.reserved > 0n)
-      throw new Problem('in_progress', 'Calls on this channel are still at work; close it when they are answered.');
     if (payload.cumulativeAmount < channel.captured)
       throw new Problem(
         'payment_invalid',
         `The closing voucher must be at least ${channel.captured}, which was spent.`,
       );
-    const voucher = { cumulative: payload.cumulativeAmount, signature: payload.signature };
-    return answer(await this.chain.close(channel, voucher));
+    const { deposit } = payload.cumulativeAmount > channel.deposit ? await this.refresh(channel) : channel;
+    if (payload.cumulativeAmount > deposit)
+      throw new Problem('payment_invalid', `The closing voucher must be at most ${deposit}, the channel’s deposit.`);
+    return answer(await this.close(channel));
+  }
+
+  /**
+   * Closes a channel, with its lock held: calls that are still at work are given up and not charged, what was captured
+   * is collected, the rest goes back to the payer.
+   * @throws Problem `in_progress` where a call does not end, `payment_pending` where the chain does not take it now
+   */
+  async close({ id }: ChannelRow): Promise<ChannelRow> {
+    const { channels } = this.#options;
+    await channels.closing(id);
+    await this.calls.end(
+      id,
+      new Problem('conflict', 'The payer closes the session. Nothing was charged.'),
+      END_CALLS_MS,
+    );
+    const channel = await channels.byId(id);
+    if (!channel || channel.reserved > 0n)
+      throw new Problem(
+        'in_progress',
+        'Calls on this channel are still at work; it is closed by itself when they end.',
+      );
+    return this.chain.close(channel);
   }
 
   #signed(channelId: string, cumulative: Money, signature: string, signer: Address): boolean {

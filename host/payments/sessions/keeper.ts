@@ -24,6 +24,11 @@ export const DEFAULT_SCHEDULE: KeeperSchedule = {
   idleMs: 24 * 3_600_000,
 };
 
+/** Channels that are looked after at a time. */
+const AT_ONCE = 8;
+/** A channel that takes longer holds up no other: its work goes on beside theirs, ms. */
+const LOOK_MS = 30_000;
+
 /** A deposit that did not arrive so long after it was noted never will: its transaction has expired. */
 const OPENING_MS = 120_000;
 
@@ -33,6 +38,7 @@ export class ChannelKeeper {
   readonly #schedule: KeeperSchedule;
   readonly #clock: Clock;
   readonly #log: Logger;
+  readonly #looking = new Set<string>();
 
   constructor(options: {
     desk: SessionDesk;
@@ -48,14 +54,32 @@ export class ChannelKeeper {
     this.#log = options.log;
   }
 
-  /** One look at every channel that is not closed. */
+  /** One look at every channel that is not closed; those that their payer wants back come first. */
   async run(): Promise<void> {
-    for (const channel of await this.#channels.inState('opening', 'open', 'closing')) {
-      try {
-        await this.#desk.exclusively(channel.id, () => this.#look(channel.id));
-      } catch (error) {
-        this.#log.warn({ err: error, channel: channel.id }, 'channel could not be looked after; it is tried again');
+    const channels = await this.#channels.inState('opening', 'open', 'closing');
+    const isUrgent = ({ state, closeRequestedAt }: ChannelRow) => state === 'closing' || closeRequestedAt !== 0;
+    const queue = [...channels.filter(isUrgent), ...channels.filter((channel) => !isUrgent(channel))].values();
+    const work = async () => {
+      for (const { id } of queue) {
+        const look = this.#lookSafely(id);
+        let timer: NodeJS.Timeout | undefined;
+        await Promise.race([look, new Promise((resolve) => (timer = setTimeout(resolve, LOOK_MS)))]);
+        clearTimeout(timer);
       }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
+  }
+
+  /** One look at a time: what a look before is still at is not begun again. */
+  async #lookSafely(id: string): Promise<void> {
+    if (this.#looking.has(id)) return;
+    this.#looking.add(id);
+    try {
+      await this.#desk.exclusively(id, () => this.#look(id));
+    } catch (error) {
+      this.#log.warn({ err: error, channel: id }, 'channel could not be looked after; it is tried again');
+    } finally {
+      this.#looking.delete(id);
     }
   }
 
@@ -70,7 +94,7 @@ export class ChannelKeeper {
       case 'open':
         return this.#keep(await this.#catchUp(await this.#desk.refresh(channel)));
       case 'closing':
-        await this.#desk.chain.close(await this.#catchUp(channel));
+        await this.#desk.close(await this.#catchUp(channel));
         return;
     }
   }
@@ -88,14 +112,11 @@ export class ChannelKeeper {
     const now = this.#clock.now();
     const owed = channel.captured - channel.settled;
     const idle = channel.usedAt + this.#schedule.idleMs < now;
-    if (channel.reserved === 0n && (idle || channel.closeRequestedAt !== 0)) {
-      await this.#desk.chain.close(channel);
+    if (channel.closeRequestedAt !== 0 || (channel.reserved === 0n && idle)) {
+      await this.#desk.close(channel);
     } else if (owed > 0n) {
       const since = channel.settledAt ?? channel.createdAt;
-      const due =
-        owed >= this.#schedule.settleAmount ||
-        since + this.#schedule.settleEveryMs < now ||
-        channel.closeRequestedAt !== 0;
+      const due = owed >= this.#schedule.settleAmount || since + this.#schedule.settleEveryMs < now;
       if (due) await this.#desk.chain.settle(channel);
     }
   }

@@ -9,6 +9,7 @@ import { type Money, micro } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import { lower } from '../rails/terms.ts';
 import type { Address } from '../types.ts';
+import type { VoucherSignatures } from './voucher.ts';
 
 export type Descriptor = Parameters<typeof Session.Precompile.Channel.computeId>[0] extends infer Input
   ? Omit<Input, 'chainId' | 'escrow'>
@@ -66,6 +67,8 @@ export type Close = Extract<SessionPayload, { action: 'close' }>;
 
 export interface SessionNetwork {
   chainId: number;
+  /** Which signatures of vouchers the escrow takes. */
+  signatures: VoucherSignatures;
   escrow: ViemAddress;
   token: ViemAddress;
   /** The host's wallet that channels pay. */

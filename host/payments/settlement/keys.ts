@@ -1,52 +1,79 @@
 /** Things that bind or happen once: Idempotency-Keys and single-use claims; and forgetting what is old. */
 import { and, eq, isNotNull, lt } from '../../registry/drizzle.ts';
+import { settings } from '../../registry/schema/deployments.ts';
 import { type PaymentRow, paymentClaims, paymentKeys, payments } from '../../registry/schema/payments.ts';
 import type { PaymentStore } from './store.ts';
 
+const FORGOTTEN = 'claims-forgotten-until';
+/** So long after they expired: a clock that was an hour ahead must not refuse what is good now, ms. */
+const KEEP_CLAIMS_MS = 24 * 3_600_000;
+
 export class PaymentKeys {
   readonly #store: PaymentStore;
+  #forgotten: number | undefined;
 
   constructor(store: PaymentStore) {
     this.#store = store;
   }
 
   /** Binds an Idempotency-Key to a payment; a key of a released payment is taken over. */
-  async bindKey(key: string, payment: string, requestHash: string | null): Promise<void> {
+  async bindKey(key: string, payment: string): Promise<void> {
     await this.#store.db
       .insert(paymentKeys)
-      .values({ key, payment, requestHash, createdAt: this.#store.now() })
-      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment, requestHash } });
+      .values({ key, payment, createdAt: this.#store.now() })
+      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment } });
   }
 
-  async byKey(key: string): Promise<{ row: PaymentRow; requestHash: string | null } | undefined> {
+  async byKey(key: string): Promise<PaymentRow | undefined> {
     const [found] = await this.#store.db
       .select()
       .from(paymentKeys)
       .innerJoin(payments, eq(payments.id, paymentKeys.payment))
       .where(eq(paymentKeys.key, key));
-    return found ? { row: found.payments, requestHash: found.payment_keys.requestHash } : undefined;
+    return found?.payments;
   }
 
-  /** @returns whether this is the first claim of the key */
+  /**
+   * @param expiresAt until when the key would be good, real time, ms
+   * @returns whether this is the first claim of the key; false, too, for one that may have been forgotten since
+   */
   async claim(key: string, expiresAt: number): Promise<boolean> {
+    if (expiresAt <= (await this.#forgottenUntil())) return false;
     const result = await this.#store.db.insert(paymentClaims).values({ key, expiresAt }).onConflictDoNothing();
     return result.rowsAffected === 1;
   }
 
-  /** Forgets answers older than `answersMs` and claims that cannot matter any more. */
-  async sweep(answersMs: number): Promise<void> {
+  /** Claims that expired before this were forgotten: a clock that is set back must not make them new. */
+  async #forgottenUntil(): Promise<number> {
+    if (this.#forgotten === undefined) {
+      const [row] = await this.#store.db.select().from(settings).where(eq(settings.name, FORGOTTEN));
+      this.#forgotten = Number(row?.value ?? 0);
+    }
+    return this.#forgotten;
+  }
+
+  /**
+   * Forgets answers older than `answersMs` and claims that cannot matter any more.
+   * @param now business time that is believed, ms
+   * @param highest real time that is over for good, ms
+   */
+  async sweep(answersMs: number, now: number, highest: number): Promise<void> {
+    await this.#store.answers.sweep(answersMs);
+    const forgotten = Math.max(await this.#forgottenUntil(), highest - KEEP_CLAIMS_MS);
+    const value = String(forgotten);
     await this.#store.write([
       this.#store.db
         .update(payments)
         .set({ answerBody: null, answerComplete: false })
         .where(
-          and(
-            isNotNull(payments.answerBody),
-            lt(payments.updatedAt, this.#store.now() - answersMs),
-            eq(payments.state, 'answered'),
-          ),
+          and(isNotNull(payments.answerBody), lt(payments.updatedAt, now - answersMs), eq(payments.state, 'answered')),
         ),
-      this.#store.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, Date.now())),
+      this.#store.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, forgotten)),
+      this.#store.db
+        .insert(settings)
+        .values({ name: FORGOTTEN, value })
+        .onConflictDoUpdate({ target: settings.name, set: { value } }),
     ]);
+    this.#forgotten = forgotten;
   }
 }

@@ -14,6 +14,7 @@ import type { Rail } from '../rails/rail.ts';
 import { type SettleResult, termsToText, type Verified } from '../rails/terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { type Asked, matchOffer } from './admission.ts';
+import { Again, type Place, sameTerms } from './again.ts';
 import { PaymentKeys } from './keys.ts';
 import { chargeReceipt } from './receipts.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './store.ts';
@@ -25,8 +26,7 @@ export interface AdmitInput {
   presented: Presented;
   prepared: PreparedOffers;
   asked: Asked;
-  /** Hash of method, path and body; undefined where the body was not read. */
-  requestHash: string | undefined;
+  place: Place;
   idempotencyKey: string | undefined;
   state: 'verified' | 'working';
 }
@@ -34,8 +34,8 @@ export interface AdmitInput {
 export type Admitted =
   /** Work may begin. `done` ends the credential's turn and must be called. */
   | { kind: 'work'; row: PaymentRow; verified: Verified; done: () => void }
-  /** It was done before: answer what is stored. */
-  | { kind: 'replay'; row: PaymentRow };
+  /** It was done before, for the same thing at the same place: answer what is stored. */
+  | { kind: 'replay'; again: Again };
 
 /** Session payments are settled in the books: the channel's own part of the machine. */
 export interface ChannelCapture {
@@ -72,52 +72,51 @@ export class SettlementMachine {
     const done = await this.#locks.acquire(presented.id);
     try {
       const previous = await this.store.byCredential(presented.id);
-      const known = previous && (await this.#known(previous, presented));
+      const known = previous && (await this.#known(previous, input));
       if (known) {
         done();
         return known;
       }
       const offer = matchOffer(presented, prepared, asked);
       const verified = await this.rail(presented.rail).verify(presented, offer);
-      const key = idempotencyKey(input, verified);
-      if (key) {
-        const replay = await this.#byKey(key, input.requestHash);
-        if (replay) {
-          done();
-          return replay;
-        }
-      }
       const { terms } = prepared;
-      const row = await this.#begin(
-        {
-          id: newPaymentId(),
-          credentialId: presented.id,
-          credentialHash: presented.hash,
-          credential: presented.text,
-          rail: presented.rail,
-          kind: terms.kind,
-          name: terms.name,
-          scope: terms.scope,
-          slug: terms.slug ?? null,
-          tenant: terms.tenant ?? null,
-          asset: offer.asset,
-          payer: verified.payer.address,
-          payerDid: verified.payer.did,
-          recipient: offer.recipient,
-          payTo: offer.payTo,
-          custody: offer.custody,
-          channel: verified.channel ?? null,
-          authorized: terms.amount,
-          feeBps: terms.feeBps,
-          terms: termsToText(terms),
-          settleBefore: Number.isFinite(verified.settleBefore) ? verified.settleBefore : null,
-        },
-        input.state,
-        previous,
-        verified.voucher,
-      );
-      if (key) await this.keys.bindKey(key, row.id, input.requestHash ?? null);
-      return { kind: 'work', row, verified, done };
+      const begin = () =>
+        this.#begin(
+          {
+            id: newPaymentId(),
+            credentialId: presented.id,
+            credentialHash: presented.hash,
+            credential: presented.text,
+            rail: presented.rail,
+            kind: terms.kind,
+            name: terms.name,
+            scope: terms.scope,
+            slug: terms.slug ?? null,
+            tenant: terms.tenant ?? null,
+            asset: offer.asset,
+            payer: verified.payer.address,
+            payerDid: verified.payer.did,
+            recipient: offer.recipient,
+            payTo: offer.payTo,
+            custody: offer.custody,
+            channel: verified.channel ?? null,
+            authorized: terms.amount,
+            feeBps: terms.feeBps,
+            terms: termsToText(terms),
+            settleBefore: Number.isFinite(verified.settleBefore) ? verified.settleBefore : null,
+            place: input.place.digest,
+          },
+          input.state,
+          previous,
+          verified.voucher,
+        );
+      const key = idempotencyKey(input, verified);
+      const begun = key ? await this.#beginOnce(key, input, begin) : await begin();
+      if (begun instanceof Again) {
+        done();
+        return { kind: 'replay', again: begun };
+      }
+      return { kind: 'work', row: begun, verified, done };
     } catch (error) {
       done();
       throw error;
@@ -135,29 +134,47 @@ export class SettlementMachine {
   }
 
   /** A credential that was seen before; undefined when it may be tried again. */
-  async #known(previous: PaymentRow, presented: Presented): Promise<Admitted | undefined> {
-    if (previous.state === 'released') return undefined;
+  async #known(previous: PaymentRow, { presented, prepared, place }: AdmitInput): Promise<Admitted | undefined> {
+    if (previous.state === 'released') {
+      // A tenant may still know it as a hold for what it was for: it must not become one for something else.
+      if (previous.kind === 'binding' && !sameTerms(previous, prepared.terms)) throw otherUse();
+      return undefined;
+    }
     if (previous.credentialHash !== presented.hash)
       throw new Problem('payment_invalid', 'This challenge was paid by another credential. Pay the new challenge.');
-    const row = previous.state === 'settling' ? await this.reconcile(previous) : previous;
-    if (row.state === 'released') return undefined;
-    if (row.state === 'settling') throw pending(row);
-    return { kind: 'replay', row };
+    const same = Again.of(previous, prepared.terms, place);
+    if (!same) throw otherUse();
+    const again = same.as(previous.state === 'settling' ? await this.reconcile(previous) : previous);
+    if (!again || again.row.state === 'released') return undefined;
+    if (again.row.state === 'settling') throw pending(again.row);
+    return { kind: 'replay', again };
   }
 
-  async #byKey(key: string, requestHash: string | undefined): Promise<Admitted | undefined> {
-    const found = await this.keys.byKey(key);
-    if (!found || found.row.state === 'released') return undefined;
-    if (found.requestHash !== null && requestHash !== undefined && found.requestHash !== requestHash)
-      throw new Problem(
-        'idempotency_conflict',
-        'This Idempotency-Key was used for another request. Nothing was charged.',
-      );
-    // The first call may still be at work; its end is this call's answer too.
-    return this.#locks.run(found.row.credentialId, async () => {
-      const row = (await this.store.byId(found.row.id)) ?? found.row;
-      return row.state === 'released' ? undefined : { kind: 'replay', row };
-    });
+  /** Begins a payment under an Idempotency-Key, unless another one under it is at work or was answered. */
+  async #beginOnce(key: string, input: AdmitInput, begin: () => Promise<PaymentRow>): Promise<PaymentRow | Again> {
+    for (;;) {
+      // The key is not held while its payment's end is waited for: that payment's credential may be waiting for the key.
+      const found = await this.#locks.run(`key:${key}`, async () => {
+        const known = await this.keys.byKey(key);
+        if (known && known.state !== 'released') return { known };
+        const row = await begin();
+        await this.keys.bindKey(key, row.id);
+        return { row };
+      });
+      if (found.row) return found.row;
+      const { known } = found;
+      const same = input.place.whole ? Again.of(known, input.prepared.terms, input.place) : undefined;
+      if (!same)
+        throw new Problem(
+          'idempotency_conflict',
+          input.place.whole
+            ? 'This Idempotency-Key was used for another request. Nothing was charged.'
+            : 'This Idempotency-Key was used, and bodies of this length are not compared: send the first payment again, or take another key. Nothing was charged.',
+        );
+      // The first call may still be at work; its end is this call's answer too.
+      const again = await this.#locks.run(known.credentialId, async () => same.as(await this.store.byId(known.id)));
+      if (again && again.row.state !== 'released') return again;
+    }
   }
 
   /**
@@ -305,6 +322,10 @@ export function settledPayment(row: PaymentRow): SettledPayment {
     rail: row.rail as SettledPayment['rail'],
     reference: row.reference ?? '',
   };
+}
+
+function otherUse(): Problem {
+  return new Problem('payment_invalid', 'This payment was made for something else. Pay the new challenge.');
 }
 
 function pending(row: PaymentRow): Problem {

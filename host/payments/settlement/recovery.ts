@@ -78,7 +78,6 @@ export async function continueSettled(
   if (row.state !== 'settled') return row;
   if (row.kind === 'operation') return operations.complete(row);
   if (row.kind === 'binding') return isTenants(row) ? row : machine.store.answered(row, undefined, true);
-  if (row.answerStatus !== null && row.answerBody !== null && row.charged !== null)
-    return machine.store.answered(row, undefined, true);
+  if (await machine.store.canAnswer(row)) return machine.store.answered(row, undefined, true);
   return machine.store.refundOwed(row, 'it was given up before the answer was out');
 }

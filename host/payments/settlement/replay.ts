@@ -2,21 +2,29 @@
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { formatUsd, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
+import type { Again } from './again.ts';
 import { receiptHeaders } from './receipts.ts';
+import type { PaymentStore } from './store.ts';
 
-export function replay(row: PaymentRow, requestId: string | undefined): Response {
+/** @param headersOf the headers of an answer, made as they were the first time */
+export async function replay(
+  again: Again,
+  store: PaymentStore,
+  requestId: string,
+  headersOf: (headers: Headers, row: PaymentRow) => Headers,
+): Promise<Response> {
+  const { row } = again;
   if (row.state === 'refund_owed' || row.state === 'refunded') return lost(row, requestId);
-  if (row.answerStatus !== null && (row.answerComplete || row.answerBody !== null)) {
-    const headers = new Headers(row.answerHeaders ?? []);
-    for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);
+  const answer = await store.answerOf(again);
+  if (answer) {
+    const headers = headersOf(new Headers(answer.headers), row);
     headers.set('x-payment-replayed', '1');
-    if (requestId !== undefined) headers.set('x-request-id', requestId);
-    const empty = row.answerStatus === 204 || row.answerStatus === 304 || (row.answerBody?.length ?? 0) === 0;
-    return new Response(empty ? null : new Uint8Array(row.answerBody ?? []), { status: row.answerStatus, headers });
+    const empty = answer.status === 204 || answer.status === 304 || answer.body.length === 0;
+    return new Response(empty ? null : new Uint8Array(answer.body), { status: answer.status, headers });
   }
   return new Problem(
     'conflict',
-    'This payment was settled and answered; answers that stream or are large are not kept. Its receipt is in the headers.',
+    'This payment was settled and answered; answers that stream, are large or are old are not kept. Its receipt is in the headers.',
     { headers: receiptHeaders(row), extensions: { payment: row.id } },
   ).toResponse(requestId);
 }

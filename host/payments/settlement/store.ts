@@ -10,6 +10,8 @@ import { type Builder, type BuiltStatement, built } from '../../registry/stateme
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
+import type { Again } from './again.ts';
+import type { Answers, WholeAnswer } from './answers.ts';
 import { Postings } from './postings.ts';
 import { paidCallStatements } from './statements.ts';
 
@@ -42,6 +44,7 @@ export type NewPayment = Omit<
   | 'createdAt'
   | 'updatedAt'
   | 'settledAt'
+  | 'capturedBy'
 >;
 
 export const OPEN_STATES = ['verified', 'working', 'settling', 'settled'] as const;
@@ -53,6 +56,7 @@ export function newPaymentId(): string {
 const FINAL: readonly PaymentRow['state'][] = ['answered', 'released', 'refund_owed', 'refunded'];
 
 export class PaymentStore {
+  readonly answers: Answers;
   readonly #registry: Registry;
   readonly #clock: Clock;
   readonly #postings: Postings;
@@ -60,7 +64,8 @@ export class PaymentStore {
   readonly #statements: ReturnType<typeof paidCallStatements>;
 
   /** @param onFinal told of every payment that comes to a final state, after it is written */
-  constructor(registry: Registry, clock: Clock, onFinal: (row: PaymentRow) => void = () => {}) {
+  constructor(registry: Registry, clock: Clock, answers: Answers, onFinal: (row: PaymentRow) => void = () => {}) {
+    this.answers = answers;
     this.#registry = registry;
     this.#clock = clock;
     this.#onFinal = onFinal;
@@ -123,6 +128,7 @@ export class PaymentStore {
       error: null,
       updatedAt: now,
       settledAt: null,
+      capturedBy: null,
     };
     const row: PaymentRow = previous
       ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
@@ -157,7 +163,7 @@ export class PaymentStore {
       state: 'settling',
       charged: change.charged,
       ...(change.prepared === undefined ? {} : { prepared: change.prepared }),
-      ...answerColumns(change.answer),
+      ...(await this.#keep(row, change.answer)),
     });
   }
 
@@ -188,7 +194,7 @@ export class PaymentStore {
   /** Work that was settled for beforehand is done, and this is what it cost; the rest goes back. */
   async captured(row: PaymentRow, charged: Money, answer: StoredAnswer | undefined): Promise<PaymentRow> {
     const capture = this.#postings.capture(row, row.authorized, charged);
-    return this.#update(row, { ...capture.columns, ...answerColumns(answer) }, capture.statements);
+    return this.#update(row, { ...capture.columns, ...(await this.#keep(row, answer)) }, capture.statements);
   }
 
   /** A session payment succeeded: only the books and the channel change, no chain. */
@@ -200,6 +206,7 @@ export class PaymentStore {
     state: 'settled' | 'answered',
   ): Promise<PaymentRow> {
     const { fee } = book.divide(charged, row.feeBps);
+    const kept = await this.#keep(row, answer);
     const now = this.now();
     return this.#update(
       row,
@@ -211,8 +218,7 @@ export class PaymentStore {
         receipt,
         settledAt: now,
         credential: null,
-        ...answerColumns(answer),
-        answerComplete: answer?.body !== undefined,
+        ...kept,
       },
       [
         this.#statements.capture({
@@ -231,15 +237,27 @@ export class PaymentStore {
   async released(row: PaymentRow, reason: string): Promise<PaymentRow> {
     const { channel, authorized } = row;
     const giveBack = channel === null ? [] : [this.#statements.giveBack({ channel, authorized: Number(authorized) })];
-    return this.#update(
+    const next = await this.#update(
       row,
-      { state: 'released', charged: null, pendingSince: null, prepared: null, error: reason, answerBody: null },
+      {
+        state: 'released',
+        charged: null,
+        pendingSince: null,
+        prepared: null,
+        credential: null,
+        error: reason,
+        answerStatus: null,
+        answerHeaders: null,
+        answerBody: null,
+        answerComplete: false,
+      },
       giveBack,
     );
+    await this.answers.drop(row);
+    return next;
   }
 
   async answered(row: PaymentRow, answer: StoredAnswer | undefined, clientGone: boolean): Promise<PaymentRow> {
-    const body = answer?.body ?? row.answerBody;
     const release =
       row.custody === 'collected'
         ? [
@@ -256,8 +274,7 @@ export class PaymentStore {
         credential: null,
         prepared: null,
         clientGone,
-        ...answerColumns(answer),
-        answerComplete: body !== null && body !== undefined,
+        ...(await this.#keep(row, answer)),
       },
       release,
     );
@@ -269,8 +286,7 @@ export class PaymentStore {
       state: 'answered',
       charged: ZERO,
       credential: null,
-      ...answerColumns(answer),
-      answerComplete: answer?.body !== undefined,
+      ...(await this.#keep(row, answer)),
     });
   }
 
@@ -326,6 +342,35 @@ export class PaymentStore {
     return found !== undefined && found.settled > found.captured - amount;
   }
 
+  /** What a payment was answered with; undefined where it was not kept. */
+  answerOf(again: Again): Promise<WholeAnswer | undefined> {
+    return this.#kept(again.row);
+  }
+
+  /** Whether a payment whose answer nobody has had yet can be answered all the same. */
+  async canAnswer(row: PaymentRow): Promise<boolean> {
+    return row.charged !== null && (await this.#kept(row)) !== undefined;
+  }
+
+  async #kept(row: PaymentRow): Promise<WholeAnswer | undefined> {
+    const { answerStatus: status, answerHeaders, answerBody, answerComplete } = row;
+    if (status === null || !(answerComplete || answerBody !== null)) return undefined;
+    if (answerHeaders !== null) return { status, headers: answerHeaders, body: answerBody ?? Buffer.alloc(0) };
+    return this.answers.read(row);
+  }
+
+  /**
+   * Keeps an answer, before anything says that it is kept. The host's own are few and short and stay with the payment;
+   * what handlers write goes into files.
+   */
+  async #keep(row: PaymentRow, answer: StoredAnswer | undefined): Promise<Partial<PaymentRow>> {
+    if (!answer) return {};
+    const { status, headers, body } = answer;
+    if (row.kind === 'operation') return operationColumns(answer);
+    if (body !== undefined) await this.answers.keep(row, { status, headers, body });
+    return { answerStatus: status, answerComplete: body !== undefined };
+  }
+
   async write(statements: Statement[]): Promise<void> {
     if (statements.length > 0) await this.#registry.client.batch(statements.map(built));
   }
@@ -335,7 +380,9 @@ export class PaymentStore {
   }
 
   async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {
-    const full = { ...change, updatedAt: this.now() };
+    // Noted by the first transition of the capture, whichever it is.
+    const captured = row.capturedBy === null ? {} : { capturedBy: row.capturedBy };
+    const full = { ...change, ...captured, updatedAt: this.now() };
     await this.write([this.#statements.update(row.id, full), ...more]);
     const next = { ...row, ...full };
     if (next.state !== row.state && FINAL.includes(next.state)) this.#onFinal(next);
@@ -343,7 +390,11 @@ export class PaymentStore {
   }
 }
 
-function answerColumns(answer: StoredAnswer | undefined): Partial<PaymentRow> {
-  if (!answer) return {};
-  return { answerStatus: answer.status, answerHeaders: answer.headers, answerBody: answer.body ?? null };
+function operationColumns({ status, headers, body }: StoredAnswer): Partial<PaymentRow> {
+  return {
+    answerStatus: status,
+    answerHeaders: headers,
+    answerBody: body ?? null,
+    answerComplete: body !== undefined,
+  };
 }

@@ -7,6 +7,8 @@ import type { InstanceSocket } from '../../edge/instance-fetch.ts';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
+import type { ChannelCalls } from '../sessions/calls.ts';
+import type { Again } from '../settlement/again.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import type { StoredAnswer } from '../settlement/store.ts';
@@ -23,11 +25,14 @@ type Open = (visit: Visit, row: PaymentRow, signal: AbortSignal) => Promise<Inst
 export class PaidSockets {
   readonly #machine: SettlementMachine;
   readonly #caller: SocketCaller;
+  readonly #calls: ChannelCalls | undefined;
   readonly #open: Open;
 
-  constructor(machine: SettlementMachine, caller: SocketCaller, open: Open) {
+  /** @param calls where calls that a session pays are noted */
+  constructor(machine: SettlementMachine, caller: SocketCaller, calls: ChannelCalls | undefined, open: Open) {
     this.#machine = machine;
     this.#caller = caller;
+    this.#calls = calls;
     this.#open = open;
   }
 
@@ -36,8 +41,18 @@ export class PaidSockets {
    * @returns the handler's refusal, for which nothing is charged; undefined when a socket was joined, and has ended
    */
   async open(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response | undefined> {
+    const deadline = new Deadline(begun, this.#machine, visit.request.signal, this.#calls);
+    const settled = await this.#settled(visit, begun, deadline).finally(() => deadline.final());
+    done();
+    return settled instanceof Response ? settled : this.#join(visit, settled.row, settled.opened);
+  }
+
+  async #settled(
+    visit: Visit,
+    begun: PaymentRow,
+    deadline: Deadline,
+  ): Promise<{ row: PaymentRow; opened: InstanceSocket } | Response> {
     const machine = this.#machine;
-    const deadline = new Deadline(begun, machine);
     let opened: InstanceSocket | Response;
     let charged: Money | undefined;
     try {
@@ -51,7 +66,6 @@ export class PaidSockets {
     }
     if (opened instanceof Response) {
       await machine.release(await deadline.settled(), `the handler answered ${opened.status}`);
-      done();
       return withRequestId(opened, visit.context);
     }
     const answer: StoredAnswer = { status: 101, headers: answerHeaders(opened.headers), body: undefined };
@@ -63,19 +77,18 @@ export class PaidSockets {
       opened.abandon();
       throw error;
     }
-    done();
-    return this.#join(visit, row, opened);
+    return { row, opened };
   }
 
   /**
    * The credential was used before. Who had left when the socket was opened may have it now; otherwise a payment is
    * good for one socket.
    */
-  async openAgain(visit: Visit, paid: PaymentRow): Promise<Response | undefined> {
+  async openAgain(visit: Visit, paid: Again): Promise<Response | undefined> {
     const { store } = this.#machine;
-    const held = await this.#machine.exclusively(paid, async () => {
-      const row = await store.byId(paid.id);
-      if (row?.answerStatus !== 101 || !row.clientGone || row.scope !== visit.prepared.terms.scope) throw used(paid);
+    const held = await this.#machine.exclusively(paid.row, async () => {
+      const row = paid.as(await store.byId(paid.row.id))?.row;
+      if (row?.state !== 'answered' || row.answerStatus !== 101 || !row.clientGone) throw used(paid.row);
       const opened = await this.#open(visit, row, visit.request.signal);
       if (opened instanceof Response) return opened.status < 400 ? await refuseAnswer(opened) : opened;
       return { opened, row: await store.answered(row, undefined, this.#caller.socket.destroyed) };
@@ -83,11 +96,11 @@ export class PaidSockets {
     return held instanceof Response ? withRequestId(held, visit.context) : this.#join(visit, held.row, held.opened);
   }
 
-  #chargeOf({ route, limit }: Visit, opened: InstanceSocket): Money {
+  #chargeOf({ route, prepared, limit }: Visit, opened: InstanceSocket): Money {
     try {
       if (this.#caller.socket.destroyed)
         throw new Problem('bad_request', 'The caller left before the WebSocket was open. Nothing was charged.');
-      return chargeOf(route.mode, opened.headers.get('x-charge'), limit);
+      return chargeOf(route.mode, opened.headers.get('x-charge'), prepared.terms.amount, limit);
     } catch (error) {
       opened.abandon();
       throw error;

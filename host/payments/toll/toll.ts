@@ -18,6 +18,7 @@ import { declaredLength, readIdempotencyKey } from '../request.ts';
 import type { ChannelStore } from '../sessions/channels.ts';
 import type { SessionDesk } from '../sessions/desk.ts';
 import { sessionReceipt } from '../sessions/receipt.ts';
+import { type Again, type Place, placeOf } from '../settlement/again.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { replay } from '../settlement/replay.ts';
 import type { StoredAnswer } from '../settlement/store.ts';
@@ -50,11 +51,12 @@ export interface TollOptions {
 
 /** What is done with a visit at its three turns. */
 interface Work<T extends Response | undefined> {
+  kind: 'call' | 'socket';
   unpaid(visit: Visit): Promise<T | Response>;
   /** Calls `done` when the payment is final. */
   paid(visit: Visit, row: PaymentRow, done: () => void): Promise<T | Response>;
   /** The credential was used before. */
-  again(visit: Visit, row: PaymentRow): Promise<T | Response>;
+  again(visit: Visit, again: Again): Promise<T | Response>;
 }
 
 export class Toll {
@@ -92,10 +94,15 @@ export class Toll {
     const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
     if (isPreflight(request) && priced(deployment.paidRoutes, context)) return preflight();
     if (!route) return this.#free(request, deployment);
+    const { store } = this.#options.machine;
     return this.#pass(request, context, deployment, route, {
+      kind: 'call',
       unpaid: (visit) => this.#unpaid(visit),
       paid: (visit, row, done) => this.#work(visit, row, done),
-      again: async (_visit, row) => exposed(replay(row, context.requestId)),
+      again: async (_visit, again) =>
+        exposed(
+          await replay(again, store, context.requestId, (headers, row) => paidHeaders({ headers }, row, context)),
+        ),
     });
   }
 
@@ -108,15 +115,16 @@ export class Toll {
   ): Promise<Response | undefined> {
     const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
     if (!route) throw new Problem('not_found', 'No WebSocket is for sale here; try again.');
-    const { challenger, machine, openSocket } = this.#options;
-    const sockets = new PaidSockets(machine, caller, (visit, row, signal) =>
+    const { challenger, machine, openSocket, sessions } = this.#options;
+    const sockets = new PaidSockets(machine, caller, sessions?.desk.calls, (visit, row, signal) =>
       openSocket(deployment.slug, forwarded(request, undefined), handlerHeaders(visit, row), signal),
     );
     return this.#pass(request, context, deployment, route, {
+      kind: 'socket',
       unpaid: async ({ prepared, challenge }) =>
         challenger.response(prepared, challenge, unpaidSocket(prepared.terms.amount, route.mode)),
       paid: (visit, row, done) => sockets.open(visit, row, done),
-      again: (visit, row) => sockets.openAgain(visit, row),
+      again: (visit, again) => sockets.openAgain(visit, again),
     });
   }
 
@@ -222,18 +230,18 @@ export class Toll {
     work: Work<T>,
   ): Promise<T | Response> {
     const { machine } = this.#options;
-    const { request, prepared, challenge, body } = visit;
+    const { request, prepared, challenge } = visit;
     const admitted = await machine.admit({
       presented,
       prepared,
       asked: { realm: challenge.realm, resource: challenge.resource, digest: challenge.digest, now: Date.now() },
-      requestHash: requestHash(visit, body),
+      place: placeOfVisit(work.kind, visit),
       idempotencyKey: readIdempotencyKey(request.headers),
       state: 'working',
     });
     if (admitted.kind === 'replay') {
       await request.body?.cancel().catch(() => {});
-      return work.again(visit, admitted.row);
+      return work.again(visit, admitted.again);
     }
     const { done, verified } = admitted;
     try {
@@ -253,8 +261,17 @@ export class Toll {
   /** Forwards, decides what it costs, and settles. Calls `done` when the payment is final. */
   async #work(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response> {
     const { machine } = this.#options;
+    const deadline = new Deadline(begun, machine, visit.request.signal, this.#options.sessions?.desk.calls);
+    try {
+      return await this.#answer(visit, begun, deadline, done);
+    } finally {
+      deadline.final();
+    }
+  }
+
+  async #answer(visit: Visit, begun: PaymentRow, deadline: Deadline, done: () => void): Promise<Response> {
+    const { machine } = this.#options;
     const { context, route, prepared, limit } = visit;
-    const deadline = new Deadline(begun, machine);
     let response: Response | undefined;
     let charged: Money;
     let whole: Buffer | undefined;
@@ -344,10 +361,12 @@ function digestOf(body: Uint8Array): string {
   return `sha-256=${createHash('sha256').update(body).digest('base64')}`;
 }
 
-function requestHash({ request, context }: Visit, body: Uint8Array | undefined): string | undefined {
-  if (request.body !== null && body === undefined) return undefined;
-  const hash = createHash('sha256').update(`${request.method} ${context.tenantPath ?? ''}\n`);
-  return hash.update(body ?? new Uint8Array()).digest('hex');
+function placeOfVisit(kind: 'call' | 'socket', { request, context, deployment, body }: Visit): Place {
+  const unread = request.body !== null && body === undefined;
+  return placeOf(
+    [kind, context.via ?? '', deployment.slug, request.method, context.tenantPath ?? ''],
+    unread ? { declared: declaredLength(request.headers) } : (body ?? new Uint8Array()),
+  );
 }
 
 /** Whether the path has a price under any method: its preflight is the host's to answer, never the handler's. */

@@ -64,6 +64,8 @@ export const payments = sqliteTable('payments', {
   createdAt: integer('created_at').notNull(),
   updatedAt: integer('updated_at').notNull(),
   settledAt: integer('settled_at'),
+  place: text('place'),
+  capturedBy: text('captured_by'),
 });
 
 export type PaymentRow = typeof payments.$inferSelect;

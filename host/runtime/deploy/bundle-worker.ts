@@ -1,5 +1,6 @@
 /** Entry of the process that bundles: one message in, one message out, for as long as its parent and esbuild live. */
 
+import os from 'node:os';
 import { type BundleResult, bundleSources } from './bundle-sources.ts';
 import type { Sources } from './code-input.ts';
 
@@ -9,6 +10,11 @@ export interface BundleRequest {
 }
 export type BundleAnswer = { id: number } & BundleResult;
 
+/** Nice value: above tenants that want a core all the time, below everybody else. */
+const YIELDING = 5;
+
+// It yields to whoever serves requests; esbuild's own process, which it starts later, does so, too.
+os.setPriority(YIELDING);
 process.on('message', ({ id, sources }: BundleRequest) => {
   bundleSources(sources).then(
     (result) => answer({ id, ...result }),

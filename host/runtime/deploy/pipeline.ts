@@ -5,15 +5,18 @@ import { type CodeStore, codeBytes } from '../code-store.ts';
 import { Bundler, type BundlerOptions } from './bundle.ts';
 import type { CodeInput } from './code-input.ts';
 import { checkCompatibility } from './compatibility.ts';
+import { type Asker, DeployTurns, type DeployTurnsOptions } from './deploy-turns.ts';
 import { type Handler, type ProbeOptions, Prober } from './probe.ts';
 
-export interface PipelineOptions extends BundlerOptions, ProbeOptions {
+export interface PipelineOptions extends BundlerOptions, ProbeOptions, Omit<DeployTurnsOptions, 'now'> {
   codeStore: CodeStore;
   /** Business time, ms: dates after it are refused. */
   now(): number;
 }
 
 export interface AcceptOptions {
+  /** For whom; who may ask how often depends on it. */
+  asker: Asker;
   compatibilityDate: string;
   compatibilityFlags: string[];
   /** A version without `scheduled()` is refused where there are any. */
@@ -27,38 +30,56 @@ export interface AcceptedCode {
   /** After bundling. */
   bytes: number;
   handlers: Handler[];
+  /** The time that it took, ms; tell `wasted` of it if nobody pays. */
+  spentMs: number;
 }
 
 export class Pipeline {
   readonly #options: PipelineOptions;
   readonly #bundler: Bundler;
   readonly #prober: Prober;
+  readonly #turns: DeployTurns;
 
   constructor(options: PipelineOptions) {
     this.#options = options;
     this.#bundler = new Bundler(options);
     this.#prober = new Prober(options);
+    const { atOnce, waitMs } = options;
+    this.#turns = new DeployTurns({
+      ...(atOnce === undefined ? {} : { atOnce }),
+      ...(waitMs === undefined ? {} : { waitMs }),
+    });
   }
 
-  /** @throws Problem code_rejected | code_too_large | invalid_field */
+  /** @throws Problem code_rejected | code_too_large | invalid_field | rate_limited | overloaded */
   async accept(input: CodeInput, options: AcceptOptions): Promise<AcceptedCode> {
     checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
-    const bundle = await this.#bundler.bundle(input);
-    const handlers = await this.#prober.probe({ ...options, bundle });
-    if (options.crons.length > 0 && !handlers.includes('scheduled')) {
-      const detail = 'There are crons, but the default export has no scheduled function.';
-      throw new Problem('code_rejected', detail, { errors: [{ pointer: '/crons', detail }] });
-    }
-    return { digest: await this.#options.codeStore.put(bundle), bytes: codeBytes(bundle), handlers };
+    const { result, spentMs } = await this.#turns.run(options.asker, async () => {
+      const bundle = await this.#bundler.bundle(input);
+      const handlers = await this.#prober.probe({ ...options, bundle, yielding: options.asker.kind === 'stranger' });
+      if (options.crons.length > 0 && !handlers.includes('scheduled')) {
+        const detail = 'There are crons, but the default export has no scheduled function.';
+        throw new Problem('code_rejected', detail, { errors: [{ pointer: '/crons', detail }] });
+      }
+      return { digest: await this.#options.codeStore.put(bundle), bytes: codeBytes(bundle), handlers };
+    });
+    return { ...result, spentMs };
   }
 
   /**
    * Whether stored code loads with other settings or secrets than those that it was accepted with.
-   * @throws Problem code_rejected | invalid_field | start_failed (the code is not there)
+   * @throws Problem code_rejected | invalid_field | rate_limited | overloaded | start_failed (the code is not there)
    */
   async check(digest: string, options: Omit<AcceptOptions, 'crons'>): Promise<void> {
     checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
-    await this.#prober.probe({ ...options, bundle: await this.#options.codeStore.get(digest) });
+    await this.#turns.run(options.asker, async () =>
+      this.#prober.probe({ ...options, bundle: await this.#options.codeStore.get(digest) }),
+    );
+  }
+
+  /** What was accepted is not paid for: it counts against whoever asked. */
+  wasted(asker: Asker, spentMs: number): void {
+    this.#turns.wasted(asker, spentMs);
   }
 
   close(): void {

@@ -22,8 +22,6 @@ export interface ProbeOptions {
   startTimeoutMs: number;
   /** CPU time that loading may take, ms. */
   loadCpuMs?: number;
-  /** Probes at the same time; others wait. */
-  atOnce?: number;
 }
 
 export interface ProbeSubject {
@@ -33,12 +31,14 @@ export interface ProbeSubject {
   /** Top-level code may read them through `import { env } from 'cloudflare:workers'`. */
   secrets?: Record<string, string>;
   bindings?: InstanceSpec['bindings'];
+  /** It gets less CPU than others on a busy machine. */
+  yielding?: boolean;
 }
 
 export type Handler = (typeof HANDLERS)[number];
 
-const LOAD_CPU_MS = 3_000;
-const AT_ONCE = 2;
+/** As much as Cloudflare allows: https://developers.cloudflare.com/workers/platform/limits/#worker-startup-time */
+const LOAD_CPU_MS = 1_000;
 const WATCH_MS = 50;
 /** From listening to the probe's answer. */
 const ANSWER_MS = 5_000;
@@ -49,12 +49,9 @@ const report = z.object({ handlers: z.array(z.enum(HANDLERS)).max(HANDLERS.lengt
 
 export class Prober {
   readonly #options: ProbeOptions;
-  readonly #queue: (() => void)[] = [];
-  #free: number;
 
   constructor(options: ProbeOptions) {
     this.#options = options;
-    this.#free = options.atOnce ?? AT_ONCE;
   }
 
   /**
@@ -62,18 +59,6 @@ export class Prober {
    * @throws Problem code_rejected
    */
   async probe(subject: ProbeSubject): Promise<Handler[]> {
-    if (this.#free > 0) this.#free--;
-    else await new Promise<void>((resolve) => this.#queue.push(resolve));
-    try {
-      return await this.#probe(subject);
-    } finally {
-      const next = this.#queue.shift();
-      if (next) next();
-      else this.#free++;
-    }
-  }
-
-  async #probe(subject: ProbeSubject): Promise<Handler[]> {
     const { sandbox, runFolder, heapMb, startTimeoutMs } = this.#options;
     const folder = mkdtempSync(path.join(runFolder, '.probe-'));
     let instance: Instance | undefined;
@@ -88,7 +73,7 @@ export class Prober {
         mappedModule: subject.bundle.modules[0]?.name ?? '',
         onLog: () => undefined,
         onDiagnostic: () => undefined,
-        onSpawned: (spawned) => this.#watch(spawned),
+        onSpawned: (spawned) => this.#watch(spawned, subject),
       });
       const { socket, ended } = instance;
       const text = await getText(socket, ANSWER_MS).catch(() => undefined);
@@ -104,9 +89,11 @@ export class Prober {
   }
 
   /** Ends a probe that computes or allocates for too long. */
-  #watch(instance: Instance): void {
+  #watch(instance: Instance, subject: ProbeSubject): void {
     const { memoryBytes, loadCpuMs = LOAD_CPU_MS } = this.#options;
+    let settled = !subject.yielding || instance.weigh('steady');
     const timer = setInterval(() => {
+      if (!settled) settled = instance.weigh('steady');
       const { cpuMs, privateBytes } = instance.usage();
       if (cpuMs > loadCpuMs) {
         void instance.kill(

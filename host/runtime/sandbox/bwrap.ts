@@ -26,7 +26,6 @@ export async function bwrapCommand(
     { from: helper, to: `/bin/${path.basename(helper)}` },
     ...confinement.binds,
   ];
-  const seccomp = seccompProgram(confinement.profile);
   const processes = `--nproc=${limits.processes}`;
   return {
     file: prlimit,
@@ -66,14 +65,15 @@ export async function bwrapCommand(
       '/',
       '--chdir',
       '/',
-      ...(seccomp ? ['--seccomp', String(SECCOMP_FD)] : []),
+      '--seccomp',
+      String(SECCOMP_FD),
       '--',
       ...(setpriv
         ? [`/bin/setpriv`, '--reuid', String(uid), '--regid', String(uid), '--clear-groups', '--inh-caps=-all', inside]
         : ['/bin/prlimit', processes, inside]),
       ...confinement.args,
     ],
-    seccomp,
+    seccomp: seccompProgram(confinement.profile),
   };
 }
 

@@ -5,7 +5,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Readable } from 'node:stream';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { Database, Reader, Writer } from '../database.ts';
 import type { BlobBackend, Bytes } from './backend.ts';
@@ -16,6 +16,9 @@ export const BLOB_SCHEMA = 'CREATE TABLE unclean (epoch TEXT PRIMARY KEY)';
 
 /** How many removals run at once. */
 const REMOVERS = 4;
+/** Collecting waits while so many wait to be removed, and looks again after, ms. */
+const MOST_CONDEMNED = 10_000;
+const REMOVAL_LOOK_MS = 100;
 
 export class Blobs {
   readonly #backend: BlobBackend;
@@ -206,6 +209,8 @@ export class Blobs {
           dropped++;
         } else kept++;
         if ((kept + dropped) % 64 === 0) await nextTurn();
+        // They are listed faster than they go.
+        while (this.#condemned.size > MOST_CONDEMNED && !this.#stopped) await delay(REMOVAL_LOOK_MS);
       }
       if (dropped > 0) this.#log.info({ kept, dropped }, 'collected blobs that a stop had left unnamed');
     } catch (error) {

@@ -2,12 +2,13 @@
  * Blobs in an S3 bucket, through the minio client. Only what every S3 has is used: PUT with a Content-Length, ranged
  * GET, DELETE, and listing of names; conditions and metadata are the index's work.
  */
-import { type ClientRequest, Agent as HttpAgent, request as httpRequest, type IncomingMessage } from 'node:http';
+import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Client } from 'minio';
 import type { BlobBackend, Bytes, ObjectBucket } from './backend.ts';
+import { boundedRequests, checkPart } from './s3-transport.ts';
 
 export interface S3Settings {
   /** Such as `https://s3.example.com` or `http://127.0.0.1:9000`. */
@@ -51,7 +52,7 @@ export class S3Bucket implements ObjectBucket {
   }
 
   blobs(tenant: string): BlobBackend {
-    return new S3Blobs(this.settings, this.#connect(), `${tenant}/`);
+    return new S3Blobs(this.settings, this.#connect(), `${tenant}/`, this.#silenceMs);
   }
 
   #connect(): Connection {
@@ -69,8 +70,7 @@ export class S3Bucket implements ObjectBucket {
       region,
       pathStyle: true,
       transportAgent: agent,
-      // minio itself waits for ever.
-      transport: { request: noticingSilence(secure ? httpsRequest : httpRequest, this.#silenceMs) } as never,
+      transport: { request: boundedRequests(secure ? httpsRequest : httpRequest, this.#silenceMs) } as never,
     });
     return { client, agent, secure };
   }
@@ -88,9 +88,11 @@ class S3Blobs implements BlobBackend {
   readonly #bucket: string;
   readonly #connection: Connection;
   readonly #prefix: string;
+  readonly #silenceMs: number;
 
   /** @param folder path below the bucket's prefix that belongs to one tenant, ending in `/` */
-  constructor({ bucket, prefix }: S3Settings, connection: Connection, folder: string) {
+  constructor({ bucket, prefix }: S3Settings, connection: Connection, folder: string, silenceMs: number) {
+    this.#silenceMs = silenceMs;
     this.#bucket = bucket;
     this.#connection = connection;
     this.#prefix = `${prefix}${folder}`;
@@ -106,7 +108,16 @@ class S3Blobs implements BlobBackend {
 
   async read(name: string, offset: number, length: number): Promise<Readable> {
     const { client } = this.#connection;
-    return retry(() => client.getPartialObject(this.#bucket, this.#prefix + name, offset, length));
+    return retry(async () => {
+      const part = await client.getPartialObject(this.#bucket, this.#prefix + name, offset, length);
+      try {
+        checkPart(part, offset, length);
+      } catch (error) {
+        part.destroy();
+        throw error;
+      }
+      return part;
+    });
   }
 
   async remove(name: string): Promise<void> {
@@ -116,9 +127,14 @@ class S3Blobs implements BlobBackend {
 
   async *names(): AsyncIterable<string> {
     const { client } = this.#connection;
+    let first: string | undefined;
     for await (const item of client.listObjectsV2(this.#bucket, this.#prefix, true)) {
       const name = (item as { name?: string }).name;
-      if (name) yield name.slice(this.#prefix.length);
+      if (!name) continue;
+      if (!name.startsWith(this.#prefix)) throw new Error('the S3 service listed names that were not asked for');
+      if (name === first) throw new Error('the S3 service lists the same names again and again');
+      first ??= name;
+      yield name.slice(this.#prefix.length);
     }
   }
 
@@ -153,7 +169,7 @@ class S3Blobs implements BlobBackend {
     const address = await client.presignedPutObject(this.#bucket, object, PRESIGNED_SECONDS);
     const send = secure ? httpsRequest : httpRequest;
     const request = send(address, { method: 'PUT', agent, headers: { 'Content-Length': length } });
-    request.setTimeout(SILENCE_MS, () => request.destroy(new Error('the S3 service fell silent')));
+    request.setTimeout(this.#silenceMs, () => request.destroy(new Error('the S3 service fell silent')));
     const answer = new Promise<void>((resolve, reject) => {
       request.once('error', reject);
       request.once('response', (response) => {
@@ -164,44 +180,32 @@ class S3Blobs implements BlobBackend {
         });
         response.once('error', reject);
         response.once('end', () => {
-          if (response.statusCode === 200) resolve();
+          if (response.statusCode === 200 && !text.includes('<Error>')) resolve();
           else reject(new S3Failure(response.statusCode ?? 0, text));
         });
       });
     });
-    // The answer may fail before the body was sent; it is awaited below.
-    answer.catch(() => {});
+    // The answer may come before the body was sent; it is awaited below.
+    let answered = false;
+    const settle = () => {
+      answered = true;
+    };
+    answer.then(settle, settle);
     try {
       for await (const chunk of body) {
-        if (request.destroyed) break;
+        if (request.destroyed || answered) break;
         if (!request.write(chunk)) await Promise.race([drained(request), answer]);
       }
-      request.end();
+      const early = answered;
+      if (!early) request.end();
+      const timer = setTimeout(() => request.destroy(new Error('the S3 service fell silent')), this.#silenceMs);
+      await answer.finally(() => clearTimeout(timer));
+      if (early) throw new Error('the S3 service took an object before it had all of it');
     } catch (error) {
       request.destroy();
       throw error;
     }
-    await answer;
   }
-}
-
-type Send = (options: object, answered?: (response: IncomingMessage) => void) => ClientRequest;
-
-/** Ends requests on which nothing comes any more, unless what came waits for its reader. */
-function noticingSilence(send: Send, silenceMs: number): Send {
-  return (options, answered) => {
-    const request = send(options, answered);
-    let response: IncomingMessage | undefined;
-    request.once('response', (given: IncomingMessage) => {
-      response = given;
-    });
-    const silent = () => {
-      if (response !== undefined && response.readableLength > 0) request.setTimeout(silenceMs, silent);
-      else request.destroy(new Error('the S3 service fell silent'));
-    };
-    request.setTimeout(silenceMs, silent);
-    return request;
-  };
 }
 
 class S3Failure extends Error {

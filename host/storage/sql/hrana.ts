@@ -80,33 +80,33 @@ export class HranaClient {
   async batch(steps: Step[]): Promise<BatchOutcome> {
     const answer = await this.#send([{ type: 'batch', batch: { steps } }, { type: 'close' }]);
     if (answer.type === 'error') return { kind: 'failed', error: answer.error };
-    const { step_results: results, step_errors: errors } = answer.response.result as {
-      step_results: (StepResult | null)[];
-      step_errors: (HranaError | null)[];
-    };
-    return { kind: 'done', results, errors };
+    return { kind: 'done', ...readBatch(answer.response?.result, steps.length) };
   }
 
   /** Names of the columns a statement would answer. @throws RemoteTimeout, RemoteUnavailable */
   async describe(sql: string): Promise<string[] | HranaError> {
     const answer = await this.#send([{ type: 'describe', sql }, { type: 'close' }]);
     if (answer.type === 'error') return answer.error;
-    return (answer.response.result as { cols: { name: string }[] }).cols.map((column) => column.name);
+    const cols = (answer.response?.result as { cols?: unknown } | undefined)?.cols;
+    return listOf(cols).map((column) => String((column as { name?: unknown } | null)?.name ?? ''));
   }
 
   async #send(requests: unknown[]): Promise<StreamResult> {
     const body = JSON.stringify({ baton: null, requests });
     const { status, text } = await this.#exchange(body);
-    let parsed: { results?: StreamResult[]; error?: string };
+    let parsed: { results?: unknown; error?: unknown } | null;
     try {
       parsed = JSON.parse(text);
     } catch {
       throw new RemoteUnavailable(`the SQL server answered ${status}: ${text.slice(0, 200)}`);
     }
-    if (typeof parsed.error === 'string') return { type: 'error', error: { message: parsed.error, code: 'SERVER' } };
-    const first = parsed.results?.[0];
-    if (first === undefined) throw new RemoteUnavailable(`the SQL server answered ${status} without results`);
-    return first;
+    if (typeof parsed?.error === 'string') return { type: 'error', error: { message: parsed.error, code: 'SERVER' } };
+    const [first] = status === 200 && Array.isArray(parsed?.results) ? (parsed.results as unknown[]) : [];
+    if (typeof first !== 'object' || first === null)
+      throw new RemoteUnavailable(`the SQL server answered ${status} without results`);
+    const { type, response, error } = first as { type?: unknown; response?: { result?: unknown }; error?: unknown };
+    if (type === 'error') return { type: 'error', error: readError(error) };
+    return { type: 'ok', response };
   }
 
   #exchange(body: string): Promise<{ status: number; text: string }> {
@@ -119,8 +119,8 @@ export class HranaClient {
         let length = 0;
         response.on('data', (part: Buffer) => {
           length += part.length;
-          if (length > this.#maxBytes) request.destroy(new Error('the answer is too large'));
-          parts.push(part);
+          if (length <= this.#maxBytes) parts.push(part);
+          else request.destroy(new Error('the answer is too large'));
         });
         response.on('error', fail);
         response.on('end', () =>
@@ -135,7 +135,79 @@ export class HranaClient {
   }
 }
 
-type StreamResult = { type: 'ok'; response: { type: string; result?: unknown } } | { type: 'error'; error: HranaError };
+type StreamResult = { type: 'ok'; response: { result?: unknown } | undefined } | { type: 'error'; error: HranaError };
+
+/**
+ * What a batch of so many steps came to: for each step a result, an error, or neither where its condition did not hold.
+ * @throws RemoteUnavailable where that is not what the server sent
+ */
+function readBatch(result: unknown, steps: number): { results: (StepResult | null)[]; errors: (HranaError | null)[] } {
+  const { step_results: results, step_errors: errors } = (result ?? {}) as Record<string, unknown>;
+  const read = {
+    results: listOf(results).map((one) => (one === null ? null : readStep(one))),
+    errors: listOf(errors).map((one) => (one === null ? null : readError(one))),
+  };
+  if (read.results.length !== steps || read.errors.length !== steps) throw notHrana();
+  return read;
+}
+
+function readStep(step: unknown): StepResult {
+  const { cols, rows, rows_read, rows_written, query_duration_ms } = Object(step) as Record<string, unknown>;
+  const names = listOf(cols).map((column) => ({ name: textOf((Object(column) as { name?: unknown }).name) }));
+  const values = listOf(rows) as HranaValue[][];
+  for (const row of values) {
+    if (!Array.isArray(row) || row.length !== names.length || !row.every(isValue)) throw notHrana();
+  }
+  return {
+    cols: names,
+    rows: values,
+    rows_read: countOf(rows_read),
+    rows_written: countOf(rows_written),
+    query_duration_ms: countOf(query_duration_ms),
+  };
+}
+
+function readError(error: unknown): HranaError {
+  const { message, code } = Object(error) as { message?: unknown; code?: unknown };
+  if (typeof message !== 'string') throw notHrana();
+  return { message, code: typeof code === 'string' ? code : '' };
+}
+
+/** Anything else could be taken for something else later: `Buffer.from` makes as many bytes as an object says it has. */
+function isValue(value: unknown): boolean {
+  const { type, value: content, base64 } = Object(value) as { type?: unknown; value?: unknown; base64?: unknown };
+  switch (type) {
+    case 'null':
+      return true;
+    case 'integer':
+      return typeof content === 'string' && /^-?\d{1,19}$/.test(content);
+    case 'float':
+      return content === null || typeof content === 'number';
+    case 'text':
+      return typeof content === 'string';
+    case 'blob':
+      return typeof base64 === 'string';
+    default:
+      return false;
+  }
+}
+
+function listOf(value: unknown): unknown[] {
+  if (!Array.isArray(value)) throw notHrana();
+  return value;
+}
+
+function textOf(value: unknown): string | null {
+  return typeof value === 'string' ? value : null;
+}
+
+function countOf(value: unknown): number {
+  return typeof value === 'number' && value >= 0 ? value : 0;
+}
+
+function notHrana(): RemoteUnavailable {
+  return new RemoteUnavailable('the SQL server answered what is not Hrana');
+}
 
 export function toHrana(value: Parameter): HranaValue {
   if (value === null) return { type: 'null' };

@@ -10,6 +10,7 @@ import {
   HranaClient,
   type HranaError,
   RemoteTimeout,
+  RemoteUnavailable,
   type Step,
   type StepResult,
   toHrana,
@@ -82,7 +83,12 @@ export class RemoteStore {
     }
     const error = firstError(outcome);
     if (error !== undefined) throw toFailure(error, tasks);
-    return this.#collect(tasks, plan, (outcome as Extract<BatchOutcome, { kind: 'done' }>).results);
+    const { results } = outcome as Extract<BatchOutcome, { kind: 'done' }>;
+    // A step is left out only where one before it failed.
+    if (plan.needed.some((step) => !results[step])) {
+      throw new RemoteUnavailable('the SQL server left steps out without an error');
+    }
+    return this.#collect(tasks, plan, results);
   }
 
   /** A read that can make text which is not UTF-8 asks for text as bytes: the server cannot send it otherwise. */
@@ -181,6 +187,8 @@ interface Plan {
   counters: number;
   counted: boolean;
   size: number | undefined;
+  /** Steps without which the work was not done: statements, and what commits them. */
+  needed: number[];
 }
 
 /** One batch: everything in a transaction that is rolled back unless every step went well. */
@@ -197,7 +205,7 @@ function planOf(tasks: Task[], writes: boolean): Plan {
     // Reads of one request see one moment.
     if (tasks.length > 1) add('BEGIN', false);
     for (const task of tasks) positions.push(add(task.text, true, task.statement, task.parameters));
-    return { steps, positions, counters: -1, counted: false, size: undefined };
+    return { steps, positions, counters: -1, counted: false, size: undefined, needed: positions };
   }
   add('BEGIN', false);
   const counters = add(COUNTERS, true);
@@ -208,7 +216,7 @@ function planOf(tasks: Task[], writes: boolean): Plan {
   const size = add(SIZE, true);
   const commit = add('COMMIT', true);
   steps.push({ stmt: { sql: 'ROLLBACK' }, condition: { type: 'not', cond: { type: 'ok', step: commit } } });
-  return { steps, positions, counters, counted: true, size };
+  return { steps, positions, counters, counted: true, size, needed: [...positions, commit] };
 }
 
 /** Positional values by their number, and named ones by name: the server does not number names as SQLite does. */

@@ -15,6 +15,9 @@ import type { Query, StatementResult } from './protocol.ts';
 const SLOW_MS = 20;
 const ALONE_MS = 1_000;
 
+/** What the log keeps on the disk once it begins anew. */
+const LOG_BYTES = 4 * 1_048_576;
+
 export class EmbeddedStore {
   readonly #libsql: Libsql;
   readonly #limits: SqlLimits;
@@ -47,6 +50,8 @@ export class EmbeddedStore {
     // reads them as it reads all else, and SQLite keeps functions that reach files out of them all the same.
     libsql.execute(database, 'PRAGMA trusted_schema=ON; PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY');
     ask(`PRAGMA hard_heap_limit=${limits.heapBytes}`);
+    // A log that one large transaction, or a backup, made long does not keep its place on the disk.
+    ask(`PRAGMA journal_size_limit=${LOG_BYTES}`);
     this.#pageSize = Number(ask('PRAGMA page_size'));
     ask(`PRAGMA max_page_count=${Math.max(1, Math.floor(limits.quotaBytes / this.#pageSize))}`);
     this.#database = database;

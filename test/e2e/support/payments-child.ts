@@ -28,6 +28,7 @@ const network: Network = {
     currency: file.token,
     decimals: 6,
     recipient,
+    voucherSignatures: 'ecdsa',
     getClient: (account) => tempoClient(mppChain, account),
   },
   x402: {

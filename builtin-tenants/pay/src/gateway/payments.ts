@@ -52,8 +52,14 @@ export class Payments {
     const { amount, bind, resource } = wanted;
     const answer = await this.#call('/verify', { amount: formatUsd(amount), bind, resource }, sent);
     if (answer.status !== 200) return { answer };
-    const { hold, payer, state, metadata } = (await answer.json()) as {
-      hold: string;
+    // Calls and purchases tell retries of one payment themselves, so all of them go by its own id.
+    const {
+      payment: hold,
+      payer,
+      state,
+      metadata,
+    } = (await answer.json()) as {
+      payment: string;
       payer: string;
       state: string;
       metadata?: Record<string, string>;

@@ -67,7 +67,7 @@ export function pagesApp(parts: PagesParts): Hono {
     });
     app.post(`/sign-${kind}`, async (c) => {
       const { email = '', password = '', next } = await visitors.form(c);
-      const ip = clientIp(c);
+      const ip = c.req.header('cf-connecting-ip');
       try {
         const human = await (kind === 'up' ? humans.signUp(email, password, ip) : humans.signIn(email, password, ip));
         await accounts.ofHuman(human.id);
@@ -169,8 +169,4 @@ function pick(all: Account[], id: string | undefined): Account {
 /** A path of these pages, never another site: `//evil.example` and `/\evil.example` are addresses too. */
 function localPath(next: string | undefined): string {
   return next !== undefined && /^\/(?:device|dashboard)(?:\?[\w=&%.-]*)?$/.test(next) ? next : '/dashboard';
-}
-
-function clientIp(c: Context): string {
-  return c.req.header('cf-connecting-ip') ?? 'unknown';
 }

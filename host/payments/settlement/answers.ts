@@ -1,0 +1,255 @@
+/**
+ * Answers of paid routes, kept so that a retry gets the same: one file each, outside of the registry, which never
+ * shrinks. There is a budget per tenant and one in all, the oldest go first, and the last bytes of the disk are left to
+ * the registry. They are not synced to the disk, which would cost more than the payment: a file says what its digest is,
+ * so one that a power cut left half written is none, and the payment itself is in the registry.
+ */
+import { createHash } from 'node:crypto';
+import { type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+
+export interface WholeAnswer {
+  status: number;
+  headers: [string, string][];
+  body: Buffer;
+}
+
+export interface AnswerBudget {
+  tenantBytes: number;
+  totalBytes: number;
+  /** Free space of the disk below which nothing is kept. */
+  reserveBytes: number;
+}
+
+/** What the smallest file takes of the disk. */
+const BLOCK = 4096;
+/** For how long an answer of the system about free space is believed, ms. */
+const SPACE_MS = 500;
+
+interface Kept {
+  tenant: string;
+  size: number;
+  written: Promise<boolean>;
+}
+
+export class Answers {
+  readonly #folder: string;
+  readonly #budget: AnswerBudget;
+  readonly #log: Logger;
+  /** Oldest first. */
+  readonly #files = new Map<string, Kept>();
+  /** Per tenant: its files, oldest first, and what they take. */
+  readonly #tenants = new Map<string, { files: Set<string>; size: number }>();
+  readonly #ready: Promise<void>;
+  #total = 0;
+  #space: { at: number; free: Promise<number> } | undefined;
+
+  constructor(folder: string, budget: AnswerBudget, log: Logger) {
+    this.#folder = folder;
+    this.#budget = budget;
+    this.#log = log;
+    this.#ready = this.#load().catch((error) => log.error({ err: error }, 'kept answers cannot be listed'));
+  }
+
+  /** Resolves when the answer is on the disk, or is not kept. Never rejects: an answer that is not kept is no failure. */
+  async keep(row: PaymentRow, answer: WholeAnswer): Promise<void> {
+    if (row.tenant === null) return;
+    await this.#ready;
+    const file = this.#fileOf(row, row.tenant);
+    const known = this.#files.get(file);
+    if (known) return void (await known.written);
+    const content = encoded(answer);
+    const size = taken(content.length);
+    const { tenantBytes, totalBytes, reserveBytes } = this.#budget;
+    if (size > tenantBytes || size > totalBytes || (await this.#free()) - size < reserveBytes) return;
+    const raced = this.#files.get(file);
+    if (raced) return void (await raced.written);
+    const written = Promise.withResolvers<boolean>();
+    this.#add(file, { tenant: row.tenant, size, written: written.promise });
+    const dropped = this.#overBudget(row.tenant);
+    const kept = await write(file, content).catch((error) => {
+      this.#log.warn({ err: error, payment: row.id }, 'the answer of a payment is not kept');
+      return false;
+    });
+    // It may have been the oldest before it was written.
+    const dropping = this.#files.get(file)?.written !== written.promise;
+    if (!kept || dropping) await this.#remove(file);
+    written.resolve(kept && !dropping);
+    await Promise.all(dropped.map((each) => this.#remove(each)));
+  }
+
+  /** @returns undefined when it was not kept, was dropped meanwhile or is damaged */
+  async read(row: PaymentRow): Promise<WholeAnswer | undefined> {
+    if (row.tenant === null) return undefined;
+    try {
+      return decoded(await readFile(this.#fileOf(row, row.tenant)));
+    } catch (error) {
+      if (!isMissing(error)) this.#log.warn({ err: error, payment: row.id }, 'a kept answer cannot be read');
+      return undefined;
+    }
+  }
+
+  async drop(row: PaymentRow): Promise<void> {
+    if (row.tenant === null) return;
+    await this.#ready;
+    const file = this.#fileOf(row, row.tenant);
+    const known = this.#files.get(file);
+    if (!known) return;
+    await known.written;
+    await this.#remove(file);
+  }
+
+  /** Removes answers older than `keepMs`. */
+  async sweep(keepMs: number): Promise<void> {
+    await this.#ready;
+    for (const [file, { written }] of this.#files) {
+      await written;
+      const found = await stat(file).catch(() => undefined);
+      // The oldest come first.
+      if (found && found.mtimeMs > Date.now() - keepMs) return;
+      await this.#remove(file);
+    }
+  }
+
+  /** What all kept answers take of the disk, bytes. */
+  get size(): number {
+    return this.#total;
+  }
+
+  /** A credential that is tried again after a release has another answer. */
+  #fileOf({ id, attempts }: PaymentRow, tenant: string): string {
+    return path.join(this.#folder, encodeURIComponent(tenant).replaceAll('.', '%2E'), `${id}.${attempts}`);
+  }
+
+  #add(file: string, kept: Kept): void {
+    this.#files.set(file, kept);
+    const tenant = this.#tenants.get(kept.tenant) ?? { files: new Set(), size: 0 };
+    tenant.files.add(file);
+    tenant.size += kept.size;
+    this.#tenants.set(kept.tenant, tenant);
+    this.#total += kept.size;
+  }
+
+  #forget(file: string): void {
+    const kept = this.#files.get(file);
+    if (!kept) return;
+    this.#files.delete(file);
+    this.#total -= kept.size;
+    const tenant = this.#tenants.get(kept.tenant);
+    if (!tenant) return;
+    tenant.files.delete(file);
+    tenant.size -= kept.size;
+    if (tenant.files.size === 0) this.#tenants.delete(kept.tenant);
+  }
+
+  /** Takes the oldest out of the index until the budgets hold. */
+  #overBudget(tenant: string): string[] {
+    const dropped: string[] = [];
+    const drop = ([oldest]: Iterable<string>) => {
+      if (oldest === undefined) return false;
+      this.#forget(oldest);
+      dropped.push(oldest);
+      return true;
+    };
+    const own = () => this.#tenants.get(tenant);
+    while ((own()?.size ?? 0) > this.#budget.tenantBytes && drop(own()?.files ?? []));
+    while (this.#total > this.#budget.totalBytes && drop(this.#files.keys()));
+    return dropped;
+  }
+
+  async #remove(file: string): Promise<void> {
+    this.#forget(file);
+    await rm(file, { force: true }).catch((error) => this.#log.warn({ err: error }, 'an old answer cannot be removed'));
+  }
+
+  #free(): Promise<number> {
+    const now = performance.now();
+    if (this.#space && now - this.#space.at < SPACE_MS) return this.#space.free;
+    const free = mkdir(this.#folder, { recursive: true, mode: 0o700 })
+      .then(() => statfs(this.#folder))
+      .then(
+        ({ bavail, bsize }) => bavail * bsize,
+        () => 0,
+      );
+    this.#space = { at: now, free };
+    return free;
+  }
+
+  async #load(): Promise<void> {
+    const found: { file: string; tenant: string; size: number; at: number }[] = [];
+    for (const folder of await names(this.#folder)) {
+      for (const name of await names(path.join(this.#folder, folder))) {
+        const file = path.join(this.#folder, folder, name);
+        if (name.endsWith('.tmp')) await rm(file, { force: true });
+        else {
+          const { size, mtimeMs } = await stat(file);
+          found.push({ file, tenant: decodeURIComponent(folder), size: taken(size), at: mtimeMs });
+        }
+      }
+    }
+    const written = Promise.resolve(true);
+    for (const { file, tenant, size } of found.sort((a, b) => a.at - b.at)) this.#add(file, { tenant, size, written });
+    const dropped = [...this.#tenants.keys()].flatMap((tenant) => this.#overBudget(tenant));
+    for (const file of dropped) await this.#remove(file);
+  }
+}
+
+async function write(file: string, content: Buffer): Promise<boolean> {
+  const draft = `${file}.tmp`;
+  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+  let handle: FileHandle | undefined;
+  try {
+    handle = await open(draft, 'w', 0o600);
+    await handle.writeFile(content);
+    await handle.close();
+    await rename(draft, file);
+    return true;
+  } catch (error) {
+    await handle?.close().catch(() => {});
+    await rm(draft, { force: true }).catch(() => {});
+    throw error;
+  }
+}
+
+/** One line of JSON, then the body. */
+function encoded({ status, headers, body }: WholeAnswer): Buffer {
+  const line = JSON.stringify({ status, headers, size: body.length, sha256: sha256(body) });
+  return Buffer.concat([Buffer.from(`${line}\n`), body]);
+}
+
+function decoded(content: Buffer): WholeAnswer | undefined {
+  const end = content.indexOf(10);
+  if (end < 0) return undefined;
+  try {
+    const said = JSON.parse(content.toString('utf8', 0, end)) as Omit<WholeAnswer, 'body'> & {
+      size: number;
+      sha256: string;
+    };
+    const body = content.subarray(end + 1);
+    if (body.length !== said.size || sha256(body) !== said.sha256) return undefined;
+    return { status: said.status, headers: said.headers, body };
+  } catch {
+    return undefined;
+  }
+}
+
+function sha256(data: Buffer): string {
+  return createHash('sha256').update(data).digest('base64');
+}
+
+function taken(size: number): number {
+  return Math.max(1, Math.ceil(size / BLOCK)) * BLOCK;
+}
+
+async function names(folder: string): Promise<string[]> {
+  return readdir(folder).catch((error) => {
+    if (isMissing(error)) return [];
+    throw error;
+  });
+}
+
+function isMissing(error: unknown): boolean {
+  return (error as NodeJS.ErrnoException).code === 'ENOENT';
+}
