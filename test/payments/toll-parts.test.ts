@@ -31,22 +31,27 @@ test.each([['0.01'], ['99'], [null]])('a charge of %j above the caller’s own l
   expect(() => chargeOf('metered', said, micro(50_000), micro(0))).toThrow('more than x-max-price allows');
 });
 
-test('a preflight of a priced path never runs the handler', async () => {
+test('OPTIONS of a priced path never runs the handler unpaid', async () => {
   const forward = () => Promise.reject(new Error('the handler ran'));
   const toll = new Toll({ forward } as unknown as TollOptions);
-  const request = new Request('http://h/paid', {
-    method: 'OPTIONS',
-    headers: { 'access-control-request-method': 'GET' },
-  });
-  for (const method of ['*', 'GET', 'OPTIONS']) {
+  const asks = { 'access-control-request-method': 'GET', 'access-control-request-headers': 'X-Own, b d' };
+  const options = (method: string, headers: Record<string, string>) => {
     const deployment = { slug: 's', paidRoutes: [{ method, path: '/paid', price: '1', mode: 'fixed' }] };
-    const answer = await toll.handle(
-      request,
-      { tenantPath: '/paid' } as EdgeContext,
+    return toll.handle(
+      new Request('http://h/paid', { method: 'OPTIONS', headers }),
+      { tenantPath: '/Paid/', requestId: 'r' } as EdgeContext,
       deployment as unknown as TollDeployment,
     );
-    expect(answer.status).toBe(204);
+  };
+  for (const method of ['*', 'GET', 'POST', 'OPTIONS']) {
+    const { status, headers } = await options(method, asks);
+    expect(status).toBe(204);
+    expect(headers.get('access-control-allow-methods')).toContain(method === '*' ? 'DELETE' : method);
+    expect(headers.get('access-control-allow-headers')).toMatch(/authorization.*x-max-price, x-own$/);
+    expect(headers.get('access-control-allow-credentials')).toBeNull();
   }
+  const plain = await options('GET', {});
+  expect([plain.status, plain.headers.get('allow')]).toEqual([204, 'GET, HEAD, OPTIONS']);
 });
 
 test('a fixed price is what it is, whatever the handler says', () => {
