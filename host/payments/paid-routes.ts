@@ -62,7 +62,8 @@ export function parsePaidRoutes(value: unknown, pointer = '/paidRoutes'): PaidRo
   }
   const seen = new Set<string>();
   for (const [index, route] of parsed.data.entries()) {
-    const key = `${route.method} ${route.path}`;
+    // Paths are compared without their case and the slash at their end.
+    const key = `${route.method} ${route.path.toLowerCase().replace(/(?<=.)\/$/, '')}`;
     if (seen.has(key)) {
       const errors = [{ pointer: `${pointer}/${index}`, detail: `${key} is there twice` }];
       throw new Problem('invalid_field', `paidRoutes has ${key} twice; keep one.`, { errors });
@@ -81,14 +82,33 @@ function bySpecificity(a: PaidRoute, b: PaidRoute): number {
   );
 }
 
-/** @param tenantPath raw path and query as the handler sees them */
+/**
+ * @param tenantPath raw path and query as the handler sees them
+ * @throws Problem `bad_request` for a path that falls under several routes, depending on who reads it
+ */
 export function findPaidRoute(routes: readonly PaidRoute[], method: string, tenantPath: string): PaidRoute | undefined {
-  return matchPaidRoute(routes, method, tenantPath);
+  const found = matchPaidRoute(routes, method, tenantPath);
+  if (found === 'ambiguous')
+    throw new Problem('bad_request', 'The path can be read in several ways; send it in its plain form.');
+  return found;
+}
+
+/** The methods under which a path has a price. @throws as `findPaidRoute` */
+export function pricedMethods(routes: readonly PaidRoute[], tenantPath: string): string[] {
+  const methods = [...new Set(routes.map(({ method }) => method))];
+  return methods.filter((method) =>
+    findPaidRoute(
+      routes.filter((each) => each.method === method),
+      method,
+      tenantPath,
+    ),
+  );
 }
 
 /**
  * What the edge has to hand to the toll: the paid routes, and POST on the path of every metered one, because session
- * clients send top-ups and closings there whatever the route's own method is. The toll lets other POSTs pass free.
+ * clients send top-ups and closings there whatever the route's own method is, and OPTIONS on every path, which the
+ * host answers itself. The toll lets other POSTs pass free.
  */
 export function tollRoutes(
   routes: readonly Pick<PaidRoute, 'method' | 'path' | 'mode'>[],
@@ -96,7 +116,8 @@ export function tollRoutes(
   const management = routes
     .filter((route) => route.mode === 'metered' && route.method !== '*' && route.method !== 'POST')
     .map((route) => ({ method: 'POST', path: route.path }));
-  return [...routes.map(({ method, path }) => ({ method, path })), ...management];
+  const options = routes.map(({ path }) => ({ method: 'OPTIONS', path }));
+  return [...routes.map(({ method, path }) => ({ method, path })), ...management, ...options];
 }
 
 export function routeName(route: PaidRoute): string {

@@ -109,7 +109,12 @@ test('charges: above the price is clamped, nothing is free, nonsense is refused'
   expect((await listen('9')).headers.get('x-payment-amount')).toBe('0.05');
   expect((await listen(undefined)).headers.get('x-payment-amount')).toBe('0.05');
   expect((await listen('0')).headers.get('x-payment-amount')).toBe('0.00');
-  expect((await listen('0.04', { 'x-max-price': '0.03' })).headers.get('x-payment-amount')).toBe('0.03');
+  expect((await listen('0.03', { 'x-max-price': '0.03' })).headers.get('x-payment-amount')).toBe('0.03');
+  // A charge above the caller's own limit is withheld and not clamped, or the payer would set the price.
+  for (const limit of ['0', '0.03']) {
+    const withheld = await listen('0.04', { 'x-max-price': limit });
+    expect([withheld.status, ((await withheld.json()) as { code: string }).code]).toEqual([409, 'conflict']);
+  }
   for (const nonsense of [
     '-1',
     'NaN',

@@ -1,5 +1,6 @@
 /** What tenants may declare as paid routes, and which one a request falls under. */
 import { describe, expect, test } from 'vitest';
+import { matchPaidRoute } from '../../host/edge/paid-routes.ts';
 import { findPaidRoute, parsePaidRoutes, tollRoutes } from '../../host/payments/paid-routes.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
@@ -29,6 +30,7 @@ describe('what is refused names the field', () => {
     ['an unknown mode', [route({ mode: 'free' })], '/paidRoutes/0/mode'],
     ['an unknown key', [route({ discount: 5 })], '/paidRoutes/0'],
     ['the same route twice', [route(), route({ price: '2' })], '/paidRoutes/1'],
+    ['the same route in another case', [route(), route({ path: '/Report/' })], '/paidRoutes/1'],
     ['too many', Array.from({ length: 101 }, (_, i) => route({ path: `/r${i}` })), '/paidRoutes'],
   ])('%s', (_name, input, pointer) => {
     let problem: unknown;
@@ -67,4 +69,14 @@ test('the edge also hands over POST on metered routes, where session clients man
     { method: 'POST', path: '/p' },
     { method: 'POST', path: '/m' },
   ]);
+});
+
+test('the edge hands over OPTIONS of every priced path', () => {
+  const routes = parsePaidRoutes([
+    { method: 'GET', path: '/m', price: '1' },
+    { path: '/all/*', price: '1' },
+  ]);
+  for (const path of ['/m', '/M/', '/all/x'])
+    expect(matchPaidRoute(tollRoutes(routes), 'OPTIONS', path), path).toBeDefined();
+  expect(matchPaidRoute(tollRoutes(routes), 'OPTIONS', '/free')).toBeUndefined();
 });

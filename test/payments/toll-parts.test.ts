@@ -2,6 +2,9 @@
 import { expect, test } from 'vitest';
 import { passThrough, readsWhole, readWhole, type StreamEnd } from '../../host/payments/toll/answer.ts';
 import { chargeOf, maxPrice } from '../../host/payments/toll/charge.ts';
+import { Toll, type TollOptions } from '../../host/payments/toll/toll.ts';
+import type { TollDeployment } from '../../host/payments/types.ts';
+import type { EdgeContext } from '../../host/shared/contracts.ts';
 import { micro } from '../../host/shared/money.ts';
 import { KeyedLock } from '../../host/shared/mutex.ts';
 
@@ -23,6 +26,33 @@ test.each(['-0.01', '+1', 'NaN', 'Infinity', '1e-2', '', '0,01', '0.0000001', '0
     expect(() => chargeOf('metered', said, micro(50_000))).toThrow('Nothing was charged');
   },
 );
+
+test.each([['0.01'], ['99'], [null]])('a charge of %j above the caller’s own limit is withheld', (said) => {
+  expect(() => chargeOf('metered', said, micro(50_000), micro(0))).toThrow('more than x-max-price allows');
+});
+
+test('OPTIONS of a priced path never runs the handler unpaid', async () => {
+  const forward = () => Promise.reject(new Error('the handler ran'));
+  const toll = new Toll({ forward } as unknown as TollOptions);
+  const asks = { 'access-control-request-method': 'GET', 'access-control-request-headers': 'X-Own, b d' };
+  const options = (method: string, headers: Record<string, string>) => {
+    const deployment = { slug: 's', paidRoutes: [{ method, path: '/paid', price: '1', mode: 'fixed' }] };
+    return toll.handle(
+      new Request('http://h/paid', { method: 'OPTIONS', headers }),
+      { tenantPath: '/Paid/', requestId: 'r' } as EdgeContext,
+      deployment as unknown as TollDeployment,
+    );
+  };
+  for (const method of ['*', 'GET', 'POST', 'OPTIONS']) {
+    const { status, headers } = await options(method, asks);
+    expect(status).toBe(204);
+    expect(headers.get('access-control-allow-methods')).toContain(method === '*' ? 'DELETE' : method);
+    expect(headers.get('access-control-allow-headers')).toMatch(/authorization.*x-max-price, x-own$/);
+    expect(headers.get('access-control-allow-credentials')).toBeNull();
+  }
+  const plain = await options('GET', {});
+  expect([plain.status, plain.headers.get('allow')]).toEqual([204, 'GET, HEAD, OPTIONS']);
+});
 
 test('a fixed price is what it is, whatever the handler says', () => {
   expect(chargeOf('fixed', '0', micro(5))).toBe(5n);

@@ -1,18 +1,19 @@
 /** What a call costs: the price, or what the handler of a metered route says in `x-charge`, at most the price. */
-import { type Money, parseUsd } from '../../shared/money.ts';
+import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 
 /**
  * @param said value of the handler's `x-charge`, or null; a missing one means the full price
- * @param limit the price, or the caller's own lower limit
- * @returns the charge; more than the limit is clamped to it
+ * @param held the most that the payment covers; a charge above it is clamped to it
+ * @param limit the caller's own limit, where it is lower
+ * @throws Problem `conflict` for a charge above the caller's own limit: the answer is withheld, or the payer would set the price
  * @throws Problem `upstream_failed` for anything but a decimal amount (negative, NaN, exponents, several values)
  */
-export function chargeOf(mode: 'fixed' | 'metered', said: string | null, limit: Money): Money {
-  if (mode === 'fixed' || said === null) return limit;
-  let charge: Money;
+export function chargeOf(mode: 'fixed' | 'metered', said: string | null, held: Money, limit: Money = held): Money {
+  if (mode === 'fixed') return held;
+  let charge: Money = held;
   try {
-    charge = parseUsd(said.trim());
+    if (said !== null) charge = parseUsd(said.trim());
   } catch (error) {
     throw new Problem(
       'upstream_failed',
@@ -22,7 +23,13 @@ export function chargeOf(mode: 'fixed' | 'metered', said: string | null, limit: 
       },
     );
   }
-  return charge < limit ? charge : limit;
+  const due = charge < held ? charge : held;
+  if (due > limit)
+    throw new Problem(
+      'conflict',
+      `This costs ${formatUsd(due)} USD, more than x-max-price allows. Nothing was charged; send a higher x-max-price.`,
+    );
+  return due;
 }
 
 /**

@@ -33,6 +33,29 @@ export function isPreflight(request: Request): boolean {
   return request.method === 'OPTIONS' && request.headers.has('access-control-request-method');
 }
 
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
+const PAYERS_HEADERS = ['authorization', 'content-type', 'idempotency-key', 'payment-signature', 'x-max-price'];
+
+/**
+ * The host's own answer to OPTIONS of a priced path: the handler's could be what is sold.
+ * @param priced methods under which the path has a price, `*` for any
+ */
+export function optionsAnswer(request: Request, priced: readonly string[], requestId: string): Response {
+  const named = priced.includes('*') ? METHODS : [...priced, ...(priced.includes('GET') ? ['HEAD'] : []), 'OPTIONS'];
+  const methods = [...new Set(named)].join(', ');
+  const headers = new Headers({ allow: methods, 'x-request-id': requestId });
+  if (isPreflight(request)) {
+    const asked = (request.headers.get('access-control-request-headers') ?? '').toLowerCase().split(',');
+    const tokens = asked.map((name) => name.trim()).filter((name) => /^[a-z0-9!#$%&'*+.^_`|~-]{1,64}$/.test(name));
+    headers.set('access-control-allow-origin', '*');
+    headers.set('access-control-allow-methods', methods);
+    headers.set('access-control-allow-headers', [...new Set([...PAYERS_HEADERS, ...tokens.slice(0, 64)])].join(', '));
+    headers.set('access-control-max-age', '600');
+    expose(headers);
+  }
+  return new Response(null, { status: 204, headers });
+}
+
 export function paidHeaders(response: { headers: Headers }, row: PaymentRow, context: EdgeContext): Headers {
   const headers = new Headers(answerHeaders(response.headers));
   for (const [name, value] of Object.entries(receiptHeaders(row))) headers.set(name, value);

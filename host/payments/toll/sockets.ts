@@ -96,11 +96,11 @@ export class PaidSockets {
     return held instanceof Response ? withRequestId(held, visit.context) : this.#join(visit, held.row, held.opened);
   }
 
-  #chargeOf({ route, limit }: Visit, opened: InstanceSocket): Money {
+  #chargeOf({ route, prepared, limit }: Visit, opened: InstanceSocket): Money {
     try {
       if (this.#caller.socket.destroyed)
         throw new Problem('bad_request', 'The caller left before the WebSocket was open. Nothing was charged.');
-      return chargeOf(route.mode, opened.headers.get('x-charge'), limit);
+      return chargeOf(route.mode, opened.headers.get('x-charge'), prepared.terms.amount, limit);
     } catch (error) {
       opened.abandon();
       throw error;

@@ -4,13 +4,14 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
+import { matchPaidRoute } from '../../edge/paid-routes.ts';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import type { OfferBook } from '../offers.ts';
-import { findPaidRoute, routeName } from '../paid-routes.ts';
+import { findPaidRoute, pricedMethods, routeName } from '../paid-routes.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../rails/challenge.ts';
 import { type Presented, readCredential } from '../rails/credential.ts';
 import type { Terms } from '../rails/terms.ts';
@@ -26,7 +27,7 @@ import type { Bare402, BareCall, Forward, OpenSocket, PaidRoute, SocketCaller, T
 import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
 import { chargeOf, maxPrice } from './charge.ts';
 import { Deadline } from './deadline.ts';
-import { exposed, forwarded, isPreflight, paidHeaders, withRequestId } from './messages.ts';
+import { exposed, forwarded, isPreflight, optionsAnswer, paidHeaders, withRequestId } from './messages.ts';
 import { PaidSockets, unpaidSocket } from './sockets.ts';
 import { handlerHeaders, type Visit } from './visit.ts';
 
@@ -76,8 +77,8 @@ export class Toll {
     if (call.method === 'OPTIONS' || LOOKED_AT.some((name) => call.header(name) !== undefined)) return undefined;
     const length = Number(call.header('content-length') ?? 0);
     if (!(length >= 0 && length <= DIGEST_BYTES)) return undefined;
-    const route = findPaidRoute(deployment.paidRoutes, call.method, context.tenantPath ?? '/');
-    if (!route || route.checkBeforePay) return undefined;
+    const route = matchPaidRoute(deployment.paidRoutes, call.method, context.tenantPath ?? '/');
+    if (!route || route === 'ambiguous' || route.checkBeforePay) return undefined;
     return {
       answer: (digest) =>
         this.#options.challenger.answer(this.#usual(deployment, route), { ...this.#challenge(context), digest }),
@@ -85,8 +86,13 @@ export class Toll {
   }
 
   async handle(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response> {
-    const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
-    if (!route || isPreflight(request)) return this.#free(request, deployment);
+    const tenantPath = context.tenantPath ?? '/';
+    const route = findPaidRoute(deployment.paidRoutes, request.method, tenantPath);
+    if (request.method === 'OPTIONS' && (!route || isPreflight(request))) {
+      const priced = pricedMethods(deployment.paidRoutes, tenantPath);
+      if (priced.length > 0) return optionsAnswer(request, priced, context.requestId);
+    }
+    if (!route) return this.#free(request, context, deployment);
     const { store } = this.#options.machine;
     return this.#pass(request, context, deployment, route, {
       kind: 'call',
@@ -185,18 +191,29 @@ export class Toll {
   }
 
   /** Not for sale after all: session clients manage their channels by POST wherever they pay. */
-  async #free(request: Request, deployment: TollDeployment): Promise<Response> {
+  async #free(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response> {
     if (request.method === 'POST' && /^payment /i.test(request.headers.get('authorization') ?? '')) {
+      const presented = this.#ours(request.headers);
       try {
-        const presented = readCredential(request.headers, this.#options.challengeKey);
         const management = presented && (await this.#manage(presented));
         if (management) return management;
       } catch (error) {
-        // Not a credential of ours: the handler may know what it is.
-        if (!(error instanceof Problem && error.code === 'payment_invalid')) throw error;
+        const problem = asProblem(error);
+        if (problem.code === 'internal') throw error;
+        return exposed(problem.toResponse(context.requestId));
       }
     }
     return this.#options.forward(deployment.slug, forwarded(request, undefined, false), {}, request.signal);
+  }
+
+  /** @returns undefined for what is no credential of this host: the handler may know what it is */
+  #ours(headers: Headers): Presented | undefined {
+    try {
+      return readCredential(headers, this.#options.challengeKey);
+    } catch (error) {
+      if (error instanceof Problem && error.code === 'payment_invalid') return undefined;
+      throw error;
+    }
   }
 
   async #manage(presented: Presented): Promise<Response | undefined> {
@@ -264,8 +281,8 @@ export class Toll {
 
   async #answer(visit: Visit, begun: PaymentRow, deadline: Deadline, done: () => void): Promise<Response> {
     const { machine } = this.#options;
-    const { context, route, limit } = visit;
-    let response: Response;
+    const { context, route, prepared, limit } = visit;
+    let response: Response | undefined;
     let charged: Money;
     let whole: Buffer | undefined;
     try {
@@ -275,9 +292,10 @@ export class Toll {
         done();
         return withRequestId(response, context);
       }
-      charged = chargeOf(route.mode, response.headers.get('x-charge'), limit);
+      charged = chargeOf(route.mode, response.headers.get('x-charge'), prepared.terms.amount, limit);
       if (readsWhole(response)) whole = await deadline.race(readWhole(response));
     } catch (error) {
+      if (response && !response.bodyUsed) await response.body?.cancel().catch(() => {});
       throw await deadline.brokeOff(error);
     } finally {
       deadline.end();
