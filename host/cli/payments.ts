@@ -17,7 +17,15 @@ interface OpenItem {
   command: string;
 }
 
+interface Stopped {
+  since: number;
+  violations: { invariant: string; what: string; about: string[] }[];
+  command: string;
+}
+
 interface Overview {
+  /** Null: payouts and refunds are sent. */
+  stopped: Stopped | null;
   summary: Record<string, string>[];
   open: OpenItem[];
 }
@@ -63,6 +71,15 @@ export function paymentsCommand(deps?: CommandDeps): Command {
       ),
     );
   command
+    .command('resume')
+    .description('send payouts and refunds again after a check of the books had stopped them')
+    .action(
+      withSession(deps, async (session) => {
+        const { text } = await callOperator(session, 'POST', '/payments/resume');
+        session.printer.result(JSON.parse(text), 'payouts and refunds are sent, until a check of another kind fails');
+      }),
+    );
+  command
     .command('reconcile')
     .description('compare the books with the chain; ends with code 8 when they differ')
     .action(withSession(deps, reconcile));
@@ -101,7 +118,16 @@ async function reconcile(session: Session): Promise<void> {
     throw reportedFailure('unhealthy', `${report.differences.length} differences between books and chain.`);
 }
 
-function overviewText({ summary, open }: Overview): string {
+function stoppedText({ since, violations, command }: Stopped): string {
+  const what = violations.map((one) => `  ${one.what} (${one.invariant}): ${one.about.join(', ')}`).join('\n');
+  return `PAYOUTS AND REFUNDS ARE STOPPED since ${new Date(since).toISOString()}: the books break a rule\n${what}\nPayments are still taken. Compare with the chain: turnpike payments reconcile. When you have looked: ${command}\n\n`;
+}
+
+function overviewText({ stopped, summary, open }: Overview): string {
+  return `${stopped ? stoppedText(stopped) : ''}${openText(summary, open)}`;
+}
+
+function openText(summary: Overview['summary'], open: OpenItem[]): string {
   const [first] = summary;
   const totals = first
     ? table([Object.keys(first), ...summary.map((row) => Object.values(row).map(String))])

@@ -14,6 +14,8 @@ export interface HostGauges {
   restarts(): Record<string, number>;
   /** Payments by state, and amounts still owed to others in micro-USD. */
   payments(): Promise<{ byState: Record<string, number>; owedMicroUsd: number }>;
+  /** The checks of the books that stopped payouts; empty: they are sent. */
+  stoppedPayouts(): string[];
   /** Things that wait, by queue: `cron`, `payout`, ... */
   queues(): Promise<Record<string, number>> | Record<string, number>;
 }
@@ -162,5 +164,8 @@ function addGauges(gauges: HostGauges, registers: Registry[]): void {
     'USD that are owed to others',
     async () => (await gauges.payments()).owedMicroUsd / 1e6,
   );
+  single('turnpike_payouts_stopped', 'Checks of the books that failed: above 0 nothing is sent', () => {
+    return gauges.stoppedPayouts().length;
+  });
   byLabel('turnpike_queue_length', 'Things that wait, by queue', 'queue', () => gauges.queues());
 }

@@ -2,8 +2,9 @@
 import type { Logger } from 'pino';
 import type { BelievedTime } from '../registry/believed-time.ts';
 import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
-import { payments } from '../registry/schema/payments.ts';
+import { isOpenPayment, payments } from '../registry/schema/payments.ts';
 import type { Clock } from '../shared/clock.ts';
+import type { Guard } from './ledger/guard.ts';
 import type { Sender } from './outgoing/sender.ts';
 import type { ChannelKeeper } from './sessions/keeper.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
@@ -14,11 +15,14 @@ const REFUND_MS = 1_000;
 const HOLD_MARGIN_MS = 1_500;
 /** A hold that was settled and then forgotten goes back to its payer, ms. */
 const FORGOTTEN_HOLD_MS = 24 * 3_600_000;
+/** How often the books are checked, ms. */
+const CHECK_MS = 60_000;
 const KEEP_ANSWERS_MS = 24 * 3_600_000;
 
 export interface BackgroundOptions extends RecoveryOptions {
   sender: Sender;
   keeper: ChannelKeeper | undefined;
+  guard: Guard;
   /** How often payouts and the operator's share are sent, ms; refunds go at once. */
   payoutEveryMs: number;
   /** By which money goes back, and what was answered is forgotten. */
@@ -30,6 +34,7 @@ export interface BackgroundOptions extends RecoveryOptions {
 export class Background {
   readonly #options: BackgroundOptions;
   readonly #timers: NodeJS.Timeout[] = [];
+  readonly #stopping = new AbortController();
   readonly #running = new Set<Promise<void>>();
 
   constructor(options: BackgroundOptions) {
@@ -37,7 +42,15 @@ export class Background {
   }
 
   start(): void {
-    const { sender, keeper, payoutEveryMs, machine, believed, clock } = this.#options;
+    const { sender, keeper, guard, payoutEveryMs, machine, believed, clock } = this.#options;
+    const look = async () => {
+      const { signal } = this.#stopping;
+      await guard.run(signal).catch((error) => {
+        if (!signal.aborted) throw error;
+      });
+    };
+    // What a crash left unsent goes as soon as the books were looked at.
+    this.#every(CHECK_MS, look, () => look().then(() => sender.run()));
     this.#every(1_000, () => this.#holds());
     this.#every(2_000, () => recoverLeft(this.#options));
     this.#every(payoutEveryMs, () => sender.run());
@@ -52,24 +65,30 @@ export class Background {
 
   async stop(): Promise<void> {
     for (const timer of this.#timers) clearInterval(timer);
+    this.#stopping.abort();
     await Promise.allSettled(this.#running);
     await this.#options.machine.idle();
   }
 
-  /** Never two rounds of the same work at once. */
-  #every(ms: number, work: () => Promise<void>): void {
+  /**
+   * Never two rounds of the same work at once.
+   * @param first at once; default: the first round begins when `ms` have passed
+   */
+  #every(ms: number, work: () => Promise<void>, first?: () => Promise<void>): void {
     let busy = false;
-    const timer = setInterval(() => {
+    const begin = (what: () => Promise<void>) => {
       if (busy) return;
       busy = true;
-      const round = work()
+      const round = what()
         .catch((error) => this.#options.log.error({ err: error }, 'timed work of payments failed'))
         .finally(() => {
           busy = false;
           this.#running.delete(round);
         });
       this.#running.add(round);
-    }, ms);
+    };
+    if (first) begin(first);
+    const timer = setInterval(begin, ms, work);
     timer.unref();
     this.#timers.push(timer);
   }
@@ -83,6 +102,7 @@ export class Background {
       .from(payments)
       .where(
         and(
+          isOpenPayment,
           eq(payments.kind, 'binding'),
           eq(payments.state, 'working'),
           isNotNull(payments.settleBefore),
@@ -102,6 +122,7 @@ export class Background {
       .from(payments)
       .where(
         and(
+          isOpenPayment,
           eq(payments.kind, 'binding'),
           eq(payments.state, 'settled'),
           lt(payments.updatedAt, (await believed.now()) - FORGOTTEN_HOLD_MS),

@@ -15,6 +15,8 @@ import { micro, ZERO } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { PaymentService } from './bindings/service.ts';
+import { Guard } from './ledger/guard.ts';
+import { Invariants } from './ledger/invariants.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
 import type { Network } from './network/types.ts';
@@ -120,7 +122,9 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     },
   });
   const operations = new Operations({ machine, offers, challenger, challengeKey, realm, log });
-  const sender = new Sender(store, openWallets(network, lanes), log);
+  const invariants = new Invariants(registry);
+  const guard = new Guard(registry, (signal) => invariants.check(signal), log);
+  const sender = new Sender(store, openWallets(network, lanes), log, () => guard.maySend);
   const proof = new ProofDesk({ network: mpp, challengeKey, challenger, keys: machine.keys });
   const highest = await believed.highest();
   const { feeBps } = config;
@@ -156,7 +160,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     ? new ChannelKeeper({ desk, channels, clock, log, ...(options.schedule ? { schedule: options.schedule } : {}) })
     : undefined;
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
-  const background = new Background({ ...recovery, sender, keeper, payoutEveryMs, believed, clock });
+  const background = new Background({ ...recovery, sender, keeper, guard, payoutEveryMs, believed, clock });
   const reconciler = new Reconciler({ store, network, desk, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
@@ -170,7 +174,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       await recoverAll(recovery);
       await channels.recountReserved();
       await reconciler.noteOpening().catch((error) => log.warn({ err: error }, 'the network does not answer yet'));
-      await sender.run();
+      await guard.load();
       background.start();
     },
     async stop() {
@@ -199,10 +203,20 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       csv: (filter) => reports.csv(filter),
       lines: (filter) => reports.lines(filter),
       open: () => reports.open(),
-      resolve: (id, how) => reports.resolve(id, how),
+      async resolve(id, how) {
+        if (how.action === 'retry' && guard.stopped())
+          throw new Problem('conflict', 'Payouts and refunds are stopped; look at turnpike payments, then resume.');
+        return reports.resolve(id, how);
+      },
       summary: () => reports.summary(),
+      stopped: () => guard.stopped(),
+      async resume() {
+        await guard.resume();
+        await sender.run();
+      },
       async reconcile() {
         await keeper?.run();
+        await guard.run();
         await sender.run();
         return reconciler.run();
       },

@@ -218,6 +218,15 @@ export interface OpenItem {
   command: string;
 }
 
+/** A check of the books failed: nothing is sent until the operator has looked. */
+export interface StoppedPayouts {
+  since: number;
+  /** `what` in words; `about`: the first few accounts, payments or channels that are concerned. */
+  violations: { invariant: string; what: string; about: string[] }[];
+  /** The command that lets payouts go on. */
+  command: string;
+}
+
 export interface PaymentsLedger {
   /** By tenant storage identity; days are UTC, inclusive, `YYYY-MM-DD`. */
   revenue(filter: { tenant?: string; slug?: string; from?: string; to?: string }): Promise<RevenueRow[]>;
@@ -232,6 +241,10 @@ export interface PaymentsLedger {
    * (with the transaction's hash), `waive` closes it without money.
    */
   resolve(id: string, how: { action: 'retry' | 'paid' | 'waive'; reference?: string }): Promise<OpenItem | undefined>;
+  /** Undefined: payouts and refunds are sent. */
+  stopped(): StoppedPayouts | undefined;
+  /** Lets payouts and refunds go on, until a check of another kind fails. */
+  resume(): Promise<void>;
   /** Totals for the operator. */
   summary(): Promise<{ asset: string; gross: string; fees: string; operations: string; owed: string }[]>;
 }

@@ -63,6 +63,11 @@ export function createObservation(parts: ObservationParts): Observation {
         .reduce((sum, { amount }) => sum + Number(parseUsd(amount)), 0);
       return { byState, owedMicroUsd: owed };
     },
+    stoppedPayouts: () =>
+      parts
+        .payments()
+        .ledger.stopped()
+        ?.violations.map(({ invariant }) => invariant) ?? [],
     queues: () => ({ cron: parts.crons().waiting }),
   });
 
@@ -87,6 +92,7 @@ export function createObservation(parts: ObservationParts): Observation {
             essential: false,
             detail: networkHealth.detail,
           },
+          ...stoppedPart(parts.payments()),
         ],
         {
           version,
@@ -104,4 +110,13 @@ export function createObservation(parts: ObservationParts): Observation {
       ready = true;
     },
   };
+}
+
+/** What the public is told of a check that failed: which, and not whom it concerns. */
+function stoppedPart({ ledger }: Payments): Part[] {
+  const stopped = ledger.stopped();
+  if (!stopped) return [{ name: 'payouts', state: 'ready', essential: false }];
+  const what = stopped.violations.map((one) => one.what).join('; ');
+  const detail = `stopped: ${what}; see turnpike payments, then turnpike payments resume`;
+  return [{ name: 'payouts', state: 'degraded', essential: false, detail }];
 }

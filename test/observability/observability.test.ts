@@ -11,6 +11,7 @@ const gauges: HostGauges = {
   instances: () => ({ byState: { warm: 2 }, memoryBytes: 5_000 }),
   restarts: () => ({ storage: 1 }),
   payments: async () => ({ byState: { working: 1 }, owedMicroUsd: 1_500_000 }),
+  stoppedPayouts: () => ['over-sent'],
   queues: () => ({ cron: 4 }),
 };
 

@@ -85,7 +85,7 @@ beforeEach(async () => {
       return sent(hash);
     },
   };
-  sender = new Sender(store, [wallet], log);
+  sender = new Sender(store, [wallet], log, () => true);
 });
 afterEach(async () => {
   registry.close();

@@ -111,8 +111,16 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
   );
   app.all('/pay/*', (c) => parts.pay(c.req.raw));
   app.get('/payments', async (c) =>
-    c.json({ summary: await payments.ledger.summary(), open: await payments.ledger.open() }),
+    c.json({
+      stopped: payments.ledger.stopped() ?? null,
+      summary: await payments.ledger.summary(),
+      open: await payments.ledger.open(),
+    }),
   );
+  app.post('/payments/resume', async (c) => {
+    await payments.ledger.resume();
+    return c.json({ stopped: payments.ledger.stopped() ?? null });
+  });
   app.get('/payments/csv', async (c) =>
     c.body(await payments.ledger.csv({}), 200, { 'content-type': 'text/csv; charset=utf-8' }),
   );

@@ -2,6 +2,8 @@
 import type { SQL } from 'drizzle-orm';
 import { and, asc, eq, gte, inArray, isNotNull, lt, sql } from '../../registry/drizzle.ts';
 import {
+  isOpenOutgoing,
+  isOpenPayment,
   ledger,
   type OutgoingRow,
   type PaymentRow,
@@ -32,7 +34,7 @@ export interface ReportsOptions {
   continue(row: PaymentRow): Promise<void>;
 }
 
-export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
+export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume'> {
   readonly #options: ReportsOptions;
 
   constructor(options: ReportsOptions) {
@@ -132,12 +134,12 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
       this.#db
         .select()
         .from(payments)
-        .where(and(eq(payments.state, 'settling'), isNotNull(payments.pendingSince)))
+        .where(and(isOpenPayment, eq(payments.state, 'settling'), isNotNull(payments.pendingSince)))
         .orderBy(asc(payments.createdAt)),
       this.#db
         .select()
         .from(paymentOutgoing)
-        .where(inArray(paymentOutgoing.state, ['owed', 'sending', 'stuck']))
+        .where(and(isOpenOutgoing, inArray(paymentOutgoing.state, ['owed', 'sending', 'stuck'])))
         .orderBy(asc(paymentOutgoing.createdAt)),
     ]);
     return [...pending.map(pendingItem), ...outgoing.map(outgoingItem)];
@@ -165,17 +167,14 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
     const now = store.now();
     switch (how.action) {
       case 'retry':
-        if (row.channel !== null && !row.covered)
-          throw new Problem(
-            'conflict',
-            'The money for it never came: its payer took the deposit back. Close it with: turnpike payments waive',
-          );
+        if (row.channel !== null && !row.covered) throw neverCame();
         if (row.state === 'stuck')
           await store.write([
             this.#set(id, { state: 'owed', attempts: 0, error: null, transfer: null, updatedAt: now }),
           ]);
         break;
       case 'paid': {
+        if (row.channel !== null && !row.covered) throw neverCame();
         if (row.state === 'sending')
           throw new Problem('conflict', 'It is being sent just now; look again in a minute.');
         const { reference } = how;
@@ -222,7 +221,7 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
     const owed = await this.#db
       .select({ asset: paymentOutgoing.asset, amount: sql<number>`sum(${paymentOutgoing.amount})` })
       .from(paymentOutgoing)
-      .where(inArray(paymentOutgoing.state, ['waiting', 'owed', 'sending', 'stuck']))
+      .where(isOpenOutgoing)
       .groupBy(paymentOutgoing.asset);
     return rows.map((row) => ({
       asset: row.asset,
@@ -232,6 +231,13 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile'> {
       owed: formatUsd(micro(owed.find(({ asset }) => asset === row.asset)?.amount ?? 0)),
     }));
   }
+}
+
+function neverCame(): Problem {
+  return new Problem(
+    'conflict',
+    'The money for it never came: its payer took the deposit back. Close it with: turnpike payments waive',
+  );
 }
 
 function conditions({ tenant, slug, from, to }: Filter): SQL[] {
@@ -283,8 +289,10 @@ function outgoingItem(row: OutgoingRow): OpenItem {
     since: row.createdAt,
     error: row.error ?? undefined,
     command:
-      row.state === 'stuck'
-        ? `turnpike payments paid ${row.id} --reference <transaction hash>`
-        : `turnpike payments retry ${row.id}`,
+      row.channel !== null && !row.covered
+        ? `turnpike payments waive ${row.id}`
+        : row.state === 'stuck'
+          ? `turnpike payments paid ${row.id} --reference <transaction hash>`
+          : `turnpike payments retry ${row.id}`,
   };
 }

@@ -6,7 +6,13 @@
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { and, asc, eq, inArray, lt, sql } from '../../registry/drizzle.ts';
-import { type OutgoingRow, paymentOutgoing, payments, paymentTransfers } from '../../registry/schema/payments.ts';
+import {
+  isOpenOutgoing,
+  type OutgoingRow,
+  paymentOutgoing,
+  payments,
+  paymentTransfers,
+} from '../../registry/schema/payments.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import { Mutex } from '../../shared/mutex.ts';
 import * as book from '../ledger/book.ts';
@@ -21,12 +27,15 @@ export class Sender {
   readonly #store: PaymentStore;
   readonly #wallets: readonly Wallet[];
   readonly #log: Logger;
+  readonly #maySend: () => boolean;
   readonly #turns = new Mutex();
 
-  constructor(store: PaymentStore, wallets: readonly Wallet[], log: Logger) {
+  /** @param maySend whether the books are as they must be; what is due stays due otherwise */
+  constructor(store: PaymentStore, wallets: readonly Wallet[], log: Logger, maySend: () => boolean) {
     this.#store = store;
     this.#wallets = wallets;
     this.#log = log;
+    this.#maySend = maySend;
   }
 
   /** Sends what is due. Calls queue, so that no two rounds pick the same rows. */
@@ -42,6 +51,7 @@ export class Sender {
   }
 
   async #round(kinds: readonly OutgoingRow['kind'][]): Promise<void> {
+    if (!this.#maySend()) return;
     await this.#resume();
     const { db } = this.#store;
     const due = await db
@@ -49,6 +59,7 @@ export class Sender {
       .from(paymentOutgoing)
       .where(
         and(
+          isOpenOutgoing,
           eq(paymentOutgoing.state, 'owed'),
           inArray(paymentOutgoing.kind, [...kinds]),
           lt(paymentOutgoing.attempts, MAX_ATTEMPTS),
@@ -79,7 +90,7 @@ export class Sender {
   async #pay(rows: OutgoingRow[]): Promise<void> {
     const [first] = rows;
     const wallet = first && this.#wallet(first.asset);
-    if (!first || !wallet) return;
+    if (!first || !wallet || !this.#maySend()) return;
     if (!wallet.canSign(first.source)) {
       await this.#mark(rows, {
         state: 'stuck',

@@ -2,6 +2,8 @@
 import { and, eq, inArray, lte, sql } from '../../registry/drizzle.ts';
 import {
   type ChannelRow,
+  isOpenOutgoing,
+  isOpenPayment,
   paymentChannels,
   paymentOutgoing,
   payments,
@@ -84,7 +86,7 @@ export class ChannelStore {
   async withdrawn(id: string): Promise<void> {
     const error = 'its payer took the deposit back';
     const { db } = this.#store;
-    const waiting = and(eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'));
+    const waiting = and(isOpenOutgoing, eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'));
     const updatedAt = this.#store.now();
     await this.#store.write([
       db.update(paymentChannels).set({ state: 'failed', error }).where(eq(paymentChannels.id, id)),
@@ -142,7 +144,7 @@ export class ChannelStore {
     const [streaming] = await this.#store.db
       .select({ sum: sql<number>`coalesce(sum(${payments.charged}), 0)` })
       .from(payments)
-      .where(and(eq(payments.channel, channel.id), eq(payments.state, 'settled')));
+      .where(and(isOpenPayment, eq(payments.channel, channel.id), eq(payments.state, 'settled')));
     const answered = micro(channel.captured - BigInt(streaming?.sum ?? 0));
     const [row] = await this.#store.db
       .select()
@@ -188,7 +190,7 @@ export class ChannelStore {
     await this.#store.write([
       db.update(paymentChannels).set({
         reserved: sql`(SELECT coalesce(sum(authorized), 0) FROM payments
-          WHERE payments.channel = payment_channels.id AND payments.state IN ('verified', 'working'))`,
+          WHERE payments.channel = payment_channels.id AND ${isOpenPayment} AND payments.state IN ('verified', 'working'))`,
       }),
     ]);
   }

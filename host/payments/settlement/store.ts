@@ -5,7 +5,13 @@
 import { randomBytes } from 'node:crypto';
 import { and, eq, inArray, sql } from '../../registry/drizzle.ts';
 import type { Registry } from '../../registry/index.ts';
-import { type PaymentRow, paymentChannels, paymentOutgoing, payments } from '../../registry/schema/payments.ts';
+import {
+  isOpenPayment,
+  type PaymentRow,
+  paymentChannels,
+  paymentOutgoing,
+  payments,
+} from '../../registry/schema/payments.ts';
 import { type Builder, type BuiltStatement, built } from '../../registry/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, subtract, ZERO } from '../../shared/money.ts';
@@ -94,7 +100,7 @@ export class PaymentStore {
     return this.db
       .select()
       .from(payments)
-      .where(inArray(payments.state, [...OPEN_STATES]))
+      .where(and(isOpenPayment, inArray(payments.state, [...OPEN_STATES])))
       .orderBy(payments.createdAt);
   }
 

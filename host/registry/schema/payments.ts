@@ -1,6 +1,6 @@
 /** Drizzle's view of migrations/0100_payments.sql. Amounts are micro-USD, times milliseconds since the Unix epoch. */
 import type { Money } from '../../shared/money.ts';
-import { blob, customType, integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
+import { blob, customType, integer, primaryKey, sql, sqliteTable, text } from '../drizzle.ts';
 
 /** Integer micro-USD; the registry reads integers as numbers, exact up to nine billion USD. */
 const money = customType<{ data: Money; driverData: number }>({
@@ -67,6 +67,9 @@ export const payments = sqliteTable('payments', {
   place: text('place'),
   capturedBy: text('captured_by'),
 });
+
+/** The very words of `payments_open`: SQLite takes a partial index only for its own condition, without parameters. */
+export const isOpenPayment = sql`${payments.state} IN ('verified', 'working', 'settling', 'settled', 'refund_owed')`;
 
 export type PaymentRow = typeof payments.$inferSelect;
 
@@ -160,6 +163,9 @@ export const paymentOutgoing = sqliteTable('payment_outgoing', {
   createdAt: integer('created_at').notNull(),
   updatedAt: integer('updated_at').notNull(),
 });
+
+/** The very words of `payment_outgoing_open`. */
+export const isOpenOutgoing = sql`${paymentOutgoing.state} NOT IN ('sent', 'waived')`;
 
 export type OutgoingRow = typeof paymentOutgoing.$inferSelect;
 

@@ -1,0 +1,123 @@
+/**
+ * Stops what the host sends when the books break a rule, until the operator has looked. Payments are still taken: they
+ * bring money in. Kept in the registry, so that a restart does not send what a check has stopped.
+ */
+import type { Logger } from 'pino';
+import { eq } from '../../registry/drizzle.ts';
+import type { Registry } from '../../registry/index.ts';
+import { settings } from '../../registry/schema/deployments.ts';
+import { Mutex } from '../../shared/mutex.ts';
+import type { StoppedPayouts } from '../types.ts';
+import { INVARIANTS, type Invariant, type Violation } from './invariants.ts';
+
+const NAME = 'payments-stopped';
+
+interface Kept {
+  /** Undefined: money is sent. */
+  stopped: { at: number; violations: Violation[] } | undefined;
+  /** What the operator has looked at, for as long as it lasts. */
+  accepted: Invariant[];
+}
+
+export class Guard {
+  readonly #registry: Registry;
+  readonly #check: (signal?: AbortSignal) => Promise<Violation[]>;
+  readonly #turns = new Mutex();
+  readonly #log: Logger;
+  #kept: Kept | undefined;
+  #isChecked = false;
+
+  /** @param check what is wrong with the books now */
+  constructor(registry: Registry, check: (signal?: AbortSignal) => Promise<Violation[]>, log: Logger) {
+    this.#registry = registry;
+    this.#check = check;
+    this.#log = log;
+  }
+
+  /** Must be called before anything is sent. */
+  async load(): Promise<void> {
+    const [row] = await this.#registry.db.select().from(settings).where(eq(settings.name, NAME));
+    this.#kept = row ? (JSON.parse(row.value) as Kept) : { stopped: undefined, accepted: [] };
+  }
+
+  get #state(): Kept {
+    if (!this.#kept) throw new Error('whether payouts are stopped is not known yet');
+    return this.#kept;
+  }
+
+  /** Not before the first look at the books. */
+  get maySend(): boolean {
+    return this.#isChecked && this.#state.stopped === undefined;
+  }
+
+  stopped(): StoppedPayouts | undefined {
+    const { stopped } = this.#kept ?? {};
+    return (
+      stopped && {
+        since: stopped.at,
+        violations: stopped.violations.map(({ invariant, about }) => ({
+          invariant,
+          what: INVARIANTS[invariant],
+          about,
+        })),
+        command: 'turnpike payments resume',
+      }
+    );
+  }
+
+  /** @throws the reason of `signal`, when it is given up */
+  run(signal?: AbortSignal): Promise<void> {
+    return this.#turns.run(() => this.#look(signal));
+  }
+
+  async #look(signal: AbortSignal | undefined): Promise<void> {
+    const violations = await this.#check(signal);
+    const before = this.#state;
+    const accepted = before.accepted.filter((one) => violations.some(({ invariant }) => invariant === one));
+    const known = before.stopped?.violations ?? [];
+    const added = violations.filter(
+      ({ invariant }) => !accepted.includes(invariant) && !known.some((one) => one.invariant === invariant),
+    );
+    if (added.length === 0 && accepted.length === before.accepted.length) {
+      this.#isChecked = true;
+      return;
+    }
+    if (added.length > 0)
+      this.#log.error(
+        { violations: added },
+        'the books break a rule: payouts and refunds are stopped; look at: turnpike payments',
+      );
+    await this.#keep({
+      stopped:
+        added.length === 0
+          ? before.stopped
+          : { at: before.stopped?.at ?? Date.now(), violations: [...known, ...added] },
+      accepted,
+    });
+    this.#isChecked = true;
+  }
+
+  /** The operator has looked: money is sent again, until a rule of another kind is broken. */
+  resume(): Promise<void> {
+    return this.#turns.run(() => this.#resume());
+  }
+
+  async #resume(): Promise<void> {
+    const { stopped, accepted } = this.#state;
+    if (!stopped) return;
+    const looked = stopped.violations.map(({ invariant }) => invariant);
+    this.#log.warn({ accepted: looked }, 'the operator lets payouts and refunds go on');
+    await this.#keep({ stopped: undefined, accepted: [...new Set([...accepted, ...looked])] });
+  }
+
+  async #keep(kept: Kept): Promise<void> {
+    // Stopped at once, also where it cannot be written.
+    if (kept.stopped) this.#kept = kept;
+    const value = JSON.stringify(kept);
+    await this.#registry.db
+      .insert(settings)
+      .values({ name: NAME, value })
+      .onConflictDoUpdate({ target: settings.name, set: { value } });
+    this.#kept = kept;
+  }
+}
