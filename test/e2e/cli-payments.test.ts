@@ -62,7 +62,8 @@ async function commandFor(kind: string): Promise<string[]> {
 test('the help names every command', async () => {
   const { stdout, code } = await turnpike(['payments', '--help'], { cwd: host.data });
   expect(code).toBe(0);
-  for (const name of ['list', 'retry', 'refund', 'waive', 'paid', 'resume', 'reconcile', 'csv']) expect(stdout).toContain(name);
+  for (const name of ['list', 'retry', 'refund', 'waive', 'paid', 'resume', 'reconcile', 'csv'])
+    expect(stdout).toContain(name);
 });
 
 test('a paid answer that breaks off never looks whole', async () => {
