@@ -1,10 +1,11 @@
 /** From what an owner sent to what is stored: defaults, cross-field rules, and the checks that other parts own. */
 import { parsePaidRoutes } from '../payments/paid-routes.ts';
+import type { Payments } from '../payments/types.ts';
 import type { DeploymentSettings } from '../registry/deployments.ts';
 import type { Deployment, StoredPaidRoute } from '../registry/schema/deployments.ts';
 import { newestCompatibilityDate } from '../runtime/deploy/compatibility.ts';
 import { checkCron } from '../scheduler/cron-expression.ts';
-import type { DeploymentInput } from './deployment-input.ts';
+import { type DeploymentInput, fieldProblem } from './deployment-input.ts';
 
 /** Whose behaviour new deployments get unless they say otherwise; an older workerd or clock knows only older ones. */
 const DEFAULT_COMPATIBILITY_DATE = '2026-11-01';
@@ -37,6 +38,15 @@ export function changedSettings(input: DeploymentInput, present: Deployment): De
     payTo: (input.payTo ?? present.payTo).toLowerCase(),
     notify: input.notify === undefined ? present.notify : input.notify,
   };
+}
+
+/**
+ * The operator's recipient is allowed: it only receives.
+ * @throws Problem invalid_field where the revenue would go to a wallet that the host pays from
+ */
+export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<Payments, 'hostWallets'>): void {
+  if (hostWallets.some((wallet) => wallet === payTo))
+    throw fieldProblem('/payTo', 'is a wallet of this host itself; name a wallet of your own');
 }
 
 function checkCrons(crons: string[]): string[] {

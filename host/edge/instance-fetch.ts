@@ -29,7 +29,7 @@ export interface InstanceCall {
   headers: Iterable<[string, string]>;
   body?: ReadableStream<Uint8Array> | Uint8Array | null;
   signal?: AbortSignal;
-  /** Longest wait for a byte of the answer, ms. */
+  /** Longest wait for a byte of the answer, ms; time in which nobody reads the body does not count. */
   idleTimeoutMs?: number;
   /** Headers of control's own, such as `x-payer`. */
   extra?: Record<string, string>;
@@ -139,6 +139,8 @@ class FetchHandler implements UpstreamHandler {
   #body: ReadableStreamDefaultController<Uint8Array> | undefined;
   #drained: (() => void) | undefined;
   #answered = false;
+  /** Nobody reads the body for now, so that the handler has no way to send: this is not its silence. */
+  #held = false;
   #over = false;
   readonly #onAbort = () => this.#fail(this.#request.signal?.reason);
 
@@ -187,7 +189,11 @@ class FetchHandler implements UpstreamHandler {
               start: (controller) => {
                 this.#body = controller;
               },
-              pull: () => this.#call?.resume(),
+              pull: () => {
+                if (this.#held) this.#idle.refresh();
+                this.#held = false;
+                this.#call?.resume();
+              },
               cancel: () => this.#finish(),
             },
             { highWaterMark: 1 },
@@ -205,7 +211,9 @@ class FetchHandler implements UpstreamHandler {
     this.#idle.refresh();
     if (!this.#body) return;
     this.#body.enqueue(new Uint8Array(chunk));
-    if ((this.#body.desiredSize ?? 0) <= 0) this.#call?.pause();
+    if ((this.#body.desiredSize ?? 0) > 0) return;
+    this.#held = true;
+    this.#call?.pause();
   }
 
   end(): void {
@@ -268,6 +276,10 @@ class FetchHandler implements UpstreamHandler {
   }
 
   #timedOut(): void {
+    if (this.#held) {
+      this.#idle.refresh();
+      return;
+    }
     const seconds = Math.round(this.#idleTimeoutMs / 1000);
     this.#fail(new Problem('upstream_timeout', `The handler sent no byte for ${seconds} seconds.`));
   }

@@ -222,6 +222,9 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       },
     },
     offers: (amount, about) => offers.describe(amount, about),
+    hostWallets: [hostAccounts.settler, hostAccounts.facilitator, hostAccounts.feePayer].map(({ address }) =>
+      lower(address),
+    ),
     status: () => ({
       network: network.name,
       testMoney: network.testMoney,

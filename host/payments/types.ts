@@ -286,6 +286,8 @@ export interface Payments {
     amount: Money,
     options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string },
   ): OfferInfo[];
+  /** Wallets that the host itself pays from, lower case. No revenue goes there: the books could not tell it apart. */
+  hostWallets: readonly Address[];
   /** For healthz and the start screen. */
   status(): { network: string; testMoney: boolean; recipient: Address | undefined };
 }

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { checkSlug, deploymentParser } from '../../host/control/deployment-input.ts';
+import { checkPayTo } from '../../host/control/settings.ts';
 import { configSchema } from '../../host/shared/config.ts';
 
 const config = configSchema.parse(JSON.parse(readFileSync('config/turnpike.default.json', 'utf8')));
@@ -107,4 +108,13 @@ it.each([
   [{ bidnings: {} }, '/bidnings is not known; /openapi.json lists the fields'],
 ])('says of %j what is acceptable', async (body, words) => {
   await expect(post(body)).rejects.toThrow(words);
+});
+
+it('revenue never goes to a wallet that the host pays from', () => {
+  const hostWallets = [`0x${'a'.repeat(40)}`] as const;
+  const settings = (payTo: string) => ({ payTo }) as never;
+  expect(() => checkPayTo(settings(hostWallets[0]), { hostWallets })).toThrow(
+    expect.objectContaining({ code: 'invalid_field' }),
+  );
+  expect(() => checkPayTo(settings(`0x${'b'.repeat(40)}`), { hostWallets })).not.toThrow();
 });

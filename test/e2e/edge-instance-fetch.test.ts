@@ -174,6 +174,16 @@ test('no body for 204, 205, 304, a HEAD, and what is cancelled is cancelled in t
   });
 });
 
+test('time in which nobody reads an answer is not the handler’s silence', async () => {
+  const call = { method: 'GET', path: '/ticks', headers: [], idleTimeoutMs: 50 };
+  const reader = (await fetchInstance(pool, call, CONTEXT)).body!.getReader();
+  await reader.read();
+  const from = performance.now();
+  await until(() => performance.now() - from > 500);
+  for (let n = 0; n < 20; n += 1) expect((await reader.read()).done).toBe(false);
+  await reader.cancel();
+});
+
 test('time-outs, aborts and nobody there are told apart', async () => {
   const call = { method: 'GET', path: '/hang', headers: [] };
   await expect(fetchInstance(pool, { ...call, idleTimeoutMs: 50 }, CONTEXT)).rejects.toMatchObject({

@@ -9,7 +9,7 @@ import { describe } from '../describe.ts';
 import type { Endpoint } from '../endpoint.ts';
 import type { ControlParts } from '../parts.ts';
 import { deployBodySchema } from '../schemas.ts';
-import { newSettings } from '../settings.ts';
+import { checkPayTo, newSettings } from '../settings.ts';
 
 const OPERATION = 'deploy';
 const DAY_MS = 86_400_000;
@@ -31,6 +31,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
     const slug = checkSlug(input.slug, config.slugs.reserved);
     if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
     const settings = newSettings(input, payer.address, clock.now());
+    checkPayTo(settings, parts.payments);
     const tenant = newTenantId();
     const now = clock.now();
     await deployments.claims.take(slug, tenant, payer.address, now, CLAIM_MS);

@@ -9,7 +9,7 @@ import { type Endpoint, json } from '../endpoint.ts';
 import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
 import { updateBodySchema } from '../schemas.ts';
-import { changedSettings } from '../settings.ts';
+import { changedSettings, checkPayTo } from '../settings.ts';
 import { bringIntoService } from '../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
@@ -63,6 +63,7 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
 
   async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
     const settings = changedSettings(input, deployment);
+    checkPayTo(settings, parts.payments);
     if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
       throw fieldProblem('/crons', 'needs code that exports scheduled()');
     }

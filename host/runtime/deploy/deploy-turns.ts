@@ -39,8 +39,8 @@ const OWNERS = 1;
 const STRANGERS = 2;
 
 /** Work for nothing that is forgiven, ms: some mistakes are everybody's. An address may be that of a whole company. */
-const FREE_MS = 5_000;
-const FREE_OF_ADDRESS_MS = 4 * FREE_MS;
+const FREE_MS = 10_000;
+const FREE_OF_ADDRESS_MS = 25_000;
 
 export class DeployTurns {
   readonly #places: FairPlaces;
