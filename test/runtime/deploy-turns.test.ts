@@ -95,17 +95,17 @@ test('refused work is forgiven at a twentieth of its pace, per wallet and per ad
         (error: Problem) => Number(error.headers['retry-after'] ?? 0),
       );
   const waits: number[] = [];
-  for (let index = 0; index < 8; index++) waits.push(await loop(stranger('w')));
-  expect(waits.slice(0, 6)).toEqual([0, 0, 0, 0, 0, 0]);
-  const wait = waits[6] ?? 0;
-  expect(wait).toBeGreaterThan(10);
+  for (let index = 0; index < 13; index++) waits.push(await loop(stranger('w')));
+  expect(waits.slice(0, 11)).toEqual(Array(11).fill(0));
+  const wait = waits[11] ?? 0;
+  expect(wait).toBeGreaterThan(5);
   now += wait * 1_000;
   expect(await loop(stranger('w'))).toBe(0);
-  expect(await loop(stranger('w'))).toBeGreaterThan(10);
+  expect(await loop(stranger('w'))).toBeGreaterThan(5);
   // Other wallets of the address: soon it is the address that waits, and nobody else.
   let served = 0;
   for (let index = 0; index < 100; index++) if ((await loop(stranger(`w${index}`))) === 0) served++;
-  expect(served).toBeLessThan(25);
+  expect(served).toBeLessThan(30);
   expect(await loop(stranger('honest', '198.51.100.7'))).toBe(0);
   expect(await loop(owner('honest owner'))).toBe(0);
 });
@@ -119,8 +119,7 @@ test('code that was accepted and is not paid for counts, too; what the host is t
     });
     turns.wasted(stranger('w'), spentMs);
   };
-  await accepted();
-  await accepted();
+  for (let n = 0; n < 4; n += 1) await accepted();
   await expect(accepted()).rejects.toMatchObject({ code: 'rate_limited' });
   const busy = turns.run(stranger('v'), async () => {
     now += 60_000;
