@@ -1,8 +1,11 @@
 /** Backups in an S3 bucket: `<prefix><id>/...`, with the manifest uploaded last. */
 import { rm } from 'node:fs/promises';
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { Client } from 'minio';
+import { boundedRequests, type Send } from '../storage/blobs/s3-transport.ts';
 import { readBounded, within } from './bounded.ts';
 import { filesBelow } from './copying.ts';
 import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
@@ -17,20 +20,35 @@ export interface S3Connection {
 }
 
 const REMOVE_AT_ONCE = 500;
+/** An answer that is not whole by then does not come, ms. */
+const ANSWER_MS = 60_000;
+/** A list that has more pages by then has no end, ms. */
+const LIST_MS = 300_000;
 
 const SCRATCH = '.backup-';
 
 export class S3Store implements BackupStore {
+  /** For objects, which are long. */
   readonly #client: Client;
+  /** For questions, whose answers are short. */
+  readonly #asking: Client;
+  readonly #asker: (stop?: AbortSignal) => Client;
+  readonly #listMs: number;
   readonly #region: string;
   readonly #bucket: string;
   readonly #prefix: string;
   readonly #scratch: string;
 
-  constructor(connection: S3Connection, bucket: string, prefix: string, scratch: string) {
+  constructor(
+    connection: S3Connection,
+    bucket: string,
+    prefix: string,
+    scratch: string,
+    { answerMs = ANSWER_MS, listMs = LIST_MS } = {},
+  ) {
     const url = new URL(connection.endpoint);
     const secure = url.protocol === 'https:';
-    this.#client = new Client({
+    const options = {
       endPoint: url.hostname,
       port: Number(url.port) || (secure ? 443 : 80),
       useSSL: secure,
@@ -38,7 +56,18 @@ export class S3Store implements BackupStore {
       secretKey: connection.secretKey,
       region: connection.region,
       pathStyle: true,
-    });
+    };
+    this.#client = new Client(options);
+    const send = boundedRequests(secure ? httpsRequest : httpRequest, answerMs);
+    this.#asker = (stop) => {
+      const request: Send = (...asked) => {
+        stop?.throwIfAborted();
+        return send(...asked);
+      };
+      return new Client({ ...options, transport: { request } as never });
+    };
+    this.#asking = this.#asker();
+    this.#listMs = listMs;
     this.#region = connection.region;
     this.#bucket = bucket;
     this.#prefix = prefix;
@@ -54,7 +83,7 @@ export class S3Store implements BackupStore {
   }
 
   async publish(id: string, staging: string, manifest: string): Promise<void> {
-    if (!(await this.#client.bucketExists(this.#bucket))) await this.#client.makeBucket(this.#bucket, this.#region);
+    if (!(await this.#asking.bucketExists(this.#bucket))) await this.#asking.makeBucket(this.#bucket, this.#region);
     for (const file of await filesBelow(staging)) {
       await this.#client.fPutObject(this.#bucket, this.#name(id, file), path.join(staging, file));
     }
@@ -65,12 +94,12 @@ export class S3Store implements BackupStore {
 
   async list(): Promise<string[]> {
     const complete: string[] = [];
-    if (!(await this.#client.bucketExists(this.#bucket))) return complete;
-    for await (const item of this.#client.listObjectsV2(this.#bucket, this.#prefix, false)) {
+    if (!(await this.#asking.bucketExists(this.#bucket))) return complete;
+    for await (const item of this.#listed(this.#prefix, false)) {
       const { prefix } = item as { prefix?: string };
       const id = prefix?.slice(this.#prefix.length).replace(/\/$/, '') ?? '';
       if (!BACKUP_ID.test(id)) continue;
-      const found = await this.#client.statObject(this.#bucket, this.#name(id, MANIFEST)).catch(() => undefined);
+      const found = await this.#asking.statObject(this.#bucket, this.#name(id, MANIFEST)).catch(() => undefined);
       if (found !== undefined) complete.push(id);
     }
     return complete.sort();
@@ -86,20 +115,38 @@ export class S3Store implements BackupStore {
 
   async remove(id: string): Promise<void> {
     // Without its manifest it is no backup any more, however far this gets.
-    await this.#client.removeObject(this.#bucket, this.#name(id, MANIFEST));
+    await this.#asking.removeObject(this.#bucket, this.#name(id, MANIFEST));
     let names: string[] = [];
-    for await (const item of this.#client.listObjectsV2(this.#bucket, this.#name(id, ''), true)) {
+    for await (const item of this.#listed(this.#name(id, ''), true)) {
       const { name } = item as { name?: string };
       if (name !== undefined) names.push(name);
       if (names.length < REMOVE_AT_ONCE) continue;
-      await this.#client.removeObjects(this.#bucket, names);
+      await this.#asking.removeObjects(this.#bucket, names);
       names = [];
     }
-    if (names.length > 0) await this.#client.removeObjects(this.#bucket, names);
+    if (names.length > 0) await this.#asking.removeObjects(this.#bucket, names);
   }
 
   describe(id: string): string {
     return `s3://${this.#bucket}/${this.#prefix}${id}`;
+  }
+
+  /** @throws Error where the list has no end */
+  async *#listed(prefix: string, recursive: boolean): AsyncGenerator<unknown> {
+    // minio 8.0.7 goes on through empty pages after its stream was destroyed.
+    const stop = new AbortController();
+    const items = this.#asker(stop.signal).listObjectsV2(this.#bucket, prefix, recursive);
+    const end = () => {
+      stop.abort();
+      items.destroy(new Error('the list of objects has no end'));
+    };
+    const timer = setTimeout(end, this.#listMs);
+    try {
+      yield* items;
+    } finally {
+      clearTimeout(timer);
+      stop.abort();
+    }
   }
 
   #name(id: string, file: string): string {

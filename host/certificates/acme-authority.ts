@@ -1,5 +1,6 @@
 /** An ACME authority (RFC 8555), by acme-client: HTTP-01, TLS-ALPN-01 (RFC 8737), and DNS-01 for wildcards. */
 
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { Agent, get } from 'node:https';
 import { rootCertificates } from 'node:tls';
@@ -17,26 +18,52 @@ export interface AcmeOptions {
   /** Where the account's key is kept. */
   accountKeyFile: string;
   responders: ChallengeResponders;
+  /** For each request, with the whole of its answer, ms. */
+  requestMs?: number;
 }
 
 const REQUEST_MS = 30_000;
+/** A chain of certificates is a tenth of it. */
+const MAX_ANSWER_BYTES = 262_144;
+/** An order of one name has one; acme-client 5.4 asks for all that an order names at once. */
+const MAX_AUTHORIZATIONS = 4;
 /** What authorities mean by "rate limited" is hours (RFC 8555, section 6.6). */
 const RATE_LIMITED_MS = 3_600_000;
 
 export class AcmeAuthority implements Authority {
   readonly #options: AcmeOptions;
-  readonly #agent: Agent | undefined;
+  readonly #agent: Agent;
+  readonly #requestMs: number;
   #client: Promise<acme.Client> | undefined;
 
   constructor(options: AcmeOptions) {
     this.#options = options;
-    acme.axios.defaults.timeout = REQUEST_MS;
-    // Trying again is the keeper's, with a longer breath; acme-client 5.4 would also sleep for hours on Retry-After.
-    Object.assign(acme.axios.defaults, { acmeSettings: { retryMaxAttempts: 0, retryDefaultDelay: 1 } });
-    if (options.authorityPem !== undefined) {
-      this.#agent = new Agent({ ca: [...rootCertificates, options.authorityPem] });
-      acme.axios.defaults.httpsAgent = this.#agent;
-    }
+    this.#requestMs = options.requestMs ?? REQUEST_MS;
+    const { authorityPem } = options;
+    this.#agent = new Agent(authorityPem === undefined ? {} : { ca: [...rootCertificates, authorityPem] });
+    Object.assign(acme.axios.defaults, {
+      httpsAgent: this.#agent,
+      maxContentLength: MAX_ANSWER_BYTES,
+      // RFC 8555 has no redirects, and they could lead anywhere.
+      maxRedirects: 0,
+      // Trying again is the keeper's, with a longer breath; acme-client 5.4 would also sleep for hours on Retry-After.
+      acmeSettings: { retryMaxAttempts: 0, retryDefaultDelay: 1 },
+    });
+    acme.axios.interceptors.request.use((request) => {
+      // The addresses are the authority's words (RFC 8555, section 6.1: HTTPS only).
+      if (!request.url?.startsWith('https://'))
+        throw new AuthorityError('The authority names an address without https.');
+      // The timeout of axios begins anew with each byte.
+      request.signal ??= AbortSignal.timeout(this.#requestMs);
+      return request;
+    });
+    acme.axios.interceptors.response.use((response) => {
+      const { authorizations } = (response.data ?? {}) as { authorizations?: unknown };
+      if (Array.isArray(authorizations) && authorizations.length > MAX_AUTHORIZATIONS) {
+        throw new AuthorityError('The authority asks for more authorizations than an order of one name has.');
+      }
+      return response;
+    });
   }
 
   async issue(name: string): Promise<string> {
@@ -53,10 +80,15 @@ export class AcmeAuthority implements Authority {
         challengePriority: this.#priority(name),
         // The authority's own look is the one that counts; ours could see another network.
         skipChallengeVerification: true,
-        challengeCreateFn: (authorization, challenge, proof) => this.#respond(authorization, challenge, proof, true),
+        challengeCreateFn: async (authorization, challenge, proof) => {
+          if (authorization.identifier.value.toLowerCase() !== name.replace(/^\*\./, '')) {
+            throw new AuthorityError(`The authority asks for a proof of another name than ${name}.`);
+          }
+          await this.#respond(authorization, challenge, proof, true);
+        },
         challengeRemoveFn: (authorization, challenge, proof) => this.#respond(authorization, challenge, proof, false),
       });
-      return `${key.toString().trim()}\n${chain.toString().trim()}\n`;
+      return servable(name, key.toString().trim(), chain.toString().trim());
     } catch (error) {
       // The next attempt looks for its account anew: an authority may have lost it, or been replaced.
       this.#client = undefined;
@@ -68,16 +100,11 @@ export class AcmeAuthority implements Authority {
   #reach(): Promise<void> {
     const { directory } = this.#options;
     return new Promise((resolve, reject) => {
-      const asked = get(
-        directory,
-        { ...(this.#agent ? { agent: this.#agent } : {}), timeout: REQUEST_MS },
-        (response) => {
-          response.resume();
-          if (response.statusCode === 200) resolve();
-          else reject(new AuthorityError(`The authority at ${directory} answers ${response.statusCode}.`));
-        },
-      );
-      asked.on('timeout', () => asked.destroy(new Error('no answer in time')));
+      const asked = get(directory, { agent: this.#agent, signal: AbortSignal.timeout(this.#requestMs) }, (response) => {
+        response.destroy();
+        if (response.statusCode === 200) resolve();
+        else reject(new AuthorityError(`The authority at ${directory} answers ${response.statusCode}.`));
+      });
       asked.on('error', (error) => {
         reject(
           new AuthorityError(`The authority at ${directory} cannot be reached: ${error.message}`, 0, { cause: error }),
@@ -150,6 +177,26 @@ export class AcmeAuthority implements Authority {
     }
     return client;
   }
+}
+
+/**
+ * Key and chain in one text.
+ * @throws AuthorityError where the authority's answer would not serve the name: the certificate it replaces may
+ */
+function servable(name: string, key: string, chain: string): string {
+  let certificate: X509Certificate;
+  try {
+    certificate = new X509Certificate(chain);
+  } catch (error) {
+    throw new AuthorityError('The authority answered with something that is no certificate.', 0, { cause: error });
+  }
+  if (!certificate.checkPrivateKey(createPrivateKey(key))) {
+    throw new AuthorityError('The authority answered with a certificate for another key.');
+  }
+  if (!certificate.checkHost(name.replace(/^\*\./, 'any-name.'))) {
+    throw new AuthorityError(`The authority answered with a certificate that does not cover ${name}.`);
+  }
+  return `${key}\n${chain}\n`;
 }
 
 /** Whether the authority has said which account is ours. */

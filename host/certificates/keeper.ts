@@ -28,6 +28,8 @@ export interface KeeperParts {
 
 const CHECK_MS = 60_000;
 const AT_ONCE = 2;
+/** Between two certificates of one name. */
+const AGAIN_MS = 3_600_000;
 
 export class CertificateKeeper {
   readonly #parts: KeeperParts;
@@ -123,10 +125,13 @@ export class CertificateKeeper {
     const state = this.#state(name);
     try {
       const pem = this.#unsaved.get(name) ?? (await authority.issue(name));
+      // Before it takes the place of one that serves.
+      const times = validity(pem);
       this.#unsaved.set(name, pem);
       await writePrivateFile(path.join(folder, certificateFile(name)), pem);
       this.#unsaved.delete(name);
-      Object.assign(state, validity(pem), { failures: 0, reason: undefined, nextTryAt: undefined });
+      // One that is due again at once, as short or old ones are, is not asked for every minute.
+      Object.assign(state, times, { failures: 0, reason: undefined, nextTryAt: clock.now() + AGAIN_MS });
       await rm(this.#failureFile(name), { force: true });
       log.info({ name, validTo: new Date(state.validTo ?? 0).toISOString() }, 'certificate obtained');
       await changed(name);

@@ -111,6 +111,26 @@ test('it is renewed at two thirds of its life, and not before', async () => {
   expect(issued).toHaveLength(2);
 });
 
+test('an answer that is no certificate does not take the place of one that serves', async () => {
+  wanted = ['a.test'];
+  const answers = [PEM];
+  const keeper = await started({ authority: { issue: async () => answers.shift() ?? 'nothing' } });
+  await at(keeper, 61 * DAY);
+  expect(keeper.has('a.test')).toBe(true);
+  expect(outcomes.at(-1)).not.toBe('a.test ok');
+  expect(await readFile(join(folder, 'a.test.pem'), 'utf8')).toBe(PEM);
+});
+
+test('one that is due again at once is asked for once an hour', async () => {
+  wanted = ['a.test'];
+  clock.setOffset(70 * DAY);
+  const keeper = await started();
+  for (let minute = 1; minute < 60; minute++) await at(keeper, 70 * DAY + minute * MINUTE);
+  expect(issued).toHaveLength(1);
+  await at(keeper, 70 * DAY + 61 * MINUTE);
+  expect(issued).toHaveLength(2);
+});
+
 test('what is in the folder survives a restart', async () => {
   const first = await started();
   await first.stop();

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { migrate } from '../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Env } from '../../builtin-tenants/deals/src/environment.ts';
@@ -185,6 +185,15 @@ describe('keys', () => {
     for (let time = 0; time < 5; time++)
       await expect(verify(await signed({ key: other }), keys)).rejects.toMatchObject({ status: 401 });
     expect(fetches).toBe(1);
+  });
+
+  test('that were read while the clock was ahead are read again once it is right', async () => {
+    const keys = new GatewayKeys(env);
+    vi.setSystemTime(Date.now() + 3_600_000_000);
+    await keys.find('one');
+    vi.useRealTimers();
+    published = [ours.jwk, other.jwk];
+    expect((await verify(await signed({ key: other }), keys)).account).toBe('acc_1');
   });
 
   test('of a platform that is away at the start cannot be had: 503, and nothing is believed', async () => {

@@ -57,8 +57,10 @@ export class SigningKeys {
 
   /** Makes the next key in time, and removes those nobody needs. Call often; it does nothing most of the time. */
   async rotate(now = Date.now()): Promise<void> {
+    // A key that is to sign later than that was made while the clock was ahead: no key waits for its time.
     const last = await this.#db
-      .prepare('SELECT max(signs_until) AS until FROM signing_keys')
+      .prepare(`SELECT max(signs_until) AS until FROM signing_keys WHERE signs_from <= ?`)
+      .bind(now + MAKE_BEFORE_MS)
       .first<{ until: number | null }>();
     const until = last?.until ?? 0;
     if (until - now < MAKE_BEFORE_MS) await this.#make(Math.max(now, until));
@@ -114,9 +116,9 @@ export class SigningKeys {
     await this.#db
       .prepare(
         `INSERT INTO signing_keys (kid, public_x, sealed_private, signs_from, signs_until)
-         SELECT ?1, ?2, ?3, ?4, ?5 WHERE NOT EXISTS (SELECT 1 FROM signing_keys WHERE signs_until > ?4)`,
+         SELECT ?1, ?2, ?3, ?4, ?5 WHERE NOT EXISTS (SELECT 1 FROM signing_keys WHERE signs_until > ?4 AND signs_from <= ?6)`,
       )
-      .bind(kid, x, sealed, from, from + SIGNS_MS)
+      .bind(kid, x, sealed, from, from + SIGNS_MS, from + MAKE_BEFORE_MS)
       .run();
   }
 

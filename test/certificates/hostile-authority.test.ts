@@ -1,0 +1,218 @@
+/** What an ACME authority that is hostile, or broken, can do to the host: a failure in time, and nothing else. */
+
+import { execFileSync } from 'node:child_process';
+import { createHash, generateKeyPairSync } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer as createPlain } from 'node:http';
+import { createServer, type Server } from 'node:https';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { AcmeAuthority } from '../../host/certificates/acme-authority.ts';
+import { selfSigned } from '../e2e/support/authority.ts';
+
+const NAME = 'one.example.com';
+
+type Lie = (request: { path: string; csr: string | undefined }) => Lied | undefined;
+interface Lied {
+  status?: number;
+  headers?: Record<string, string>;
+  body?: unknown;
+  /** Sends the same for as long as the connection lasts. */
+  endless?: { bytes: number; everyMs: number };
+}
+
+let folder: string;
+let server: Server;
+let origin: string;
+let lie: Lie;
+let sent: number;
+let asked: string[];
+let shown: string[];
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), 'hostile-authority-'));
+  selfSigned(['127.0.0.1'], { cert: join(folder, 'ca.crt'), key: join(folder, 'ca.key') });
+  const files = { cert: readFileSync(join(folder, 'ca.crt')), key: readFileSync(join(folder, 'ca.key')) };
+  server = createServer(files, (request, response) => {
+    const path = request.url ?? '';
+    asked.push(path);
+    let text = '';
+    request.on('data', (data) => {
+      text += data;
+    });
+    request.on('end', () => {
+      const payload = text === '' ? '' : Buffer.from(JSON.parse(text).payload, 'base64url').toString();
+      const csr = payload.includes('"csr"') ? (JSON.parse(payload).csr as string) : undefined;
+      const { status = 200, headers = {}, body, endless } = lie({ path, csr }) ?? honest(path, csr);
+      response.on('error', () => {});
+      response.writeHead(status, {
+        'replay-nonce': createHash('sha256').update(String(Math.random())).digest('base64url'),
+        'content-type': typeof body === 'string' ? 'application/pem-certificate-chain' : 'application/json',
+        location: `${origin}/account`,
+        ...headers,
+      });
+      if (!endless) return response.end(typeof body === 'string' ? body : JSON.stringify(body));
+      const part = Buffer.alloc(endless.bytes, ' ');
+      const timer = setInterval(() => {
+        if (response.writableLength < 1_000_000 && response.write(part)) sent += part.length;
+      }, endless.everyMs);
+      response.on('close', () => clearInterval(timer));
+    });
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  origin = `https://127.0.0.1:${(server.address() as AddressInfo).port}`;
+});
+beforeEach(() => {
+  [lie, sent, asked, shown] = [() => undefined, 0, [], []];
+});
+afterEach(() => server.closeAllConnections());
+afterAll(() => {
+  server.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const authorization = (value = NAME) => ({
+  identifier: { type: 'dns', value },
+  status: 'pending',
+  challenges: [{ type: 'http-01', url: `${origin}/challenge`, token: 'token', status: 'pending' }],
+});
+const order = (status: string) => ({
+  status,
+  authorizations: [`${origin}/authorization`],
+  finalize: `${origin}/finalize`,
+  certificate: `${origin}/certificate`,
+});
+
+let request = '';
+function honest(path: string, csr: string | undefined): Lied {
+  if (csr !== undefined) request = csr;
+  const resources = { newNonce: '/nonce', newAccount: '/new-account', newOrder: '/new-order' };
+  const urls = Object.fromEntries(Object.entries(resources).map(([name, at]) => [name, `${origin}${at}`]));
+  switch (path) {
+    case '/dir':
+      return { body: urls };
+    case '/new-account':
+      return { status: 201, body: { status: 'valid' } };
+    case '/new-order':
+      return { status: 201, headers: { location: `${origin}/order` }, body: order('pending') };
+    case '/authorization':
+      return { body: authorization() };
+    case '/challenge':
+      return { body: { ...authorization().challenges[0], status: 'valid' } };
+    case '/finalize':
+      return { body: order('valid') };
+    case '/certificate':
+      return { body: certificate(NAME) };
+    default:
+      return { body: {} };
+  }
+}
+
+/** Of the key that was asked for, unless of another. */
+function certificate(name: string, key = publicKeyOfRequest()): string {
+  const at = (file: string) => join(folder, file);
+  writeFileSync(at('key.pub'), key);
+  writeFileSync(at('extensions'), `subjectAltName=DNS:${name}\n`);
+  const own = ['-CA', at('ca.crt'), '-CAkey', at('ca.key'), '-force_pubkey', at('key.pub'), '-days', '60'];
+  execFileSync('openssl', ['req', '-new', '-key', at('ca.key'), '-subj', '/CN=x', '-out', at('any.csr')]);
+  execFileSync(
+    'openssl',
+    ['x509', '-req', '-in', at('any.csr'), ...own, '-extfile', at('extensions'), '-out', at('issued.crt')],
+    { stdio: 'ignore' },
+  );
+  return readFileSync(at('issued.crt'), 'utf8');
+}
+function publicKeyOfRequest(): Buffer {
+  return execFileSync('openssl', ['req', '-inform', 'DER', '-pubkey', '-noout'], {
+    input: Buffer.from(request, 'base64url'),
+  });
+}
+
+/** @param requestMs short only where a failure is wanted */
+function issue(requestMs = 30_000): Promise<string> {
+  return new AcmeAuthority({
+    directory: `${origin}/dir`,
+    email: '',
+    authorityPem: readFileSync(join(folder, 'ca.crt'), 'utf8'),
+    preferred: 'http-01',
+    accountKeyFile: join(folder, 'account.key'),
+    requestMs,
+    responders: {
+      http: async (shownName, _token, body) => {
+        if (body !== undefined) shown.push(shownName);
+      },
+      tls: async () => {},
+      dns: undefined,
+    },
+  }).issue(NAME);
+}
+
+test('an honest one is obeyed', async () => {
+  expect(await issue()).toMatch(/^-----BEGIN PRIVATE KEY-----[\s\S]+-----BEGIN CERTIFICATE-----/);
+  expect(shown).toEqual([NAME]);
+});
+
+const everywhere = ['/dir', '/new-account', '/new-order', '/authorization', '/challenge', '/finalize', '/certificate'];
+test.each(everywhere)('an endless answer at %s ends, fast or slow', async (at) => {
+  lie = ({ path }) => (path === at ? { endless: { bytes: 65_536, everyMs: 0 } } : undefined);
+  await expect(issue()).rejects.toThrow();
+  expect(sent).toBeLessThan(20_000_000);
+  lie = ({ path }) => (path === at ? { endless: { bytes: 1, everyMs: 20 } } : undefined);
+  await expect(issue(1_000)).rejects.toThrow();
+});
+
+test('no redirect and no address without TLS is followed to an address inside', async () => {
+  const visits: string[] = [];
+  const inside = createPlain((visit, response) => {
+    visits.push(visit.url ?? '');
+    response.end('{}');
+  });
+  await once(inside.listen(0, '127.0.0.1'), 'listening');
+  const location = `http://127.0.0.1:${(inside.address() as AddressInfo).port}/metadata`;
+  for (const at of everywhere) {
+    lie = ({ path }) => (path === at ? { status: 307, headers: { location } } : undefined);
+    await issue().catch(() => {});
+  }
+  lie = ({ path }) =>
+    path === '/dir' ? { body: { newNonce: location, newAccount: location, newOrder: location } } : undefined;
+  await expect(issue()).rejects.toThrow();
+  inside.close();
+  expect(visits).toEqual([]);
+});
+
+test('a proof of another name is not shown', async () => {
+  lie = ({ path }) => (path === '/authorization' ? { body: authorization('other.example.com') } : undefined);
+  await expect(issue()).rejects.toThrow('another name');
+  expect(shown).toEqual([]);
+});
+
+test('Retry-After of a century does not hold the others up', async () => {
+  const headers = { 'retry-after': '3153600000' };
+  lie = ({ path }) => (path === '/new-order' ? { status: 429, headers, body: { detail: 'too many' } } : undefined);
+  await expect(issue()).rejects.toMatchObject({ retryAfterMs: 3_600_000 });
+});
+
+test('of an order of thousands of authorizations none is asked for', async () => {
+  const authorizations = Array.from({ length: 5_000 }, (_, at) => `${origin}/many/${at}`);
+  lie = ({ path }) =>
+    path === '/new-order' ? { status: 201, body: { ...order('pending'), authorizations } } : undefined;
+  await expect(issue()).rejects.toThrow('more authorizations');
+  expect(asked.filter((path) => path.startsWith('/many'))).toEqual([]);
+});
+
+test('a certificate that does not serve the name is refused before it takes the place of one that does', async () => {
+  const other = generateKeyPairSync('ec', { namedCurve: 'P-256' }).publicKey.export({ type: 'spki', format: 'pem' });
+  const answers: [string, () => unknown][] = [
+    ['does not cover', () => certificate('other.example.com')],
+    ['another key', () => certificate(NAME, Buffer.from(other))],
+    ['no certificate', () => 'not a certificate'],
+    ['no certificate', () => ''],
+  ];
+  for (const [reason, body] of answers) {
+    lie = ({ path }) => (path === '/certificate' ? { body: body() } : undefined);
+    await expect(issue()).rejects.toThrow(reason);
+  }
+});
