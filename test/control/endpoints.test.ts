@@ -55,7 +55,7 @@ it('a follower of a log that does not read costs a bounded amount of memory', as
   const parts = {
     logs: followed,
     deployments: { bySlug: async () => deployment },
-    payments: { ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
   } as unknown as ControlParts;
   const response = (await logsEndpoint(parts).handle(
     call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' }),
@@ -95,7 +95,7 @@ it.each([
   const parts = {
     logs,
     deployments: { bySlug: async () => deployment },
-    payments: { ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
   } as unknown as ControlParts;
   const response = (await logsEndpoint(parts).handle(
     call('GET', `/_admin/abc/logs${query}`, { accept: 'text/event-stream', ...headers }),
@@ -126,7 +126,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
       },
     },
     secrets: { reveal: async () => ({}), keepingKeys: (work: () => unknown) => work() },
-    payments: { ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
     updates: new KeyedLock(),
     // Meanwhile the owner sets another payee: deployment was read before.
     pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },

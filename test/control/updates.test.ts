@@ -46,7 +46,7 @@ beforeEach(async () => {
     logs: { append: async () => undefined },
     routes: { push: async () => undefined },
     scheduleChanged: () => undefined,
-    payments: { ownerTokens: { verify: () => owner } },
+    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
     pipeline: {
       accept: async () => ({ digest: `d${++versions}`, bytes, handlers: ['fetch'] }),
       check: async () => undefined,
