@@ -107,37 +107,41 @@ test('rotations at once lose no key', async () => {
 
 const ROUNDS = Number(process.env.ROTATION_ROUNDS ?? 5);
 
-test('a rotation that is killed anywhere, under deploys, leaves every secret readable', async () => {
-  const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
-  const deployed: string[] = [];
-  let rotations = 0;
-  try {
-    for (let round = 0; round < ROUNDS; round++) {
-      // Each round dies at another of its steps, and at another moment of that step.
-      let left = 20 + round * 10;
-      const child = spawn(process.execPath, [CHILD, folder], { stdio: ['ignore', 'pipe', 'inherit'] });
-      const lines = createInterface({ input: child.stdout });
-      lines.on('line', (line) => {
-        const [what, tenant] = line.split(' ');
-        if (tenant !== undefined) deployed.push(tenant);
-        if (what === 'rotating') rotations++;
-        left -= 1;
-        if (left === 0) child.kill('SIGKILL');
-      });
-      await once(lines, 'close');
-      const registry = await openRegistry(path.join(folder, 'registry.db'));
-      try {
-        const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
-        for (const tenant of deployed) {
-          expect(await secrets.reveal(tenant as never)).toEqual({ KEY: `of ${tenant}` });
+test(
+  'a rotation that is killed anywhere, under deploys, leaves every secret readable',
+  async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
+    const deployed: string[] = [];
+    let rotations = 0;
+    try {
+      for (let round = 0; round < ROUNDS; round++) {
+        // Each round dies at another of its steps, and at another moment of that step.
+        let left = 20 + round * 10;
+        const child = spawn(process.execPath, [CHILD, folder], { stdio: ['ignore', 'pipe', 'inherit'] });
+        const lines = createInterface({ input: child.stdout });
+        lines.on('line', (line) => {
+          const [what, tenant] = line.split(' ');
+          if (tenant !== undefined) deployed.push(tenant);
+          if (what === 'rotating') rotations++;
+          left -= 1;
+          if (left === 0) child.kill('SIGKILL');
+        });
+        await once(lines, 'close');
+        const registry = await openRegistry(path.join(folder, 'registry.db'));
+        try {
+          const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
+          for (const tenant of deployed) {
+            expect(await secrets.reveal(tenant as never)).toEqual({ KEY: `of ${tenant}` });
+          }
+        } finally {
+          registry.close();
         }
-      } finally {
-        registry.close();
       }
+      expect(rotations).toBeGreaterThan(0);
+      expect(deployed.length).toBeGreaterThan(ROUNDS);
+    } finally {
+      await rm(folder, { recursive: true });
     }
-    expect(rotations).toBeGreaterThan(0);
-    expect(deployed.length).toBeGreaterThan(ROUNDS);
-  } finally {
-    await rm(folder, { recursive: true });
-  }
-}, 30_000 + ROUNDS * 10_000);
+  },
+  30_000 + ROUNDS * 10_000,
+);

@@ -101,6 +101,7 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
       stopped: payments.ledger.stopped() ?? null,
       summary: await payments.ledger.summary(),
       open: await payments.ledger.open(),
+      gas: await gasText(payments),
     }),
   );
   app.post('/payments/resume', async (c) => {
@@ -144,6 +145,19 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
     ).toResponse(),
   );
   return app;
+}
+
+async function gasText(payments: Payments) {
+  const { floor, tenants } = await payments.ledger.gas();
+  return {
+    leastX402Price: formatUsd(floor),
+    tenants: tenants.map(({ tenant, spent, budget, isUsedUp }) => ({
+      tenant,
+      today: formatUsd(spent),
+      budget: formatUsd(budget),
+      isUsedUp,
+    })),
+  };
 }
 
 function isOperator(header: string | undefined, tokenHash: string): boolean {
