@@ -27,7 +27,9 @@ const GWEI = 1_000_000_000n;
 
 async function gas(price: bigint, minPrice: Money = ZERO): Promise<Gas> {
   const clock = { now: () => now } as never;
-  const onChange = () => void (changes += 1);
+  const onChange = () => {
+    changes += 1;
+  };
   const options = { registry, clock, coinUsd: 4_000, minPrice, budget: micro(25_000), onChange };
   const made = new Gas({ ...options, gasPrice: async () => price });
   await made.refresh();

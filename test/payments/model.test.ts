@@ -171,11 +171,12 @@ async function events(): Promise<Event[]> {
         [`break ${at}`, () => store.refundOwed(row, 'broke')],
       );
     } else if (row.state === 'working') {
-      found.push(
-        [`capture whole ${at}`, () => take(row, 1, 'answered')],
-        [`capture stream ${at}`, () => take(row, 2, 'settled')],
-        [`release ${at}`, () => store.released(row, 'no')],
-      );
+      found.push([`capture stream ${at}`, () => take(row, 2, 'settled')]);
+      if (!isTwo())
+        found.push(
+          [`capture whole ${at}`, () => take(row, 1, 'answered')],
+          [`release ${at}`, () => store.released(row, 'no')],
+        );
     } else if (row.state === 'settled') {
       found.push(
         [`end ${at}`, () => store.answered(row, answer, false)],
@@ -189,7 +190,7 @@ async function events(): Promise<Event[]> {
   const waiting = await all(
     "SELECT id FROM payment_outgoing WHERE state = 'stuck' OR state = 'waiting' AND debtor IS NOT NULL",
   );
-  for (const { id } of waiting) {
+  for (const { id } of waiting as unknown as { id: string }[]) {
     const resolve = (action: 'retry' | 'paid' | 'waive') => async () => {
       outcome = 'settled';
       await reports.resolve(id, { action, reference: `0x${'ab'.repeat(32)}` }).catch((error) => {
@@ -205,7 +206,7 @@ async function events(): Promise<Event[]> {
       await sender.run();
     };
     found.push(['sent', run('settled')]);
-    if (due.every(({ attempts }) => attempts === 0))
+    if (due.every(({ attempts }) => attempts === 0) && !isTwo())
       found.push(['not sent', run('failed')], ['silent', run('unknown')], ['unseen', run('unseen')]);
   }
   found.push([
@@ -246,6 +247,11 @@ async function channelEvents(id: string): Promise<Event[]> {
   return found;
 }
 
+/** Two channels have the states of one twice over: what is their own is looked at with one. */
+function isTwo(): boolean {
+  return custodies.includes('ch2');
+}
+
 function take(row: PaymentRow, charged: number, state: 'settled' | 'answered') {
   return store.capturedFromChannel(row, micro(charged), '{}', undefined, state);
 }
@@ -266,23 +272,7 @@ async function violations(): Promise<string[]> {
   const wrong: string[] = [];
   const sent = world.landed.reduce((sum, hash) => sum + (world.signed[hash] ?? 0), 0);
   if (sent > world.received) wrong.push(`sent ${sent} of ${world.received} received`);
-  const both = await all(`SELECT payment FROM payment_outgoing GROUP BY payment
-    HAVING sum(kind IN ('payout', 'fee') AND state IN ('owed', 'sending', 'sent')) > 0
-    AND sum(kind = 'refund' AND id LIKE '%-lost' AND state <> 'waived') > 0`);
-  if (both.length > 0) wrong.push('paid out and refunded');
-  const over = await all(`SELECT payment FROM payment_outgoing o JOIN payments p ON p.id = o.payment
-    WHERE o.state <> 'waived' GROUP BY payment
-    HAVING sum(o.amount) > CASE p.custody WHEN 'channel' THEN max(p.charged, 0) ELSE p.authorized END`);
-  if (over.length > 0) wrong.push('more out than was charged');
-  const bad = await all(`SELECT id FROM payment_channels WHERE captured > voucher OR voucher > deposit
-    OR settled > captured OR committed > settled OR reserved <> (SELECT coalesce(sum(authorized), 0) FROM payments
-    WHERE channel = payment_channels.id AND state IN ('verified', 'working'))`);
-  if (bad.length > 0) wrong.push('the channel’s amounts');
-  const negative =
-    await all(`SELECT account FROM ledger WHERE account LIKE 'claim:%' AND account NOT LIKE 'claim:channel:%'
-    GROUP BY account HAVING sum(amount) < 0`);
-  if (negative.length > 0) wrong.push(`negative ${JSON.stringify(negative)}`);
-  // Nobody who is both payer and tenant has more than was paid in: the operator pays nothing.
+  // The very check that runs in production.
   for (const { invariant } of await new Invariants(registry).check()) wrong.push(`the check ${invariant}`);
   return wrong;
 }
