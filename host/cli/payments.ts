@@ -28,6 +28,7 @@ interface Overview {
   stopped: Stopped | null;
   summary: Record<string, string>[];
   open: OpenItem[];
+  gas: { leastX402Price: string; tenants: { tenant: string; today: string; budget: string; isUsedUp: boolean }[] };
 }
 
 interface Reconciliation {
@@ -123,8 +124,20 @@ function stoppedText({ since, violations, command }: Stopped): string {
   return `PAYOUTS AND REFUNDS ARE STOPPED since ${new Date(since).toISOString()}: the books break a rule\n${what}\nPayments are still taken. Compare with the chain: turnpike payments reconcile. When you have looked: ${command}\n\n`;
 }
 
-function overviewText({ stopped, summary, open }: Overview): string {
-  return `${stopped ? stoppedText(stopped) : ''}${openText(summary, open)}`;
+function overviewText({ stopped, summary, open, gas }: Overview): string {
+  return `${stopped ? stoppedText(stopped) : ''}${openText(summary, open)}${gasText(gas)}`;
+}
+
+/** Only where gas costs something. */
+function gasText({ leastX402Price, tenants }: Overview['gas']): string {
+  if (tenants.length === 0) return '';
+  const rows = tenants.map(({ tenant, today, budget, isUsedUp }) => [
+    tenant,
+    today,
+    budget,
+    isUsedUp ? 'used up: no x402 offers until tomorrow' : '',
+  ]);
+  return `\n\ngas of x402 settlements today; x402 is offered from ${leastX402Price} USD\n${table([['tenant', 'cost', 'budget', ''], ...rows])}`;
 }
 
 function openText(summary: Overview['summary'], open: OpenItem[]): string {

@@ -6,6 +6,8 @@ import { table } from './terminal/printer.ts';
 
 interface Usage {
   slug: string;
+  /** Owed to callers. */
+  debtUsd: string;
   days: Record<string, unknown>[];
   storage: Record<string, unknown>;
   revenue: { day: string; route: string; payments: number; grossUsd: string; feeUsd: string; refundedUsd: string }[];
@@ -31,11 +33,14 @@ export function usageCommand(deps?: CommandDeps): Command {
     );
 }
 
-export function usageText({ days: byDay, storage, revenue }: Usage): string {
+export function usageText({ days: byDay, storage, revenue, debtUsd }: Usage): string {
   const blocks = [
     rowsOf(byDay, 'no requests yet'),
     table(Object.entries(storage).map(([name, value]) => [name, String(value)])),
     revenue.length === 0 ? '' : rowsOf(revenue, ''),
+    Number(debtUsd) > 0
+      ? `${debtUsd} USD are owed to callers whose answers broke off: held back from later revenue`
+      : '',
   ];
   return blocks.filter((block) => block !== '').join('\n\n');
 }

@@ -6,6 +6,7 @@ import { isOpenPayment, payments } from '../registry/schema/payments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Guard } from './ledger/guard.ts';
 import type { Sender } from './outgoing/sender.ts';
+import type { Gas } from './rails/gas.ts';
 import type { ChannelKeeper } from './sessions/keeper.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
 
@@ -23,6 +24,7 @@ export interface BackgroundOptions extends RecoveryOptions {
   sender: Sender;
   keeper: ChannelKeeper | undefined;
   guard: Guard;
+  gas: Gas | undefined;
   /** How often payouts and the operator's share are sent, ms; refunds go at once. */
   payoutEveryMs: number;
   /** By which money goes back, and what was answered is forgotten. */
@@ -42,7 +44,7 @@ export class Background {
   }
 
   start(): void {
-    const { sender, keeper, guard, payoutEveryMs, machine, believed, clock } = this.#options;
+    const { sender, keeper, guard, gas, payoutEveryMs, machine, believed, clock } = this.#options;
     const look = async () => {
       const { signal } = this.#stopping;
       await guard.run(signal).catch((error) => {
@@ -56,6 +58,7 @@ export class Background {
     this.#every(payoutEveryMs, () => sender.run());
     // Where all goes so often, refunds do, too.
     if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => sender.run(['refund']));
+    if (gas) this.#every(60_000, () => gas.refresh());
     if (keeper) this.#every(60_000, () => keeper.run());
     this.#every(600_000, async () => {
       const highest = (await believed.highest()) - clock.offsetMs;

@@ -11,7 +11,7 @@ import { settings } from '../registry/schema/deployments.ts';
 import type { PaymentRow } from '../registry/schema/payments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import { micro, ZERO } from '../shared/money.ts';
+import { type Money, micro, parseUsd, ZERO } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { PaymentService } from './bindings/service.ts';
@@ -22,6 +22,7 @@ import { Reports } from './ledger/reports.ts';
 import type { Network } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
+import { Debts } from './outgoing/debts.ts';
 import { Sender } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
@@ -30,6 +31,7 @@ import { ProofDesk } from './proof.ts';
 import { Challenger } from './rails/challenge.ts';
 import { readStored } from './rails/credential.ts';
 import { EvmLanes } from './rails/evm-lane.ts';
+import { Gas } from './rails/gas.ts';
 import type { Rail } from './rails/rail.ts';
 import { tempoCharge } from './rails/tempo-charge.ts';
 import { tempoSession } from './rails/tempo-session.ts';
@@ -73,6 +75,7 @@ export interface PaymentsOptions {
 
 const LOCAL_PAYOUT_MS = 250;
 const PAYOUT_MS = 600_000;
+const MIN_PAYOUT = micro(100_000);
 
 export async function createPayments(options: PaymentsOptions): Promise<Payments> {
   const { config, network, registry, clock, log, forward } = options;
@@ -87,20 +90,37 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;
   const collector = lower(hostAccounts.settler.address);
   const lanes = x402 ? new EvmLanes(x402) : undefined;
+  // Made from the rails, and told by what they depend on.
+  let book: OfferBook | undefined;
+  const offersChanged = () => book?.changed();
+  const gas = x402
+    ? new Gas({
+        registry,
+        clock,
+        gasPrice: () => x402.getClient().getGasPrice(),
+        coinUsd: config.gas.coinUsd,
+        minPrice: usdOr(config.gas.minPrice, ZERO),
+        budget: usdOr(config.gas.perDay, ZERO),
+        onChange: offersChanged,
+      })
+    : undefined;
+  const debts = new Debts(store, offersChanged);
   const rails: Rail[] = [
     ...(mpp ? [tempoCharge({ network: mpp, collector, challengeKey })] : []),
     ...(mpp && desk ? [tempoSession({ network: mpp, payee: collector, desk })] : []),
-    ...(x402 && lanes
+    ...(x402 && lanes && gas
       ? x402Rails({
           network: x402,
           facilitator: hostAccounts.facilitator,
           lanes,
           challengeKey,
+          gas,
           upto: await uptoAvailable(x402),
         })
       : []),
   ];
-  const offers = new OfferBook(rails);
+  const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
+  book = offers;
   const challenger = new Challenger(challengeKey, network.testMoney);
   const machine = new SettlementMachine({
     store,
@@ -124,7 +144,14 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const operations = new Operations({ machine, offers, challenger, challengeKey, realm, log });
   const invariants = new Invariants(registry);
   const guard = new Guard(registry, (signal) => invariants.check(signal), log);
-  const sender = new Sender(store, openWallets(network, lanes), log, () => guard.maySend);
+  const sender = new Sender({
+    store,
+    wallets: openWallets(network, lanes),
+    log,
+    maySend: () => guard.maySend,
+    debts,
+    minPayout: usdOr(config.minPayout, network.name === 'local' ? ZERO : MIN_PAYOUT),
+  });
   const proof = new ProofDesk({ network: mpp, challengeKey, challenger, keys: machine.keys });
   const highest = await believed.highest();
   const { feeBps } = config;
@@ -160,7 +187,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     ? new ChannelKeeper({ desk, channels, clock, log, ...(options.schedule ? { schedule: options.schedule } : {}) })
     : undefined;
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
-  const background = new Background({ ...recovery, sender, keeper, guard, payoutEveryMs, believed, clock });
+  const background = new Background({ ...recovery, sender, keeper, guard, gas, payoutEveryMs, believed, clock });
   const reconciler = new Reconciler({ store, network, desk, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
@@ -175,6 +202,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       await channels.recountReserved();
       await reconciler.noteOpening().catch((error) => log.warn({ err: error }, 'the network does not answer yet'));
       await guard.load();
+      await debts.load();
+      await gas?.refresh();
       background.start();
     },
     async stop() {
@@ -206,9 +235,13 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       async resolve(id, how) {
         if (how.action === 'retry' && guard.stopped())
           throw new Problem('conflict', 'Payouts and refunds are stopped; look at turnpike payments, then resume.');
-        return reports.resolve(id, how);
+        const item = await reports.resolve(id, how);
+        await debts.load();
+        return item;
       },
       summary: () => reports.summary(),
+      debt: (tenant) => reports.debt(tenant),
+      gas: async () => ({ floor: gas?.floor ?? ZERO, tenants: (await gas?.use()) ?? [] }),
       stopped: () => guard.stopped(),
       async resume() {
         await guard.resume();
@@ -231,6 +264,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       recipient: mpp ? lower(mpp.recipient) : x402 ? lower(x402.recipient) : undefined,
     }),
   };
+}
+
+function usdOr(text: string, otherwise: Money): Money {
+  return text === '' ? otherwise : parseUsd(text);
 }
 
 function paymentEnd(row: PaymentRow): PaymentEnd {

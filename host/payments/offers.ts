@@ -10,13 +10,29 @@ const CACHE_SIZE = 5_000;
 
 export class OfferBook {
   readonly #rails: readonly Rail[];
+  readonly #owes: (tenant: string) => boolean;
   readonly #cache = new Map<string, PreparedOffers>();
+  #edition = 0;
 
-  constructor(rails: readonly Rail[]) {
+  /** @param owes whether a tenant has debts: what it sells is collected then */
+  constructor(rails: readonly Rail[], owes: (tenant: string) => boolean) {
     this.#rails = rails;
+    this.#owes = owes;
   }
 
-  prepare(terms: Terms): PreparedOffers {
+  /** Offers that were prepared under another number may be others now. */
+  get edition(): number {
+    return this.#edition;
+  }
+
+  /** Debts, or what a rail offers, have changed. */
+  changed(): void {
+    this.#edition += 1;
+    this.#cache.clear();
+  }
+
+  prepare(asked: Terms): PreparedOffers {
+    const terms = asked.tenant !== undefined && this.#owes(asked.tenant) ? { ...asked, collected: true } : asked;
     const key = termsToText(terms);
     const known = this.#cache.get(key);
     if (known) return known;

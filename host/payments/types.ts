@@ -207,7 +207,7 @@ export interface ReconciliationReport {
 /** A payment or an outgoing transfer that needs a person, or will be tried again. */
 export interface OpenItem {
   id: string;
-  kind: 'pending-settlement' | 'refund-owed' | 'payout-owed' | 'fee-owed' | 'stuck';
+  kind: 'pending-settlement' | 'refund-owed' | 'payout-owed' | 'fee-owed' | 'stuck' | 'tenant-debt';
   payment: string;
   asset: string;
   to: string;
@@ -216,6 +216,15 @@ export interface OpenItem {
   error: string | undefined;
   /** The command that resolves it. */
   command: string;
+}
+
+/** What settling a tenant's x402 payments has cost the host today. */
+export interface GasUse {
+  tenant: string;
+  spent: Money;
+  budget: Money;
+  /** The tenant's x402 offers are left out until tomorrow (UTC). */
+  isUsedUp: boolean;
 }
 
 /** A check of the books failed: nothing is sent until the operator has looked. */
@@ -241,6 +250,10 @@ export interface PaymentsLedger {
    * (with the transaction's hash), `waive` closes it without money.
    */
   resolve(id: string, how: { action: 'retry' | 'paid' | 'waive'; reference?: string }): Promise<OpenItem | undefined>;
+  /** What a tenant owes to payers, less what was held back for it; 0 where nothing. */
+  debt(tenant: string): Promise<Money>;
+  /** Gas of x402 settlements: the least price that is offered, and who used how much today. */
+  gas(): Promise<{ floor: Money; tenants: GasUse[] }>;
   /** Undefined: payouts and refunds are sent. */
   stopped(): StoppedPayouts | undefined;
   /** Lets payouts and refunds go on, until a check of another kind fails. */

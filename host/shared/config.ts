@@ -26,6 +26,10 @@ const price = z
   // A challenge over nothing asks for a proof of ownership, not for a payment.
   .refine((amount) => /[1-9]/.test(amount), 'expected more than 0');
 
+const usdOrEmpty = z
+  .string()
+  .regex(/^(?:\d{1,6}(?:\.\d{1,6})?)?$/, 'expected a decimal amount in USD such as "0.20", or nothing');
+
 const NEEDED_FOR_S3 = ['endpoint', 'bucket', 'accessKey', 'secretKey'] as const;
 
 export const configSchema = z.strictObject({
@@ -148,6 +152,16 @@ export const configSchema = z.strictObject({
     localChainId: z.number().int().positive().describe('chain id of the local network (1337, or 84532 for stock x402)'),
     localPort: port.describe('port of the local network RPC gateway on loopback; 0 picks a free one'),
     feeBps: z.number().int().min(0).max(10_000).describe('share of the operator in paid routes, 1/100 %'),
+    gas: z.strictObject({
+      minPrice: usdOrEmpty.describe('least price that is offered by x402, USD; empty: what settling costs in gas'),
+      perDay: usdOrEmpty.describe('gas that settlements for one tenant may cost the host in a day, USD'),
+      coinUsd: z
+        .number()
+        .positive()
+        .max(1_000_000)
+        .describe('price of the x402 network’s coin by which gas is counted, USD'),
+    }),
+    minPayout: usdOrEmpty.describe('payouts below wait up to a day, USD; empty: 0.10, on local 0'),
     answers: z.strictObject({
       tenantBytes: bytes.describe('disk for the kept answers of a tenant’s paid routes; the oldest go first'),
       totalBytes: bytes.describe('disk for all kept answers'),

@@ -292,11 +292,11 @@ test('a stream that breaks off after it was paid is given back where the host st
   await expect(response.text()).rejects.toThrow();
   await until(async () => (await tempoOf(client.address)) === before);
   await reconciled();
-  // To a tenant's own wallet it went at once: the host lists it with the command that resolves it.
+  // To a tenant's own wallet it went at once: it is the tenant's debt, and not the operator's to pay.
   const direct = await client.fetch(`${rig.url}/report`);
   await expect(direct.text()).rejects.toThrow();
-  const item = await until(async () => (await rig.payments.ledger.open()).find((each) => each.kind === 'stuck'));
-  expect(item.command).toContain(`payments paid ${item.id} --reference`);
+  const item = await until(async () => (await rig.payments.ledger.open()).find((each) => each.kind === 'tenant-debt'));
+  expect(item.command).toBe(`turnpike payments waive ${item.id}`);
   const reference = `0x${'ab'.repeat(32)}`;
   expect(await rig.payments.ledger.resolve(item.id, { action: 'paid', reference })).toBeUndefined();
   expect(await rig.payments.ledger.open()).toEqual([]);

@@ -5,12 +5,13 @@ import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Guard } from '../../host/payments/ledger/guard.ts';
 import { Invariants } from '../../host/payments/ledger/invariants.ts';
+import { Debts } from '../../host/payments/outgoing/debts.ts';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { type NewPayment, PaymentStore } from '../../host/payments/settlement/store.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
-import { micro } from '../../host/shared/money.ts';
+import { micro, ZERO } from '../../host/shared/money.ts';
 
 let folder: string;
 let registry: Registry;
@@ -52,7 +53,14 @@ async function start() {
       return { status: 'settled', reference: hash };
     },
   };
-  sender = new Sender(store, [wallet], log, () => guard.maySend);
+  sender = new Sender({
+    store,
+    wallets: [wallet],
+    log,
+    maySend: () => guard.maySend,
+    debts: new Debts(store, () => {}),
+    minPayout: ZERO,
+  });
   await guard.load();
 }
 
@@ -143,7 +151,7 @@ const DAMAGE: [invariant: string, how: string[]][] = [
     'paid-and-refunded',
     [
       `INSERT INTO payment_outgoing SELECT 'out_1-refund-lost', payment, 'refund', asset, source, 'payer', 1, 'owed', NULL,
-        NULL, 0, NULL, 1, 1, 0 FROM payment_outgoing LIMIT 1`,
+        NULL, 0, NULL, 1, 1, 0, NULL, 0 FROM payment_outgoing LIMIT 1`,
     ],
   ],
   ['uncovered', [`UPDATE payment_outgoing SET covered = 0`]],

@@ -19,7 +19,7 @@ export function usageEndpoint(parts: ControlParts): Endpoint {
     description:
       `Requests, errors, bytes and CPU by UTC day, storage now, revenue by route and day. \`?days=\` (default ${DEFAULT_DAYS}). ` +
       'With `Accept: text/csv`: every payment, one line each.',
-    responses: { 200: '`{days, storage, revenue}`, or CSV', 403: 'Another wallet owns the slug.' },
+    responses: { 200: '`{days, storage, debtUsd, revenue}`, or CSV', 403: 'Another wallet owns the slug.' },
     handle: async (call) => {
       const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/usage`);
       if ('response' in owned) return owned.response;
@@ -39,6 +39,8 @@ export function usageEndpoint(parts: ControlParts): Endpoint {
         slug,
         from,
         days: await usage.byDay(tenant, from),
+        /** Owed to callers whose answers broke off; held back from later revenue. */
+        debtUsd: formatUsd(await payments.ledger.debt(tenant)),
         storage: await parts.storageUsage(tenant),
         revenue: revenue.map((row) => ({
           day: row.day,

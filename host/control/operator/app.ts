@@ -115,6 +115,7 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
       stopped: payments.ledger.stopped() ?? null,
       summary: await payments.ledger.summary(),
       open: await payments.ledger.open(),
+      gas: await gasText(payments),
     }),
   );
   app.post('/payments/resume', async (c) => {
@@ -166,6 +167,19 @@ const LOOPBACK_NAMES = ['localhost', '[::1]'];
 function isOwnName(host: string, names: readonly string[]): boolean {
   const name = host.toLowerCase().replace(/:\d+$/, '').replace(/\.$/, '');
   return LOOPBACK_NAMES.includes(name) || /^127(?:\.\d{1,3}){3}$/.test(name) || names.includes(name);
+}
+
+async function gasText(payments: Payments) {
+  const { floor, tenants } = await payments.ledger.gas();
+  return {
+    leastX402Price: formatUsd(floor),
+    tenants: tenants.map(({ tenant, spent, budget, isUsedUp }) => ({
+      tenant,
+      today: formatUsd(spent),
+      budget: formatUsd(budget),
+      isUsedUp,
+    })),
+  };
 }
 
 function isOperator(header: string | undefined, tokenHash: string): boolean {

@@ -131,6 +131,25 @@ export function channelSettled(input: {
   });
 }
 
+/** Of what a tenant was to be paid, what it owes to a payer: from here on the host holds it for that payer. */
+export function heldBack(
+  debt: { id: string; payment: string; asset: string; recipient: string },
+  from: { id: string; recipient: string },
+  amount: Money,
+): Entry[] {
+  return entries({
+    id: `${debt.id}:held:${from.id}`,
+    kind: 'debt',
+    asset: debt.asset,
+    payment: debt.payment,
+    reference: null,
+    moves: [
+      [payout(from.recipient), minus(amount)],
+      [refund(debt.recipient), amount],
+    ],
+  });
+}
+
 /** Money that the host sent; `held` is false for refunds straight out of the recipient's own wallet. */
 export function sent(input: {
   id: string;

@@ -36,7 +36,7 @@ const DELTA = `SELECT account, asset, sum(amount) AS amount,
 
 const DUE_BY_ASSET = `SELECT o.asset, sum(o.amount) AS amount FROM payment_outgoing o
   WHERE ${DUE} AND (o.kind IN ('payout', 'fee') OR o.channel IS NOT NULL
-    OR (SELECT custody FROM payments WHERE id = o.payment) <> 'direct') GROUP BY o.asset`;
+    OR o.covered = 1 OR (SELECT custody FROM payments WHERE id = o.payment) <> 'direct') GROUP BY o.asset`;
 
 /** Of these payments, each by what is wrong with it. */
 const payments = (of: string) => `SELECT payment, paid_and_refunded, over_paid, uncovered FROM (

@@ -1,6 +1,6 @@
 /** What the books say: revenue by route and day, every payment as CSV, totals, and what needs a person. */
 import type { SQL } from 'drizzle-orm';
-import { and, asc, eq, gte, inArray, isNotNull, lt, sql } from '../../registry/drizzle.ts';
+import { and, asc, eq, gte, inArray, isNotNull, lt, or, sql } from '../../registry/drizzle.ts';
 import {
   isOpenOutgoing,
   isOpenPayment,
@@ -10,7 +10,7 @@ import {
   paymentOutgoing,
   payments,
 } from '../../registry/schema/payments.ts';
-import { formatUsd, micro, ZERO } from '../../shared/money.ts';
+import { formatUsd, micro, subtract, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Sender } from '../outgoing/sender.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
@@ -34,7 +34,7 @@ export interface ReportsOptions {
   continue(row: PaymentRow): Promise<void>;
 }
 
-export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume'> {
+export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume' | 'gas'> {
   readonly #options: ReportsOptions;
 
   constructor(options: ReportsOptions) {
@@ -139,7 +139,12 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
       this.#db
         .select()
         .from(paymentOutgoing)
-        .where(and(isOpenOutgoing, inArray(paymentOutgoing.state, ['owed', 'sending', 'stuck'])))
+        .where(
+          and(
+            isOpenOutgoing,
+            or(inArray(paymentOutgoing.state, ['owed', 'sending', 'stuck']), isNotNull(paymentOutgoing.debtor)),
+          ),
+        )
         .orderBy(asc(paymentOutgoing.createdAt)),
     ]);
     return [...pending.map(pendingItem), ...outgoing.map(outgoingItem)];
@@ -152,16 +157,16 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
     if (id.startsWith('pay_')) return this.#resolvePending(id, how.action);
     const { sender } = this.#options;
     await sender.exclusively(() => this.#resolveOutgoing(id, how));
-    if (how.action === 'retry') await sender.run();
+    if (how.action === 'retry') await sender.run(undefined, ZERO);
     const [after] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
-    return after && (after.state === 'owed' || after.state === 'sending' || after.state === 'stuck')
+    return after && (isDebt(after) || ['owed', 'sending', 'stuck'].includes(after.state))
       ? outgoingItem(after)
       : undefined;
   }
 
   async #resolveOutgoing(id: string, how: { action: 'retry' | 'paid' | 'waive'; reference?: string }): Promise<void> {
     const [row] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
-    if (!row || row.state === 'sent' || row.state === 'waived' || row.state === 'waiting')
+    if (!row || row.state === 'sent' || row.state === 'waived' || (row.state === 'waiting' && !isDebt(row)))
       throw new Problem('not_found', `Nothing is open under ${id}; list what is with: turnpike payments`);
     const { store, sender } = this.#options;
     const now = store.now();
@@ -175,6 +180,8 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
         break;
       case 'paid': {
         if (row.channel !== null && !row.covered) throw neverCame();
+        if (row.withheld > 0n)
+          throw new Problem('conflict', 'A part of it was held back already: waive the rest, and that part is sent.');
         if (row.state === 'sending')
           throw new Problem('conflict', 'It is being sent just now; look again in a minute.');
         const { reference } = how;
@@ -189,7 +196,18 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
       case 'waive':
         if (row.state === 'sending')
           throw new Problem('conflict', 'It is being sent just now; look again in a minute.');
-        await store.write([this.#set(id, { state: 'waived', error: 'waived by the operator', updatedAt: now })]);
+        // What was held back is the payer's by now.
+        await store.write([
+          isDebt(row) && row.withheld > 0n
+            ? this.#set(id, {
+                state: 'owed',
+                amount: row.withheld,
+                covered: true,
+                source: await this.#holder(id),
+                updatedAt: now,
+              })
+            : this.#set(id, { state: 'waived', error: 'waived by the operator', updatedAt: now }),
+        ]);
     }
   }
 
@@ -205,6 +223,25 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
 
   #set(id: string, change: Partial<OutgoingRow>) {
     return this.#db.update(paymentOutgoing).set(change).where(eq(paymentOutgoing.id, id));
+  }
+
+  async debt(tenant: string) {
+    const [row] = await this.#db
+      .select({ sum: sql<number>`coalesce(sum(amount - withheld), 0)` })
+      .from(paymentOutgoing)
+      .where(and(eq(paymentOutgoing.debtor, tenant), eq(paymentOutgoing.state, 'waiting')));
+    return micro(row?.sum ?? 0);
+  }
+
+  /** The wallet that holds what was held back for a debt. */
+  async #holder(debt: string): Promise<string> {
+    const [row] = await this.#db
+      .select({ source: paymentOutgoing.source })
+      .from(ledger)
+      .innerJoin(paymentOutgoing, eq(ledger.txn, sql`${debt} || ':held:' || ${paymentOutgoing.id}`))
+      .limit(1);
+    if (!row) throw new Error(`nothing was held back for ${debt}`);
+    return row.source;
   }
 
   async summary() {
@@ -231,6 +268,10 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
       owed: formatUsd(micro(owed.find(({ asset }) => asset === row.asset)?.amount ?? 0)),
     }));
   }
+}
+
+function isDebt({ state, debtor }: OutgoingRow): boolean {
+  return state === 'waiting' && debtor !== null;
 }
 
 function neverCame(): Problem {
@@ -278,18 +319,18 @@ function pendingItem(row: PaymentRow): OpenItem {
 }
 
 function outgoingItem(row: OutgoingRow): OpenItem {
-  const kind = row.state === 'stuck' ? 'stuck' : (`${row.kind}-owed` as const);
+  const kind = isDebt(row) ? 'tenant-debt' : row.state === 'stuck' ? 'stuck' : (`${row.kind}-owed` as const);
   return {
     id: row.id,
     kind,
     payment: row.payment,
     asset: row.asset,
     to: row.recipient === '' ? 'operator' : row.recipient,
-    amount: formatUsd(row.amount),
+    amount: formatUsd(isDebt(row) ? subtract(row.amount, row.withheld) : row.amount),
     since: row.createdAt,
     error: row.error ?? undefined,
     command:
-      row.channel !== null && !row.covered
+      isDebt(row) || (row.channel !== null && !row.covered)
         ? `turnpike payments waive ${row.id}`
         : row.state === 'stuck'
           ? `turnpike payments paid ${row.id} --reference <transaction hash>`

@@ -18,30 +18,50 @@ import { Mutex } from '../../shared/mutex.ts';
 import * as book from '../ledger/book.ts';
 import type { SettleResult } from '../rails/terms.ts';
 import type { PaymentStore, Statement } from '../settlement/store.ts';
+import type { Debts } from './debts.ts';
 import type { Wallet } from './wallets.ts';
 
 /** After that many refusals a person has to look at it. */
 const MAX_ATTEMPTS = 5;
+/** A payout below the least one waits so long at most, ms. */
+const LONGEST_WAIT_MS = 24 * 3_600_000;
+
+export interface SenderOptions {
+  store: PaymentStore;
+  wallets: readonly Wallet[];
+  log: Logger;
+  /** Whether the books are as they must be; what is due stays due otherwise. */
+  maySend: () => boolean;
+  debts: Debts;
+  /** What one recipient is owed is sent when it is so much, or a day old; refunds always. */
+  minPayout: Money;
+}
 
 export class Sender {
   readonly #store: PaymentStore;
   readonly #wallets: readonly Wallet[];
   readonly #log: Logger;
   readonly #maySend: () => boolean;
+  readonly #debts: Debts;
+  readonly #minPayout: Money;
   readonly #turns = new Mutex();
 
-  /** @param maySend whether the books are as they must be; what is due stays due otherwise */
-  constructor(store: PaymentStore, wallets: readonly Wallet[], log: Logger, maySend: () => boolean) {
+  constructor({ store, wallets, log, maySend, debts, minPayout }: SenderOptions) {
     this.#store = store;
     this.#wallets = wallets;
     this.#log = log;
     this.#maySend = maySend;
+    this.#debts = debts;
+    this.#minPayout = minPayout;
   }
 
-  /** Sends what is due. Calls queue, so that no two rounds pick the same rows. */
-  run(kinds: readonly OutgoingRow['kind'][] = ['payout', 'fee', 'refund']): Promise<void> {
+  /**
+   * Sends what is due. Calls queue, so that no two rounds pick the same rows.
+   * @param minPayout default: that of the options
+   */
+  run(kinds: readonly OutgoingRow['kind'][] = ['payout', 'fee', 'refund'], minPayout = this.#minPayout): Promise<void> {
     return this.#turns
-      .run(() => this.#round(kinds))
+      .run(() => this.#round(kinds, minPayout))
       .catch((error) => this.#log.error({ err: error }, 'sending payouts failed'));
   }
 
@@ -50,9 +70,10 @@ export class Sender {
     return this.#turns.run(work);
   }
 
-  async #round(kinds: readonly OutgoingRow['kind'][]): Promise<void> {
+  async #round(kinds: readonly OutgoingRow['kind'][], minPayout: Money): Promise<void> {
     if (!this.#maySend()) return;
     await this.#resume();
+    await this.#debts.withhold();
     const { db } = this.#store;
     const due = await db
       .select()
@@ -63,11 +84,22 @@ export class Sender {
           eq(paymentOutgoing.state, 'owed'),
           inArray(paymentOutgoing.kind, [...kinds]),
           lt(paymentOutgoing.attempts, MAX_ATTEMPTS),
+          minPayout > 0n ? this.#isEnough(minPayout) : undefined,
         ),
       )
       .orderBy(asc(paymentOutgoing.createdAt))
       .limit(500);
     for (const rows of groups(due)) await this.#pay(rows);
+  }
+
+  /** By recipient and not by row: many small ones make a payout. */
+  #isEnough(minPayout: Money) {
+    const { kind, asset, source, recipient } = paymentOutgoing;
+    return sql`(${kind} = 'refund' OR (${kind}, ${asset}, ${source}, ${recipient}) IN (
+      SELECT kind, asset, source, recipient FROM payment_outgoing
+      WHERE state NOT IN ('sent', 'waived') AND state = 'owed' AND kind IN ('payout', 'fee')
+      GROUP BY kind, asset, source, recipient
+      HAVING sum(amount) >= ${Number(minPayout)} OR min(created_at) <= ${this.#store.now() - LONGEST_WAIT_MS}))`;
   }
 
   /** Transactions that were signed before a crash, or whose outcome was not known. */
@@ -92,14 +124,9 @@ export class Sender {
     const wallet = first && this.#wallet(first.asset);
     if (!first || !wallet || !this.#maySend()) return;
     if (!wallet.canSign(first.source)) {
-      await this.#mark(rows, {
-        state: 'stuck',
-        error:
-          first.source === wallet.operator
-            ? `the host does not hold the key of your wallet ${first.source}; send it from there`
-            : `the tenant’s wallet ${first.source} received it and owes it; do not pay it from your own`,
-      });
-      return;
+      if (first.source !== wallet.operator) return this.#debts.note(rows);
+      const error = `the host does not hold the key of your wallet ${first.source}; send it from there`;
+      return this.#mark(rows, { state: 'stuck', error });
     }
     const totals = new Map<string, Money>();
     for (const row of rows) {
@@ -168,7 +195,8 @@ export class Sender {
       source: row.source,
       recipient: recipientOf(row, wallet),
       amount: row.amount,
-      held: payment.custody !== 'direct',
+      // What the host covers is with the host, as a debt that was held back is.
+      held: payment.custody !== 'direct' || row.covered,
       reference,
     };
     const statements = this.#store.lines(book.sent(entry));

@@ -23,6 +23,8 @@ export interface Terms {
   payTo: Address | undefined;
   /** The operator's share, 1/100 %. */
   feeBps: number;
+  /** The host has to hold what this brings: the tenant has debts. Set by the book of offers. */
+  collected?: boolean;
   description: string;
   sku: string | undefined;
   pricingVersion: number | undefined;
@@ -109,7 +111,7 @@ export type SettleResult =
 export function custodyOf(rail: RailName, terms: Terms): Custody {
   if (rail === 'tempo/session') return 'channel';
   if (terms.kind === 'operation') return 'direct';
-  if (terms.feeBps > 0) return 'collected';
+  if (terms.feeBps > 0 || terms.collected) return 'collected';
   if (rail === 'x402/upto') return 'direct';
   if (terms.kind === 'binding' || terms.mode === 'metered') return 'collected';
   // A Tempo transaction lives 25 s after signing; an EIP-3009 authorization as long as we ask for.

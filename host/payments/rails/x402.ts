@@ -15,6 +15,7 @@ import { Problem } from '../../shared/problem.ts';
 import type { X402Network } from '../network/types.ts';
 import { type Presented, readStored, type X402Credential } from './credential.ts';
 import type { EvmLanes } from './evm-lane.ts';
+import type { Gas } from './gas.ts';
 import { isOpen } from './node-errors.ts';
 import type { Rail } from './rail.ts';
 import {
@@ -46,6 +47,7 @@ export interface X402Options {
   facilitator: Account;
   lanes: EvmLanes;
   challengeKey: string;
+  gas: Gas;
   /** Whether Permit2 and x402's proxy exist on the chain. */
   upto: boolean;
 }
@@ -58,7 +60,7 @@ export async function uptoAvailable(network: X402Network): Promise<boolean> {
   return codes.every((code) => code !== undefined && code !== '0x');
 }
 
-export function x402Rails({ network, facilitator: account, lanes, challengeKey, upto }: X402Options): Rail[] {
+export function x402Rails({ network, facilitator: account, lanes, challengeKey, gas, upto }: X402Options): Rail[] {
   const chainId = network.chain.id;
   const client = network.getClient(account);
   const asking = new AsyncLocalStorage<{ isOpen: boolean }>();
@@ -130,6 +132,7 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
         // A metered route is sold by what it used; a tenant's own challenge may be captured in part, either way.
         if (terms.kind === 'route' && (scheme === 'upto') !== (terms.mode === 'metered')) return undefined;
         if (terms.kind === 'operation' && scheme === 'upto') return undefined;
+        if (!gas.mayOffer(terms)) return undefined;
         const custody = custodyOf(name, terms);
         const payTo = lower(terms.payTo ?? network.recipient);
         const recipient = custody === 'collected' ? collector : payTo;
@@ -171,7 +174,10 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
         };
       },
 
-      settle: (payment, amount) => send(stored(payment), payment, amount),
+      async settle(payment, amount) {
+        await gas.note(payment.tenant);
+        return send(stored(payment), payment, amount);
+      },
 
       async reconcile(payment, amount) {
         const presented = stored(payment);

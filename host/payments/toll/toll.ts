@@ -61,7 +61,7 @@ export class Toll {
   readonly #options: TollOptions;
   readonly #prepared = new WeakMap<
     PaidRoute,
-    Pick<TollDeployment, 'slug' | 'tenant' | 'payTo'> & { offers: PreparedOffers }
+    Pick<TollDeployment, 'slug' | 'tenant' | 'payTo'> & { offers: PreparedOffers; edition: number }
   >();
 
   constructor(options: TollOptions) {
@@ -183,10 +183,12 @@ export class Toll {
   /** The offers at the route's own price. */
   #usual(deployment: TollDeployment, route: PaidRoute): PreparedOffers {
     const { slug, tenant, payTo } = deployment;
+    const { edition } = this.#options.offers;
     const known = this.#prepared.get(route);
-    if (known?.slug === slug && known.tenant === tenant && known.payTo === payTo) return known.offers;
+    if (known?.slug === slug && known.tenant === tenant && known.payTo === payTo && known.edition === edition)
+      return known.offers;
     const offers = this.#options.offers.prepare(termsOf(deployment, route, this.#options.feeBps));
-    this.#prepared.set(route, { slug, tenant, payTo, offers });
+    this.#prepared.set(route, { slug, tenant, payTo, offers, edition });
     return offers;
   }
 

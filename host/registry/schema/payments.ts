@@ -157,6 +157,11 @@ export const paymentOutgoing = sqliteTable('payment_outgoing', {
   channel: text('channel'),
   /** The money for it is with the host. */
   covered: integer('covered', { mode: 'boolean' }).notNull().default(false),
+  /** The tenant whose own wallet has the money: it is sent when as much was held back from the tenant's revenue. */
+  debtor: text('debtor'),
+  withheld: money('withheld')
+    .notNull()
+    .default(0n as Money),
   transfer: text('transfer'),
   attempts: integer('attempts').notNull(),
   error: text('error'),

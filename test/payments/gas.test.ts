@@ -1,0 +1,97 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { OfferBook } from '../../host/payments/offers.ts';
+import { Gas, settlementCost } from '../../host/payments/rails/gas.ts';
+import { custodyOf, type Terms } from '../../host/payments/rails/terms.ts';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { type Money, micro, ZERO } from '../../host/shared/money.ts';
+
+let folder: string;
+let registry: Registry;
+let now: number;
+let changes: number;
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'tp-gas-'));
+  registry = await openRegistry(path.join(folder, 'registry.db'));
+  now = Date.UTC(2026, 0, 1, 12);
+  changes = 0;
+});
+afterEach(async () => {
+  registry.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const GWEI = 1_000_000_000n;
+
+async function gas(price: bigint, minPrice: Money = ZERO): Promise<Gas> {
+  const clock = { now: () => now } as never;
+  const onChange = () => {
+    changes += 1;
+  };
+  const options = { registry, clock, coinUsd: 4_000, minPrice, budget: micro(25_000), onChange };
+  const made = new Gas({ ...options, gasPrice: async () => price });
+  await made.refresh();
+  return made;
+}
+
+function terms(amount: number, more: Partial<Terms> = {}): Terms {
+  return { kind: 'route', tenant: 't', amount: micro(amount), mode: 'fixed', slow: false, feeBps: 0, ...more } as Terms;
+}
+
+test('what settling costs is the least price', async () => {
+  // 150,000 units at 0.02 gwei are 0.000003 of a coin.
+  expect(settlementCost(GWEI / 50n, 4_000)).toBe(12_000n);
+  const dear = await gas(GWEI / 50n);
+  expect([dear.mayOffer(terms(11_999)), dear.mayOffer(terms(12_000))]).toEqual([false, true]);
+  expect(dear.mayOffer(terms(1, { kind: 'operation' }))).toBe(true);
+});
+
+test('where gas costs nothing all is offered, unless a least price is set', async () => {
+  expect((await gas(0n)).mayOffer(terms(1))).toBe(true);
+  const set = await gas(0n, micro(500));
+  expect([set.mayOffer(terms(499)), set.mayOffer(terms(500))]).toEqual([false, true]);
+  await set.note('t');
+  expect(await set.use()).toEqual([]);
+});
+
+test('a tenant’s budget is used up, over restarts, until the next day', async () => {
+  const first = await gas(GWEI / 50n);
+  await first.note('t');
+  await first.note('t');
+  expect(first.mayOffer(terms(20_000))).toBe(true);
+  const before = changes;
+  await (await gas(GWEI / 50n)).note('t');
+  const again = await gas(GWEI / 50n);
+  expect(again.mayOffer(terms(20_000))).toBe(false);
+  expect(again.mayOffer(terms(20_000, { tenant: 'other' }))).toBe(true);
+  expect(changes).toBeGreaterThan(before);
+  expect(await again.use()).toEqual([{ tenant: 't', spent: 36_000n, budget: 25_000n, isUsedUp: true }]);
+  now += 86_400_000;
+  await again.refresh();
+  expect(again.mayOffer(terms(20_000))).toBe(true);
+});
+
+test('a debtor’s offers are collected, as soon as the debt is known', () => {
+  let owes = false;
+  const rail = {
+    name: 'tempo/charge',
+    offer: (of: Terms) => ({
+      via: 'mpp',
+      intent: 'charge',
+      method: 'tempo',
+      request: {},
+      custody: custodyOf('tempo/charge', of),
+    }),
+  };
+  const offers = new OfferBook([rail as never], (tenant) => tenant === 't' && owes);
+  const custody = (tenant: string) => offers.prepare(terms(10, { tenant })).offers[0]?.custody;
+  expect(custody('t')).toBe('direct');
+  owes = true;
+  const { edition } = offers;
+  offers.changed();
+  expect(offers.edition).not.toBe(edition);
+  expect([custody('t'), custody('other')]).toEqual(['collected', 'direct']);
+  expect(custodyOf('x402/upto', terms(10, { collected: true }))).toBe('collected');
+});
