@@ -52,6 +52,12 @@ export default {
 };`;
 
 const SHOP = 'shop.test';
+const NEIGHBOUR = 'neighbour.test';
+/** The neighbour is slow on a machine that is busy, and is answered all the same. */
+const ROUTES = [
+  route('shop', { domains: [SHOP], idleTimeoutMs: 5_000 }),
+  route('neighbour', { domains: [NEIGHBOUR], idleTimeoutMs: 120_000 }),
+];
 const BASE: HeaderList = [
   [':method', 'GET'],
   [':scheme', 'https'],
@@ -94,7 +100,7 @@ beforeAll(async () => {
   });
   workerd = await startWorkerd(harness.folder, 'h2', MODULE);
   harness.onAcquire = () => ({ socket: workerd.socket, generation: 1 });
-  await harness.edge.call('setRoutes', [route('shop', { domains: [SHOP], idleTimeoutMs: 5_000 })]);
+  await harness.edge.call('setRoutes', ROUTES);
   port = await listen(harness);
   neighbour = connectHttp2(`https://${SHOP}:${port}`, {
     createConnection: () =>
@@ -136,7 +142,7 @@ afterEach(async () => {
 
 function ask(target: string): Promise<string> {
   return new Promise((resolve, reject) => {
-    const stream = neighbour.request({ ':path': target });
+    const stream = neighbour.request({ ':path': target, ':authority': NEIGHBOUR });
     let text = '';
     stream.setEncoding('utf8');
     stream.on('data', (chunk) => {
@@ -617,10 +623,7 @@ test.each(['x-content-type-options', 'access-control-max-age', 'http2-settings']
 );
 
 test('a body that is still coming when its instance turns out to be gone arrives once', async () => {
-  await harness.edge.call('setRoutes', [
-    route('shop', { domains: [SHOP], idleTimeoutMs: 5_000 }),
-    route('late', { domains: ['late.test'] }),
-  ]);
+  await harness.edge.call('setRoutes', [...ROUTES, route('late', { domains: ['late.test'] })]);
   const live = harness.onAcquire;
   let asked = 0;
   harness.onAcquire = () => ({

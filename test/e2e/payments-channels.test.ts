@@ -43,12 +43,12 @@ async function channel() {
 }
 
 /** Sends a credential for the channel as a client would, whatever is in it. */
-async function send({ account }: Payer, payload: Record<string, unknown>): Promise<Response> {
+async function send({ account }: Payer, payload: Record<string, unknown>, init: RequestInit = {}): Promise<Response> {
   const { id, descriptor } = await channel();
   const challenge = Challenge.fromResponseList(await fetch(`${rig.url}/a`)).find(({ intent }) => intent === 'session');
   const source = `did:pkh:eip155:1337:${account.address}`;
   const credential = { challenge, payload: { channelId: id, descriptor, ...payload }, source };
-  return fetch(`${rig.url}/a`, { headers: { authorization: Credential.serialize(credential as never) } });
+  return fetch(`${rig.url}/a`, { ...init, headers: { authorization: Credential.serialize(credential as never) } });
 }
 
 async function sendClose(by: Payer, cumulativeAmount: bigint): Promise<Response> {
@@ -79,6 +79,18 @@ test('a closing voucher over the deposit is refused, and the channel is collecte
   expect((await sendClose(by, 50_000n)).status).toBe(204);
   await until(async () => (await balance(network, 'tempo', payTo)) === 50_000n);
   expect(await rig.payments.ledger.reconcile()).toMatchObject({ ok: true });
+});
+
+test('a refused close where nothing is for sale is the host’s to answer', async () => {
+  const by = payer(0);
+  await by.session.fetch(`${rig.url}/a`);
+  const calls = rig.calls.length;
+  const close = { action: 'close', cumulativeAmount: '50000', signature: `0x${'11'.repeat(64)}1b` };
+  const refused = await send(by, close, { method: 'POST' });
+  expect(refused.status).toBe(402);
+  expect(await refused.text()).toContain('signature is not valid');
+  expect(rig.calls.length).toBe(calls);
+  expect((await by.session.close())?.spent).toBe('50000');
 });
 
 test('a call that does not end holds no channel: a close gives it up and collects the rest', async () => {
