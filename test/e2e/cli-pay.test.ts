@@ -1,5 +1,7 @@
 /** `turnpike pay` settles real 402s of stock servers on the local network, in both protocols, within its limit. */
-import { writeFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { mkdir, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { type ServerType, serve } from '@hono/node-server';
 import { x402Facilitator } from '@x402/core/facilitator';
@@ -20,6 +22,7 @@ import { turnpike } from './support/turnpike-command.ts';
 const recipient = privateKeyToAccount(generatePrivateKey()).address;
 let network: TestNetwork;
 let server: ServerType;
+let operator: Server | undefined;
 let url: string;
 
 beforeAll(async () => {
@@ -83,10 +86,14 @@ beforeAll(async () => {
   });
   // As a host on this port would: the command then knows the test network and its wallets.
   await writeFile(join(network.folder, 'host.json'), JSON.stringify({ port: Number(new URL(url).port) }));
+  await mkdir(join(network.folder, 'run'));
+  operator = createServer().listen(join(network.folder, 'run/operator.sock'));
+  await once(operator, 'listening');
 });
 
 afterAll(async () => {
   server?.close();
+  operator?.close();
   await stopTestNetwork(network);
 });
 
