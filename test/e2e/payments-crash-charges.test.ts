@@ -68,7 +68,8 @@ describe.each(FLOWS)('$name', ({ path: route, rail, price }) => {
           });
           // Either the work is (or was) done, or it was lost and the money goes back; never a second bill.
           expect([200, 201, 502], where).toContain(retry.status);
-          await until(async () => (await life.payments.ledger.open()).every((item) => item.kind === 'stuck'));
+          // A refund that the tenant's wallet owes waits for the tenant's next revenue.
+          await until(async () => (await life.payments.ledger.open()).every((item) => item.kind === 'tenant-debt'));
           const paid = before - (await balance(network, token, client.address));
           const problem = retry.status === 502 ? ((await retry.json()) as { refund: string }) : undefined;
           if (problem) expect(problem.refund, where).toBeDefined();
