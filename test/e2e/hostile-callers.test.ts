@@ -154,14 +154,6 @@ describe('bodies', () => {
     expect(growth(first)).toBeLessThan(MOST);
     flooding.stop();
   });
-
-  it('leave no memory behind', async () => {
-    await until(
-      () => growth(first) < 128 * MB,
-      120_000,
-      () => `still ${growth(first) / MB} MB more than before`,
-    );
-  });
 });
 
 /** A payment for what is asked, in all but its signature. */
