@@ -62,7 +62,7 @@ export class Operations {
     let body = operation.body;
     let digest: string | undefined;
     try {
-      // Whoever pays nothing has no more than a small body read; it is known before whether a credential is ours.
+      // Only a small body is read for an unpaid caller. Whether a credential is ours is checked before a large one is read.
       const presented = readCredential(request.headers, challengeKey);
       const length = declaredLength(request.headers);
       const small = length !== undefined && length <= DIGEST_BYTES;

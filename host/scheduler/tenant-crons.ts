@@ -27,7 +27,7 @@ export interface TenantCronsParts {
   onRun?(run: { outcome: CronOutcome; lateMs: number; durationMs: number }): void;
 }
 
-/** Whose crons they are. */
+/** The owner of the crons. */
 export interface CronOwner {
   tenant: TenantId;
   slug: string;
