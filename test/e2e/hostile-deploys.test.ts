@@ -104,6 +104,7 @@ it.each<[string, string | CodeInput, object, Partial<typeof options>?]>([
     "a module of Node's without its flag",
     "import crypto from 'crypto'; export default { fetch: () => new Response(crypto.randomUUID()) }",
     { code: 'code_rejected', message: expect.stringContaining('set the compatibility flag nodejs_compat') },
+    { compatibilityDate: '2026-01-01' },
   ],
   [
     'an experimental flag',
