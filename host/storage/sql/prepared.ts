@@ -52,6 +52,7 @@ export class PreparedStatements {
   readonly #bySql = new Map<string, Prepared>();
   #characters = 0;
   #careful = false;
+  #serial = 0;
 
   constructor(libsql: Libsql, database: NativeDatabase) {
     this.#libsql = libsql;
@@ -144,6 +145,11 @@ export class PreparedStatements {
     }
     const counted = (statement.kind === 'read' || statement.kind === 'write') && !statement.explain;
     const cost = counted ? this.#cost(text, statement) : NO_COST;
+    if (cost.scans) {
+      // Its counters are found by its text: one that was compiled earlier from the same text may still be there.
+      sql = `/*${++this.#serial}*/${sql}`;
+      native = libsql.prepare(this.#database, sql);
+    }
     return {
       native,
       text: sql,
