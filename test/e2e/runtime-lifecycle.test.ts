@@ -66,6 +66,24 @@ describe('start on demand', () => {
   });
 });
 
+it('has no cache: every call of the Cache API that would need one is refused', async () => {
+  await rig.deploy(
+    'cached',
+    `const URL_ = 'https://example.com/';
+    const answer = () => new Response('x', { headers: { 'cache-control': 'max-age=60' } });
+    const message = (work) => work.then(String, (error) => error.message);
+    export default {
+      async fetch() {
+        const messages = [];
+        for (const cache of [caches.default, await caches.open('mine')])
+          messages.push(await message(cache.put(URL_, answer())), await message(cache.match(URL_)), await message(cache.delete(URL_)));
+        return Response.json(messages);
+      },
+    };`,
+  );
+  expect(JSON.parse(await rig.text('cached'))).toEqual(Array(6).fill('No Cache was configured'));
+});
+
 describe('replacement', () => {
   it('brings a new version into service without a failed request', async () => {
     await rig.deploy('moving', HELLO('v0'));
