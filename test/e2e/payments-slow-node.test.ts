@@ -10,6 +10,8 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { withRpc } from '../../host/payments/network/chains.ts';
 import { x402Client as clientOf } from '../../host/payments/network/clients.ts';
 import type { Network } from '../../host/payments/network/index.ts';
+import { parsePaidRoutes } from '../../host/payments/paid-routes.ts';
+import { micro } from '../../host/shared/money.ts';
 import {
   balance,
   mppClient,
@@ -152,6 +154,44 @@ test.each([
     }
   },
 );
+
+test('a price that changes while a payment is pending is not asked of who paid before', {
+  timeout: 60_000,
+}, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  const routes = (price: string) => [{ method: 'GET', path: '/a', price }];
+  rig = await startRig(wrapped(), { payTo, routes: routes('0.05') });
+  const { deployment } = rig;
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+  const body = 'x'.repeat(100_000);
+  const cases = [
+    ['/a', 'GET', undefined, 'hello'],
+    ['/_deploy', 'POST', body, 'live'],
+  ] as const;
+  for (const [path, method, sent, answer] of cases) {
+    const client = mppClient(network, key(path === '/a' ? 0 : 2));
+    const before = await balance(network, 'tempo', client.address);
+    node = slowNode(taken(-32005), 1500);
+    const init = { method, ...(sent === undefined ? {} : { body: sent }) };
+    expect((await client.fetch(`${rig.url}${path}`, init)).status).toBe(503);
+    const paid = before - (path === '/a' ? 50_000n : 200_000n);
+    if (path === '/a') deployment.paidRoutes = parsePaidRoutes(routes('0.50'));
+    else rig.operationPrice = micro(5_000_000n);
+    const again = () =>
+      fetch(`${rig?.url}${path}`, {
+        ...init,
+        headers: { authorization: client.sent.authorization ?? '', 'x-max-price': '0.05' },
+      });
+    const last = await until(async () => {
+      const response = await again();
+      const text = await response.text();
+      expect([200, 201, 503], text).toContain(response.status);
+      return response.status === 503 ? undefined : text;
+    });
+    expect(last).toContain(answer);
+    expect(await balance(network, 'tempo', client.address)).toBe(paid);
+  }
+});
 
 test('a payout that the node has taken is not sent again', { timeout: 60_000 }, async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
