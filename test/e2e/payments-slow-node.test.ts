@@ -6,7 +6,7 @@ import { tempo } from 'mppx/client';
 import { Session } from 'mppx/tempo';
 import { type Hex, RpcRequestError, TimeoutError } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { withRpc } from '../../host/payments/network/chains.ts';
 import { x402Client as clientOf } from '../../host/payments/network/clients.ts';
 import type { Network } from '../../host/payments/network/index.ts';
@@ -35,6 +35,7 @@ beforeAll(async () => {
 });
 afterAll(() => stop());
 afterEach(async () => {
+  vi.useRealTimers();
   node = undefined;
   await rig?.close();
   rig = undefined;
@@ -59,6 +60,11 @@ const stateOf = async () => (await rows('select state from payments'))[0]?.state
 const later = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const key = (index: number) => network.wallets?.[index]?.privateKey ?? '0x';
 const rows = async (sql: string) => (await rig!.registry.client.execute(sql)).rows.map((row) => ({ ...row }));
+/** This machine's clock is set, and the chain's is not. */
+const leap = () => {
+  vi.useFakeTimers({ toFake: ['Date'] });
+  vi.setSystemTime(Date.now() + 2 * 3_600_000);
+};
 /** A busy node: it takes the transaction and answers as EIP-7966 says when the time is up. */
 const slowNode = (error: () => Error, ms: number) => async (ask: Ask, args: { method: string; params?: unknown[] }) => {
   if (args.method !== 'eth_sendRawTransactionSync') return ask(args);
@@ -87,14 +93,35 @@ test.each([4, 5, -32005])(
   },
 );
 
+test('a clock that leaps ends no payment and no payout that the node has taken', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+  const client = mppClient(network, key(0));
+  const before = await balance(network, 'tempo', client.address);
+  node = slowNode(taken(-32005), 1500);
+  expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
+  leap();
+  const states = new Set<unknown>();
+  await until(async () => {
+    states.add(await stateOf());
+    return states.has('answered') || states.has('released');
+  });
+  await until(async () => (await rows("select 1 from payment_outgoing where state <> 'sent'")).length === 0);
+  expect([...states]).not.toContain('released');
+  expect(await balance(network, 'tempo', client.address)).toBe(before - 50_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+});
+
 test.each([
-  [-32005, 'limit exceeded'],
-  [-32000, 'nonce too low'],
-  [-32000, 'already known'],
+  [-32005, 'limit exceeded', false],
+  [-32005, 'limit exceeded, and the clock leaps', true],
+  [-32000, 'nonce too low', false],
+  [-32000, 'already known', false],
 ])(
   'a node that has taken a settlement of x402 and answers %i %s has not refused it',
   { timeout: 60_000 },
-  async (code, message) => {
+  async (code, message, leaps) => {
     const { x402 } = network;
     if (!x402) throw new Error('no x402 network');
     let isArmed = true;
@@ -138,6 +165,7 @@ test.each([
       const { status } = await client.fetch(`${rig.url}/a`);
       expect(status).toBe(message === 'already known' ? 200 : 503);
       isArmed = false;
+      if (leaps) leap();
       // Sent again while it waits in the pool: told so, and never asked for another payment.
       const headers = { 'payment-signature': client.sent.signature ?? '' };
       const again = await fetch(`${rig.url}/a`, { headers });
