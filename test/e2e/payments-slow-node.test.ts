@@ -93,9 +93,9 @@ test.each([4, 5, -32005])(
   },
 );
 
-test('a clock that leaps ends no payment and no payout that the node has taken', { timeout: 60_000 }, async () => {
+test('a clock that leaps ends no payment that the node has taken', { timeout: 60_000 }, async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
-  rig = await startRig(wrapped(), { payTo, feeBps: 1000, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
   rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
   const client = mppClient(network, key(0));
   const before = await balance(network, 'tempo', client.address);
@@ -107,10 +107,9 @@ test('a clock that leaps ends no payment and no payout that the node has taken',
     states.add(await stateOf());
     return states.has('answered') || states.has('released');
   });
-  await until(async () => (await rows("select 1 from payment_outgoing where state <> 'sent'")).length === 0);
   expect([...states]).not.toContain('released');
   expect(await balance(network, 'tempo', client.address)).toBe(before - 50_000n);
-  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
 });
 
 test.each([
@@ -245,7 +244,7 @@ test('a payout that the node has taken is not sent again', { timeout: 60_000 }, 
     const [payout] = await rows("select state from payment_outgoing where kind = 'payout'");
     return payout?.state === 'sent';
   });
-  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
 });
 
 test('a tenant whom the token refuses to pay keeps nobody else from being paid', { timeout: 60_000 }, async () => {
@@ -264,7 +263,7 @@ test('a tenant whom the token refuses to pay keeps nobody else from being paid',
     { state: 'sent', count: 3 },
     { state: 'stuck', count: 1 },
   ]);
-  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
 });
 
 test('a payout that the operator says to have paid while it is being signed is not sent', {
