@@ -8,6 +8,7 @@ import { usePackedPackages } from './shared/packed-packages.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
 import { openFolders } from './supervisor/folders.ts';
+import { closeInherited } from './supervisor/inherited-descriptors.ts';
 import { forkAhead } from './supervisor/part-process.ts';
 import { helpText, startScreen } from './supervisor/screens.ts';
 import { explainStart, usingDataFolder } from './supervisor/start-failures.ts';
@@ -29,6 +30,7 @@ async function main(flags: string[]): Promise<void> {
     process.stdout.write(`${version}\n`);
     return;
   }
+  closeInherited();
   const config = loadConfig({ folder: process.cwd(), env: process.env, flags });
   const log = pino({ level: config.log.level, base: null }, pino.destination({ dest: 2, sync: true }));
   dataFolder = path.resolve(config.data);
