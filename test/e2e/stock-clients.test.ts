@@ -1,6 +1,8 @@
 /** What the README and the host's pages print for stock clients, run word by word in a folder of its own. */
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { MPPX_COMMAND } from '../../builtin-tenants/common/stock-clients.ts';
+import { deploy, mppFetch } from './support/callers.ts';
 import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
@@ -8,7 +10,7 @@ let host: TestHost;
 let folder: EmptyFolder;
 
 beforeAll(async () => {
-  [host, folder] = await Promise.all([startHost({ builtins: ['speech'] }), emptyFolder()]);
+  [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay'] }), emptyFolder()]);
   await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
 });
 afterAll(async () => {
@@ -78,4 +80,35 @@ test('/speech/docs: the command speaks, and the program with the Deepgram SDK sp
     MPPX_PRIVATE_KEY: privateKey(2),
   });
   expect(output).toMatch(/^[1-9]\d{3,} \{/);
+});
+
+test('redocly finds no error in the OpenAPI documents', async () => {
+  const code = 'export default { fetch: () => new Response() }';
+  const paidRoutes = [{ method: 'GET', path: '/a/*', price: '0.01' }];
+  await deploy(mppFetch(host.network, 3), host.url, { slug: 'shop', code, paidRoutes });
+  for (const name of ['', '/speech', '/pay', '/shop']) {
+    const lint = `npx -y @redocly/cli@2.77.0 lint --format=json ${host.url}${name}/openapi.json || true`;
+    const { totals, problems } = JSON.parse(await folder.sh(lint, { REDOCLY_TELEMETRY: 'off' }));
+    const errors = problems.filter(({ severity }: { severity: string }) => severity === 'error');
+    expect(errors, name).toEqual([]);
+    // It did read it: the name of this machine is worth a warning.
+    expect(totals.warnings, name).toBeGreaterThan(0);
+  }
+});
+
+test('mppx validate finds a good 402 at every paid operation', async () => {
+  for (const [name, operations] of [
+    ['', 2],
+    ['/speech', 3],
+  ] as const) {
+    const url = host.url.replace('127.0.0.1', 'localhost') + name;
+    const found = JSON.parse(await folder.sh(`${MPPX_COMMAND} validate ${url} --output-json || true`));
+    expect(found.endpoints).toHaveLength(operations);
+    // Its payments are not looked at: it pays from a wallet of the public test network, which is not this one.
+    const checks = [found.discovery, ...found.endpoints].flatMap(
+      ({ checks = [], challenge = [], errorHandling = [] }) => [...checks, ...challenge, ...errorHandling],
+    );
+    expect(checks.length).toBeGreaterThan(operations * 10);
+    expect(checks.filter(({ severity }: { severity: string }) => severity !== 'pass')).toEqual([]);
+  }
 });

@@ -40,6 +40,8 @@ function outside(home: string): Record<string, string> {
   );
   const search = (process.env.PATH ?? '').split(':').filter((entry) => !entry.endsWith('node_modules/.bin'));
   return {
+    // What is at hand from an earlier run is not asked for again.
+    npm_config_prefer_offline: 'true',
     npm_config_cache: path.join(homedir(), '.npm'),
     npm_config_userconfig: path.join(homedir(), '.npmrc'),
     ...Object.fromEntries(kept),
