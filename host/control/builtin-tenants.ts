@@ -67,7 +67,7 @@ export async function deployBuiltin(
   } = JSON.parse(await readFile(manifestFile, 'utf8')) as Record<string, unknown>;
   const bundle = await bundleProject(path.join(folder, String(main)));
   const input = await parse(Buffer.from(JSON.stringify({ ...manifest, ...bundle })), 'application/json');
-  const slug = input.slug ?? path.basename(folder);
+  const slug = path.basename(folder);
   const values = { ...input.secrets, ...secrets };
   const present = await deployments.bySlug(slug);
   if (present && present.state !== 'decommissioned') {
@@ -121,7 +121,7 @@ function sorted(record: Record<string, string>): [string, string][] {
   return Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** What fails is tried again after these, ms: a machine that has too much to do at first is no fault of the code. */
+/** What fails is tried again after these, ms, and then after the last: it may be that the machine has too much to do. */
 const PAUSES_MS = [5_000, 15_000, 60_000, 300_000];
 
 /**
@@ -138,7 +138,8 @@ export async function deployBuiltins(
 ): Promise<void> {
   const { enabled, secrets } = parts.config.builtinTenants;
   let left = enabled;
-  for (const pauseMs of [...pausesMs, undefined]) {
+  for (let attempt = 0; left.length > 0; attempt += 1) {
+    const pauseMs = pausesMs[Math.min(attempt, pausesMs.length - 1)] ?? 0;
     const failed: string[] = [];
     for (const name of left) {
       try {
@@ -152,13 +153,11 @@ export async function deployBuiltins(
           return;
         }
         failed.push(name);
-        const againInS = pauseMs === undefined ? undefined : pauseMs / 1_000;
-        parts.log.error({ err: error, name, againInS }, 'a built-in tenant was not deployed');
+        parts.log.error({ err: error, name, againInS: pauseMs / 1_000 }, 'a built-in tenant was not deployed');
       }
     }
-    if (failed.length === 0 || pauseMs === undefined) return;
     left = failed;
-    await delay(pauseMs, undefined, { signal: stopping, ref: false }).catch(() => undefined);
+    if (left.length > 0) await delay(pauseMs, undefined, { signal: stopping, ref: false }).catch(() => undefined);
     if (stopping.aborted) return;
   }
 }

@@ -122,6 +122,9 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     payments: () => payments,
     crons: () => control.crons,
     children: () => [...edges.children, storage, egress],
+    builtins: config.builtinTenants.enabled,
+    deploying: () => routes.deploying,
+    speechEngine: () => speech?.engine,
   });
   const tls = await openTls({
     config,
@@ -208,6 +211,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     clock,
     config: { ...config.runtime, pathPages: config.edge.pathPages },
     edges: () => edges.channels(),
+    deploying: config.builtinTenants.enabled,
   });
 
   async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {

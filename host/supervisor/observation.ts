@@ -1,4 +1,5 @@
 /** Health and metrics of the whole host, read from its parts when somebody asks. */
+import type { EngineProcess } from '../../builtin-tenants/speech/engine/start.ts';
 import { type HealthDocument, health, type Part } from '../observability/health.ts';
 import { createHostMetrics, type HostMetrics } from '../observability/host-metrics.ts';
 import { metricsText } from '../observability/metrics-text.ts';
@@ -21,6 +22,11 @@ export interface ObservationParts {
   payments(): Payments;
   crons(): TenantCrons;
   children(): Child<ChildMethods>[];
+  /** Slugs of built-in tenants that are switched on, and which of all slugs are not deployed yet. */
+  builtins: readonly string[];
+  deploying(): ReadonlySet<string>;
+  /** undefined: switched off */
+  speechEngine(): Pick<EngineProcess, 'running' | 'hasRun'> | undefined;
 }
 
 /** What every child process answers. */
@@ -92,6 +98,7 @@ export function createObservation(parts: ObservationParts): Observation {
             essential: false,
             detail: networkHealth.detail,
           },
+          ...builtinParts(parts),
           ...stoppedPart(parts.payments()),
         ],
         {
@@ -110,6 +117,19 @@ export function createObservation(parts: ObservationParts): Observation {
       ready = true;
     },
   };
+}
+
+/** What is switched on counts until it answers for the first time; later it is no reason to take the host out of service. */
+function builtinParts({ builtins, deploying, speechEngine }: ObservationParts): Part[] {
+  const waiting = deploying();
+  const tenants = builtins.map((name): Part => {
+    if (!waiting.has(name)) return { name, state: 'ready', essential: true };
+    return { name, state: 'starting', essential: true, detail: 'is being deployed; the log says what keeps it' };
+  });
+  const engine = speechEngine();
+  if (!engine) return tenants;
+  const state = engine.running() ? 'ready' : engine.hasRun() ? 'restarting' : 'starting';
+  return [...tenants, { name: 'speech-engine', state, essential: !engine.hasRun() }];
 }
 
 /** What the public is told of a check that failed: which, and not whom it concerns. */
