@@ -29,11 +29,6 @@ export class RouteTable {
     this.#deploying = new Set(parts.deploying);
   }
 
-  /** Slugs whose callers are told to come again, because nothing is deployed there yet. */
-  get deploying(): ReadonlySet<string> {
-    return this.#deploying;
-  }
-
   /** Resolves when every edge knows that a deployment of the slug has begun. `push` ends it, or `giveUp`. */
   async beginDeploy(slug: string): Promise<void> {
     this.#deploying.add(slug);

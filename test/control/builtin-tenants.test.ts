@@ -6,13 +6,20 @@ import { Mutex } from '../../host/shared/mutex.ts';
 const OWNER = { address: '0x00000000000000000000000000000000000000aa', did: 'did:pkh:eip155:1:0xaa' };
 const error = vi.fn();
 const parts = {
-  config: { builtinTenants: { enabled: ['one', 'two'], secrets: {} } },
+  config: { builtinTenants: { secrets: {} } },
   builtinTurns: new Mutex(),
   log: { error, info: vi.fn() },
 } as unknown as ControlParts;
 /** No tenant is in this folder. */
 const deploy = (stopping: AbortSignal, pausesMs: number[]) =>
-  deployBuiltins(parts, vi.fn(), import.meta.dirname, OWNER, stopping, pausesMs);
+  deployBuiltins(parts, vi.fn(), {
+    folder: import.meta.dirname,
+    owner: OWNER,
+    forward: vi.fn(),
+    waiting: new Set(['one', 'two']),
+    stopping,
+    pausesMs,
+  });
 const failures = () => error.mock.calls.map(([{ name, againInS }]) => [name, againInS]);
 
 beforeEach(() => error.mockClear());

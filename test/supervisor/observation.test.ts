@@ -3,16 +3,19 @@ import { expect, it } from 'vitest';
 import { createObservation, type ObservationParts } from '../../host/supervisor/observation.ts';
 
 const engine = { now: false, ever: false };
-const waiting = new Set(['pay', 'a-stranger']);
+const said: string[] = [];
+let answers = true;
+const waiting = new Set(['pay']);
 const observation = createObservation({
   version: '0.0.0',
   startedAt: 0,
-  network: () => ({ name: 'local', testMoney: true }),
+  log: { warn: (_: object, text: string) => said.push(text), info: (_: object, text: string) => said.push(text) },
+  network: () => ({ name: 'local', testMoney: true, healthy: async () => ({ ok: answers, detail: '' }) }),
   runtime: () => ({ isolation: {} }),
   payments: () => ({ ledger: { stopped: () => undefined } }),
   children: () => [],
   builtins: ['speech', 'pay'],
-  deploying: () => waiting,
+  builtinsWaiting: waiting,
   speechEngine: () => ({ running: () => engine.now, hasRun: () => engine.ever }),
 } as unknown as ObservationParts);
 observation.setReady();
@@ -30,4 +33,12 @@ it('the host is ready once each built-in tenant is deployed and the speech engin
   expect(now()).toEqual([true, 'ok', 'ready', 'ready']);
   engine.now = false;
   expect(now()).toEqual([true, 'degraded', 'ready', 'restarting']);
+});
+
+it('a payment network that stops answering is told once, and so is its return', async () => {
+  for (const now of [true, false, false, true, true]) {
+    answers = now;
+    await observation.checkNetwork();
+  }
+  expect(said).toEqual([expect.stringContaining('check payments.rpcUrl'), 'the payment network is well again']);
 });
