@@ -5,7 +5,11 @@ import { endpointTable } from '../../host/control/routes.ts';
 import { configSchema } from '../../host/shared/config.ts';
 
 it('each field of each body has a description, which the pages print', () => {
-  const parts = { config: configSchema.parse(defaults), payments: { registerCompletion: () => undefined } };
+  const parts = {
+    config: configSchema.parse(defaults),
+    publicUrl: 'http://h',
+    payments: { registerCompletion: () => undefined },
+  };
   const fields = endpointTable(parts as never, undefined as never, undefined as never, undefined as never).flatMap(
     (endpoint) => bodyFields(endpoint).map((field) => ({ of: `${endpoint.method} ${endpoint.path}`, ...field })),
   );
