@@ -202,6 +202,7 @@ test('rollback and renew', async () => {
   expect((await run('renew', '--yes')).code).toBe(0);
   const after = (await run('get', '--json')).json().expiresAt;
   expect(Date.parse(after) - Date.parse(before)).toBe(30 * 86_400_000);
+  expect(await run('renew', '--yes', '--protocol', 'x402')).toMatchObject({ code: 0, stderr: '' });
 });
 
 test('logs -f shows what happens from now on, until it is stopped', async () => {
