@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { readFile, realpath, stat } from 'node:fs/promises';
+import { isBuiltin } from 'node:module';
 import path from 'node:path';
 import { type BuildFailure, build, type Message } from 'esbuild';
 import { type FieldError, Problem } from '../shared/problem.ts';
@@ -80,7 +81,7 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
       },
     ],
   }).catch((failure: BuildFailure) => {
-    throw new Problem('code_rejected', failure.errors?.[0]?.text ?? failure.message, {
+    throw new Problem('code_rejected', failure.errors?.[0] ? detailOf(failure.errors[0]) : failure.message, {
       errors: (failure.errors ?? []).map((message) => fieldError(message)),
     });
   });
@@ -127,10 +128,16 @@ function separateName(file: string, bytes: Uint8Array): string {
   return `${name.replaceAll(/[^A-Za-z0-9_.-]/g, '_').slice(0, 100)}-${digest}${ext}`;
 }
 
+/** A package that is not installed is the most common fault. */
+function detailOf({ text }: Pick<Message, 'text'>): string {
+  const [, name] = /^Could not resolve "((?:@[^/"]+\/)?[^./"@][^/"]*)/.exec(text) ?? [];
+  return name === undefined || isBuiltin(name) ? text : `${text}: run npm install, or npm install ${name}`;
+}
+
 function fieldError({ text, location }: Message): FieldError {
   return {
     pointer: '/code',
-    detail: text,
+    detail: detailOf({ text }),
     ...(location ? { file: location.file, line: location.line, column: location.column + 1 } : {}),
   };
 }

@@ -155,11 +155,11 @@ describe('failures', () => {
   it.each([
     [
       'JS heap',
-      'const kept = []; export default { fetch(r) { if (!r.url.endsWith("bomb")) return new Response("fine"); for (;;) kept.push(new Array(1e5).fill(kept.length / 3)) } }',
+      'const kept = []; export default { async fetch(r) { if (!r.url.endsWith("bomb")) return new Response("fine"); for (;; await scheduler.wait(0)) kept.push(new Array(1e5).fill(kept.length / 3)) } }',
     ],
     [
       'buffers',
-      'const kept = []; export default { fetch(r) { if (!r.url.endsWith("bomb")) return new Response("fine"); for (;;) kept.push(new Uint8Array(4e6).fill(1)) } }',
+      'const kept = []; export default { async fetch(r) { if (!r.url.endsWith("bomb")) return new Response("fine"); for (;; await scheduler.wait(0)) kept.push(new Uint8Array(4e6).fill(1)) } }',
     ],
   ])('kills a memory bomb in %s', async (name, code) => {
     const slug = `bomb-${name.toLowerCase().replace(' ', '-')}`;

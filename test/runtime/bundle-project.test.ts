@@ -88,3 +88,20 @@ it('require() of a package with two forms gets the one for require()', async () 
   expect(modules[main]).toContain('for require');
   expect(modules[main]).not.toContain('for import');
 });
+
+it.each([
+  ['zod', 'zod'],
+  ['@some/scoped/part', '@some/scoped'],
+])('a package that is not installed (%s) is refused with the command that installs it', async (name, installed) => {
+  const detail = `Could not resolve "${name}": run npm install, or npm install ${installed}`;
+  await expect(bundleProject(write({ 'index.ts': `import '${name}';` }))).rejects.toMatchObject({
+    code: 'code_rejected',
+    message: detail,
+    errors: [{ detail, file: 'index.ts', line: 1 }],
+  });
+});
+
+it.each(['./gone.ts', '/gone.ts'])('a file that is not there (%s) is no package', async (name) => {
+  const entry = write({ 'index.ts': `import '${name}';` });
+  await expect(bundleProject(entry)).rejects.toMatchObject({ message: `Could not resolve "${name}"` });
+});

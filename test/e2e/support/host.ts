@@ -87,7 +87,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
       const health = await fetch(`http://127.0.0.1:${parsed.port}/healthz`).catch(() => undefined);
       return health?.status === 200 ? (parsed as { port: number; adminPort: number; url: string }) : undefined;
     },
-    60_000,
+    180_000,
     () => `the host is not ready:\n${output()}`,
   ).catch(async (error) => {
     child.kill('SIGKILL');
