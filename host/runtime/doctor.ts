@@ -10,7 +10,8 @@ import { callAttempts, DOCTOR_PROGRAM, type Report, type Targets } from './docto
 import { readLines } from './logs/flood-gate.ts';
 import { findProgram } from './sandbox/programs.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
-import { type Bind, canChangeUser, randomUser, type Sandbox } from './sandbox.ts';
+import { randomUser } from './sandbox/users.ts';
+import type { Bind, Sandbox } from './sandbox.ts';
 
 export interface Attempt extends Report {
   /** Which kind of process tried it. */
@@ -50,7 +51,7 @@ export async function tryToBreak(sandbox: Sandbox): Promise<Attempt[]> {
     for (const as of ['handler', 'database'] as const) {
       const own = path.join(folder, as);
       mkdirSync(own, { mode: 0o700 });
-      const uid = canChangeUser() ? randomUser() : undefined;
+      const uid = randomUser();
       // As in earnest: the folder that a program may write to is its user's.
       if (uid !== undefined) chownSync(own, uid, uid);
       const reports = await run(sandbox, as, own, uid, {
