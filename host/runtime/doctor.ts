@@ -1,7 +1,7 @@
 /**
  * Tests the sandbox by trying to break it: runs a hostile program in it, once as a handler's process, once as a database's.
  */
-import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdirSync, mkdtempSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -58,6 +58,7 @@ export async function tryToBreak(sandbox: Sandbox): Promise<Attempt[]> {
         file: path.join(bait, 'file'),
         folder: bait,
         pid: process.pid,
+        pidNamespace: readlinkSync('/proc/self/ns/pid'),
         port,
         abstract,
         socket,
