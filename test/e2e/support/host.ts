@@ -28,6 +28,8 @@ export interface HostOptions {
   builtins?: string[];
   /** In a session of its own, as a service is: the kernel then weighs it apart from the test. */
   ownSession?: boolean;
+  /** A program that becomes the one that follows, with its arguments: `['unshare', '--user']`. */
+  within?: string[];
 }
 
 export interface TestHost {
@@ -62,7 +64,8 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
     'log-level': 'info',
     ...options.flags,
   }).flatMap(([name, value]) => [`--${name}`, value]);
-  const child = spawn(process.execPath, [MAIN, ...flags], {
+  const [program = '', ...args] = [...(options.within ?? []), process.execPath, MAIN, ...flags];
+  const child = spawn(program, args, {
     cwd: data,
     env: {
       PATH: process.env.PATH ?? '',
