@@ -1,13 +1,12 @@
 /** Callers who pay nothing and fill memory, and tenants whose pages reach for the origin that they share with others. */
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import http from 'node:http';
-import { connect, type Socket } from 'node:net';
 import { type Browser, chromium, type Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { deploy, jsonPost, mppFetch } from './support/callers.ts';
+import { Flooding, forgedPayment, LARGE, large, MB, resident, residentOf } from './support/flooding.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
-const MB = 1_048_576;
 /** What a process may grow by while a flood goes on. Without bounds it is 800 MB and more, for each of these floods. */
 const MOST = 200 * MB;
 /** What it may keep of a flood that is over. */
@@ -37,91 +36,37 @@ beforeAll(async () => {
 });
 afterAll(() => host?.stop());
 
-/** Resident memory of the processes that callers reach: the supervisor and the edges, bytes by process. */
-function resident(): Map<number, number> {
-  const children = readFileSync(`/proc/${host.pid}/task/${host.pid}/children`, 'utf8').trim().split(' ').map(Number);
-  const edges = children.filter((pid) => readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('edge/main.ts'));
-  expect(edges.length).toBeGreaterThan(0);
-  return new Map([host.pid, ...edges].map((pid) => [pid, residentOf(pid)]));
-}
-
-function residentOf(pid: number): number {
-  return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024;
+/** @param answers that are enough @returns the most that a process grew by until they came */
+async function mostUntil(
+  flooding: Flooding,
+  answers: (statuses: string[]) => boolean,
+  before: Map<number, number>,
+): Promise<number> {
+  let most = 0;
+  await until(() => {
+    most = Math.max(most, growth(before));
+    return answers(flooding.statuses) || flooding.isOver || undefined;
+  }, 30_000);
+  return most;
 }
 
 /** The most that any of them has grown by. */
 const growth = (before: Map<number, number>) => Math.max(...[...before].map(([pid, bytes]) => residentOf(pid) - bytes));
 
-interface Flood {
-  head: string;
-  piece: Buffer;
-  /** What each connection sends of its body, bytes; it never ends. */
-  bytes: number;
-}
-
-class Flooding {
-  readonly statuses: string[] = [];
-  readonly #sockets: Socket[];
-  #open: number;
-
-  constructor({ head, piece, bytes }: Flood, count: number) {
-    this.#open = count;
-    this.#sockets = Array.from({ length: count }, (_, index) => {
-      const socket = connect({ port: host.port, host: '127.0.0.1', localAddress: `127.0.0.${2 + (index % 8)}` });
-      let sent = 0;
-      const push = () => {
-        while (sent < bytes && !socket.destroyed) {
-          sent += piece.length;
-          if (!socket.write(piece)) return void socket.once('drain', push);
-        }
-      };
-      socket.on('error', () => {});
-      socket.once('data', (first: Buffer) => this.statuses.push(first.toString('latin1', 9, 12)));
-      socket.once('close', () => {
-        this.#open -= 1;
-      });
-      socket.write(`${head}\r\n\r\n`);
-      push();
-      return socket;
-    });
-  }
-
-  /** @param answers that are enough @returns the most that a process grew by until they came */
-  async until(answers: (statuses: string[]) => boolean, before: Map<number, number>): Promise<number> {
-    let most = 0;
-    await until(() => {
-      most = Math.max(most, growth(before));
-      return answers(this.statuses) || this.#open === 0;
-    }, 30_000);
-    return most;
-  }
-
-  stop(): void {
-    for (const socket of this.#sockets) socket.destroy();
-  }
-}
-
-const LARGE = Buffer.alloc(65_536, 'a');
-const large = (path: string, fields = ''): Flood => ({
-  head: `POST ${path} HTTP/1.1\r\nhost: localhost\r\n${fields}content-length: ${21 * MB}`,
-  piece: LARGE,
-  bytes: 20 * MB,
-});
-
 describe('bodies', () => {
   let first: Map<number, number>;
   beforeAll(async () => {
-    const warm = new Flooding(large('/_admin/deploy'), 4);
-    await warm.until((statuses) => statuses.length === 4, resident());
+    const warm = new Flooding(host, large('/_admin/deploy'), 4);
+    await mostUntil(warm, (statuses) => statuses.length === 4, resident(host));
     warm.stop();
-    first = resident();
+    first = resident(host);
   });
 
   it.each(['/_admin/deploy', '/_admin/renew/evil', '/_admin/evil/domains', '/_admin/code/evil'])(
     'of callers who do not pay are not read at %s',
     async (path) => {
-      const flooding = new Flooding(large(path), 60);
-      expect(await flooding.until((statuses) => statuses.length === 60, first)).toBeLessThan(MOST);
+      const flooding = new Flooding(host, large(path), 60);
+      expect(await mostUntil(flooding, (statuses) => statuses.length === 60, first)).toBeLessThan(MOST);
       expect(await (await fetch(`${host.url}/neighbour/`)).text()).toBe('<p>evil');
       flooding.stop();
       expect(flooding.statuses.filter((status) => !/^4\d\d$/.test(status))).toEqual([]);
@@ -130,10 +75,10 @@ describe('bodies', () => {
 
   it('that stay unfinished are bounded for each caller, and others are served', async () => {
     const head = 'POST /_admin/deploy HTTP/1.1\r\nhost: localhost\r\ncontent-length: 65536';
-    const flooding = new Flooding({ head, piece: LARGE.subarray(0, 64_000), bytes: 64_000 }, 1_600);
+    const flooding = new Flooding(host, { head, piece: LARGE.subarray(0, 64_000), bytes: 64_000 }, 1_600);
     const tooMany = 1_600 - 8 * 128;
     const refused = (statuses: string[]) => statuses.filter((status) => status === '503').length >= tooMany;
-    expect(await flooding.until(refused, first)).toBeLessThan(MOST);
+    expect(await mostUntil(flooding, refused, first)).toBeLessThan(MOST);
     expect(refused(flooding.statuses)).toBe(true);
     const { status } = await fetch(`${host.url}/_admin/deploy`, jsonPost({ slug: 'x' }));
     expect(status).toBe(402);
@@ -142,14 +87,18 @@ describe('bodies', () => {
 
   it('in chunks of one byte take no more than others', async () => {
     const head = 'POST /_admin/renew/evil HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked';
-    const flooding = new Flooding({ head, piece: Buffer.from('1\r\na\r\n'.repeat(5_000)), bytes: MB }, 200);
-    expect(await flooding.until((statuses) => statuses.length === 200, first)).toBeLessThan(MOST);
+    const flooding = new Flooding(host, { head, piece: Buffer.from('1\r\na\r\n'.repeat(5_000)), bytes: MB }, 200);
+    expect(await mostUntil(flooding, (statuses) => statuses.length === 200, first)).toBeLessThan(MOST);
     flooding.stop();
   });
 
   it('of callers who only seem to pay are held within a budget, and honest ones are served', async () => {
-    const flooding = new Flooding(large('/_admin/deploy', `payment-signature: ${await forged()}\r\n`), 24);
-    expect(await flooding.until((statuses) => statuses.includes('503'), first)).toBeLessThan(MOST);
+    const flooding = new Flooding(
+      host,
+      large('/_admin/deploy', `payment-signature: ${await forgedPayment(host)}\r\n`),
+      24,
+    );
+    expect(await mostUntil(flooding, (statuses) => statuses.includes('503'), first)).toBeLessThan(MOST);
     expect(flooding.statuses).toContain('503');
     await deploy(mppFetch(host.network, 1), host.url, { slug: 'small', code: EVIL });
     expect(await (await fetch(`${host.url}/small/`)).text()).toBe('<p>evil');
@@ -165,25 +114,6 @@ describe('bodies', () => {
     );
   });
 });
-
-/** A payment for what is asked, in all but its signature. */
-async function forged(): Promise<string> {
-  const asked = await fetch(`${host.url}/_admin/deploy`, { method: 'POST', headers: { host: 'localhost' } });
-  await asked.arrayBuffer();
-  const required = JSON.parse(Buffer.from(asked.headers.get('payment-required') ?? '', 'base64').toString());
-  const accepted = required.accepts.find(({ scheme }: { scheme: string }) => scheme === 'exact');
-  const address = `0x${'1'.repeat(40)}`;
-  const authorization = {
-    from: address,
-    to: accepted.payTo,
-    value: accepted.amount,
-    validAfter: '0',
-    validBefore: '9999999999',
-    nonce: `0x${'2'.repeat(64)}`,
-  };
-  const payment = { x402Version: 2, accepted, payload: { signature: '0x00', authorization } };
-  return Buffer.from(JSON.stringify(payment)).toString('base64');
-}
 
 describe('the host', () => {
   it('has one spelling of each of its own paths', async () => {

@@ -11,6 +11,7 @@ import { deploy, mppFetch } from '../e2e/support/callers.ts';
 import { startHost } from '../e2e/support/host.ts';
 import { call } from './call.ts';
 import { HANDLER } from './handler.ts';
+import { hostileSoak } from './hostile.ts';
 import { Kills } from './kills.ts';
 import { Load } from './load.ts';
 import { report } from './report.ts';
@@ -24,14 +25,16 @@ const { values } = parseArgs({
     seed: { type: 'string', default: '1' },
     /** Mean pause of a writer between two writes, ms. */
     pace: { type: 'string', default: '50' },
+    hostile: { type: 'boolean' },
     help: { type: 'boolean' },
   },
 });
 if (values.help) {
-  console.log(`npm run soak -- [--minutes 10] [--seed 1] [--pace 50]
+  console.log(`npm run soak -- [--hostile] [--minutes 10] [--seed 1] [--pace 50]
 
 Mixed load while every process of the host is killed in turn at random; ends with 1 if a write was lost or torn, an
 answer was wrong, a request hung, or a tenant was away for too long.
+  --hostile  instead: hostile tenants and floods; ends with 1 if a process of the host keeps memory, or a neighbour waits in vain
   --minutes  how long, besides the check of all writes at the end
   --seed     of the random choices; the same seed kills in the same order
   --pace     mean pause of a writer between two writes, ms`);
@@ -43,6 +46,8 @@ function random(below: number): number {
   state = (Math.imul(state, 1_103_515_245) + 12_345) >>> 0;
   return (state >>> 8) % below;
 }
+
+if (values.hostile) process.exit((await hostileSoak({ minutes: Number(values.minutes), random })) === 0 ? 0 : 1);
 
 const host = await startHost({ flags: { 'log-level': 'silent' } });
 let running = () => true;
