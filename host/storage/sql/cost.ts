@@ -104,9 +104,10 @@ export function costOf(program: readonly (readonly unknown[])[]): Cost {
   const { read, written } = formulas(
     instructions,
     named('call '),
-    named('once ', 'kept ', 'empty ', 'limit ', 'single ', 'none ', 'missing ', 'distinct '),
+    [named('once ', 'kept ', 'empty ', 'limit ', 'single ', 'stop '), named('none ', 'missing ', 'distinct ')],
     named('rest '),
-    new Set(named('single ')),
+    // What is looked up once is found where there is an answer, and a range is left behind its last row.
+    (name) => (name.startsWith('single ') ? 1 : name.startsWith('stop ') ? -1 : 0),
   );
   const counters = KNOWN.indexOf('scans');
   return {
@@ -228,7 +229,10 @@ function waysOf(
         { to: at + (forEqual.has(p1) ? 2 : 1), figures: { read: 1 } },
         {
           to: p2,
-          figures: { read: forEqual.has(p1) ? 0 : 1, [`${isLooped(operations, at) ? 'none' : 'single'} ${at}`]: 1 },
+          figures: {
+            read: forEqual.has(p1) ? 0 : 1,
+            [`${loopsOf(operations, at).length > 0 ? 'none' : 'single'} ${at}`]: 1,
+          },
         },
       ];
     case 'Once':
@@ -249,10 +253,11 @@ function waysOf(
     case 'SeekRowid':
     case 'NotExists':
     case 'NotFound':
-    case 'IsNull':
       return [next, { to: p2, figures: { [`missing ${at}`]: 1 } }];
+    case 'IsNull':
+      return [next, { to: p2, figures: { [`${loopsOf(operations, at).length > 0 ? 'missing' : 'limit'} ${at}`]: 1 } }];
   }
-  return [next, { to: p2, figures: { [`rest ${at}`]: 1 } }];
+  return [next, { to: p2, figures: { [`${endsOnlyLoop(operations, at) ? 'stop' : 'rest'} ${at}`]: 1 } }];
 }
 
 /** What comes out of a sorter or of a table of its own was put in before. */
@@ -262,15 +267,20 @@ function takenOut(operations: readonly Operation[], cursor: number, ephemeral: R
   return { [`${unique ? 'distinct' : 'kept'} ${cursor}`]: -1 };
 }
 
-/** Whether some way back leads around it. */
-function isLooped(operations: readonly Operation[], at: number): boolean {
-  return operations.some(
-    ({ opcode, p2 }, from) =>
-      from > at &&
-      p2 <= at &&
-      p2 > 1 &&
-      (opcode === 'Goto' || opcode === 'Next' || opcode === 'Prev' || opcode === 'VNext' || opcode === 'SorterNext'),
+const BACK = new Set(['Goto', 'Next', 'Prev', 'VNext', 'SorterNext']);
+
+/** Addresses from which a way back leads around it: the ends of its loops. */
+function loopsOf(operations: readonly Operation[], at: number): number[] {
+  return operations.flatMap(({ opcode, p2 }, from) =>
+    from > at && p2 <= at && p2 > 1 && BACK.has(opcode) ? [from] : [],
   );
+}
+
+/** A comparison of keys that ends the only loop around it, as behind the last row of a range. */
+function endsOnlyLoop(operations: readonly Operation[], at: number): boolean {
+  const { opcode, p2 } = operations[at] as Operation;
+  const [end, ...more] = loopsOf(operations, at);
+  return /^(Idx)?[LG][TEte]$/.test(opcode) && end !== undefined && more.length === 0 && p2 > end;
 }
 
 /** Addresses of the calls of the subroutine whose way back is in that register. */

@@ -7,6 +7,8 @@
 /** What is known after a run, in the order of a formula's coefficients. */
 export const KNOWN = ['one', 'some', 'rows', 'changes', 'scans', 'sorts', 'autoindex', 'steps'] as const;
 export type Known = (typeof KNOWN)[number];
+/** Those that have to be asked for. */
+const COUNTERS = KNOWN.slice(4);
 /** Factor of each known figure. */
 export type Formula = Float64Array;
 
@@ -26,17 +28,18 @@ const TINY = 1e-7;
 
 /**
  * @param zero figures that are zero after every run
- * @param likely figures that are taken for zero as far as that is needed, in this order
- * @param some of them, those that are -1 where the statement answers or changes anything
+ * @param likely figures that are taken for zero as far as that is needed, in this order: before it is asked for counters,
+ *   and after
+ * @param some what such a figure is less, where the statement answers or changes anything
  * @param guesses the same for `read` alone, when all else does not determine it
  * @returns formulas for the figures `read` and `written`; none for what is not determined, and for programs that are too large
  */
 export function formulas(
   program: readonly Instruction[],
   zero: readonly string[],
-  likely: readonly string[],
+  likely: readonly [string[], string[]],
   guesses: readonly string[],
-  some: ReadonlySet<string>,
+  some: (name: string) => number,
 ): { read?: Formula | undefined; written?: Formula | undefined } {
   // Instructions that are always followed by the next one, and it by nothing else, are one block.
   const entered = new Set<number>([0]);
@@ -99,22 +102,29 @@ export function formulas(
     if (!ends) learn(sum);
   }
   for (const name of zero) learn(figure(name));
-  for (const [index, name] of KNOWN.entries()) {
-    if (index < 2) continue;
-    const sum = figure(name);
-    add(sum, ways.length + index, -1);
-    learn(sum);
-  }
+  const measure = (names: readonly string[]): void => {
+    for (const name of names) {
+      const sum = figure(name);
+      add(sum, ways.length + KNOWN.indexOf(name as (typeof KNOWN)[number]), -1);
+      learn(sum);
+    }
+  };
   const assume = (name: string): void => {
     const sum = figure(name);
-    if (some.has(name)) add(sum, ways.length + KNOWN.indexOf('some'), 1);
+    add(sum, ways.length + KNOWN.indexOf('some'), some(name));
     learn(sum);
   };
   const solve = (name: string): Formula | undefined => {
     const sum = figure(name);
     return reduce(sum) < 0 ? sum.slice(ways.length) : undefined;
   };
-  likely.forEach(assume);
+  measure(['rows', 'changes']);
+  // To ask for counters costs more than a lookup does: without a scan they are left to the last.
+  const scans = ways.some(({ figures }) => figures.scans !== undefined);
+  if (scans) measure(COUNTERS);
+  likely[0].forEach(assume);
+  measure(COUNTERS);
+  likely[1].forEach(assume);
   const written = solve('written');
   guesses.forEach(assume);
   return { read: solve('read'), written };
