@@ -32,8 +32,8 @@ export interface Compiled {
   careful: boolean;
   columns: string[];
   cost: Cost;
-  /** Full-scan steps counted by libSQL so far. */
-  steps: number;
+  /** What libSQL counted for it so far: see COUNTERS in store.ts. */
+  counted: number[];
 }
 
 interface Mended {
@@ -134,7 +134,6 @@ export class PreparedStatements {
     const columns = reader ? libsql.columns(native).map(original) : [];
     const logarithm = this.#logarithm(sql);
     if (logarithm !== undefined) ({ native, sql } = logarithm);
-    const plain = sql;
     let careful = false;
     if (reader && statement.kind === 'read' && !statement.explain && (this.#careful || needsCare(statement))) {
       const wrapped = carefulText(sql, columns.length);
@@ -144,9 +143,8 @@ export class PreparedStatements {
         careful = true;
       }
     }
-    const counted = (statement.kind === 'read' || statement.kind === 'write') && !statement.explain;
-    const cost = counted ? this.#cost(plain) : NO_COST;
-    if (cost.scans) {
+    const cost = statement.kind === 'pragma' || statement.explain ? NO_COST : this.#cost(sql);
+    if (cost.counters) {
       // Its counters are found by its text: one that was compiled earlier from the same text may still be there.
       sql = `/*${++this.#serial}*/${sql}`;
       native = libsql.prepare(this.#database, sql);
@@ -160,7 +158,7 @@ export class PreparedStatements {
       careful,
       columns,
       cost,
-      steps: 0,
+      counted: [0, 0, 0, 0],
     };
   }
 

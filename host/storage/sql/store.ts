@@ -4,6 +4,7 @@
  */
 import { statSync } from 'node:fs';
 import { CAREFUL_APPLICATION_ID, decodeRow } from './careful.ts';
+import { rowsRead, rowsWritten } from './cost.ts';
 import { MESSAGES, resultTooBig, SqlFailure, sqliteMessage, tooManyRows } from './failure.ts';
 import type { SqlLimits } from './limits.ts';
 import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement } from './native.ts';
@@ -26,7 +27,7 @@ export class EmbeddedStore {
   #prepared: PreparedStatements;
   #counters: NativeStatement;
   #pages: NativeStatement;
-  #scans: NativeStatement | undefined;
+  #statements: NativeStatement | undefined;
   #pageSize = 4096;
   #lastRowId = 0;
   #size = 0;
@@ -191,8 +192,8 @@ export class EmbeddedStore {
     const sizeBefore = this.#size;
     const count = prepared.statements.length;
     let changes = 0;
-    let rowsRead = 0;
-    let rowsWritten = 0;
+    let read = 0;
+    let written = 0;
     let columns: readonly string[] = [];
     let rows: unknown[][] = [];
     let writes = false;
@@ -208,8 +209,9 @@ export class EmbeddedStore {
           changed = this.#readChanges();
         }
         changes += changed;
-        rowsRead += this.#rowsRead(compiled, rows, changed);
-        rowsWritten += compiled.kind === 'write' ? changed * compiled.cost.writesPerChange : changed;
+        const known = this.#known(compiled, rows.length, changed);
+        read += rowsRead(compiled.cost, known) + countedRows(compiled, rows);
+        written += rowsWritten(compiled.cost, known);
         if (compiled.kind === 'schema') redefines = true;
         if (compiled.kind === 'schema' || compiled.kind === 'pragma') this.#prepared.clear();
       }
@@ -225,8 +227,8 @@ export class EmbeddedStore {
       lastRowId: this.#lastRowId,
       changed,
       sizeAfter: this.#size,
-      rowsRead,
-      rowsWritten,
+      rowsRead: read,
+      rowsWritten: written,
     };
     return { columns, rows, meta };
   }
@@ -276,29 +278,29 @@ export class EmbeddedStore {
     return Number(this.#libsql.rows(this.#pages, [])[0]?.[0]) * this.#pageSize;
   }
 
-  /** At least what was answered or changed; whole scans are counted by libSQL itself. */
-  #rowsRead(compiled: Compiled, rows: unknown[][], changed: number): number {
-    const { cost, kind } = compiled;
-    if (kind !== 'read' && kind !== 'write') return 0;
-    if (cost.counts && rows.length === 1 && typeof rows[0]?.[0] === 'number') return rows[0][0];
-    let read = 0;
-    if (cost.scans) {
-      const steps = this.#scanSteps(compiled.text);
-      // A step is counted on the way to the next row: the first row of a scan takes none.
-      read = Math.max(0, steps - compiled.steps) + (steps > compiled.steps ? 1 : 0);
-      compiled.steps = steps;
-      read = Math.max(read, rows.length);
-    } else if (cost.seeks) {
-      read = kind === 'read' ? rows.length : Math.max(changed, rows.length);
+  /** Figures of a run, in the order of KNOWN. */
+  #known({ cost, counted, text }: Compiled, rows: number, changes: number): number[] {
+    const known = [1, rows > 0 || changes > 0 ? 1 : 0, rows, changes];
+    if (!cost.counters) return known;
+    // sqlite_stmt lists the statements of this connection; tenants cannot reach it.
+    this.#statements ??= this.#libsql.prepare(
+      this.#database,
+      'SELECT nscan, nsort, naidx, nstep FROM sqlite_stmt WHERE sql = ?',
+    );
+    const counters = this.#libsql.rows(this.#statements, [text])[0] ?? counted;
+    for (const [index, value] of counters.entries()) {
+      // 32 bits that begin anew.
+      known.push((Number(value) - (counted[index] ?? 0)) >>> 0);
+      counted[index] = Number(value);
     }
-    return read;
+    return known;
   }
+}
 
-  /** sqlite_stmt lists the statements of this connection; tenants cannot reach it. */
-  #scanSteps(text: string): number {
-    this.#scans ??= this.#libsql.prepare(this.#database, 'SELECT sum(nscan) FROM sqlite_stmt WHERE sql = ?');
-    return Number(this.#libsql.rows(this.#scans, [text])[0]?.[0] ?? 0);
-  }
+/** The answer of `count(*)` of a whole table is what was read. */
+function countedRows({ cost }: Compiled, rows: unknown[][]): number {
+  const [value] = rows.length === 1 ? (rows[0] ?? []) : [];
+  return cost.counts && typeof value === 'number' ? value : 0;
 }
 
 interface Work {

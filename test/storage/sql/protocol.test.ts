@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { Bookmarks } from '../../../host/storage/sql/bookmark.ts';
 import { carefulText, decodeRow } from '../../../host/storage/sql/careful.ts';
-import { costOf } from '../../../host/storage/sql/cost.ts';
 import { sqliteMessage } from '../../../host/storage/sql/failure.ts';
 import { checkParameters } from '../../../host/storage/sql/parameters.ts';
 import { parseQueries, resultsFormat, successText } from '../../../host/storage/sql/protocol.ts';
@@ -197,19 +196,6 @@ describe('careful reading', () => {
     const row = [Buffer.from([0xff, 0x41]), 1, Buffer.from([1]), 0, 5, 0, null, 0];
     decodeRow(row);
     expect(row).toEqual(['\ufffdA', Buffer.from([1]), 5, null]);
-  });
-});
-
-describe('costs', () => {
-  it('count written tables and indexes, not scratch ones', () => {
-    const program = [
-      [0, 'Init', 0, 9, 0, null, 0],
-      [1, 'Insert', 0, 4, 1, 't', 49],
-      [2, 'IdxInsert', 1, 3, 4, null, 16],
-      [3, 'Insert', 5, 3, 4, null, 0],
-      [4, 'OpenEphemeral', 5, 1, 0, null, 0],
-    ];
-    expect(costOf(program)).toEqual({ writesPerChange: 2, scans: false, counts: false, seeks: false, brief: true });
   });
 });
 
