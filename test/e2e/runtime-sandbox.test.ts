@@ -41,6 +41,15 @@ describe('escape attempts', () => {
   });
 });
 
+describe('the limit of processes', () => {
+  it.runIf(bwrap)('is set when bubblewrap has made its own processes, and the user is the tenant’s', async () => {
+    const { args } = await bwrap!.command({ ...asleepIn(tmpdir()), uid: 20_000 });
+    const last = args.slice(args.lastIndexOf('/bin/setpriv'));
+    expect(last.slice(-4)).toEqual(['/bin/prlimit', '--nproc=64', '/bin/sleep', '60']);
+    expect(args.filter((one) => one.startsWith('--nproc'))).toHaveLength(1);
+  });
+});
+
 describe('what workerd finds inside', () => {
   it.runIf(bwrap).each([['bwrap', bwrap!] as const, ...(unshare ? [['unshare', unshare] as const] : [])])(
     'with %s: what its allocator needs for a cache of each CPU, and no more of the machine',

@@ -7,6 +7,7 @@ import { parents } from '../../host/runtime/sandbox/bwrap.ts';
 import { ANY, LOOKED_INTO, OF_DATABASE } from '../../host/runtime/sandbox/calls.ts';
 import { parseLdd } from '../../host/runtime/sandbox/libraries.ts';
 import { type SeccompProfile, seccompProgram } from '../../host/runtime/sandbox/seccomp.ts';
+import { pickUsers } from '../../host/runtime/sandbox/users.ts';
 
 const ALLOW = 0x7fff0000;
 const KILL = 0x80000000;
@@ -162,6 +163,23 @@ describe('what a sandbox shows', () => {
 
   it('makes every folder above a file, outermost first', () => {
     expect(parents(['/run/own/a', '/lib/x/b'])).toEqual(['/dev', '/lib', '/lib/x', '/run', '/run/own']);
+  });
+});
+
+describe('users of tenants', () => {
+  const ALL = '0 0 4294967295';
+  const CONTAINER = '0 4000 1\n1 100000 65535';
+  it.each([
+    ['all ids', ALL, ALL, { first: 0x7000_0000, last: 0x7ffe_ffff }],
+    ['65,536 ids', CONTAINER, CONTAINER, { first: 20_000, last: 59_999 }],
+    ['lines in any order', '1 100000 65535\n0 4000 1', CONTAINER, { first: 20_000, last: 59_999 }],
+    ['a gap', '0 0 30000\n40000 40000 30000', ALL, { first: 40_000, last: 59_999 }],
+    ['fewer groups than users', ALL, '0 100000 30000', { first: 20_000, last: 29_999 }],
+    ['one id', '0 1000 1', '0 1000 1', undefined],
+    ['one group', ALL, '0 1000 1', undefined],
+    ['1,024 ids, where the accounts of a container are', '0 100000 1024', '0 100000 1024', undefined],
+  ])('with %s', (_, users, groups, expected) => {
+    expect(pickUsers(users, groups)).toEqual(expected);
   });
 });
 

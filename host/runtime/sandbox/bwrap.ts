@@ -18,23 +18,20 @@ export async function bwrapCommand(
   // As root the process is given another user at the last moment, inside: the installation may lie in a folder that
   // only root can enter. Otherwise a user namespace hides everyone else.
   const setpriv = uid === undefined ? undefined : findProgram('setpriv', 'util-linux');
-  const helper = setpriv ?? prlimit;
-  const needed = await libraries([program, helper, ...(confinement.needs ?? [])]);
+  const helpers = [prlimit, ...(setpriv ? [setpriv] : [])];
+  const needed = await libraries([program, ...helpers, ...(confinement.needs ?? [])]);
   const files = [
     ...needed.map((file) => ({ from: file, to: file })),
     { from: program, to: inside },
-    { from: helper, to: `/bin/${path.basename(helper)}` },
+    ...helpers.map((helper) => ({ from: helper, to: `/bin/${path.basename(helper)}` })),
     ...confinement.binds,
   ];
-  const processes = `--nproc=${limits.processes}`;
   return {
     file: prlimit,
     args: [
       '--core=0',
       `--nofile=${limits.openFiles}`,
       `--fsize=${limits.fileBytes}`,
-      // Counted per user: with a user of its own the limit can be set before it is assumed.
-      ...(setpriv ? [processes] : []),
       bwrap,
       ...(setpriv
         ? ['--unshare-ipc', '--unshare-pid', '--unshare-net', '--unshare-uts', '--unshare-cgroup-try']
@@ -72,8 +69,12 @@ export async function bwrapCommand(
       String(SECCOMP_FD),
       '--',
       ...(setpriv
-        ? [`/bin/setpriv`, '--reuid', String(uid), '--regid', String(uid), '--clear-groups', '--inh-caps=-all', inside]
-        : ['/bin/prlimit', processes, inside]),
+        ? ['/bin/setpriv', '--reuid', String(uid), '--regid', String(uid), '--clear-groups', '--inh-caps=-all']
+        : []),
+      // Counted per user, so it is set last: before, the host's own threads would count, but for root of the machine.
+      '/bin/prlimit',
+      `--nproc=${limits.processes}`,
+      inside,
       ...confinement.args,
     ],
     seccomp: seccompProgram(confinement.profile),
