@@ -9,6 +9,7 @@ import { usePackedPackages } from './shared/packed-packages.ts';
 import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
 import { openFolders } from './supervisor/folders.ts';
+import { closeInherited } from './supervisor/inherited-descriptors.ts';
 import { forkAhead } from './supervisor/part-process.ts';
 import { helpText, startScreen } from './supervisor/screens.ts';
 import { explainStart, usingDataFolder } from './supervisor/start-failures.ts';
@@ -30,6 +31,7 @@ async function main(flags: string[]): Promise<void> {
     process.stdout.write(`${version}\n`);
     return;
   }
+  closeInherited();
   const config = loadConfig({ folder: process.cwd(), env: process.env, flags });
   const log = pino(
     { level: config.log.level, base: null, serializers: { err: errorForLog } },

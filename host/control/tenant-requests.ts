@@ -4,6 +4,7 @@
  */
 import type { InstanceSocket } from '../edge/instance-fetch.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
+import { forwarded } from '../payments/toll/messages.ts';
 import type { SocketCaller, TollDeployment } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
@@ -103,7 +104,10 @@ async function openApi(
   });
 }
 
-/** The owner pays the 402 of the tenant's own URL; then the very same request goes through. */
+/**
+ * The owner pays the 402 of the tenant's own URL; then the request goes on as it would without that payment: to the
+ * toll, where the path has a price, and to another 402, where the payment was for an earlier renewal.
+ */
 async function renewAndForward(
   parts: ControlParts,
   forward: ForwardToTenant,
@@ -122,7 +126,7 @@ async function renewAndForward(
     },
   );
   if (answer.status !== 200) return answer;
-  const response = await forward(deployment.slug, request, context, {});
+  const response = await tenantRequest(parts, forward, forwarded(request, undefined), context, deployment.slug);
   const headers = new Headers(response.headers);
   for (const name of RECEIPTS) {
     const value = answer.headers.get(name);

@@ -121,7 +121,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   ];
   const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
   book = offers;
-  const challenger = new Challenger(challengeKey, network.testMoney);
+  const challenger = new Challenger(challengeKey, network.testMoney, `${options.publicUrl}/docs`);
   const machine = new SettlementMachine({
     store,
     rails,

@@ -212,12 +212,55 @@ describe('expiry', () => {
     expect(await body('/mayfly/')).toBe('alive');
   });
 
+  it('lets a payment through once: not at a price of the path, and not when it has expired again', async () => {
+    const sent: Record<string, string> = {};
+    const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
+      const asked = new Request(input, init);
+      const paid = asked.headers.get('authorization');
+      if (paid) sent.authorization = paid;
+      return fetch(asked);
+    };
+    const payer = mppFetch(host.network, 0, sender as typeof fetch);
+    const dayfly = {
+      slug: 'dayfly',
+      code: HELLO('alive'),
+      paidRoutes: [{ method: 'GET', path: '/dear', price: '90.00' }],
+    };
+    await deploy(payer, host.url, dayfly);
+    const expire = async () => {
+      await host.advance(31 * DAY);
+      await until(async () => ((await fetch(`${host.url}/dayfly/`)).status === 402 ? true : undefined));
+    };
+    await expire();
+    const dear = await payer(`${host.url}/dayfly/dear`);
+    expect(await dear.json()).toMatchObject({ code: 'payment_required', price: { amount: '90.00' } });
+    expect(await body('/dayfly/')).toBe('alive');
+    await expire();
+    expect(await (await payer(`${host.url}/dayfly/`)).text()).toBe('alive');
+    await expire();
+    const again = await fetch(`${host.url}/dayfly/`, { headers: sent });
+    expect([again.status, await again.text()]).toEqual([402, expect.not.stringContaining('alive')]);
+  });
+
   it('renews from the later of now and the present expiry', async () => {
     const before = (await (await fetch(`${host.url}/_admin/get/mayfly`)).json()) as { expiresAt: string };
-    const response = await owner(`${host.url}/_admin/renew/mayfly`, { method: 'POST' });
+    // A body is not asked for, and does not matter.
+    const response = await owner(`${host.url}/_admin/renew/mayfly`, { method: 'POST', body: '{…}' });
     expect(response.status).toBe(200);
     const after = (await response.json()) as { expiresAt: string };
     expect(Date.parse(after.expiresAt) - Date.parse(before.expiresAt)).toBe(30 * DAY);
+  });
+});
+
+describe('renewing what is not there', () => {
+  it('asks for payment first, as everywhere, and then refuses it uncharged', async () => {
+    const { address } = account(host.network, 0);
+    const before = await balances(host.network, address);
+    const url = `${host.url}/_admin/renew/nothing-here`;
+    expect((await fetch(url, { method: 'POST' })).status).toBe(402);
+    expect((await owner(url, { method: 'POST' })).status).toBe(404);
+    expect(await balances(host.network, address)).toEqual(before);
+    expect((await fetch(`${host.url}/_admin/renew/%7Bslug%7D`, { method: 'POST' })).status).toBe(404);
   });
 });
 

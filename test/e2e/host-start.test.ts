@@ -7,6 +7,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
+import { expectTime } from '../times.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 import { freePort } from './support/ports.ts';
@@ -94,12 +95,12 @@ describe('a host that runs', () => {
     expect(again).toBe(true);
   });
 
-  it('ends within ten seconds of SIGTERM and leaves no process', async () => {
+  it('ends after SIGTERM and leaves no process', async () => {
     const all = processTree([host.pid]);
     expect(all.length).toBeGreaterThan(4);
     const from = performance.now();
     await host.stop();
-    expect(performance.now() - from).toBeLessThan(10_000);
+    expectTime('the end after SIGTERM', performance.now() - from, 10_000);
     await until(
       () => (all.every((pid) => !alive(pid)) ? true : undefined),
       3_000,

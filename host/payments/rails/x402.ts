@@ -13,6 +13,7 @@ import type { PaymentRow } from '../../registry/schema/payments.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { X402Network } from '../network/types.ts';
+import { isExpired } from './chain-time.ts';
 import { type Presented, readStored, type X402Credential } from './credential.ts';
 import type { EvmLanes } from './evm-lane.ts';
 import { assertFunded } from './funds.ts';
@@ -38,7 +39,6 @@ const SLOW_TIMEOUT_SECONDS = 3_600;
 
 /** x402 refuses to settle in the last six seconds of a signature. */
 const SETTLE_MARGIN_MS = 10_000;
-const EXPIRY_GRACE_MS = 15_000;
 
 /** What the facilitator asks the network. */
 const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
@@ -100,9 +100,7 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
     return presented;
   }
 
-  const expired = (payment: PaymentRow): boolean =>
-    (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now();
-  const chain = { client, token: network.token, expired };
+  const chain = { client, token: network.token, expired: false };
 
   async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
     const accepted = presented.payload.accepted as PaymentRequirements;
@@ -187,10 +185,10 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
 
       async reconcile(payment, amount) {
         const presented = stored(payment);
-        const found = await lookUp(chain, presented.payload, payment, amount);
+        const expired = await isExpired(client, (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS);
+        const found = await lookUp({ ...chain, expired }, presented.payload, payment, amount);
         if (found) return found;
-        if (expired(payment))
-          return { status: 'failed', reason: 'the authorization expired before the network took it' };
+        if (expired) return { status: 'failed', reason: 'the authorization expired before the network took it' };
         const again = await send(presented, payment, amount);
         // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
         return again.status === 'failed' ? { ...again, status: 'unknown' } : again;
