@@ -1,7 +1,7 @@
 /** The service put together from its bindings: what the cron does, and what must be there before anything is answered. */
 import { migrate } from '../../common/migrate.ts';
 import { MIGRATIONS } from './database/migrations.ts';
-import { seedDemoHistory } from './demo/history.ts';
+import { fillDemoHistory } from './demo/history.ts';
 import { businessNow, type Env } from './environment.ts';
 import { GatewayKeys } from './http/gateway-signature.ts';
 import { publishDeals } from './prices/publish.ts';
@@ -49,8 +49,10 @@ async function open(env: Env): Promise<Service> {
   const service: Service = { env, rules, watches: new Watches(env.DB), keys: new GatewayKeys(env), now };
   const demo = sources.find((source) => source.demo);
   if (demo) {
-    await seedDemoHistory(env.DB, demo, now());
-    const any = await env.DB.prepare('SELECT 1 AS one FROM deals LIMIT 1').first();
+    await fillDemoHistory(env.DB, demo, now());
+    const any = await env.DB.prepare("SELECT 1 AS one FROM deals WHERE status = 'active' AND expires_at > ? LIMIT 1")
+      .bind(now())
+      .first();
     if (!any) await publishDeals(env.DB, scorer, rulesReference(rules), now());
   }
   return service;

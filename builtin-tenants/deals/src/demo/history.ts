@@ -1,4 +1,7 @@
-/** The 90 days before the first start, by the plan of the demo shop: one observation a day and product, marked as demo. */
+/**
+ * The 90 days before now, by the plan of the demo shop: one observation a day and product, marked as demo. Days without
+ * one are filled at each start: business time may have been moved, or the host was off.
+ */
 import type { Database, Statement } from '../environment.ts';
 import { idOf, sha256Hex } from '../ids.ts';
 import { offerKey, type Source } from '../sources/source.ts';
@@ -7,13 +10,14 @@ import { DEMO_PRODUCTS, demoPrice } from './shop.ts';
 const DAY_MS = 86_400_000;
 const DAYS = 90;
 
-/** Once for a database. */
-export async function seedDemoHistory(db: Database, source: Source, now: number): Promise<void> {
-  const mark = 'demo_history';
-  const known = () => db.prepare('SELECT 1 AS one FROM migrations WHERE name = ?').bind(mark).first();
-  if (await known()) return;
-  // Fails as a whole where another request was quicker.
-  const statements: Statement[] = [db.prepare('INSERT INTO migrations (name, at) VALUES (?, ?)').bind(mark, now)];
+/** May run twice at once. */
+export async function fillDemoHistory(db: Database, source: Source, now: number): Promise<void> {
+  const last = await db
+    .prepare('SELECT min(last_seen_at) AS at FROM offers WHERE source = ? AND demo = 1')
+    .bind(source.id)
+    .first<{ at: number | null }>();
+  if (last?.at && last.at > now - 2 * DAY_MS) return;
+  const statements: Statement[] = [];
   for (const product of DEMO_PRODUCTS) {
     const price = { minor: demoPrice(product, now), currency: 'EUR', exponent: 2 };
     const url = new URL(`products/${product.handle}`, new URL('./', source.url)).href;
@@ -36,9 +40,10 @@ export async function seedDemoHistory(db: Database, source: Source, now: number)
     statements.push(
       db
         .prepare(
-          `INSERT OR IGNORE INTO offers (id, offer_key, source, merchant, title, url, gtin, sku, category, variant, condition, country,
+          `INSERT INTO offers (id, offer_key, source, merchant, title, url, gtin, sku, category, variant, condition, country,
              currency, exponent, availability, demo, first_seen_at, last_seen_at)
-           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, '', 'new', ?10, 'EUR', 2, 'in_stock', 1, ?11, ?12)`,
+           VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, '', 'new', ?10, 'EUR', 2, 'in_stock', 1, ?11, ?12)
+           ON CONFLICT DO UPDATE SET last_seen_at = max(last_seen_at, ?12), dirty = 1`,
         )
         .bind(
           id,
@@ -62,15 +67,12 @@ export async function seedDemoHistory(db: Database, source: Source, now: number)
         db
           .prepare(
             `INSERT INTO observations (offer, at, state, minor, list_minor, availability, url, sha256)
-             SELECT ?1, ?2, 'ok', ?3, ?4, 'in_stock', ?5, ?6 WHERE EXISTS (SELECT 1 FROM offers WHERE id = ?1)`,
+             SELECT ?1, ?2, 'ok', ?3, ?4, 'in_stock', ?5, ?6 WHERE EXISTS (SELECT 1 FROM offers WHERE id = ?1)
+               AND NOT EXISTS (SELECT 1 FROM observations WHERE offer = ?1 AND at > ?2 - ${DAY_MS})`,
           )
           .bind(id, at, demoPrice(product, at), product.base, url, digest),
       );
     }
   }
-  try {
-    await db.batch(statements);
-  } catch (error) {
-    if (!(await known())) throw error;
-  }
+  await db.batch(statements);
 }

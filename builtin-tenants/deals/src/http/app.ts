@@ -36,9 +36,12 @@ export function app(service: Service): Hono {
   routes.get('/v1/deals', async (c) => {
     const call = await signed(c);
     const search = parseSearch(new URL(c.req.url).searchParams);
-    const price = asksFor(call, SERVICE, 'deal_query');
-    if (price) return price;
     const page = await findDeals(env.DB, search, env.DEALS_SECRET, now());
+    // An empty page is free; a call that was paid when there was a deal yet is refused, which costs nothing either.
+    const price = page.deals.length > 0 ? asksFor(call, SERVICE, 'deal_query') : undefined;
+    if (price) return price;
+    if (page.deals.length === 0 && call.usage)
+      throw new Problem('not_found', 'The deals that matched have ended meanwhile; nothing is charged.');
     return c.json({ ...page, ruleset: rulesReference(service.rules) }, 200, { 'cache-control': 'private, no-store' });
   });
 

@@ -192,7 +192,8 @@ export const OPERATIONS: Operation[] = [
     summary: 'Deals that are verified by observed price history',
     description:
       'Every deal carries its reference price (the lowest of the 30 days before the drop), its score with the facts ' +
-      'it was computed from, and evidence. An unacceptable query is answered 400 and costs nothing.',
+      'it was computed from, and evidence. A query that finds nothing is answered with an empty page, and one that is not acceptable with 400: both ' +
+      'cost nothing.',
     meter: METERS.deal_query,
     account: false,
     parameters: [
