@@ -4,12 +4,14 @@
  */
 import type { InstanceSocket } from '../edge/instance-fetch.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
+import { forwarded } from '../payments/toll/messages.ts';
 import type { SocketCaller, TollDeployment } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { renewal } from './endpoints/renew.ts';
 import { iso } from './metadata.ts';
+import { noDeployment } from './ownership.ts';
 import { tenantOpenApi } from './pages/tenant-openapi.ts';
 import type { ControlParts } from './parts.ts';
 
@@ -43,7 +45,7 @@ export async function tenantRequest(
   slug: string,
 ): Promise<Response> {
   const deployment = await parts.deployments.lookUp(slug);
-  if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+  if (!deployment) throw noDeployment(slug);
   switch (deployment.state) {
     case 'decommissioned':
       throw new Problem('gone', `${slug} was decommissioned on ${iso(deployment.decommissionedAt ?? 0)}.`);
@@ -102,7 +104,10 @@ async function openApi(
   });
 }
 
-/** The owner pays the 402 of the tenant's own URL; then the very same request goes through. */
+/**
+ * The owner pays the 402 of the tenant's own URL; then the request goes on as it would without that payment: to the
+ * toll, where the path has a price, and to another 402, where the payment was for an earlier renewal.
+ */
 async function renewAndForward(
   parts: ControlParts,
   forward: ForwardToTenant,
@@ -121,7 +126,7 @@ async function renewAndForward(
     },
   );
   if (answer.status !== 200) return answer;
-  const response = await forward(deployment.slug, request, context, {});
+  const response = await tenantRequest(parts, forward, forwarded(request, undefined), context, deployment.slug);
   const headers = new Headers(response.headers);
   for (const name of RECEIPTS) {
     const value = answer.headers.get(name);

@@ -66,10 +66,15 @@ export class Operations {
       const presented = readCredential(request.headers, challengeKey);
       const length = declaredLength(request.headers);
       const small = length !== undefined && length <= DIGEST_BYTES;
-      if (presented && !small && !body) {
-        // What can be told without the body is told before it; whether a credential is in time may not matter any more.
+      if (presented && !small && !body && !(await machine.knows(presented))) {
+        // What can be told without the body is told before it.
         const own = presented.via === 'mpp' ? presented.credential.challenge.digest : undefined;
-        matchOffer(presented, prepared, { realm: challenge.realm, resource: challenge.resource, digest: own, now: 0 });
+        matchOffer(presented, prepared, {
+          realm: challenge.realm,
+          resource: challenge.resource,
+          digest: own,
+          now: Date.now(),
+        });
       }
       if (presented || small) {
         const most = presented ? (operation.maxBodyBytes ?? DEFAULT_MAX_BODY) : DIGEST_BYTES;

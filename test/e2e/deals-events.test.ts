@@ -3,6 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import {
+  ANY_WATCH,
   createWatch,
   DAY_MS,
   dealsAreUp,
@@ -126,6 +127,17 @@ test('a price that was watched for weeks and drops is a deal; the watch tells it
   const page = await (await fetch(`${host.url}/deals/`)).text();
   expect(page).toContain('Tracked lamp &lt;script&gt;');
   expect(page).not.toContain('<script>alert');
+});
+
+test('a webhook that leads to where the operator reads a source is refused', async () => {
+  for (const webhook of [
+    `${shop.url}/orders`,
+    `${shop.url.replace('127.0.0.1', '127.1')}/`,
+    'http://engine.internal/',
+  ]) {
+    const watched = createWatch(host, account, { ...ANY_WATCH, delivery: { webhook } });
+    await expect(watched).rejects.toThrow('/delivery/webhook: that host is not public');
+  }
 });
 
 test('a receiver that is away gets it again, later and later, and what follows comes after it', async () => {

@@ -128,7 +128,9 @@ describe('updating', () => {
   it('refuses another wallet and changes nothing', async () => {
     const response = await other(`${host.url}/_admin/code/first`, jsonPut({ code: HELLO('stolen') }));
     expect(response.status).toBe(403);
-    expect(await response.json()).toMatchObject({ code: 'not_owner' });
+    const { code, detail } = (await response.json()) as { code: string; detail: string };
+    const [owning = '', asking = ''] = host.network.wallets.map(({ address }) => address.toLowerCase());
+    expect({ code, detail }).toEqual({ code: 'not_owner', detail: expect.stringMatching(`${owning}.*${asking}`) });
     expect(await body('/first/')).toBe('bye Bob');
   });
 
@@ -208,6 +210,36 @@ describe('expiry', () => {
     expect(renewed.status).toBe(200);
     expect(await renewed.text()).toBe('alive');
     expect(await body('/mayfly/')).toBe('alive');
+  });
+
+  it('lets a payment through once: not at a price of the path, and not when it has expired again', async () => {
+    const sent: Record<string, string> = {};
+    const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
+      const asked = new Request(input, init);
+      const paid = asked.headers.get('authorization');
+      if (paid) sent.authorization = paid;
+      return fetch(asked);
+    };
+    const payer = mppFetch(host.network, 0, sender as typeof fetch);
+    const dayfly = {
+      slug: 'dayfly',
+      code: HELLO('alive'),
+      paidRoutes: [{ method: 'GET', path: '/dear', price: '90.00' }],
+    };
+    await deploy(payer, host.url, dayfly);
+    const expire = async () => {
+      await host.advance(31 * DAY);
+      await until(async () => ((await fetch(`${host.url}/dayfly/`)).status === 402 ? true : undefined));
+    };
+    await expire();
+    const dear = await payer(`${host.url}/dayfly/dear`);
+    expect(await dear.json()).toMatchObject({ code: 'payment_required', price: { amount: '90.00' } });
+    expect(await body('/dayfly/')).toBe('alive');
+    await expire();
+    expect(await (await payer(`${host.url}/dayfly/`)).text()).toBe('alive');
+    await expire();
+    const again = await fetch(`${host.url}/dayfly/`, { headers: sent });
+    expect([again.status, await again.text()]).toEqual([402, expect.not.stringContaining('alive')]);
   });
 
   it('renews from the later of now and the present expiry', async () => {

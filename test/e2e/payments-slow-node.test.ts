@@ -6,10 +6,12 @@ import { tempo } from 'mppx/client';
 import { Session } from 'mppx/tempo';
 import { type Hex, RpcRequestError, TimeoutError } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
 import { withRpc } from '../../host/payments/network/chains.ts';
 import { x402Client as clientOf } from '../../host/payments/network/clients.ts';
 import type { Network } from '../../host/payments/network/index.ts';
+import { parsePaidRoutes } from '../../host/payments/paid-routes.ts';
+import { micro } from '../../host/shared/money.ts';
 import {
   balance,
   mppClient,
@@ -33,6 +35,7 @@ beforeAll(async () => {
 });
 afterAll(() => stop());
 afterEach(async () => {
+  vi.useRealTimers();
   node = undefined;
   await rig?.close();
   rig = undefined;
@@ -57,6 +60,11 @@ const stateOf = async () => (await rows('select state from payments'))[0]?.state
 const later = (ms: number) => new Promise((resolve) => setTimeout(resolve, ms));
 const key = (index: number) => network.wallets?.[index]?.privateKey ?? '0x';
 const rows = async (sql: string) => (await rig!.registry.client.execute(sql)).rows.map((row) => ({ ...row }));
+/** This machine's clock is set, and the chain's is not. */
+const leap = () => {
+  vi.useFakeTimers({ toFake: ['Date'] });
+  vi.setSystemTime(Date.now() + 2 * 3_600_000);
+};
 /** A busy node: it takes the transaction and answers as EIP-7966 says when the time is up. */
 const slowNode = (error: () => Error, ms: number) => async (ask: Ask, args: { method: string; params?: unknown[] }) => {
   if (args.method !== 'eth_sendRawTransactionSync') return ask(args);
@@ -85,14 +93,34 @@ test.each([4, 5, -32005])(
   },
 );
 
+test('a clock that leaps ends no payment that the node has taken', { timeout: 60_000 }, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(wrapped(), { payTo, routes: [{ method: 'GET', path: '/a', price: '0.05' }] });
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+  const client = mppClient(network, key(0));
+  const before = await balance(network, 'tempo', client.address);
+  node = slowNode(taken(-32005), 1500);
+  expect((await client.fetch(`${rig.url}/a`)).status).toBe(503);
+  leap();
+  const states = new Set<unknown>();
+  await until(async () => {
+    states.add(await stateOf());
+    return states.has('answered') || states.has('released');
+  });
+  expect([...states]).not.toContain('released');
+  expect(await balance(network, 'tempo', client.address)).toBe(before - 50_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
+});
+
 test.each([
-  [-32005, 'limit exceeded'],
-  [-32000, 'nonce too low'],
-  [-32000, 'already known'],
+  [-32005, 'limit exceeded', false],
+  [-32005, 'limit exceeded, and the clock leaps', true],
+  [-32000, 'nonce too low', false],
+  [-32000, 'already known', false],
 ])(
   'a node that has taken a settlement of x402 and answers %i %s has not refused it',
   { timeout: 60_000 },
-  async (code, message) => {
+  async (code, message, leaps) => {
     const { x402 } = network;
     if (!x402) throw new Error('no x402 network');
     let isArmed = true;
@@ -136,6 +164,7 @@ test.each([
       const { status } = await client.fetch(`${rig.url}/a`);
       expect(status).toBe(message === 'already known' ? 200 : 503);
       isArmed = false;
+      if (leaps) leap();
       // Sent again while it waits in the pool: told so, and never asked for another payment.
       const headers = { 'payment-signature': client.sent.signature ?? '' };
       const again = await fetch(`${rig.url}/a`, { headers });
@@ -152,6 +181,44 @@ test.each([
     }
   },
 );
+
+test('a price that changes while a payment is pending is not asked of who paid before', {
+  timeout: 60_000,
+}, async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  const routes = (price: string) => [{ method: 'GET', path: '/a', price }];
+  rig = await startRig(wrapped(), { payTo, routes: routes('0.05') });
+  const { deployment } = rig;
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+  const body = 'x'.repeat(100_000);
+  const cases = [
+    ['/a', 'GET', undefined, 'hello'],
+    ['/_deploy', 'POST', body, 'live'],
+  ] as const;
+  for (const [path, method, sent, answer] of cases) {
+    const client = mppClient(network, key(path === '/a' ? 0 : 2));
+    const before = await balance(network, 'tempo', client.address);
+    node = slowNode(taken(-32005), 1500);
+    const init = { method, ...(sent === undefined ? {} : { body: sent }) };
+    expect((await client.fetch(`${rig.url}${path}`, init)).status).toBe(503);
+    const paid = before - (path === '/a' ? 50_000n : 200_000n);
+    if (path === '/a') deployment.paidRoutes = parsePaidRoutes(routes('0.50'));
+    else rig.operationPrice = micro(5_000_000n);
+    const again = () =>
+      fetch(`${rig?.url}${path}`, {
+        ...init,
+        headers: { authorization: client.sent.authorization ?? '', 'x-max-price': '0.05' },
+      });
+    const last = await until(async () => {
+      const response = await again();
+      const text = await response.text();
+      expect([200, 201, 503], text).toContain(response.status);
+      return response.status === 503 ? undefined : text;
+    });
+    expect(last).toContain(answer);
+    expect(await balance(network, 'tempo', client.address)).toBe(paid);
+  }
+});
 
 test('a payout that the node has taken is not sent again', { timeout: 60_000 }, async () => {
   const payTo = privateKeyToAccount(generatePrivateKey()).address;
@@ -177,7 +244,7 @@ test('a payout that the node has taken is not sent again', { timeout: 60_000 }, 
     const [payout] = await rows("select state from payment_outgoing where kind = 'payout'");
     return payout?.state === 'sent';
   });
-  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
 });
 
 test('a tenant whom the token refuses to pay keeps nobody else from being paid', { timeout: 60_000 }, async () => {
@@ -196,7 +263,7 @@ test('a tenant whom the token refuses to pay keeps nobody else from being paid',
     { state: 'sent', count: 3 },
     { state: 'stuck', count: 1 },
   ]);
-  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
 });
 
 test('a payout that the operator says to have paid while it is being signed is not sent', {

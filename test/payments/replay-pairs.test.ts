@@ -124,14 +124,6 @@ const SHOPS: Shop[] = [
   shop('route with another query', {}, ['call', 'path', 'a', 'GET', '/a?x=1']),
   shop('route with another body', {}, ['call', 'path', 'a', 'GET', '/a'], 'more'),
   shop('WebSocket of the route', {}, ['socket', 'path', 'a', 'GET', '/a']),
-  shop('route with another version of its price', { pricingVersion: 2 }, ['call', 'path', 'a', 'GET', '/a']),
-  shop('route that pays somebody else', { payTo: '0x00000000000000000000000000000000000000bb' }, [
-    'call',
-    'path',
-    'a',
-    'GET',
-    '/a',
-  ]),
   shop('other route', { name: 'GET /b', scope: 'route:ta:GET /b' }, ['call', 'path', 'a', 'GET', '/b']),
   shop('route of B', { scope: 'route:tb:GET /a', slug: 'b', tenant: 'tb' }, ['call', 'path', 'b', 'GET', '/a']),
   shop('metered route', { name: 'GET /m', scope: 'route:ta:GET /m', mode: 'metered' }, [
@@ -146,6 +138,15 @@ const SHOPS: Shop[] = [
   shop('bind X at another resource', binding({ bind: 'x' }), ['binding', 'a', 'https://h/other'], 'x'),
   shop('other metadata', binding({ bind: 'x', 'm.order': '2' }), ['binding', 'a', 'https://h/a'], 'x'),
   shop('other amount', binding({ bind: 'x' }, 20_000n), ['binding', 'a', 'https://h/a'], 'x'),
+];
+
+/** What a seller may change while a payment for it is under way. */
+const CHANGES: [string, Partial<Terms>][] = [
+  ['a higher price', { amount: micro(5_000_000n) }],
+  ['a lower price', { amount: micro(1n) }],
+  ['another version of its price', { pricingVersion: 2 }],
+  ['another payee', { payTo: '0x00000000000000000000000000000000000000bb' }],
+  ['a metered price', { mode: 'metered' }],
 ];
 
 /** The credential of one payment, as a caller shapes it for a place: all that its signature does not cover is the caller's. */
@@ -207,6 +208,27 @@ describe.each(RAILS)('%s', (name) => {
       if (again.kind === 'replay' && state === 'answered')
         expect((await machine.store.answerOf(again.again))?.body.toString(), paid.name).toBe(paid.name);
     }
+  });
+
+  test.each(CHANGES)('%s does not ask who paid before to pay again', async (_change, terms) => {
+    for (const paid of SHOPS.filter(({ terms: { kind } }) => kind !== 'binding'))
+      for (const state of ['answered', 'settling']) {
+        const id = `c${++count}`;
+        const presented = credential(name, paid, id);
+        const key = `k${id}`;
+        await pay(name, paid, id, key, state);
+        const now = { ...paid, terms: { ...paid.terms, ...terms } };
+        expect((await show(presented, now)).kind, `${paid.name}, ${state}`).toBe('replay');
+        expect((await show(credential(name, now, `${id}+`), now, key)).kind, `${paid.name}, ${state}, key`).toBe(
+          'replay',
+        );
+        for (const shown of SHOPS) {
+          if (shown === paid) continue;
+          const elsewhere = { ...shown, terms: { ...shown.terms, ...terms } };
+          const outcome = await show(presented, elsewhere).then(({ kind }) => kind, code);
+          expect(outcome, `${paid.name} at ${shown.name}`).toBe('payment_invalid');
+        }
+      }
   });
 
   test('the same Idempotency-Key with another credential', async () => {

@@ -111,3 +111,31 @@ test('a transfer that the node refused leaves its nonce to the next', async () =
   expect(await pay(from)).toMatchObject({ status: 'settled' });
   expect(sent.map((raw) => parseTransaction(raw).nonce)).toEqual([7, 7]);
 });
+
+test.each([
+  ['goes on by the time of the chain, whatever this machine’s clock says', -1, 'unknown'],
+  ['is over when the chain is past it', 60, 'failed'],
+] as const)('a transfer that expires %s', async (_, chainSeconds, status) => {
+  const validUntil = 1_900_000_000_000;
+  let resent = 0;
+  const request = async ({ method }: { method: string }) => {
+    if (method === 'eth_getBlockByNumber')
+      return { number: '0x10', timestamp: `0x${(validUntil / 1000 + chainSeconds).toString(16)}`, transactions: [] };
+    if (method === 'eth_sendRawTransactionSync') {
+      resent += 1;
+      throw Object.assign(new Error('busy'), { code: -32005 });
+    }
+    return null;
+  };
+  const client = createClient({ chain: base, transport: custom({ request }, { retryCount: 0 }) });
+  const mpp = { chain: base, currency: token, recipient: account.address, getClient: () => client };
+  const [tempo] = openWallets({ mpp, hostAccounts: { collector: account } } as unknown as Network, undefined);
+  vi.useFakeTimers({ toFake: ['Date'], now: validUntil + 3_600_000 });
+  try {
+    const result = await tempo?.send({ raw: '0x76', hash: `0x${'ab'.repeat(32)}`, validUntil });
+    expect(result).toMatchObject({ status });
+    expect(resent).toBe(status === 'failed' ? 0 : 1);
+  } finally {
+    vi.useRealTimers();
+  }
+});

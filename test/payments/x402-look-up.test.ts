@@ -43,7 +43,7 @@ const moved = (to: Hex, amount: bigint) => ({ topics: [TRANSFER, pad(payer), pad
 const payload = { payload: { authorization: { from: payer, nonce } } } as unknown as X402Payload;
 const ask = (client: X402Client, madeAt = SETTLED - 10) =>
   lookUp(
-    { client, token: other, expired: () => false },
+    { client, token: other, expired: false },
     payload,
     { recipient, createdAt: timeOf(madeAt) * 1000 } as PaymentRow,
     micro(50_000),

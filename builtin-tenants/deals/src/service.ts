@@ -8,7 +8,8 @@ import { publishDeals } from './prices/publish.ts';
 import { RULES } from './rules/ruleset.ts';
 import { Scorer } from './rules/score.ts';
 import { type PublishedRules, publishRules } from './rules/store.ts';
-import { collectDue, configuredSources, syncSources } from './sources/collect.ts';
+import { collectDue, configuredSources, givenSources, syncSources } from './sources/collect.ts';
+import { isPrivate } from './sources/source.ts';
 import { chargeDue, resumeAll } from './watches/charging.ts';
 import { payPlatform } from './watches/credit.ts';
 import { deliverEvents } from './watches/deliver.ts';
@@ -68,7 +69,7 @@ export async function tick(service: Service): Promise<void> {
     ['charge', () => chargeDue(watches, credit, now())],
     ['resume', () => resumeAll(watches, credit, now())],
     ['evaluate', () => evaluateDue(env.DB, watches, now())],
-    ['deliver', () => deliverEvents(env.DB, now())],
+    ['deliver', () => deliverEvents(env.DB, now(), (webhook) => !isPrivate(webhook, givenSources(env)))],
     ['collect', () => collectDue(env.DB, now())],
     ['publish', () => publishDeals(env.DB, scorer, rulesReference(rules), now())],
     ['forget events', () => watches.forgetEvents(now())],

@@ -24,7 +24,7 @@ export function renewal(parts: ControlParts, deployment: Pick<Deployment, 'slug'
     maxBodyBytes: config.runtime.maxBodyBytes,
     prepare: async (payer) => {
       const current = await living(parts, deployment.slug);
-      if (payer.address !== current.owner) throw notOwner(current.slug);
+      if (payer.address !== current.owner) throw notOwner(current, payer.address);
       return { tenant: current.tenant };
     },
   };

@@ -10,13 +10,13 @@ import {
 import { Actions } from 'viem/tempo';
 import type { Money } from '../../shared/money.ts';
 import type { Network } from '../network/types.ts';
+import { isExpired } from '../rails/chain-time.ts';
 import type { EvmLanes } from '../rails/evm-lane.ts';
 import { isNonceUsed, isRefusal } from '../rails/node-errors.ts';
 import { assetId, lower, type SettleResult } from '../rails/terms.ts';
 
 /** Tempo's longest life of a transaction without a nonce is 30 s. */
 const TEMPO_LIFE_S = 25;
-const GRACE_MS = 5_000;
 /** How long a confirmation is waited for, ms. */
 const CONFIRM_MS = 20_000;
 
@@ -71,10 +71,10 @@ function tempoWallet(
 ): Wallet {
   async function send(signed: SignedTransfer): Promise<SettleResult> {
     const client = mpp.getClient();
+    const expired = signed.validUntil !== null && (await isExpired(client, signed.validUntil));
     const found = await receiptOf(client, signed.hash);
     if (found) return found;
-    if (signed.validUntil !== null && signed.validUntil + GRACE_MS < Date.now())
-      return { status: 'failed', reason: 'expired' };
+    if (expired) return { status: 'failed', reason: 'expired' };
     try {
       await sendRawTransactionSync(client, { serializedTransaction: signed.raw as never, timeout: 10_000 });
     } catch (error) {

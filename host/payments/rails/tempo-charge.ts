@@ -5,14 +5,16 @@
 
 import { Store, tempo } from 'mppx/server';
 import { Methods } from 'mppx/tempo';
-import { erc20Abi, type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
-import { getTransactionReceipt, readContract, sendRawTransactionSync } from 'viem/actions';
+import { type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
+import { getTransactionReceipt, sendRawTransactionSync } from 'viem/actions';
 import { Transaction } from 'viem/tempo';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';
 import type { Address } from '../types.ts';
+import { isExpired } from './chain-time.ts';
 import { type Presented, readStored } from './credential.ts';
+import { assertFunded } from './funds.ts';
 import { isRefusal } from './node-errors.ts';
 import type { Rail } from './rail.ts';
 import {
@@ -29,15 +31,24 @@ import {
 /** Time left before a transaction expires in which a settlement is still begun, ms. */
 const SETTLE_MARGIN_MS = 4_000;
 
-/** Time after its expiry until a transaction that is not on the chain is taken to have never happened, ms. */
-const EXPIRY_GRACE_MS = 5_000;
-
 /** What `Transaction.deserialize` finds in a signed one. */
 interface SignedTransaction {
   /** Recovered from the signature. */
   from?: Hex;
   /** Seconds since 1970. */
   validBefore?: number;
+}
+
+/** @returns ms since the Unix epoch */
+function validUntil({ validBefore }: SignedTransaction): number {
+  return validBefore === undefined ? Number.POSITIVE_INFINITY : validBefore * 1000;
+}
+
+interface Transfer {
+  raw: Hex;
+  hash: Hex;
+  /** ms since the Unix epoch. */
+  validUntil: number;
 }
 
 /** The last ones that were taken apart: each is verified, and sent a moment later, and to recover its signer takes milliseconds. */
@@ -61,27 +72,16 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     store: Store.memory(),
   });
 
-  async function transactionOf(payment: PaymentRow): Promise<{ raw: Hex; hash: Hex }> {
+  async function transactionOf(payment: PaymentRow): Promise<Transfer> {
     const presented = readStored('tempo/charge', payment.credential ?? '', challengeKey);
     if (presented.via !== 'mpp') throw new Error('not an MPP credential');
     return signedTransaction(presented.credential.payload);
   }
 
-  async function assertFunded(payer: Hex, offer: Offer): Promise<void> {
+  async function requireFunds(wallet: Hex, offer: Offer): Promise<void> {
     if (offer.via !== 'mpp') return;
-    let balance: bigint;
-    try {
-      balance = await readContract(client, {
-        address: network.currency,
-        abi: erc20Abi,
-        functionName: 'balanceOf',
-        args: [payer],
-      });
-    } catch (error) {
-      throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
-    }
-    if (balance < BigInt(String(offer.request.amount)))
-      throw new Problem('payment_invalid', 'The wallet does not hold enough to pay this.');
+    const microUsd = BigInt(String(offer.request.amount));
+    await assertFunded({ client, chain: network.chain, token: network.currency, wallet, microUsd });
   }
 
   async function lookUp(hash: Hex): Promise<SettleResult | undefined> {
@@ -161,9 +161,8 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         lower(presented.credential.source.split(':').pop() ?? '') !== lower(transaction.from)
       )
         throw new Problem('payment_invalid', 'The transaction is not signed by the wallet that the credential names.');
-      const expires = transaction.validBefore === undefined ? Number.POSITIVE_INFINITY : transaction.validBefore * 1000;
       const challengeExpires = Date.parse(credential.challenge.expires ?? '') || 0;
-      const settleBefore = Math.min(expires, challengeExpires) - SETTLE_MARGIN_MS;
+      const settleBefore = Math.min(validUntil(transaction), challengeExpires) - SETTLE_MARGIN_MS;
       const assertInTime = (): void => {
         if (settleBefore <= Date.now())
           throw new Problem('payment_invalid', 'The signed transaction has expired; sign a new one.');
@@ -173,9 +172,11 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       try {
         await method.validate?.({ credential, request: credential.challenge.request } as never);
       } catch (error) {
+        // What the simulation of a wallet without money says is no help.
+        await requireFunds(transaction.from, offer);
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
-      await assertFunded(transaction.from, offer);
+      await requireFunds(transaction.from, offer);
       assertInTime();
       return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
     },
@@ -186,10 +187,10 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     },
 
     async reconcile(payment) {
-      const { raw, hash } = await transactionOf(payment);
+      const { raw, hash, validUntil } = await transactionOf(payment);
+      const expired = await isExpired(client, validUntil);
       const found = await lookUp(hash);
       if (found) return found;
-      const expired = (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now();
       if (expired) return { status: 'failed', reason: 'the transfer expired before the network took it' };
       return send(raw, hash);
     },
@@ -208,10 +209,11 @@ function takeApart(serialized: string): SignedTransaction {
 }
 
 /** The canonical form of the payer's transaction: nodes normalize signatures before they hash (mppx 0.11 does the same). */
-async function signedTransaction(payload: unknown): Promise<{ raw: Hex; hash: Hex }> {
+async function signedTransaction(payload: unknown): Promise<Transfer> {
   const { signature } = payload as { signature: Hex };
-  const raw = (await Transaction.serialize(takeApart(signature) as never)) as unknown as Hex;
-  return { raw, hash: keccak256(raw) };
+  const transaction = takeApart(signature);
+  const raw = (await Transaction.serialize(transaction as never)) as unknown as Hex;
+  return { raw, hash: keccak256(raw), validUntil: validUntil(transaction) };
 }
 
 /** The decoder forgives wrong lengths and odd parities; what is not what it encodes to again was tampered with. */

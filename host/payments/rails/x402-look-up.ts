@@ -27,8 +27,8 @@ const NOT_FOUND: SettleResult = { status: 'unknown', reason: 'the nonce is used,
 export interface LookUpOptions {
   client: X402Client;
   token: Hex;
-  /** Whether the payment can no longer be settled. */
-  expired(payment: PaymentRow): boolean;
+  /** Whether the chain was past the payment's end before it was asked. */
+  expired: boolean;
 }
 
 /** @returns undefined: the nonce is not used */
@@ -103,7 +103,7 @@ async function ofPermit(
   });
   if (result) return result;
   // Spent elsewhere, which leaves no trace; or the node lags behind.
-  return expired(payment) ? { status: 'failed', reason: 'the payer spent the permit elsewhere' } : NOT_FOUND;
+  return expired ? { status: 'failed', reason: 'the payer spent the permit elsewhere' } : NOT_FOUND;
 }
 
 /** The nonce of the permit that a call of x402's proxy settles. */

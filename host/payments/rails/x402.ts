@@ -13,8 +13,10 @@ import type { PaymentRow } from '../../registry/schema/payments.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { X402Network } from '../network/types.ts';
+import { isExpired } from './chain-time.ts';
 import { type Presented, readStored, type X402Credential } from './credential.ts';
 import type { EvmLanes } from './evm-lane.ts';
+import { assertFunded } from './funds.ts';
 import type { Gas } from './gas.ts';
 import { isOpen } from './node-errors.ts';
 import type { Rail } from './rail.ts';
@@ -37,7 +39,6 @@ const SLOW_TIMEOUT_SECONDS = 3_600;
 
 /** x402 refuses to settle in the last six seconds of a signature. */
 const SETTLE_MARGIN_MS = 10_000;
-const EXPIRY_GRACE_MS = 15_000;
 
 /** What the facilitator asks the network. */
 const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
@@ -99,9 +100,7 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
     return presented;
   }
 
-  const expired = (payment: PaymentRow): boolean =>
-    (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS + EXPIRY_GRACE_MS < Date.now();
-  const chain = { client, token: network.token, expired };
+  const chain = { client, token: network.token, expired: false };
 
   async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
     const accepted = presented.payload.accepted as PaymentRequirements;
@@ -161,11 +160,16 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
         } catch (error) {
           throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause: error });
         }
-        if (!answer.isValid) throw new Problem('payment_invalid', refusal(answer.invalidReason));
         const [from, until] =
           'authorization' in payload
             ? [payload.authorization.from, payload.authorization.validBefore]
             : [payload.permit2Authorization.from, payload.permit2Authorization.deadline];
+        if (!answer.isValid) {
+          const microUsd = BigInt(offer.requirements.amount);
+          if (answer.invalidReason?.endsWith('insufficient_balance'))
+            await assertFunded({ client, chain: network.chain, token: network.token, wallet: from as Hex, microUsd });
+          throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+        }
         const limit = BigInt(Date.now()) + 24n * 3_600_000n;
         const untilMs = BigInt(until) * 1000n;
         return {
@@ -181,10 +185,10 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
 
       async reconcile(payment, amount) {
         const presented = stored(payment);
-        const found = await lookUp(chain, presented.payload, payment, amount);
+        const expired = await isExpired(client, (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS);
+        const found = await lookUp({ ...chain, expired }, presented.payload, payment, amount);
         if (found) return found;
-        if (expired(payment))
-          return { status: 'failed', reason: 'the authorization expired before the network took it' };
+        if (expired) return { status: 'failed', reason: 'the authorization expired before the network took it' };
         const again = await send(presented, payment, amount);
         // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
         return again.status === 'failed' ? { ...again, status: 'unknown' } : again;
@@ -210,11 +214,6 @@ function noting<T extends object>(signer: T, onError: (error: unknown) => void):
     return [name, noted];
   });
   return { ...signer, ...Object.fromEntries(entries) };
-}
-
-function refusal(code: string | undefined): string {
-  const why = `x402: ${reason(code)}`;
-  return code?.endsWith('insufficient_balance') ? `The wallet does not hold enough to pay this (${why}).` : `${why}.`;
 }
 
 /** x402's reason codes are safe to show; anything else is not. */

@@ -32,15 +32,13 @@ export class Again {
   }
 
   /**
-   * A row without a place, from before places were noted, goes by its terms alone: what it paid for is not charged twice.
+   * A paid route or an operation may have another price by now: who paid the former one is not to pay again. The terms
+   * of a tenant's own challenge, and of a row from before places were noted, are a part of what was paid for.
    * @returns undefined when the payment was for something else, or at another place
    */
   static of(row: PaymentRow, terms: Terms, place: Place): Again | undefined {
-    const same =
-      row.scope === terms.scope &&
-      row.authorized === terms.amount &&
-      (row.place === null || row.place === place.digest) &&
-      sameTerms(row, terms);
+    const atPlace = row.scope === terms.scope && (row.place === null || row.place === place.digest);
+    const same = atPlace && ((row.place !== null && row.kind !== 'binding') || sameTerms(row, terms));
     return same ? new Again(row) : undefined;
   }
 

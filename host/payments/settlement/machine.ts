@@ -268,6 +268,12 @@ export class SettlementMachine {
     }
   }
 
+  /** Whether a payment was begun with this credential, and did not come to nothing: it may be shown again. */
+  async knows(presented: Presented): Promise<boolean> {
+    const row = await this.store.byCredential(presented.id);
+    return row !== undefined && row.state !== 'released';
+  }
+
   /** Whether this process is at a payment's settlement; one that is `settling` all the same was left behind. */
   isSettling(row: PaymentRow): boolean {
     return this.#settling.has(row.id);

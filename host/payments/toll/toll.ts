@@ -135,7 +135,7 @@ export class Toll {
     route: PaidRoute,
     work: Work<T>,
   ): Promise<T | Response> {
-    const { offers, challenger, challengeKey, feeBps } = this.#options;
+    const { offers, challenger, challengeKey, feeBps, machine } = this.#options;
     const challenge = this.#challenge(context);
     let prepared: PreparedOffers | undefined;
     try {
@@ -147,13 +147,14 @@ export class Toll {
         held === price
           ? this.#usual(deployment, route)
           : offers.prepare({ ...termsOf(deployment, route, feeBps), amount: held });
-      if (most !== undefined && most < price && route.mode === 'fixed')
+      const presented = readCredential(request.headers, challengeKey);
+      const isDear = most !== undefined && most < price && route.mode === 'fixed';
+      if (isDear && !(presented && (await machine.knows(presented))))
         throw new Problem(
           'conflict',
           `This costs ${formatUsd(price)} USD, more than x-max-price allows. Nothing was charged.`,
         );
       const limit = most !== undefined && most < held ? most : held;
-      const presented = readCredential(request.headers, challengeKey);
       const management = presented && (await this.#manage(presented));
       if (management) return management;
       const length = declaredLength(request.headers);

@@ -26,7 +26,7 @@ import { parsePaidRoutes } from '../../../host/payments/paid-routes.ts';
 import { openRegistry, type Registry } from '../../../host/registry/index.ts';
 import { AdjustableClock } from '../../../host/shared/clock.ts';
 import type { EdgeContext } from '../../../host/shared/contracts.ts';
-import { micro } from '../../../host/shared/money.ts';
+import { type Money, micro } from '../../../host/shared/money.ts';
 import { asProblem, Problem } from '../../../host/shared/problem.ts';
 
 export type Handler = (request: Request, signal: AbortSignal) => Promise<Response> | Response;
@@ -46,6 +46,7 @@ export interface Rig {
   calls: Request[];
   deployment: TollDeployment;
   handler: Handler;
+  operationPrice: Money;
   /** Checks of the paid operation; throws to refuse. */
   prepare: (body: string) => Promise<void>;
   /** Makes the operation's completion fail. */
@@ -89,6 +90,7 @@ export async function startRig(
     completed: [] as unknown[],
     calls: [] as Request[],
     handler: (() => Response.json({ ok: true })) as Handler,
+    operationPrice: OPERATION_PRICE,
     prepare: async () => {},
     completionFails: false,
     deployment: {
@@ -166,7 +168,7 @@ async function answer(rig: Rig, request: Request): Promise<Response> {
       return await rig.payments.paidOperation(request, context, {
         name: 'deploy',
         scope: 'deploy',
-        amount: OPERATION_PRICE,
+        amount: rig.operationPrice,
         description: 'Deploy',
         prepare: async (_payer, body) => {
           const text = Buffer.from(body).toString();

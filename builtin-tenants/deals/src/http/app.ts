@@ -9,6 +9,8 @@ import { findDeals, parseSearch } from '../prices/query.ts';
 import { invalidField, Problem } from '../problem.ts';
 import { readRules } from '../rules/store.ts';
 import { rulesReference, type Service } from '../service.ts';
+import { givenSources } from '../sources/collect.ts';
+import { isPrivate } from '../sources/source.ts';
 import { resume } from '../watches/charging.ts';
 import { payPlatform } from '../watches/credit.ts';
 import { parseWatch, watchView } from '../watches/watch.ts';
@@ -62,6 +64,9 @@ export function app(service: Service): Hono {
   routes.post('/v1/watches', async (c) => {
     const call = await signed(c);
     const input = parseWatch(call.body);
+    const { webhook } = input.delivery;
+    if (webhook && isPrivate(webhook, givenSources(env)))
+      throw invalidField('/delivery/webhook', 'that host is not public');
     // Without an account too: the platform's answer says how to get one.
     const price = asksFor(call, WATCHES, 'watch_created');
     if (price) return price;

@@ -25,9 +25,15 @@ const NEVER = Number.MAX_SAFE_INTEGER;
 /** Product pages of one feed that are read side by side. */
 const PAGES_AT_ONCE = 4;
 
+/** The operator's own sources. */
+export function givenSources(env: Pick<Env, 'SOURCES'>): Source[] {
+  return env.SOURCES && env.SOURCES.trim() !== '' ? parseSources(env.SOURCES) : [];
+}
+
 /** The operator's sources, or the demo shop where there are none. */
 export function configuredSources(env: Env): Source[] {
-  if (env.SOURCES && env.SOURCES.trim() !== '') return parseSources(env.SOURCES);
+  const given = givenSources(env);
+  if (given.length > 0) return given;
   return [
     {
       id: 'demo-shop',

@@ -22,19 +22,23 @@ const MOST_ROUNDS = 20;
 /** A run ends after this long, ms of real time; the next one goes on. */
 const LONGEST_RUN_MS = 30_000;
 
-/** Delivers what is due; in the order of each watch. @returns how many were tried */
-export async function deliverEvents(db: Database, now: number): Promise<number> {
+/**
+ * Delivers what is due; in the order of each watch.
+ * @param mayCall whether a webhook may be called
+ * @returns how many were tried
+ */
+export async function deliverEvents(db: Database, now: number, mayCall: (webhook: string) => boolean): Promise<number> {
   const end = Date.now() + LONGEST_RUN_MS;
   let tried = 0;
   for (let round = 0; round < MOST_ROUNDS && Date.now() < end; round++) {
-    const count = await deliverRound(db, now);
+    const count = await deliverRound(db, now, mayCall);
     if (count === 0) break;
     tried += count;
   }
   return tried;
 }
 
-async function deliverRound(db: Database, now: number): Promise<number> {
+async function deliverRound(db: Database, now: number, mayCall: (webhook: string) => boolean): Promise<number> {
   // Of each watch the oldest waiting one only; claimed by moving its next attempt.
   const { results } = await db
     .prepare(
@@ -50,14 +54,19 @@ async function deliverRound(db: Database, now: number): Promise<number> {
     )
     .bind(now)
     .all<DueEvent>();
-  await Promise.all(results.map((event) => deliver(db, event, now)));
+  await Promise.all(results.map((event) => deliver(db, event, now, mayCall)));
   return results.length;
 }
 
-async function deliver(db: Database, event: DueEvent, now: number): Promise<void> {
+async function deliver(
+  db: Database,
+  event: DueEvent,
+  now: number,
+  mayCall: (webhook: string) => boolean,
+): Promise<void> {
   const finish = (state: 'delivered' | 'given_up') =>
     db.prepare('UPDATE watch_events SET delivery = ?2, next_at = NULL WHERE id = ?1').bind(event.id, state).run();
-  if (event.state === 'deleted' || !event.webhook) {
+  if (event.state === 'deleted' || !event.webhook || !mayCall(event.webhook)) {
     await finish('given_up');
     return;
   }

@@ -1,0 +1,205 @@
+/** When a payout is large enough to be sent, and how much of it is held back for what its tenant owes. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import pino from 'pino';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Debts } from '../../host/payments/outgoing/debts.ts';
+import { Sender } from '../../host/payments/outgoing/sender.ts';
+import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
+import { Answers } from '../../host/payments/settlement/answers.ts';
+import { PaymentStore } from '../../host/payments/settlement/store.ts';
+import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { micro } from '../../host/shared/money.ts';
+
+const DAY_MS = 86_400_000;
+const LEAST = 100_000;
+const log = pino({ level: 'silent' });
+
+let folder: string;
+let registry: Registry;
+let store: PaymentStore;
+let debts: Debts;
+let sender: Sender;
+let now: number;
+/** micro-USD by recipient. */
+let sent: Record<string, number>;
+let count: number;
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), 'tp-payouts-'));
+  registry = await openRegistry(path.join(folder, 'registry.db'));
+  const answers = new Answers(path.join(folder, 'answers'), { tenantBytes: 0, totalBytes: 0, reserveBytes: 0 }, log);
+  now = 1_000;
+  sent = {};
+  count = 0;
+  store = new PaymentStore(registry, { now: () => now } as never, answers);
+  debts = new Debts(store, () => {});
+  const wallets = ['a', 'b'].map(
+    (asset): Wallet => ({
+      asset,
+      batch: 10,
+      operator: 'operator',
+      canSign: (source) => source === 'host',
+      send: async ({ hash }) => ({ status: 'settled', reference: hash }),
+      async pay(_source, transfers, note) {
+        const hash = `0x${asset}${++count}` as const;
+        await note({ raw: hash, hash, validUntil: null });
+        for (const { recipient, amount } of transfers) sent[recipient] = (sent[recipient] ?? 0) + Number(amount);
+        return { status: 'settled', reference: hash };
+      },
+    }),
+  );
+  sender = new Sender({ store, wallets, log, maySend: () => true, debts, minPayout: micro(LEAST) });
+});
+afterEach(async () => {
+  registry.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+interface Sale {
+  tenant?: string;
+  asset?: string;
+  custody?: 'collected' | 'direct';
+}
+
+/** A payment that is settled. */
+async function sell(amount: number, { tenant = 'shop', asset = 'a', custody = 'collected' }: Sale = {}) {
+  const id = `pay_${++count}`;
+  const row = await store.begin(
+    {
+      id,
+      credentialId: id,
+      credentialHash: id,
+      credential: null,
+      rail: 'tempo/charge',
+      kind: 'route',
+      name: 'GET /',
+      scope: 's',
+      slug: tenant,
+      tenant,
+      asset,
+      payer: 'payer',
+      payerDid: 'did',
+      recipient: custody === 'direct' ? tenant : 'host',
+      payTo: tenant,
+      custody,
+      channel: null,
+      authorized: micro(amount),
+      feeBps: 0,
+      terms: '{}',
+      settleBefore: null,
+      place: id,
+    },
+    'working',
+    undefined,
+  );
+  return store.settled(row, `0x${id}`, micro(amount), '{}');
+}
+/** Delivered, so that its seller is owed. */
+const deliver = async (amount: number, sale?: Sale) =>
+  store.answered(await sell(amount, sale), { status: 200, headers: [], body: undefined }, false);
+/** Lost after it was paid, so that its payer is owed. */
+const lose = async (amount: number, sale?: Sale) => store.refundOwed(await sell(amount, sale), 'it broke off');
+const outgoing = async () =>
+  (await registry.client.execute('SELECT kind, state, amount, withheld FROM payment_outgoing ORDER BY created_at, id'))
+    .rows;
+
+describe('the least payout', () => {
+  test('is reached by what is owed to one recipient together', async () => {
+    await deliver(60_000);
+    await deliver(99_999, { tenant: 'other' });
+    await sender.run();
+    expect(sent).toEqual({});
+    await deliver(40_000);
+    await sender.run();
+    expect(sent).toEqual({ shop: 100_000 });
+  });
+
+  test('is counted for each asset by itself', async () => {
+    await deliver(60_000);
+    await deliver(60_000, { asset: 'b' });
+    await sender.run();
+    expect(sent).toEqual({});
+  });
+
+  test('is not asked for after a day, nor of refunds, nor where another one is named', async () => {
+    await deliver(1);
+    await lose(2);
+    await sender.run();
+    expect(sent).toEqual({ payer: 2 });
+    now += DAY_MS - 1;
+    await sender.run();
+    expect(sent).toEqual({ payer: 2 });
+    now += 1;
+    await sender.run();
+    expect(sent).toEqual({ payer: 2, shop: 1 });
+    await deliver(3);
+    await sender.run(['payout'], micro(0));
+    expect(sent).toEqual({ payer: 2, shop: 4 });
+  });
+});
+
+describe('what is held back', () => {
+  /** The tenant's own wallet has the money, so the tenant owes it. */
+  async function owe(amount: number, sale: Sale = {}) {
+    await lose(amount, { ...sale, custody: 'direct' });
+    await sender.run();
+    expect(debts.owes(sale.tenant ?? 'shop')).toBe(true);
+    now += 1;
+  }
+
+  test.each([
+    ['a part of a payout', 300_000, [500_000], { payer: 300_000, shop: 200_000 }],
+    ['exactly a payout', 500_000, [500_000], { payer: 500_000 }],
+    ['a payout and a part of the next', 300_000, [200_000, 400_000], { payer: 300_000, shop: 300_000 }],
+    ['payouts that are too small to be sent', 100_000, [60_000, 60_000], { payer: 100_000 }],
+  ])('is %s', async (_, owed, payouts, expected) => {
+    await owe(owed);
+    for (const amount of payouts) {
+      await deliver(amount);
+      now += 1;
+    }
+    await sender.run();
+    expect(sent).toEqual(expected);
+    expect(debts.owes('shop')).toBe(false);
+  });
+
+  test('adds up until the debt is covered, and is paid to the payer as a whole', async () => {
+    await owe(300_000);
+    await deliver(200_000);
+    await sender.run();
+    expect(sent).toEqual({});
+    expect(await outgoing()).toMatchObject([
+      { kind: 'refund', state: 'waiting', amount: 300_000, withheld: 200_000 },
+      { kind: 'payout', state: 'waived', amount: 200_000 },
+    ]);
+    now += 1;
+    await deliver(250_000);
+    await sender.run();
+    expect(sent).toEqual({ payer: 300_000, shop: 150_000 });
+    expect(debts.owes('shop')).toBe(false);
+  });
+
+  test('is of that tenant and that asset alone', async () => {
+    await owe(300_000);
+    await deliver(400_000, { tenant: 'other' });
+    await deliver(500_000, { asset: 'b' });
+    await sender.run();
+    expect(sent).toEqual({ other: 400_000, shop: 500_000 });
+    expect(debts.owes('shop')).toBe(true);
+  });
+
+  test('pays older debts before later ones', async () => {
+    await owe(300_000);
+    await owe(200_000);
+    await deliver(350_000);
+    await sender.run();
+    expect(sent).toEqual({ payer: 300_000 });
+    expect(await outgoing()).toMatchObject([
+      { state: 'sent' },
+      { state: 'waiting', withheld: 50_000 },
+      { state: 'waived' },
+    ]);
+  });
+});
