@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Deployment } from '../registry/schema/deployments.ts';
+import type { Config } from '../shared/config.ts';
 import { micro } from '../shared/money.ts';
 import type { ControlParts } from './parts.ts';
 import { bringIntoService } from './versions.ts';
@@ -12,6 +13,9 @@ type SecretParts = Pick<
   ControlParts,
   'config' | 'publicUrl' | 'deployments' | 'secrets' | 'clock' | 'payments' | 'demoWalletKey'
 >;
+
+/** Where the pay platform finds the host's mailer: the name follows from that of its socket, mailer.sock. */
+const MAILER_URL = 'http://mailer.internal';
 
 /** Built-in tenants that keep books by business time. */
 const KEEP_TIME = ['pay', 'deals'];
@@ -30,6 +34,7 @@ export async function builtinSecrets(parts: SecretParts, name: string): Promise<
         PAY_SECRET: keep('PAY_SECRET'),
         PAY_SERVICE_KEY: keep('PAY_SERVICE_KEY'),
         PAY_OPERATOR_KEY: keep('PAY_OPERATOR_KEY'),
+        ...welcomeSecrets(config),
         ...time,
       };
     case 'deals':
@@ -50,6 +55,17 @@ export async function builtinSecrets(parts: SecretParts, name: string): Promise<
     default:
       return { APP_URL: publicUrl };
   }
+}
+
+/** Off the local network the welcome bonus is real money: it has an end and a limit, and needs a confirmed address. */
+function welcomeSecrets({ payments, mail }: Config): Record<string, string> {
+  if (payments.network === 'local') return { PAY_NETWORK: 'local' };
+  return {
+    PAY_NETWORK: payments.network,
+    WELCOME_DAYS: String(payments.welcome.days),
+    WELCOME_TOTAL_USD: payments.welcome.total || '0',
+    ...(mail.smtpUrl === '' ? {} : { MAILER_URL }),
+  };
 }
 
 /** The ways to pay, as the tenant's own descriptions name them; amounts are the tenant's. */

@@ -161,6 +161,14 @@ export const configSchema = z.strictObject({
         .max(1_000_000)
         .describe('price of the x402 network’s coin by which gas is counted, USD'),
     }),
+    welcome: z.strictObject({
+      days: z
+        .number()
+        .int()
+        .positive()
+        .describe('days that the pay platform’s welcome bonus lasts; on local it has no end'),
+      total: usdOrEmpty.describe('most that all welcome bonuses may come to, USD; on local there is no limit'),
+    }),
     minPayout: usdOrEmpty.describe('payouts below wait up to a day, USD; empty: 0.10, on local 0'),
     answers: z.strictObject({
       tenantBytes: bytes.describe('disk for the kept answers of a tenant’s paid routes; the oldest go first'),
@@ -169,6 +177,17 @@ export const configSchema = z.strictObject({
     }),
     allowTestMoneyInPublic: z.boolean().describe('allow the local network on a public listener'),
   }),
+  mail: z
+    .strictObject({
+      smtpUrl: z
+        .string()
+        .regex(/^(?:smtps?:\/\/\S+)?$/)
+        .describe(
+          'SMTP server that the pay platform sends e-mails by, such as smtps://user:password@mail.example.com; empty: off; better in TURNPIKE_MAIL_SMTP_URL',
+        ),
+      from: z.string().describe('sender of the e-mails, such as pay@example.com'),
+    })
+    .refine(({ smtpUrl, from }) => smtpUrl === '' || from !== '', { path: ['from'], error: 'smtpUrl needs from' }),
   speech: z.strictObject({
     engine: z.boolean().describe('run the embedded speech engine beside the speech tenant'),
     listenEngine: z

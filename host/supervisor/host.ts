@@ -32,6 +32,7 @@ import { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import { openRuntime } from './instances.ts';
 import { bindSocket } from './listening-socket.ts';
+import { openMailer } from './mailer.ts';
 import { createObservation } from './observation.ts';
 import { edgeInit, isLoopback } from './part-settings.ts';
 import { openSpeechEngine } from './speech-engine.ts';
@@ -162,6 +163,12 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 
   const speech = openSpeechEngine(config, folders, log);
   onStop(() => speech?.engine.stop());
+  const mailer = await openMailer(config, folders, log);
+  onStop(() => mailer?.close());
+  if (config.payments.network !== 'local' && config.builtinTenants.enabled.includes('pay') && !mailer)
+    log.warn(
+      'the pay platform gives no welcome bonus: set mail.smtpUrl and mail.from, so that it can confirm addresses',
+    );
 
   const paymentsOpened = Promise.withResolvers<Payments>();
   paymentsOpened.promise.catch(() => undefined);
@@ -179,6 +186,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     clock,
     log,
     speech,
+    mailer,
     edges: () => edges,
     payments: paymentsOpened.promise,
     observation,

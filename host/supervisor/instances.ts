@@ -14,6 +14,7 @@ import { Problem } from '../shared/problem.ts';
 import type { BindingParts } from './binding-parts.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
+import type { Mailer } from './mailer.ts';
 import type { Observation } from './observation.ts';
 import type { SpeechEngine } from './speech-engine.ts';
 import type { Stores } from './stores.ts';
@@ -28,14 +29,28 @@ export interface InstancesOptions extends Pick<BindingParts, 'storage' | 'egress
   clock: Clock;
   log: Logger;
   speech: SpeechEngine | undefined;
+  mailer: Mailer | undefined;
   edges(): Edges;
   payments: Promise<Payments>;
   observation: Observation;
 }
 
 export function openRuntime(options: InstancesOptions): Runtime {
-  const { config, folders, stores, codeStore, logs, sandbox, clock, log, speech, edges, payments, observation } =
-    options;
+  const {
+    config,
+    folders,
+    stores,
+    codeStore,
+    logs,
+    sandbox,
+    clock,
+    log,
+    speech,
+    mailer,
+    edges,
+    payments,
+    observation,
+  } = options;
   const { storage, egress } = options;
   const { deployments, secrets, usage } = stores;
 
@@ -56,6 +71,7 @@ export function openRuntime(options: InstancesOptions): Runtime {
       egressAllow: [
         ...(config.runtime.egressAllow[slug] ?? []),
         ...(slug === 'speech' && speech ? [`unix:${speech.socket}`] : []),
+        ...(slug === 'pay' && mailer ? [`unix:${mailer.socket}`] : []),
       ],
     };
   }

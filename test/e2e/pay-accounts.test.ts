@@ -2,6 +2,7 @@
 import type { Hex } from 'viem';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
+import { Browser } from './support/pay-browser.ts';
 import {
   anonymous,
   balanceOf,
@@ -11,7 +12,7 @@ import {
   ledgerIsSound,
   type TestAccount,
 } from './support/pay-callers.ts';
-import { type Page, type PayRig, startPayRig } from './support/pay-rig.ts';
+import { type PayRig, startPayRig } from './support/pay-rig.ts';
 import { balance, mppClient, startNetwork, x402Client } from './support/payments-rig.ts';
 
 let rig: PayRig;
@@ -40,57 +41,9 @@ beforeEach(async () => {
   await rig.sql('DELETE FROM rate_limits');
 });
 
-/** A browser: keeps cookies, fills in forms. */
-class Browser {
-  readonly cookies = new Map<string, string>();
-  last: Page = { status: 0, headers: {}, text: '' };
-
-  async get(target: string): Promise<Page> {
-    return this.#go(target, 'GET');
-  }
-
-  /** Posts the form of the last page with its hidden fields, and follows the redirect. */
-  async submit(action: string, fields: Record<string, string>): Promise<Page> {
-    const form = new RegExp(`<form[^>]*action="${action}"[^>]*>(.*?)</form>`, 's').exec(this.last.text)?.[1] ?? '';
-    const hidden = [...form.matchAll(/<input type="hidden" name="(\w+)" value="([^"]*)"/g)].map(
-      ([, name = '', value = '']) => [
-        name,
-        value.replaceAll('&amp;', '&').replaceAll('&#39;', "'").replaceAll('&quot;', '"'),
-      ],
-    );
-    return this.post(action, { ...Object.fromEntries(hidden), ...fields });
-  }
-
-  async post(target: string, fields: Record<string, string>, headers: Record<string, string> = {}): Promise<Page> {
-    const origin = { origin: rig.pages, 'sec-fetch-site': 'same-origin' };
-    return this.#go(target, 'POST', new URLSearchParams(fields).toString(), { ...origin, ...headers });
-  }
-
-  async #go(target: string, method: string, body?: string, headers: Record<string, string> = {}): Promise<Page> {
-    const page = await rig.browse(target, {
-      method,
-      headers: {
-        ...headers,
-        ...(body === undefined ? {} : { 'content-type': 'application/x-www-form-urlencoded' }),
-        cookie: [...this.cookies].map(([name, value]) => `${name}=${value}`).join('; '),
-      },
-      ...(body === undefined ? {} : { body }),
-    });
-    for (const set of [page.headers['set-cookie'] ?? []].flat()) {
-      const [, name = '', value = ''] = /^([^=]+)=([^;]*)/.exec(set) ?? [];
-      if (/max-age=0/i.test(set)) this.cookies.delete(name);
-      else this.cookies.set(name, value);
-    }
-    const { location } = page.headers;
-    if (typeof location === 'string' && page.status >= 300 && page.status < 400) return this.#go(location, 'GET');
-    this.last = page;
-    return page;
-  }
-}
-
 let people = 0;
 async function signedUp(): Promise<Browser> {
-  const browser = new Browser();
+  const browser = new Browser(rig);
   await browser.get('/sign-up');
   const page = await browser.submit('/sign-up', {
     email: `person${++people}@example.test`,
@@ -180,7 +133,7 @@ describe('the device flow', () => {
 
   test('a person who is not signed in comes back to the code after signing in', async () => {
     const code = await beginDevice();
-    const browser = new Browser();
+    const browser = new Browser(rig);
     const page = await browser.get(`/device?user_code=${code.user_code}`);
     expect(page.text).toContain('Sign in');
     await browser.get(`/sign-up?next=${encodeURIComponent(`/device?user_code=${code.user_code}`)}`);
@@ -233,7 +186,7 @@ describe('people', () => {
 
   test('sign in with the right password alone; an address is taken once', async () => {
     const email = `person${++people}@example.test`;
-    const browser = new Browser();
+    const browser = new Browser(rig);
     await browser.get('/sign-up');
     expect((await browser.submit('/sign-up', { email, password: 'short' })).status).toBe(400);
     expect((await browser.submit('/sign-up', { email: 'nobody', password: 'correct horse battery' })).status).toBe(400);
@@ -248,7 +201,7 @@ describe('people', () => {
     expect((await browser.submit('/sign-in', { email, password: 'correct horse battery' })).text).toContain(
       'Your account',
     );
-    const other = new Browser();
+    const other = new Browser(rig);
     await other.get('/sign-up');
     expect((await other.submit('/sign-up', { email, password: 'another long password' })).status).toBe(409);
     const [row] = await rig.sql<{ password_hash: string }>('SELECT password_hash FROM humans WHERE email = ?', email);
@@ -331,7 +284,7 @@ describe('pages', () => {
     'javascript:alert(1)',
     '/device?user_code=%0d%0aX: y',
   ])('do not lead to %s after signing in', async (next) => {
-    const browser = new Browser();
+    const browser = new Browser(rig);
     await browser.get(`/sign-up?next=${encodeURIComponent(next)}`);
     expect(browser.last.text).not.toContain('evil.example');
     await browser.submit('/sign-up', {

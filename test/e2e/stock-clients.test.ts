@@ -87,6 +87,7 @@ test('redocly finds no error in the OpenAPI documents', async () => {
   const paidRoutes = [{ method: 'GET', path: '/a/*', price: '0.01' }];
   await deploy(mppFetch(host.network, 3), host.url, { slug: 'shop', code, paidRoutes });
   for (const name of ['', '/speech', '/pay', '/shop']) {
+    await until(async () => (await fetch(`${host.url}${name}/openapi.json`)).ok || undefined, 60_000, host.output);
     const lint = `npx -y @redocly/cli@2.77.0 lint --format=json ${host.url}${name}/openapi.json || true`;
     const { totals, problems } = JSON.parse(await folder.sh(lint, { REDOCLY_TELEMETRY: 'off' }));
     const errors = problems.filter(({ severity }: { severity: string }) => severity === 'error');

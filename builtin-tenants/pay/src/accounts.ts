@@ -1,8 +1,8 @@
 /** Accounts, their credentials, and the people behind them. Credentials are shown once and stored as digests. */
 import { ask, firstRow, known, type Question } from './database/questions.ts';
 import type { Database } from './environment.ts';
-import type { Ledger } from './ledger.ts';
 import { newId, newSecret, sha256Hex } from './tokens.ts';
+import type { Welcome } from './welcome.ts';
 
 export interface Account {
   id: string;
@@ -33,16 +33,13 @@ const COLUMNS = 'id, kind, human_id AS humanId, created_at AS createdAt';
 
 export class Accounts {
   readonly #db: Database;
-  readonly #ledger: Ledger;
   readonly #now: () => number;
-  readonly #welcomeBonus: number;
+  readonly #welcome: Welcome;
 
-  /** @param welcomeBonus micro-USD for a person's first account; 0 for none */
-  constructor(db: Database, ledger: Ledger, now: () => number, welcomeBonus: number) {
+  constructor(db: Database, now: () => number, welcome: Welcome) {
     this.#db = db;
-    this.#ledger = ledger;
     this.#now = now;
-    this.#welcomeBonus = welcomeBonus;
+    this.#welcome = welcome;
   }
 
   async find(id: string): Promise<Account | undefined> {
@@ -61,7 +58,7 @@ export class Accounts {
     return { account: id, credential: (await this.issueCredential(id, label)).credential };
   }
 
-  /** The person's main account, made and given the welcome bonus if there is none. Idempotent. */
+  /** The person's main account, made if there is none, and given the welcome bonus that it is due. Idempotent. */
   async ofHuman(humanId: string): Promise<Account> {
     const find = () =>
       this.#db
@@ -74,16 +71,7 @@ export class Accounts {
       .prepare("INSERT INTO accounts (id, kind, human_id, created_at) VALUES (?, 'human', ?, ?) ON CONFLICT DO NOTHING")
       .bind(id, humanId, this.#now())
       .run();
-    if (this.#welcomeBonus > 0) {
-      await this.#ledger.grant({
-        key: `welcome:${humanId}`,
-        account: id,
-        amount: this.#welcomeBonus,
-        source: 'welcome',
-        promotional: true,
-        memo: 'Welcome bonus',
-      });
-    }
+    await this.#welcome.give(humanId, id);
     const account = await find();
     if (!account) throw new Error('the account was not made');
     return account;

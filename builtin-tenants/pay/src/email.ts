@@ -34,6 +34,17 @@ export function emailToFind(text: string): string {
   }
 }
 
+/**
+ * The mailbox behind an address, as far as that can be told: what follows a + is the owner's own, and Gmail takes dots
+ * anywhere. For counting people, not for sending.
+ */
+export function mailboxOf(email: string): string {
+  const at = email.lastIndexOf('@');
+  const local = email.slice(0, at).replace(/(?<=.)\+.*$/, '');
+  const domain = email.slice(at + 1);
+  return /^(?:gmail|googlemail)\.com$/.test(domain) ? `${local.replaceAll('.', '')}@gmail.com` : `${local}@${domain}`;
+}
+
 /** Empty where the text is no domain. Invisible characters disappear in UTS 46, which is what makes them no difference. */
 function asciiDomain(text: string): string {
   // Characters that end the host in a URL would make the parser see a shorter domain than the person typed.

@@ -24,6 +24,13 @@ export interface Env {
   PAY_OPERATOR_KEY: string;
   /** USD that a person's first account starts with, such as `5.00`. */
   WELCOME_BONUS_USD?: string;
+  /** The host's payment network; only `local` is test money. */
+  PAY_NETWORK?: string;
+  /** Off the local network: days that a welcome bonus lasts, and USD that all of them may come to. */
+  WELCOME_DAYS?: string;
+  WELCOME_TOTAL_USD?: string;
+  /** The host's mailer; not set where the operator named no SMTP server. */
+  MAILER_URL?: string;
   /** Set by the host when business time was moved. */
   CLOCK_OFFSET_MS?: string;
 }

@@ -107,6 +107,7 @@ export class Humans {
     const now = Date.now();
     await this.#db.batch([
       this.#db.prepare('DELETE FROM sessions WHERE expires_at < ?').bind(now),
+      this.#db.prepare('DELETE FROM email_codes WHERE expires_at < ?').bind(now),
       this.#db.prepare('DELETE FROM rate_limits WHERE window_ends < ?').bind(now),
     ]);
   }

@@ -50,7 +50,7 @@ function isForPages(request: Request, env: Env): boolean {
 }
 
 function pages(platform: Platform) {
-  const { env, db, accounts, humans, device, ledger, now } = platform;
+  const { env, db, accounts, humans, device, ledger, now, welcome, confirmation } = platform;
   return pagesApp({
     db,
     accounts,
@@ -58,6 +58,8 @@ function pages(platform: Platform) {
     device,
     ledger,
     now,
+    welcome,
+    confirmation,
     secret: env.PAY_SECRET,
     pagesUrl: env.PAGES_URL,
     purchaseUrl: `${payUrl(env)}/deals-watches/plans/default/purchase`,

@@ -79,10 +79,13 @@ export class Ledger {
     this.#postings = new Postings(db, now);
   }
 
-  /** Books credit. The same key again changes nothing and answers false. */
-  async grant(grant: NewGrant): Promise<boolean> {
+  /**
+   * Books credit. The same key again changes nothing and answers false.
+   * @param together statements of the same transaction
+   */
+  async grant(grant: NewGrant, together: Statement[] = []): Promise<boolean> {
     try {
-      await this.#db.batch(this.grantStatements(grant));
+      await this.#db.batch([...together, ...this.grantStatements(grant)]);
       return true;
     } catch (error) {
       if (await this.#transaction(grant.key)) return false;

@@ -1,6 +1,7 @@
 /** Everything the platform is made of, put together from its bindings. It serves many requests at once and keeps nothing of any. */
 import { Accounts } from './accounts.ts';
 import { Catalog } from './catalog.ts';
+import { Confirmation } from './confirmation.ts';
 import { DeviceFlow } from './device-flow.ts';
 import { businessNow, type Database, type Env, payUrl } from './environment.ts';
 import { ABANDONED_MS, Calls } from './gateway/calls.ts';
@@ -10,9 +11,9 @@ import { CaptureFailed, Payments } from './gateway/payments.ts';
 import { SigningKeys } from './gateway/signing-keys.ts';
 import { Humans } from './humans.ts';
 import { Ledger } from './ledger.ts';
-import { parseUsd } from './money.ts';
 import { OriginEvents } from './origin-events.ts';
 import { Purchases } from './purchases.ts';
+import { Welcome, welcomeTerms } from './welcome.ts';
 
 /** A hold that nobody settled for this long has lost its owner: longer than any origin may take. */
 const HOLD_ABANDONED_MS = 5 * ABANDONED_MS;
@@ -32,6 +33,8 @@ export interface Platform {
   ledger: Ledger;
   payments: Payments;
   purchases: Purchases;
+  welcome: Welcome;
+  confirmation: Confirmation;
   /** Lets work go on though its caller has gone. */
   waitUntil(work: Promise<unknown>): void;
   /** Sends what is due to origins, after the answer. */
@@ -42,7 +45,8 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
   const db = env.DB;
   const now = () => businessNow(env);
   const ledger = new Ledger(db, now);
-  const accounts = new Accounts(db, ledger, now, parseUsd(env.WELCOME_BONUS_USD ?? '5.00') ?? 0);
+  const welcome = new Welcome(db, ledger, now, welcomeTerms(env));
+  const accounts = new Accounts(db, now, welcome);
   const catalog = new Catalog(db, env);
   const keys = new SigningKeys(db, env.PAY_SECRET);
   const payments = new Payments(env.PAYMENTS);
@@ -60,6 +64,8 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     payments,
     calls,
     events,
+    welcome,
+    confirmation: new Confirmation(db, env),
     humans: new Humans(db),
     device: new DeviceFlow(db, accounts),
     gateway: new Gateway({

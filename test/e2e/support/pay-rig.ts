@@ -76,7 +76,14 @@ export interface PayRig {
   stop(): Promise<void>;
 }
 
-export async function startPayRig(network: Network): Promise<PayRig> {
+export interface PayRigOptions {
+  /** Over those of a host on the local network. */
+  secrets?: Record<string, string>;
+  /** What the platform may reach beside the public network. */
+  allow?: string[];
+}
+
+export async function startPayRig(network: Network, options: PayRigOptions = {}): Promise<PayRig> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-payrig-'));
   const database = path.join(folder, 'sql');
   await mkdir(database);
@@ -110,7 +117,7 @@ export async function startPayRig(network: Network): Promise<PayRig> {
     tenant: TENANT,
     slug: 'pay',
     socket: socket('egress'),
-    allow: [],
+    allow: options.allow ?? [],
     limits: { inFlight: 500, bytesPerHour: 2 ** 40, timeoutMs: 120_000 },
   });
 
@@ -140,6 +147,8 @@ export async function startPayRig(network: Network): Promise<PayRig> {
       PAY_SERVICE_KEY: SERVICE_KEY,
       PAY_OPERATOR_KEY: OPERATOR_KEY,
       WELCOME_BONUS_USD: '5.00',
+      PAY_NETWORK: 'local',
+      ...options.secrets,
       CLOCK_OFFSET_MS: String(offsetMs),
     };
     const listen = { http: socket(name), system: socket(`${name}-system`) };

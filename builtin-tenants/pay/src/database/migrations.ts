@@ -237,4 +237,23 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
       'CREATE INDEX origin_events_next ON origin_events (next_at)',
     ],
   },
+  {
+    name: '0005_welcome',
+    statements: [
+      'ALTER TABLE humans ADD COLUMN confirmed_at INTEGER',
+      `CREATE TABLE email_codes (
+        human_id TEXT PRIMARY KEY REFERENCES humans (id),
+        hash TEXT NOT NULL,
+        expires_at INTEGER NOT NULL
+      ) STRICT`,
+      // Bonuses of real money: `total` is what all of them come to with this one, `most` the limit at that time.
+      `CREATE TABLE welcomed (
+        mailbox TEXT PRIMARY KEY,
+        amount INTEGER NOT NULL,
+        total INTEGER NOT NULL,
+        most INTEGER NOT NULL,
+        CHECK (total <= most)
+      ) STRICT`,
+    ],
+  },
 ];

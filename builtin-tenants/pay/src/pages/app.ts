@@ -4,14 +4,16 @@
  */
 import { type Context, Hono } from 'hono';
 import type { Account, Accounts } from '../accounts.ts';
+import type { Confirmation } from '../confirmation.ts';
 import type { DeviceFlow } from '../device-flow.ts';
 import type { Database } from '../environment.ts';
-import type { Humans } from '../humans.ts';
+import type { Human, Humans } from '../humans.ts';
 import type { Ledger } from '../ledger.ts';
 import { overview } from '../me.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import { statement, statementCsv } from '../statement.ts';
+import type { Welcome } from '../welcome.ts';
 import { dashboardPage } from './dashboard.ts';
 import { codePage, confirmPage, decidedPage, messagePage, signPage } from './forms.ts';
 import { PAGE_HEADERS } from './layout.ts';
@@ -24,6 +26,8 @@ export interface PagesParts {
   humans: Humans;
   device: DeviceFlow;
   ledger: Ledger;
+  welcome: Welcome;
+  confirmation: Confirmation;
   secret: string;
   pagesUrl: string;
   purchaseUrl: string;
@@ -122,11 +126,20 @@ export function pagesApp(parts: PagesParts): Hono {
         statement: await statement(db, account.id, { limit: STATEMENT_LINES }),
         credentials: await accounts.credentials(account.id),
         purchaseUrl: parts.purchaseUrl,
+        confirms: await parts.welcome.needsConfirmation(visitor.human.id),
         ...(issued === undefined ? {} : { issued }),
       }),
     );
   }
   app.get('/dashboard', (c) => dashboard(c));
+  app.post('/dashboard/email-code', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const { code = '' } = await visitors.form(c);
+    // Without a code, one is asked for.
+    if (code === '') await parts.confirmation.send(human);
+    else await parts.confirmation.confirm(human.id, code);
+    return c.redirect('/dashboard', 303);
+  });
   app.get('/dashboard/statement.csv', async (c) => {
     const { human } = await signedIn(visitors, c);
     const account = pick(await accounts.allOfHuman(human.id), c.req.query('account'));
@@ -153,7 +166,7 @@ export function pagesApp(parts: PagesParts): Hono {
   return app;
 }
 
-async function signedIn(visitors: Visitors, c: Context): Promise<{ human: { id: string } }> {
+async function signedIn(visitors: Visitors, c: Context): Promise<{ human: Human }> {
   const { human } = await visitors.of(c);
   if (!human) throw new Problem('unauthorized', 'Sign in first.');
   return { human };

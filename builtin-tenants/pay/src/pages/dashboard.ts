@@ -14,6 +14,8 @@ export interface DashboardFacts {
   credentials: Credential[];
   /** Where credit is bought. */
   purchaseUrl: string;
+  /** The address has to be confirmed for the welcome bonus. */
+  confirms: boolean;
   /** A credential that was just made: shown this once. */
   issued?: string;
 }
@@ -38,6 +40,7 @@ ${
       )}</p>`
     : ''
 }
+${facts.confirms ? confirmSection(visitor) : ''}
 <section>
   <dl class="figures">
     <div><dt>Credit</dt><dd>${usd(overview.balanceUsd)}</dd></div>
@@ -66,6 +69,18 @@ ${
 ${credentialSection(visitor, facts)}
 ${statementSection(facts)}`;
   return page('Your account', visitor, body);
+}
+
+function confirmSection(visitor: Visitor) {
+  return html`<section>
+  <h2>Welcome bonus</h2>
+  <p>Confirm your e-mail address to get it: have a code sent to ${visitor.human?.email}, and enter it here.</p>
+  <form method="post" action="/dashboard/email-code" class="row">${csrfField(visitor)}
+    <input name="code" inputmode="numeric" autocomplete="one-time-code" placeholder="12345678" aria-label="Code">
+    <button>Confirm</button>
+    <button name="code" value="" class="quiet small">Send a code</button>
+  </form>
+</section>`;
 }
 
 function credentialSection(visitor: Visitor, { account, credentials }: DashboardFacts) {

@@ -1,0 +1,69 @@
+/** Shows that an e-mail address is its owner's: a code is sent to it, and typed in by the person. */
+import { mailboxOf } from './email.ts';
+import type { Database, Env } from './environment.ts';
+import { Problem } from './problem.ts';
+import { limit } from './rate-limit.ts';
+import { sameText, sha256Hex } from './tokens.ts';
+
+const HOUR_MS = 3_600_000;
+const CODE_LIFE_MS = HOUR_MS / 2;
+const CODES_PER_HOUR = 5;
+/** Of eight digits: a code lives half an hour. */
+const TRIES_PER_HOUR = 10;
+
+export class Confirmation {
+  readonly #db: Database;
+  readonly #mailerUrl: string | undefined;
+  readonly #host: string;
+
+  constructor(db: Database, { MAILER_URL, PAGES_URL }: Pick<Env, 'MAILER_URL' | 'PAGES_URL'>) {
+    this.#db = db;
+    this.#mailerUrl = MAILER_URL;
+    this.#host = new URL(PAGES_URL).host;
+  }
+
+  /**
+   * Sends a code; an earlier one is void.
+   * @throws Problem rate_limited, upstream_failed when the e-mail was not taken
+   */
+  async send({ id, email }: { id: string; email: string }): Promise<void> {
+    if (!this.#mailerUrl) throw new Problem('not_found', 'This host sends no e-mails.');
+    // By mailbox, so that nobody is flooded through many sign-ups.
+    await limit(this.#db, `email-code:${mailboxOf(email)}`, CODES_PER_HOUR, HOUR_MS);
+    const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
+    const code = String(random % 100_000_000).padStart(8, '0');
+    await this.#db
+      .prepare('INSERT OR REPLACE INTO email_codes (human_id, hash, expires_at) VALUES (?, ?, ?)')
+      .bind(id, await digest(id, code), Date.now() + CODE_LIFE_MS)
+      .run();
+    const answer = await fetch(this.#mailerUrl, {
+      method: 'POST',
+      body: JSON.stringify({
+        to: email,
+        subject: `Your code for ${this.#host}`,
+        text: `Your code is ${code}. Enter it on ${this.#host} within half an hour.\n\nIf you did not ask for it, ignore this e-mail.\n`,
+      }),
+    });
+    if (!answer.ok) throw new Problem('upstream_failed', 'The e-mail could not be sent; try again later.');
+  }
+
+  /** @throws Problem rate_limited, invalid_field for a code that is wrong or too old */
+  async confirm(humanId: string, code: string): Promise<void> {
+    await limit(this.#db, `email-code-try:${humanId}`, TRIES_PER_HOUR, HOUR_MS);
+    const row = await this.#db
+      .prepare('SELECT hash FROM email_codes WHERE human_id = ? AND expires_at > ?')
+      .bind(humanId, Date.now())
+      .first<{ hash: string }>();
+    if (!row || !sameText(row.hash, await digest(humanId, code.replace(/\D/g, '')))) {
+      throw new Problem('invalid_field', 'The code is wrong or too old; ask for a new one.');
+    }
+    await this.#db.batch([
+      this.#db.prepare('UPDATE humans SET confirmed_at = ? WHERE id = ?').bind(Date.now(), humanId),
+      this.#db.prepare('DELETE FROM email_codes WHERE human_id = ?').bind(humanId),
+    ]);
+  }
+}
+
+function digest(humanId: string, code: string): Promise<string> {
+  return sha256Hex(`${humanId} ${code}`);
+}
