@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { enableCompileCache, flushCompileCache } from 'node:module';
 import path from 'node:path';
 import pino from 'pino';
+import { errorForLog } from './shared/error-for-log.ts';
 import { giveMemoryBack } from './shared/idle-memory.ts';
 import { usePackedPackages } from './shared/packed-packages.ts';
 import { loadConfig } from './supervisor/configuration.ts';
@@ -32,7 +33,10 @@ async function main(flags: string[]): Promise<void> {
   }
   closeInherited();
   const config = loadConfig({ folder: process.cwd(), env: process.env, flags });
-  const log = pino({ level: config.log.level, base: null }, pino.destination({ dest: 2, sync: true }));
+  const log = pino(
+    { level: config.log.level, base: null, serializers: { err: errorForLog } },
+    pino.destination({ dest: 2, sync: true }),
+  );
   dataFolder = path.resolve(config.data);
   const folders = usingDataFolder(dataFolder, () => openFolders(config.data));
   const lock = usingDataFolder(dataFolder, () => new FolderLock(folders.data));

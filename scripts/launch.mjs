@@ -34,14 +34,27 @@ const compiledFolder = join(privateFolder, 'compiled');
 const packedFolder = join(privateFolder, 'packed');
 
 /**
- * Runs a module of the project under Node 24 and never returns: the process ends with the module's exit code.
- * @param {{ entry: string, args: string[], development?: boolean }} program `development`: tools are needed too
+ * The environment of the host: settings of the C library, which reads them only when a program starts. The pieces in
+ * which bodies arrive (64 KiB) get pages of their own, which the system has back at once: without them a flood of
+ * bodies took 240 MB more.
  */
-export async function launch({ entry, args, development = false }) {
+export const hostEnvironment = () => JSON.parse(readFileSync(join(root, 'scripts/host-environment.json'), 'utf8'));
+
+/**
+ * Runs a module of the project under Node 24 and never returns: the process ends with the module's exit code.
+ * @param {{ entry: string, args: string[], development?: boolean, env?: Record<string, string> }} program
+ *   `development`: tools are needed too; `env`: what the program finds in its environment beside ours
+ */
+export async function launch({ entry, args, development = false, env = {} }) {
   const node = await prepare({ development });
   const path = join(root, entry);
   keepCompiledCode();
   if (node === process.execPath) {
+    const missing = Object.keys(env).some((name) => process.env[name] === undefined);
+    // Another program in this process; it would lose a channel to its parent.
+    if (missing && process.execve && !process.channel) {
+      process.execve(node, [node, ...process.execArgv, process.argv[1], ...args], { ...env, ...process.env });
+    }
     process.argv = [node, path, ...args];
     // What reads the environment did so before it was set.
     const { enableCompileCache } = await import('node:module');
@@ -51,7 +64,10 @@ export async function launch({ entry, args, development = false }) {
   }
   const follow = pathToFileURL(join(root, 'scripts/follow-launcher.mjs')).href;
   process.exit(
-    await run(node, [`--import=${follow}`, path, ...args], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] }),
+    await run(node, [`--import=${follow}`, path, ...args], {
+      stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
+      env: { ...env, ...process.env },
+    }),
   );
 }
 

@@ -1,4 +1,6 @@
-// `npm test -- [--install-system] [--unit | --e2e] [file …]`: type check, lint, unit tests, end-to-end tests.
+// `npm test -- [--install-system] [--strict] [--times] [--unit | --e2e] [file …]`: type check, lint, unit tests, end-to-end
+// tests. `--strict`: nothing that fails is tried again. `--times`: limits on times count, too; they hold
+// on a quiet machine only.
 // The last line sums up: `N passed, N failed`. Each type check and the lint count as one.
 import { existsSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,11 +11,16 @@ import { nameFailed, runTests } from './vitest.mjs';
 const args = process.argv.slice(2);
 const files = args.filter((arg) => !arg.startsWith('--'));
 const only = ['unit', 'e2e'].filter((project) => args.includes(`--${project}`));
-const unknown = args.find((arg) => arg.startsWith('--') && !['--install-system', '--unit', '--e2e'].includes(arg));
+const FLAGS = ['--install-system', '--strict', '--times', '--unit', '--e2e'];
+const unknown = args.find((arg) => arg.startsWith('--') && !FLAGS.includes(arg));
 if (unknown) {
-  console.error(`Not known: ${unknown}. Usage: npm test -- [--install-system] [--unit | --e2e] [file …]`);
+  console.error(
+    `Not known: ${unknown}. Usage: npm test -- [--install-system] [--strict] [--times] [--unit | --e2e] [file …]`,
+  );
   process.exit(2);
 }
+
+if (args.includes('--times')) process.env.JUDGE_TIMES = '1';
 
 // Side by side: each waits for the network most of the time.
 const [node] = await Promise.all([
@@ -36,7 +43,7 @@ if (files.length === 0 && only.length === 0) {
 const projects = { unit: ['unit'], e2e: ['e2e', 'e2e-alone'] };
 for (const project of (only.length > 0 ? only : ['unit', 'e2e']).flatMap((name) => projects[name])) {
   console.log(`\n# ${project} tests`);
-  const { passed, failed, names: failedHere } = await runTests(node, project, files);
+  const { passed, failed, names: failedHere } = await runTests(node, project, files, args.includes('--strict'));
   count(passed, failed);
   names.push(...failedHere);
 }

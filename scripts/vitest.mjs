@@ -8,9 +8,10 @@ import { keepCompiledCode, root, run } from './launch.mjs';
  * @param {string} node path of the Node that runs the tests
  * @param {string} project of config/vitest.config.ts
  * @param {string[]} files only these; none: all
+ * @param {boolean} strict nothing is tried again
  * @returns {Promise<{ passed: number, failed: number, names: string[] }>} `names`: of what failed
  */
-export async function runTests(node, project, files) {
+export async function runTests(node, project, files, strict = false) {
   // Hosts that tests start find theirs.
   keepCompiledCode();
   const folder = mkdtempSync(join(tmpdir(), 'turnpike-test-'));
@@ -25,6 +26,7 @@ export async function runTests(node, project, files) {
       '--reporter=default',
       '--reporter=json',
       `--outputFile.json=${report}`,
+      ...(strict ? ['--retry=0'] : []),
       ...(files.length > 0 ? ['--passWithNoTests', ...files] : []),
     ],
     { cwd: root },

@@ -7,6 +7,7 @@ import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { type BackupOptions, type BackupSummary, createBackup } from './create.ts';
 import { fetchObjects, type ObjectBucket, placeObjects } from './objects.ts';
+import { SHORTEST } from './passphrase.ts';
 import { type RestoreSummary, restoreBackup } from './restore.ts';
 import { keepNewest, openBackupStore } from './store.ts';
 
@@ -141,7 +142,7 @@ async function readPassphrase(file: string): Promise<string> {
   if (file === '') {
     throw new Problem(
       'invalid_config',
-      'Backups are sealed with a passphrase: put one into a file of mode 0600, and name that in backup.passphraseFile or by --passphrase-file.',
+      `Backups are sealed with a passphrase: put one of at least ${SHORTEST} characters into a file of mode 0600, and name that in backup.passphraseFile or by --passphrase-file.`,
     );
   }
   try {

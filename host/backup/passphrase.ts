@@ -14,7 +14,8 @@ const LARGEST_WORK = 2 ** 21;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
 const KEY_BYTES = 32;
-const SHORTEST = 12;
+/** Characters of a passphrase. */
+export const SHORTEST = 12;
 
 /** How the keys were derived; in the manifest, in clear. */
 export interface Derivation {

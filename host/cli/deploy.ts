@@ -1,4 +1,4 @@
-/** `turnpike deploy`: bundles, shows the price, pays, waits until the URL answers. */
+/** `turnpike deploy`: bundles, shows the price, pays. The host answers once the URL is live. */
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
 import type { Metadata } from './metadata-view.ts';
@@ -8,9 +8,6 @@ import { addProjectOptions } from './project/options.ts';
 import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
-import { isLoopback } from './wallet/local-host.ts';
-
-const LIVE_WITHIN_MS = 20_000;
 
 export function deployCommand(deps?: CommandDeps): Command {
   const command = new Command('deploy')
@@ -51,38 +48,10 @@ async function deploy(session: Session, entry: string | undefined, flags: Projec
     throw error instanceof Failure && error.document?.code === 'slug_taken' ? takenHint(error, slug) : error;
   });
   printer.progress(`paid    ${answer.paid?.amount ?? '0'} USD`);
-  printer.progress('wait    until it answers');
   await session.consent.remember(project.folder, slugKey(slug, host.origin));
-  if (mayBeCalled(answer.body.url, session.hostUrl)) await waitUntilLive(session, answer.body.url);
   printer.result({ ...answer.body, paid: answer.paid ?? null }, `${answer.body.url}`);
-}
-
-/** The address is the host's word: one on the internet does not make this machine call its own network. */
-function mayBeCalled(text: unknown, hostUrl: URL): boolean {
-  const url = typeof text === 'string' ? URL.parse(text) : null;
-  if (!url || !/^https?:$/.test(url.protocol)) return false;
-  if (url.hostname === hostUrl.hostname || url.hostname.endsWith(`.${hostUrl.hostname}`)) return true;
-  return isLoopback(url) ? isLoopback(hostUrl) : url.protocol === 'https:' && /\.[a-z][a-z0-9-]*$/i.test(url.hostname);
 }
 
 function takenHint(error: Failure, slug: string): Failure {
   return new Failure('refused', `${error.message} If it is yours: turnpike update --slug ${slug}.`, error.document);
-}
-
-/** Any answer of the handler will do, an error of its own too; what the host says for it (starting) will not. */
-async function waitUntilLive(session: Session, url: string): Promise<void> {
-  const deadline = performance.now() + LIVE_WITHIN_MS;
-  for (;;) {
-    const response = await session
-      .fetch(url, { redirect: 'manual', signal: AbortSignal.timeout(LIVE_WITHIN_MS) })
-      .catch(() => undefined);
-    const hosts =
-      response?.headers.get('content-type') === 'application/problem+json' && [404, 503].includes(response.status);
-    await response?.body?.cancel();
-    if (response && !hosts) return;
-    if (performance.now() > deadline || session.terminal.signal.aborted) {
-      throw new Failure('unreachable', `It is deployed and paid, but ${url} does not answer yet. See turnpike logs.`);
-    }
-    await new Promise((resolve) => setTimeout(resolve, 200));
-  }
 }

@@ -1,4 +1,5 @@
 /** `turnpike doctor`: says what works, what does not, and what to do about it. */
+import { resolve } from 'node:path';
 import { Command } from 'commander';
 import { type Finding, findingsText } from './doctor/check.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -24,7 +25,9 @@ async function doctor(session: Session, { installSystem }: { installSystem?: boo
 async function examine(session: Session): Promise<Finding[]> {
   const [machine, host] = await Promise.all([import('./doctor/machine.ts'), import('./doctor/host.ts')]);
   const { finding: configuration, config } = await host.checkConfiguration(session.terminal.cwd, session.terminal.env);
-  const [folder = config.data] = session.dataFolders;
+  const configured = resolve(session.terminal.cwd, config.data);
+  const folders = session.options.data === undefined ? [configured, ...session.dataFolders] : session.dataFolders;
+  const [folder = configured] = folders;
   return Promise.all([
     machine.checkNode(),
     machine.checkPackages(),
@@ -36,7 +39,7 @@ async function examine(session: Session): Promise<Finding[]> {
     host.checkNetwork(config),
     ...(config.payments.network === 'local' ? [machine.checkLocalChain()] : []),
     ...(config.payments.x402.network === '' ? [] : [host.checkRelayer(config, folder)]),
-    host.checkHealth(session.hostUrl, session.fetch),
+    host.checkHealth(session.namedUrl ?? host.urlOf(config, folders), session.fetch),
   ]);
 }
 

@@ -113,12 +113,13 @@ export class HostClient {
   }
 
   /** Where nobody looks at the price, it is the one that the host tells everybody. @throws Failure `payment` */
-  async #requirePublished(method: string, path: string, { token, amount }: Offer): Promise<void> {
+  async #requirePublished(method: string, path: string, { chainId, token, amount }: Offer): Promise<void> {
     const document = publishedSchema.safeParse(await this.get('/openapi.json'));
     const offers = Object.entries(document.data?.paths ?? {})
       .filter(([template]) => new RegExp(`^${template.replace(/\{\w+\}/g, '[^/]+')}$`).test(path))
       .flatMap(([, operations]) => operations[method.toLowerCase()]?.['x-payment-info']?.offers ?? []);
-    if (offers.some((one) => one.currency.toLowerCase() === token && amount <= BigInt(one.amount))) return;
+    const names = [token, `eip155:${chainId}/${token}`];
+    if (offers.some((one) => names.includes(one.currency.toLowerCase()) && amount <= BigInt(one.amount))) return;
     throw new Failure(
       'payment',
       `${this.origin} asks for more than its /openapi.json says, or for another token. If that is right: --max-pay.`,

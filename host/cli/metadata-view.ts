@@ -24,6 +24,7 @@ export function metadataText(one: Metadata): string {
     ['url', one.url],
     ...(one.subdomainUrl ? [['', one.subdomainUrl]] : []),
     ['state', `${one.state}${one.expiresSoon ? ', expires soon' : ''}`],
+    ...(one.state === 'expired' ? [['', `it answers 402 until it is renewed: turnpike renew ${one.slug}`]] : []),
     ['expires', one.expiresAt ?? 'never'],
     ['version', one.version],
     ['owner', one.owner],

@@ -70,12 +70,13 @@ async function pay(session: Session, target: string, flags: PayFlags): Promise<v
       const lines = [...response.headers].map(([name, value]) => `${name}: ${value}`);
       session.terminal.out(`HTTP ${response.status}\n${lines.join('\n')}\n\n`);
     }
-    let last: number | undefined;
+    let last = 10;
     for await (const piece of answerBytes(response)) {
-      last = piece.at(-1);
+      last = piece.at(-1) ?? last;
       session.terminal.out(piece);
     }
-    if (session.terminal.interactive && last !== 10) session.terminal.out('\n');
+    // The prompt, or the message on a failure, begins on a line of its own; the answer itself stays as it came.
+    if (last !== 10 && (session.terminal.outIsScreen || response.status >= 400)) session.terminal.err('');
   }
   if (response.status >= 400) {
     const what = paid === undefined ? '' : ' (most servers charge only for what succeeds)';

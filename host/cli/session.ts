@@ -67,13 +67,18 @@ export class Session {
     this.printer = new Printer(this.terminal, options.json === true);
     this.consent = new Consent(this.terminal, this.#asks);
     this.#namedHost = options.hostUrl ?? deps.terminal.env.TURNPIKE_URL;
-    this.#hostUrl = this.#namedHost === undefined ? undefined : parseHostUrl(this.#namedHost);
+    this.#hostUrl = this.namedUrl;
   }
 
   /** The named host, else the project's, else the one that a data folder of this machine tells of. */
   get hostUrl(): URL {
     this.#hostUrl ??= this.#announcedUrl();
     return this.#hostUrl;
+  }
+
+  /** The host that an option or the environment names. */
+  get namedUrl(): URL | undefined {
+    return this.#namedHost === undefined ? undefined : parseHostUrl(this.#namedHost);
   }
 
   #announcedUrl(): URL {

@@ -2,6 +2,7 @@
  * Built-in tenants: folders of builtin-tenants/ that are deployed at start through the same pipeline as anyone's,
  * owned by the operator's wallet. A start with newer sources brings the newer version into service.
  */
+import { randomUUID } from 'node:crypto';
 import { existsSync, readdirSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
@@ -15,6 +16,7 @@ import { builtinSecrets } from './builtin-secrets.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlParts } from './parts.ts';
 import { changedSettings, newSettings } from './settings.ts';
+import type { ForwardToTenant } from './tenant-requests.ts';
 import { bringIntoService } from './versions.ts';
 
 const MANIFEST = 'turnpike.json';
@@ -67,7 +69,7 @@ export async function deployBuiltin(
   } = JSON.parse(await readFile(manifestFile, 'utf8')) as Record<string, unknown>;
   const bundle = await bundleProject(path.join(folder, String(main)));
   const input = await parse(Buffer.from(JSON.stringify({ ...manifest, ...bundle })), 'application/json');
-  const slug = input.slug ?? path.basename(folder);
+  const slug = path.basename(folder);
   const values = { ...input.secrets, ...secrets };
   const present = await deployments.bySlug(slug);
   if (present && present.state !== 'decommissioned') {
@@ -121,44 +123,79 @@ function sorted(record: Record<string, string>): [string, string][] {
   return Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
 }
 
-/** What fails is tried again after these, ms: a machine that has too much to do at first is no fault of the code. */
+/** What fails is tried again after these, ms, and then after the last: it may be that the machine has too much to do. */
 const PAUSES_MS = [5_000, 15_000, 60_000, 300_000];
 
-/**
- * Deploys all that the configuration names, one after the other; a bad one does not keep the others from running.
- * @param stopping what fails from then on is left to the next start
- */
+export interface BuiltinDeployment {
+  /** In which each built-in tenant has its own folder. */
+  folder: string;
+  owner: BuiltinOwner;
+  /** Sends a request to the tenant. */
+  forward: ForwardToTenant;
+  /** Names of those that did not answer yet; they are taken out as they do. */
+  waiting: Set<string>;
+  /** What fails from then on is left to the next start. */
+  stopping: AbortSignal;
+  /** Pauses between attempts, ms. */
+  pausesMs?: readonly number[];
+}
+
+/** Deploys all that `waiting` names, one after the other; a bad one does not keep the others from running. */
 export async function deployBuiltins(
   parts: ControlParts,
   parse: DeploymentParser,
-  folder: string,
-  owner: BuiltinOwner,
-  stopping: AbortSignal,
-  pausesMs = PAUSES_MS,
+  { folder, owner, forward, waiting, stopping, pausesMs = PAUSES_MS }: BuiltinDeployment,
 ): Promise<void> {
-  const { enabled, secrets } = parts.config.builtinTenants;
-  let left = enabled;
-  for (const pauseMs of [...pausesMs, undefined]) {
-    const failed: string[] = [];
-    for (const name of left) {
+  const { secrets } = parts.config.builtinTenants;
+  for (let attempt = 0; waiting.size > 0 && !stopping.aborted; attempt += 1) {
+    const pauseMs = pausesMs[Math.min(attempt, pausesMs.length - 1)] ?? 0;
+    const failed = (error: unknown, name: string): void => {
+      if (stopping.aborted) parts.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
+      else parts.log.error({ err: error, name, againInS: pauseMs / 1_000 }, 'a built-in tenant does not answer');
+    };
+    const answers: Promise<unknown>[] = [];
+    for (const name of [...waiting]) {
+      if (stopping.aborted) break;
       try {
         await parts.builtinTurns.run(async () => {
           const given = { ...(await builtinSecrets(parts, name)), ...secrets[name] };
           await deployBuiltin(parts, parse, path.join(folder, name), owner, given);
         });
       } catch (error) {
-        if (stopping.aborted) {
-          parts.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
-          return;
-        }
-        failed.push(name);
-        const againInS = pauseMs === undefined ? undefined : pauseMs / 1_000;
-        parts.log.error({ err: error, name, againInS }, 'a built-in tenant was not deployed');
+        failed(error, name);
+        continue;
       }
+      const answer = requireAnswer(parts, forward, name, stopping);
+      answers.push(
+        answer.then(
+          () => waiting.delete(name),
+          (error: unknown) => failed(error, name),
+        ),
+      );
     }
-    if (failed.length === 0 || pauseMs === undefined) return;
-    left = failed;
-    await delay(pauseMs, undefined, { signal: stopping, ref: false }).catch(() => undefined);
-    if (stopping.aborted) return;
+    await Promise.all(answers);
+    if (waiting.size > 0) await delay(pauseMs, undefined, { signal: stopping, ref: false }).catch(() => undefined);
   }
+}
+
+/** Starts its instance, too: the first caller need not wait for that. @throws when it does not answer well */
+async function requireAnswer(
+  { publicUrl }: ControlParts,
+  forward: ForwardToTenant,
+  slug: string,
+  signal: AbortSignal,
+): Promise<void> {
+  const tenantPath = '/healthz';
+  const context = {
+    requestId: randomUUID(),
+    clientIp: '127.0.0.1',
+    proto: 'http' as const,
+    host: new URL(publicUrl).host,
+    slug,
+    prefix: `/${slug}`,
+    tenantPath,
+  };
+  const response = await forward(slug, new Request(`${publicUrl}/${slug}${tenantPath}`, { signal }), context, {});
+  await response.body?.cancel();
+  if (!response.ok) throw new Error(`${tenantPath} of ${slug} answers ${response.status}`);
 }

@@ -8,7 +8,8 @@ import type { Config } from '../shared/config.ts';
 import type { BindingSet } from '../shared/contracts.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
 
-const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
+/** What a slug looks like. */
+export const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
 /** `/_admin/get/logs` is the metadata of the slug `logs`: under these names an owner's own endpoints are not reached. */
 const ENDPOINTS = ['code', 'deploy', 'get', 'renew', 'session'];
 const SECRET_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;

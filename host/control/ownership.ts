@@ -23,7 +23,7 @@ export async function requireOwner(parts: ControlParts, call: Call, scope: strin
         'The owner token is not valid (any more); get one at POST /_admin/session/<slug>.',
       );
     }
-    if (payer.address !== deployment.owner) throw notOwner(deployment.slug);
+    if (payer.address !== deployment.owner) throw notOwner(deployment, payer.address);
     return { deployment, payer };
   }
   const result = await parts.payments.proveOwner(call.request, call.context, {
@@ -32,14 +32,14 @@ export async function requireOwner(parts: ControlParts, call: Call, scope: strin
     description: `Prove that you own ${deployment.slug}`,
   });
   if ('response' in result) return result;
-  if (result.payer.address !== deployment.owner) throw notOwner(deployment.slug);
+  if (result.payer.address !== deployment.owner) throw notOwner(deployment, result.payer.address);
   return { deployment, payer: result.payer };
 }
 
 /** The deployment of a slug that is not decommissioned. @throws Problem not_found | gone */
 export async function living(parts: Pick<ControlParts, 'deployments'>, slug: string): Promise<Deployment> {
   const deployment = await parts.deployments.bySlug(slug);
-  if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+  if (!deployment) throw noDeployment(slug);
   if (deployment.state === 'decommissioned') throw new Problem('gone', `${slug} was decommissioned.`);
   return deployment;
 }
@@ -56,6 +56,17 @@ export function askerOf(deployment: Deployment): Asker {
   return { kind: 'owner', wallet: deployment.owner };
 }
 
-export function notOwner(slug: string): Problem {
-  return new Problem('not_owner', `${slug} belongs to another wallet. Nothing was changed or charged.`);
+/** @param wallet that paid or signed */
+export function notOwner({ slug, owner }: Pick<Deployment, 'slug' | 'owner'>, wallet: string): Problem {
+  return new Problem(
+    'not_owner',
+    `${slug} belongs to ${owner}, and this comes from ${wallet}. Nothing was changed or charged.`,
+  );
+}
+
+export function noDeployment(slug: string): Problem {
+  return new Problem(
+    'not_found',
+    `There is no deployment ${slug}. Paid services are listed in /llms.txt; the operator lists all with turnpike tenants.`,
+  );
 }

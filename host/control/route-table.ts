@@ -14,21 +14,42 @@ export interface RouteTableDependencies {
   domains: Domains;
   clock: Clock;
   config: Config['runtime'] & Pick<Config['edge'], 'pathPages'>;
+  /** Slugs that are deployed at this start, unless they are there already. */
+  deploying: readonly string[];
   /** The edges that run now. */
   edges(): Channel<EdgeMethods>[];
 }
 
 export class RouteTable {
   readonly #parts: RouteTableDependencies;
+  readonly #deploying: Set<string>;
 
   constructor(parts: RouteTableDependencies) {
     this.#parts = parts;
+    this.#deploying = new Set(parts.deploying);
+  }
+
+  /** Resolves when every edge knows that a deployment of the slug has begun. `push` ends it, or `giveUp`. */
+  async beginDeploy(slug: string): Promise<void> {
+    this.#deploying.add(slug);
+    await this.push(slug);
+  }
+
+  /** The deployment came to nothing. */
+  async giveUp(slug: string): Promise<void> {
+    this.#deploying.delete(slug);
+    await this.push(slug);
   }
 
   async all(): Promise<Route[]> {
     const { deployments, domains, clock } = this.#parts;
     const [rows, servable] = await Promise.all([deployments.routable(clock.now()), domains.servable()]);
-    return rows.map((row) => this.#route(row, servable.get(row.tenant) ?? []));
+    for (const { slug, state } of rows) if (state !== 'decommissioned') this.#deploying.delete(slug);
+    const known = new Set(rows.map(({ slug }) => slug));
+    return [
+      ...rows.map((row) => this.#route(row, servable.get(row.tenant) ?? [])),
+      ...[...this.#deploying].filter((slug) => !known.has(slug)).map((slug) => this.#waitingRoute(slug)),
+    ];
   }
 
   /** Reads a slug from the registry and tells every edge; resolves when all know. */
@@ -36,14 +57,24 @@ export class RouteTable {
     const { deployments, domains, clock, edges } = this.#parts;
     const row = await deployments.bySlug(slug);
     const living = row && (row.state !== 'decommissioned' || (row.freeAt ?? 0) > clock.now());
-    const names = living ? await domains.servableBy(row.tenant) : [];
+    if (row && row.state !== 'decommissioned') this.#deploying.delete(slug);
+    const route = living
+      ? this.#route(row, await domains.servableBy(row.tenant))
+      : this.#deploying.has(slug)
+        ? this.#waitingRoute(slug)
+        : undefined;
     await Promise.all(
       edges().map((edge) =>
-        (living ? edge.call('putRoute', this.#route(row, names)) : edge.call('removeRoute', { slug })).catch(() => {
+        (route ? edge.call('putRoute', route) : edge.call('removeRoute', { slug })).catch(() => {
           // That edge is going; the one started in its place gets the whole table.
         }),
       ),
     );
+  }
+
+  #waitingRoute(slug: string): Route {
+    const { requestIdleMs, maxBodyBytes } = this.#parts.config;
+    return { slug, state: 'deploying', domains: [], paidRoutes: [], idleTimeoutMs: requestIdleMs, maxBodyBytes };
   }
 
   #route(row: Deployment, domains: string[]): Route {

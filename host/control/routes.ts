@@ -20,6 +20,7 @@ import { landingPage } from './pages/landing.ts';
 import { llmsPage } from './pages/llms.ts';
 import { openApiPage } from './pages/openapi.ts';
 import { htmlPage, type Page, textPage } from './pages/page.ts';
+import type { ClientNetwork } from './pages/stock-clients.ts';
 import type { ControlParts } from './parts.ts';
 
 export function endpointTable(
@@ -48,18 +49,17 @@ export interface PageParts {
   control: ControlParts;
   endpoints: Endpoint[];
   version: string;
-  /** RPC of the local network, where that is in use. */
-  localRpcUrl: string | undefined;
+  network: ClientNetwork;
   health(): { ready: boolean; body: unknown };
 }
 
-export function pageTable({ control, endpoints, version, localRpcUrl, health }: PageParts): Page[] {
+export function pageTable({ control, endpoints, version, network, health }: PageParts): Page[] {
   const { config, payments, deployments, publicUrl } = control;
   const { termDays } = config.slugs;
   return [
-    landingPage({ payments, deployments, publicUrl, price: config.prices.deploy, termDays, localRpcUrl }),
-    docsPage(endpoints, publicUrl),
-    llmsPage({ endpoints, payments, deployments, publicUrl, termDays, localRpcUrl }),
+    landingPage({ payments, deployments, publicUrl, price: config.prices.deploy, termDays, network }),
+    docsPage(endpoints, publicUrl, network),
+    llmsPage({ endpoints, payments, deployments, publicUrl, termDays, network }),
     openApiPage({ endpoints, payments, publicUrl, version }),
     {
       path: '/healthz',

@@ -11,6 +11,7 @@ import type { EdgeContext } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { renewal } from './endpoints/renew.ts';
 import { iso } from './metadata.ts';
+import { noDeployment } from './ownership.ts';
 import { tenantOpenApi } from './pages/tenant-openapi.ts';
 import type { ControlParts } from './parts.ts';
 
@@ -44,7 +45,7 @@ export async function tenantRequest(
   slug: string,
 ): Promise<Response> {
   const deployment = await parts.deployments.lookUp(slug);
-  if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+  if (!deployment) throw noDeployment(slug);
   switch (deployment.state) {
     case 'decommissioned':
       throw new Problem('gone', `${slug} was decommissioned on ${iso(deployment.decommissionedAt ?? 0)}.`);

@@ -121,6 +121,14 @@ export class FrontDoor implements RequestHandler<RequestHead> {
   #toTenant(exchange: Exchange, caller: Caller, requestId: string, tenant: TenantResolution): void {
     const { route, tenantPath } = tenant;
     const { head } = exchange;
+    if (route.state === 'deploying') {
+      this.#here(
+        exchange,
+        requestId,
+        new Problem('not_ready', `${route.slug} is being deployed; try again in a second.`),
+      );
+      return;
+    }
     if (route.state !== 'active' || this.#hasPrice(tenant, head.method)) {
       this.#toControl(exchange, caller, requestId, tenant);
       return;

@@ -101,7 +101,11 @@ export class RouteTable {
       const label = name.slice(0, -this.#baseSuffix.length);
       const route = this.#slugs.get(label);
       if (route) return this.#whole(route, target, 'subdomain', name);
-      if (!this.#isShared(name)) return { kind: 'unknown', detail: `Nothing is deployed at ${name}.` };
+      if (!this.#isShared(name))
+        return {
+          kind: 'unknown',
+          detail: `Nothing is deployed at ${name}; see /llms.txt of the host for what is offered.`,
+        };
     }
     if (!this.#isShared(name)) {
       if (target.startsWith(CHALLENGE_PREFIX) || target === '/healthz') return { kind: 'control' };
@@ -144,7 +148,7 @@ export class RouteTable {
       return { kind: 'unknown', detail: 'Paths of this host are taken in their plain spelling alone; see /llms.txt.' };
     }
     if (!SLUG.test(segment) || this.#own.has(segment)) return { kind: 'control' };
-    return { kind: 'unknown', detail: `Nothing is deployed at /${segment}.` };
+    return { kind: 'unknown', detail: `Nothing is deployed at /${segment}; see /llms.txt for what this host offers.` };
   }
 
   #whole(route: Route, target: string, via: 'subdomain' | 'domain', name: string): Resolution {

@@ -121,7 +121,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   ];
   const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
   book = offers;
-  const challenger = new Challenger(challengeKey, network.testMoney);
+  const challenger = new Challenger(challengeKey, network.testMoney, `${options.publicUrl}/docs`);
   const machine = new SettlementMachine({
     store,
     rails,
@@ -200,7 +200,9 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     async start() {
       await recoverAll(recovery);
       await channels.recountReserved();
-      await reconciler.noteOpening().catch((error) => log.warn({ err: error }, 'the network does not answer yet'));
+      await reconciler
+        .noteOpening()
+        .catch((error) => log.warn({ err: error }, 'what the wallets hold cannot be read yet'));
       await guard.load();
       await debts.load();
       await gas?.refresh();

@@ -4,9 +4,11 @@
  */
 import { createHash } from 'node:crypto';
 import { readFile, realpath, stat } from 'node:fs/promises';
+import { isBuiltin } from 'node:module';
 import path from 'node:path';
 import { type BuildFailure, build, type Message } from 'esbuild';
 import { type FieldError, Problem } from '../shared/problem.ts';
+import { leaveToRuntime, loadRequired, runtimeModule } from './runtime-modules.ts';
 
 export interface ProjectBundle {
   /** Module name -> text, or bytes in base64; the first is the entry. */
@@ -36,8 +38,7 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
     platform: 'neutral',
     target: 'esnext',
     mainFields: ['workerd', 'worker', 'browser', 'module', 'main'],
-    conditions: ['workerd', 'worker', 'browser', 'import'],
-    external: ['cloudflare:*', 'node:*', 'workerd:*'],
+    conditions: ['workerd', 'worker', 'browser'],
     loader: { '.html': 'text', '.txt': 'text', '.sql': 'text', '.svg': 'text', '.css': 'text', '.md': 'text' },
     outfile: MAIN,
     sourcemap: 'inline',
@@ -52,6 +53,14 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
           esbuild.onLoad({ filter: /.*/, namespace: 'file' }, async ({ path: file }) => {
             await requireWithin(folder, file);
             return undefined;
+          });
+          loadRequired(esbuild);
+          esbuild.onResolve({ filter: /^[a-z_]/ }, async ({ path: wanted, pluginData, ...from }) => {
+            const name = pluginData === FOUND_BY_ESBUILD ? undefined : runtimeModule(wanted);
+            if (name === undefined) return undefined;
+            // A package of that name comes first: it is made to stand in where workerd is not told to provide Node's.
+            const found = name !== wanted && (await esbuild.resolve(wanted, { ...from, pluginData: FOUND_BY_ESBUILD }));
+            return found && found.errors.length === 0 ? undefined : leaveToRuntime(name, from.kind);
           });
           // workerd compiles these itself; they travel beside the bundle.
           esbuild.onResolve({ filter: /\.(wasm|bin)(\?module)?$/ }, async ({ path: wanted, pluginData, ...from }) => {
@@ -72,7 +81,7 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
       },
     ],
   }).catch((failure: BuildFailure) => {
-    throw new Problem('code_rejected', failure.errors?.[0]?.text ?? failure.message, {
+    throw new Problem('code_rejected', failure.errors?.[0] ? detailOf(failure.errors[0]) : failure.message, {
       errors: (failure.errors ?? []).map((message) => fieldError(message)),
     });
   });
@@ -119,10 +128,16 @@ function separateName(file: string, bytes: Uint8Array): string {
   return `${name.replaceAll(/[^A-Za-z0-9_.-]/g, '_').slice(0, 100)}-${digest}${ext}`;
 }
 
+/** A package that is not installed is the most common fault. */
+function detailOf({ text }: Pick<Message, 'text'>): string {
+  const [, name] = /^Could not resolve "((?:@[^/"]+\/)?[^./"@][^/"]*)/.exec(text) ?? [];
+  return name === undefined || isBuiltin(name) ? text : `${text}: run npm install, or npm install ${name}`;
+}
+
 function fieldError({ text, location }: Message): FieldError {
   return {
     pointer: '/code',
-    detail: text,
+    detail: detailOf({ text }),
     ...(location ? { file: location.file, line: location.line, column: location.column + 1 } : {}),
   };
 }

@@ -6,7 +6,8 @@ import { chownSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs'
 import path from 'node:path';
 import type { Cgroup, Cgroups } from './cgroups.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
-import { type Bind, randomUser, type Sandbox } from './sandbox.ts';
+import { randomUser } from './sandbox/users.ts';
+import type { Bind, Sandbox } from './sandbox.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
 export interface Cell {
@@ -14,7 +15,7 @@ export interface Cell {
   listenFolder: string;
   /** Holds the sockets that the instance may use; put there by others, before or after. */
   servicesFolder: string;
-  /** The user of the process; undefined where the host is not root. */
+  /** The user of the process; undefined: the host's own. */
   uid: number | undefined;
   /** The two folders as the process sees them. */
   inside: { listen: string; services: string };

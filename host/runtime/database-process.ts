@@ -9,7 +9,8 @@ import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
 import { readLines } from './logs/flood-gate.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
-import { type Bind, detectSandbox, type Sandbox, tenantUser } from './sandbox.ts';
+import { tenantUser } from './sandbox/users.ts';
+import { type Bind, detectSandbox, type Sandbox } from './sandbox.ts';
 
 export interface DatabaseProcessOptions {
   tenant: TenantId;

@@ -12,6 +12,8 @@ export interface Targets {
   folder: string;
   /** Process id on the host of the doctor itself. */
   pid: number;
+  /** What process ids of the host belong to: in a container they are as low as those inside. */
+  pidNamespace: string;
   /** A server on the host's loopback. */
   port: number;
   /** A server on an abstract unix socket of the host. */
@@ -89,7 +91,7 @@ function mustNotRun(attempt, file, args) {
   mustFail('read kernel memory', () => fs.openSync('/proc/kcore'));
   mustFail('change the kernel', () => fs.closeSync(fs.openSync('/proc/sys/kernel/hostname', 'r+')));
   mustFail('trigger a reboot by sysrq', () => fs.openSync('/proc/sysrq-trigger', 'w'));
-  mustFail('signal a process of the host', () => process.kill(targets.pid, 0));
+  mustFail('signal a process of the host', () => { process.kill(targets.pid, 0); if (fs.readlinkSync('/proc/self/ns/pid') !== targets.pidNamespace) throw new Error('only one of its own that has the same number'); return 'process ' + targets.pid; });
   const others = fs.existsSync('/proc') ? fs.readdirSync('/proc').filter((name) => /^\\d+$/.test(name)) : [];
   report('see processes of the host', others.length <= 4, others.length + ' processes in sight');
   mustFail('read the environment of other processes', () => { const found = others.filter((pid) => pid !== String(process.pid)).map((pid) => { try { return fs.readFileSync('/proc/' + pid + '/environ', 'latin1'); } catch { return ''; } }).join(''); if (found === '') throw new Error('empty'); return found.length + ' bytes'; });

@@ -1,7 +1,7 @@
 /**
  * Tests the sandbox by trying to break it: runs a hostile program in it, once as a handler's process, once as a database's.
  */
-import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdirSync, mkdtempSync, readlinkSync, rmSync, writeFileSync } from 'node:fs';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -10,7 +10,8 @@ import { callAttempts, DOCTOR_PROGRAM, type Report, type Targets } from './docto
 import { readLines } from './logs/flood-gate.ts';
 import { findProgram } from './sandbox/programs.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
-import { type Bind, canChangeUser, randomUser, type Sandbox } from './sandbox.ts';
+import { randomUser } from './sandbox/users.ts';
+import type { Bind, Sandbox } from './sandbox.ts';
 
 export interface Attempt extends Report {
   /** Which kind of process tried it. */
@@ -50,13 +51,14 @@ export async function tryToBreak(sandbox: Sandbox): Promise<Attempt[]> {
     for (const as of ['handler', 'database'] as const) {
       const own = path.join(folder, as);
       mkdirSync(own, { mode: 0o700 });
-      const uid = canChangeUser() ? randomUser() : undefined;
+      const uid = randomUser();
       // As in earnest: the folder that a program may write to is its user's.
       if (uid !== undefined) chownSync(own, uid, uid);
       const reports = await run(sandbox, as, own, uid, {
         file: path.join(bait, 'file'),
         folder: bait,
         pid: process.pid,
+        pidNamespace: readlinkSync('/proc/self/ns/pid'),
         port,
         abstract,
         socket,

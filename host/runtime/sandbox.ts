@@ -3,14 +3,13 @@
  * turns "this program with these files" into the command line that starts it so.
  */
 import { spawn } from 'node:child_process';
-import { randomInt } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import { Problem } from '../shared/problem.ts';
 import { bwrapCommand } from './sandbox/bwrap.ts';
 import { type Libraries, librariesOf } from './sandbox/libraries.ts';
 import type { SeccompProfile } from './sandbox/seccomp.ts';
 import { unshareCommand } from './sandbox/unshare.ts';
+import { tenantUser, userCost } from './sandbox/users.ts';
 
 export type SandboxLevel = 'bwrap' | 'unshare' | 'none';
 
@@ -28,7 +27,7 @@ export interface Confinement {
   binds: Bind[];
   /** Programs and libraries whose shared libraries must be there too, as paths of the host. */
   needs?: string[];
-  /** The user that the process runs as; only where the host runs as root. */
+  /** The user that the process runs as; undefined: the host's own, in a user namespace. See users.ts. */
   uid: number | undefined;
   profile: SeccompProfile;
   limits: { openFiles: number; processes: number /** Largest file that can be written, bytes. */; fileBytes: number };
@@ -60,7 +59,7 @@ export interface Sandbox {
 
 /** Programs that the ways need, and the packages that carry them on Debian. */
 const ADVICE =
-  'Install bubblewrap (apt-get install bubblewrap), or allow user namespaces for unshare, setpriv and perl, on a kernel with CONFIG_SECCOMP_FILTER';
+  'Install bubblewrap (apt-get install bubblewrap), or allow user namespaces for unshare, setpriv and perl, on a kernel with CONFIG_SECCOMP_FILTER (in a container, README.md says under "In a container" what it must be allowed)';
 
 const TRIAL_MS = 10_000;
 
@@ -84,47 +83,6 @@ export async function detectSandbox(wanted: 'auto' | SandboxLevel): Promise<Sand
   );
 }
 
-/** Whether processes can be given users of their own. */
-export function canChangeUser(): boolean {
-  return process.getuid?.() === 0;
-}
-
-/**
- * A user for a tenant's processes, the same at every start and most likely shared with no other tenant. Where the
- * host runs in a container with few users, the range is smaller.
- * @returns undefined where the host is not root
- */
-export function tenantUser(tenant: string): number | undefined {
-  let hash = 0;
-  for (const character of tenant) hash = (Math.imul(hash, 31) + character.charCodeAt(0)) >>> 0;
-  return userAt(hash);
-}
-
-/** A user for one process' life, most likely shared with no other. */
-export function randomUser(): number | undefined {
-  return userAt(randomInt(0xffff_ffff));
-}
-
-function userAt(number: number): number | undefined {
-  if (!canChangeUser()) return undefined;
-  const wide = highestUser() >= 0x7fff_ffff;
-  return wide ? 0x7000_0000 + (number % 0x0fff_0000) : 20_000 + (number % 40_000);
-}
-
-function highestUser(): number {
-  try {
-    const ranges = readFileSync('/proc/self/uid_map', 'utf8').trim().split('\n');
-    return Math.max(
-      ...ranges.map((range) => {
-        const [first = 0, , length = 0] = range.trim().split(/\s+/).map(Number);
-        return first + length - 1;
-      }),
-    );
-  } catch {
-    return 65_535;
-  }
-}
-
 function confined(level: 'bwrap' | 'unshare'): Sandbox {
   const known = new Map<string, Promise<Libraries>>();
   const libraries = async (programs: string[]): Promise<string[]> => {
@@ -140,7 +98,7 @@ function confined(level: 'bwrap' | 'unshare'): Sandbox {
   return {
     level,
     depth: level === 'bwrap' ? 2 : 1,
-    detail: `${level === 'bwrap' ? 'bubblewrap' : 'unshare'}: own namespaces, no network, no capabilities, system call filter${canChangeUser() ? ', own user per tenant' : ''}`,
+    detail: `${level === 'bwrap' ? 'bubblewrap' : 'unshare'}: own namespaces, no network, no capabilities, system call filter, ${userCost()}`,
     inside: (bind) => bind.to,
     prepare: (programs) => libraries(programs),
     command: (confinement) =>

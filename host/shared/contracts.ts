@@ -8,7 +8,8 @@ export type TenantId = string;
 
 // ---------------------------------------------------------------------------------------------- edge
 
-export type RouteState = 'active' | 'expired' | 'decommissioned';
+/** `deploying`: nothing is deployed there yet, and something will be soon. */
+export type RouteState = 'deploying' | 'active' | 'expired' | 'decommissioned';
 
 /** All that the edge knows of a slug. Control pushes every change. */
 export interface Route {

@@ -148,7 +148,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     control: parts,
     endpoints,
     version,
-    localRpcUrl: network.name === 'local' ? network.mpp?.rpcUrl : undefined,
+    network,
     health: observation.health,
   });
   const { onControlRequest } = observation.metrics;

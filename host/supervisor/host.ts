@@ -54,7 +54,8 @@ export interface RunningHost {
   /** Made at this start; shown once. */
   freshOperatorToken: string | undefined;
   isolation: { level: string; detail: string };
-  network: { name: string; testMoney: boolean; wallets: string[] };
+  /** `fault`: what is wrong with the network just now. */
+  network: { name: string; testMoney: boolean; fault?: string; wallets: string[] };
   stop(): Promise<void>;
 }
 
@@ -113,8 +114,10 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   refuseTestMoneyInPublic(config);
   checkBuiltins(BUILTIN_TENANTS, config.builtinTenants);
 
+  const builtinsWaiting = new Set(config.builtinTenants.enabled);
   const observation = createObservation({
     version,
+    log,
     startedAt,
     deployments,
     network: () => network,
@@ -122,6 +125,9 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     payments: () => payments,
     crons: () => control.crons,
     children: () => [...edges.children, storage, egress],
+    builtins: config.builtinTenants.enabled,
+    builtinsWaiting,
+    speechEngine: () => speech?.engine,
   });
   const tls = await openTls({
     config,
@@ -208,6 +214,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     clock,
     config: { ...config.runtime, pathPages: config.edge.pathPages },
     edges: () => edges.channels(),
+    deploying: config.builtinTenants.enabled,
   });
 
   async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
@@ -288,12 +295,18 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   // For the instances alone: in usage, an edge has counted what it handed over.
   scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(forwarding.traffic()));
   scheduler.every(NETWORK_CHECK_MS, 'network health', () => observation.checkNetwork());
-  await observation.checkNetwork();
+  const networkHealth = await observation.checkNetwork();
   observation.setReady();
   // In the background: the host serves meanwhile.
   const stopping = new AbortController();
   onStop(() => stopping.abort());
-  void deployBuiltins(control.parts, control.parse, BUILTIN_TENANTS, builtinOwner(network), stopping.signal);
+  void deployBuiltins(control.parts, control.parse, {
+    folder: BUILTIN_TENANTS,
+    owner: builtinOwner(network),
+    forward: forwarding.forward,
+    waiting: builtinsWaiting,
+    stopping: stopping.signal,
+  });
 
   return {
     url: publicUrl,
@@ -304,6 +317,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     network: {
       name: network.name,
       testMoney: network.testMoney,
+      ...(networkHealth.ok ? {} : { fault: networkHealth.detail }),
       wallets: network.wallets?.map(({ address }) => address) ?? [],
     },
   };

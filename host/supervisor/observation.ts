@@ -1,4 +1,7 @@
 /** Health and metrics of the whole host, read from its parts when somebody asks. */
+
+import type { Logger } from 'pino';
+import type { EngineProcess } from '../../builtin-tenants/speech/engine/start.ts';
 import { type HealthDocument, health, type Part } from '../observability/health.ts';
 import { createHostMetrics, type HostMetrics } from '../observability/host-metrics.ts';
 import { metricsText } from '../observability/metrics-text.ts';
@@ -11,8 +14,12 @@ import type { Methods } from '../shared/channel.ts';
 import { parseUsd } from '../shared/money.ts';
 import type { Child } from './child.ts';
 
+/** What follows from it, and what to do. */
+export const NETWORK_FAILS = 'payments do not work until it answers; check payments.rpcUrl and payments.x402.rpcUrl';
+
 export interface ObservationParts {
   version: string;
+  log: Logger;
   startedAt: number;
   deployments: Deployments;
   /** Made later than this is: asked for when it is needed. */
@@ -21,6 +28,11 @@ export interface ObservationParts {
   payments(): Payments;
   crons(): TenantCrons;
   children(): Child<ChildMethods>[];
+  /** Built-in tenants that are switched on, and those of them that did not answer yet. */
+  builtins: readonly string[];
+  builtinsWaiting: ReadonlySet<string>;
+  /** undefined: switched off */
+  speechEngine(): Pick<EngineProcess, 'running' | 'hasRun'> | undefined;
 }
 
 /** What every child process answers. */
@@ -32,8 +44,8 @@ export interface Observation {
   metrics: HostMetrics;
   metricsText(): Promise<string>;
   health(): { ready: boolean; body: HealthDocument };
-  /** Asks the payment network how it is; between calls the last answer counts. */
-  checkNetwork(): Promise<void>;
+  /** Asks the payment network how it is; between calls the last answer counts. Logs a change. */
+  checkNetwork(): Promise<NetworkHealth>;
   /** From now on the host counts as started. */
   setReady(): void;
 }
@@ -92,6 +104,7 @@ export function createObservation(parts: ObservationParts): Observation {
             essential: false,
             detail: networkHealth.detail,
           },
+          ...builtinParts(parts),
           ...stoppedPart(parts.payments()),
         ],
         {
@@ -104,12 +117,29 @@ export function createObservation(parts: ObservationParts): Observation {
         },
       ),
     async checkNetwork() {
+      const { ok: before } = networkHealth;
       networkHealth = await parts.network().healthy();
+      const { ok, detail } = networkHealth;
+      if (before && !ok) parts.log.warn({ detail }, `the payment network fails: ${NETWORK_FAILS}`);
+      if (!before && ok) parts.log.info({ detail }, 'the payment network is well again');
+      return networkHealth;
     },
     setReady() {
       ready = true;
     },
   };
+}
+
+/** What is switched on counts until it answers for the first time; later it is no reason to take the host out of service. */
+function builtinParts({ builtins, builtinsWaiting, speechEngine }: ObservationParts): Part[] {
+  const tenants = builtins.map((name): Part => {
+    if (!builtinsWaiting.has(name)) return { name, state: 'ready', essential: true };
+    return { name, state: 'starting', essential: true, detail: 'does not answer yet; the log says why' };
+  });
+  const engine = speechEngine();
+  if (!engine) return tenants;
+  const state = engine.running() ? 'ready' : engine.hasRun() ? 'restarting' : 'starting';
+  return [...tenants, { name: 'speech-engine', state, essential: !engine.hasRun() }];
 }
 
 /** What the public is told of a check that failed: which, and not whom it concerns. */

@@ -1,6 +1,7 @@
 /** The processes of the host's parts. At a start they are forked ahead, to load their code while the supervisor loads its own. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import hostEnvironment from '../../scripts/host-environment.json' with { type: 'json' };
 import { setPartPriority } from '../shared/priority.ts';
 import { withDescriptorTable } from './descriptor-table.ts';
 
@@ -25,9 +26,8 @@ const FLAGS: Record<PartName, string[]> = {
 const MALLOC: Record<PartName, Record<string, string>> = {
   storage: {},
   egress: {},
-  // Bodies and heads of callers get pages of their own, which the system has back at once. Where they lay between what
-  // stays, an edge kept 40 MB of what 3,000 callers had sent.
-  edge: { MALLOC_ARENA_MAX: '1', MALLOC_MMAP_THRESHOLD_: '32768' },
+  // Where bodies and heads of callers lay between what stays, an edge kept 40 MB of what 3,000 callers had sent.
+  edge: hostEnvironment,
 };
 
 /** Descriptors that there is room for from the start. */

@@ -3,6 +3,7 @@
 import { settings } from './configuration.ts';
 import type { Folders } from './folders.ts';
 import type { RunningHost } from './host.ts';
+import { NETWORK_FAILS } from './observation.ts';
 
 export function startScreen(host: Omit<RunningHost, 'stop'>, folders: Folders, version: string): string {
   const { network } = host;
@@ -16,6 +17,7 @@ export function startScreen(host: Omit<RunningHost, 'stop'>, folders: Folders, v
     `  isolation  ${host.isolation.level}: ${host.isolation.detail}`,
     `  network    ${network.name}${network.testMoney ? ' – test money, worth nothing' : ''}`,
   ];
+  if (network.fault !== undefined) lines.push(`             ${network.fault}: ${NETWORK_FAILS}`);
   for (const [index, wallet] of network.wallets.entries()) {
     lines.push(`  ${index === 0 ? 'wallets   ' : '          '} ${wallet}`);
   }

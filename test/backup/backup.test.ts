@@ -523,6 +523,9 @@ describe('kept backups', () => {
     await expect(runBackup({ ...request, passphraseFile: join(folder, 'nowhere') })).rejects.toMatchObject({
       code: 'invalid_config',
     });
+    await expect(
+      runBackup({ ...request, config: { ...config, backup: { ...config.backup, passphraseFile: '' } } }),
+    ).rejects.toThrow('at least 12 characters');
     await expect(runBackup({ ...request, target: '' })).rejects.toMatchObject({ code: 'invalid_config' });
     const remote = { ...config, storage: { ...config.storage, sql: 'http://127.0.0.1:8080' } };
     const { lacks } = await runBackup({ ...request, config: remote, target: join(folder, 'elsewhere') });

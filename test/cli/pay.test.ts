@@ -2,6 +2,7 @@ import { Challenge } from 'mppx';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { describe, expect, test } from 'vitest';
 import { realmMatches } from '../../host/cli/paying/pay-request.ts';
+import { run } from '../../host/cli/run.ts';
 import { fakeTerminal, runCommand } from './fake-terminal.ts';
 
 const PATH_USD = '0x20c0000000000000000000000000000000000000';
@@ -137,3 +138,20 @@ test.each([
   }).catch(() => undefined);
   expect(requests[0]?.headers.get('content-type')).toBe(type);
 });
+
+test.each([
+  ['no', 404, '\n'],
+  ['no\n', 404, ''],
+  ['', 404, ''],
+  ['yes', 200, ''],
+])(
+  'the message about an answer %j begins on a line of its own, and the answer stays as it came',
+  async (body, status, before) => {
+    const terminal = fakeTerminal({ env });
+    const fetchIt = (async () => new Response(body, { status })) as unknown as typeof fetch;
+    await run(['pay', 'https://host.example/x'], '0.0.0', { terminal, fetch: fetchIt });
+    expect(terminal.stdout).toBe(body);
+    const message = status === 404 ? 'turnpike: host.example answered 404.\n' : '';
+    expect(terminal.stderr).toBe(before + message);
+  },
+);

@@ -1,15 +1,23 @@
+import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
+import { createApp } from '../../builtin-tenants/speech/src/app.ts';
 import type { Endpoint } from '../../host/control/endpoint.ts';
 import { docsPage } from '../../host/control/pages/docs.ts';
 import { llmsPage } from '../../host/control/pages/llms.ts';
 import { deployBodySchema } from '../../host/control/schemas.ts';
+
+const NETWORK = {
+  name: 'local',
+  mpp: { rpcUrl: 'http://127.0.0.1:1' },
+  x402: { network: 'eip155:1337', token: '0x036CbD53842c5426634e7929541eC2318f3dCF7e' },
+};
 
 it("a tenant's description stays in its own line", async () => {
   const page = llmsPage({
     endpoints: [],
     publicUrl: 'http://h',
     termDays: 30,
-    localRpcUrl: undefined,
+    network: NETWORK,
     payments: { status: () => ({ network: 'tempo', testMoney: false }) },
     deployments: {
       selling: async () => [
@@ -39,12 +47,12 @@ it('the plain text and the page tell every field of a body', async () => {
     endpoints: [endpoint],
     publicUrl: 'http://h',
     termDays: 30,
-    localRpcUrl: undefined,
+    network: NETWORK,
     payments,
     deployments,
   };
   const text = await (await llmsPage(parts as never).render({} as never)).text();
-  const page = await (await docsPage([endpoint], 'http://h').render({} as never)).text();
+  const page = await (await docsPage([endpoint], 'http://h', NETWORK).render({} as never)).text();
   for (const [name, schema] of Object.entries(
     deployBodySchema.properties as Record<string, { description?: string }>,
   )) {
@@ -53,4 +61,16 @@ it('the plain text and the page tell every field of a body', async () => {
     expect(page).toContain(`<td><code>${name}</code></td>`);
   }
   expect(page).toContain('<code>errors</code> points at it.');
+});
+
+it('the packages that pages and the README name have the versions that are tested here', async () => {
+  const { dependencies, devDependencies } = JSON.parse(readFileSync('package.json', 'utf8'));
+  const tested = new Set(Object.entries({ ...dependencies, ...devDependencies }).map((entry) => entry.join('@')));
+  const docs = await docsPage([], 'http://h', NETWORK).render({} as never);
+  const speech = await createApp().request('/llms.txt', {}, { PAY_NETWORK: 'local' });
+  for (const text of [readFileSync('README.md', 'utf8'), await docs.text(), await speech.text()]) {
+    const named = [...text.matchAll(/(?<=\s)(?:@[\w-]+\/)?[\w-]+@\d+\.\d+\.\d+/g)].map(([name]) => name);
+    expect(named).toContain(`viem@${dependencies.viem}`);
+    expect(named.filter((name) => !tested.has(name))).toEqual([]);
+  }
 });

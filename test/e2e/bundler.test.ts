@@ -1,5 +1,10 @@
-/** The process that bundles what strangers send, when somebody's code is too much for it. */
+/** The process that bundles what strangers send, when somebody's code is too much for it; and what workerd makes of a bundle. */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { Miniflare } from 'miniflare';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { bundleProject } from '../../host/runtime/bundle-project.ts';
 import { Bundler } from '../../host/runtime/deploy/bundle.ts';
 
 const NESTED = `export default ${'['.repeat(2_000_000)}`;
@@ -52,4 +57,51 @@ it('keeps no map that is larger than code may be', async () => {
   const calls = (count: number) => `const a = () => {}; export default { fetch() { ${'a();'.repeat(count)} } };`;
   expect((await bundler.bundle({ code: calls(1_000) })).sourceMap).toContain('"mappings"');
   expect((await bundler.bundle({ code: calls(9_000) })).sourceMap).toBeUndefined();
+});
+
+/** Node's modules as old packages use them: by bare names, through require(), some as classes to extend. */
+const OLD_PACKAGE = `const { createHash } = require('crypto');
+class Emitter extends require('events') {}
+module.exports = (text) => {
+  let digest;
+  new Emitter().on('text', (it) => { digest = createHash('sha256').update(it).digest('hex'); }).emit('text', text);
+  return digest;
+};`;
+const SHA256_OF_X = '2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881';
+
+async function answerOf(code: string): Promise<string> {
+  const handler = new Miniflare({
+    modules: true,
+    script: code,
+    compatibilityDate: '2026-01-01',
+    compatibilityFlags: ['nodejs_compat'],
+  });
+  try {
+    return await (await fetch(await handler.ready)).text();
+  } finally {
+    await handler.dispose();
+  }
+}
+
+it("runs what uses Node's modules, sent as modules or bundled from a project", async () => {
+  const entry = (from: string) =>
+    `import hash from '${from}'; import crypto from 'crypto';
+     export default { fetch: () => new Response(crypto.createHash ? hash('x') : 'none') };`;
+  const sent = await bundler.bundle({
+    main: 'index.js',
+    modules: { 'index.js': entry('./hash.cjs'), 'hash.cjs': OLD_PACKAGE },
+  });
+  expect(await answerOf(Buffer.from(sent.modules[0]?.body ?? '').toString())).toBe(SHA256_OF_X);
+
+  const folder = mkdtempSync(path.join(tmpdir(), 'project-'));
+  try {
+    mkdirSync(path.join(folder, 'node_modules/hash'), { recursive: true });
+    writeFileSync(path.join(folder, 'node_modules/hash/package.json'), '{"name":"hash","main":"index.js"}');
+    writeFileSync(path.join(folder, 'node_modules/hash/index.js'), OLD_PACKAGE);
+    writeFileSync(path.join(folder, 'index.ts'), entry('hash'));
+    const { modules, main } = await bundleProject(path.join(folder, 'index.ts'), folder);
+    expect(await answerOf(String(modules[main]))).toBe(SHA256_OF_X);
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });

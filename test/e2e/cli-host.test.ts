@@ -110,6 +110,16 @@ test('deploy from the manifest: npm imports, a secret from a file, a price; it a
   expect(again.stderr).toContain('turnpike update');
 });
 
+test('deploy does not call the handler: the first request is the first caller’s', async () => {
+  await writeFile(
+    join(elsewhere, 'counts.ts'),
+    'let calls = 0; export default { fetch: () => new Response(String(++calls)) };',
+  );
+  const { code, stdout } = await runIn(elsewhere, 'deploy', 'counts.ts', '--slug', 'counts', '--yes');
+  expect({ code, stdout: stdout.trim() }).toEqual({ code: 0, stdout: expect.stringMatching(/\/counts\/$/) });
+  expect(await (await fetch(`${host.url}/counts/`)).text()).toBe('1');
+});
+
 test('a paid route is paid with pay', async () => {
   const { code, stdout } = await run('pay', `${host.url}/hello/paid`, '--max-pay', '0.05');
   expect({ code, stdout }).toEqual({ code: 0, stdout: 'hello from a package,16,1' });
@@ -192,6 +202,7 @@ test('rollback and renew', async () => {
   expect((await run('renew', '--yes')).code).toBe(0);
   const after = (await run('get', '--json')).json().expiresAt;
   expect(Date.parse(after) - Date.parse(before)).toBe(30 * 86_400_000);
+  expect(await run('renew', '--yes', '--protocol', 'x402')).toMatchObject({ code: 0, stderr: '' });
 });
 
 test('logs -f shows what happens from now on, until it is stopped', async () => {

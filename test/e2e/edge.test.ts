@@ -36,6 +36,7 @@ beforeAll(async () => {
     route('hello'),
     route('broken'),
     route('old', { state: 'expired' }),
+    route('new', { state: 'deploying' }),
     route('shop', { paidRoutes: [{ method: 'POST', path: '/v1/buy' }], domains: ['shop.example.com'] }),
   ]);
 });
@@ -85,6 +86,13 @@ describe('routing', () => {
       const response = await fetch(`${harness.origin}${path}`);
       expect(((await response.json()) as Seen).by).toBe('control');
     }
+  });
+
+  test.each(['GET', 'POST'])('%s to a slug that is being deployed: come again', async (method) => {
+    const response = await fetch(`${harness.origin}/new/x`, { method });
+    expect([response.status, response.headers.get('retry-after')]).toEqual([503, '1']);
+    expect(await response.json()).toMatchObject({ code: 'not_ready', detail: expect.stringContaining('try again') });
+    expect(harness.acquired).not.toContain('new');
   });
 
   test('an unknown slug is a 404 problem', async () => {

@@ -128,7 +128,9 @@ describe('updating', () => {
   it('refuses another wallet and changes nothing', async () => {
     const response = await other(`${host.url}/_admin/code/first`, jsonPut({ code: HELLO('stolen') }));
     expect(response.status).toBe(403);
-    expect(await response.json()).toMatchObject({ code: 'not_owner' });
+    const { code, detail } = (await response.json()) as { code: string; detail: string };
+    const [owning = '', asking = ''] = host.network.wallets.map(({ address }) => address.toLowerCase());
+    expect({ code, detail }).toEqual({ code: 'not_owner', detail: expect.stringMatching(`${owning}.*${asking}`) });
     expect(await body('/first/')).toBe('bye Bob');
   });
 
@@ -212,10 +214,23 @@ describe('expiry', () => {
 
   it('renews from the later of now and the present expiry', async () => {
     const before = (await (await fetch(`${host.url}/_admin/get/mayfly`)).json()) as { expiresAt: string };
-    const response = await owner(`${host.url}/_admin/renew/mayfly`, { method: 'POST' });
+    // A body is not asked for, and does not matter.
+    const response = await owner(`${host.url}/_admin/renew/mayfly`, { method: 'POST', body: '{…}' });
     expect(response.status).toBe(200);
     const after = (await response.json()) as { expiresAt: string };
     expect(Date.parse(after.expiresAt) - Date.parse(before.expiresAt)).toBe(30 * DAY);
+  });
+});
+
+describe('renewing what is not there', () => {
+  it('asks for payment first, as everywhere, and then refuses it uncharged', async () => {
+    const { address } = account(host.network, 0);
+    const before = await balances(host.network, address);
+    const url = `${host.url}/_admin/renew/nothing-here`;
+    expect((await fetch(url, { method: 'POST' })).status).toBe(402);
+    expect((await owner(url, { method: 'POST' })).status).toBe(404);
+    expect(await balances(host.network, address)).toEqual(before);
+    expect((await fetch(`${host.url}/_admin/renew/%7Bslug%7D`, { method: 'POST' })).status).toBe(404);
   });
 });
 

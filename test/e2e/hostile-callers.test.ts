@@ -9,7 +9,9 @@ import { startHost, type TestHost, until } from './support/host.ts';
 
 const MB = 1_048_576;
 /** What a process may grow by while a flood goes on. Without bounds it is 800 MB and more, for each of these floods. */
-const MOST = 300 * MB;
+const MOST = 200 * MB;
+/** What it may keep of a flood that is over. */
+const KEPT = 100 * MB;
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 
 const EVIL = `const page = { 'content-type': 'text/html', 'service-worker-allowed': '/' };
@@ -153,6 +155,14 @@ describe('bodies', () => {
     expect(await (await fetch(`${host.url}/small/`)).text()).toBe('<p>evil');
     expect(growth(first)).toBeLessThan(MOST);
     flooding.stop();
+  });
+
+  it('leave no memory behind that the system lacks', async () => {
+    await until(
+      () => growth(first) < KEPT || undefined,
+      60_000,
+      () => `${growth(first) / MB} MB are kept`,
+    );
   });
 });
 

@@ -101,6 +101,12 @@ it.each<[string, string | CodeInput, object, Partial<typeof options>?]>([
     { code: 'code_rejected' },
   ],
   [
+    "a module of Node's without its flag",
+    "import crypto from 'crypto'; export default { fetch: () => new Response(crypto.randomUUID()) }",
+    { code: 'code_rejected', message: expect.stringContaining('set the compatibility flag nodejs_compat') },
+    { compatibilityDate: '2026-01-01' },
+  ],
+  [
     'an experimental flag',
     GOOD,
     { code: 'code_rejected', errors: [{ pointer: '/compatibilityFlags' }] },

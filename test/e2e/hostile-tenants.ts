@@ -37,7 +37,6 @@ export default {
 const WASM_LOOP = '0061736d01000000010401600000030201000707010372756e00000a0901070003400c000b0b';
 
 const CPU = { statuses: [503], logged: /cpu_exceeded/ };
-const MEMORY = { statuses: [503], logged: /memory_exceeded/ };
 /** Ends by memory or by CPU, whichever limit it meets first. */
 const EITHER = { statuses: [503], logged: /memory_exceeded|cpu_exceeded/ };
 
@@ -120,12 +119,12 @@ export const SWELLING: Hostile[] = [
   {
     name: 'heap bomb',
     code: handler('const kept = []; for (;;) kept.push(new Array(1e5).fill(kept.length / 3));'),
-    ...MEMORY,
+    ...EITHER,
   },
   {
     name: 'buffer bomb',
     code: handler('const kept = []; for (;;) kept.push(new Uint8Array(8e6).fill(1));'),
-    ...MEMORY,
+    ...EITHER,
   },
   {
     name: 'wasm memory bomb',
@@ -133,7 +132,7 @@ export const SWELLING: Hostile[] = [
       'const memory = new WebAssembly.Memory({ initial: 1 }); for (;;) { memory.grow(256); new Uint8Array(memory.buffer).fill(7); }',
     ),
     statuses: [500, 503],
-    logged: /memory_exceeded|grow/,
+    logged: /memory_exceeded|cpu_exceeded|grow/,
   },
   {
     name: 'string bomb',

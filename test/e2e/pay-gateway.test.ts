@@ -174,14 +174,22 @@ describe('an unpaid call', () => {
     expect(plain.headers.get('access-control-expose-headers')).toContain('PAYMENT-REQUIRED');
     expect(Challenge.fromResponseList(plain).map(({ method }) => method)).toContain('tempo');
     expect(creditChallenge(plain)).toBeUndefined();
+    const realms = Challenge.fromResponseList(plain).map(({ realm }) => realm);
     const required = JSON.parse(Buffer.from(plain.headers.get('payment-required') ?? '', 'base64').toString());
     expect(required.accepts[0]).toMatchObject({ scheme: 'exact', amount: '150000' });
-    expect(await plain.json()).toMatchObject({ code: 'payment_required', price: { amountUsd: '0.15' } });
+    const asked = { serviceSlug: 'deals', usage: [{ meterSlug: 'deal_query', quantity: 1 }] };
+    expect(await plain.json()).toMatchObject({
+      code: 'payment_required',
+      ...asked,
+      price: { amountUsd: '0.15', ...asked },
+    });
     const account = await funded('1.00');
     const known = await fetch(url, { headers: bearer(account) });
     expect(Challenge.fromResponseList(known).map(({ method }) => method)).toEqual(
       expect.arrayContaining(['tempo', 'credit']),
     );
+    realms.push(...Challenge.fromResponseList(known).map(({ realm }) => realm));
+    expect(new Set(realms)).toEqual(new Set([new URL(rig.pay).hostname]));
   });
 
   test('of a meter that is sold from credit only says which, how much there is, and where to buy', async () => {
@@ -191,10 +199,11 @@ describe('an unpaid call', () => {
     expect(answer.headers.get('payment-required')).toBeNull();
     const challenges = Challenge.fromResponseList(answer);
     expect(challenges).toHaveLength(1);
+    const asked = { serviceSlug: 'deals-watches', usage: [{ meterSlug: 'watch_created', quantity: 1 }] };
+    expect(await answer.json()).toMatchObject({ ...asked, credit: asked, price: asked });
     expect(challenges[0]?.request).toMatchObject({
       amount: '250000',
-      serviceSlug: 'deals-watches',
-      usage: [{ meterSlug: 'watch_created', quantity: 1 }],
+      ...asked,
       balance: '100000',
       creditPayUrl: `${rig.pay}/deals-watches`,
       planId: 'default',
@@ -448,7 +457,7 @@ describe('paid from credit', () => {
     const refused = await fetch(url, { ...init, headers });
     expect([refused.status, await refused.json()]).toMatchObject([
       402,
-      { code: 'insufficient_credit', balanceMicroUsd: '200000' },
+      { code: 'insufficient_credit', serviceSlug: 'deals-watches', balanceMicroUsd: '200000' },
     ]);
     await give(rig, account, '0.10');
     expect((await fetch(url, { ...init, headers })).status).toBe(200);

@@ -69,6 +69,20 @@ test('a stock mppx client and a stock x402 client pay; the payer is known by its
   expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
 });
 
+test.each(['mpp', 'x402'] as const)(
+  'a wallet that holds too little is told what is missing, by %s',
+  async (protocol) => {
+    const client = (protocol === 'mpp' ? mppClient : x402Client)(network, generatePrivateKey());
+    const token = protocol === 'mpp' ? network.mpp?.currency : network.x402?.token;
+    const response = await deploy(client);
+    expect(response.status).toBe(402);
+    const { detail } = (await response.json()) as { detail: string };
+    expect(detail.toLowerCase()).toContain(
+      `wallet ${client.address} holds 0.00 of the 0.20 usd needed, in token ${token} on chain 1337 (`.toLowerCase(),
+    );
+  },
+);
+
 test('the stock mppx command pays and proves', async () => {
   const bin = fileURLToPath(new URL('../../node_modules/mppx/dist/bin.js', import.meta.url));
   const environment = {

@@ -36,7 +36,8 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
 
   test.each([
     ['nothing is there', { method: 'get', object: 'nowhere' }, 404, 10007],
-    ['an empty name', { method: 'put', object: '' }, 400, 10020],
+    ['a name that is too long', { method: 'put', object: 'x'.repeat(1025) }, 400, 10020],
+    ['a cursor that no list gave', { method: 'list', cursor: 'x' }, 400, 10029],
     ['an unknown method', { method: 'rename', object: 'x' }, 400, 10029],
     ['a field of the wrong type', { method: 'put', object: 5 }, 400, 10029],
     ['a checksum of the wrong length', { method: 'put', object: 'x', sha1: 'abcd' }, 400, 10029],
@@ -90,7 +91,7 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
     expect(JSON.parse(field)).toMatchObject({ name: object, size: 5, customFields: [{ k: 'ä', v: 'ö\u007f' }] });
     const refused: [string, number, number][] = [
       ['/?get=missing', 404, 10007],
-      ['/?get=', 400, 10020],
+      ['/?get=', 404, 10007],
       [`/?get=${'x'.repeat(1025)}`, 400, 10020],
       ['/?get=%zz', 400, 10029],
       ['/?get=%ff', 400, 10029],

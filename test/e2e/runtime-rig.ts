@@ -118,10 +118,14 @@ export class RuntimeRig {
 
   /** Waits until the owner's log has a line that matches. */
   async logged(slug: string, pattern: RegExp, timeoutMs = 15_000): Promise<LogEntry> {
+    let entries: LogEntry[] = [];
     return until(
-      async () => (await this.log(slug)).find((entry) => pattern.test(JSON.stringify(entry))),
+      async () => {
+        entries = await this.log(slug);
+        return entries.find((entry) => pattern.test(JSON.stringify(entry)));
+      },
       timeoutMs,
-      `${pattern} in the log of ${slug}`,
+      () => `${pattern} in the log of ${slug}: ${JSON.stringify(entries.slice(-3))}`,
     );
   }
 
@@ -261,13 +265,13 @@ export class RuntimeRig {
 export async function until<T>(
   find: () => T | undefined | false | Promise<T | undefined | false>,
   timeoutMs = 10_000,
-  what = 'a condition',
+  what: string | (() => string) = 'a condition',
 ): Promise<T> {
   const end = Date.now() + timeoutMs;
   for (;;) {
     const found = await find();
     if (found !== undefined && found !== false) return found;
-    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`);
+    if (Date.now() > end) throw new Error(`waited ${timeoutMs} ms in vain for ${typeof what === 'string' ? what : what()}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
 }

@@ -156,6 +156,7 @@ describe('confinement', () => {
     expect(shell('cat /etc/passwd').status).not.toBe(0);
     expect(shell(`ls ${process.cwd()}`).status).not.toBe(0);
     expect(shell('touch /usr/x').status).not.toBe(0);
+    expect(shell(': <>/proc/sys/kernel/core_pattern').status).not.toBe(0);
     expect(shell('cat /proc/net/dev').stdout).not.toMatch(/eth|ens|wlan/);
     expect(
       shell('kill -0 1 && ls /proc')

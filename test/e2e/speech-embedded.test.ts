@@ -9,6 +9,7 @@ import { parseBuffer } from 'music-metadata';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningEngine, type RunningTenant, startEngine, startTenant } from '../speech/harness/programs.ts';
 import { acceptedErrors, wordErrorRate } from '../speech/harness/word-errors.ts';
+import { expectTime } from '../times.ts';
 
 const PARAGRAPH =
   'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week.';
@@ -38,7 +39,7 @@ describe('speak, listen and read with the embedded engine', () => {
     await engine?.stop();
   });
 
-  it('speaks MP3 that an ordinary reader accepts, with the first byte within 300 ms', async () => {
+  it('speaks MP3 that an ordinary reader accepts', async () => {
     // the first call opens connections
     await fetch(`${tenant.url}/v1/speak`, {
       method: 'POST',
@@ -65,7 +66,7 @@ describe('speak, listen and read with the embedded engine', () => {
     expect(format.duration).toBeGreaterThan(15);
     voice = response.headers.get('dg-model-name') ?? '';
     console.info({ voice, firstByteMs: Math.round(firstByteMs), seconds: format.duration });
-    expect(firstByteMs).toBeLessThan(300);
+    expectTime('the first byte of speech', firstByteMs, 300);
   });
 
   it('makes MP3 that ffprobe reads to its end', () => {

@@ -9,6 +9,7 @@ import {
   startWorker,
 } from '../speech/harness/programs.ts';
 import { requestSocket } from '../speech/harness/socket.ts';
+import { expectTime } from '../times.ts';
 
 const PARAGRAPH =
   'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week. ';
@@ -145,5 +146,5 @@ it('queues, refuses the rest with 429, and stays within its memory', { timeout: 
   expect(most.running).toBeLessThanOrEqual(JOBS);
   expect(most.engine).toBeLessThan(ENGINE_BYTES);
   expect(most.programs).toBeLessThan(PROGRAM_BYTES);
-  expect(during).toBeLessThanOrEqual(Math.max(2 * Math.max(before, after), NOISE_MS));
+  expectTime('p99 of the neighbour', during, Math.max(2 * Math.max(before, after), NOISE_MS));
 });

@@ -5,6 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { Pool } from 'undici';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expectTime, JUDGE_TIMES } from '../times.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
 
@@ -17,7 +18,8 @@ const SHARE = 0.6;
 /** Calls a second that any machine makes. */
 const LEAST = 300;
 const SECONDS = 1;
-const ROUNDS = 5;
+/** One is enough where no times are judged. */
+const ROUNDS = JUDGE_TIMES ? 5 : 1;
 const CALLERS = 4;
 /** Between two calls of a caller: callers who want all of both cores themselves would measure each other. */
 const PACE_MS = 4;
@@ -99,7 +101,7 @@ async function flooding<T>(route: string, body: string, rate: number, work: () =
 test.each([
   ['without a body', '/report', ''],
   ['with a body', '/listen', JSON.stringify({ audio: 'x'.repeat(200) })],
-])('3,000 unpaid calls a second %s slow a free route of the same tenant by at most 2 ×', async (_name, path, body) => {
+])('3,000 unpaid calls a second %s leave a free route of the same tenant open', async (_name, path, body) => {
   const alone: number[] = [];
   const beside: number[] = [];
   let rate = PER_SECOND;
@@ -108,7 +110,7 @@ test.each([
     const before = median(await latencies(SECONDS));
     const [took, flood] = await flooding(path, body, rate, () => latencies(SECONDS));
     expect(Object.keys(flood.statuses)).toEqual(['402']);
-    if (flood.perSecond > rate * KEPT) {
+    if (!JUDGE_TIMES || flood.perSecond > rate * KEPT) {
       alone.push(before);
       beside.push(median(took));
       continue;
@@ -121,7 +123,7 @@ test.each([
   }
   const said = `median ms a call, alone: ${alone.map(rounded)}; beside the flood: ${beside.map(rounded)}`;
   console.log(said);
-  expect(median(beside), said).toBeLessThanOrEqual(2 * median(alone));
+  expectTime(said, median(beside), 2 * median(alone));
   const calls = await pool.request({ path: '/shop/calls', method: 'GET' });
   expect(await calls.body.json()).toBe(0);
 });

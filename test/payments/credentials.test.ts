@@ -1,7 +1,12 @@
 /** Challenges and credentials: ours are mppx's, byte for byte, and foreign or altered ones are refused. */
 import { Challenge, Credential, PaymentRequest } from 'mppx';
 import { expect, test } from 'vitest';
-import { Challenger, prepareOffers, serializeChallenge } from '../../host/payments/rails/challenge.ts';
+import {
+  Challenger,
+  type PreparedOffers,
+  prepareOffers,
+  serializeChallenge,
+} from '../../host/payments/rails/challenge.ts';
 import { readCredential } from '../../host/payments/rails/credential.ts';
 import type { Offer, Terms } from '../../host/payments/rails/terms.ts';
 import { matchOffer } from '../../host/payments/settlement/admission.ts';
@@ -59,7 +64,10 @@ const context = { realm: 'api.example.com', resource: 'https://api.example.com/x
 const asked = { ...context, digest: undefined, now: Date.now() };
 
 function issued(extra: object = {}): Challenge.Challenge {
-  const response = new Challenger(KEY, true).response(prepared, { ...context, ...extra });
+  const response = new Challenger(KEY, true, 'https://api.example.com/docs').response(prepared, {
+    ...context,
+    ...extra,
+  });
   return Challenge.fromResponse(response) as Challenge.Challenge;
 }
 
@@ -88,8 +96,19 @@ test('mppx reads our challenges and finds them authentic', () => {
 });
 
 test('a 402 says what it is for', async () => {
-  const document = await new Challenger(KEY, true).response(prepared, context).json();
-  expect(document).toMatchObject({ code: 'payment_required', detail: expect.stringContaining('USD: A “report”') });
+  const of = async (what: PreparedOffers) =>
+    (await new Challenger(KEY, true, 'https://api.example.com/docs').response(what, context).json()) as {
+      detail: string;
+    };
+  const document = await of(prepared);
+  expect(document).toMatchObject({
+    code: 'payment_required',
+    detail: expect.stringContaining('USD: A “report”'),
+    docs: 'https://api.example.com/docs',
+  });
+  expect(document.detail).not.toContain('nor its body was checked');
+  const deploying = prepareOffers({ ...terms, kind: 'operation' }, offers);
+  expect((await of(deploying)).detail).toContain('nor its body was checked');
 });
 
 test('every 402 is its own: two callers never share a challenge', () => {

@@ -58,3 +58,50 @@ it('a binary that is not there is refused with the place of its import', async (
     errors: [{ file: 'index.ts', line: 2 }],
   });
 });
+
+it("Node's own modules are left to workerd by their bare names, unless a package has the name", async () => {
+  const entry = write({
+    'index.ts':
+      "import crypto from 'crypto'; import { readFile } from 'fs/promises'; import old from 'some-package';\n" +
+      'console.log(crypto, readFile, old);',
+    'node_modules/some-package/package.json': '{"name":"some-package","main":"index.js"}',
+    'node_modules/some-package/index.js': "module.exports = [require('events'), require('node:net'), require('util')];",
+    'node_modules/util/package.json': '{"name":"util","main":"util.js"}',
+    'node_modules/util/util.js': "module.exports = 'the package util';",
+  });
+  const { modules, main } = await bundleProject(entry);
+  const imported = [...String(modules[main]).matchAll(/^import .*from "(.*)";$/gm)].map(([, name]) => name);
+  expect(imported.sort()).toEqual(['node:crypto', 'node:events', 'node:fs/promises', 'node:net']);
+  expect(modules[main]).toContain('the package util');
+});
+
+it('require() of a package with two forms gets the one for require()', async () => {
+  const entry = write({
+    'index.ts': "import a from 'outer'; console.log(a);",
+    'node_modules/outer/package.json': '{"name":"outer","main":"index.js"}',
+    'node_modules/outer/index.js': "module.exports = require('inner');",
+    'node_modules/inner/package.json': '{"name":"inner","exports":{"import":"./es.mjs","require":"./common.js"}}',
+    'node_modules/inner/es.mjs': "export default 'for import';",
+    'node_modules/inner/common.js': "module.exports = 'for require';",
+  });
+  const { modules, main } = await bundleProject(entry);
+  expect(modules[main]).toContain('for require');
+  expect(modules[main]).not.toContain('for import');
+});
+
+it.each([
+  ['zod', 'zod'],
+  ['@some/scoped/part', '@some/scoped'],
+])('a package that is not installed (%s) is refused with the command that installs it', async (name, installed) => {
+  const detail = `Could not resolve "${name}": run npm install, or npm install ${installed}`;
+  await expect(bundleProject(write({ 'index.ts': `import '${name}';` }))).rejects.toMatchObject({
+    code: 'code_rejected',
+    message: detail,
+    errors: [{ detail, file: 'index.ts', line: 1 }],
+  });
+});
+
+it.each(['./gone.ts', '/gone.ts'])('a file that is not there (%s) is no package', async (name) => {
+  const entry = write({ 'index.ts': `import '${name}';` });
+  await expect(bundleProject(entry)).rejects.toMatchObject({ message: `Could not resolve "${name}"` });
+});

@@ -48,7 +48,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
   const payments = new Payments(env.PAYMENTS);
   const calls = new Calls(db);
   const events = new OriginEvents(db, catalog, keys);
-  const challenges = new CreditChallenges(env.PAY_SECRET, new URL(payUrl(env)).host);
+  const challenges = new CreditChallenges(env.PAY_SECRET, new URL(payUrl(env)).hostname);
   return {
     env,
     db,

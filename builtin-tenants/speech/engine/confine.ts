@@ -40,7 +40,8 @@ function options(folder: string, readable: string[]): string[] {
   return [
     ...['--unshare-all', '--die-with-parent', '--new-session', '--cap-drop', 'ALL', '--clearenv'],
     ...['--setenv', 'PATH', '/usr/bin:/bin', '--setenv', 'HOME', folder],
-    ...['--proc', '/proc', '--dev', '/dev', '--tmpfs', '/tmp'],
+    // Files of /proc/sys are for user 0 of the machine to write, with capabilities or without; that may be the engine's.
+    ...['--proc', '/proc', '--remount-ro', '/proc', '--dev', '/dev', '--tmpfs', '/tmp'],
     ...seen.flatMap((path) => ['--ro-bind', path, path]),
     ...['--bind', folder, folder, '--chdir', folder],
   ];

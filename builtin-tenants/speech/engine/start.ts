@@ -50,6 +50,8 @@ export interface EngineLog {
 export interface EngineProcess {
   /** Whether it listens now. */
   running(): boolean;
+  /** Whether it has listened since the host started. */
+  hasRun(): boolean;
   pid(): number | undefined;
   restarts(): number;
   /** Ends it within two seconds. */
@@ -66,6 +68,7 @@ const STOP_WITHIN_MS = 2_000;
 export function startSpeechEngine(settings: SettingsInput, log: EngineLog): EngineProcess {
   let child: ChildProcess | undefined;
   let listening = false;
+  let hasRun = false;
   let restarts = 0;
   let pause = PAUSE_MS.first;
   let timer: NodeJS.Timeout | undefined;
@@ -81,6 +84,7 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
     current.stdin.write(`${JSON.stringify(settings)}\n`);
     createInterface({ input: current.stdout }).once('line', () => {
       listening = true;
+      hasRun = true;
       log.info({ pid: current.pid }, 'the speech engine listens');
     });
     current.once('error', (err) => log.error({ err }, 'the speech engine could not be started'));
@@ -98,6 +102,7 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
   start();
   return {
     running: () => listening,
+    hasRun: () => hasRun,
     pid: () => child?.pid,
     restarts: () => restarts,
     async stop() {

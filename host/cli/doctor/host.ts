@@ -7,10 +7,12 @@ import defaults from '../../../config/turnpike.default.json' with { type: 'json'
 import { type Config, configSchema } from '../../shared/config.ts';
 import { loadConfig } from '../../supervisor/configuration.ts';
 import { parseManifest } from '../project/manifest.ts';
+import { announcedUrl } from '../wallet/local-host.ts';
 import { type Finding, finding } from './check.ts';
 
 const HEALTH_TIMEOUT_MS = 3_000;
 const LOOPBACK = new Set(['127.0.0.1', 'localhost', '::1']);
+const WILDCARDS = new Set(['0.0.0.0', '::']);
 
 /** The configuration of a host started in this folder, and how it is. */
 export async function checkConfiguration(
@@ -26,6 +28,14 @@ export async function checkConfiguration(
     return { state: 'ok', detail: what };
   });
   return { finding: result, config };
+}
+
+/** Where the host answers: as it announced in one of its data folders, else as it is configured, before the first start. */
+export function urlOf({ host, port }: Config, dataFolders: string[]): URL {
+  const announced = announcedUrl(dataFolders);
+  if (announced !== undefined) return new URL(announced);
+  const name = LOOPBACK.has(host) || WILDCARDS.has(host) ? 'localhost' : host.includes(':') ? `[${host}]` : host;
+  return new URL(`http://${name}:${port}`);
 }
 
 export function checkNetwork({ payments, host }: Config): Promise<Finding> {

@@ -8,6 +8,7 @@ import { promisify } from 'node:util';
 import systemPackages from '../../../config/system-packages.json' with { type: 'json' };
 import { anvilBinary, findConfinement } from '../../payments/network/anvil.ts';
 import { type Attempt, tryToBreak } from '../../runtime/doctor.ts';
+import { lacksUsers } from '../../runtime/sandbox/users.ts';
 import { detectSandbox } from '../../runtime/sandbox.ts';
 import type { Config } from '../../shared/config.ts';
 import { type Finding, finding } from './check.ts';
@@ -62,8 +63,12 @@ export function checkSandbox(config: Config): Promise<Finding> {
       return { state: 'fault', detail, lines, fix: 'do not run the code of others here' };
     }
     const tried = `${detail}; ${attempts.length} attempts to break out failed:`;
-    if (sandbox.level === 'bwrap') return { state: 'ok', detail: tried, lines };
-    return { state: 'warning', detail: tried, lines, fix: 'apt-get install bubblewrap' };
+    const fixes = [
+      ...(sandbox.level === 'bwrap' ? [] : ['apt-get install bubblewrap']),
+      ...(lacksUsers() ? ['map 65,536 user ids into the container (/etc/subuid and /etc/subgid)'] : []),
+    ];
+    if (fixes.length === 0) return { state: 'ok', detail: tried, lines };
+    return { state: 'warning', detail: tried, lines, fix: fixes.join('; ') };
   });
 }
 

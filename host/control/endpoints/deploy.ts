@@ -36,6 +36,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
     const now = clock.now();
     await deployments.claims.take(slug, tenant, payer.address, now, CLAIM_MS);
     try {
+      await routes.beginDeploy(slug);
       const asker: Asker = { kind: 'stranger', wallet: payer.address, address };
       const { spentMs, ...code } = await pipeline.accept(input, {
         ...settings,
@@ -56,15 +57,20 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
         unpaid: { asker, spentMs },
       };
     } catch (error) {
-      await deployments.claims.release(slug, tenant);
+      await giveUp(slug, tenant);
       throw error;
     }
+  }
+
+  async function giveUp(slug: string, tenant: string): Promise<void> {
+    await deployments.claims.release(slug, tenant);
+    await routes.giveUp(slug);
   }
 
   async function abandon(prepared: Json): Promise<void> {
     const { slug, tenant, code, unpaid } = prepared as unknown as Prepared;
     if (unpaid) pipeline.wasted(unpaid.asker, unpaid.spentMs);
-    await deployments.claims.release(slug, tenant);
+    await giveUp(slug, tenant);
     await parts.releaseCode(code.digest);
   }
 

@@ -35,7 +35,7 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
         type: 'object',
         required: ['domain'],
         properties: {
-          domain: { type: 'string', examples: ['api.example.com'] },
+          domain: { type: 'string', description: 'Name to attach, without a port.', examples: ['api.example.com'] },
           registrarToken: {
             type: 'string',
             description: 'Of a registrar that the operator trusts, whose word stands for the TXT record and the owner.',

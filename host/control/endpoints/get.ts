@@ -1,7 +1,7 @@
 /** GET /_admin/get/:slug: what everybody may know of a deployment. */
-import { Problem } from '../../shared/problem.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
+import { noDeployment } from '../ownership.ts';
 import type { ControlParts } from '../parts.ts';
 
 export function getEndpoint(parts: ControlParts): Endpoint {
@@ -15,7 +15,7 @@ export function getEndpoint(parts: ControlParts): Endpoint {
     responses: { 200: 'The metadata.', 404: 'There is no such deployment.' },
     handle: async ({ params }) => {
       const deployment = await parts.deployments.bySlug(params.slug ?? '');
-      if (!deployment) throw new Problem('not_found', `There is no deployment ${params.slug}.`);
+      if (!deployment) throw noDeployment(params.slug ?? '');
       return json(await describe(parts, deployment));
     },
   };

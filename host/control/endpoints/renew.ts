@@ -2,6 +2,8 @@
 import type { Json, PaidOperation } from '../../payments/types.ts';
 import type { Deployment } from '../../registry/schema/deployments.ts';
 import { parseUsd } from '../../shared/money.ts';
+import { Problem } from '../../shared/problem.ts';
+import { SLUG } from '../deployment-input.ts';
 import { describe } from '../describe.ts';
 import type { Endpoint } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
@@ -22,7 +24,7 @@ export function renewal(parts: ControlParts, deployment: Pick<Deployment, 'slug'
     maxBodyBytes: config.runtime.maxBodyBytes,
     prepare: async (payer) => {
       const current = await living(parts, deployment.slug);
-      if (payer.address !== current.owner) throw notOwner(current.slug);
+      if (payer.address !== current.owner) throw notOwner(current, payer.address);
       return { tenant: current.tenant };
     },
   };
@@ -52,15 +54,17 @@ export function renewEndpoint(parts: ControlParts): Endpoint {
     summary: `Renew a deployment for ${config.slugs.termDays} days`,
     description:
       `Costs ${config.prices.renew} USD. Only the owner's wallet may pay; any other payer is refused before money moves. ` +
-      'The new expiry counts from the later of now and the present expiry.',
-    body: { schema: { type: 'object', maxProperties: 0 }, required: false },
+      'The new expiry counts from the later of now and the present expiry. Takes no body; one that is sent is ignored.',
     responses: {
       200: 'Renewed. The metadata of the deployment.',
       403: 'Another wallet owns the slug; nothing was charged.',
-      404: 'There is no such deployment.',
-      410: 'The deployment was decommissioned.',
+      404: 'There is no such deployment; nothing was charged.',
+      410: 'The deployment was decommissioned; nothing was charged.',
     },
-    handle: async ({ request, context, params }) =>
-      payments.paidOperation(request, context, renewal(parts, await living(parts, params.slug ?? ''))),
+    // Whether the slug lives is looked up with the payment: an unpaid call gets its 402 first, as everywhere.
+    handle: async ({ request, context, params: { slug = '' } }) => {
+      if (!SLUG.test(slug)) throw new Problem('not_found', `There is no deployment ${slug}.`);
+      return await payments.paidOperation(request, context, renewal(parts, { slug }));
+    },
   };
 }

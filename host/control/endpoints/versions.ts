@@ -53,7 +53,9 @@ export function rollbackEndpoint(parts: ControlParts): Endpoint {
       schema: {
         type: 'object',
         required: ['version'],
-        properties: { version: { type: 'integer', minimum: 1 } },
+        properties: {
+          version: { type: 'integer', minimum: 1, description: 'Number of the version to go back to; see versions.' },
+        },
         additionalProperties: false,
       },
       required: true,

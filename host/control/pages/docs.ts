@@ -2,8 +2,10 @@
 import { formatUsd } from '../../shared/money.ts';
 import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
+import { type ClientNetwork, mppxExample, x402Example } from './stock-clients.ts';
 
-export function docsPage(endpoints: Endpoint[], publicUrl: string): Page {
+export function docsPage(endpoints: Endpoint[], publicUrl: string, network: ClientNetwork): Page {
+  const x402 = x402Example(publicUrl, network);
   return {
     path: '/docs',
     render: () =>
@@ -11,6 +13,9 @@ export function docsPage(endpoints: Endpoint[], publicUrl: string): Page {
         'Turnpike: endpoints',
         `<h1>Endpoints</h1>
 <p>JSON in, JSON out. Errors are problem documents with a stable <code>code</code>. Paid endpoints answer 402 first; pay with any MPP or x402 client and send the request again with the credential.</p>
+<h2>Paying</h2>
+<pre>${escapeHtml(mppxExample(publicUrl, network))}</pre>
+${x402 === undefined ? '' : `<pre>${escapeHtml(x402)}</pre>`}
 ${endpoints.map((endpoint) => section(endpoint)).join('\n')}
 <h2>Your handler</h2>
 <p>It answers at <code>${escapeHtml(publicUrl)}/&lt;slug&gt;/…</code> with the path after the slug, at <code>&lt;slug&gt;.&lt;base domain&gt;</code>, and at your own domains.

@@ -2,14 +2,14 @@
 import type { Payments } from '../../payments/types.ts';
 import type { Deployments } from '../../registry/deployments.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
+import { type ClientNetwork, mppxExample } from './stock-clients.ts';
 
 export interface LandingParts {
   payments: Payments;
   publicUrl: string;
   price: string;
   termDays: number;
-  /** RPC of the local network, which stock clients have to be told of. */
-  localRpcUrl: string | undefined;
+  network: ClientNetwork;
   deployments: Deployments;
 }
 
@@ -19,23 +19,21 @@ const BUILTIN: Record<string, string> = {
   pay: 'the pay platform: prepaid credit and per-call payment before any API',
 };
 
-export function landingPage({ payments, deployments, publicUrl, price, termDays, localRpcUrl }: LandingParts): Page {
+export function landingPage({ payments, deployments, publicUrl, price, termDays, network }: LandingParts): Page {
   return {
     path: '/',
     render: async () => {
       const builtin = await deployments.builtin();
-      const { network, testMoney } = payments.status();
+      const { testMoney } = payments.status();
       const url = escapeHtml(publicUrl);
       return htmlPage(
         'Turnpike',
         `<h1>Turnpike</h1>
 <p>Pay ${escapeHtml(price)} USD over HTTP 402, deploy a JavaScript or TypeScript handler, and it is live at <code>${url}/&lt;slug&gt;/</code> for ${termDays} days.
 No account: your wallet is your identity. Put a price on your own routes and any MPP or x402 client can pay you.</p>
-${testMoney ? `<p class="note">This host runs on the <b>${escapeHtml(network)}</b> network: test money, worth nothing.</p>` : `<p class="muted">Payments on ${escapeHtml(network)}.</p>`}
+${testMoney ? `<p class="note">This host runs on the <b>${escapeHtml(network.name)}</b> network: test money, worth nothing.</p>` : `<p class="muted">Payments on ${escapeHtml(network.name)}.</p>`}
 <h2>Deploy</h2>
-<pre>${localRpcUrl ? `export MPPX_RPC_URL=${escapeHtml(localRpcUrl)} MPPX_PRIVATE_KEY=&lt;key of a test wallet in data/local-network.json&gt;\n` : ''}npx mppx ${url}/_admin/deploy -X POST \\
-  -J '{"slug":"hello","code":"export default { fetch: () =&gt; new Response(\\"hi\\") }"}'
-curl ${url}/hello/</pre>
+<pre>${escapeHtml(mppxExample(publicUrl, network))}</pre>
 <h2>Read on</h2>
 <table>
 <tr><td><a href="/docs">/docs</a></td><td>every endpoint</td></tr>

@@ -1,9 +1,11 @@
 /** GET /llms.txt: what this host is and how to call and pay every endpoint, for agents and people in a hurry. */
+import { MPPX_COMMAND } from '../../../builtin-tenants/common/stock-clients.ts';
 import type { Payments } from '../../payments/types.ts';
 import type { Deployments } from '../../registry/deployments.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { type Page, textPage } from './page.ts';
+import { type ClientNetwork, mppxExample, x402Example } from './stock-clients.ts';
 
 export interface LlmsParts {
   endpoints: Endpoint[];
@@ -11,8 +13,7 @@ export interface LlmsParts {
   deployments: Deployments;
   publicUrl: string;
   termDays: number;
-  /** RPC of the local network, which stock clients have to be told of. */
-  localRpcUrl: string | undefined;
+  network: ClientNetwork;
 }
 
 /** More than this is left to the tenants' own openapi.json. */
@@ -29,9 +30,10 @@ async function llmsText({
   deployments,
   publicUrl,
   termDays,
-  localRpcUrl,
+  network,
 }: LlmsParts): Promise<string> {
-  const { network, testMoney } = payments.status();
+  const { testMoney } = payments.status();
+  const x402 = x402Example(publicUrl, network);
   const deploy = endpoints.find((endpoint) => endpoint.path === '/_admin/deploy');
   const price = deploy?.price === undefined ? '' : formatUsd(deploy.price);
   const paid = (await deployments.selling(MAX_LISTED_TENANTS)).flatMap((row) =>
@@ -45,17 +47,16 @@ async function llmsText({
 > Pay-per-use host for HTTP handlers. Pay ${price} USD over HTTP 402, deploy a JavaScript or TypeScript handler, and it is
 > live at ${publicUrl}/<slug>/ for ${termDays} days. No account: your wallet is your identity.
 
-Payments: network ${network}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402 v2 (PAYMENT-REQUIRED).
-Any stock client pays: the mppx client or CLI, @x402/fetch, or \`turnpike pay <url> --max-pay 0.25\`.
-${localRpcUrl ? `This network runs on the host itself: set MPPX_RPC_URL=${localRpcUrl} and MPPX_PRIVATE_KEY to the key of a test wallet (local-network.json in the host's data folder).\n` : ''}Machine-readable: ${publicUrl}/openapi.json
+Payments: network ${network.name}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402 v2 (PAYMENT-REQUIRED).
+Any stock client pays: the mppx client or command, @x402/fetch, or \`turnpike pay <url> --max-pay 0.25\`.
+Machine-readable: ${publicUrl}/openapi.json
 
-## Deploy in one command
+## Deploy with the mppx command
 
+\`\`\`sh
+${mppxExample(publicUrl, network)}
 \`\`\`
-npx mppx ${publicUrl}/_admin/deploy -X POST -J '{"slug":"hello","code":"export default { fetch: () => new Response(\\"hi\\") }"}'
-curl ${publicUrl}/hello/
-\`\`\`
-
+${x402 === undefined ? '' : `\n## Deploy with @x402/fetch\n\n\`\`\`js\n${x402}\n\`\`\`\n`}
 ## Endpoints
 
 ${endpoints.map((endpoint) => entry(endpoint, publicUrl)).join('\n\n')}
@@ -82,7 +83,9 @@ function entry(endpoint: Endpoint, publicUrl: string): string {
         : 'free';
   const flags = endpoint.method === 'GET' ? '' : ` -X ${endpoint.method}`;
   const command =
-    endpoint.access === 'public' ? `curl${flags} ${url}` : `npx mppx ${url}${flags}${endpoint.body ? ` -J '{…}'` : ''}`;
+    endpoint.access === 'public'
+      ? `curl${flags} ${url}`
+      : `${MPPX_COMMAND} ${url}${flags}${endpoint.body ? ` -J '{…}'` : ''}`;
   const fields = bodyFields(endpoint).map(({ name, description }) => `\n- ${name}: ${description}`);
   const body = fields.length === 0 ? '' : `\nFields of the body:${fields.join('')}`;
   return `### ${endpoint.method} ${endpoint.path} (${cost})\n${endpoint.description}\n\`${command}\`${body}`;

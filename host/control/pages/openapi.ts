@@ -13,6 +13,19 @@ export interface OpenApiParts {
   version: string;
 }
 
+/** What every paid operation takes; x402 is only told of, because not every network has it. */
+export const PAYMENT_SCHEME: JsonSchema = {
+  type: 'http',
+  scheme: 'Payment',
+  description: 'The credential that answers a challenge of the 402: https://mpp.dev. Or PAYMENT-SIGNATURE of x402.',
+};
+
+const SECURITY: Record<Endpoint['access'], JsonSchema[]> = {
+  paid: [{ payment: [] }],
+  owner: [{ payment: [] }, { ownerToken: [] }],
+  public: [],
+};
+
 const problem = { $ref: '#/components/schemas/Problem' };
 
 export function openApiPage(parts: OpenApiParts): Page {
@@ -44,6 +57,10 @@ export function openApiDocument({ endpoints, payments, publicUrl, version }: Ope
     },
     paths,
     components: {
+      securitySchemes: {
+        payment: PAYMENT_SCHEME,
+        ownerToken: { type: 'http', scheme: 'bearer', description: 'From POST /_admin/session/{slug}.' },
+      },
       schemas: {
         Problem: {
           type: 'object',
@@ -82,6 +99,8 @@ function operation(endpoint: Endpoint, payments: Payments): JsonSchema {
     in: 'path',
     required: true,
     schema: { type: 'string' },
+    // Clients that try operations out put it into the path.
+    example: name === 'slug' ? 'hello' : 'api.example.com',
   }));
   const offers = offersOf(endpoint, payments);
   return {
@@ -97,6 +116,7 @@ function operation(endpoint: Endpoint, payments: Payments): JsonSchema {
           },
         }
       : {}),
+    security: SECURITY[endpoint.access],
     ...(offers.length > 0 ? { 'x-payment-info': { offers } } : {}),
     responses: {
       ...Object.fromEntries(

@@ -4,6 +4,7 @@ import type { Deployment } from '../../registry/schema/deployments.ts';
 import { parseUsd } from '../../shared/money.ts';
 import type { JsonSchema } from '../endpoint.ts';
 import { tollView } from '../tenant-requests.ts';
+import { PAYMENT_SCHEME } from './openapi.ts';
 
 /** @param base URL of the tenant without a trailing slash */
 export function tenantOpenApi(deployment: Deployment, payments: Payments, base: string): JsonSchema {
@@ -31,6 +32,7 @@ export function tenantOpenApi(deployment: Deployment, payments: Payments, base: 
           ...(path.endsWith('{rest}')
             ? { parameters: [{ name: 'rest', in: 'path', required: true, schema: { type: 'string' } }] }
             : {}),
+          security: [{ payment: [] }],
           'x-payment-info': { offers },
           responses: {
             200: { description: 'Paid and done' },
@@ -45,5 +47,6 @@ export function tenantOpenApi(deployment: Deployment, payments: Payments, base: 
     info: { title: deployment.slug, version: String(deployment.version) },
     servers: [{ url: base }],
     paths,
+    components: { securitySchemes: { payment: PAYMENT_SCHEME } },
   };
 }

@@ -114,10 +114,7 @@ async function readToken(
     ]);
     return { name, version, decimals };
   } catch {
-    log.warn(
-      { chain: chain.name, rpcUrl: rpcOf(chain) },
-      'the x402 network does not answer; check payments.x402.rpcUrl',
-    );
+    log.warn({ chain: chain.name }, 'the x402 network does not answer; check payments.x402.rpcUrl');
     return { name: known.name, version: known.version, decimals: 6 };
   }
 }

@@ -122,10 +122,13 @@ function quote(value: string): string {
 export class Challenger {
   readonly #key: string;
   readonly #testMoney: boolean;
+  readonly #docs: string;
 
-  constructor(key: string, testMoney: boolean) {
+  /** @param docs URL of the page that tells how to pay */
+  constructor(key: string, testMoney: boolean, docs: string) {
     this.#key = key;
     this.#testMoney = testMoney;
+    this.#docs = docs;
   }
 
   /** The description that payers see. */
@@ -163,6 +166,7 @@ export class Challenger {
       status: 402,
       price: { amount: formatUsd(prepared.terms.amount), currency: 'USD', mode: prepared.terms.mode },
       ...(this.#testMoney ? { testMoney: true } : {}),
+      docs: this.#docs,
     });
     return { headers, body };
   }
@@ -203,12 +207,15 @@ export class Challenger {
   }
 }
 
+/** A paid operation of the host reads its request only when it is paid for. */
+const UNCHECKED = ' Neither the request nor its body was checked: that is done with the payment, before money moves.';
+
 function unpaid(terms: Terms): Problem {
   const code: ProblemCode = terms.amount === 0n ? 'proof_required' : 'payment_required';
   return new Problem(
     code,
     terms.amount === 0n
       ? 'Sign the zero-amount challenge with the owner’s wallet and send the request again.'
-      : `This costs ${terms.mode === 'metered' ? 'at most ' : ''}${formatUsd(terms.amount)} USD: ${terms.description}. Pay with an MPP or x402 client and send the request again.`,
+      : `This costs ${terms.mode === 'metered' ? 'at most ' : ''}${formatUsd(terms.amount)} USD: ${terms.description}. Pay with an MPP or x402 client and send the request again.${terms.kind === 'operation' ? UNCHECKED : ''}`,
   );
 }

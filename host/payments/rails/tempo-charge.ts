@@ -5,8 +5,8 @@
 
 import { Store, tempo } from 'mppx/server';
 import { Methods } from 'mppx/tempo';
-import { erc20Abi, type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
-import { getTransactionReceipt, readContract, sendRawTransactionSync } from 'viem/actions';
+import { type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
+import { getTransactionReceipt, sendRawTransactionSync } from 'viem/actions';
 import { Transaction } from 'viem/tempo';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -14,6 +14,7 @@ import type { MppNetwork } from '../network/types.ts';
 import type { Address } from '../types.ts';
 import { isExpired } from './chain-time.ts';
 import { type Presented, readStored } from './credential.ts';
+import { assertFunded } from './funds.ts';
 import { isRefusal } from './node-errors.ts';
 import type { Rail } from './rail.ts';
 import {
@@ -77,21 +78,10 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     return signedTransaction(presented.credential.payload);
   }
 
-  async function assertFunded(payer: Hex, offer: Offer): Promise<void> {
+  async function requireFunds(wallet: Hex, offer: Offer): Promise<void> {
     if (offer.via !== 'mpp') return;
-    let balance: bigint;
-    try {
-      balance = await readContract(client, {
-        address: network.currency,
-        abi: erc20Abi,
-        functionName: 'balanceOf',
-        args: [payer],
-      });
-    } catch (error) {
-      throw new Problem('payment_invalid', 'The network does not answer; try again in a moment.', { cause: error });
-    }
-    if (balance < BigInt(String(offer.request.amount)))
-      throw new Problem('payment_invalid', 'The wallet does not hold enough to pay this.');
+    const microUsd = BigInt(String(offer.request.amount));
+    await assertFunded({ client, chain: network.chain, token: network.currency, wallet, microUsd });
   }
 
   async function lookUp(hash: Hex): Promise<SettleResult | undefined> {
@@ -182,9 +172,11 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       try {
         await method.validate?.({ credential, request: credential.challenge.request } as never);
       } catch (error) {
+        // What the simulation of a wallet without money says is no help.
+        await requireFunds(transaction.from, offer);
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
-      await assertFunded(transaction.from, offer);
+      await requireFunds(transaction.from, offer);
       assertInTime();
       return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
     },

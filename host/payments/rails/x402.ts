@@ -16,6 +16,7 @@ import type { X402Network } from '../network/types.ts';
 import { isExpired } from './chain-time.ts';
 import { type Presented, readStored, type X402Credential } from './credential.ts';
 import type { EvmLanes } from './evm-lane.ts';
+import { assertFunded } from './funds.ts';
 import type { Gas } from './gas.ts';
 import { isOpen } from './node-errors.ts';
 import type { Rail } from './rail.ts';
@@ -159,11 +160,16 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
         } catch (error) {
           throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause: error });
         }
-        if (!answer.isValid) throw new Problem('payment_invalid', refusal(answer.invalidReason));
         const [from, until] =
           'authorization' in payload
             ? [payload.authorization.from, payload.authorization.validBefore]
             : [payload.permit2Authorization.from, payload.permit2Authorization.deadline];
+        if (!answer.isValid) {
+          const microUsd = BigInt(offer.requirements.amount);
+          if (answer.invalidReason?.endsWith('insufficient_balance'))
+            await assertFunded({ client, chain: network.chain, token: network.token, wallet: from as Hex, microUsd });
+          throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+        }
         const limit = BigInt(Date.now()) + 24n * 3_600_000n;
         const untilMs = BigInt(until) * 1000n;
         return {
@@ -208,11 +214,6 @@ function noting<T extends object>(signer: T, onError: (error: unknown) => void):
     return [name, noted];
   });
   return { ...signer, ...Object.fromEntries(entries) };
-}
-
-function refusal(code: string | undefined): string {
-  const why = `x402: ${reason(code)}`;
-  return code?.endsWith('insufficient_balance') ? `The wallet does not hold enough to pay this (${why}).` : `${why}.`;
 }
 
 /** x402's reason codes are safe to show; anything else is not. */

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { type BuildFailure, build, type Loader, type Message } from 'esbuild';
 import type { CodeBundle, CodeModule } from '../../shared/contracts.ts';
 import type { FieldError } from '../../shared/problem.ts';
+import { leaveToRuntime, loadRequired } from '../runtime-modules.ts';
 import type { SourceModule, Sources } from './code-input.ts';
 import { resolveImport } from './resolve-import.ts';
 
@@ -79,10 +80,11 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
         {
           name: 'given-modules-only',
           setup(esbuild) {
+            loadRequired(esbuild);
             esbuild.onResolve({ filter: /.*/ }, ({ path: specifier, importer, kind }) => {
               if (kind === 'entry-point') return { path: specifier, namespace: GIVEN };
               const found = resolveImport(specifier, importer, (name) => given.has(name));
-              if (found.kind === 'runtime') return { path: found.name, external: true };
+              if (found.kind === 'runtime') return leaveToRuntime(found.name, kind);
               if (found.kind === 'missing') return { errors: [{ text: missing(specifier) }] };
               const type = SEPARATE[path.extname(found.name)];
               if (type === undefined) return { path: found.name, namespace: GIVEN };

@@ -168,6 +168,7 @@ function rejection(error: unknown, modules: CodeModule[]): unknown {
   const text = error.message
     .replaceAll(/^service (main|system): /gm, '')
     .replace(/^Uncaught /, 'The code failed while it was loaded: ')
+    .replace(/No such module "node:[^"]*"\./, '$& For modules of Node set the compatibility flag nodejs_compat.')
     .replace(
       / and may break or be removed in a future version of workerd\. To use this flag, you must pass --experimental on the command line\./,
       ' in workerd and is not available here.',

@@ -1,6 +1,6 @@
 /** Which given module an import means. Nothing else exists: no file of this machine, no registry. */
-import { builtinModules } from 'node:module';
 import path from 'node:path';
+import { runtimeModule } from '../runtime-modules.ts';
 
 export type Resolution =
   | { kind: 'module'; name: string }
@@ -8,11 +8,9 @@ export type Resolution =
   | { kind: 'runtime'; name: string }
   | { kind: 'missing' };
 
-const RUNTIME = /^(cloudflare|node|workerd):/;
 const ENDINGS = ['.ts', '.tsx', '.mts', '.js', '.jsx', '.mjs', '.cjs', '.json'];
 /** TypeScript's custom: an import names the file that the compiler would have written. */
 const WRITTEN_AS: Record<string, string[]> = { '.js': ['.ts', '.tsx'], '.jsx': ['.tsx'], '.mjs': ['.mts'] };
-const BUILTINS = new Set(builtinModules);
 
 /**
  * @param importer name of the importing module; undefined for the entry
@@ -23,13 +21,12 @@ export function resolveImport(
   importer: string | undefined,
   has: (name: string) => boolean,
 ): Resolution {
-  if (RUNTIME.test(specifier)) return { kind: 'runtime', name: specifier };
   const wanted = specifier.replace(/\?module$/, '');
   const relative = wanted.startsWith('./') || wanted.startsWith('../');
   const base = relative ? path.posix.join(path.posix.dirname(importer ?? ''), wanted) : wanted;
   for (const name of candidates(base)) if (has(name)) return { kind: 'module', name };
-  if (!relative && BUILTINS.has(specifier)) return { kind: 'runtime', name: `node:${specifier}` };
-  return { kind: 'missing' };
+  const provided = runtimeModule(specifier);
+  return provided === undefined ? { kind: 'missing' } : { kind: 'runtime', name: provided };
 }
 
 function candidates(base: string): string[] {

@@ -61,6 +61,9 @@ export async function bwrapCommand(
       '/dev/null',
       '--proc',
       '/proc',
+      // Files of /proc/sys are for user 0 of the machine to write, with capabilities or without; that may be the host's.
+      '--remount-ro',
+      '/proc',
       '--remount-ro',
       '/',
       '--chdir',

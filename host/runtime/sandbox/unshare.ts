@@ -28,6 +28,7 @@ while [ "$1" != -- ]; do
 done
 shift
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
+mount -o remount,bind,ro,nosuid,nodev,noexec "$root/proc"
 mount -o remount,bind,ro,nosuid,nodev "$root"
 cd "$root"
 exec chroot "$root" "$@"

@@ -28,7 +28,7 @@ export const r2Errors = {
   noSuchKey: () => new R2Error(404, 10007, 'The specified key does not exist.'),
   partTooSmall: () => new R2Error(400, 10011, 'Your proposed upload is smaller than the minimum allowed object size.'),
   metadataTooLarge: () => new R2Error(400, 10012, 'Your metadata headers exceed the maximum allowed metadata size.'),
-  lengthMissing: () => new R2Error(411, 10013, 'You must provide the Content-Length HTTP header.'),
+  lengthMissing: () => new R2Error(411, 10033, 'You must provide the Content-Length HTTP header.'),
   badName: () => new R2Error(400, 10020, 'The specified object name is not valid.'),
   badLimit: () => new R2Error(400, 10022, 'MaxKeys params must be positive integer <= 1000.'),
   noSuchUpload: () => new R2Error(404, 10024, 'The specified multipart upload does not exist.'),
@@ -37,7 +37,7 @@ export const r2Errors = {
   badArgument: (detail: string) => new R2Error(400, 10029, detail),
   preconditionFailed: (object?: ObjectRow) =>
     new R2Error(412, 10031, 'At least one of the pre-conditions you specified did not hold.', object),
-  badCursor: () => new R2Error(400, 10033, 'The cursor is not valid. Use the cursor of an earlier list.'),
+  badCursor: () => new R2Error(400, 10029, 'The cursor is not valid. Use the cursor of an earlier list.'),
   badDigest: (algorithm: Algorithm, given: Buffer, actual: Buffer) =>
     new R2Error(
       400,
@@ -49,7 +49,7 @@ export const r2Errors = {
       ].join('\n'),
     ),
   badRange: () => new R2Error(416, 10039, 'The requested range is not satisfiable'),
-  badUpload: () => new R2Error(500, 10048, 'There was a problem with the multipart upload.'),
+  badUpload: () => new R2Error(400, 10048, 'There was a problem with the multipart upload.'),
   tooManyRequests: () =>
     new R2Error(429, 10058, 'Reduce your concurrent request rate: too many storage requests are in flight.'),
   storageClass: () => new R2Error(400, 10062, 'The storage class specified is not valid.'),

@@ -4,7 +4,7 @@
 export const MAX_KEY_BYTES = 1024;
 /** Largest value of one put or one part: 5 GiB less 5 MiB. */
 export const MAX_VALUE_BYTES = 5 * 1024 ** 3 - 5 * 1024 ** 2;
-export const MAX_METADATA_BYTES = 2048;
+export const MAX_METADATA_BYTES = 8192;
 /** Ours: of `httpMetadata`, as JSON. A page of a list has room for it, which it must. */
 export const MAX_HTTP_METADATA_BYTES = 64 * 1024;
 export const MIN_PART_BYTES = 5 * 1024 ** 2;

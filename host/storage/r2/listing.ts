@@ -26,7 +26,7 @@ export function list(pages: Pages, request: ListRequest): string {
   const shown = { http: include.includes(0), custom: include.includes(1) };
   const range = prefixRange(prefix);
   let from = range.from;
-  if (request.startAfter) from = later(from, behindKey(Buffer.from(request.startAfter)));
+  if (request.startAfter !== undefined) from = later(from, behindKey(Buffer.from(request.startAfter)));
   if (request.cursor) from = later(from, decodeCursor(request.cursor));
 
   const objects: string[] = [];

@@ -102,7 +102,7 @@ export function objectJson(row: ObjectRow, shown: Shown): string {
 /** The key as bytes, in which form it is stored and ordered. */
 export function checkedKey(key: string): Buffer {
   const bytes = Buffer.from(key);
-  if (bytes.length === 0 || bytes.length > MAX_KEY_BYTES) throw r2Errors.badName();
+  if (bytes.length > MAX_KEY_BYTES) throw r2Errors.badName();
   return bytes;
 }
 

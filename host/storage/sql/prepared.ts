@@ -4,10 +4,10 @@ import { type Cost, costOf, NO_COST } from './cost.ts';
 import { SqlFailure, sqliteMessage } from './failure.ts';
 import { logarithms, substitutes } from './math.ts';
 import { isNativeError, type Libsql, type NativeDatabase, type NativeStatement } from './native.ts';
-import { offsetOf, stringCandidates } from './quotes.ts';
+import { mendStrings, offsetOf } from './quotes.ts';
 import { readStatements, textOf } from './reading.ts';
 import type { Statement, StatementKind } from './statements.ts';
-import { TOKEN } from './tokenizer.ts';
+import { TOKEN, tokenize } from './tokenizer.ts';
 
 /** One text; usually one statement. */
 export interface Prepared {
@@ -52,6 +52,7 @@ export class PreparedStatements {
   readonly #bySql = new Map<string, Prepared>();
   #characters = 0;
   #careful = false;
+  #serial = 0;
 
   constructor(libsql: Libsql, database: NativeDatabase) {
     this.#libsql = libsql;
@@ -133,6 +134,7 @@ export class PreparedStatements {
     const columns = reader ? libsql.columns(native).map(original) : [];
     const logarithm = this.#logarithm(sql);
     if (logarithm !== undefined) ({ native, sql } = logarithm);
+    const plain = sql;
     let careful = false;
     if (reader && statement.kind === 'read' && !statement.explain && (this.#careful || needsCare(statement))) {
       const wrapped = carefulText(sql, columns.length);
@@ -143,7 +145,12 @@ export class PreparedStatements {
       }
     }
     const counted = (statement.kind === 'read' || statement.kind === 'write') && !statement.explain;
-    const cost = counted ? this.#cost(text, statement) : NO_COST;
+    const cost = counted ? this.#cost(plain) : NO_COST;
+    if (cost.scans) {
+      // Its counters are found by its text: one that was compiled earlier from the same text may still be there.
+      sql = `/*${++this.#serial}*/${sql}`;
+      native = libsql.prepare(this.#database, sql);
+    }
     return {
       native,
       text: sql,
@@ -158,11 +165,22 @@ export class PreparedStatements {
   }
 
   #mend(text: string, statement: Statement, message: string): Mended | undefined {
-    for (const { sql, names } of stringCandidates(text, statement, message)) {
-      const native = this.#attempt(sql);
-      if (native !== undefined) return { sql, native, original: (name) => names.get(name) ?? name };
+    const mending = mendStrings(text, statement, message);
+    let native: NativeStatement | undefined;
+    let step = mending.next();
+    while (!step.done) {
+      let complaint: string | undefined;
+      try {
+        native = this.#libsql.prepare(this.#database, step.value);
+      } catch (error) {
+        if (!isNativeError(error)) throw error;
+        complaint = error.message;
+      }
+      step = mending.next(complaint);
     }
-    return undefined;
+    if (step.value === undefined || native === undefined) return undefined;
+    const { sql, names } = step.value;
+    return { sql, native, original: (name) => names.get(name) ?? name };
   }
 
   #substitute(text: string): Mended | undefined {
@@ -186,9 +204,9 @@ export class PreparedStatements {
     }
   }
 
-  #cost(text: string, statement: Statement): Cost {
+  #cost(text: string): Cost {
     try {
-      const explained = this.#libsql.prepare(this.#database, `EXPLAIN ${withoutBlobs(text, statement)}`);
+      const explained = this.#libsql.prepare(this.#database, `EXPLAIN ${withoutBlobs(text)}`);
       const cost = costOf(this.#libsql.rows(explained, []));
       this.#libsql.reset(explained, []);
       return cost;
@@ -199,14 +217,13 @@ export class PreparedStatements {
 }
 
 /** EXPLAIN answers literals as text, and text that is not UTF-8 would abort libSQL. */
-function withoutBlobs(text: string, statement: Statement): string {
-  const base = statement.tokens[0]?.start ?? 0;
+function withoutBlobs(text: string): string {
   let result = '';
   let from = 0;
-  for (const { kind, text: literal, start, end } of statement.tokens) {
+  for (const { kind, text: literal, start, end } of tokenize(text)) {
     if (kind !== TOKEN.literal || literal !== 'blob') continue;
-    result += `${text.slice(from, start - base)}x''`;
-    from = end - base;
+    result += `${text.slice(from, start)}x''`;
+    from = end;
   }
   return result + text.slice(from);
 }

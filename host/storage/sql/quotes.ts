@@ -5,30 +5,44 @@
 import type { Statement } from './statements.ts';
 import { TOKEN, type Token } from './tokenizer.ts';
 
-const MAX_CANDIDATES = 4;
+/** More names than that are not looked at: each is one more time that the text is prepared. */
+const MAX_NAMES = 1000;
 
 /** A text in which some double-quoted names became strings. */
-export interface Candidate {
+export interface Mended {
   sql: string;
   /** Column names that changed with it -> what D1 calls them. */
   names: ReadonlyMap<string, string>;
 }
 
 /**
- * Texts to try when libSQL complains of an unknown column: with the fewest names made strings first.
- * Empty where that is not clear-cut, so that nothing gets another meaning than in D1.
- * @param message libSQL's complaint
+ * Makes strings of the double-quoted names that are no columns. Yields texts to prepare and is given the complaint
+ * about each; `undefined` when there was none.
+ * @param message libSQL's complaint about the text as it is
+ * @returns undefined where something else is wrong
  */
-export function stringCandidates(text: string, statement: Statement, message: string): Candidate[] {
-  if (!message.startsWith('no such column: ')) return [];
-  if (statement.kind !== 'read' && statement.kind !== 'write') return [];
+export function* mendStrings(
+  text: string,
+  statement: Statement,
+  message: string,
+): Generator<string, Mended | undefined, string | undefined> {
+  if (statement.kind !== 'read' && statement.kind !== 'write') return undefined;
   const base = statement.tokens[0]?.start ?? 0;
   const quoted = statement.tokens.filter(
     (token) =>
       token.kind === TOKEN.quoted && text.charAt(token.start - base) === '"' && !isQualified(statement.tokens, token),
   );
-  if (quoted.length > MAX_CANDIDATES) return [];
-  return subsetsBySize(quoted).map((subset) => rewrite(text, base, subset));
+  const complaintOf = (token: Token): string => `no such column: ${token.text}`;
+  if (quoted.length > MAX_NAMES || !quoted.some((token) => message === complaintOf(token))) return undefined;
+  const strings: Token[] = [];
+  for (const token of quoted) {
+    // As the only name: whatever else is no column cannot be complained of in its place. Where SQL wants a name, such
+    // as a table's, it takes a string for one.
+    const others = quoted.filter((other) => other !== token);
+    if ((yield rewrite(text, base, others).sql) === complaintOf(token)) strings.push(token);
+  }
+  const mended = rewrite(text, base, strings);
+  return (yield mended.sql) === undefined ? mended : undefined;
 }
 
 /** `"a"."b"` is never a string. */
@@ -37,13 +51,7 @@ function isQualified(tokens: Token[], token: Token): boolean {
   return tokens[at - 1]?.text === '.' || tokens[at + 1]?.text === '.';
 }
 
-function subsetsBySize<T>(items: T[]): T[][] {
-  const subsets: T[][] = [];
-  for (let mask = 1; mask < 1 << items.length; mask++) subsets.push(items.filter((_, index) => mask & (1 << index)));
-  return subsets.sort((a, b) => a.length - b.length);
-}
-
-function rewrite(text: string, base: number, tokens: Token[]): Candidate {
+function rewrite(text: string, base: number, tokens: Token[]): Mended {
   const names = new Map<string, string>();
   let sql = '';
   let from = 0;

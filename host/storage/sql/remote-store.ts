@@ -18,7 +18,7 @@ import {
 import type { SqlLimits } from './limits.ts';
 import type { Parameter } from './parameters.ts';
 import type { Query, StatementResult } from './protocol.ts';
-import { offsetOf, stringCandidates } from './quotes.ts';
+import { mendStrings, offsetOf } from './quotes.ts';
 import { readStatements, textOf } from './reading.ts';
 import type { RemoteSettings } from './settings.ts';
 import type { Statement } from './statements.ts';
@@ -106,13 +106,16 @@ export class RemoteStore {
   async #mend(tasks: Task[], error: HranaError): Promise<boolean> {
     const { message } = clean(error);
     for (const task of tasks) {
-      for (const candidate of stringCandidates(task.text, task.statement, message)) {
-        const described = await this.#client.describe(candidate.sql);
-        if (!Array.isArray(described)) continue;
-        task.text = candidate.sql;
-        task.names = candidate.names;
-        return true;
+      const mending = mendStrings(task.text, task.statement, message);
+      let step = mending.next();
+      while (!step.done) {
+        const described = await this.#client.describe(step.value);
+        step = mending.next(Array.isArray(described) ? undefined : clean(described).message);
       }
+      if (step.value === undefined) continue;
+      task.text = step.value.sql;
+      task.names = step.value.names;
+      return true;
     }
     return false;
   }

@@ -5,6 +5,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
+import HOST_ENVIRONMENT from '../../../scripts/host-environment.json' with { type: 'json' };
 import { freePort } from './ports.ts';
 
 const MAIN = fileURLToPath(new URL('../../../host/main.ts', import.meta.url));
@@ -27,6 +28,8 @@ export interface HostOptions {
   builtins?: string[];
   /** In a session of its own, as a service is: the kernel then weighs it apart from the test. */
   ownSession?: boolean;
+  /** A program that becomes the one that follows, with its arguments: `['unshare', '--user']`. */
+  within?: string[];
 }
 
 export interface TestHost {
@@ -61,7 +64,8 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
     'log-level': 'info',
     ...options.flags,
   }).flatMap(([name, value]) => [`--${name}`, value]);
-  const child = spawn(process.execPath, [MAIN, ...flags], {
+  const [program = '', ...args] = [...(options.within ?? []), process.execPath, MAIN, ...flags];
+  const child = spawn(program, args, {
     cwd: data,
     env: {
       PATH: process.env.PATH ?? '',
@@ -86,7 +90,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
       const health = await fetch(`http://127.0.0.1:${parsed.port}/healthz`).catch(() => undefined);
       return health?.status === 200 ? (parsed as { port: number; adminPort: number; url: string }) : undefined;
     },
-    60_000,
+    180_000,
     () => `the host is not ready:\n${output()}`,
   ).catch(async (error) => {
     child.kill('SIGKILL');
@@ -124,10 +128,14 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
   };
 }
 
-/** What the launcher gives to the programs that it starts, for their quicker start. */
+/** What the launcher gives to the host: for its quicker start, and for its memory. */
 function fromLauncher(): Record<string, string> {
   const { NODE_COMPILE_CACHE, PACKED_PACKAGES } = process.env;
-  return { ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}), ...(PACKED_PACKAGES ? { PACKED_PACKAGES } : {}) };
+  return {
+    ...HOST_ENVIRONMENT,
+    ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
+    ...(PACKED_PACKAGES ? { PACKED_PACKAGES } : {}),
+  };
 }
 
 async function end(child: ChildProcess, exited: Promise<void>, signal: NodeJS.Signals): Promise<void> {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import read, { type ReadTask } from '../../../builtin-tenants/speech/engine/read/thread.ts';
+import { expectTime } from '../../times.ts';
 
 const REVIEW =
   'The new battery is wonderful and lasts for three days. The battery charges quickly and the charger is small. Sadly the screen is terrible and broke on the second day. I want to return the phone. Please send me a refund for the broken screen. The battery alone is not worth the price of the phone.';
@@ -27,7 +28,7 @@ describe('words without an end', () => {
   ])('%s keeps nobody waiting', (_what, piece, times) => {
     const started = performance.now();
     read(task({ text: piece.repeat(times), summarize: true, topics: true, intents: true, sentiment: true }));
-    expect(performance.now() - started).toBeLessThan(3000);
+    expectTime('reading', performance.now() - started, 3000);
   });
 
   it('come back as they are, and count as one', () => {

@@ -150,7 +150,7 @@ describe('errors', () => {
 it('the commands of the guide use options that they have', async () => {
   const guide = await (await get('/llms.txt')).text();
   expect(guide).toMatch(/^turnpike pay '\S+' --body /m);
-  expect(guide).toMatch(/^npx mppx .* -H 'accept: audio\/mpeg' > hello\.mp3$/m);
+  expect(guide).toMatch(/^npx .* mppx .* -H 'accept: audio\/mpeg' > hello\.mp3$/m);
 });
 
 it('the page says without JavaScript that it needs it', async () => {

@@ -5,7 +5,7 @@ import { costOf } from '../../../host/storage/sql/cost.ts';
 import { sqliteMessage } from '../../../host/storage/sql/failure.ts';
 import { checkParameters } from '../../../host/storage/sql/parameters.ts';
 import { parseQueries, resultsFormat, successText } from '../../../host/storage/sql/protocol.ts';
-import { offsetOf, stringCandidates } from '../../../host/storage/sql/quotes.ts';
+import { mendStrings, offsetOf } from '../../../host/storage/sql/quotes.ts';
 import { readStatements } from '../../../host/storage/sql/reading.ts';
 import { parseSettings } from '../../../host/storage/sql/settings.ts';
 import type { Statement } from '../../../host/storage/sql/statements.ts';
@@ -128,25 +128,52 @@ describe('bookmarks', () => {
 });
 
 describe('double-quoted strings', () => {
-  const candidates = (sql: string, message: string): string[] => {
-    const statement = readStatements(sql).statements[0];
-    return statement === undefined ? [] : stringCandidates(sql, statement, message).map((candidate) => candidate.sql);
+  /** What is left of a text in a database that has these columns, and how often it was prepared. */
+  const mended = (sql: string, columns: string[], message?: string) => {
+    const statement = readStatements(sql).statements[0] as Statement;
+    const complaintOf = (text: string): string | undefined => {
+      const names = [...text.matchAll(/(?<!\.)"([^"]*)"(?!\.)/g)].map(([, name]) => name as string);
+      const unknown = names.find((name) => !columns.includes(name));
+      return unknown === undefined ? undefined : `no such column: ${unknown}`;
+    };
+    const mending = mendStrings(sql, statement, message ?? complaintOf(sql) ?? '');
+    let attempts = 0;
+    let step = mending.next();
+    for (; !step.done; attempts++) step = mending.next(complaintOf(step.value));
+    return { sql: step.value?.sql, attempts };
   };
 
-  it('are tried where a column is unknown, the fewest first', () => {
-    expect(candidates('select "a", "b"', 'no such column: a')).toEqual([
-      'select \'a\', "b"',
-      'select "a", \'b\'',
-      "select 'a', 'b'",
-    ]);
-    expect(candidates('select "it\'s"', "no such column: it's")).toEqual(["select 'it''s'"]);
+  it('are those that name no column, however many', () => {
+    expect(mended('select "a", "b", "c", "a"', ['b']).sql).toBe(`select 'a', "b", 'c', 'a'`);
+    expect(mended(`select "it's"`, []).sql).toBe("select 'it''s'");
+    const many = Array.from({ length: 200 }, (_, index) => `"v${index}"`).join();
+    expect(mended(`insert into t values (${many})`, [])).toEqual({
+      sql: `insert into t values (${many.replaceAll('"', "'")})`,
+      attempts: 201,
+    });
+  });
+
+  it('are told from columns of the same name elsewhere in the text', () => {
+    const text = 'select "a" from t where "a" = (select "a" from u)';
+    const statement = readStatements(text).statements[0] as Statement;
+    // Only the last one, of another table, is no column.
+    const complaintOf = (sql: string): string | undefined =>
+      sql.includes('select "a" from u') ? 'no such column: a' : undefined;
+    const mending = mendStrings(text, statement, 'no such column: a');
+    let step = mending.next();
+    while (!step.done) step = mending.next(complaintOf(step.value));
+    expect(step.value?.sql).toBe(`select "a" from t where "a" = (select 'a' from u)`);
   });
 
   it('are left alone for any other error, in schemas, and where a table is named', () => {
-    expect(candidates('select "a"', 'no such table: a')).toEqual([]);
-    expect(candidates('create view v as select "a"', 'no such column: a')).toEqual([]);
-    expect(candidates('select t."a" from t', 'no such column: t.a')).toEqual([]);
-    expect(candidates('select "a","b","c","d","e"', 'no such column: a')).toEqual([]);
+    expect(mended('select "a"', [], 'no such table: a').sql).toBeUndefined();
+    expect(mended('create view v as select "a"', [], 'no such column: a').sql).toBeUndefined();
+    expect(mended('select t."a" from t', [], 'no such column: t.a').sql).toBeUndefined();
+  });
+
+  it('are not looked for without end', () => {
+    const many = Array.from({ length: 1_001 }, (_, index) => `"v${index}"`).join();
+    expect(mended(`select ${many}`, [])).toEqual({ sql: undefined, attempts: 0 });
   });
 
   it('offsets are told only when they are certain', () => {

@@ -57,6 +57,7 @@ export class CreditChallenges {
   readonly #realm: string;
   #key: MacKey | undefined;
 
+  /** @param realm host name of the public origin, as in the challenges of the host itself */
   constructor(secret: string, realm: string) {
     this.#secret = secret;
     this.#realm = realm;

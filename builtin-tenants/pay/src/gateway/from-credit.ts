@@ -101,10 +101,11 @@ async function beginAgain(
 }
 
 function notCovered(request: CreditRequest, balance: number): Problem {
+  const { serviceSlug, usage } = request;
   const [price, credit] = [formatUsd(Number(request.amount)), formatUsd(balance)];
   return new Problem(
     'insufficient_credit',
     `This costs ${price} USD and the credit is ${credit} USD; top up at ${request.creditPayUrl}.`,
-    { priceMicroUsd: request.amount, balanceMicroUsd: String(balance), credit: request },
+    { serviceSlug, usage, priceMicroUsd: request.amount, balanceMicroUsd: String(balance), credit: request },
   );
 }

@@ -85,12 +85,12 @@ export class Gateway {
     requestId: string,
   ): Promise<Response> {
     const { catalog, challenges, payments } = this.#parts;
+    const asked = { serviceSlug: price.service.slug, usage: price.usage };
     const request = {
       amount: String(price.amount),
       currency: 'USD',
       decimals: 6,
-      serviceSlug: price.service.slug,
-      usage: price.usage,
+      ...asked,
       balance: balance === null ? null : String(balance),
       creditPayUrl: catalog.creditPayUrl(price.service),
       planId: price.plan?.id ?? '',
@@ -111,7 +111,8 @@ export class Gateway {
     }
     const problem = new Problem('payment_required', howToPay(price, account, request.creditPayUrl), {
       requestId,
-      price: { amountUsd: formatUsd(price.amount), serviceSlug: price.service.slug, usage: price.usage },
+      ...asked,
+      price: { amountUsd: formatUsd(price.amount), ...asked },
       ...(account || price.creditOnly ? { credit: request } : {}),
     });
     return new Response(JSON.stringify({ ...(await offersOf(wallet)), ...problem.toDocument() }), {

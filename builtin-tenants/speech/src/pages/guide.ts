@@ -1,6 +1,7 @@
 /**
  * GET /llms.txt and GET /docs: the same guide, as Markdown for agents and as a page for people.
  */
+import { MPPX_COMMAND, MPPX_PACKAGES } from '../../../common/stock-clients.ts';
 import { FREE_ROUTES, PAID_ROUTES } from '../catalogue.ts';
 import { formatUsd, priceOfAudio } from '../money.ts';
 import type { Settings } from '../settings.ts';
@@ -12,11 +13,24 @@ interface Section {
   code?: string;
 }
 
+/** Stock clients know no RPC of the local network. */
+const LOCAL_CLIENT = `const getClient = ({ chainId }) =>
+  createClient({ chain: { ...tempoLocalnet, id: chainId }, transport: http(process.env.MPPX_RPC_URL) });
+`;
+
+/** Shell line that gives a client its wallet. */
+function keys(local: boolean): string {
+  return local
+    ? "# rpcUrl and a wallet's privateKey of local-network.json in the host's data folder\nexport MPPX_RPC_URL=http://… MPPX_PRIVATE_KEY=0x…"
+    : 'export MPPX_PRIVATE_KEY=0x…';
+}
+
 export function guide(settings: Settings, url: string): { title: string; intro: string; sections: Section[] } {
   const minute = formatUsd(priceOfAudio(60_000, settings.perSecond));
   const thousand = formatUsd(Math.ceil(settings.perMillionCharacters / 1000));
   const seconds = Math.floor(settings.perSecond === 0 ? 0 : 50_000 / settings.perSecond);
-  const test = settings.network === 'local' ? ' This host runs on play money.' : '';
+  const local = settings.network === 'local';
+  const test = local ? ' This host runs on play money.' : '';
   return {
     title: 'Speech',
     intro: `Transcription, text to speech and text intelligence, paid per call; no account.${test}`,
@@ -37,16 +51,18 @@ export function guide(settings: Settings, url: string): { title: string; intro: 
         paragraphs: [
           'A call without payment is answered 402 with WWW-Authenticate: Payment (MPP) and PAYMENT-REQUIRED (x402). Any client of either protocol pays and repeats the call by itself.',
         ],
-        code: `npx mppx ${url}/v1/speak -X POST -J '{"text":"Hello"}' -H 'accept: audio/mpeg' > hello.mp3\nturnpike pay '${url}/v1/read?summarize=true' --body '{"url":"https://example.com/article.txt"}' --max-pay 0.01`,
+        code: `${keys(local)}\n${MPPX_COMMAND} ${url}/v1/speak -X POST -J '{"text":"Hello"}' -H 'accept: audio/mpeg' > hello.mp3\nturnpike pay '${url}/v1/read?summarize=true' --body '{"url":"https://example.com/article.txt"}' --max-pay 0.01`,
       },
       {
         title: 'With the Deepgram SDK',
         paragraphs: ['The contract is Deepgram’s: use @deepgram/sdk with this address and a fetch that pays.'],
-        code: `import { DeepgramClient } from '@deepgram/sdk';
+        code: `// npm install @deepgram/sdk@5.13.0 ${MPPX_PACKAGES}
+import { DeepgramClient } from '@deepgram/sdk';
 import { Mppx, tempo } from 'mppx/client';
-import { privateKeyToAccount } from 'viem/accounts';
-
-const mppx = Mppx.create({ methods: [tempo({ account: privateKeyToAccount(process.env.KEY) })], polyfill: false });
+${local ? "import { createClient, http } from 'viem';\n" : ''}import { privateKeyToAccount } from 'viem/accounts';
+${local ? "import { tempoLocalnet } from 'viem/chains';\n" : ''}
+const account = privateKeyToAccount(process.env.MPPX_PRIVATE_KEY);
+${local ? LOCAL_CLIENT : ''}const mppx = Mppx.create({ methods: [tempo({ account${local ? ', getClient' : ''} })], polyfill: false });
 const deepgram = new DeepgramClient({ auth: false, baseUrl: '${url}', fetch: mppx.fetch });
 
 const speech = await deepgram.speak.v1.audio.generate({ text: 'Hello there.' });

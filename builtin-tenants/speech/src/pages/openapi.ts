@@ -83,7 +83,9 @@ export function openapi(settings: Settings, url: string): object {
   const paths: Record<string, Record<string, object>> = {};
   for (const route of PAID_ROUTES) paths[route.path] = { [route.method.toLowerCase()]: paidOperation(route, settings) };
   for (const { method, path, description } of FREE_ROUTES) {
-    paths[path] = { [method.toLowerCase()]: { summary: description, responses: { 200: { description: 'OK' } } } };
+    paths[path] = {
+      [method.toLowerCase()]: { summary: description, security: [], responses: { 200: { description: 'OK' } } },
+    };
   }
   return {
     openapi: '3.1.0',
@@ -96,6 +98,14 @@ export function openapi(settings: Settings, url: string): object {
     servers: [{ url }],
     paths,
     components: {
+      securitySchemes: {
+        payment: {
+          type: 'http',
+          scheme: 'Payment',
+          description:
+            'The credential that answers a challenge of the 402: https://mpp.dev. Or PAYMENT-SIGNATURE of x402.',
+        },
+      },
       schemas: {
         Error: {
           type: 'object',
@@ -119,6 +129,7 @@ function paidOperation(route: PaidOperation, settings: Settings): object {
     summary: description,
     parameters: (PARAMETERS[path] ?? []).map((parameter) => ({ in: 'query', ...parameter })),
     requestBody: { required: true, content: BODIES[path] },
+    security: [{ payment: [] }],
     'x-payment': { method: settings.network ?? 'local', currency: 'USDC', amount: priceUsd, sku, pricingVersion },
     'x-payment-info': {
       offers: settings.offers

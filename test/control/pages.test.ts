@@ -1,0 +1,43 @@
+/** What the pages say of the real route table. */
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { bodyFields } from '../../host/control/endpoint.ts';
+import { llmsPage } from '../../host/control/pages/llms.ts';
+import { openApiDocument } from '../../host/control/pages/openapi.ts';
+import { endpointTable } from '../../host/control/routes.ts';
+
+const payments = {
+  registerCompletion() {},
+  offers: () => [],
+  status: () => ({ network: 'tempo', testMoney: false }),
+};
+const config = JSON.parse(readFileSync('config/turnpike.default.json', 'utf8'));
+const endpoints = endpointTable(
+  { config, payments, publicUrl: 'http://h' } as never,
+  {} as never,
+  {} as never,
+  {} as never,
+);
+const parts = { endpoints, payments, publicUrl: 'http://h', version: '1', termDays: 30, network: { name: 'tempo' } };
+
+it('endpoints without a body are printed without one', async () => {
+  const deployments = { selling: async () => [] };
+  const text = await (await llmsPage({ ...parts, deployments } as never).render({} as never)).text();
+  for (const endpoint of endpoints) {
+    const section = text.split('### ').find((part) => part.startsWith(`${endpoint.method} ${endpoint.path} `));
+    expect(section?.includes(' -J '), endpoint.path).toBe(bodyFields(endpoint).length > 0);
+  }
+});
+
+it('every operation says how a caller shows who pays or owns', () => {
+  const document = openApiDocument(parts as never) as unknown as {
+    paths: Record<string, Record<string, { security?: Record<string, unknown>[] }>>;
+    components: { securitySchemes: Record<string, unknown> };
+  };
+  const schemes = Object.keys(document.components.securitySchemes);
+  for (const { method, path, access } of endpoints) {
+    const security = document.paths[path.replace(/:(\w+)/g, '{$1}')]?.[method.toLowerCase()]?.security;
+    expect(security?.length, `${method} ${path}`).toBe({ public: 0, paid: 1, owner: 2 }[access]);
+    for (const one of security ?? []) expect(schemes).toContain(Object.keys(one)[0]);
+  }
+});

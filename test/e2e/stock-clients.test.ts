@@ -1,0 +1,115 @@
+/** What the README and the host's pages print for stock clients, run word by word in a folder of its own. */
+import { readFile } from 'node:fs/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { MPPX_COMMAND } from '../../builtin-tenants/common/stock-clients.ts';
+import { deploy, mppFetch } from './support/callers.ts';
+import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
+
+let host: TestHost;
+let folder: EmptyFolder;
+
+beforeAll(async () => {
+  [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay'] }), emptyFolder()]);
+  await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
+});
+afterAll(async () => {
+  await Promise.all([host?.stop(), folder?.remove()]);
+});
+
+const page = async (name: string) => await (await fetch(`${host.url}${name}`)).text();
+const privateKey = (wallet: number) => host.network.wallets[wallet]?.privateKey ?? '';
+
+/** The first block of code under a heading, or after any text. */
+function block(text: string, after: string): string {
+  const from = text.indexOf(after);
+  const code = from < 0 ? undefined : /```\w*\n([\s\S]*?)\n```/.exec(text.slice(from))?.[1];
+  if (code === undefined) throw new Error(`there is no code after "${after}" in:\n${text}`);
+  return code;
+}
+
+/** Fills in what a reader takes from local-network.json. */
+function filledIn(lines: string, wallet: number): string {
+  return lines
+    .replace(/MPPX_RPC_URL=http:\/\/\S*…/, `MPPX_RPC_URL=${host.network.rpcUrl}`)
+    .replace('PRIVATE_KEY=0x…', `PRIVATE_KEY=${privateKey(wallet)}`);
+}
+
+/** The installation that a module names in its first line. */
+async function install(module: string): Promise<void> {
+  const command = /^\/\/ (npm install .*)$/m.exec(module)?.[1];
+  expect(command).toBeTruthy();
+  await folder.sh(`${command} --no-audit --no-fund`);
+}
+
+test('llms.txt: the lines with the mppx command deploy', async () => {
+  const output = await folder.sh(filledIn(block(await page('/llms.txt'), '## Deploy with the mppx command'), 0));
+  expect(output).toContain('"slug":"hello"');
+  expect(output).toMatch(/hi$/);
+});
+
+test('README: the line with the mppx command deploys', async () => {
+  const lines = block(await readFile('README.md', 'utf8'), 'Any other client works as well');
+  const output = await folder.sh(filledIn(lines, 0).replace('http://localhost:8402', host.url));
+  expect(output).toContain('"slug":"hey"');
+});
+
+test('llms.txt and README: the program with @x402/fetch deploys', async () => {
+  const module = block(await page('/llms.txt'), '## Deploy with @x402/fetch');
+  await install(module);
+  const env = { PRIVATE_KEY: privateKey(1) };
+  expect(await folder.run(module, env)).toMatch(/^201 /);
+  const line = block(await readFile('README.md', 'utf8'), '`@x402/fetch` pays');
+  expect(line).toMatch(/^spendControls: .*,$/);
+  const withLine = module.replace(/ {2}spendControls: [\s\S]*?\n {2}},/, line).replace('hello-x402', 'hello-line');
+  expect(withLine).toContain(line);
+  expect(await folder.run(withLine, env)).toMatch(/^201 /);
+});
+
+test('/speech/docs: the command speaks, and the program with the Deepgram SDK speaks and reads', async () => {
+  const guide = await page('/speech/llms.txt');
+  // The checkout's own command is not here.
+  const lines = block(guide, '## How to pay').replace(/^turnpike .*$/m, 'head -c 3 hello.mp3');
+  expect(await folder.sh(filledIn(lines, 2))).toMatch(/^(ID3|\ufffd)/);
+  // The address in it is only an example.
+  const module = block(guide, '## With the Deepgram SDK').replace(/^.*transcribeUrl.*$/m, '');
+  await install(module);
+  const shown = 'console.log((await speech.arrayBuffer()).byteLength, JSON.stringify(read.results));';
+  const output = await folder.run(`${module}\n${shown}`, {
+    MPPX_RPC_URL: host.network.rpcUrl,
+    MPPX_PRIVATE_KEY: privateKey(2),
+  });
+  expect(output).toMatch(/^[1-9]\d{3,} \{/);
+});
+
+test('redocly finds no error in the OpenAPI documents', async () => {
+  const code = 'export default { fetch: () => new Response() }';
+  const paidRoutes = [{ method: 'GET', path: '/a/*', price: '0.01' }];
+  await deploy(mppFetch(host.network, 3), host.url, { slug: 'shop', code, paidRoutes });
+  for (const name of ['', '/speech', '/pay', '/shop']) {
+    const lint = `npx -y @redocly/cli@2.77.0 lint --format=json ${host.url}${name}/openapi.json || true`;
+    const { totals, problems } = JSON.parse(await folder.sh(lint, { REDOCLY_TELEMETRY: 'off' }));
+    const errors = problems.filter(({ severity }: { severity: string }) => severity === 'error');
+    expect(errors, name).toEqual([]);
+    // It did read it: the name of this machine is worth a warning.
+    expect(totals.warnings, name).toBeGreaterThan(0);
+  }
+});
+
+test('mppx validate finds a good 402 at every paid operation', async () => {
+  for (const [name, operations] of [
+    ['', 2],
+    ['/speech', 3],
+  ] as const) {
+    const url = host.url.replace('127.0.0.1', 'localhost') + name;
+    const found = JSON.parse(await folder.sh(`${MPPX_COMMAND} validate ${url} --output-json || true`));
+    expect(found.endpoints).toHaveLength(operations);
+    // Its payments are not looked at: it pays from a wallet of the public test network, which is not this one.
+    const checks = [found.discovery, ...found.endpoints].flatMap(
+      ({ checks = [], challenge = [], errorHandling = [] }) => [...checks, ...challenge, ...errorHandling],
+    );
+    expect(checks.length).toBeGreaterThan(operations * 10);
+    // It warns of paid operations that take no body.
+    expect(checks.filter(({ severity }) => severity !== 'pass' && severity !== 'warn')).toEqual([]);
+  }
+});

@@ -1,0 +1,44 @@
+/** What counts for whether the host is ready. */
+import { expect, it } from 'vitest';
+import { createObservation, type ObservationParts } from '../../host/supervisor/observation.ts';
+
+const engine = { now: false, ever: false };
+const said: string[] = [];
+let answers = true;
+const waiting = new Set(['pay']);
+const observation = createObservation({
+  version: '0.0.0',
+  startedAt: 0,
+  log: { warn: (_: object, text: string) => said.push(text), info: (_: object, text: string) => said.push(text) },
+  network: () => ({ name: 'local', testMoney: true, healthy: async () => ({ ok: answers, detail: '' }) }),
+  runtime: () => ({ isolation: {} }),
+  payments: () => ({ ledger: { stopped: () => undefined } }),
+  children: () => [],
+  builtins: ['speech', 'pay'],
+  builtinsWaiting: waiting,
+  speechEngine: () => ({ running: () => engine.now, hasRun: () => engine.ever }),
+} as unknown as ObservationParts);
+observation.setReady();
+
+it('the host is ready once each built-in tenant is deployed and the speech engine runs, and stays so', () => {
+  const now = () => {
+    const { ready, body } = observation.health();
+    return [ready, body.status, body.parts.pay?.state, body.parts['speech-engine']?.state];
+  };
+  expect(observation.health().body.parts).toMatchObject({ speech: { state: 'ready' } });
+  expect(now()).toEqual([false, 'unavailable', 'starting', 'starting']);
+  waiting.delete('pay');
+  expect(now()).toEqual([false, 'unavailable', 'ready', 'starting']);
+  Object.assign(engine, { now: true, ever: true });
+  expect(now()).toEqual([true, 'ok', 'ready', 'ready']);
+  engine.now = false;
+  expect(now()).toEqual([true, 'degraded', 'ready', 'restarting']);
+});
+
+it('a payment network that stops answering is told once, and so is its return', async () => {
+  for (const now of [true, false, false, true, true]) {
+    answers = now;
+    await observation.checkNetwork();
+  }
+  expect(said).toEqual([expect.stringContaining('check payments.rpcUrl'), 'the payment network is well again']);
+});
