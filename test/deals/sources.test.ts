@@ -8,6 +8,7 @@ import { parseJson } from '../../builtin-tenants/deals/src/sources/json.ts';
 import { parseShopify } from '../../builtin-tenants/deals/src/sources/shopify.ts';
 import {
   cleanText,
+  isPrivate,
   offerKey,
   parseSources,
   readAvailability,
@@ -346,4 +347,26 @@ describe('documents that would not fit', () => {
     const value = { text: `${'[{,'.repeat(200_000)}"\\` };
     expect(parseJson(JSON.stringify(value))).toEqual(value);
   });
+});
+
+describe('an address that strangers ask for', () => {
+  const sources = [{ url: 'http://10.0.0.5:8080/feed' }, { url: 'https://shop.test/feed' }];
+
+  test.each([
+    'http://10.0.0.5:8080/admin',
+    'http://0xa.5:8080/',
+    'https://SHOP.test/',
+    'https://shop.test.:443/x',
+    'http://engine.internal/',
+    'http://engine.INTERNAL.:99/',
+  ])('is not %s: the operator may have opened it for the sources alone', (url) => {
+    expect(isPrivate(url, sources)).toBe(true);
+  });
+
+  test.each(['http://10.0.0.5/', 'http://shop.test/', 'https://hook.test/', 'https://internal.test/'])(
+    'may be %s',
+    (url) => {
+      expect(isPrivate(url, sources)).toBe(false);
+    },
+  );
 });

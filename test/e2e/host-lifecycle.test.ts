@@ -212,36 +212,6 @@ describe('expiry', () => {
     expect(await body('/mayfly/')).toBe('alive');
   });
 
-  it('lets a payment through once: not at a price of the path, and not when it has expired again', async () => {
-    const sent: Record<string, string> = {};
-    const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
-      const asked = new Request(input, init);
-      const paid = asked.headers.get('authorization');
-      if (paid) sent.authorization = paid;
-      return fetch(asked);
-    };
-    const payer = mppFetch(host.network, 0, sender as typeof fetch);
-    const dayfly = {
-      slug: 'dayfly',
-      code: HELLO('alive'),
-      paidRoutes: [{ method: 'GET', path: '/dear', price: '90.00' }],
-    };
-    await deploy(payer, host.url, dayfly);
-    const expire = async () => {
-      await host.advance(31 * DAY);
-      await until(async () => ((await fetch(`${host.url}/dayfly/`)).status === 402 ? true : undefined));
-    };
-    await expire();
-    const dear = await payer(`${host.url}/dayfly/dear`);
-    expect(await dear.json()).toMatchObject({ code: 'payment_required', price: { amount: '90.00' } });
-    expect(await body('/dayfly/')).toBe('alive');
-    await expire();
-    expect(await (await payer(`${host.url}/dayfly/`)).text()).toBe('alive');
-    await expire();
-    const again = await fetch(`${host.url}/dayfly/`, { headers: sent });
-    expect([again.status, await again.text()]).toEqual([402, expect.not.stringContaining('alive')]);
-  });
-
   it('renews from the later of now and the present expiry', async () => {
     const before = (await (await fetch(`${host.url}/_admin/get/mayfly`)).json()) as { expiresAt: string };
     // A body is not asked for, and does not matter.
@@ -294,5 +264,40 @@ describe('answers of the host itself', () => {
     const response = await fetch(`${host.url}/_admin/deploy`);
     expect(response.status).toBe(405);
     expect(response.headers.get('allow')).toBe('POST');
+  });
+});
+
+describe('a renewal that is paid at the URL of an expired slug', () => {
+  it('pays for itself alone: not for a price of the path, and not for what is asked when it has expired again', async () => {
+    const paidRoutes = [{ method: 'GET', path: '/dear', price: '90.00' }];
+    await deploy(owner, host.url, { slug: 'dayfly', code: HELLO('alive'), paidRoutes });
+    const expire = async () => {
+      await host.advance(31 * DAY);
+      await until(async () => ((await fetch(`${host.url}/dayfly/`)).status === 402 ? true : undefined));
+    };
+    /** What a stock client pays for the URL with, and does not send. */
+    const payment = async (url: string): Promise<Record<string, string>> => {
+      const headers: Record<string, string> = {};
+      const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
+        const asked = new Request(input, init);
+        const authorization = asked.headers.get('authorization');
+        if (authorization === null) return fetch(asked);
+        headers.authorization = authorization;
+        return new Response('not sent');
+      };
+      await mppFetch(host.network, 0, sender as typeof fetch)(url);
+      return headers;
+    };
+    await expire();
+    const dear = await fetch(`${host.url}/dayfly/dear`, { headers: await payment(`${host.url}/dayfly/dear`) });
+    expect([dear.status, await dear.json()]).toMatchObject([402, { price: { amount: '90.00' } }]);
+    expect(dear.headers.has('payment-receipt')).toBe(true);
+    expect(await body('/dayfly/')).toBe('alive');
+    await expire();
+    const headers = await payment(`${host.url}/dayfly/`);
+    expect(await (await fetch(`${host.url}/dayfly/`, { headers })).text()).toBe('alive');
+    await expire();
+    const again = await fetch(`${host.url}/dayfly/`, { headers });
+    expect([again.status, await again.text()]).toEqual([402, expect.not.stringContaining('alive')]);
   });
 });

@@ -88,12 +88,13 @@ export async function deploy(pay: Fetch, url: string, body: Record<string, unkno
   return JSON.parse(text);
 }
 
-/** A stock mppx client that pays by session: one deposit, then vouchers. */
-export async function mppSessionFetch(network: LocalNetworkFile, index: number): Promise<Fetch> {
+/** A stock mppx client that pays by session: one deposit, then vouchers. @param sender what it sends its requests with */
+export async function mppSessionFetch(network: LocalNetworkFile, index: number, sender?: typeof fetch): Promise<Fetch> {
   const manager = tempo.session.manager({
     account: account(network, index),
     getClient: () => chainClient(network) as never,
     maxDeposit: '5',
+    ...(sender ? { fetch: sender } : {}),
   } as never);
   return (input, init) => manager.fetch(input, init) as Promise<Response>;
 }
