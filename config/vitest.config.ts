@@ -4,17 +4,8 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
-/** End-to-end tests that compare times or fill the machine: nothing else may run beside them. */
-const ALONE = [
-  'test/e2e/hostile.test.ts',
-  'test/e2e/hostile-host.test.ts',
-  'test/e2e/d1-hostile.test.ts',
-  'test/e2e/host-hardships.test.ts',
-  'test/e2e/speech-embedded.test.ts',
-  'test/e2e/speech-load*.test.ts',
-  'test/e2e/storage-memory*.test.ts',
-  'test/e2e/toll-flood.test.ts',
-];
+/** End-to-end tests that take all of the machine: what ran beside them would wait. */
+const ALONE = ['test/e2e/hostile.test.ts', 'test/e2e/hostile-host.test.ts'];
 
 /** End-to-end tests of few lines that take a minute: were they last, as short files are, one core would wait for them. */
 const LONG = ['host-kills', 'toll-mixed', 'host-crash', 'speech-host', 'storage-crash'];
