@@ -5,7 +5,7 @@ import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import Database from 'libsql';
 import { Client } from 'minio';
-import { isExtent } from '../storage/blobs/extents.ts';
+import { isExtent } from '../bindings/store-process/blobs/extents.ts';
 import { filesBelow } from './copying.ts';
 import type { S3Connection } from './s3-store.ts';
 

@@ -5,7 +5,7 @@ import { request as httpsRequest } from 'node:https';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { Client } from 'minio';
-import { boundedRequests, type Send } from '../storage/blobs/s3-transport.ts';
+import { boundedRequests, type Send } from '../bindings/store-process/blobs/s3-transport.ts';
 import { readBounded, within } from './bounded.ts';
 import { filesBelow } from './copying.ts';
 import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';

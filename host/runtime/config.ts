@@ -21,7 +21,7 @@ export const CF_HEADER = 'x-turnpike-cf';
 
 /** `env.BUCKET`: workerd's binding with a quicker `get`. */
 const BUCKET_MODULE = 'turnpike-internal:bucket';
-const BUCKET_BINDING = readFileSync(new URL('bucket-binding.js', import.meta.url), 'utf8');
+const BUCKET_BINDING = readFileSync(new URL('../bindings/r2/bucket-binding.js', import.meta.url), 'utf8');
 
 /** Where things are as workerd sees them. */
 export interface InstancePaths {

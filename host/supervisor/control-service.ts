@@ -5,6 +5,7 @@
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import { removeNamespace } from '../bindings/d1/namespaces.ts';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
@@ -30,7 +31,6 @@ import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import { KeyedLock, Mutex } from '../shared/mutex.ts';
-import { removeNamespace } from '../storage/sql/namespaces.ts';
 import type { BindingParts } from './binding-parts.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';

@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { Miniflare } from 'miniflare';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { ensureNamespace, removeNamespace } from '../../host/storage/sql/namespaces.ts';
+import { ensureNamespace, removeNamespace } from '../../host/bindings/d1/namespaces.ts';
 import { bundleHandler, SqlRig, SqlServer, sqlProgram } from './d1-rig.ts';
 
 type Case = unknown | [unknown, Record<string, string>];

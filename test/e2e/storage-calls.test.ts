@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { Call } from '../../host/storage/calls/call.ts';
-import { CallServer } from '../../host/storage/listener.ts';
+import type { Call } from '../../host/bindings/store-process/calls/call.ts';
+import { CallServer } from '../../host/bindings/store-process/listener.ts';
 
 let folder: string;
 let path: string;

@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
-import { S3Bucket } from '../../host/storage/blobs/s3.ts';
+import { S3Bucket } from '../../host/bindings/store-process/blobs/s3.ts';
 import { SqlRig, sqlProgram } from './d1-rig.ts';
 import { callR2, callSocket, StorageRig, TENANT } from './storage-rig.ts';
 

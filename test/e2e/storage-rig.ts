@@ -14,8 +14,8 @@ import { Channel } from '../../host/shared/channel.ts';
 import type { StorageInit, StorageMethods, StorageQuotas } from '../../host/shared/contracts.ts';
 
 const FIXTURES = fileURLToPath(new URL('../fixtures/bindings/', import.meta.url));
-const BUCKET_BINDING = fileURLToPath(new URL('../../host/runtime/bucket-binding.js', import.meta.url));
-const STORAGE = fileURLToPath(new URL('../../host/storage/main.ts', import.meta.url));
+const BUCKET_BINDING = fileURLToPath(new URL('../../host/bindings/r2/bucket-binding.js', import.meta.url));
+const STORAGE = fileURLToPath(new URL('../../host/bindings/store-process/main.ts', import.meta.url));
 /** The binary itself: the package's `bin` is a script that starts it as a child. */
 const WORKERD = (createRequire(import.meta.url)('workerd') as { default: string }).default;
 

@@ -15,7 +15,7 @@ import { WORKERD } from './workerd.ts';
 const NAME = 'workerd with empty stores (limit)';
 const HEX = '0123456789abcdef0123456789abcdef';
 const OBJECT_BYTES = 102_400;
-/** As host/storage/r2/objects.ts answers it. */
+/** As host/bindings/r2/objects.ts answers it. */
 const OBJECT = JSON.stringify({
   name: 'hot',
   version: HEX,
@@ -34,7 +34,7 @@ const ROW = JSON.stringify({
   results: { columns: ['v'], rows: [['x'.repeat(1_024)]] },
 });
 
-const BUCKET_BINDING = fileURLToPath(new URL('../../../host/runtime/bucket-binding.js', import.meta.url));
+const BUCKET_BINDING = fileURLToPath(new URL('../../../host/bindings/r2/bucket-binding.js', import.meta.url));
 const GET_ANSWER = Buffer.concat([
   Buffer.from(`HTTP/1.1 200 OK\r\nx-turnpike-object: ${OBJECT}\r\nContent-Length: ${OBJECT_BYTES}\r\n\r\n`),
   Buffer.alloc(OBJECT_BYTES, 120),

@@ -21,7 +21,7 @@ import type { EgressMethods } from '../../../host/shared/contracts.ts';
 import { WORKERD } from './bare-workerd.ts';
 import { type Rig as PaymentsRig, startRig } from './payments-rig.ts';
 
-const SQL = fileURLToPath(new URL('../../../host/storage/sql/main.ts', import.meta.url));
+const SQL = fileURLToPath(new URL('../../../host/bindings/d1/main.ts', import.meta.url));
 const EGRESS = fileURLToPath(new URL('../../../host/egress/main.ts', import.meta.url));
 const ENTRY = fileURLToPath(new URL('../../../builtin-tenants/pay/src/index.ts', import.meta.url));
 const TENANT = 'tpay00000000000000000';

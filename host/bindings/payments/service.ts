@@ -1,0 +1,380 @@
+/**
+ * `env.PAYMENTS`: prices that are known at run time only. One unix socket per tenant, so who calls is known by where
+ * it calls: a tenant can challenge, verify and capture in its own name and in nobody else's.
+ */
+import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { rm } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import { getRequestListener } from '@hono/node-server';
+import { Hono } from 'hono';
+import type { Logger } from 'pino';
+import { z } from 'zod';
+import type { OfferBook } from '../../payments/offers.ts';
+import type { ProofDesk } from '../../payments/proof.ts';
+import type { Challenger } from '../../payments/rails/challenge.ts';
+import { type Presented, readCredential } from '../../payments/rails/credential.ts';
+import type { Terms } from '../../payments/rails/terms.ts';
+import { readIdempotencyKey } from '../../payments/request.ts';
+import { placeOf } from '../../payments/settlement/again.ts';
+import type { SettlementMachine } from '../../payments/settlement/machine.ts';
+import { receiptHeaders } from '../../payments/settlement/receipts.ts';
+import type { Address, PaymentBindings } from '../../payments/types.ts';
+import type { PaymentRow } from '../../registry/schema/payments.ts';
+import { BACKLOG } from '../../shared/backlog.ts';
+import { formatUsd, type Money, micro, parseUsd } from '../../shared/money.ts';
+import { asProblem, Problem } from '../../shared/problem.ts';
+import { readBody, releasingBodies } from '../../shared/request-body.ts';
+
+const usd = z
+  .string()
+  .regex(/^\d{1,6}(\.\d{1,6})?$/, 'is an amount in USD such as "0.05"')
+  .transform((text) => parseUsd(text))
+  .refine((amount) => amount > 0n, 'is more than 0');
+
+const challengeBody = z.strictObject({
+  amount: usd,
+  description: z.string().max(300).optional(),
+  /** Comes back at /verify, authenticated. */
+  metadata: z.record(z.string().regex(/^[\w.-]{1,40}$/), z.string().max(400)).optional(),
+  /** Whatever the payment is for, such as a digest of the request; must be given again at /verify. */
+  bind: z.string().max(400).optional(),
+  /** URL as the caller sees it. */
+  resource: z.url().max(2048).optional(),
+});
+const verifyBody = z.strictObject({
+  bind: z.string().max(400).optional(),
+  amount: usd.optional(),
+  resource: z.url().max(2048).optional(),
+});
+const captureBody = z.strictObject({
+  hold: z.string().max(80),
+  amount: z
+    .string()
+    .regex(/^\d{1,6}(\.\d{1,6})?$/)
+    .transform((text) => parseUsd(text))
+    .optional(),
+});
+const releaseBody = z.strictObject({ hold: z.string().max(80), reason: z.string().max(200).optional() });
+const outcomeBody = z.strictObject({ payment: z.string().max(80), attempt: z.number().int().min(1) });
+const proofBody = z.strictObject({
+  scope: z.string().max(200).optional(),
+  description: z.string().max(300).optional(),
+  expectedOwner: z
+    .string()
+    .regex(/^0x[0-9a-fA-F]{40}$/)
+    .optional(),
+});
+
+const MAX_BODY = 16 * 1024;
+
+export interface BindingsOptions {
+  machine: SettlementMachine;
+  offers: OfferBook;
+  challenger: Challenger;
+  proof: ProofDesk;
+  challengeKey: string;
+  /** Signs what x402 challenges carry. */
+  tokenKey: Buffer;
+  feeBps: number;
+  realm(): string;
+  log: Logger;
+}
+
+interface Tenant {
+  tenant: string;
+  slug: string;
+  payTo: Address;
+}
+
+export class PaymentService implements PaymentBindings {
+  readonly #options: BindingsOptions;
+  readonly #servers = new Map<string, { server: Server; socket: string }>();
+
+  constructor(options: BindingsOptions) {
+    this.#options = options;
+  }
+
+  async open({ tenant, slug, payTo, socket }: Tenant & { socket: string }): Promise<void> {
+    const known = this.#servers.get(tenant);
+    if (known?.socket === socket) return;
+    await this.close({ tenant });
+    await rm(socket, { force: true });
+    const app = this.app({ tenant, slug, payTo });
+    const server = createServer(getRequestListener(releasingBodies((request) => app.fetch(request))));
+    await new Promise<void>((resolve, reject) =>
+      server.once('error', reject).listen({ path: socket, backlog: BACKLOG }, resolve),
+    );
+    this.#servers.set(tenant, { server, socket });
+  }
+
+  async close({ tenant }: { tenant: string }): Promise<void> {
+    const known = this.#servers.get(tenant);
+    if (!known) return;
+    this.#servers.delete(tenant);
+    known.server.closeAllConnections();
+    await new Promise((resolve) => known.server.close(resolve));
+    await rm(known.socket, { force: true });
+  }
+
+  async closeAll(): Promise<void> {
+    await Promise.all([...this.#servers.keys()].map((tenant) => this.close({ tenant })));
+  }
+
+  /** The service of one tenant, without a socket. */
+  app(tenant: Tenant): Hono {
+    const app = new Hono();
+    app.onError((error) => {
+      const problem = asProblem(error);
+      if (problem.code === 'internal')
+        this.#options.log.error({ err: error, tenant: tenant.tenant }, 'env.PAYMENTS failed');
+      return problem.toResponse();
+    });
+    app.post('/challenge', async (c) => this.#challenge(tenant, await read(tenant, c.req.raw, challengeBody)));
+    app.post('/verify', async (c) =>
+      Response.json(await this.#verify(tenant, c.req.raw.headers, await read(tenant, c.req.raw, verifyBody))),
+    );
+    app.post('/capture', async (c) =>
+      Response.json(await this.#capture(tenant, await read(tenant, c.req.raw, captureBody))),
+    );
+    app.post('/release', async (c) =>
+      Response.json(await this.#release(tenant, await read(tenant, c.req.raw, releaseBody))),
+    );
+    app.post('/proof', async (c) => this.#proof(tenant, c.req.raw.headers, await read(tenant, c.req.raw, proofBody)));
+    app.post('/outcome', async (c) =>
+      Response.json(await this.#outcome(tenant, await read(tenant, c.req.raw, outcomeBody))),
+    );
+    app.notFound(() =>
+      new Problem(
+        'not_found',
+        'env.PAYMENTS has POST /challenge /verify /capture /release /outcome /proof.',
+      ).toResponse(),
+    );
+    return app;
+  }
+
+  #challenge(tenant: Tenant, body: z.infer<typeof challengeBody>): Response {
+    const { offers, challenger, realm } = this.#options;
+    const meta: Record<string, string> = {
+      ...Object.fromEntries(Object.entries(body.metadata ?? {}).map(([name, value]) => [`m.${name}`, value])),
+      ...(body.bind === undefined ? {} : { bind: digest(body.bind) }),
+    };
+    const terms = this.#terms(tenant, body.amount, meta, body.description);
+    return challenger.response(offers.prepare(terms), {
+      realm: realm(),
+      resource: body.resource ?? `https://${realm()}/${tenant.slug}`,
+    });
+  }
+
+  async #verify(tenant: Tenant, headers: Headers, body: z.infer<typeof verifyBody>) {
+    const { machine, offers, realm } = this.#options;
+    const presented = readCredential(headers, this.#options.challengeKey);
+    if (!presented)
+      throw new Problem('payment_required', 'The caller sent no payment; answer it with POST /challenge.');
+    const { amount, meta } = this.#claims(tenant, presented);
+    if ((meta.bind ?? undefined) !== (body.bind === undefined ? undefined : digest(body.bind)))
+      throw new Problem('payment_invalid', 'The payment was made for something else (bind does not match).');
+    if (body.amount !== undefined && body.amount !== amount)
+      throw new Problem('payment_invalid', `The payment is for ${formatUsd(amount)} USD.`);
+    const admitted = await machine.admit({
+      presented,
+      prepared: offers.prepare(this.#terms(tenant, amount, meta)),
+      asked: {
+        realm: realm(),
+        resource: body.resource ?? (presented.via === 'x402' ? (presented.payload.resource?.url ?? '') : ''),
+        digest: presented.via === 'mpp' ? presented.credential.challenge.digest : undefined,
+        now: Date.now(),
+      },
+      place: placeOf(
+        ['binding', tenant.slug, body.resource ?? ''],
+        Buffer.from(JSON.stringify([body.bind ?? null, amount.toString(), Object.entries(meta).sort()])),
+      ),
+      idempotencyKey: readIdempotencyKey(headers),
+      state: 'working',
+    });
+    if (admitted.kind === 'replay') return this.#view(admitted.again.row, meta, true);
+    admitted.done();
+    return this.#view(admitted.row, meta, false);
+  }
+
+  async #capture(tenant: Tenant, body: z.infer<typeof captureBody>) {
+    const { machine } = this.#options;
+    const found = await this.#hold(tenant, body.hold);
+    return machine.exclusively(found, async () => {
+      const row = await this.#hold(tenant, body.hold);
+      const amount = body.amount ?? row.authorized;
+      // Where no handle is noted, only the first one can have captured it.
+      const capturedBy = row.capturedBy ?? (row.state === 'answered' ? row.id : null);
+      if (capturedBy !== null && capturedBy !== body.hold)
+        throw new Problem(
+          'conflict',
+          'This payment was captured for another call that it was sent with. It pays for one only.',
+        );
+      if (row.state === 'answered') {
+        const charged = formatUsd(row.charged ?? micro(0));
+        if (body.amount === undefined)
+          throw new Problem(
+            'conflict',
+            `This hold was captured with ${charged} USD; name that amount for its receipt.`,
+          );
+        if (row.charged !== amount) throw new Problem('conflict', `This hold was captured with ${charged} USD.`);
+        return this.#captured(row);
+      }
+      const early = row.state === 'settled' && row.charged === null;
+      if (row.state !== 'working' && !early)
+        throw new Problem('conflict', `This hold is ${row.state}; it cannot be captured.`);
+      if (amount > row.authorized)
+        throw new Problem('invalid_field', `At most ${formatUsd(row.authorized)} USD were authorized.`);
+      const taken = await machine.take({ ...row, capturedBy: body.hold }, amount);
+      return this.#captured(taken.state === 'answered' ? taken : await machine.store.answered(taken, undefined, false));
+    });
+  }
+
+  async #release(tenant: Tenant, body: z.infer<typeof releaseBody>) {
+    const { machine } = this.#options;
+    const found = await this.#hold(tenant, body.hold);
+    return machine.exclusively(found, async () => {
+      const row = await this.#hold(tenant, body.hold);
+      const reason = body.reason ?? 'released by the tenant';
+      if (row.state === 'working') return { hold: row.id, state: (await machine.store.released(row, reason)).state };
+      if (row.state === 'settled' && row.charged === null)
+        return { hold: row.id, state: (await machine.store.refundOwed(row, reason)).state };
+      if (row.state === 'released' || row.state === 'refund_owed' || row.state === 'refunded')
+        return { hold: row.id, state: row.state };
+      throw new Problem('conflict', `This hold is ${row.state}; it cannot be released.`);
+    });
+  }
+
+  /**
+   * What became of a call of a paid route, for work that leaves by another way than its answer. A released payment may
+   * pay for another call later: only the attempt that the handler was told of (`x-payment-attempt`) counts.
+   */
+  async #outcome(tenant: Tenant, { payment, attempt }: z.infer<typeof outcomeBody>) {
+    const row = await this.#options.machine.store.byId(payment);
+    if (row?.kind !== 'route' || row.tenant !== tenant.tenant)
+      throw new Problem('not_found', 'There is no such payment.');
+    return { payment: row.id, outcome: outcomeOf(row, attempt) };
+  }
+
+  async #proof(tenant: Tenant, headers: Headers, body: z.infer<typeof proofBody>): Promise<Response> {
+    const { proof, realm } = this.#options;
+    const context = { realm: realm(), resource: `https://${realm()}/${tenant.slug}` };
+    const result = await proof.prove(headers, context, {
+      scope: `tenant:${tenant.tenant}:${body.scope ?? ''}`,
+      ...(body.description === undefined ? {} : { description: body.description }),
+      ...(body.expectedOwner === undefined ? {} : { expectedOwner: body.expectedOwner.toLowerCase() as Address }),
+    });
+    if ('response' in result) return result.response;
+    return Response.json({ payer: result.payer.did, address: result.payer.address });
+  }
+
+  /** A hold of this tenant. @throws Problem `not_found` for everybody else's */
+  async #hold(tenant: Tenant, id: string): Promise<PaymentRow> {
+    const [payment = ''] = id.split('.');
+    const row = await this.#options.machine.store.byId(payment);
+    if (row?.kind !== 'binding' || row.tenant !== tenant.tenant)
+      throw new Problem('not_found', 'There is no such hold.');
+    return row;
+  }
+
+  #view(row: PaymentRow, meta: Record<string, string>, again: boolean) {
+    return {
+      // One payment is captured by one handle: two calls that bring it cannot both be paid by it.
+      hold: again ? `${row.id}.${randomBytes(6).toString('base64url')}` : row.id,
+      payment: row.id,
+      payer: row.payerDid,
+      address: row.payer,
+      amount: formatUsd(row.authorized),
+      rail: row.rail,
+      state: row.state,
+      again,
+      metadata: Object.fromEntries(
+        Object.entries(meta)
+          .filter(([name]) => name.startsWith('m.'))
+          .map(([name, value]) => [name.slice(2), value]),
+      ),
+    };
+  }
+
+  #captured(row: PaymentRow) {
+    return { hold: row.id, state: row.state, amount: formatUsd(row.charged ?? micro(0)), headers: receiptHeaders(row) };
+  }
+
+  /** What the challenge said: in MPP's authenticated `opaque`, or in the token that x402 clients echo. */
+  #claims(tenant: Tenant, presented: Presented): { amount: Money; meta: Record<string, string> } {
+    if (presented.via === 'mpp') {
+      const { n: _nonce, scope, token: _token, ...meta } = presented.meta;
+      if (scope !== scopeOf(tenant)) throw new Problem('payment_invalid', 'The payment is for another seller.');
+      return { amount: micro(BigInt(String(presented.credential.challenge.request.amount))), meta };
+    }
+    const { extra, amount } = presented.payload.accepted;
+    const claims = this.#readToken(extra?.challenge);
+    if (claims?.tenant !== tenant.tenant || claims.amount !== amount)
+      throw new Problem('payment_invalid', 'The payment is for another seller or another price.');
+    return { amount: micro(BigInt(amount)), meta: claims.meta };
+  }
+
+  #terms(tenant: Tenant, amount: Money, meta: Record<string, string>, description?: string): Terms {
+    return {
+      kind: 'binding',
+      name: 'env.PAYMENTS',
+      scope: scopeOf(tenant),
+      slug: tenant.slug,
+      tenant: tenant.tenant,
+      amount,
+      mode: 'metered',
+      slow: true,
+      payTo: tenant.payTo,
+      feeBps: this.#options.feeBps,
+      description: description ?? `${formatUsd(amount)} USD to ${tenant.slug}`,
+      sku: undefined,
+      pricingVersion: undefined,
+      meta: { ...meta, token: this.#token({ tenant: tenant.tenant, amount: amount.toString(), meta }) },
+    };
+  }
+
+  #token(claims: { tenant: string; amount: string; meta: Record<string, string> }): string {
+    const body = Buffer.from(JSON.stringify(claims)).toString('base64url');
+    return `${body}.${this.#mac(body).toString('base64url')}`;
+  }
+
+  #readToken(token: unknown): { tenant: string; amount: string; meta: Record<string, string> } | undefined {
+    const match = typeof token === 'string' ? /^([\w-]{1,8192})\.([\w-]{43})$/.exec(token) : null;
+    if (!match?.[1] || !match[2]) return undefined;
+    if (!timingSafeEqual(Buffer.from(match[2], 'base64url'), this.#mac(match[1]))) return undefined;
+    return JSON.parse(Buffer.from(match[1], 'base64url').toString('utf8'));
+  }
+
+  #mac(body: string): Buffer {
+    return createHmac('sha256', this.#options.tokenKey).update(body).digest();
+  }
+}
+
+/** `charged` and `unpaid` are final. A payment that was taken before the work is `open` until its answer is stored. */
+function outcomeOf(row: PaymentRow, attempt: number): 'open' | 'charged' | 'unpaid' {
+  if (row.attempts !== attempt || ['released', 'refund_owed', 'refunded'].includes(row.state)) return 'unpaid';
+  if (row.state !== 'answered') return 'open';
+  return row.charged !== null && row.charged > 0n ? 'charged' : 'unpaid';
+}
+
+function scopeOf({ tenant }: Tenant): string {
+  return `binding:${tenant}`;
+}
+
+function digest(text: string): string {
+  return createHash('sha256').update(text).digest('base64url');
+}
+
+/** @throws Problem `invalid_json`, `invalid_field`, `too_large` */
+async function read<T>({ tenant }: Tenant, request: Request, schema: z.ZodType<T>): Promise<T> {
+  const text = (await readBody(request, MAX_BODY, tenant)).toString('utf8');
+  let value: unknown;
+  try {
+    value = text === '' ? {} : JSON.parse(text);
+  } catch {
+    throw new Problem('invalid_json', 'The body is not JSON.');
+  }
+  const parsed = schema.safeParse(value);
+  if (parsed.success) return parsed.data;
+  const errors = parsed.error.issues.map((issue) => ({ pointer: `/${issue.path.join('/')}`, detail: issue.message }));
+  throw new Problem('invalid_field', `${errors[0]?.pointer} ${errors[0]?.detail}.`, { errors });
+}
