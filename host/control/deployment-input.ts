@@ -3,6 +3,7 @@
  * every refusal points at the field. Code itself is judged later, by the bundler and the probe.
  */
 import { z } from 'zod';
+import { BINDINGS, bindingSet, bindingsSchema } from '../bindings/index.ts';
 import type { CodeInput } from '../runtime/deploy/code-input.ts';
 import type { Config } from '../shared/config.ts';
 import type { BindingSet } from '../shared/contracts.ts';
@@ -28,8 +29,6 @@ export interface DeploymentInput extends CodeInput {
   notify?: string | null;
 }
 
-const toggle = z.union([z.boolean(), z.strictObject({})], 'takes true or false').transform((value) => value !== false);
-
 function schema(config: Config['runtime']) {
   const secretValue = z
     .string()
@@ -38,7 +37,8 @@ function schema(config: Config['runtime']) {
   const secretName = z
     .string()
     .regex(SECRET_NAME, 'is no name of a secret: letters, digits and _, at most 64, not starting with a digit');
-  const reserved = new Set(['STORE', 'DB', 'BUCKET', 'PAYMENTS']);
+  const reserved = new Set(BINDINGS.map(({ env }) => env));
+  const areReserved = `${enumeration([...reserved])} are names of bindings`;
   const names = (record: Record<string, unknown>) =>
     Object.keys(record).every((name) => !reserved.has(name)) || undefined;
   return z.strictObject({
@@ -53,21 +53,10 @@ function schema(config: Config['runtime']) {
     secrets: z
       .record(secretName, secretValue)
       .refine((secrets) => Object.keys(secrets).length <= config.maxSecrets, `at most ${config.maxSecrets} secrets`)
-      .refine(names, 'STORE, DB, BUCKET and PAYMENTS are names of bindings')
+      .refine(names, areReserved)
       .optional(),
-    secretChanges: z
-      .record(secretName, secretValue.nullable())
-      .refine(names, 'STORE, DB, BUCKET and PAYMENTS are names of bindings')
-      .optional(),
-    bindings: z
-      .strictObject({
-        kv: toggle.optional(),
-        d1: toggle.optional(),
-        r2: toggle.optional(),
-        payments: toggle.optional(),
-      })
-      .transform(({ kv = false, d1 = false, r2 = false, payments = false }) => ({ kv, d1, r2, payments }))
-      .optional(),
+    secretChanges: z.record(secretName, secretValue.nullable()).refine(names, areReserved).optional(),
+    bindings: bindingsSchema.transform(bindingSet).optional(),
     compatibilityDate: z.iso.date('expected YYYY-MM-DD').optional(),
     compatibilityFlags: z
       .array(z.string().regex(/^[a-z0-9_]{1,80}$/))
@@ -165,6 +154,11 @@ async function readMultipart(body: Uint8Array, contentType: string): Promise<unk
       typeof value === 'string' ? value : { base64: Buffer.from(await value.arrayBuffer()).toString('base64') };
   }
   return Object.keys(modules).length > 0 ? { ...metadata, modules } : metadata;
+}
+
+/** `A, B and C` */
+function enumeration(names: string[]): string {
+  return names.join(', ').replace(/, (?=[^,]*$)/, ' and ');
 }
 
 function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {

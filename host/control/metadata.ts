@@ -1,5 +1,6 @@
 /** What everybody may know of a deployment. Neither code nor secrets nor the names of secrets are ever in it. */
 
+import { BINDINGS } from '../bindings/index.ts';
 import { DAY_MS } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
@@ -54,9 +55,7 @@ export function metadata(deployment: Deployment, sources: MetadataSources) {
       maxSecrets: config.runtime.maxSecrets,
       maxSecretBytes: config.runtime.maxSecretBytes,
       subrequests: config.runtime.subrequests,
-      kvBytes: config.storage.kvBytes,
-      sqlBytes: config.storage.sqlBytes,
-      objectBytes: config.storage.objectBytes,
+      ...Object.assign({}, ...BINDINGS.map(({ limits }) => limits?.(config))),
     },
     runtime: {
       state: runtime.state,

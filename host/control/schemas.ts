@@ -1,4 +1,6 @@
 /** JSON Schemas of request bodies, for /openapi.json. The checks themselves are in deployment-input.ts. */
+import { z } from 'zod';
+import { BINDINGS } from '../bindings/index.ts';
 import type { JsonSchema } from './endpoint.ts';
 
 const properties: Record<string, JsonSchema> = {
@@ -18,13 +20,8 @@ const properties: Record<string, JsonSchema> = {
   },
   bindings: {
     type: 'object',
-    description: 'kv: env.STORE, d1: env.DB, r2: env.BUCKET, payments: env.PAYMENTS; such as {"kv":true}.',
-    properties: {
-      kv: { type: ['boolean', 'object'] },
-      d1: { type: ['boolean', 'object'] },
-      r2: { type: ['boolean', 'object'] },
-      payments: { type: ['boolean', 'object'] },
-    },
+    description: `${BINDINGS.map(({ key, env }) => `${key}: env.${env}`).join(', ')}; such as {"kv":true}.`,
+    properties: Object.fromEntries(BINDINGS.map(({ key, settings }) => [key, jsonSchema(settings)])),
     additionalProperties: false,
   },
   compatibilityDate: {
@@ -91,3 +88,8 @@ export const updateBodySchema: JsonSchema = {
   },
   additionalProperties: false,
 };
+
+function jsonSchema(type: z.ZodType): JsonSchema {
+  const { $schema, ...schema } = z.toJSONSchema(type, { io: 'input' });
+  return schema;
+}

@@ -1,4 +1,5 @@
 /** From what an owner sent to what is stored: defaults, cross-field rules, and the checks that other parts own. */
+import { NO_BINDINGS } from '../bindings/index.ts';
 import { parsePaidRoutes } from '../payments/paid-routes.ts';
 import type { Payments } from '../payments/types.ts';
 import type { DeploymentSettings } from '../registry/deployments.ts';
@@ -9,8 +10,6 @@ import { type DeploymentInput, fieldProblem } from './deployment-input.ts';
 
 /** Whose behaviour new deployments get unless they say otherwise; an older workerd or clock knows only older ones. */
 const DEFAULT_COMPATIBILITY_DATE = '2026-11-01';
-
-const NO_BINDINGS = { kv: false, d1: false, r2: false, payments: false };
 
 /** @throws Problem invalid_field */
 export function newSettings(input: DeploymentInput, owner: string, now: number): DeploymentSettings {

@@ -2,8 +2,8 @@
  * The workerd configuration of one instance, as the bytes of a Cap'n Proto message.
  * Tenants' strings are only ever values in it: there is no text format that they could break out of.
  */
-import { readFileSync } from 'node:fs';
 import { type List, Message } from 'capnp-ts';
+import { enabledBindings } from '../bindings/index.ts';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import {
   Config,
@@ -19,15 +19,11 @@ import { SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
 export const CF_HEADER = 'x-turnpike-cf';
 
-/** `env.BUCKET`: workerd's binding with a quicker `get`. */
-const BUCKET_MODULE = 'turnpike-internal:bucket';
-const BUCKET_BINDING = readFileSync(new URL('../bindings/r2/bucket-binding.js', import.meta.url), 'utf8');
-
 /** Where things are as workerd sees them. */
 export interface InstancePaths {
   /** Folder in which workerd creates `http.sock` and `system.sock`. */
   listen: string;
-  /** Folder of the sockets that the instance may use: egress.sock, and kv.sock, r2.sock, sql.sock, payments.sock. */
+  /** Folder of the sockets that the instance may use: egress.sock, and one for each binding. */
   services: string;
 }
 
@@ -41,12 +37,11 @@ export function encodeConfig(
   heapMb: number,
   v8Flags: string[] = memoryFlags(heapMb),
 ): Uint8Array {
-  const { bindings } = spec;
-  const external = offered(bindings);
+  const bindings = enabledBindings(spec.bindings);
   const message = new Message();
   const config = message.initRoot(Config);
 
-  const services = config.initServices(3 + external.length);
+  const services = config.initServices(3 + bindings.length);
   const main = services.get(0);
   main.setName('main');
   const worker = main.initWorker();
@@ -61,17 +56,21 @@ export function encodeConfig(
   // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours
   // takes its name, which is also every worker's default for fetch() and connect().
   writeExternal(services.get(2), 'internet', `unix:${paths.services}/egress.sock`).setStyle(HttpOptions_Style.PROXY);
-  for (const [index, name] of external.entries()) {
-    const http = writeExternal(services.get(3 + index), name, `unix:${paths.services}/${name}.sock`);
-    if (name !== 'payments') http.setStyle(HttpOptions_Style.PROXY);
+  for (const [index, { key, workerd }] of bindings.entries()) {
+    const http = writeExternal(services.get(3 + index), key, `unix:${paths.services}/${key}.sock`);
+    if (workerd.wholeUrls) http.setStyle(HttpOptions_Style.PROXY);
   }
 
-  if (bindings.r2) {
-    const module = config.initExtensions(1).get(0).initModules(1).get(0);
-    module.setName(BUCKET_MODULE);
-    // The tenant's code cannot import it.
-    module.setInternal(true);
-    module.setEsModule(BUCKET_BINDING);
+  const wrappers = bindings.flatMap(({ workerd }) => workerd.module ?? []);
+  if (wrappers.length > 0) {
+    const modules = config.initExtensions(1).get(0).initModules(wrappers.length);
+    for (const [index, { name, source }] of wrappers.entries()) {
+      const module = modules.get(index);
+      module.setName(name);
+      // The tenant's code cannot import it.
+      module.setInternal(true);
+      module.setEsModule(source());
+    }
   }
 
   const sockets = config.initSockets(2);
@@ -95,16 +94,6 @@ const INITIAL_HEAP_MB = 8;
 /** Flags for V8; never a tenant's choice. */
 export function memoryFlags(heapMb: number): string[] {
   return [`--max-heap-size=${heapMb}`, `--initial-heap-size=${Math.min(INITIAL_HEAP_MB, heapMb)}`];
-}
-
-/** The services beside egress that these bindings need. A socket that is not named here is not given. */
-export function offered(bindings: InstanceSpec['bindings']): ('kv' | 'r2' | 'sql' | 'payments')[] {
-  return [
-    ...(bindings.kv ? (['kv'] as const) : []),
-    ...(bindings.r2 ? (['r2'] as const) : []),
-    ...(bindings.d1 ? (['sql'] as const) : []),
-    ...(bindings.payments ? (['payments'] as const) : []),
-  ];
 }
 
 function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void {
@@ -138,39 +127,10 @@ function writeBindings(spec: InstanceSpec, init: (length: number) => List<Worker
         binding.setText(value);
       },
   );
-  if (spec.bindings.kv) {
+  for (const { key, env, workerd } of enabledBindings(spec.bindings)) {
     writers.push((binding) => {
-      binding.setName('STORE');
-      binding.initKvNamespace().setName('kv');
-    });
-  }
-  if (spec.bindings.r2) {
-    writers.push((binding) => {
-      binding.setName('BUCKET');
-      const wrapped = binding.initWrapped();
-      wrapped.setModuleName(BUCKET_MODULE);
-      const inner = wrapped.initInnerBindings(2);
-      const [bucket, store] = [inner.get(0), inner.get(1)];
-      bucket.setName('bucket');
-      bucket.initR2Bucket().setName('r2');
-      store.setName('store');
-      store.initService().setName('r2');
-    });
-  }
-  if (spec.bindings.d1) {
-    writers.push((binding) => {
-      binding.setName('DB');
-      const wrapped = binding.initWrapped();
-      wrapped.setModuleName('cloudflare-internal:d1-api');
-      const inner = wrapped.initInnerBindings(1).get(0);
-      inner.setName('fetcher');
-      inner.initService().setName('sql');
-    });
-  }
-  if (spec.bindings.payments) {
-    writers.push((binding) => {
-      binding.setName('PAYMENTS');
-      binding.initService().setName('payments');
+      binding.setName(env);
+      workerd.write(binding, key);
     });
   }
   const list = init(writers.length);

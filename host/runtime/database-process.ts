@@ -26,7 +26,7 @@ export interface DatabaseProcessOptions {
   onDiagnostic(text: string): void;
 }
 
-export const SOCKET_NAME = 'sql.sock';
+export const SOCKET_NAME = 'd1.sock';
 const DATABASE_NAME = 'db.sqlite';
 const OPEN_FILES = 1_024;
 const PROCESSES = 256;
@@ -52,10 +52,10 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
   ownFolder(dataFolder, uid);
   ownFolder(socketFolder, uid);
   const native = createRequire(createRequire(import.meta.url).resolve('libsql')).resolve(nativePackage());
-  const program: Bind = { from: await options.program, to: '/app/sql.mjs' };
+  const program: Bind = { from: await options.program, to: '/app/d1.mjs' };
   const binding: Bind = { from: realpathSync(native), to: '/app/libsql.node' };
   const data: Bind = { from: dataFolder, to: '/data', writable: true };
-  const socket: Bind = { from: socketFolder, to: '/run/sql', writable: true };
+  const socket: Bind = { from: socketFolder, to: '/run/d1', writable: true };
   const child = await spawnConfined(sandbox, {
     program: process.execPath,
     args: [...NODE_FLAGS, sandbox.inside(program)],

@@ -1,5 +1,5 @@
 /**
- * A tenant's `sql.sock`: there from the start, with a process behind it from the first connection on. Until that
+ * A tenant's `d1.sock`: there from the start, with a process behind it from the first connection on. Until that
  * process listens, and after it died, this listener takes connections and passes them through, so no query is refused.
  */
 import { chmodSync, lchownSync, lstatSync, renameSync, rmSync } from 'node:fs';

@@ -451,7 +451,7 @@ export class DeploymentRunner {
 
 /**
  * Makes `<run>/<slug>` lead to the sockets of the slug's services, whatever folder they are in: `kv.sock`, `r2.sock`
- * and `sql.sock` each serve that tenant's store over plain HTTP.
+ * and `d1.sock` each serve that tenant's store over plain HTTP.
  */
 function pointTo(folder: string, name: string): void {
   rmSync(name, { force: true, recursive: true });

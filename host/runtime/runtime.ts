@@ -36,7 +36,7 @@ const TOTAL_SHARE = 0.7;
 /** Below this share of free memory the machine itself is short. */
 const SHORT_SHARE = 0.06;
 
-const DATABASE_PROGRAM = 'sql.mjs';
+const DATABASE_PROGRAM = 'd1.mjs';
 /** Folder of all instances' sockets, one numbered folder each. */
 const CELLS = 'c';
 /** Cells that wait for the next cold start. */

@@ -4,6 +4,7 @@
  */
 import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
+import { BINDINGS, bindingSet, NO_BINDINGS } from '../bindings/index.ts';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cell } from './cell.ts';
@@ -24,7 +25,7 @@ export class Services {
   /** Folder of the sockets. */
   readonly folder: string;
   readonly #options: ServicesOptions;
-  #bindings: BindingSet = { kv: false, d1: false, r2: false, payments: false };
+  #bindings: BindingSet = NO_BINDINGS;
   #database: Database | undefined;
 
   constructor(options: ServicesOptions) {
@@ -58,12 +59,9 @@ export class Services {
         'This deployment asks for the PAYMENTS binding, which this host does not offer.',
       );
     }
-    const wanted = {
-      kv: bindings.kv || this.#bindings.kv,
-      r2: bindings.r2 || this.#bindings.r2,
-      d1: bindings.d1 || this.#bindings.d1,
-      payments: bindings.payments || this.#bindings.payments,
-    };
+    const wanted = bindingSet(
+      Object.fromEntries(BINDINGS.map(({ key }) => [key, bindings[key] || this.#bindings[key]])),
+    );
     const newDatabase = wanted.d1 && !this.#database;
     if (newDatabase) this.#database = this.#createDatabase();
     this.#bindings = wanted;
@@ -81,7 +79,7 @@ export class Services {
 
   /** Again after the storage process was started anew. */
   async openStorage(): Promise<void> {
-    const { kv, r2 } = this.#bindings;
+    const { kv = false, r2 = false } = this.#bindings;
     if (!kv && !r2) return;
     const { dependencies, spec } = this.#options;
     const { kvBytes, objectBytes, requestsInFlight } = dependencies.storageConfig;

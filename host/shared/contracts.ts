@@ -271,13 +271,8 @@ export interface CodeBundle {
   sourceMap: string | undefined;
 }
 
-/** How a deployment may be used; `true` and `{}` in JSON both mean on. */
-export interface BindingSet {
-  kv: boolean;
-  d1: boolean;
-  r2: boolean;
-  payments: boolean;
-}
+/** Key of a binding (host/bindings) -> whether the deployment has it. One that came later is absent in older records. */
+export type BindingSet = Record<string, boolean>;
 
 /** Everything needed to start an instance of a deployment. Secrets are in clear: keep it in memory only. */
 export interface InstanceSpec {

@@ -7,9 +7,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
+import { manifestSchema } from '../cli/project/manifest-schema.ts';
 import { type Config, configSchema } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
-import { manifestSchema } from '../shared/project-manifest.ts';
 
 type Tree = { [key: string]: unknown };
 

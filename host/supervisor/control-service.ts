@@ -169,7 +169,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     live: {
       copyStores: (folder) => storage.channel().call('backup', { folder }),
       sqlSockets: () =>
-        new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug, 'sql.sock')])),
+        new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug, 'd1.sock')])),
     },
   });
   const operatorApi = await serveOperatorApi({

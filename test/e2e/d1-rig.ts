@@ -36,7 +36,7 @@ export async function bundleHandler(): Promise<string> {
 
 export class SqlRig {
   readonly folder = mkdtempSync(join(tmpdir(), 'd1-'));
-  readonly socket = join(this.folder, 'sql.sock');
+  readonly socket = join(this.folder, 'd1.sock');
   readonly database = join(this.folder, 'db.sqlite');
   readonly #program: SqlProgram;
   readonly #settings: object;
@@ -104,7 +104,7 @@ export class SqlRig {
       join(this.folder, 'config.capnp'),
       `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
-  services = [ (name = "main", worker = .main), (name = "sql", external = (address = "unix:${this.socket}", http = (style = proxy))) ],
+  services = [ (name = "main", worker = .main), (name = "d1", external = (address = "unix:${this.socket}", http = (style = proxy))) ],
   sockets = [ (name = "http", address = "127.0.0.1:0", http = (), service = "main") ]
 );
 const main :Workerd.Worker = (

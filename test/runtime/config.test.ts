@@ -69,13 +69,13 @@ describe('encodeConfig', () => {
 
   it('binds what was asked for to its own socket', () => {
     const { services, bindings } = decode(spec({ bindings: { kv: true, d1: true, r2: true, payments: true } }));
-    expect(names(bindings)).toEqual(['STORE', 'BUCKET', 'DB', 'PAYMENTS']);
+    expect(names(bindings)).toEqual(['STORE', 'DB', 'BUCKET', 'PAYMENTS']);
     expect(services.slice(3).map((service) => service.getExternal().getAddress())).toEqual(
-      ['kv', 'r2', 'sql', 'payments'].map((name) => `unix:/run/services/${name}.sock`),
+      ['kv', 'd1', 'r2', 'payments'].map((name) => `unix:/run/services/${name}.sock`),
     );
-    const bucket = bindings[1]!.getWrapped();
+    const bucket = bindings[2]!.getWrapped();
     expect(names(bucket.getInnerBindings().toArray())).toEqual(['bucket', 'store']);
-    const database = bindings[2]!.getWrapped();
+    const database = bindings[1]!.getWrapped();
     expect(database.getModuleName()).toBe('cloudflare-internal:d1-api');
     expect(names(database.getInnerBindings().toArray())).toEqual(['fetcher']);
   });

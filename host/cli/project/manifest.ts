@@ -3,10 +3,11 @@
  * Secrets never stand in the manifest: it names the file or the environment variable that holds each.
  */
 import { dirname, join, resolve } from 'node:path';
+import { BINDINGS } from '../../bindings/index.ts';
 import { configSchema } from '../../shared/config.ts';
-import { type Manifest, manifestSchema } from '../../shared/project-manifest.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
+import { type Manifest, manifestSchema } from './manifest-schema.ts';
 import { readRegularFile } from './regular-file.ts';
 
 const LARGEST_MANIFEST = 1024 * 1024;
@@ -19,14 +20,11 @@ export interface Project {
   found?: boolean;
 }
 
-/** Settings as flags; each wins over the manifest. */
+/** Settings as flags; each wins over the manifest. There is one more for each binding, named by its key. */
 export interface ProjectFlags {
+  [binding: string]: unknown;
   slug?: string;
   secret?: string[];
-  kv?: boolean;
-  d1?: boolean;
-  r2?: boolean;
-  payments?: boolean;
   price?: string[];
   cron?: string[];
   payTo?: string;
@@ -104,9 +102,9 @@ export function parsePrice(text: string): { method: string; path: string; price:
 /** The settings that the host takes, without code and secrets. Only what was given is in it. */
 export function projectSettings({ manifest }: Project, flags: ProjectFlags): Record<string, unknown> {
   const bindings = Object.fromEntries(
-    (['kv', 'd1', 'r2', 'payments'] as const)
-      .map((name) => [name, flags[name] ?? manifest.bindings?.[name]] as const)
-      .filter(([, value]) => value !== undefined),
+    BINDINGS.map(({ key }) => [key, flags[key] ?? manifest.bindings?.[key]] as const).filter(
+      ([, value]) => value !== undefined,
+    ),
   );
   const paidRoutes = flags.price ? flags.price.map(parsePrice) : manifest.paidRoutes;
   const settings = {

@@ -1,8 +1,9 @@
 /** The options that deploy and update share. */
 import type { Command } from 'commander';
+import { BINDINGS } from '../../bindings/index.ts';
 
 export function addProjectOptions(command: Command): Command {
-  return command
+  command
     .option('--slug <name>', 'name of the deployment')
     .option('--manifest <file>', 'manifest to use; default: turnpike.json beside the entry or here')
     .option(
@@ -11,11 +12,9 @@ export function addProjectOptions(command: Command): Command {
       collect,
     )
     .option('--root <folder>', "folder that the code's imports may come from; default: the manifest's, or this one")
-    .option('--allow-env <NAME>', 'give the project this environment variable; repeatable', collect)
-    .option('--kv', 'env.STORE: key-value storage')
-    .option('--d1', 'env.DB: SQL database')
-    .option('--r2', 'env.BUCKET: object storage')
-    .option('--payments', 'env.PAYMENTS: prices known at run time')
+    .option('--allow-env <NAME>', 'give the project this environment variable; repeatable', collect);
+  for (const { key, env, summary } of BINDINGS) command.option(`--${key}`, `env.${env}: ${summary}`);
+  return command
     .option(
       '--price <route=usd>',
       'charge callers: "POST /v1/x=0.05", metered: "POST /v1/x<=0.05"; repeatable',

@@ -1,4 +1,5 @@
 /** GET /docs: the route table as a page. */
+import { BINDINGS } from '../../bindings/index.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
@@ -19,7 +20,7 @@ ${x402 === undefined ? '' : `<pre>${escapeHtml(x402)}</pre>`}
 ${endpoints.map((endpoint) => section(endpoint)).join('\n')}
 <h2>Your handler</h2>
 <p>It answers at <code>${escapeHtml(publicUrl)}/&lt;slug&gt;/…</code> with the path after the slug, at <code>&lt;slug&gt;.&lt;base domain&gt;</code>, and at your own domains.
-<code>env</code> holds your secrets, and <code>STORE</code> (KV), <code>DB</code> (D1), <code>BUCKET</code> (R2) and <code>PAYMENTS</code> where you asked for them.</p>
+<code>env</code> holds your secrets, and ${bindingNames()} where you asked for them.</p>
 <p><a href="/">Back</a></p>`,
       ),
   };
@@ -45,6 +46,12 @@ function fieldTable(endpoint: Endpoint): string {
     ({ name, description }) => `<tr><td><code>${escapeHtml(name)}</code></td><td>${prose(description)}</td></tr>`,
   );
   return rows.length === 0 ? '' : `<h3>Fields of the body</h3>\n<table>${rows.join('')}</table>\n<h3>Answers</h3>\n`;
+}
+
+/** `STORE (KV), … and PAYMENTS` */
+function bindingNames(): string {
+  const names = BINDINGS.map(({ env, title }) => `<code>${env}</code>${title ? ` (${title})` : ''}`);
+  return `${names.slice(0, -1).join(', ')} and ${names.at(-1)}`;
 }
 
 /** Text of the route table, in which backticks mark code. */

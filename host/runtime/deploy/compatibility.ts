@@ -1,6 +1,7 @@
 /** Compatibility dates and flags: what workerd would refuse to start with is refused before. */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { BINDINGS } from '../../bindings/index.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
 
 /** workerd's version is `1.<date of the newest compatibility date it knows>.<n>`. */
@@ -8,9 +9,10 @@ const VERSION = /^1\.(\d{4})(\d{2})(\d{2})\./;
 const DATE = /^\d{4}-\d{2}-\d{2}$/;
 const FLAG = /^[a-z0-9_]{1,80}$/;
 /** Flags that would change how a binding talks to its service into what the host does not speak. */
-const UNSUPPORTED_FLAGS: Record<string, string> = {
-  d1_binding_jsrpc: 'makes env.DB use calls that only Cloudflare answers; leave it out',
-};
+const UNSUPPORTED_FLAGS: Record<string, string> = Object.assign(
+  {},
+  ...BINDINGS.map(({ unsupportedFlags }) => unsupportedFlags),
+);
 /** Workers began then; workerd refuses nothing older, but it is a typing error. */
 const OLDEST = '2021-01-01';
 

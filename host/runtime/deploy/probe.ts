@@ -5,6 +5,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
+import { NO_BINDINGS } from '../../bindings/index.ts';
 import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { cellFolders, startCell } from '../cell.ts';
@@ -42,7 +43,6 @@ const LOAD_CPU_MS = 1_000;
 const WATCH_MS = 50;
 /** From listening to the probe's answer. */
 const ANSWER_MS = 5_000;
-const NO_BINDINGS: InstanceSpec['bindings'] = { kv: false, d1: false, r2: false, payments: false };
 
 /** What the probe says; it comes out of a process with hostile code in it. */
 const report = z.object({ handlers: z.array(z.enum(HANDLERS)).max(HANDLERS.length), kind: z.string().max(20) });

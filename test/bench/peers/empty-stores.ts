@@ -71,7 +71,7 @@ export function emptyStores(code: string): Starter {
       const port = await freePort();
       const stores = await Promise.all([
         emptyStore(path.join(folder, 'r2.sock'), (isGet) => (isGet ? GET_ANSWER : PUT_ANSWER)),
-        emptyStore(path.join(folder, 'sql.sock'), () => SQL_ANSWER),
+        emptyStore(path.join(folder, 'd1.sock'), () => SQL_ANSWER),
       ]);
       writeFileSync(path.join(folder, 'worker.js'), code);
       copyFileSync(BUCKET_BINDING, path.join(folder, 'bucket.js'));
@@ -85,9 +85,9 @@ const config :Workerd.Config = (
       bindings = [
         (name = "BUCKET", wrapped = (moduleName = "bucket", innerBindings = [
           (name = "bucket", r2Bucket = "r2"), (name = "store", service = "r2")])),
-        (name = "DB", wrapped = (moduleName = "cloudflare-internal:d1-api", innerBindings = [(name = "fetcher", service = "sql")]))])),
+        (name = "DB", wrapped = (moduleName = "cloudflare-internal:d1-api", innerBindings = [(name = "fetcher", service = "d1")]))])),
     (name = "r2", external = (address = "unix:${folder}/r2.sock", http = (style = proxy))),
-    (name = "sql", external = (address = "unix:${folder}/sql.sock", http = (style = proxy)))],
+    (name = "d1", external = (address = "unix:${folder}/d1.sock", http = (style = proxy)))],
   extensions = [(modules = [(name = "bucket", internal = true, esModule = embed "bucket.js")])],
   sockets = [(name = "tcp", address = "127.0.0.1:${port}", http = (), service = "main")]);
 `,

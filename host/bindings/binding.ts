@@ -1,0 +1,39 @@
+/**
+ * What a binding is: everything that the host has to know of one, in one object. Each folder beside this file has one in
+ * its `binding.ts`, and index.ts lists them. These files are also loaded by the command line: what serves a binding is
+ * imported only where it is needed.
+ */
+import { z } from 'zod';
+import type { Worker_Binding } from '../runtime/capnp/generated/workerd.cjs';
+import type { Config } from '../shared/config.ts';
+
+export interface Binding {
+  /** Its name in `{"bindings": {"kv": true}}` and in `--kv`, of its socket `kv.sock`, and of its service in workerd. */
+  key: string;
+  /** `STORE` for `env.STORE`; no secret may have this name. */
+  env: string;
+  /** What Cloudflare calls it, such as `KV`, where it has a counterpart there. */
+  title?: string;
+  /** A few words for help texts: `key-value storage`. */
+  summary: string;
+  /** What a deployment may ask for. `false` means that it does not want the binding. */
+  settings: z.ZodType;
+  /** Limits that everybody may know, by their names in a deployment's metadata. */
+  limits?(config: Config): Record<string, number>;
+  workerd: WorkerdBinding;
+  /** Compatibility flags that the host does not support because of this binding -> what an owner is told. */
+  unsupportedFlags?: Record<string, string>;
+}
+
+/** How a worker gets the binding. Its service is workerd's name for the socket, and is called like the binding's key. */
+export interface WorkerdBinding {
+  /** Requests to the socket name the whole URL, which spares workerd taking it apart. The socket's server must accept that. */
+  wholeUrls: boolean;
+  /** Source of a module that wraps the service. The tenant's code cannot import it. */
+  module?: { name: string; source(): string };
+  /** Fills in everything but the name. */
+  write(binding: Worker_Binding, service: string): void;
+}
+
+/** Settings of a binding that has none: it is there or not. */
+export const onOrOff = z.union([z.boolean(), z.strictObject({})], 'takes true or false');

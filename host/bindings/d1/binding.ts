@@ -1,0 +1,24 @@
+/** `env.DB`: D1. */
+import { type Binding, onOrOff } from '../binding.ts';
+
+export const d1: Binding = {
+  key: 'd1',
+  env: 'DB',
+  title: 'D1',
+  summary: 'SQL database',
+  settings: onOrOff,
+  limits: ({ storage }) => ({ sqlBytes: storage.sqlBytes }),
+  workerd: {
+    wholeUrls: true,
+    write(binding, service) {
+      const wrapped = binding.initWrapped();
+      wrapped.setModuleName('cloudflare-internal:d1-api');
+      const inner = wrapped.initInnerBindings(1).get(0);
+      inner.setName('fetcher');
+      inner.initService().setName(service);
+    },
+  },
+  unsupportedFlags: {
+    d1_binding_jsrpc: 'makes env.DB use calls that only Cloudflare answers; leave it out',
+  },
+};

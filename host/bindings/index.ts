@@ -1,0 +1,27 @@
+/** All bindings of the host. What else there is to know of them is derived from this list. */
+import { z } from 'zod';
+import type { BindingSet } from '../shared/contracts.ts';
+import type { Binding } from './binding.ts';
+import { d1 } from './d1/binding.ts';
+import { kv } from './kv/binding.ts';
+import { payments } from './payments/binding.ts';
+import { r2 } from './r2/binding.ts';
+
+export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments];
+
+/** What a deployment that asks for nothing has. */
+export const NO_BINDINGS: BindingSet = bindingSet({});
+
+/** `{"kv": true}` as a deployment or a manifest says it. */
+export const bindingsSchema = z.strictObject(
+  Object.fromEntries(BINDINGS.map(({ key, settings }) => [key, settings.optional()])),
+);
+
+/** The bindings that are on. @param asked by key, as `bindingsSchema` accepts it */
+export function bindingSet(asked: Record<string, unknown>): BindingSet {
+  return Object.fromEntries(BINDINGS.map(({ key }) => [key, (asked[key] ?? false) !== false]));
+}
+
+export function enabledBindings(set: BindingSet): Binding[] {
+  return BINDINGS.filter(({ key }) => set[key]);
+}

@@ -1,0 +1,15 @@
+/** `env.STORE`: Workers KV. */
+import { type Binding, onOrOff } from '../binding.ts';
+
+export const kv: Binding = {
+  key: 'kv',
+  env: 'STORE',
+  title: 'KV',
+  summary: 'key-value storage',
+  settings: onOrOff,
+  limits: ({ storage }) => ({ kvBytes: storage.kvBytes }),
+  workerd: {
+    wholeUrls: true,
+    write: (binding, service) => binding.initKvNamespace().setName(service),
+  },
+};

@@ -1,0 +1,13 @@
+/** `env.PAYMENTS`: prices that are known at run time only. */
+import { type Binding, onOrOff } from '../binding.ts';
+
+export const payments: Binding = {
+  key: 'payments',
+  env: 'PAYMENTS',
+  summary: 'prices known at run time',
+  settings: onOrOff,
+  workerd: {
+    wholeUrls: false,
+    write: (binding, service) => binding.initService().setName(service),
+  },
+};
