@@ -6,6 +6,7 @@
 import { z } from 'zod';
 import type { Worker_Binding } from '../runtime/capnp/generated/workerd.cjs';
 import type { Config } from '../shared/config.ts';
+import type { MakeStoreKind } from './store-process/kind.ts';
 
 export interface Binding {
   /** Its name in `{"bindings": {"kv": true}}` and in `--kv`, of its socket `kv.sock`, and of its service in workerd. */
@@ -21,6 +22,8 @@ export interface Binding {
   /** Limits that everybody may know, by their names in a deployment's metadata. */
   limits?(config: Config): Record<string, number>;
   workerd: WorkerdBinding;
+  /** The kind of store behind it, where the store process serves it. */
+  store?(): Promise<MakeStoreKind>;
   /** Compatibility flags that the host does not support because of this binding -> what an owner is told. */
   unsupportedFlags?: Record<string, string>;
 }

@@ -1,6 +1,7 @@
 /** All bindings of the host. What else there is to know of them is derived from this list. */
 import { z } from 'zod';
-import type { BindingSet } from '../shared/contracts.ts';
+import type { Config } from '../shared/config.ts';
+import type { BindingSet, StorageQuotas } from '../shared/contracts.ts';
 import type { Binding } from './binding.ts';
 import { d1 } from './d1/binding.ts';
 import { kv } from './kv/binding.ts';
@@ -24,4 +25,14 @@ export function bindingSet(asked: Record<string, unknown>): BindingSet {
 
 export function enabledBindings(set: BindingSet): Binding[] {
   return BINDINGS.filter(({ key }) => set[key]);
+}
+
+/** What bounds a tenant's stores: the limits of all bindings. */
+export function storeQuotas(config: Config): StorageQuotas {
+  return { ...bindingLimits(config), requestsInFlight: config.storage.requestsInFlight };
+}
+
+/** Limits of all bindings, by their names in a deployment's metadata. */
+export function bindingLimits(config: Config): Record<string, number> {
+  return Object.assign({}, ...BINDINGS.map(({ limits }) => limits?.(config)));
 }

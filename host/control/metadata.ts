@@ -1,6 +1,6 @@
 /** What everybody may know of a deployment. Neither code nor secrets nor the names of secrets are ever in it. */
 
-import { BINDINGS } from '../bindings/index.ts';
+import { bindingLimits } from '../bindings/index.ts';
 import { DAY_MS } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
@@ -55,7 +55,7 @@ export function metadata(deployment: Deployment, sources: MetadataSources) {
       maxSecrets: config.runtime.maxSecrets,
       maxSecretBytes: config.runtime.maxSecretBytes,
       subrequests: config.runtime.subrequests,
-      ...Object.assign({}, ...BINDINGS.map(({ limits }) => limits?.(config))),
+      ...bindingLimits(config),
     },
     runtime: {
       state: runtime.state,

@@ -11,6 +11,7 @@ import type {
   EgressMethods,
   InstanceSpec,
   StorageMethods,
+  StorageQuotas,
   TenantId,
 } from '../shared/contracts.ts';
 import type { LogStore } from './logs/log-store.ts';
@@ -82,6 +83,7 @@ type Remote<M, K extends keyof M> = M[K] extends (argument: infer A) => infer R
 export interface RuntimeDependencies {
   config: Config['runtime'];
   storageConfig: Config['storage'];
+  storeQuotas: StorageQuotas;
   /** `<data>/run`: the instances' sockets are below `<run>/c`. At most 70 bytes long. */
   runFolder: string;
   /** The storage process' root: the SQL file of a tenant is `<tenantsFolder>/<tenant>/sql/db.sqlite`. */

@@ -4,7 +4,7 @@
  */
 import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { BINDINGS, bindingSet, NO_BINDINGS } from '../bindings/index.ts';
+import { BINDINGS, bindingSet, enabledBindings, NO_BINDINGS } from '../bindings/index.ts';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cell } from './cell.ts';
@@ -79,18 +79,16 @@ export class Services {
 
   /** Again after the storage process was started anew. */
   async openStorage(): Promise<void> {
-    const { kv = false, r2 = false } = this.#bindings;
-    if (!kv && !r2) return;
+    const stores = this.#stores();
+    if (stores.length === 0) return;
     const { dependencies, spec } = this.#options;
-    const { kvBytes, objectBytes, requestsInFlight } = dependencies.storageConfig;
     await dependencies.storage.open({
       tenant: spec.tenant,
       folder: this.folder,
-      kv,
-      r2,
-      quotas: { kvBytes, objectBytes, requestsInFlight },
+      stores,
+      quotas: dependencies.storeQuotas,
     });
-    this.#permit('kv', 'r2');
+    this.#permit(...stores);
   }
 
   /** Again after the egress process was started anew. */
@@ -110,15 +108,20 @@ export class Services {
   async close(): Promise<void> {
     const { dependencies, spec, cell } = this.#options;
     const { tenant, slug } = spec;
-    const { kv, r2, payments } = this.#bindings;
+    const { payments } = this.#bindings;
     // A part that is being restarted has forgotten the tenant anyway.
     await Promise.allSettled([
-      kv || r2 ? dependencies.storage.close({ tenant }) : undefined,
+      this.#stores().length > 0 ? dependencies.storage.close({ tenant }) : undefined,
       dependencies.egress.close({ tenant }),
       payments ? dependencies.payments?.close({ tenant, slug }) : undefined,
       this.#database?.close(),
     ]);
     rmSync(folderOf(cell), { recursive: true, force: true });
+  }
+
+  /** Keys of the bindings that the storage process serves. */
+  #stores(): string[] {
+    return enabledBindings(this.#bindings).flatMap(({ key, store }) => (store ? [key] : []));
   }
 
   #createDatabase(): Database {

@@ -154,24 +154,20 @@ export interface StorageInit {
   clockOffsetMs: number;
 }
 
+/** Limits of a tenant's stores by name, such as `kvBytes`. */
 export interface StorageQuotas {
-  kvBytes: number;
-  objectBytes: number;
+  [limit: string]: number;
   requestsInFlight: number;
 }
 
-export interface StorageUsage {
-  kvBytes: number;
-  kvKeys: number;
-  objectBytes: number;
-  objects: number;
-}
+/** How much a tenant's stores keep, by names such as `kvBytes` and `kvKeys`. */
+export type StorageUsage = Record<string, number>;
 
 export interface StorageMethods {
   [name: string]: (argument: never) => unknown;
   init(init: StorageInit): void;
-  /** Serves `<folder>/kv.sock` and `<folder>/r2.sock` (those asked for) until `close`. Idempotent. */
-  open(tenant: { tenant: TenantId; folder: string; kv: boolean; r2: boolean; quotas: StorageQuotas }): void;
+  /** Serves `<folder>/<key>.sock` of these bindings, such as `kv`, until `close`. Idempotent. */
+  open(tenant: { tenant: TenantId; folder: string; stores: string[]; quotas: StorageQuotas }): void;
   close(tenant: { tenant: TenantId }): void;
   usage(tenant: { tenant: TenantId }): StorageUsage;
   /** Removes all data of the tenant, on every backend. Idempotent. */

@@ -1,5 +1,6 @@
 /** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
 import type { Logger } from 'pino';
+import { storeQuotas } from '../bindings/index.ts';
 import { tollView } from '../control/tenant-requests.ts';
 import type { Payments } from '../payments/index.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
@@ -79,6 +80,7 @@ export function openRuntime(options: InstancesOptions): Runtime {
   return createRuntime({
     config: config.runtime,
     storageConfig: config.storage,
+    storeQuotas: storeQuotas(config),
     runFolder: folders.run,
     tenantsFolder: folders.tenants,
     logs,

@@ -1,17 +1,12 @@
 /** What each child process is told at its start: pure functions of the configuration. */
 import { TrustedProxies } from '../edge/caller.ts';
 import type { Config } from '../shared/config.ts';
-import type { EdgeInit, EdgeTls, EgressInit, StorageInit, StorageQuotas } from '../shared/contracts.ts';
+import type { EdgeInit, EdgeTls, EgressInit, StorageInit } from '../shared/contracts.ts';
 import type { Folders } from './folders.ts';
 
 export function storageInit(config: Config, folders: Folders, clockOffsetMs: number): StorageInit {
   const { objects, s3 } = config.storage;
   return { root: folders.tenants, objects: objects === 's3' ? { kind: 's3', ...s3 } : { kind: 'disk' }, clockOffsetMs };
-}
-
-export function storageQuotas(config: Config): StorageQuotas {
-  const { kvBytes, objectBytes, requestsInFlight } = config.storage;
-  return { kvBytes, objectBytes, requestsInFlight };
 }
 
 export function edgeInit(

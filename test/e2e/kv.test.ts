@@ -71,13 +71,13 @@ describe('time and space', () => {
   test('a key is gone for readers at its expiration, and swept with its file', async () => {
     const values = join(rig.root, TENANT, 'kv', 'values');
     await call('/fades?urlencoded=true&expiration_ttl=60', { method: 'PUT', body: Buffer.alloc(100_000) });
-    const before = await rig.channel.call('usage', { tenant: TENANT });
+    const before = await rig.usage(TENANT);
     const files = readdirSync(values).length;
     await rig.channel.call('setClock', { offsetMs: 61_000 });
     expect((await call('/fades?urlencoded=true')).status).toBe(404);
     expect((await call('/?prefix=fades')).body.toString()).toContain('"keys":[]');
     await expect.poll(() => readdirSync(values).length).toBe(files - 1);
-    const after = await rig.channel.call('usage', { tenant: TENANT });
+    const after = await rig.usage(TENANT);
     expect(after.kvKeys).toBeLessThan(before.kvKeys);
     expect(after.kvBytes).toBeLessThan(before.kvBytes - 100_000);
     await rig.channel.call('setClock', { offsetMs: 0 });
@@ -98,13 +98,13 @@ describe('time and space', () => {
     expect(await put('b', 60_000)).toBe(full);
     expect(await put('c', 100_000)).toBe(full);
     expect(await put('a', 190_000)).toBe('200 OK');
-    expect(await rig.channel.call('usage', { tenant })).toMatchObject({ kvKeys: 1, kvBytes: 190_001 });
+    expect(await rig.usage(tenant)).toMatchObject({ kvKeys: 1, kvBytes: 190_001 });
     await at('a', { method: 'DELETE' });
     expect(await put('b', 60_000)).toBe('200 OK');
-    expect(await rig.channel.call('usage', { tenant })).toMatchObject({ kvKeys: 1, kvBytes: 60_001 });
+    expect(await rig.usage(tenant)).toMatchObject({ kvKeys: 1, kvBytes: 60_001 });
     await rig.channel.call('purge', { tenant });
     expect(existsSync(join(rig.root, tenant))).toBe(false);
-    expect(await rig.channel.call('usage', { tenant })).toEqual({ kvBytes: 0, kvKeys: 0, objectBytes: 0, objects: 0 });
+    expect(await rig.usage(tenant)).toEqual({ kvBytes: 0, kvKeys: 0, objectBytes: 0, objects: 0 });
     await rig.channel.call('purge', { tenant });
   });
 });

@@ -140,7 +140,7 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
     expect(await put('b', 600_000)).toBe(10507);
     expect(await put('b', 2_000_000)).toBe(10507);
     expect(await put('a', 900_000)).toBe('ok');
-    const usage = () => rig.channel.call('usage', { tenant });
+    const usage = () => rig.usage(tenant);
     expect(await usage()).toMatchObject({ objects: 1, objectBytes: 900_001 });
     await callR2(socket, { method: 'delete', object: 'a' });
     const { uploadId } = (await callR2(socket, { method: 'createMultipartUpload', object: 'm' })).json;
@@ -159,10 +159,10 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
   test('an upload that nobody completes ends after seven days', async () => {
     const { uploadId } = (await call({ method: 'createMultipartUpload', object: 'stale' })).json;
     await call({ method: 'uploadPart', object: 'stale', uploadId, partNumber: 1 }, Buffer.alloc(500_000));
-    const before = await rig.channel.call('usage', { tenant: TENANT });
+    const before = await rig.usage(TENANT);
     await rig.channel.call('setClock', { offsetMs: 7 * 86_400_000 + 1000 });
     await expect
-      .poll(async () => (await rig.channel.call('usage', { tenant: TENANT })).objectBytes)
+      .poll(async () => (await rig.usage(TENANT)).objectBytes)
       .toBeLessThanOrEqual(before.objectBytes - 500_000);
     await rig.channel.call('setClock', { offsetMs: 0 });
     const late = await call({ method: 'uploadPart', object: 'stale', uploadId, partNumber: 2 }, Buffer.alloc(1));
@@ -174,10 +174,10 @@ export function r2Suite(options: () => Promise<RigOptions>): void {
     const abort = async (uploadId: string) =>
       (await call({ method: 'abortMultipartUpload', object: 'ended', uploadId })).error?.v4code;
     const first = await create();
-    const before = await rig.channel.call('usage', { tenant: TENANT });
+    const before = await rig.usage(TENANT);
     for (const partNumber of [1, 2, 3])
       await call({ method: 'uploadPart', object: 'ended', uploadId: first, partNumber }, Buffer.alloc(0));
-    const after = await rig.channel.call('usage', { tenant: TENANT });
+    const after = await rig.usage(TENANT);
     expect(after.objectBytes - before.objectBytes).toBeGreaterThan(3 * 100);
     await abort(first);
     const ids = await Promise.all(Array.from({ length: 1000 }, create));

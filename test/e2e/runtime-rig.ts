@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { pino } from 'pino';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
+import { storeQuotas } from '../../host/bindings/index.ts';
 import { CodeStore } from '../../host/runtime/code-store.ts';
 import type { Runtime, RuntimeDependencies, RuntimeEvent } from '../../host/runtime/contract.ts';
 import { Bundler } from '../../host/runtime/deploy/bundle.ts';
@@ -226,6 +227,7 @@ export class RuntimeRig {
     return {
       config: this.config.runtime,
       storageConfig: this.config.storage,
+      storeQuotas: storeQuotas(this.config),
       runFolder: join(this.folder, 'run'),
       tenantsFolder: this.tenants,
       logs: this.logs,

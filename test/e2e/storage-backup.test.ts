@@ -93,7 +93,7 @@ test('writes go on during a backup, and the copy is a moment of each store', asy
       expect(status).toBe(200);
       expect(createHash('md5').update(value).digest('hex')).toBe(json.etag);
     }
-  const usage = await rig.channel.call('usage', { tenant: TENANT });
+  const usage = await rig.usage(TENANT);
   expect(usage.kvKeys).toBeGreaterThan(100);
 });
 

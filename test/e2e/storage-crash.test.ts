@@ -91,7 +91,7 @@ describe('KV', () => {
       const whole = body.equals(content(key, 2)) || body.equals(content(key, 1));
       if (!whole) throw new Error(`key ${key} is torn or lost: ${body.length} bytes`);
     }
-    const { kvKeys } = await rig.channel.call('usage', { tenant: TENANT });
+    const { kvKeys } = await rig.usage(TENANT);
     expect(kvKeys).toBe(keys);
     // What the kills left beside the database was collected.
     await expect.poll(() => readdirSync(join(rig.root, TENANT, 'kv', 'values')).length).toBe(keys / 50);
@@ -112,7 +112,7 @@ describe('R2', () => {
       if (!value.equals(expected)) throw new Error(`object ${index} is torn or lost: ${value.length} bytes`);
       if (json.etag !== createHash('md5').update(expected).digest('hex')) throw new Error(`etag of ${index}`);
     }
-    expect((await rig.channel.call('usage', { tenant: TENANT })).objects).toBe(WRITES);
+    expect((await rig.usage(TENANT)).objects).toBe(WRITES);
     await expect.poll(() => readdirSync(join(rig.root, TENANT, 'r2', 'objects')).length).toBe(WRITES / 50);
   });
 

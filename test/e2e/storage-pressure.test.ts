@@ -33,7 +33,7 @@ test('uploads without parts count against the quota, and end with nothing', asyn
   await rig.startStorage();
   const call = (request: Record<string, unknown>, value?: Buffer) =>
     callR2(join(rig.sockets, 'r2.sock'), request, value);
-  const usage = async () => (await rig.channel.call('usage', { tenant: TENANT })).objectBytes;
+  const usage = async () => (await rig.usage(TENANT)).objectBytes;
   try {
     const create = (n: number, http = 5_000) =>
       call({ method: 'createMultipartUpload', object: `k${n}`, httpFields: { contentType: 'x'.repeat(http) } });

@@ -21,11 +21,11 @@ const WORKERD = (createRequire(import.meta.url)('workerd') as { default: string 
 
 export const TENANT = 't00000000000000000001';
 
-export const QUOTAS: StorageQuotas = { kvBytes: 2 ** 30, objectBytes: 10 * 2 ** 30, requestsInFlight: 256 };
+export const QUOTAS = { kvBytes: 2 ** 30, objectBytes: 10 * 2 ** 30, requestsInFlight: 256 };
 
 export interface RigOptions {
   objects?: StorageInit['objects'];
-  quotas?: Partial<StorageQuotas>;
+  quotas?: Partial<typeof QUOTAS>;
   compatibilityDate?: string;
 }
 
@@ -69,7 +69,12 @@ export class StorageRig {
   }
 
   open(tenant: string, folder: string, quotas = this.quotas): Promise<void> {
-    return this.channel.call('open', { tenant, folder, kv: true, r2: true, quotas });
+    return this.channel.call('open', { tenant, folder, stores: ['kv', 'r2'], quotas });
+  }
+
+  async usage(tenant: string) {
+    const usage = await this.channel.call('usage', { tenant });
+    return usage as Record<'kvBytes' | 'kvKeys' | 'objectBytes' | 'objects', number>;
   }
 
   async killStorage(): Promise<void> {

@@ -8,6 +8,7 @@ export const kv: Binding = {
   summary: 'key-value storage',
   settings: onOrOff,
   limits: ({ storage }) => ({ kvBytes: storage.kvBytes }),
+  store: async () => (await import('./kind.ts')).kvKind,
   workerd: {
     wholeUrls: true,
     write: (binding, service) => binding.initKvNamespace().setName(service),

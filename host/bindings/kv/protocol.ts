@@ -3,14 +3,12 @@
  * of the store. Every path, header and body here is untrusted and is checked before use.
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Logger } from 'pino';
 import { z } from 'zod';
 import type { Bytes } from '../store-process/blobs/backend.ts';
 import type { CallBody } from '../store-process/calls/body.ts';
 import type { Call, Fields } from '../store-process/calls/call.ts';
+import type { HandlerOptions } from '../store-process/kind.ts';
 import type { Gate, Handler } from '../store-process/listener.ts';
-import type { Operations } from '../store-process/metrics.ts';
-import type { Lease } from '../store-process/open-stores.ts';
 import { BodyCut } from '../store-process/refusal.ts';
 import { KvError, kvErrors } from './errors.ts';
 import { MAX_BULK_BYTES, MAX_BULK_KEYS, MAX_BULK_REQUEST_BYTES, MAX_VALUE_BYTES } from './limits.ts';
@@ -30,14 +28,7 @@ const GATHER_BYTES = 256 * 1024;
 /** A value of a bulk get from which on the next one waits for the next turn of the event loop. */
 const YIELD_BYTES = 64 * 1024;
 
-export interface KvHandlerOptions {
-  /** The tenant's store, open until `release`. */
-  acquire: () => Lease<KvStore>;
-  release: (lease: Lease<KvStore>) => void;
-  gate: Gate;
-  operations: Operations;
-  log: Logger;
-}
+type KvHandlerOptions = HandlerOptions<KvStore>;
 
 /** Serves one tenant's store. */
 export function kvHandler(options: KvHandlerOptions): Handler {

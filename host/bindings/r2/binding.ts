@@ -12,6 +12,7 @@ export const r2: Binding = {
   summary: 'object storage',
   settings: onOrOff,
   limits: ({ storage }) => ({ objectBytes: storage.objectBytes }),
+  store: async () => (await import('./kind.ts')).r2Kind,
   workerd: {
     wholeUrls: true,
     module: {

@@ -1,15 +1,8 @@
-/**
- * R2 over HTTP as workerd speaks it (workerd src/workerd/api/r2-rpc.c++): calls that read come in a header of a GET,
- * calls that write as JSON in front of the body of a PUT. And as host/bindings/r2/bucket-binding.js does: whole objects by
- * a plain GET. All of it is untrusted and checked in requests.ts.
- */
-import type { Logger } from 'pino';
 import type { KnownBytes } from '../store-process/blobs/backend.ts';
 import type { CallBody } from '../store-process/calls/body.ts';
 import type { Call, Fields } from '../store-process/calls/call.ts';
+import type { HandlerOptions } from '../store-process/kind.ts';
 import type { Gate, Handler } from '../store-process/listener.ts';
-import type { Operations } from '../store-process/metrics.ts';
-import type { Lease } from '../store-process/open-stores.ts';
 import { BodyCut } from '../store-process/refusal.ts';
 import { R2Error, r2Errors } from './errors.ts';
 import { GATHER_BYTES, MAX_FIELD_BYTES, MAX_REQUEST_METADATA_BYTES } from './limits.ts';
@@ -18,14 +11,7 @@ import { objectJson } from './objects.ts';
 import { type GetRequest, parseReadRequest, parseWholeGet, parseWriteRequest, type WriteRequest } from './requests.ts';
 import type { R2Store } from './store.ts';
 
-export interface R2HandlerOptions {
-  /** The tenant's store, open until `release`. */
-  acquire: () => Lease<R2Store>;
-  release: (lease: Lease<R2Store>) => void;
-  gate: Gate;
-  operations: Operations;
-  log: Logger;
-}
+type R2HandlerOptions = HandlerOptions<R2Store>;
 
 /** Serves one tenant's bucket. */
 export function r2Handler(options: R2HandlerOptions): Handler {

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { TenantId } from '../../shared/contracts.ts';
 import type { Blobs } from './blobs/blobs.ts';
+import type { StoreKind } from './kind.ts';
 
 /** What the worker copies: one store. */
 export interface CopyJob {
@@ -27,32 +28,26 @@ export interface CopyJob {
 
 export type CopyReply = { bytes: number } | { error: string };
 
-const STORES = [
-  {
-    kind: 'kv',
-    database: 'kv.db',
-    blobs: 'values',
-    named: 'SELECT blob FROM entries WHERE blob IS NOT NULL',
-  },
-  {
-    kind: 'r2',
-    database: 'r2.db',
-    blobs: 'objects',
-    named: "SELECT blob FROM objects WHERE blob IS NOT NULL UNION ALL SELECT blob FROM parts WHERE blob <> ''",
-  },
-] as const;
-
 export class Backup {
   readonly #root: string;
-  readonly #openBlobs: (tenant: TenantId, kind: 'kv' | 'r2') => Blobs | undefined;
+  readonly #kinds: ReadonlyMap<string, StoreKind>;
+  readonly #openBlobs: (tenant: TenantId, kind: string) => Blobs | undefined;
   /** Stores whose blobs must not be removed now, although they may be opened meanwhile. */
   readonly #copying = new Map<string, Promise<unknown>>();
   /** Tenants that are being purged. */
   readonly #leftOut = new Set<TenantId>();
 
-  /** @param openBlobs the blobs of a store that is open now */
-  constructor(root: string, openBlobs: (tenant: TenantId, kind: 'kv' | 'r2') => Blobs | undefined) {
+  /**
+   * @param kinds by key, which is also the name of the store's folder
+   * @param openBlobs the blobs of a store that is open now
+   */
+  constructor(
+    root: string,
+    kinds: ReadonlyMap<string, StoreKind>,
+    openBlobs: (tenant: TenantId, kind: string) => Blobs | undefined,
+  ) {
     this.#root = root;
+    this.#kinds = kinds;
     this.#openBlobs = openBlobs;
   }
 
@@ -64,7 +59,7 @@ export class Backup {
       for (const entry of await readdir(this.#root, { withFileTypes: true })) {
         if (!entry.isDirectory()) continue;
         tenants++;
-        for (const store of STORES) bytes += await this.#copy(worker, entry.name, store, folder);
+        for (const key of this.#kinds.keys()) bytes += await this.#copy(worker, entry.name, key, folder);
       }
     } finally {
       await worker.terminate();
@@ -73,7 +68,7 @@ export class Backup {
   }
 
   /** True while a store that is just being opened must not remove blobs. */
-  isCopying(tenant: TenantId, kind: 'kv' | 'r2'): boolean {
+  isCopying(tenant: TenantId, kind: string): boolean {
     return this.#copying.has(`${tenant}/${kind}`);
   }
 
@@ -81,36 +76,37 @@ export class Backup {
   async without<T>(tenant: TenantId, work: () => Promise<T>): Promise<T> {
     this.#leftOut.add(tenant);
     try {
-      for (const { kind } of STORES) await this.#copying.get(`${tenant}/${kind}`)?.catch(() => {});
+      for (const kind of this.#kinds.keys()) await this.#copying.get(`${tenant}/${kind}`)?.catch(() => {});
       return await work();
     } finally {
       this.#leftOut.delete(tenant);
     }
   }
 
-  async #copy(worker: Worker, tenant: TenantId, store: (typeof STORES)[number], folder: string): Promise<number> {
-    const source = join(this.#root, tenant, store.kind);
-    const database = join(source, store.database);
-    if (this.#leftOut.has(tenant) || !existsSync(database)) return 0;
-    const name = `${tenant}/${store.kind}`;
-    const target = join(folder, tenant, store.kind);
-    const paused = this.#openBlobs(tenant, store.kind);
+  async #copy(worker: Worker, tenant: TenantId, key: string, folder: string): Promise<number> {
+    const kind = this.#kinds.get(key);
+    const source = join(this.#root, tenant, key);
+    const database = join(source, `${key}.db`);
+    if (!kind || this.#leftOut.has(tenant) || !existsSync(database)) return 0;
+    const name = `${tenant}/${key}`;
+    const target = join(folder, tenant, key);
+    const paused = this.#openBlobs(tenant, key);
     paused?.pauseRemoval();
     const copied = ask(worker, {
       database,
-      target: join(target, store.database),
-      named: store.named,
-      blobs: join(source, store.blobs),
-      blobsTarget: join(target, store.blobs),
-      extents: join(source, `${store.kind}.extents`),
-      extentsTarget: join(target, `${store.kind}.extents`),
+      target: join(target, `${key}.db`),
+      named: kind.namedBlobs,
+      blobs: join(source, kind.blobs),
+      blobsTarget: join(target, kind.blobs),
+      extents: join(source, `${key}.extents`),
+      extentsTarget: join(target, `${key}.extents`),
     });
     this.#copying.set(name, copied);
     try {
       return await copied;
     } finally {
       this.#copying.delete(name);
-      const resumed = paused ?? this.#openBlobs(tenant, store.kind);
+      const resumed = paused ?? this.#openBlobs(tenant, key);
       resumed?.resumeRemoval();
     }
   }

@@ -1,5 +1,5 @@
 /**
- * Entry of the storage process: KV and R2 of all tenants. Everything it needs comes by the `init` call; it ends with
+ * Entry of the storage process: the stores of all tenants. Everything it needs comes by the `init` call; it ends with
  * the supervisor's channel.
  */
 import { flushCompileCache } from 'node:module';
@@ -7,11 +7,16 @@ import pino from 'pino';
 import { Channel } from '../../shared/channel.ts';
 import type { StorageMethods } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
+import { BINDINGS } from '../index.ts';
 import type { StorageService } from './service.ts';
 
 // Syncs of files wait in libuv's threads, whose number is fixed with the first use: many writers share few disks.
 process.env.UV_THREADPOOL_SIZE ??= '16';
-const { StorageService: Service } = await import('./service.ts');
+const [{ StorageService: Service }, ...loaded] = await Promise.all([
+  import('./service.ts'),
+  ...BINDINGS.map(async ({ key, store }) => [key, await store?.()] as const),
+]);
+const kinds = new Map(loaded.flatMap(([key, make]) => (make ? [[key, make] as const] : [])));
 
 const log = pino({ name: 'storage' }, pino.destination(2));
 let service: StorageService | undefined;
@@ -34,7 +39,7 @@ const methods: Served = {
     const { root, objects, clockOffsetMs } = init;
     // Loaded where it is needed only: the S3 client is a fifth of this process's memory.
     const bucket = objects.kind === 's3' ? new (await import('./blobs/s3.ts')).S3Bucket(objects) : undefined;
-    const made = new Service({ root, bucket, clockOffsetMs, log });
+    const made = new Service({ root, kinds, bucket, clockOffsetMs, log });
     await made.prepare();
     service = made;
   },

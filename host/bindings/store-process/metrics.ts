@@ -40,12 +40,12 @@ export class Operations {
   }
 
   /** Only a map entry on the path of a call; labels are built when somebody asks. */
-  count(binding: 'kv' | 'r2', operation: string): void {
+  count(binding: string, operation: string): void {
     const name = `${binding} ${operation}`;
     this.#counts.set(name, (this.#counts.get(name) ?? 0) + 1);
   }
 
-  fail(binding: 'kv' | 'r2', operation: string): void {
+  fail(binding: string, operation: string): void {
     this.#failures.inc({ binding, operation });
   }
 

@@ -13,6 +13,7 @@ export interface Store {
   /** True while something is under way that no caller waits for. */
   readonly busy: boolean;
   readonly blobs: Blobs;
+  readonly totals: { readonly bytes: number; readonly items: number };
   /** Removes some of what has expired; answers how much. */
   sweep(): Promise<number>;
   close(): void;

@@ -1,5 +1,5 @@
 /**
- * The storage process's work: serves each tenant's KV and R2 on its own sockets, and answers the supervisor's calls
+ * The storage process's work: serves each tenant's stores on its own sockets, and answers the supervisor's calls
  * about tenants (StorageMethods in shared/contracts.ts).
  */
 import { existsSync, mkdirSync } from 'node:fs';
@@ -9,17 +9,10 @@ import type { Logger } from 'pino';
 import { AdjustableClock } from '../../shared/clock.ts';
 import type { StorageQuotas, StorageUsage, TenantId } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
-import { kvHandler } from '../kv/protocol.ts';
-import { type Entry, KvStore } from '../kv/store.ts';
-import { Hashing } from '../r2/hashing.ts';
-import type { ObjectRow } from '../r2/objects.ts';
-import { r2Handler } from '../r2/protocol.ts';
-import { R2Store } from '../r2/store.ts';
 import { Backup } from './backup.ts';
-import type { BlobBackend, ObjectBucket } from './blobs/backend.ts';
-import { DiskBlobs } from './blobs/disk.ts';
-import { ByteCache } from './cache.ts';
+import type { ObjectBucket } from './blobs/backend.ts';
 import { Checkpoints } from './checkpoints.ts';
+import type { MakeStoreKind, StoreKind } from './kind.ts';
 import { CallServer, Gate } from './listener.ts';
 import { Operations } from './metrics.ts';
 import { type Lease, OpenStores, type Store } from './open-stores.ts';
@@ -29,10 +22,6 @@ const OPEN_STORES = 256;
 /** How long calls under way may go on when a tenant is closed, ms. */
 const CLOSE_GRACE_MS = 5_000;
 const SWEEP_EVERY_MS = 30_000;
-/** Memory for values that are read often, shared by all tenants. */
-const KV_CACHE_BYTES = 32 * 1024 * 1024;
-const ROW_CACHE_BYTES = 8 * 1024 * 1024;
-const OBJECT_CACHE_BYTES = 32 * 1024 * 1024;
 
 interface Tenant {
   gate: Gate;
@@ -41,11 +30,11 @@ interface Tenant {
   servers: Map<string, CallServer>;
 }
 
-type Kind = 'kv' | 'r2';
-
 export interface ServiceOptions {
   /** Folder of all tenants' data. */
   root: string;
+  /** By the key of their binding, which names a store's folder, files and socket. */
+  kinds: ReadonlyMap<string, MakeStoreKind>;
   /** Where objects live; undefined: in files below the root. */
   bucket: ObjectBucket | undefined;
   clockOffsetMs: number;
@@ -61,12 +50,9 @@ export class StorageService {
   readonly #bucket: ObjectBucket | undefined;
   readonly #stores: OpenStores;
   readonly #operations: Operations;
+  readonly #kinds = new Map<string, StoreKind>();
   readonly #tenants = new Map<TenantId, Tenant>();
   readonly #backup: Backup;
-  readonly #entries = new ByteCache<Entry>(KV_CACHE_BYTES);
-  readonly #objectRows = new ByteCache<ObjectRow>(ROW_CACHE_BYTES);
-  readonly #objectBytes = new ByteCache<Buffer>(OBJECT_CACHE_BYTES);
-  readonly #hashing = new Hashing();
   readonly #checkpoints: Checkpoints;
   readonly #sweeper: NodeJS.Timeout;
   /** Opening and closing of one tenant happen one after the other. */
@@ -84,7 +70,13 @@ export class StorageService {
       tenants: () => this.#tenants.size,
     });
     mkdirSync(options.root, { recursive: true });
-    this.#backup = new Backup(options.root, (tenant, kind) => this.#stores.get(`${tenant}/${kind}`)?.blobs);
+    const parts = { bucket: options.bucket, clock: this.#clock, checkpoints: this.#checkpoints, log: options.log };
+    for (const [key, make] of options.kinds) this.#kinds.set(key, make(parts));
+    this.#backup = new Backup(
+      options.root,
+      this.#kinds,
+      (tenant, kind) => this.#stores.get(`${tenant}/${kind}`)?.blobs,
+    );
     this.#sweeper = setInterval(() => void this.sweep(), SWEEP_EVERY_MS);
     this.#sweeper.unref();
     this.#clock.onStep(() => void this.sweep());
@@ -103,8 +95,8 @@ export class StorageService {
     }
   }
 
-  /** Serves `<folder>/kv.sock` and `<folder>/r2.sock`, those asked for. Again with other quotas: they hold from then on. */
-  open(call: { tenant: TenantId; folder: string; kv: boolean; r2: boolean; quotas: StorageQuotas }): Promise<void> {
+  /** Serves `<folder>/<key>.sock` of each of these stores. Again with other quotas: they hold from then on. */
+  open(call: { tenant: TenantId; folder: string; stores: string[]; quotas: StorageQuotas }): Promise<void> {
     const id = checkedTenant(call.tenant);
     return this.#inTurn(id, async () => {
       let tenant = this.#tenants.get(id);
@@ -114,7 +106,7 @@ export class StorageService {
       }
       tenant.quotas = call.quotas;
       tenant.gate.limit = call.quotas.requestsInFlight;
-      for (const kind of ['kv', 'r2'] as const) if (call[kind]) await this.#serve(id, tenant, kind, call.folder);
+      for (const key of call.stores) await this.#serve(id, tenant, key, call.folder);
     });
   }
 
@@ -127,9 +119,8 @@ export class StorageService {
   /** What the tenant keeps: bytes of keys, values and metadata, parts of open uploads included. */
   usage(call: { tenant: TenantId }): StorageUsage {
     const id = checkedTenant(call.tenant);
-    const kv = this.#totals(id, 'kv', () => this.#acquireKv(id));
-    const r2 = this.#totals(id, 'r2', () => this.#acquireR2(id));
-    return { kvBytes: kv.bytes, kvKeys: kv.items, objectBytes: r2.bytes, objects: r2.items };
+    const usages = [...this.#kinds].map(([key, kind]) => kind.usage(this.#totals(id, key)));
+    return Object.assign({}, ...usages);
   }
 
   /** Removes everything of the tenant, on disk and on S3. Can be repeated after a failure. */
@@ -171,32 +162,34 @@ export class StorageService {
     clearInterval(this.#sweeper);
     await Promise.all([...this.#tenants.keys()].map((tenant) => this.close({ tenant })));
     await this.#stores.closeAll();
-    await this.#hashing.close();
+    for (const kind of this.#kinds.values()) await kind.close?.();
     await this.#checkpoints.close();
   }
 
   async #purge(id: TenantId): Promise<void> {
     await this.#close(id);
-    const blobs = this.#bucket?.blobs(id);
-    await blobs?.destroy().finally(() => blobs.close());
-    for (const kind of ['kv', 'r2'] as const) await rm(this.#folder(id, kind), { recursive: true, force: true });
+    for (const [key, kind] of this.#kinds) {
+      await kind.purge?.(id);
+      await rm(this.#folder(id, key), { recursive: true, force: true });
+    }
     // Other parts may keep something of the tenant beside these folders.
     await rmdir(join(this.#root, id)).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT' && error.code !== 'ENOTEMPTY') throw error;
     });
   }
 
-  async #serve(id: TenantId, tenant: Tenant, kind: Kind, folder: string): Promise<void> {
-    const path = join(folder, `${kind}.sock`);
+  async #serve(id: TenantId, tenant: Tenant, key: string, folder: string): Promise<void> {
+    const path = join(folder, `${key}.sock`);
     if (tenant.servers.has(path)) return;
-    const { gate } = tenant;
-    const shared = { gate, operations: this.#operations, log: this.#log.child({ tenant: id }) };
-    const release = (lease: Lease<Store>) => this.#stores.release(lease);
-    const handler =
-      kind === 'kv'
-        ? kvHandler({ ...shared, acquire: () => this.#acquireKv(id), release })
-        : r2Handler({ ...shared, acquire: () => this.#acquireR2(id), release });
-    const failed = (error: unknown) => shared.log.error({ err: error }, 'a call could not be served');
+    const log = this.#log.child({ tenant: id });
+    const handler = this.#kind(key).handler({
+      gate: tenant.gate,
+      operations: this.#operations,
+      log,
+      acquire: () => this.#acquire(id, key),
+      release: (lease) => this.#stores.release(lease),
+    });
+    const failed = (error: unknown) => log.error({ err: error }, 'a call could not be served');
     tenant.servers.set(path, await CallServer.listen(path, handler, failed));
   }
 
@@ -204,46 +197,29 @@ export class StorageService {
     const tenant = this.#tenants.get(id);
     this.#tenants.delete(id);
     if (tenant) await Promise.all([...tenant.servers.values()].map((server) => server.stop(CLOSE_GRACE_MS)));
-    for (const kind of ['kv', 'r2'] as const) await this.#stores.close(`${id}/${kind}`);
+    for (const key of this.#kinds.keys()) await this.#stores.close(`${id}/${key}`);
   }
 
-  #acquireKv(id: TenantId): Lease<KvStore> {
-    return this.#stores.acquire(`${id}/kv`, () => {
-      const store = new KvStore({
-        folder: this.#folder(id, 'kv'),
-        quota: () => this.#tenants.get(id)?.quotas.kvBytes ?? 0,
-        clock: this.#clock,
-        cache: this.#entries,
-        checkpoints: this.#checkpoints,
-        log: this.#log,
-      });
-      if (this.#backup.isCopying(id, 'kv')) store.blobs.pauseRemoval();
-      return store;
-    });
+  #kind(key: string): StoreKind {
+    const kind = this.#kinds.get(key);
+    if (!kind) throw new Problem('invalid_field', `There is no kind of store named ${key}.`);
+    return kind;
   }
 
-  #acquireR2(id: TenantId): Lease<R2Store> {
-    return this.#stores.acquire(`${id}/r2`, () => {
-      const store = new R2Store({
-        folder: this.#folder(id, 'r2'),
-        backend: this.#objects(id),
-        quota: () => this.#tenants.get(id)?.quotas.objectBytes ?? 0,
-        clock: this.#clock,
-        rows: this.#objectRows,
-        cache: this.#objectBytes,
-        hashing: this.#hashing,
-        checkpoints: this.#checkpoints,
-        log: this.#log,
-      });
-      if (this.#backup.isCopying(id, 'r2')) store.blobs.pauseRemoval();
+  #acquire(id: TenantId, key: string): Lease<Store> {
+    return this.#stores.acquire(`${id}/${key}`, () => {
+      const kind = this.#kind(key);
+      const quota = () => this.#tenants.get(id)?.quotas[kind.quota] ?? 0;
+      const store = kind.open(id, this.#folder(id, key), quota);
+      if (this.#backup.isCopying(id, key)) store.blobs.pauseRemoval();
       return store;
     });
   }
 
   /** Totals of a store, without creating one. */
-  #totals(id: TenantId, kind: Kind, acquire: () => Lease<KvStore | R2Store>): { bytes: number; items: number } {
-    if (!existsSync(join(this.#folder(id, kind), `${kind}.db`))) return { bytes: 0, items: 0 };
-    const lease = acquire();
+  #totals(id: TenantId, key: string): { bytes: number; items: number } {
+    if (!existsSync(join(this.#folder(id, key), `${key}.db`))) return { bytes: 0, items: 0 };
+    const lease = this.#acquire(id, key);
     try {
       const { bytes, items } = lease.store.totals;
       return { bytes, items };
@@ -252,12 +228,8 @@ export class StorageService {
     }
   }
 
-  #objects(id: TenantId): BlobBackend {
-    return this.#bucket?.blobs(id) ?? new DiskBlobs(join(this.#folder(id, 'r2'), 'objects'));
-  }
-
-  #folder(id: TenantId, kind: Kind): string {
-    return join(this.#root, id, kind);
+  #folder(id: TenantId, key: string): string {
+    return join(this.#root, id, key);
   }
 
   #inTurn<T>(id: TenantId, work: () => Promise<T>): Promise<T> {

@@ -1,0 +1,36 @@
+/** R2 as the store process keeps it. */
+import { join } from 'node:path';
+import { DiskBlobs } from '../store-process/blobs/disk.ts';
+import { ByteCache } from '../store-process/cache.ts';
+import type { ProcessParts, StoreKind } from '../store-process/kind.ts';
+import { Hashing } from './hashing.ts';
+import type { ObjectRow } from './objects.ts';
+import { r2Handler } from './protocol.ts';
+import { R2Store } from './store.ts';
+
+/** Memory for what is read often, shared by all tenants. */
+const ROW_CACHE_BYTES = 8 * 1024 * 1024;
+const OBJECT_CACHE_BYTES = 32 * 1024 * 1024;
+const BLOBS = 'objects';
+
+export function r2Kind({ bucket, clock, checkpoints, log }: ProcessParts): StoreKind<R2Store> {
+  const rows = new ByteCache<ObjectRow>(ROW_CACHE_BYTES);
+  const cache = new ByteCache<Buffer>(OBJECT_CACHE_BYTES);
+  const hashing = new Hashing();
+  return {
+    quota: 'objectBytes',
+    blobs: BLOBS,
+    namedBlobs: "SELECT blob FROM objects WHERE blob IS NOT NULL UNION ALL SELECT blob FROM parts WHERE blob <> ''",
+    open(tenant, folder, quota) {
+      const backend = bucket?.blobs(tenant) ?? new DiskBlobs(join(folder, BLOBS));
+      return new R2Store({ folder, backend, quota, clock, rows, cache, hashing, checkpoints, log });
+    },
+    handler: r2Handler,
+    usage: ({ bytes, items }) => ({ objectBytes: bytes, objects: items }),
+    async purge(tenant) {
+      const blobs = bucket?.blobs(tenant);
+      await blobs?.destroy().finally(() => blobs.close());
+    },
+    close: () => hashing.close(),
+  };
+}

@@ -1,0 +1,48 @@
+/** One kind of store that this process keeps for each tenant, such as KV: what the process has to know of it. */
+import type { Logger } from 'pino';
+import type { Clock } from '../../shared/clock.ts';
+import type { TenantId } from '../../shared/contracts.ts';
+import type { ObjectBucket } from './blobs/backend.ts';
+import type { Checkpoints } from './checkpoints.ts';
+import type { Gate, Handler } from './listener.ts';
+import type { Operations } from './metrics.ts';
+import type { Lease, Store } from './open-stores.ts';
+
+/** What all kinds share. */
+export interface ProcessParts {
+  /** Where objects live; undefined: in files below the root. */
+  bucket: ObjectBucket | undefined;
+  clock: Clock;
+  checkpoints: Checkpoints;
+  log: Logger;
+}
+
+export interface HandlerOptions<S extends Store> {
+  /** The tenant's store, open until `release`. */
+  acquire(): Lease<S>;
+  release(lease: Lease<S>): void;
+  gate: Gate;
+  operations: Operations;
+  log: Logger;
+}
+
+/** Made once per process: what it holds, such as a cache, is shared by all tenants. */
+export interface StoreKind<S extends Store = Store> {
+  /** Name of the limit that bounds it, among those of a deployment. */
+  quota: string;
+  /** Folder of its blobs, beside its database. */
+  blobs: string;
+  /** SQL that lists the names of all blobs, for backups. */
+  namedBlobs: string;
+  /** Opens a tenant's store, which is created where there is none: `<key>.db` in this folder. @param quota bytes */
+  open(tenant: TenantId, folder: string, quota: () => number): S;
+  /** Serves one tenant's store. */
+  handler(options: HandlerOptions<S>): Handler;
+  /** What the owner is told of a store's size. */
+  usage(totals: { bytes: number; items: number }): Record<string, number>;
+  /** Removes what a tenant keeps outside of its folder. Can be repeated after a failure. */
+  purge?(tenant: TenantId): Promise<void>;
+  close?(): Promise<void>;
+}
+
+export type MakeStoreKind = (parts: ProcessParts) => StoreKind;
