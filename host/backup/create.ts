@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { copySql } from '../bindings/d1/copy.ts';
 import { Problem } from '../shared/problem.ts';
 import { copyFolder, filesBelow, sha256Of, unlessGone, writeWhole } from './copying.ts';
 import {
@@ -24,7 +25,6 @@ import { type BackupFile, makeContent, manifestText } from './manifest.ts';
 import { BackupKeys } from './passphrase.ts';
 import { tellingPlace } from './refusals.ts';
 import { copyRegistry } from './registry-copy.ts';
-import { copySql } from './sql-copy.ts';
 import { type BackupStore, backupId } from './store.ts';
 
 export interface BackupOptions {

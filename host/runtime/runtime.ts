@@ -2,13 +2,13 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { buildDatabaseProgram } from '../bindings/d1/database-program.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { CellOptions } from './cell.ts';
 import { Cgroups } from './cgroups.ts';
 import { Company } from './company.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
-import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
 import { availableMemory } from './process-tree.ts';

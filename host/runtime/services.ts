@@ -4,12 +4,12 @@
  */
 import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
+import { Database } from '../bindings/d1/database.ts';
 import { BINDINGS, bindingSet, enabledBindings, NO_BINDINGS } from '../bindings/index.ts';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cell } from './cell.ts';
 import type { RuntimeDependencies } from './contract.ts';
-import { Database } from './database.ts';
 import { folderOf } from './standby.ts';
 
 export interface ServicesOptions {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createBackup } from '../../host/backup/create.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
-import { copySql } from '../../host/backup/sql-copy.ts';
+import { copySql } from '../../host/bindings/d1/copy.ts';
 import { openBackupStore } from '../../host/backup/store.ts';
 import { bundleHandler, SqlRig, sqlProgram } from './d1-rig.ts';
 import { callSocket, StorageRig, TENANT } from './storage-rig.ts';

@@ -12,7 +12,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { findBinding } from '../../host/bindings/d1/native.ts';
-import { buildDatabaseProgram } from '../../host/runtime/database-program.ts';
+import { buildDatabaseProgram } from '../../host/bindings/d1/database-program.ts';
 import { freePort } from './support/ports.ts';
 
 const require = createRequire(import.meta.url);

@@ -8,9 +8,9 @@ import { rm, stat } from 'node:fs/promises';
 import { request } from 'node:http';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Problem } from '../shared/problem.ts';
-import { copyOne } from './copying.ts';
-import { SQL_FILE } from './layout.ts';
+import { copyOne } from '../../backup/copying.ts';
+import { SQL_FILE } from '../../backup/layout.ts';
+import { Problem } from '../../shared/problem.ts';
 
 const ATTEMPTS = 20;
 /** The kernel's time stamps move in steps of up to 10 ms; a change within the step of the last one would not show. */

@@ -5,7 +5,7 @@
 import path from 'node:path';
 import { build } from 'esbuild';
 
-const ENTRY = path.join(import.meta.dirname, '../bindings/d1/main.ts');
+const ENTRY = path.join(import.meta.dirname, './main.ts');
 
 /** Writes the program to `file`, which every tenant's database sandbox then reads; answers the path. */
 export async function buildDatabaseProgram(file: string): Promise<string> {

@@ -5,12 +5,12 @@
 import { lchownSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import type { Config } from '../shared/config.ts';
-import type { TenantId } from '../shared/contracts.ts';
-import { readLines } from './logs/flood-gate.ts';
-import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
-import { tenantUser } from './sandbox/users.ts';
-import { type Bind, detectSandbox, type Sandbox } from './sandbox.ts';
+import { readLines } from '../../runtime/logs/flood-gate.ts';
+import { type ConfinedProcess, spawnConfined } from '../../runtime/sandbox/spawn.ts';
+import { tenantUser } from '../../runtime/sandbox/users.ts';
+import { type Bind, detectSandbox, type Sandbox } from '../../runtime/sandbox.ts';
+import type { Config } from '../../shared/config.ts';
+import type { TenantId } from '../../shared/contracts.ts';
 
 export interface DatabaseProcessOptions {
   tenant: TenantId;

@@ -6,12 +6,12 @@ import { chmodSync, lchownSync, lstatSync, renameSync, rmSync } from 'node:fs';
 import net from 'node:net';
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { BACKLOG } from '../shared/backlog.ts';
-import { setTenantPriority } from '../shared/priority.ts';
-import { CpuShare } from './cpu-share.ts';
+import { CpuShare } from '../../runtime/cpu-share.ts';
+import { type ProcessUsage, treeOf, usageOf } from '../../runtime/process-tree.ts';
+import type { ConfinedProcess } from '../../runtime/sandbox/spawn.ts';
+import { BACKLOG } from '../../shared/backlog.ts';
+import { setTenantPriority } from '../../shared/priority.ts';
 import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from './database-process.ts';
-import { type ProcessUsage, treeOf, usageOf } from './process-tree.ts';
-import type { ConfinedProcess } from './sandbox/spawn.ts';
 
 export interface DatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
   /** Where workerd looks for the socket. */
