@@ -5,8 +5,15 @@ import hostEnvironment from '../../scripts/host-environment.json' with { type: '
 import { setPartPriority } from '../shared/priority.ts';
 import { withDescriptorTable } from './descriptor-table.ts';
 
-/** Parts that run in processes of their own, each from `host/<part>/main.ts`. */
+/** Parts that run in processes of their own. */
 export type PartName = 'storage' | 'egress' | 'edge';
+
+/** Folder of each part's main.ts. */
+const FOLDERS: Record<PartName, string> = {
+  storage: '../bindings/store-process/',
+  egress: '../egress/',
+  edge: '../edge/',
+};
 
 const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.meta.url));
 /** Flags of Node. */
@@ -53,7 +60,7 @@ export function partProcess(part: PartName): ChildProcess {
 }
 
 function forkPart(part: PartName): ChildProcess {
-  const entry = fileURLToPath(new URL(`../${part}/main.ts`, import.meta.url));
+  const entry = fileURLToPath(new URL(`${FOLDERS[part]}main.ts`, import.meta.url));
   const { PATH = '', TZ, NODE_COMPILE_CACHE } = process.env;
   const child = withDescriptorTable(['ignore', 'inherit', 'inherit', 'ipc'], DESCRIPTORS[part], (stdio) =>
     fork(entry, [], {
