@@ -5,22 +5,10 @@
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
-import { copySql } from '../bindings/d1/copy.ts';
+import { BINDINGS } from '../bindings/index.ts';
 import { Problem } from '../shared/problem.ts';
 import { copyFolder, filesBelow, sha256Of, unlessGone, writeWhole } from './copying.ts';
-import {
-  CODE,
-  FILES,
-  isLeftover,
-  isSealed,
-  NOT_KEPT,
-  REGISTRY,
-  SEALED,
-  SECRETS_KEY,
-  SQL,
-  STORES,
-  TENANTS,
-} from './layout.ts';
+import { CODE, FILES, isLeftover, isSealed, NOT_KEPT, REGISTRY, SEALED, SECRETS_KEY, TENANTS } from './layout.ts';
 import { type BackupFile, makeContent, manifestText } from './manifest.ts';
 import { BackupKeys } from './passphrase.ts';
 import { tellingPlace } from './refusals.ts';
@@ -39,8 +27,8 @@ export interface BackupOptions {
    * host runs on the data folder: then nobody writes, and the files are copied as they are.
    */
   copyStores: ((folder: string) => Promise<unknown>) | undefined;
-  /** Sockets of the SQL processes that run now, by tenant. */
-  sqlSockets(): ReadonlyMap<string, string>;
+  /** Folders of the sockets of the deployments that run now, by tenant. */
+  serviceFolders(): ReadonlyMap<string, string>;
   /**
    * Fetches the bytes of objects that live in S3 into the copy, and answers how many were gone already; undefined when
    * they are on this disk.
@@ -57,6 +45,9 @@ export interface BackupSummary {
   finishedAt: string;
 }
 
+/** Folders below a tenant's that their binding copies, and those that the storage process does. */
+const COPIED: ReadonlySet<string> = new Set(BINDINGS.flatMap(({ data }) => data?.folder ?? []));
+const STORES: ReadonlySet<string> = new Set(BINDINGS.flatMap(({ key, store }) => (store ? [key] : [])));
 const OBJECT_ATTEMPTS = 5;
 const KEY_ATTEMPTS = 10;
 /** What was begun longer ago than this and is not finished was interrupted. */
@@ -110,7 +101,7 @@ async function create(options: BackupOptions, keys: BackupKeys, started: number,
 
 /** Everything that is copied as it is. @returns the file of the secrets' keys, as of the copy of the registry */
 async function stage(
-  { dataFolder, copyStores, sqlSockets, fetchObjects }: BackupOptions,
+  { dataFolder, copyStores, serviceFolders, fetchObjects }: BackupOptions,
   to: string,
 ): Promise<Buffer | undefined> {
   const code = path.join(dataFolder, CODE);
@@ -129,14 +120,20 @@ async function stage(
     if (attempt === OBJECT_ATTEMPTS)
       throw new Problem('overloaded', 'Objects change too fast to be copied; try again.');
   }
-  const sockets = sqlSockets();
+  const services = serviceFolders();
   for (const tenant of await readdir(tenants).catch(() => [])) {
     const from = path.join(tenants, tenant);
-    await copySql(path.join(from, SQL), path.join(copies, tenant, SQL), sockets.get(tenant));
+    const service = services.get(tenant);
+    for (const { key, data } of BINDINGS) {
+      if (!data) continue;
+      const copy = await data.copy();
+      const socket = service && path.join(service, `${key}.sock`);
+      await copy(path.join(from, data.folder), path.join(copies, tenant, data.folder), socket);
+    }
     // Logs, and whatever else there is; without a host, the stores too.
     await copyFolder(from, path.join(copies, tenant), (file) => {
-      const store = file.split('/')[0] ?? '';
-      return store !== SQL && (copyStores === undefined || !STORES.has(store));
+      const folder = file.split('/')[0] ?? '';
+      return !COPIED.has(folder) && (copyStores === undefined || !STORES.has(folder));
     });
   }
   for (const name of await readdir(dataFolder)) {

@@ -2,6 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import { BINDINGS } from '../bindings/index.ts';
 import type { Scheduler } from '../scheduler/index.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
@@ -17,7 +18,7 @@ export type { RestoreSummary } from './restore.ts';
 type Settings = Pick<Config, 'backup' | 'storage'>;
 
 /** What only a running host can give; without one, nobody writes to the data folder. */
-export type LiveParts = Pick<BackupOptions, 'copyStores' | 'sqlSockets'>;
+export type LiveParts = Pick<BackupOptions, 'copyStores' | 'serviceFolders'>;
 
 /** What is asked of one backup, instead of what is configured for all. */
 export interface BackupChoice {
@@ -56,7 +57,7 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
     hostVersion,
     now: Date.now,
     copyStores: live?.copyStores,
-    sqlSockets: live?.sqlSockets ?? (() => new Map()),
+    serviceFolders: live?.serviceFolders ?? (() => new Map()),
     ...(bucket === undefined ? {} : { fetchObjects: (folder: string) => fetchObjects(bucket, folder) }),
   });
   // Asked afterwards, so that this one counts.
@@ -66,9 +67,8 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
   return { ...summary, removed, lacks: lacksOf(config) };
 }
 
-function lacksOf({ storage }: Settings): string[] {
-  if (storage.sql === 'local') return [];
-  return ['SQL databases: they are on the server of storage.sql, which has to be backed up by its own means'];
+function lacksOf(config: Settings): string[] {
+  return BINDINGS.flatMap(({ data }) => data?.elsewhere?.(config) ?? []);
 }
 
 /** The backups of a running host: one at a time, by schedule and on demand. */

@@ -18,11 +18,6 @@ export const REGISTRY = 'registry.db';
 export const SECRETS_KEY = 'secrets.key';
 export const TENANTS = 'tenants';
 export const CODE = 'code';
-/** Folder and file of a tenant's SQL database. */
-export const SQL = 'sql';
-export const SQL_FILE = 'db.sqlite';
-/** A tenant's stores that the storage process copies. */
-export const STORES: ReadonlySet<string> = new Set(['kv', 'r2']);
 
 /**
  * Folders whose files are as secret as the tenants' data, but no more. Everything else (the secrets' key, keys of

@@ -6,6 +6,7 @@
 import { z } from 'zod';
 import type { Worker_Binding } from '../runtime/capnp/generated/workerd.cjs';
 import type { Config } from '../shared/config.ts';
+import type { MakeBindingServer } from './server.ts';
 import type { MakeStoreKind } from './store-process/kind.ts';
 
 export interface Binding {
@@ -24,6 +25,10 @@ export interface Binding {
   workerd: WorkerdBinding;
   /** The kind of store behind it, where the store process serves it. */
   store?(): Promise<MakeStoreKind>;
+  /** What serves it, where the store process does not. */
+  server?(): Promise<MakeBindingServer>;
+  /** What it keeps on this disk by itself; the store process copies what it keeps. */
+  data?: BindingData;
   /** Compatibility flags that the host does not support because of this binding -> what an owner is told. */
   unsupportedFlags?: Record<string, string>;
 }
@@ -36,6 +41,15 @@ export interface WorkerdBinding {
   module?: { name: string; source(): string };
   /** Fills in everything but the name. */
   write(binding: Worker_Binding, service: string): void;
+}
+
+export interface BindingData {
+  /** Name of its folder below each tenant's. */
+  folder: string;
+  /** For backups: copies such a folder. @param socket of the binding, where its tenant runs */
+  copy(): Promise<(from: string, to: string, socket: string | undefined) => Promise<void>>;
+  /** What a backup lacks because it is kept on another machine, in a sentence. */
+  elsewhere?(config: Pick<Config, 'storage'>): string | undefined;
 }
 
 /** Settings of a binding that has none: it is there or not. */

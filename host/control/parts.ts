@@ -34,7 +34,7 @@ export interface ControlParts {
   runtime: Runtime;
   payments: Payments;
   logs: LogStore;
-  storageUsage(tenant: TenantId): Promise<StorageUsage & { sqlBytes: number }>;
+  storageUsage(tenant: TenantId): Promise<StorageUsage>;
   /** Key of a test wallet that pages may show; only on the local network. */
   demoWalletKey: string | undefined;
   /** Changes of one deployment, by tenant: what does not start must be taken back before the next is made. */

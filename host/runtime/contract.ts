@@ -3,6 +3,7 @@
  * Nothing here does anything: it is the page to read before calling `createRuntime`.
  */
 import type { Logger } from 'pino';
+import type { BindingServers } from '../bindings/server.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type {
@@ -82,12 +83,9 @@ type Remote<M, K extends keyof M> = M[K] extends (argument: infer A) => infer R
 
 export interface RuntimeDependencies {
   config: Config['runtime'];
-  storageConfig: Config['storage'];
   storeQuotas: StorageQuotas;
   /** `<data>/run`: the instances' sockets are below `<run>/c`. At most 70 bytes long. */
   runFolder: string;
-  /** The storage process' root: the SQL file of a tenant is `<tenantsFolder>/<tenant>/sql/db.sqlite`. */
-  tenantsFolder: string;
   /** Owners' logs; shared with the endpoints that read them. */
   logs: LogStore;
   /** From `detectSandbox()`. */
@@ -110,11 +108,8 @@ export interface RuntimeDependencies {
     retire: Remote<EdgeMethods, 'retire'>;
     failed: Remote<EdgeMethods, 'failed'>;
   };
-  /** Serves `env.PAYMENTS` of a tenant on a unix socket. Without it such deployments do not start. */
-  payments?: {
-    open(tenant: { tenant: TenantId; slug: string; socket: string }): Promise<void>;
-    close(tenant: { tenant: TenantId; slug: string }): Promise<void>;
-  };
+  /** What serves the bindings that the storage process does not; a deployment that asks for another one does not start. */
+  servers: BindingServers;
   onEvent?(event: RuntimeEvent): void;
 }
 

@@ -28,7 +28,6 @@ import { type LimitReason, WatchedInstance } from './watched-instance.ts';
 export interface RunnerOptions {
   slug: string;
   dependencies: RuntimeDependencies;
-  databaseProgram: Promise<string>;
   standby: Standby;
   /** Where the kernel keeps the limits. */
   cgroups: CellOptions['cgroups'];
@@ -66,7 +65,7 @@ export class DeploymentRunner {
   #services: Services | undefined;
   #tenant: TenantId | undefined;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
-  #databaseUsed = false;
+  #processesUsed = false;
   /** The instance whose failure the edges know. */
   #told: Instance | undefined;
 
@@ -89,7 +88,7 @@ export class DeploymentRunner {
 
   /** Somebody waits for its instance or its database. */
   get starting(): boolean {
-    return this.#starting !== undefined || (this.#services?.database?.starting ?? false);
+    return this.#starting !== undefined || (this.#services?.processes.some(({ starting }) => starting) ?? false);
   }
 
   get tenant(): TenantId | undefined {
@@ -198,17 +197,22 @@ export class DeploymentRunner {
       return this.#usage;
     }
     const own = current.sample(now, alone);
-    const database = this.#services?.database?.sample(now) ?? { cpuMs: 0, privateBytes: 0 };
-    if (database.privateBytes > 0) this.#databaseUsed = true;
-    this.#usage = { cpuMs: own.cpuMs + database.cpuMs, privateBytes: own.privateBytes + database.privateBytes };
-    return this.#usage;
+    const total = { cpuMs: own.cpuMs, privateBytes: own.privateBytes };
+    for (const processes of this.#services?.processes ?? []) {
+      const { cpuMs, privateBytes } = processes.sample(now);
+      total.cpuMs += cpuMs;
+      total.privateBytes += privateBytes;
+      if (privateBytes > 0) this.#processesUsed = true;
+    }
+    this.#usage = total;
+    return total;
   }
 
   /** Tells what CPU time has been used since it was last told. */
   countCpu(): void {
     if (this.#current) this.#countCpu(this.#current.instance);
     for (const instance of this.#draining) this.#countCpu(instance);
-    this.#countDatabaseCpu();
+    this.#countBindingCpu();
   }
 
   /** Opens the sockets again that a restarted part served. */
@@ -220,7 +224,10 @@ export class DeploymentRunner {
   /** Every process of the slug, for limits that the kernel keeps. */
   pids(): number[] {
     const own = this.#current?.instance.pid;
-    return [...(own === undefined ? [] : [own]), ...(this.#services?.database?.pids() ?? [])];
+    return [
+      ...(own === undefined ? [] : [own]),
+      ...(this.#services?.processes ?? []).flatMap((processes) => processes.pids()),
+    ];
   }
 
   status(): InstanceStatus {
@@ -274,7 +281,7 @@ export class DeploymentRunner {
 
   /** Starts an instance beside whatever runs, and makes it the current one. */
   async #start(spec: InstanceSpec): Promise<Instance> {
-    const { dependencies, databaseProgram, nextGeneration, standby } = this.#options;
+    const { dependencies, nextGeneration, standby } = this.#options;
     const { config, sandbox, log } = dependencies;
     const tenant = spec.tenant;
     const generation = nextGeneration();
@@ -295,8 +302,7 @@ export class DeploymentRunner {
         dependencies,
         spec,
         cell,
-        databaseProgram,
-        onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
+        onBindingDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
       });
     this.#services = services;
     const starting = Instance.start({
@@ -313,7 +319,7 @@ export class DeploymentRunner {
       pointTo(services.folder, path.join(dependencies.runFolder, this.slug));
       const [instance] = await Promise.all([starting, services.open(spec.bindings)]);
       this.#adopt(instance);
-      if (spec.bindings.d1 && this.#databaseUsed) services.database?.warm();
+      if (this.#processesUsed) services.warm(spec.bindings);
       return instance;
     } catch (error) {
       void starting.then((instance) => instance.kill('start_failed', 'A service did not open.')).catch(() => undefined);
@@ -398,8 +404,9 @@ export class DeploymentRunner {
     if (cpuMs > 0) this.#emit({ type: 'used', slug: this.slug, tenant: instance.spec.tenant, cpuMs });
   }
 
-  #countDatabaseCpu(): void {
-    const cpuMs = this.#services?.database?.takeCpuMs() ?? 0;
+  #countBindingCpu(): void {
+    let cpuMs = 0;
+    for (const processes of this.#services?.processes ?? []) cpuMs += processes.takeCpuMs();
     if (cpuMs > 0 && this.#tenant !== undefined)
       this.#emit({ type: 'used', slug: this.slug, tenant: this.#tenant, cpuMs });
   }
@@ -425,7 +432,7 @@ export class DeploymentRunner {
   }
 
   async #closeServices(): Promise<void> {
-    this.#countDatabaseCpu();
+    this.#countBindingCpu();
     const services = this.#services;
     this.#services = undefined;
     if (services) rmSync(path.join(this.#options.dependencies.runFolder, this.slug), { force: true });
@@ -451,7 +458,7 @@ export class DeploymentRunner {
 
 /**
  * Makes `<run>/<slug>` lead to the sockets of the slug's services, whatever folder they are in: `kv.sock`, `r2.sock`
- * and `d1.sock` each serve that tenant's store over plain HTTP.
+ * and so on each serve that tenant's binding over plain HTTP.
  */
 function pointTo(folder: string, name: string): void {
   rmSync(name, { force: true, recursive: true });

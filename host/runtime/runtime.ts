@@ -2,7 +2,6 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { buildDatabaseProgram } from '../bindings/d1/database-program.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { CellOptions } from './cell.ts';
@@ -36,7 +35,6 @@ const TOTAL_SHARE = 0.7;
 /** Below this share of free memory the machine itself is short. */
 const SHORT_SHARE = 0.06;
 
-const DATABASE_PROGRAM = 'd1.mjs';
 /** Folder of all instances' sockets, one numbered folder each. */
 const CELLS = 'c';
 /** Cells that wait for the next cold start. */
@@ -58,8 +56,6 @@ export function createRuntime(dependencies: RuntimeDependencies): Runtime {
 class Node implements Runtime {
   readonly isolation: Runtime['isolation'];
   readonly #dependencies: RuntimeDependencies;
-  /** Path of the program, once it is there. */
-  readonly #databaseProgram: Promise<string>;
   readonly #standby: Standby;
   readonly #cgroups: CellOptions['cgroups'];
   readonly #runners = new Map<string, DeploymentRunner>();
@@ -74,8 +70,6 @@ class Node implements Runtime {
 
   constructor(dependencies: RuntimeDependencies) {
     this.#dependencies = dependencies;
-    this.#databaseProgram = buildDatabaseProgram(path.join(dependencies.runFolder, DATABASE_PROGRAM));
-    this.#databaseProgram.catch((error) => dependencies.log.error({ err: error }, 'databases cannot start'));
     const { sandbox, config, runFolder, log } = dependencies;
     const cells = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
@@ -164,7 +158,6 @@ class Node implements Runtime {
       runner = new DeploymentRunner({
         slug,
         dependencies: this.#dependencies,
-        databaseProgram: this.#databaseProgram,
         standby: this.#standby,
         cgroups: this.#cgroups,
         nextGeneration: () => ++this.#generation,

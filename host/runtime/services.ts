@@ -4,8 +4,9 @@
  */
 import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { Database } from '../bindings/d1/database.ts';
+import type { Binding } from '../bindings/binding.ts';
 import { BINDINGS, bindingSet, enabledBindings, NO_BINDINGS } from '../bindings/index.ts';
+import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cell } from './cell.ts';
@@ -17,8 +18,7 @@ export interface ServicesOptions {
   spec: InstanceSpec;
   /** The cell of the first instance: the sockets go into its folder, for its user. */
   cell: Cell;
-  databaseProgram: Promise<string>;
-  onDatabaseDeath(detail: string): void;
+  onBindingDeath(detail: string): void;
 }
 
 export class Services {
@@ -26,7 +26,8 @@ export class Services {
   readonly folder: string;
   readonly #options: ServicesOptions;
   #bindings: BindingSet = NO_BINDINGS;
-  #database: Database | undefined;
+  /** Bindings that the storage process does not serve, by key. */
+  readonly #served = new Map<string, ServedBinding>();
 
   constructor(options: ServicesOptions) {
     this.#options = options;
@@ -43,8 +44,9 @@ export class Services {
     return path.join(folderOf(this.#options.cell), `g${generation.toString(36)}`);
   }
 
-  get database(): Database | undefined {
-    return this.#database;
+  /** Processes of the bindings, beside the instance's own. */
+  get processes(): BindingProcesses[] {
+    return [...this.#served.values()].flatMap(({ processes }) => processes ?? []);
   }
 
   /**
@@ -52,29 +54,20 @@ export class Services {
    * uses its own.
    */
   async open(bindings: BindingSet): Promise<void> {
-    const { dependencies, spec } = this.#options;
-    if (bindings.payments && !dependencies.payments) {
-      throw new Problem(
-        'start_failed',
-        'This deployment asks for the PAYMENTS binding, which this host does not offer.',
-      );
-    }
-    const wanted = bindingSet(
+    for (const binding of enabledBindings(bindings)) this.#prepare(binding);
+    this.#bindings = bindingSet(
       Object.fromEntries(BINDINGS.map(({ key }) => [key, bindings[key] || this.#bindings[key]])),
     );
-    const newDatabase = wanted.d1 && !this.#database;
-    if (newDatabase) this.#database = this.#createDatabase();
-    this.#bindings = wanted;
     await Promise.all([
       this.openStorage(),
       this.openEgress(),
-      newDatabase ? this.#database?.open() : undefined,
-      wanted.payments
-        ? dependencies.payments
-            ?.open({ tenant: spec.tenant, slug: spec.slug, socket: path.join(this.folder, 'payments.sock') })
-            .then(() => this.#permit('payments'))
-        : undefined,
+      ...[...this.#served.values()].map((served) => served.open()),
     ]);
+  }
+
+  /** Starts what these bindings have of their own ahead of the first call. */
+  warm(bindings: BindingSet): void {
+    for (const [key, { processes }] of this.#served) if (bindings[key]) processes?.warm();
   }
 
   /** Again after the storage process was started anew. */
@@ -107,14 +100,12 @@ export class Services {
 
   async close(): Promise<void> {
     const { dependencies, spec, cell } = this.#options;
-    const { tenant, slug } = spec;
-    const { payments } = this.#bindings;
+    const { tenant } = spec;
     // A part that is being restarted has forgotten the tenant anyway.
     await Promise.allSettled([
       this.#stores().length > 0 ? dependencies.storage.close({ tenant }) : undefined,
       dependencies.egress.close({ tenant }),
-      payments ? dependencies.payments?.close({ tenant, slug }) : undefined,
-      this.#database?.close(),
+      ...[...this.#served.values()].map((served) => served.close()),
     ]);
     rmSync(folderOf(cell), { recursive: true, force: true });
   }
@@ -124,21 +115,25 @@ export class Services {
     return enabledBindings(this.#bindings).flatMap(({ key, store }) => (store ? [key] : []));
   }
 
-  #createDatabase(): Database {
-    const { dependencies, spec, cell, databaseProgram, onDatabaseDeath } = this.#options;
-    return new Database({
+  /** @throws Problem start_failed where this host does not offer the binding */
+  #prepare({ key, env, store }: Binding): void {
+    if (store || this.#served.has(key)) return;
+    const { dependencies, spec, cell, onBindingDeath } = this.#options;
+    const server = dependencies.servers.get(key);
+    if (!server) {
+      throw new Problem('start_failed', `This deployment asks for the ${env} binding, which this host does not offer.`);
+    }
+    const served = server.serve({
       tenant: spec.tenant,
-      sandbox: dependencies.sandbox,
-      storage: dependencies.storageConfig,
-      program: databaseProgram,
-      dataFolder: path.join(dependencies.tenantsFolder, spec.tenant, 'sql'),
-      socketFolder: path.join(folderOf(cell), 'q'),
+      slug: spec.slug,
       servicesFolder: this.folder,
+      socket: path.join(this.folder, `${key}.sock`),
+      cellFolder: folderOf(cell),
       clientUid: cell.uid,
-      startTimeoutMs: dependencies.config.startTimeoutMs,
-      log: dependencies.log,
-      onDeath: onDatabaseDeath,
+      permit: () => this.#permit(key),
+      onDeath: onBindingDeath,
     });
+    this.#served.set(key, served);
   }
 
   /** Connecting takes write permission on the socket, and the sockets are made by processes of another user. */

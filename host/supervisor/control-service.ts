@@ -2,10 +2,9 @@
  * Control, composed: what the platform itself answers to callers, owners and the operator, and what it does by the
  * clock. Nothing is decided here.
  */
-import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { removeNamespace } from '../bindings/d1/namespaces.ts';
+import type { BindingServers } from '../bindings/server.ts';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
@@ -58,6 +57,7 @@ export interface ControlServiceOptions extends BindingParts {
   sandbox: Sandbox;
   scheduler: Scheduler;
   tls: Tls;
+  servers: BindingServers;
   runtime: Runtime;
   forwarding: Forwarding;
   edges: Edges;
@@ -83,7 +83,7 @@ export interface ControlService {
 /** The operator's API answers once this resolves; everything else waits for `serve` and `start`. */
 export async function openControl(options: ControlServiceOptions): Promise<ControlService> {
   const { config, folders, log, version, publicUrl, clock, stores, logs, scheduler, tls, onStop } = options;
-  const { runtime, forwarding, routes, network, payments, observation, storage } = options;
+  const { runtime, forwarding, routes, network, payments, observation, storage, servers } = options;
   const { deployments, secrets, domains, usage } = stores;
 
   const crons = new TenantCrons({
@@ -114,7 +114,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     logs,
     storageUsage: async (tenant) => ({
       ...(await storage.channel().call('usage', { tenant })),
-      sqlBytes: await folderBytes(path.join(folders.tenants, tenant, 'sql')),
+      ...Object.assign({}, ...(await Promise.all([...servers.values()].map((server) => server.usage?.(tenant))))),
     }),
     updates: new KeyedLock(),
     removeCode: (digests) => removeCode(options, digests),
@@ -168,8 +168,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     believed: async () => (await believed.now()) - clock.offsetMs,
     live: {
       copyStores: (folder) => storage.channel().call('backup', { folder }),
-      sqlSockets: () =>
-        new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug, 'd1.sock')])),
+      serviceFolders: () => new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug)])),
     },
   });
   const operatorApi = await serveOperatorApi({
@@ -211,7 +210,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
 }
 
 function openLifecycle(options: ControlServiceOptions, believed: BelievedTime): Lifecycle {
-  const { config, folders, log, clock, stores, logs, runtime, routes, storage, hostEgressSocket } = options;
+  const { config, folders, log, clock, stores, logs, runtime, routes, storage, servers, hostEgressSocket } = options;
   return new Lifecycle({
     config: config.slugs,
     clock,
@@ -224,7 +223,7 @@ function openLifecycle(options: ControlServiceOptions, believed: BelievedTime): 
     tenantsFolder: folders.tenants,
     async purgeStorage(tenant) {
       await storage.channel().call('purge', { tenant });
-      if (config.storage.sqlAdmin) await removeNamespace({ adminUrl: config.storage.sqlAdmin, adminToken: '' }, tenant);
+      for (const server of servers.values()) await server.purge?.(tenant);
       await stores.cronRuns.forget(tenant);
       await logs.forget(tenant);
     },
@@ -251,17 +250,4 @@ function openPipeline({ config, folders, clock, codeStore, sandbox }: ControlSer
     memoryBytes,
     startTimeoutMs,
   });
-}
-
-async function folderBytes(folder: string): Promise<number> {
-  const names = await readdir(folder).catch(() => []);
-  const sizes = await Promise.all(
-    names.map((name) =>
-      stat(path.join(folder, name)).then(
-        ({ size }) => size,
-        () => 0,
-      ),
-    ),
-  );
-  return sizes.reduce((sum, size) => sum + size, 0);
 }

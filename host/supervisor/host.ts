@@ -30,7 +30,7 @@ import { readClockOffset } from './clock-setting.ts';
 import { openControl } from './control-service.ts';
 import { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
-import { openRuntime } from './instances.ts';
+import { openRuntime, openServers } from './instances.ts';
 import { bindSocket } from './listening-socket.ts';
 import { openMailer } from './mailer.ts';
 import { createObservation } from './observation.ts';
@@ -176,6 +176,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 
   // --- instances -------------------------------------------------------------------------------------------------
   const sandbox = await detected;
+  const servers = await openServers({ config, folders, stores, sandbox, log, payments: paymentsOpened.promise });
   const runtime = openRuntime({
     config,
     folders,
@@ -188,7 +189,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     speech,
     mailer,
     edges: () => edges,
-    payments: paymentsOpened.promise,
+    servers,
     observation,
     storage,
     egress,
@@ -280,6 +281,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     storage,
     egress,
     hostEgressSocket,
+    servers,
     runtime,
     forwarding,
     edges,

@@ -1,6 +1,7 @@
 /** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
 import type { Logger } from 'pino';
 import { storeQuotas } from '../bindings/index.ts';
+import { type BindingServers, openBindingServers } from '../bindings/server.ts';
 import { tollView } from '../control/tenant-requests.ts';
 import type { Payments } from '../payments/index.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
@@ -32,26 +33,13 @@ export interface InstancesOptions extends Pick<BindingParts, 'storage' | 'egress
   speech: SpeechEngine | undefined;
   mailer: Mailer | undefined;
   edges(): Edges;
-  payments: Promise<Payments>;
+  servers: BindingServers;
   observation: Observation;
 }
 
 export function openRuntime(options: InstancesOptions): Runtime {
-  const {
-    config,
-    folders,
-    stores,
-    codeStore,
-    logs,
-    sandbox,
-    clock,
-    log,
-    speech,
-    mailer,
-    edges,
-    payments,
-    observation,
-  } = options;
+  const { config, folders, stores, codeStore, logs, sandbox, clock, log, speech, mailer, edges, servers, observation } =
+    options;
   const { storage, egress } = options;
   const { deployments, secrets, usage } = stores;
 
@@ -79,10 +67,8 @@ export function openRuntime(options: InstancesOptions): Runtime {
 
   return createRuntime({
     config: config.runtime,
-    storageConfig: config.storage,
     storeQuotas: storeQuotas(config),
     runFolder: folders.run,
-    tenantsFolder: folders.tenants,
     logs,
     sandbox,
     clock,
@@ -104,18 +90,41 @@ export function openRuntime(options: InstancesOptions): Runtime {
       },
       failed: async (instance) => void (await edges().each('failed', instance)),
     },
+    servers,
+    onEvent(event) {
+      observation.metrics.onRuntimeEvent(event);
+      if (event.type === 'used') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
+    },
+  });
+}
+
+export interface ServersOptions extends Pick<InstancesOptions, 'config' | 'folders' | 'stores' | 'sandbox' | 'log'> {
+  payments: Promise<Payments>;
+}
+
+/** What serves the bindings that the storage process does not. */
+export function openServers({
+  config,
+  folders,
+  stores,
+  sandbox,
+  log,
+  payments,
+}: ServersOptions): Promise<BindingServers> {
+  return openBindingServers({
+    config,
+    tenantsFolder: folders.tenants,
+    runFolder: folders.run,
+    sandbox,
+    log,
     payments: {
       async open({ tenant, slug, socket }) {
-        const deployment = await deployments.byTenant(tenant);
+        const deployment = await stores.deployments.byTenant(tenant);
         if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
         const { bindings } = await payments;
         await bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
       },
       close: async ({ tenant }) => (await payments).bindings.close({ tenant }),
-    },
-    onEvent(event) {
-      observation.metrics.onRuntimeEvent(event);
-      if (event.type === 'used') usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
     },
   });
 }

@@ -93,7 +93,7 @@ const backup = (now = Date.UTC(2026, 0, 2, 3, 4, 5)) =>
     hostVersion: '1.2.3',
     now: () => now,
     copyStores: undefined,
-    sqlSockets: () => new Map(),
+    serviceFolders: () => new Map(),
   });
 const restore = (into = join(folder, 'restored'), passphrase = PASSPHRASE) =>
   restoreBackup({ store: store(), id: undefined, passphrase, dataFolder: into });
@@ -152,7 +152,7 @@ describe('a backup', () => {
       hostVersion: '1',
       now: Date.now,
       copyStores: async (to) => write(join(to, 't1/kv/kv.db'), 'kv by the storage process'),
-      sqlSockets: () => new Map(),
+      serviceFolders: () => new Map(),
     });
     await restore();
     expect(readFileSync(join(folder, 'restored/tenants/t1/kv/kv.db'), 'utf8')).toBe('kv by the storage process');
@@ -168,7 +168,7 @@ describe('a backup', () => {
       hostVersion: '1',
       now: Date.now,
       copyStores: async () => copies++,
-      sqlSockets: () => new Map(),
+      serviceFolders: () => new Map(),
       fetchObjects: async () => gone.shift() ?? 0,
     });
     expect(copies).toBe(3);
@@ -182,7 +182,7 @@ describe('a backup', () => {
       hostVersion: '1',
       now: Date.now,
       copyStores: () => Promise.reject(new Error('no space')),
-      sqlSockets: () => new Map(),
+      serviceFolders: () => new Map(),
     });
     await expect(failing).rejects.toThrow('no space');
     expect(await store().list()).toEqual([]);
@@ -226,7 +226,7 @@ describe('a backup', () => {
       now: Date.now,
       // Of a large host this takes long.
       copyStores: () => secrets.rotate(),
-      sqlSockets: () => new Map(),
+      serviceFolders: () => new Map(),
     });
     registry.close();
     await restore();

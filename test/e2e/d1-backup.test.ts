@@ -2,12 +2,12 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { cp, mkdir, rename } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createBackup } from '../../host/backup/create.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
-import { copySql } from '../../host/bindings/d1/copy.ts';
 import { openBackupStore } from '../../host/backup/store.ts';
+import { copySql } from '../../host/bindings/d1/copy.ts';
 import { bundleHandler, SqlRig, sqlProgram } from './d1-rig.ts';
 import { callSocket, StorageRig, TENANT } from './storage-rig.ts';
 
@@ -78,7 +78,7 @@ test('every store equals a moment within the time of the backup', async () => {
     hostVersion: 'test',
     now: Date.now,
     copyStores: (to) => storage.channel.call('backup', { folder: to }),
-    sqlSockets: () => new Map([[TENANT, sql.socket]]),
+    serviceFolders: () => new Map([[TENANT, dirname(sql.socket)]]),
   });
   const after = { ...writing.acknowledged };
   await writing.stop();

@@ -11,8 +11,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
-import { findBinding } from '../../host/bindings/d1/native.ts';
 import { buildDatabaseProgram } from '../../host/bindings/d1/database-program.ts';
+import { findBinding } from '../../host/bindings/d1/native.ts';
 import { freePort } from './support/ports.ts';
 
 const require = createRequire(import.meta.url);

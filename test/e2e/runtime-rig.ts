@@ -9,6 +9,7 @@ import { dirname, join } from 'node:path';
 import { pino } from 'pino';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { storeQuotas } from '../../host/bindings/index.ts';
+import { openBindingServers } from '../../host/bindings/server.ts';
 import { CodeStore } from '../../host/runtime/code-store.ts';
 import type { Runtime, RuntimeDependencies, RuntimeEvent } from '../../host/runtime/contract.ts';
 import { Bundler } from '../../host/runtime/deploy/bundle.ts';
@@ -224,21 +225,23 @@ export class RuntimeRig {
   #egress!: Channel<EgressMethods>;
 
   async #dependencies(): Promise<RuntimeDependencies> {
+    const sandbox = await detectSandbox(this.#options.sandbox ?? 'auto');
+    const log = pino({ level: process.env.RIG_LOG ?? 'silent' });
+    const runFolder = join(this.folder, 'run');
     return {
       config: this.config.runtime,
-      storageConfig: this.config.storage,
       storeQuotas: storeQuotas(this.config),
-      runFolder: join(this.folder, 'run'),
-      tenantsFolder: this.tenants,
+      runFolder,
       logs: this.logs,
-      sandbox: await detectSandbox(this.#options.sandbox ?? 'auto'),
+      sandbox,
       clock: this.clock,
-      log: pino({ level: process.env.RIG_LOG ?? 'silent' }),
+      log,
       resolve: async (slug) => {
         const spec = this.specs.get(slug);
         if (!spec) throw new Problem('not_found', `${slug} is not deployed`);
         return spec;
       },
+      servers: await openBindingServers({ config: this.config, tenantsFolder: this.tenants, runFolder, sandbox, log }),
       storage: {
         open: (tenant) => this.#storage.call('open', tenant),
         close: (tenant) => this.#storage.call('close', tenant),

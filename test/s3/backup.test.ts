@@ -40,7 +40,7 @@ function backup(dataFolder: string, day: number, more: Partial<Parameters<typeof
     hostVersion: 'test',
     now: () => Date.UTC(2026, 0, day),
     copyStores: undefined,
-    sqlSockets: () => new Map(),
+    serviceFolders: () => new Map(),
     ...more,
   });
 }

@@ -1,5 +1,6 @@
 /** `env.DB`: D1. */
 import { type Binding, onOrOff } from '../binding.ts';
+import { FOLDER } from './files.ts';
 
 export const d1: Binding = {
   key: 'd1',
@@ -8,6 +9,15 @@ export const d1: Binding = {
   summary: 'SQL database',
   settings: onOrOff,
   limits: ({ storage }) => ({ sqlBytes: storage.sqlBytes }),
+  server: async () => (await import('./server.ts')).d1Server,
+  data: {
+    folder: FOLDER,
+    copy: async () => (await import('./copy.ts')).copySql,
+    elsewhere: ({ storage }) =>
+      storage.sql === 'local'
+        ? undefined
+        : 'SQL databases: they are on the server of storage.sql, which has to be backed up by its own means',
+  },
   workerd: {
     wholeUrls: true,
     write(binding, service) {

@@ -9,8 +9,8 @@ import { request } from 'node:http';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { copyOne } from '../../backup/copying.ts';
-import { SQL_FILE } from '../../backup/layout.ts';
 import { Problem } from '../../shared/problem.ts';
+import { FILE } from './files.ts';
 
 const ATTEMPTS = 20;
 /** The kernel's time stamps move in steps of up to 10 ms; a change within the step of the last one would not show. */
@@ -23,7 +23,7 @@ const HOLD_TIMEOUT_MS = 5_000;
  * @throws Problem overloaded when the database changed under every attempt
  */
 export async function copySql(from: string, to: string, socket: string | undefined): Promise<void> {
-  const database = path.join(from, SQL_FILE);
+  const database = path.join(from, FILE);
   for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
     // A process that does not answer may be busy with a long query, or gone: then the file tells by itself.
     if (socket !== undefined) await tell(socket, 'begin').catch(() => undefined);
@@ -31,8 +31,8 @@ export async function copySql(from: string, to: string, socket: string | undefin
       const before = await settled(database);
       if (before === undefined) return;
       await rm(to, { recursive: true, force: true });
-      await copyOne(database, path.join(to, SQL_FILE));
-      await copyOne(`${database}-wal`, path.join(to, `${SQL_FILE}-wal`)).catch((error) => {
+      await copyOne(database, path.join(to, FILE));
+      await copyOne(`${database}-wal`, path.join(to, `${FILE}-wal`)).catch((error) => {
         if (error.code !== 'ENOENT') throw error;
       });
       if ((await stampOf(database)) === before) return;

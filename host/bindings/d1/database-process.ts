@@ -11,6 +11,7 @@ import { tenantUser } from '../../runtime/sandbox/users.ts';
 import { type Bind, detectSandbox, type Sandbox } from '../../runtime/sandbox.ts';
 import type { Config } from '../../shared/config.ts';
 import type { TenantId } from '../../shared/contracts.ts';
+import { FILE } from './files.ts';
 
 export interface DatabaseProcessOptions {
   tenant: TenantId;
@@ -27,7 +28,6 @@ export interface DatabaseProcessOptions {
 }
 
 export const SOCKET_NAME = 'd1.sock';
-const DATABASE_NAME = 'db.sqlite';
 const OPEN_FILES = 1_024;
 const PROCESSES = 256;
 /** The database, its log and a rebuild of it may be on disk at once. */
@@ -67,7 +67,7 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
   });
   const settings = {
     socket: `${sandbox.inside(socket)}/${SOCKET_NAME}`,
-    database: `${sandbox.inside(data)}/${DATABASE_NAME}`,
+    database: `${sandbox.inside(data)}/${FILE}`,
     native: sandbox.inside(binding),
     quotaBytes: storage.sqlBytes,
     timeoutMs: storage.sqlTimeoutMs,

@@ -33,6 +33,7 @@ export class Database {
   readonly #options: DatabaseOptions;
   /** The name that workerd connects to; listener and process take turns behind it, by renames. */
   readonly #public: string;
+  #opened: Promise<void> | undefined;
   #listener: net.Server | undefined;
   #listeners = 0;
   #process: ConfinedProcess | undefined;
@@ -60,7 +61,8 @@ export class Database {
 
   /** Makes the socket. */
   open(): Promise<void> {
-    return this.#listen();
+    this.#opened ??= this.#listen();
+    return this.#opened;
   }
 
   /** Starts the process ahead of the first query. */

@@ -6,6 +6,7 @@ export const payments: Binding = {
   env: 'PAYMENTS',
   summary: 'prices known at run time',
   settings: onOrOff,
+  server: async () => (await import('./server.ts')).paymentsServer,
   workerd: {
     wholeUrls: false,
     write: (binding, service) => binding.initService().setName(service),

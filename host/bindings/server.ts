@@ -1,0 +1,84 @@
+/** What serves the bindings that the store process does not serve, such as D1 and payments. */
+import type { Logger } from 'pino';
+import type { Sandbox } from '../runtime/sandbox.ts';
+import type { Config } from '../shared/config.ts';
+import type { TenantId } from '../shared/contracts.ts';
+import { BINDINGS } from './index.ts';
+
+/** What a running host gives to the servers. */
+export interface ServerHost {
+  config: Config;
+  tenantsFolder: string;
+  /** Files that are made anew at every start. */
+  runFolder: string;
+  sandbox: Sandbox;
+  log: Logger;
+  /** Serves `env.PAYMENTS` of a tenant on a unix socket. Without it the host does not offer that binding. */
+  payments?: {
+    open(tenant: { tenant: TenantId; slug: string; socket: string }): Promise<void>;
+    close(tenant: { tenant: TenantId; slug: string }): Promise<void>;
+  };
+}
+
+/** Where one deployment's instances expect the binding. */
+export interface BindingPlace {
+  tenant: TenantId;
+  slug: string;
+  /** Folder of the deployment's sockets, and in it the one of this binding. */
+  servicesFolder: string;
+  socket: string;
+  /** Folder that is removed with the deployment's sockets. */
+  cellFolder: string;
+  /** The user of those who connect; undefined where the host is not root. */
+  clientUid: number | undefined;
+  /** Lets that user connect to the socket. */
+  permit(): void;
+  /** Told when a process of the binding ended without being asked. */
+  onDeath(detail: string): void;
+}
+
+/** Processes of a binding that belong to one deployment: they are watched and counted like its instance. */
+export interface BindingProcesses {
+  /** A call waits for them. */
+  readonly starting: boolean;
+  /** Starts them ahead of the first call. */
+  warm(): void;
+  /** Looks at them. @param now ms of `performance.now()` */
+  sample(now: number): { cpuMs: number; privateBytes: number };
+  /** CPU time since this was last asked, ms. */
+  takeCpuMs(): number;
+  pids(): number[];
+}
+
+/** One deployment's binding. */
+export interface ServedBinding {
+  /** Makes the socket. Idempotent; called again for each version that is brought into service. */
+  open(): Promise<void>;
+  close(): Promise<void>;
+  processes?: BindingProcesses;
+}
+
+/** Made once per host. */
+export interface BindingServer {
+  /** Opens nothing yet. */
+  serve(place: BindingPlace): ServedBinding;
+  /** What the owner is told of a tenant's data. */
+  usage?(tenant: TenantId): Promise<Record<string, number>>;
+  /** Removes what a tenant keeps outside of its folder. Can be repeated after a failure. */
+  purge?(tenant: TenantId): Promise<void>;
+}
+
+/** Answers undefined where this host does not offer the binding. */
+export type MakeBindingServer = (host: ServerHost) => BindingServer | undefined;
+
+/** By the key of their binding. */
+export type BindingServers = ReadonlyMap<string, BindingServer>;
+
+export async function openBindingServers(host: ServerHost): Promise<BindingServers> {
+  const servers = new Map<string, BindingServer>();
+  for (const { key, server } of BINDINGS) {
+    const made = (await server?.())?.(host);
+    if (made) servers.set(key, made);
+  }
+  return servers;
+}
