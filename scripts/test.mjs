@@ -2,9 +2,8 @@
 // tests. `--strict`: nothing that fails is tried again. `--times`: limits on times count, too; they hold
 // on a quiet machine only.
 // The last line sums up: `N passed, N failed`. Each type check and the lint count as one.
-import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
-import { prepare, root, run } from './launch.mjs';
+import { runChecks } from './check.mjs';
+import { prepare } from './launch.mjs';
 import { installSystemPackages } from './system-packages.mjs';
 import { nameFailed, runTests } from './vitest.mjs';
 
@@ -31,14 +30,9 @@ const total = { passed: 0, failed: 0 };
 const names = [];
 
 if (files.length === 0 && only.length === 0) {
-  await check('type check', ['node_modules/typescript/bin/tsc', '-p', '.']);
-  // Built-in tenants run in workerd, with types and settings of their own.
-  for (const name of readdirSync(join(root, 'builtin-tenants'))) {
-    const folder = join('builtin-tenants', name);
-    if (!existsSync(join(root, folder, 'tsconfig.json'))) continue;
-    await check(`type check of ${name}`, ['node_modules/typescript/bin/tsc', '-p', folder]);
-  }
-  await check('lint', ['node_modules/@biomejs/biome/bin/biome', 'ci', '--colors=off', '.']);
+  const { passed, failed, names: failedHere } = runChecks(node);
+  count(passed, failed);
+  names.push(...failedHere);
 }
 const projects = { unit: ['unit'], e2e: ['e2e', 'e2e-alone'] };
 for (const project of (only.length > 0 ? only : ['unit', 'e2e']).flatMap((name) => projects[name])) {
@@ -51,14 +45,6 @@ for (const project of (only.length > 0 ? only : ['unit', 'e2e']).flatMap((name) 
 nameFailed(names);
 console.log(`\n${total.passed} passed, ${total.failed} failed`);
 process.exit(total.failed > 0 || total.passed === 0 ? 1 : 0);
-
-async function check(name, command) {
-  console.log(`\n# ${name}`);
-  const code = await run(node, command, { cwd: root });
-  count(code === 0 ? 1 : 0, code === 0 ? 0 : 1);
-  if (code !== 0) names.push(name);
-  console.log(code === 0 ? 'ok' : `${name} failed`);
-}
 
 function count(passed, failed) {
   total.passed += passed;
