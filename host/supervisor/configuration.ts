@@ -9,7 +9,7 @@ import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
 import { type Config, configSchema } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
-import { manifestSchema } from '../shared/project-manifest.ts';
+import { manifestSchema } from '../cli/project/manifest-schema.ts';
 
 type Tree = { [key: string]: unknown };
 

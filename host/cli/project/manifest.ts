@@ -4,7 +4,7 @@
  */
 import { dirname, join, resolve } from 'node:path';
 import { configSchema } from '../../shared/config.ts';
-import { type Manifest, manifestSchema } from '../../shared/project-manifest.ts';
+import { type Manifest, manifestSchema } from './manifest-schema.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 import { readRegularFile } from './regular-file.ts';
