@@ -59,7 +59,7 @@ export interface Sandbox {
 
 /** Programs that the ways need, and the packages that carry them on Debian. */
 const ADVICE =
-  'Install bubblewrap (apt-get install bubblewrap), or allow user namespaces for unshare, setpriv and perl, on a kernel with CONFIG_SECCOMP_FILTER (in a container, README.md says under "In a container" what it must be allowed)';
+  'Install bubblewrap (apt-get install bubblewrap), or allow user namespaces for unshare, setpriv and perl, on a kernel with CONFIG_SECCOMP_FILTER (in a container, config/CONTAINER.md says what it must be allowed)';
 
 const TRIAL_MS = 10_000;
 
