@@ -2,8 +2,9 @@
  * Sends a request that control received for a tenant on to the tenant's instance, and counts it as the edges count
  * theirs: an instance with a paid request in flight is not idle.
  */
-import { fetchInstance, instancePool, openInstanceSocket } from '../edge/instance-fetch.ts';
-import type { UpstreamPool } from '../edge/upstream.ts';
+
+import type { UpstreamPool } from '../http/client/pool.ts';
+import { fetchInstance, instancePool, openInstanceSocket } from '../http/instance/fetch.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import type { ForwardToTenant, OpenTenantSocket } from './tenant-requests.ts';

@@ -2,7 +2,7 @@
  * Requests for a tenant that the edge hands over because they touch money or states: paid routes go to the toll,
  * expired tenants ask their owner for a renewal, decommissioned ones say so.
  */
-import type { InstanceSocket } from '../edge/instance-fetch.ts';
+import type { InstanceSocket } from '../http/instance/fetch.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
 import { forwarded } from '../payments/toll/messages.ts';
 import type { SocketCaller, TollDeployment } from '../payments/types.ts';

@@ -1,8 +1,8 @@
 /** Who is calling, and how it reached us: the socket's peer, or what a trusted proxy says of the caller. */
 import { BlockList, isIP } from 'node:net';
-import type { Peer } from '../shared/exchange.ts';
+import type { Peer } from '../http/message/exchange.ts';
+import { HOST, type RequestHead } from '../http/message/head.ts';
 import { ownCallerAddress } from '../shared/own-caller.ts';
-import { HOST, type RequestHead } from './http1/head.ts';
 
 export interface Caller {
   ip: string;

@@ -3,8 +3,11 @@
 import type { Server } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import { UpstreamPool } from '../http/client/pool.ts';
+import { readMemory } from '../http/message/blocks.ts';
+import { answerField } from '../http/message/fields.ts';
+import type { RequestHead } from '../http/message/head.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
-import { readMemory } from '../shared/http1/blocks.ts';
 import { setOwnPriority } from '../shared/priority.ts';
 import { ActiveList } from './active-list.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
@@ -12,8 +15,6 @@ import { Crowd } from './crowd.ts';
 import type { Forwarding, ForwardingEnvironment } from './forwarding.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
-import { answerField } from './http1/fields.ts';
-import type { RequestHead } from './http1/head.ts';
 import { Instances } from './instances.ts';
 import { Listeners } from './listeners.ts';
 import { EdgeMetrics } from './metrics.ts';
@@ -21,7 +22,6 @@ import { CHALLENGE_PREFIX, hostName, RouteTable } from './routes.ts';
 import { Certificates } from './tls/certificates.ts';
 import { Traffic } from './traffic.ts';
 import { UnfinishedBodies } from './unfinished-bodies.ts';
-import { UpstreamPool } from './upstream.ts';
 
 /** What an edge asks of control. */
 export interface EdgeControl {

@@ -4,20 +4,20 @@
  */
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
+import type { UpstreamCall, UpstreamError, UpstreamHandler, UpstreamPool } from '../http/client/pool.ts';
+import { joinSockets } from '../http/instance/tunnel.ts';
+import { type Block, OWNED } from '../http/message/blocks.ts';
+import type { AnswerLength, ExchangeListener } from '../http/message/exchange.ts';
+import type { ResponseHead } from '../http/message/head.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
-import type { AnswerLength, ExchangeListener } from '../shared/exchange.ts';
-import { type Block, OWNED } from '../shared/http1/blocks.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
 import type { Crowd } from './crowd.ts';
 import type { Exchange } from './exchange.ts';
-import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
-import { joinSockets } from './tunnel.ts';
 import type { UnfinishedBodies } from './unfinished-bodies.ts';
-import type { UpstreamCall, UpstreamError, UpstreamHandler, UpstreamPool } from './upstream.ts';
 
 /** What the forwardings of a process have in common. */
 export interface ForwardingEnvironment {

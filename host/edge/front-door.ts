@@ -1,25 +1,25 @@
 /** Decides for every request where it goes: an instance, control, or an answer from here. */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
+import type { UpstreamPool } from '../http/client/pool.ts';
+import { controlHead, instanceHead } from '../http/instance/request.ts';
+import { requestField } from '../http/message/fields.ts';
+import { parseRequestHead, type RequestHead } from '../http/message/head.ts';
+import type { WireError } from '../http/message/wire-error.ts';
+import type { RequestHandler } from '../http/server/http1-connection.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
-import type { RequestHandler } from '../shared/http1/connection.ts';
-import type { WireError } from '../shared/http1/wire-error.ts';
 import { networkOf } from '../shared/network-of.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
 import type { Exchange } from './exchange.ts';
 import { bodyTooLarge, Forwarding, type ForwardingEnvironment } from './forwarding.ts';
-import { requestField } from './http1/fields.ts';
-import { parseRequestHead, type RequestHead } from './http1/head.ts';
-import { controlHead, instanceHead } from './instance-request.ts';
 import type { Instances } from './instances.ts';
 import { matchPaidRoute } from './paid-routes.ts';
 import { type ProblemAnswer, problemAnswer } from './problem-answer.ts';
 import type { Resolution, RouteTable } from './routes.ts';
 import { StartTurns } from './start-turns.ts';
 import type { Traffic } from './traffic.ts';
-import type { UpstreamPool } from './upstream.ts';
 
 export interface FrontDoorParts {
   routes: RouteTable;

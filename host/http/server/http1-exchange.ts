@@ -1,10 +1,10 @@
 /** One request on an HTTP/1.1 connection and its answer, whose framing is made here. */
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../exchange.ts';
-import { type Block, LARGE_BYTES, OWNED, takesMore } from './blocks.ts';
-import { BodyDecoder, type BodyReader } from './body.ts';
-import type { MessageHead } from './message.ts';
+import { type Block, LARGE_BYTES, OWNED, takesMore } from '../message/blocks.ts';
+import { BodyDecoder, type BodyReader } from '../message/body.ts';
+import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../message/exchange.ts';
+import type { MessageHead } from '../message/framing.ts';
 
 /** What an exchange tells the connection it is on. */
 export interface ExchangeOwner {

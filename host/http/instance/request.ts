@@ -2,9 +2,9 @@
  * The head of a request to an instance, and of one to control. Used by the edge, and by control's toll when it
  * forwards a paid call, so that a handler sees the same fields either way.
  */
-import type { EdgeContext } from '../shared/contracts.ts';
-import type { Framing } from '../shared/http1/message.ts';
-import { FIELD_NAME, FIELD_VALUE, Field, requestField } from './http1/fields.ts';
+import type { EdgeContext } from '../../shared/contracts.ts';
+import { FIELD_NAME, FIELD_VALUE, Field, requestField } from '../message/fields.ts';
+import type { Framing } from '../message/framing.ts';
 
 /** workerd fills `request.cf` from it (`cfBlobHeader`). */
 export const CF_HEADER = 'x-turnpike-cf';

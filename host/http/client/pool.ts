@@ -3,18 +3,13 @@
  * streaming in both directions with back-pressure, WebSocket handshakes. Knows nothing of the edge's routes.
  */
 
-import { type ReadMemory, readMemory } from '../shared/http1/blocks.ts';
-import type { Framing } from '../shared/http1/message.ts';
-import type { BulkLine } from './bulk-pace.ts';
-import type { Classifier } from './http1/fields.ts';
-import {
-  type ConnectionOwner,
-  type UpstreamCall,
-  UpstreamConnection,
-  type UpstreamHandler,
-} from './upstream-connection.ts';
+import type { BulkLine } from '../../edge/bulk-pace.ts';
+import { type ReadMemory, readMemory } from '../message/blocks.ts';
+import type { Classifier } from '../message/fields.ts';
+import type { Framing } from '../message/framing.ts';
+import { type ConnectionOwner, type UpstreamCall, UpstreamConnection, type UpstreamHandler } from './connection.ts';
 
-export { UpstreamCall, UpstreamError, type UpstreamFailure, type UpstreamHandler } from './upstream-connection.ts';
+export { UpstreamCall, UpstreamError, type UpstreamFailure, type UpstreamHandler } from './connection.ts';
 
 export interface UpstreamOptions {
   socketPath: string;

@@ -3,13 +3,13 @@
  * what a slow or silent caller can hold.
  */
 import type { Socket } from 'node:net';
-import type { ExchangeHandler, Peer } from '../exchange.ts';
+import { type Block, hasRoom, keepable, OWNED, type ReadBlock, type ReadMemory } from '../message/blocks.ts';
+import type { ExchangeHandler, Peer } from '../message/exchange.ts';
+import type { MessageHead } from '../message/framing.ts';
+import { HeadBudget, type Incoming, incoming } from '../message/incoming.ts';
+import { WireError } from '../message/wire-error.ts';
 import { withReadBuffer } from './accepted-socket.ts';
-import { type Block, hasRoom, keepable, OWNED, type ReadBlock, type ReadMemory } from './blocks.ts';
-import { type ExchangeOwner, Http1Exchange } from './exchange.ts';
-import { HeadBudget, type Incoming, incoming } from './incoming.ts';
-import type { MessageHead } from './message.ts';
-import { WireError } from './wire-error.ts';
+import { type ExchangeOwner, Http1Exchange } from './http1-exchange.ts';
 
 export interface ConnectionLimits {
   maxHeadBytes: number;

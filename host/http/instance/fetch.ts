@@ -5,21 +5,21 @@
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { EdgeContext } from '../shared/contracts.ts';
-import { OWNED } from '../shared/http1/blocks.ts';
-import type { Framing } from '../shared/http1/message.ts';
-import { Problem } from '../shared/problem.ts';
-import { blockPairs, plainAnswerField } from './http1/fields.ts';
-import { HOST, type ResponseHead } from './http1/head.ts';
-import { fieldLine, instanceFields, instanceHead } from './instance-request.ts';
-import { joinSockets } from './tunnel.ts';
+import type { EdgeContext } from '../../shared/contracts.ts';
+import { Problem } from '../../shared/problem.ts';
 import {
   type ConnectionMode,
   type UpstreamCall,
   type UpstreamError,
   type UpstreamHandler,
   UpstreamPool,
-} from './upstream.ts';
+} from '../client/pool.ts';
+import { OWNED } from '../message/blocks.ts';
+import { blockPairs, plainAnswerField } from '../message/fields.ts';
+import type { Framing } from '../message/framing.ts';
+import { HOST, type ResponseHead } from '../message/head.ts';
+import { fieldLine, instanceFields, instanceHead } from './request.ts';
+import { joinSockets } from './tunnel.ts';
 
 export interface InstanceCall {
   method: string;

@@ -3,9 +3,9 @@
  * strict parser: what could be taken for something else one hop on is refused here as it is there.
  */
 
-import { WireError } from '../../shared/http1/wire-error.ts';
-import { FIELD_NAME, FIELD_VALUE, requestField } from '../http1/fields.ts';
-import { parseRequestHead, type RequestHead } from '../http1/head.ts';
+import { FIELD_NAME, FIELD_VALUE, requestField } from '../message/fields.ts';
+import { parseRequestHead, type RequestHead } from '../message/head.ts';
+import { WireError } from '../message/wire-error.ts';
 
 /** RFC 9113, section 8.2.2: these have no meaning in HTTP/2 and make a request malformed. */
 const CONNECTION_FIELDS = new Set([

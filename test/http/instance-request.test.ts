@@ -1,8 +1,8 @@
 /** The head an instance and control get. */
 import { expect, test } from 'vitest';
-import { answerField, blockPairs, requestField } from '../../host/edge/http1/fields.ts';
-import { parseRequestHead } from '../../host/edge/http1/head.ts';
-import { controlHead, fieldLine, instanceFields, instanceHead } from '../../host/edge/instance-request.ts';
+import { controlHead, fieldLine, instanceFields, instanceHead } from '../../host/http/instance/request.ts';
+import { answerField, blockPairs, requestField } from '../../host/http/message/fields.ts';
+import { parseRequestHead } from '../../host/http/message/head.ts';
 
 const REQUEST = {
   method: 'POST',

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { Field, requestField } from '../../host/edge/http1/fields.ts';
+import { Field, requestField } from '../../host/http/message/fields.ts';
 
 /** Whatever a handler or its library may take for the word of a proxy: who calls, and what was asked for. */
 test.each([

@@ -1,6 +1,6 @@
 /** Memory that goes round: no two holders ever share a block. */
 import { afterEach, expect, test, vi } from 'vitest';
-import { Blocks, type ReadBlock } from '../../host/shared/http1/blocks.ts';
+import { Blocks, type ReadBlock } from '../../host/http/message/blocks.ts';
 
 afterEach(() => {
   vi.useRealTimers();

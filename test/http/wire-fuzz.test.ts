@@ -5,11 +5,11 @@
 import { createServer, type Server } from 'node:http';
 import { Duplex } from 'node:stream';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { requestField } from '../../host/edge/http1/fields.ts';
-import { parseRequestHead } from '../../host/edge/http1/head.ts';
-import { BodyDecoder } from '../../host/shared/http1/body.ts';
-import { incoming } from '../../host/shared/http1/incoming.ts';
-import { WireError } from '../../host/shared/http1/wire-error.ts';
+import { BodyDecoder } from '../../host/http/message/body.ts';
+import { requestField } from '../../host/http/message/fields.ts';
+import { parseRequestHead } from '../../host/http/message/head.ts';
+import { incoming } from '../../host/http/message/incoming.ts';
+import { WireError } from '../../host/http/message/wire-error.ts';
 
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIONS']);
 

@@ -3,6 +3,7 @@
  * lets bytes of one answer become another's.
  */
 import type { Socket } from 'node:net';
+import type { BulkLine, BulkReader } from '../../edge/bulk-pace.ts';
 import {
   type Block,
   keepable,
@@ -12,14 +13,13 @@ import {
   type ReadMemory,
   takesMore,
   writePiece,
-} from '../shared/http1/blocks.ts';
-import { BodyDecoder, type BodyReader } from '../shared/http1/body.ts';
-import { type Incoming, incoming } from '../shared/http1/incoming.ts';
-import type { Framing } from '../shared/http1/message.ts';
-import type { BulkLine, BulkReader } from './bulk-pace.ts';
-import type { Classifier } from './http1/fields.ts';
-import { parseResponseHead, type ResponseHead } from './http1/head.ts';
-import { UpstreamSocket } from './upstream-socket.ts';
+} from '../message/blocks.ts';
+import { BodyDecoder, type BodyReader } from '../message/body.ts';
+import type { Classifier } from '../message/fields.ts';
+import type { Framing } from '../message/framing.ts';
+import { parseResponseHead, type ResponseHead } from '../message/head.ts';
+import { type Incoming, incoming } from '../message/incoming.ts';
+import { UpstreamSocket } from './socket.ts';
 
 /** Who answers is told what came, piece by piece, in this order; `failed` may come at any time, and is the last. */
 export interface UpstreamHandler {

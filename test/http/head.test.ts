@@ -1,8 +1,8 @@
 /** What is read as a request or response head, and what is refused. */
 import { describe, expect, test } from 'vitest';
-import { answerField, blockPairs, requestField } from '../../host/edge/http1/fields.ts';
-import { parseRequestHead, parseResponseHead } from '../../host/edge/http1/head.ts';
-import { WireError } from '../../host/shared/http1/wire-error.ts';
+import { answerField, blockPairs, requestField } from '../../host/http/message/fields.ts';
+import { parseRequestHead, parseResponseHead } from '../../host/http/message/head.ts';
+import { WireError } from '../../host/http/message/wire-error.ts';
 
 function request(...lines: string[]) {
   return parseRequestHead(lines.map((line) => `${line}\r\n`).join(''), requestField);

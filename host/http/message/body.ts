@@ -3,7 +3,7 @@
  * Never buffers a body; chunk lines and trailers are bounded and read strictly.
  */
 import type { Block } from './blocks.ts';
-import type { Framing } from './message.ts';
+import type { Framing } from './framing.ts';
 import { WireError } from './wire-error.ts';
 
 export interface BodyReader {

@@ -1,6 +1,6 @@
 /** What unfinished heads may take together. */
 import { expect, test } from 'vitest';
-import { HeadBudget, incoming } from '../../host/shared/http1/incoming.ts';
+import { HeadBudget, incoming } from '../../host/http/message/incoming.ts';
 
 const MAX_BYTES = 65_536;
 const begin = (bytes: number) => Buffer.from(`GET / HTTP/1.1\r\nx: ${'a'.repeat(bytes)}`, 'latin1');

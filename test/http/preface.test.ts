@@ -1,7 +1,7 @@
 /** What is read before a connection's own protocol: PROXY headers and ClientHellos, whole, cut and forged. */
 import { expect, test } from 'vitest';
-import { offeredProtocols } from '../../host/edge/tls/client-hello.ts';
-import { readProxyHeader } from '../../host/edge/tls/proxy-header.ts';
+import { offeredProtocols } from '../../host/http/preface/client-hello.ts';
+import { readProxyHeader } from '../../host/http/preface/proxy-header.ts';
 
 const SIGNATURE = '0d0a0d0a000d0a515549540a';
 

@@ -2,9 +2,10 @@
  * Reads request and response heads. This is the boundary where a caller's or a tenant's bytes become fields:
  * anything that two HTTP parsers could read differently is refused (RFC 9112, sections 3 to 6).
  */
-import type { Framing, MessageHead } from '../../shared/http1/message.ts';
-import { WireError } from '../../shared/http1/wire-error.ts';
+
 import { type Classifier, Field } from './fields.ts';
+import type { Framing, MessageHead } from './framing.ts';
+import { WireError } from './wire-error.ts';
 
 export interface RequestHead extends MessageHead {
   method: string;

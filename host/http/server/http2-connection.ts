@@ -1,12 +1,12 @@
 /** The caller's side of an HTTP/2 connection: every stream is one exchange; bounds what a connection can hold. */
 import { constants, performServerHandshake, type ServerHttp2Session } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
-import type { Peer } from '../../shared/exchange.ts';
-import type { ConnectionLimits } from '../../shared/http1/connection.ts';
-import { WireError } from '../../shared/http1/wire-error.ts';
-import type { ExchangeHandler } from '../exchange.ts';
-import { Http2Exchange, respondWith } from './exchange.ts';
-import { requestHeadOf } from './request-head.ts';
+import type { ExchangeHandler } from '../../edge/exchange.ts';
+import type { Peer } from '../message/exchange.ts';
+import { WireError } from '../message/wire-error.ts';
+import type { ConnectionLimits } from './http1-connection.ts';
+import { Http2Exchange, respondWith } from './http2-exchange.ts';
+import { requestHeadOf } from './http2-request-head.ts';
 
 const MAX_STREAMS = 100;
 /** Megabytes that Node's session may take for headers and unsent data. */

@@ -1,8 +1,8 @@
 /** Bodies by length, chunked and until the end of the connection. */
 import { describe, expect, test } from 'vitest';
-import { BodyDecoder } from '../../host/shared/http1/body.ts';
-import type { Framing } from '../../host/shared/http1/message.ts';
-import { WireError } from '../../host/shared/http1/wire-error.ts';
+import { BodyDecoder } from '../../host/http/message/body.ts';
+import type { Framing } from '../../host/http/message/framing.ts';
+import { WireError } from '../../host/http/message/wire-error.ts';
 
 function read(framing: Framing, text: string, step = text.length) {
   const decoder = new BodyDecoder(framing);

@@ -2,9 +2,9 @@
  * One request and its answer, as a server's logic sees them, whatever version of HTTP the caller speaks.
  */
 import type { Duplex } from 'node:stream';
-import type { Block } from './http1/blocks.ts';
-import type { MessageHead } from './http1/message.ts';
-import type { WireError } from './http1/wire-error.ts';
+import type { Block } from './blocks.ts';
+import type { MessageHead } from './framing.ts';
+import type { WireError } from './wire-error.ts';
 
 /** The other end of a caller's connection. */
 export interface Peer {

@@ -1,11 +1,11 @@
 /** One HTTP/2 stream as an exchange. */
 import { constants, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import type { AnswerLength, ExchangeListener, Peer } from '../../shared/exchange.ts';
-import { type Block, OWNED, writePiece } from '../../shared/http1/blocks.ts';
-import type { Exchange } from '../exchange.ts';
-import { blockPairs } from '../http1/fields.ts';
-import type { RequestHead } from '../http1/head.ts';
+import type { Exchange } from '../../edge/exchange.ts';
+import { type Block, OWNED, writePiece } from '../message/blocks.ts';
+import type { AnswerLength, ExchangeListener, Peer } from '../message/exchange.ts';
+import { blockPairs } from '../message/fields.ts';
+import type { RequestHead } from '../message/head.ts';
 
 /** Pieces up to this size are gathered into one write. */
 const SMALL = 8_192;
