@@ -2,6 +2,7 @@
 import { BlockList, isIP } from 'node:net';
 import type { Peer } from '../http/message/exchange.ts';
 import { HOST, type RequestHead } from '../http/message/head.ts';
+import { plainIp } from '../shared/network-of.ts';
 import { ownCallerAddress } from '../shared/own-caller.ts';
 
 export interface Caller {
@@ -64,11 +65,6 @@ export class TrustedProxies {
     }
     return found;
   }
-}
-
-/** IPv4 in IPv6 spelling, as dual-stack sockets report it, becomes IPv4. */
-export function plainIp(ip: string): string {
-  return ip.startsWith('::ffff:') && isIP(ip.slice(7)) === 4 ? ip.slice(7) : ip;
 }
 
 function withoutPort(part: string): string {

@@ -7,8 +7,8 @@ import type { RequestHead } from '../http/message/head.ts';
 import { readPreface } from '../http/preface/preface.ts';
 import { type ConnectionLimits, Http1Connection, type RequestHandler } from '../http/server/http1-connection.ts';
 import { Http2Connection } from '../http/server/http2-connection.ts';
-import { networkOf } from '../shared/network-of.ts';
-import { plainIp, type TrustedProxies } from './caller.ts';
+import { networkOf, plainIp } from '../shared/network-of.ts';
+import type { TrustedProxies } from './caller.ts';
 import type { Certificates } from './tls/certificates.ts';
 import { TlsServer } from './tls/tls-server.ts';
 

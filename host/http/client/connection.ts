@@ -3,7 +3,6 @@
  * lets bytes of one answer become another's.
  */
 import type { Socket } from 'node:net';
-import type { BulkLine, BulkReader } from '../../edge/bulk-pace.ts';
 import {
   type Block,
   keepable,
@@ -59,6 +58,24 @@ export class UpstreamError extends Error {
   }
 }
 
+/** A connection that a large answer comes in on. */
+export interface BulkReader {
+  /** Stop reading. */
+  hold(): void;
+  /** Read on. */
+  proceed(): void;
+}
+
+/** Gives turns to the connections that large answers come in on. */
+export interface BulkTurns {
+  /** A reader wants to read: it may, or is held until its turn. */
+  enter(reader: BulkReader): void;
+  /** A reader has nothing to read, or does not want to. */
+  leave(reader: BulkReader): void;
+  /** @param bytes that one of its readers read */
+  spend(bytes: number): void;
+}
+
 /** What a connection needs of the pool it belongs to. */
 export interface ConnectionOwner {
   readonly options: {
@@ -66,7 +83,7 @@ export interface ConnectionOwner {
     classify: Classifier;
     maxHeadBytes: number;
     memory: ReadMemory;
-    bulk: BulkLine | undefined;
+    bulk: BulkTurns | undefined;
   };
   /** The connection is free for another request. */
   release(connection: UpstreamConnection): void;

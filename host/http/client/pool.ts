@@ -3,11 +3,16 @@
  * streaming in both directions with back-pressure, WebSocket handshakes. Knows nothing of the edge's routes.
  */
 
-import type { BulkLine } from '../../edge/bulk-pace.ts';
 import { type ReadMemory, readMemory } from '../message/blocks.ts';
 import type { Classifier } from '../message/fields.ts';
 import type { Framing } from '../message/framing.ts';
-import { type ConnectionOwner, type UpstreamCall, UpstreamConnection, type UpstreamHandler } from './connection.ts';
+import {
+  type BulkTurns,
+  type ConnectionOwner,
+  type UpstreamCall,
+  UpstreamConnection,
+  type UpstreamHandler,
+} from './connection.ts';
 
 export { UpstreamCall, UpstreamError, type UpstreamFailure, type UpstreamHandler } from './connection.ts';
 
@@ -25,7 +30,7 @@ export interface UpstreamOptions {
   /** What sockets read into; may be shared by all pools of a process. */
   memory?: ReadMemory;
   /** Whose turns large answers wait for; undefined: they are read at once. */
-  bulk?: BulkLine | undefined;
+  bulk?: BulkTurns | undefined;
 }
 
 /**

@@ -4,6 +4,7 @@
 import type { Duplex } from 'node:stream';
 import type { Block } from './blocks.ts';
 import type { MessageHead } from './framing.ts';
+import type { RequestHead } from './head.ts';
 import type { WireError } from './wire-error.ts';
 
 /** The other end of a caller's connection. */
@@ -31,8 +32,8 @@ export interface ExchangeListener {
 /** Length of an answer's body: bytes, `unknown` until it ends, or `none` where the status or method forbids one. */
 export type AnswerLength = number | 'unknown' | 'none';
 
-/** @typeParam Head what is read of a request's head */
-export interface Exchange<Head extends MessageHead> {
+/** @typeParam Head what is read of a request's head; by default, what is read of a caller's */
+export interface Exchange<Head extends MessageHead = RequestHead> {
   readonly head: Head;
   readonly peer: Peer;
 
@@ -71,7 +72,7 @@ export interface Exchange<Head extends MessageHead> {
 }
 
 /** What every listener, of h1 or h2, gives new requests to. */
-export interface ExchangeHandler<Head extends MessageHead> {
+export interface ExchangeHandler<Head extends MessageHead = RequestHead> {
   handle(exchange: Exchange<Head>): void;
   /** A mistake of ours, met on one connection, which is cut; the others go on. */
   unexpected(error: unknown): void;

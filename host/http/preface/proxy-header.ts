@@ -3,7 +3,7 @@
  * Read only from proxies that the operator trusts.
  */
 import { SocketAddress } from 'node:net';
-import { plainIp } from '../../edge/caller.ts';
+import { plainIp } from '../../shared/network-of.ts';
 
 const SIGNATURE = Buffer.from('0d0a0d0a000d0a515549540a', 'hex');
 const FIXED_BYTES = 16;

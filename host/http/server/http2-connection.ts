@@ -1,8 +1,7 @@
 /** The caller's side of an HTTP/2 connection: every stream is one exchange; bounds what a connection can hold. */
 import { constants, performServerHandshake, type ServerHttp2Session } from 'node:http2';
 import type { TLSSocket } from 'node:tls';
-import type { ExchangeHandler } from '../../edge/exchange.ts';
-import type { Peer } from '../message/exchange.ts';
+import type { ExchangeHandler, Peer } from '../message/exchange.ts';
 import { WireError } from '../message/wire-error.ts';
 import type { ConnectionLimits } from './http1-connection.ts';
 import { Http2Exchange, respondWith } from './http2-exchange.ts';

@@ -1,9 +1,8 @@
 /** One HTTP/2 stream as an exchange. */
 import { constants, type OutgoingHttpHeaders, type ServerHttp2Stream } from 'node:http2';
 import type { Duplex } from 'node:stream';
-import type { Exchange } from '../../edge/exchange.ts';
 import { type Block, OWNED, writePiece } from '../message/blocks.ts';
-import type { AnswerLength, ExchangeListener, Peer } from '../message/exchange.ts';
+import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../message/exchange.ts';
 import { blockPairs } from '../message/fields.ts';
 import type { RequestHead } from '../message/head.ts';
 

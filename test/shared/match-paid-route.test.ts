@@ -1,7 +1,7 @@
 /** Which requests have a price: also those whose path only looks different. */
 import { Hono } from 'hono';
 import { expect, test } from 'vitest';
-import { matchPaidRoute } from '../../host/edge/paid-routes.ts';
+import { matchPaidRoute } from '../../host/shared/match-paid-route.ts';
 
 const ROUTES = [
   { method: 'GET', path: '/report' },
