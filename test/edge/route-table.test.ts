@@ -1,6 +1,6 @@
 /** Which slug, or control, a request belongs to. */
 import { describe, expect, test } from 'vitest';
-import { hostName, type Names, RouteTable } from '../../host/edge/routes.ts';
+import { hostName, type Names, RouteTable } from '../../host/edge/route-table.ts';
 import type { Route } from '../../host/shared/contracts.ts';
 
 function route(slug: string, domains: string[] = []): Route {

@@ -9,7 +9,7 @@ import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, Route } from '../shared/contracts.ts';
 import { OPENAPI_PATH } from './tenant-requests.ts';
 
-export interface RouteTableDependencies {
+export interface RoutePublisherDependencies {
   deployments: Deployments;
   domains: Domains;
   clock: Clock;
@@ -20,11 +20,11 @@ export interface RouteTableDependencies {
   edges(): Channel<EdgeMethods>[];
 }
 
-export class RouteTable {
-  readonly #parts: RouteTableDependencies;
+export class RoutePublisher {
+  readonly #parts: RoutePublisherDependencies;
   readonly #deploying: Set<string>;
 
-  constructor(parts: RouteTableDependencies) {
+  constructor(parts: RoutePublisherDependencies) {
     this.#parts = parts;
     this.#deploying = new Set(parts.deploying);
   }

@@ -18,12 +18,12 @@ import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
 import type { UnfinishedBodies } from './unfinished-bodies.ts';
 
-/** What the forwardings of a process have in common. */
-export interface ForwardingEnvironment {
+/** What all requests on their way through a process share. */
+export interface ProxyEnvironment {
   /** Value of a `Date` field. */
   date(): string;
-  /** Forwardings under way, for the idle limit. */
-  active: ActiveList<Forwarding>;
+  /** Requests under way, for the idle limit. */
+  active: ActiveList<ProxiedRequest>;
   /** Whose requests go through this edge. */
   crowd: Crowd;
   /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
@@ -34,10 +34,10 @@ export interface ForwardingEnvironment {
   unfinished: UnfinishedBodies;
   /** An instance in place of one that nobody listens for any more. @throws Problem */
   replace(instance: Instance): Promise<Instance>;
-  finished(forwarding: Forwarding): void;
+  finished(proxied: ProxiedRequest): void;
 }
 
-export interface ForwardingLimits {
+export interface ProxyLimits {
   idleTimeoutMs: number;
   maxBodyBytes: number;
 }
@@ -55,7 +55,7 @@ const MAX_RETRIES = 2;
 const CALLER_LEFT = 499;
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']);
 
-export class Forwarding implements ExchangeListener, UpstreamHandler {
+export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
   readonly exchange: Exchange;
   readonly requestId: string;
   readonly place: AnswerPlace;
@@ -63,8 +63,8 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   status = 0;
   slot = 0;
   #lastActivity: number;
-  readonly #environment: ForwardingEnvironment;
-  readonly #limits: ForwardingLimits;
+  readonly #environment: ProxyEnvironment;
+  readonly #limits: ProxyLimits;
   readonly #traffic: EdgeTraffic | undefined;
   #pool: UpstreamPool | undefined;
   /** undefined: control. */
@@ -85,11 +85,11 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   #over = false;
 
   constructor(
-    environment: ForwardingEnvironment,
+    environment: ProxyEnvironment,
     exchange: Exchange,
     place: AnswerPlace,
     requestId: string,
-    limits: ForwardingLimits,
+    limits: ProxyLimits,
     traffic: EdgeTraffic | undefined,
   ) {
     this.#environment = environment;

@@ -11,7 +11,7 @@ import type { ForwardToTenant, OpenTenantSocket } from './tenant-requests.ts';
 
 const NO_BODY = new Set(['GET', 'HEAD']);
 
-export interface Forwarding {
+export interface InstanceClient {
   forward: ForwardToTenant;
   /** As `forward`, for a WebSocket handshake. */
   openSocket: OpenTenantSocket;
@@ -21,7 +21,7 @@ export interface Forwarding {
 }
 
 /** @param idleTimeoutMs longest wait for a byte of an answer */
-export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutMs: number): Forwarding {
+export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTimeoutMs: number): InstanceClient {
   const pools = new Map<string, { socket: string; generation: number; pool: UpstreamPool }>();
   const counters = new Map<string, EdgeTraffic>();
 
