@@ -15,7 +15,9 @@ export const NO_BINDINGS: BindingSet = bindingSet({});
 
 /** `{"kv": true}` as a deployment or a manifest says it. */
 export const bindingsSchema = z.strictObject(
-  Object.fromEntries(BINDINGS.map(({ key, settings }) => [key, settings.optional()])),
+  Object.fromEntries(
+    BINDINGS.map(({ key, env, summary, settings }) => [key, settings.optional().describe(`env.${env}: ${summary}`)]),
+  ),
 );
 
 /** The bindings that are on. @param asked by key, as `bindingsSchema` accepts it */

@@ -1,6 +1,6 @@
 /** What serves the bindings that the store process does not serve, such as D1 and payments. */
 import type { Logger } from 'pino';
-import type { Sandbox } from '../runtime/sandbox.ts';
+import type { Sandbox } from '../runtime/sandbox/confinement.ts';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
 import { BINDINGS } from './index.ts';

@@ -1,5 +1,5 @@
 /**
- * Reads the configuration: config/turnpike.default.json < turnpike.json < environment < flags.
+ * Reads the configuration: config/turnpike.default.json < turnpike.host.json < environment < flags.
  * Unknown keys are refused with the nearest known one; values are checked by the schema in shared/config.ts.
  */
 import { existsSync, readFileSync } from 'node:fs';
@@ -7,7 +7,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
-import { manifestSchema } from '../cli/project/manifest-schema.ts';
+import { ownerOfFile } from '../cli/project/manifest-schema.ts';
 import { type Config, configSchema } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 
@@ -30,23 +30,25 @@ export interface Setting {
 const DEFAULTS = fileURLToPath(new URL('../../config/turnpike.default.json', import.meta.url));
 
 export interface Sources {
-  /** Folder in which `turnpike.json` is looked for. */
+  /** Folder in which `turnpike.host.json` is looked for. */
   folder: string;
   env: Record<string, string | undefined>;
   /** Flags without the program's name, such as `['--port', '0']`. */
   flags: string[];
+  /** Takes what the operator should change, though the host works. Default: nobody is told. */
+  notice?: (text: string) => void;
 }
 
+export const HOST_FILE = 'turnpike.host.json';
+/** Where earlier versions had the host's settings; a project has its own there. */
+const FORMER_FILE = 'turnpike.json';
+
 /** @throws Problem invalid_config that names every bad key and where it came from */
-export function loadConfig({ folder, env, flags }: Sources): Config {
+export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): Config {
   const all = settings();
   const tree = readTree(DEFAULTS);
-  const file = path.join(folder, 'turnpike.json');
-  if (existsSync(file)) {
-    const own = readTree(file);
-    refuseManifest(own, file);
-    merge(tree, own, [], file);
-  }
+  const own = readOwnFile(folder, notice);
+  if (own) merge(tree, own.tree, [], own.file);
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith('TURNPIKE_') || text === undefined || NOT_SETTINGS.has(name)) continue;
     const setting = all.find((candidate) => candidate.env === name);
@@ -132,15 +134,28 @@ function readTree(file: string): Tree {
   return tree;
 }
 
-/** A tenant's project has a file of the same name. */
-function refuseManifest(tree: Tree, file: string): void {
-  const names = Object.keys(tree);
-  if (names.every((name) => name === '$schema' || Object.hasOwn(configSchema.shape, name))) return;
-  if (!names.every((name) => Object.hasOwn(manifestSchema.shape, name))) return;
-  throw new Problem(
-    'invalid_config',
-    `${file} is a project's manifest, not a host's configuration, which has the same name. Start the host in another folder: it reads its turnpike.json, if there is one, where it is started.`,
-  );
+/** The host's own file, or nothing where there is none. */
+function readOwnFile(folder: string, notice: (text: string) => void): { file: string; tree: Tree } | undefined {
+  const file = path.join(folder, HOST_FILE);
+  const former = path.join(folder, FORMER_FILE);
+  if (existsSync(file)) {
+    if (existsSync(former) && ownerOfText(former) === 'host')
+      notice(`${former} is not read, as there is ${HOST_FILE}. Move what you need from it, then delete it.`);
+    return { file, tree: readTree(file) };
+  }
+  if (!existsSync(former)) return undefined;
+  const tree = readTree(former);
+  if (ownerOfFile(tree) === 'project') return undefined;
+  notice(`${former} holds settings of the host: rename it to ${HOST_FILE}. turnpike.json is the file of a project.`);
+  return { file: former, tree };
+}
+
+function ownerOfText(file: string): ReturnType<typeof ownerOfFile> {
+  try {
+    return ownerOfFile(readTree(file));
+  } catch {
+    return 'unclear';
+  }
 }
 
 function merge(into: Tree, from: Tree, place: string[], source: string): void {

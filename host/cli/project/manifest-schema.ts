@@ -1,24 +1,60 @@
-/** A tenant's `turnpike.json`, which is named like a host's own configuration. */
+/** A project's `turnpike.json`: what `turnpike deploy` and `turnpike update` read beside the code. */
 import { z } from 'zod';
 import { bindingsSchema } from '../../bindings/index.ts';
+import { configSchema } from '../../shared/config.ts';
 
 const source = z
   .string()
   .regex(/^(@.+|env:[A-Za-z_]\w*)$/, 'names a file as "@path" or a variable as "env:NAME"; values do not belong here');
 
 export const manifestSchema = z.strictObject({
-  $schema: z.string().optional(),
-  slug: z.string().optional(),
-  entry: z.string().optional().describe('file with the default export, relative to the manifest'),
-  host: z.url().optional().describe('address of the host'),
-  bindings: bindingsSchema.optional(),
-  secrets: z.record(z.string(), source).optional(),
-  crons: z.array(z.string()).optional(),
-  paidRoutes: z.array(z.looseObject({ method: z.string(), path: z.string(), price: z.string() })).optional(),
-  payTo: z.string().optional(),
-  notify: z.string().nullable().optional(),
-  compatibilityDate: z.string().optional(),
-  compatibilityFlags: z.array(z.string()).optional(),
+  $schema: z.string().optional().describe('path or URL of the JSON Schema, for editors'),
+  slug: z.string().optional().describe('name in the URL: 3 to 40 characters a-z, 0-9 and -'),
+  entry: z.string().optional().describe('file with the default export, relative to this file'),
+  host: z.url().optional().describe('URL of the host, such as https://api.example.com; asks for a confirmation once'),
+  bindings: bindingsSchema.optional().describe('what the handler finds in env; true or false each'),
+  secrets: z
+    .record(z.string(), source)
+    .optional()
+    .describe('secrets of the handler: NAME -> "@file" (a file of the project) or "env:VARIABLE"'),
+  crons: z
+    .array(z.string())
+    .optional()
+    .describe('cron expressions of five fields, UTC, that call scheduled(); at most 8'),
+  paidRoutes: z
+    .array(
+      z.looseObject({
+        method: z.string().describe('such as GET; * for all'),
+        path: z.string().describe('such as /v1/x'),
+        price: z.string().describe('USD, such as "0.05"'),
+        mode: z
+          .enum(['fixed', 'metered'])
+          .optional()
+          .describe('metered: the handler says in x-charge what it charges, at most the price'),
+        description: z.string().optional().describe('what callers read before they pay'),
+        slow: z
+          .boolean()
+          .optional()
+          .describe('work takes longer than a payment stays valid: settle first, refund if it fails'),
+      }),
+    )
+    .optional()
+    .describe('routes that cost money; everything else is free'),
+  payTo: z.string().optional().describe('address that receives the revenue of paid routes; default: the owner'),
+  notify: z.string().nullable().optional().describe('URL that is called before the deployment expires'),
+  compatibilityDate: z.string().optional().describe('YYYY-MM-DD: the runtime behaves as of this day'),
+  compatibilityFlags: z.array(z.string()).optional().describe('flags of workerd by name, such as nodejs_compat'),
 });
 
 export type Manifest = z.infer<typeof manifestSchema>;
+
+/**
+ * Whose file a parsed `turnpike.json` is: hosts of earlier versions had their settings under the name of projects' files.
+ * `unclear`: neither would take it whole.
+ */
+export function ownerOfFile(document: object): 'host' | 'project' | 'unclear' {
+  if (manifestSchema.safeParse(document).success) return 'project';
+  const names = Object.keys(document).filter((name) => name !== '$schema');
+  if (names.every((name) => Object.hasOwn(configSchema.shape, name))) return 'host';
+  return names.every((name) => Object.hasOwn(manifestSchema.shape, name)) ? 'project' : 'unclear';
+}

@@ -1,4 +1,4 @@
-/** GET /docs: the route table as a page. */
+/** GET /docs: the endpoint table as a page. */
 import { BINDINGS } from '../../bindings/index.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { bodyFields, type Endpoint } from '../endpoint.ts';
@@ -54,7 +54,7 @@ function bindingNames(): string {
   return `${names.slice(0, -1).join(', ')} and ${names.at(-1)}`;
 }
 
-/** Text of the route table, in which backticks mark code. */
+/** Text of the endpoint table, in which backticks mark code. */
 function prose(text: string): string {
   return escapeHtml(text).replace(/`([^`]+)`/g, '<code>$1</code>');
 }

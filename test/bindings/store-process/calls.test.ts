@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { CallBody } from '../../../host/bindings/store-process/calls/body.ts';
 import { parseCallHead } from '../../../host/bindings/store-process/calls/head.ts';
 import { BodyCut } from '../../../host/bindings/store-process/refusal.ts';
-import type { Block } from '../../../host/shared/http1/blocks.ts';
-import { WireError } from '../../../host/shared/http1/wire-error.ts';
+import type { Block } from '../../../host/http/message/blocks.ts';
+import { WireError } from '../../../host/http/message/wire-error.ts';
 
 describe('the head of a call', () => {
   it('has method, target and fields, whose names are in lower case', () => {
