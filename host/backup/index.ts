@@ -7,9 +7,10 @@ import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { type BackupOptions, type BackupSummary, createBackup } from './create.ts';
 import { fetchObjects, type ObjectBucket, placeObjects } from './objects.ts';
+import { openBackupStore } from './open-store.ts';
 import { SHORTEST } from './passphrase.ts';
 import { type RestoreSummary, restoreBackup } from './restore.ts';
-import { keepNewest, openBackupStore } from './store.ts';
+import { keepNewest } from './store.ts';
 
 export type { BackupSummary } from './create.ts';
 export type { RestoreSummary } from './restore.ts';

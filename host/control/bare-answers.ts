@@ -5,8 +5,9 @@
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
+import { asksForOpenApi } from './pages/tenant-openapi.ts';
 import type { ControlParts } from './parts.ts';
-import { asksForOpenApi, tollView } from './tenant-requests.ts';
+import { tollView } from './toll-view.ts';
 
 /** @returns whether the request was answered; if not, it goes the usual way */
 export type AnswerEarly = (request: IncomingMessage, response: ServerResponse) => boolean;

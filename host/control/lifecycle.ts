@@ -14,7 +14,7 @@ import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
 import { iso } from './metadata.ts';
-import type { RouteTable } from './route-table.ts';
+import type { RoutePublisher } from './route-publisher.ts';
 
 const WARN_BEFORE_MS = 7 * DAY_MS;
 const NOTIFY_TIMEOUT_MS = 10_000;
@@ -26,7 +26,7 @@ export interface LifecycleParts {
   deployments: Deployments;
   /** By which data is removed. */
   believed: Pick<BelievedTime, 'now'>;
-  routes: RouteTable;
+  routes: RoutePublisher;
   runtime: Pick<Runtime, 'stop'>;
   logs: LogStore;
   tenantsFolder: string;

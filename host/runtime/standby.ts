@@ -6,7 +6,7 @@ import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import { type Cell, type CellOptions, cellFolders, startCell } from './cell.ts';
-import type { Sandbox } from './sandbox.ts';
+import type { Sandbox } from './sandbox/confinement.ts';
 
 export interface StandbyOptions {
   sandbox: Sandbox;

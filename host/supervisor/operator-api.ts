@@ -3,7 +3,7 @@ import path from 'node:path';
 import type { Logger } from 'pino';
 import type { BackupChoice, Backups } from '../backup/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
-import type { Forwarding } from '../control/forward.ts';
+import type { InstanceClient } from '../control/instance-client.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
 import { payPassage } from '../control/operator/pay-passage.ts';
 import type { ControlParts } from '../control/parts.ts';
@@ -27,7 +27,7 @@ export interface OperatorApiOptions extends Pick<BindingParts, 'storage' | 'egre
   edges: Edges;
   timedWork: TimedWork;
   backups: Backups;
-  forward: Forwarding['forward'];
+  forward: InstanceClient['forward'];
   log: Logger;
 }
 

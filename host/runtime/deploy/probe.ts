@@ -9,7 +9,7 @@ import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contract
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { cellFolders, startCell } from '../cell.ts';
 import { Instance } from '../instance.ts';
-import type { Sandbox } from '../sandbox.ts';
+import type { Sandbox } from '../sandbox/confinement.ts';
 import { getText } from '../system-calls.ts';
 import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
 

@@ -1,0 +1,96 @@
+/** Keeps every edge's route table equal to the registry: the whole table at an edge's start, then each change. */
+import { tollRoutes } from '../payments/paid-routes.ts';
+import type { Deployments } from '../registry/deployments.ts';
+import type { Domains } from '../registry/domains.ts';
+import type { Deployment } from '../registry/schema/deployments.ts';
+import type { Channel } from '../shared/channel.ts';
+import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
+import type { EdgeMethods, Route } from '../shared/contracts.ts';
+import { OPENAPI_PATH } from './pages/tenant-openapi.ts';
+
+export interface RoutePublisherDependencies {
+  deployments: Deployments;
+  domains: Domains;
+  clock: Clock;
+  config: Config['runtime'] & Pick<Config['edge'], 'pathPages'>;
+  /** Slugs that are deployed at this start, unless they are there already. */
+  deploying: readonly string[];
+  /** The edges that run now. */
+  edges(): Channel<EdgeMethods>[];
+}
+
+export class RoutePublisher {
+  readonly #parts: RoutePublisherDependencies;
+  readonly #deploying: Set<string>;
+
+  constructor(parts: RoutePublisherDependencies) {
+    this.#parts = parts;
+    this.#deploying = new Set(parts.deploying);
+  }
+
+  /** Resolves when every edge knows that a deployment of the slug has begun. `push` ends it, or `giveUp`. */
+  async beginDeploy(slug: string): Promise<void> {
+    this.#deploying.add(slug);
+    await this.push(slug);
+  }
+
+  /** The deployment came to nothing. */
+  async giveUp(slug: string): Promise<void> {
+    this.#deploying.delete(slug);
+    await this.push(slug);
+  }
+
+  async all(): Promise<Route[]> {
+    const { deployments, domains, clock } = this.#parts;
+    const [rows, servable] = await Promise.all([deployments.routable(clock.now()), domains.servable()]);
+    for (const { slug, state } of rows) if (state !== 'decommissioned') this.#deploying.delete(slug);
+    const known = new Set(rows.map(({ slug }) => slug));
+    return [
+      ...rows.map((row) => this.#route(row, servable.get(row.tenant) ?? [])),
+      ...[...this.#deploying].filter((slug) => !known.has(slug)).map((slug) => this.#waitingRoute(slug)),
+    ];
+  }
+
+  /** Reads a slug from the registry and tells every edge; resolves when all know. */
+  async push(slug: string): Promise<void> {
+    const { deployments, domains, clock, edges } = this.#parts;
+    const row = await deployments.bySlug(slug);
+    const living = row && (row.state !== 'decommissioned' || (row.freeAt ?? 0) > clock.now());
+    if (row && row.state !== 'decommissioned') this.#deploying.delete(slug);
+    const route = living
+      ? this.#route(row, await domains.servableBy(row.tenant))
+      : this.#deploying.has(slug)
+        ? this.#waitingRoute(slug)
+        : undefined;
+    await Promise.all(
+      edges().map((edge) =>
+        (route ? edge.call('putRoute', route) : edge.call('removeRoute', { slug })).catch(() => {
+          // That edge is going; the one started in its place gets the whole table.
+        }),
+      ),
+    );
+  }
+
+  #waitingRoute(slug: string): Route {
+    const { requestIdleMs, maxBodyBytes } = this.#parts.config;
+    return { slug, state: 'deploying', domains: [], paidRoutes: [], idleTimeoutMs: requestIdleMs, maxBodyBytes };
+  }
+
+  #route(row: Deployment, domains: string[]): Route {
+    const { config } = this.#parts;
+    return {
+      slug: row.slug,
+      state: row.state,
+      domains,
+      trustedPages: row.builtin || config.pathPages === 'trust',
+      paidRoutes: [
+        ...tollRoutes(row.paidRoutes as unknown as Parameters<typeof tollRoutes>[0]),
+        // Made from the paid routes where the handler has none of its own.
+        ...(row.paidRoutes.length > 0 ? [{ method: 'GET', path: OPENAPI_PATH }] : []),
+      ],
+      idleTimeoutMs: config.requestIdleMs,
+      maxBodyBytes: config.maxBodyBytes,
+    };
+  }
+}

@@ -1,0 +1,64 @@
+/** What the edges are told of a slug while it is being deployed. */
+import { expect, it } from 'vitest';
+import { RoutePublisher, type RoutePublisherDependencies } from '../../host/control/route-publisher.ts';
+import type { Route } from '../../host/shared/contracts.ts';
+
+function rig(deploying: string[] = []) {
+  const rows = new Map<string, { slug: string; state: string; paidRoutes: []; freeAt?: number }>();
+  const known = new Map<string, string>();
+  const edge = {
+    async call(method: string, route: Route) {
+      if (method === 'putRoute') known.set(route.slug, route.state);
+      else known.delete(route.slug);
+    },
+  };
+  const table = new RoutePublisher({
+    deployments: { bySlug: async (slug: string) => rows.get(slug), routable: async () => [...rows.values()] },
+    domains: { servable: async () => new Map(), servableBy: async () => [] },
+    clock: { now: () => 0 },
+    config: { requestIdleMs: 1, maxBodyBytes: 1, pathPages: 'sandbox' },
+    edges: () => [edge],
+    deploying,
+  } as unknown as RoutePublisherDependencies);
+  return {
+    table,
+    known,
+    has: (slug: string, state: string) => rows.set(slug, { slug, state, paidRoutes: [], freeAt: 1 }),
+  };
+}
+
+const states = async (table: RoutePublisher) => (await table.all()).map(({ slug, state }) => `${slug} ${state}`);
+
+it('a slug is being deployed until it is deployed', async () => {
+  const { table, known, has } = rig();
+  await table.beginDeploy('hello');
+  expect([...known, ...(await states(table))]).toEqual([['hello', 'deploying'], 'hello deploying']);
+  has('hello', 'active');
+  await table.push('hello');
+  expect([...known, ...(await states(table))]).toEqual([['hello', 'active'], 'hello active']);
+});
+
+it('a deployment that came to nothing leaves nothing', async () => {
+  const { table, known } = rig();
+  await table.beginDeploy('hello');
+  await table.giveUp('hello');
+  expect([...known, ...(await states(table))]).toEqual([]);
+});
+
+it('what is said of a slug that was given up stays until another deployment is there', async () => {
+  const { table, known, has } = rig();
+  has('hello', 'decommissioned');
+  await table.beginDeploy('hello');
+  expect([...known]).toEqual([['hello', 'decommissioned']]);
+  has('hello', 'active');
+  await table.push('hello');
+  expect([...known]).toEqual([['hello', 'active']]);
+});
+
+it('what is deployed at each start is being deployed at the first one alone', async () => {
+  const { table, known, has } = rig(['pay', 'speech']);
+  has('speech', 'active');
+  expect(await states(table)).toEqual(['speech active', 'pay deploying']);
+  await table.push('speech');
+  expect([...known]).toEqual([['speech', 'active']]);
+});
