@@ -2,8 +2,7 @@
  * Reading bodies that anybody may send. Whole bodies of requests are read here and nowhere else, so that what a process
  * holds of them is bounded: for each caller, for all together, and in time.
  */
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
+import { collectGarbage } from './garbage.ts';
 import { networkOf } from './network-of.ts';
 import { Problem } from './problem.ts';
 
@@ -150,23 +149,16 @@ export class BodyBudget {
 
 /** Bytes of pieces that were read and copied since the last collection of young objects. */
 let pieces = 0;
-const collectYoung = youngCollector();
 
 /**
- * V8 reckons with the memory of buffers only in a full collection: without this a flood of bodies left several hundred
+ * V8 counts the memory of buffers only towards a full collection: without this a flood of bodies left several hundred
  * megabytes of pieces that nobody needed. A collection of young objects takes 1 to 2 ms.
  */
 function collectPieces(bytes: number): void {
   pieces += bytes;
   if (pieces < COLLECT_BYTES) return;
   pieces = 0;
-  collectYoung();
-}
-
-function youngCollector(): () => void {
-  setFlagsFromString('--expose-gc');
-  const collect = runInNewContext('gc') as (how: { type: 'minor' }) => void;
-  return () => collect({ type: 'minor' });
+  collectGarbage({ type: 'minor' });
 }
 
 /** The memory of a process is one, and so is its budget. */
