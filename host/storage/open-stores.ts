@@ -27,7 +27,7 @@ export interface Lease<S extends Store> {
 const IDLE_POLL_MS = 5;
 /** Longest wait for what is under way in a store that is to be closed; it then stays open until it is evicted. */
 const CLOSE_MS = 10_000;
-/** Closed stores of which at most so many still hold their files; see garbage.ts. */
+/** Closed stores of which at most so many still hold their files; see `#end`. */
 const UNCOLLECTED = 32;
 
 export class OpenStores {
