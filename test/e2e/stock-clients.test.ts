@@ -2,6 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MPPX_COMMAND } from '../../builtin-tenants/common/stock-clients.ts';
+import { deploy, mppFetch } from './support/callers.ts';
 import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
@@ -11,6 +12,12 @@ let folder: EmptyFolder;
 beforeAll(async () => {
   [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay'] }), emptyFolder()]);
   await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
+  await deploy(mppFetch(host.network, 3), host.url, {
+    slug: 'shop',
+    // It answers every path, and has no description of its own.
+    code: `export default { fetch: () => new Response('hello') }`,
+    paidRoutes: [{ method: 'GET', path: '/a/*', price: '0.01' }],
+  });
 });
 afterAll(async () => {
   await Promise.all([host?.stop(), folder?.remove()]);
@@ -79,6 +86,19 @@ test('/speech/docs: the command speaks, and the program with the Deepgram SDK sp
     MPPX_PRIVATE_KEY: privateKey(2),
   });
   expect(output).toMatch(/^[1-9]\d{3,} \{/);
+});
+
+test('redocly finds no error in the OpenAPI documents', async () => {
+  for (const name of ['', '/speech', '/pay', '/shop']) {
+    await until(async () => (await fetch(`${host.url}${name}/openapi.json`)).ok || undefined, 60_000, host.output);
+    // Into a file: it ends before a pipe has taken all of what it says.
+    const lint = `npx -y @redocly/cli@2.77.0 lint --format=json ${host.url}${name}/openapi.json > said.json`;
+    const { totals, problems } = JSON.parse(await folder.sh(`${lint}; cat said.json`, { REDOCLY_TELEMETRY: 'off' }));
+    const errors = problems.filter(({ severity }: { severity: string }) => severity === 'error');
+    expect(errors, name).toEqual([]);
+    // It did read it: the name of this machine is worth a warning.
+    expect(totals.warnings, name).toBeGreaterThan(0);
+  }
 });
 
 test('mppx validate finds a good 402 at every paid operation', async () => {
