@@ -35,7 +35,7 @@ export interface Sources {
   env: Record<string, string | undefined>;
   /** Flags without the program's name, such as `['--port', '0']`. */
   flags: string[];
-  /** Takes what the operator should change, though the host works. Default: nobody is told. */
+  /** Receives warnings for the operator; the host starts all the same. Default: warnings are dropped. */
   notice?: (text: string) => void;
 }
 
