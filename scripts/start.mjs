@@ -1,5 +1,5 @@
 // `npm start -- [--port 0] [--install-system] …`: prepares what is missing, then runs the host.
-import { hostEnvironment, launch, prepare } from './launch.mjs';
+import { hostProcess, launch, prepare } from './launch.mjs';
 import { installSystemPackages } from './system-packages.mjs';
 
 const args = process.argv.slice(2);
@@ -8,5 +8,5 @@ if (args.includes('--install-system')) await Promise.all([prepare(), installSyst
 await launch({
   entry: 'host/main.ts',
   args: args.filter((arg) => arg !== '--install-system'),
-  env: hostEnvironment(),
+  ...hostProcess(),
 });

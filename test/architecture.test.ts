@@ -48,7 +48,7 @@ function circles(targets: ReadonlyMap<string, ReadonlySet<string>>): string[] {
   return [...new Set(groups.filter((group) => group.length > 1).map((group) => group.join(' ')))].sort();
 }
 
-/** Who imports whom in a folder. @param unit what counts as one: a file itself, or the folder it is in */
+/** The imports between the units of a folder. @param unit maps a file to its unit: the file itself, or its folder */
 function graph(folder: string, unit: (file: string) => string): Map<string, Set<string>> {
   const targets = new Map<string, Set<string>>();
   for (const file of sources(folder)) {

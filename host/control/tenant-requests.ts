@@ -89,13 +89,18 @@ async function openApi(
   // Where the path itself has a price, the handler's answer may be what is sold.
   if (!findPaidRoute(tollView(deployment).paidRoutes, request.method, OPENAPI_PATH)) {
     const own = await forward(deployment.slug, request, context, {});
-    if (own.status !== 404) return own;
+    if (!isNoDescription(own)) return own;
     await own.body?.cancel();
   }
   const base = context.via === 'path' ? `${parts.publicUrl}/${deployment.slug}` : `${context.proto}://${context.host}`;
   return new Response(JSON.stringify(tenantOpenApi(deployment, parts.payments, base), null, 2), {
     headers: { 'content-type': 'application/json; charset=utf-8', 'access-control-allow-origin': '*' },
   });
+}
+
+/** A handler that answers every path with a greeting has no description of its own. */
+function isNoDescription({ status, ok, headers }: Response): boolean {
+  return status === 404 || (ok && !/json|yaml/i.test(headers.get('content-type') ?? ''));
 }
 
 /**

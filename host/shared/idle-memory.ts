@@ -3,33 +3,23 @@
  * process that is idle again would keep what its callers left for hours.
  */
 import { performance } from 'node:perf_hooks';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
+import { collectGarbage } from './garbage.ts';
 
 const EVERY_MS = 10_000;
-/** Periods to wait after a collection that gave little back: each stops the process for a tenth of a second. */
-const PAUSE = 3;
-/** More than the least that it ever took, bytes. */
+/** More than after the last collection, bytes: each stops the process for a tenth of a second. */
 const WORTH_BYTES = 50_331_648;
 /** A process that is busier than this is collected as it goes. */
 const IDLE = 0.25;
 
 export function giveMemoryBack(): void {
-  setFlagsFromString('--expose-gc');
-  // Of the kinds of collection only the last resort also gives back the room for young objects.
-  const collect = runInNewContext('gc') as (how: { type: 'major'; flavor: 'last-resort' }) => void;
-  let least = Number.POSITIVE_INFINITY;
-  let pause = 0;
+  let kept = process.memoryUsage.rss();
   let seen = performance.eventLoopUtilization();
   setInterval(() => {
     const busy = performance.eventLoopUtilization(seen).utilization;
     seen = performance.eventLoopUtilization();
-    const resident = process.memoryUsage.rss();
-    least = Math.min(least, resident);
-    if (pause > 0) pause -= 1;
-    else if (busy < IDLE && resident - least > WORTH_BYTES) {
-      collect({ type: 'major', flavor: 'last-resort' });
-      pause = resident - process.memoryUsage.rss() < WORTH_BYTES / 2 ? PAUSE : 0;
-    }
+    if (busy > IDLE || process.memoryUsage.rss() - kept < WORTH_BYTES) return;
+    // Of the kinds of collection only the last resort also gives back the room for young objects.
+    collectGarbage({ type: 'major', flavor: 'last-resort' });
+    kept = process.memoryUsage.rss();
   }, EVERY_MS).unref();
 }

@@ -2,8 +2,6 @@
  * Reading bodies that anybody may send. Whole bodies of requests are read here and nowhere else, so that what a process
  * holds of them is bounded: for each caller, for all together, and in time.
  */
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { networkOf } from './network-of.ts';
 import { Problem } from './problem.ts';
 
@@ -26,7 +24,6 @@ const LIMITS: BodyLimits = {
 };
 /** Room for a body that does not declare its length; doubled as it grows. */
 const FIRST_BYTES = 65_536;
-const COLLECT_BYTES = 16 * 1_048_576;
 const RETRY = { headers: { 'retry-after': '5' } };
 
 interface Held {
@@ -63,15 +60,18 @@ export class BodyBudget {
     if (body === null) return Buffer.alloc(0);
     const reader = body.getReader();
     const held: Held = { caller: networkOf(caller), bytes: 0, bytesOf: new ArrayBuffer(0), giveUp: undefined };
-    const cut = Promise.withResolvers<never>();
-    cut.promise.catch(() => {});
-    held.giveUp = cut.reject;
+    let givenUp: Problem | undefined;
+    // A read that waits ends at once. (`Promise.race` with a promise that outlives it would keep each piece until then.)
+    held.giveUp = (problem) => {
+      givenUp ??= problem;
+      void reader.cancel().catch(() => {});
+    };
     this.#held.set(request, held);
     const { leastBytes, periodMs } = this.#limits;
     let size = 0;
     let sizeBefore = 0;
     const pace = setInterval(() => {
-      if (size - sizeBefore < leastBytes) cut.reject(tooSlow());
+      if (size - sizeBefore < leastBytes) held.giveUp?.(tooSlow());
       sizeBefore = size;
     }, periodMs);
     try {
@@ -80,12 +80,10 @@ export class BodyBudget {
       // One piece of its own goes back to the system when it is freed; memory that is not written to takes none.
       held.bytesOf = new ArrayBuffer(Math.min(limit, declared > 0 ? declared : FIRST_BYTES));
       for (;;) {
-        const { done, value } = await Promise.race([reader.read(), cut.promise]);
-        // It gave way while these bytes were on their way.
-        if (this.#held.get(request) !== held) await cut.promise;
+        const { done, value } = await reader.read();
+        if (givenUp) throw givenUp;
         if (done) break;
         size += value.length;
-        collectPieces(value.length);
         if (size > limit) throw tooLarge(limit);
         this.#take(held, value.length);
         const room = held.bytesOf.byteLength;
@@ -108,6 +106,7 @@ export class BodyBudget {
     const held = this.#held.get(request);
     if (!held) return;
     this.#held.delete(request);
+    held.giveUp?.(new Problem('request_timeout', 'The request was answered before all of its body came.'));
     this.#count(held, -held.bytes);
     // At once, not when the collector comes by: it is in no hurry where nothing else is asked for.
     held.bytesOf.transfer(0);
@@ -128,8 +127,8 @@ export class BodyBudget {
     while (this.#total + bytes > total) {
       const heaviest = this.#heaviest(own);
       if (!heaviest) throw busy('Too many large requests are under way; try again in a few seconds.');
-      this.release(heaviest.request);
       heaviest.entry.giveUp?.(busy('Too many large requests are under way; try again in a few seconds.'));
+      this.release(heaviest.request);
     }
     this.#count(held, bytes);
   }
@@ -146,27 +145,6 @@ export class BodyBudget {
     }
     return found;
   }
-}
-
-/** Bytes of pieces that were read and copied since the last collection of young objects. */
-let pieces = 0;
-const collectYoung = youngCollector();
-
-/**
- * V8 reckons with the memory of buffers only in a full collection: without this a flood of bodies left several hundred
- * megabytes of pieces that nobody needed. A collection of young objects takes 1 to 2 ms.
- */
-function collectPieces(bytes: number): void {
-  pieces += bytes;
-  if (pieces < COLLECT_BYTES) return;
-  pieces = 0;
-  collectYoung();
-}
-
-function youngCollector(): () => void {
-  setFlagsFromString('--expose-gc');
-  const collect = runInNewContext('gc') as (how: { type: 'minor' }) => void;
-  return () => collect({ type: 'minor' });
 }
 
 /** The memory of a process is one, and so is its budget. */

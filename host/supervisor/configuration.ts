@@ -7,9 +7,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
-import { ownerOfFile } from '../cli/project/manifest-schema.ts';
 import { type Config, configSchema } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
+import { ownerOfFile } from '../manifest/project-manifest.ts';
 
 type Tree = { [key: string]: unknown };
 
@@ -35,7 +35,7 @@ export interface Sources {
   env: Record<string, string | undefined>;
   /** Flags without the program's name, such as `['--port', '0']`. */
   flags: string[];
-  /** Takes what the operator should change, though the host works. Default: nobody is told. */
+  /** Receives warnings for the operator; the host starts all the same. Default: warnings are dropped. */
   notice?: (text: string) => void;
 }
 

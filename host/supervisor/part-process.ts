@@ -1,7 +1,7 @@
 /** The processes of the host's parts. At a start they are forked ahead, to load their code while the supervisor loads its own. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import hostEnvironment from '../../scripts/host-environment.json' with { type: 'json' };
+import hostProcess from '../../scripts/host-process.json' with { type: 'json' };
 import { setPartPriority } from '../shared/priority.ts';
 import { withDescriptorTable } from './descriptor-table.ts';
 
@@ -34,7 +34,7 @@ const MALLOC: Record<PartName, Record<string, string>> = {
   storage: {},
   egress: {},
   // Where bodies and heads of callers lay between what stays, an edge kept 40 MB of what 3,000 callers had sent.
-  edge: hostEnvironment,
+  edge: hostProcess.env,
 };
 
 /** Descriptors that there is room for from the start. */

@@ -5,6 +5,7 @@ import { commandOf, processTree } from '../bench/processes.ts';
 import { account, balances, jsonPost, mppFetch } from './support/callers.ts';
 import { startHost, until } from './support/host.ts';
 
+const TURNS = Number(process.env.KILL_TURNS ?? 16);
 const hello = (text: string) => `export default { fetch: () => new Response(${JSON.stringify(text)}) }`;
 
 describe('kills during deploys', () => {
@@ -20,7 +21,7 @@ describe('kills during deploys', () => {
         return seed % below;
       };
       const victims = ['supervisor', 'edge', 'workerd', 'anvil'];
-      for (let turn = 0; turn < 25; turn++) {
+      for (let turn = 0; turn < TURNS; turn++) {
         const pay = mppFetch(host.network, 0);
         const slugs = Array.from({ length: 8 }, (_, index) => `kill-${turn}-${index}`);
         const calls = slugs.map(async (slug) => {

@@ -212,7 +212,7 @@ export const TALKING: Hostile[] = [
     name: 'one line of a hundred megabytes',
     code: handler(`console.log('x'.repeat(1e8)); return new Response('done');`),
     statuses: [200, 503],
-    logged: /log-dropped|memory_exceeded/,
+    logged: /log-dropped|memory_exceeded|cpu_exceeded/,
   },
   {
     name: 'forged platform lines',

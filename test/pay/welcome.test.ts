@@ -1,4 +1,4 @@
-/** Who gets the welcome bonus: everybody on the local network; elsewhere confirmed mailboxes, once, up to a limit. */
+/** The welcome bonus: for each person on the local network; elsewhere once for each confirmed mailbox, up to a total. */
 import { beforeEach, describe, expect, test } from 'vitest';
 import { migrate } from '../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../builtin-tenants/pay/src/database/migrations.ts';

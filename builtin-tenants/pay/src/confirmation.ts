@@ -28,7 +28,7 @@ export class Confirmation {
    */
   async send({ id, email }: { id: string; email: string }): Promise<void> {
     if (!this.#mailerUrl) throw new Problem('not_found', 'This host sends no e-mails.');
-    // By mailbox, so that nobody is flooded through many sign-ups.
+    // Counted by mailbox: many sign-ups must not flood one person with e-mails.
     await limit(this.#db, `email-code:${mailboxOf(email)}`, CODES_PER_HOUR, HOUR_MS);
     const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
     const code = String(random % 100_000_000).padStart(8, '0');

@@ -73,22 +73,26 @@ export class Spool {
 /** Leaves the stream open when its reader gives up: an answer has to go out on the same connection. */
 async function* pieces(body: Readable, signal: AbortSignal): AsyncGenerator<Buffer> {
   const iterator = body.iterator({ destroyOnReturn: false });
-  const aborted = Promise.withResolvers<never>();
-  aborted.promise.catch(() => {});
-  const abort = () => aborted.reject(signal.reason);
-  signal.throwIfAborted();
-  signal.addEventListener('abort', abort, { once: true });
   try {
     for (;;) {
-      const next = await Promise.race([iterator.next(), aborted.promise]);
+      const next = await unlessAborted(iterator.next(), signal);
       if (next.done === true) return;
       yield next.value;
     }
   } finally {
-    signal.removeEventListener('abort', abort);
     // not awaited: it waits for the read that is under way
     void iterator.return?.();
   }
+}
+
+/** (`Promise.race` with one promise for all reads would keep each piece until the last.) */
+async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
+  signal.throwIfAborted();
+  const { promise, resolve, reject } = Promise.withResolvers<T>();
+  const abort = () => reject(signal.reason);
+  signal.addEventListener('abort', abort, { once: true });
+  work.then(resolve, reject);
+  return await promise.finally(() => signal.removeEventListener('abort', abort));
 }
 
 async function readHead(path: string): Promise<Uint8Array> {

@@ -3,9 +3,9 @@
  * when too many are open and nobody uses it; the next call opens it again within a few milliseconds.
  */
 import { setTimeout as delay } from 'node:timers/promises';
+import { collectGarbage } from '../shared/garbage.ts';
 import type { Blobs } from './blobs/blobs.ts';
 import type { Database } from './database.ts';
-import { collectGarbage } from './garbage.ts';
 
 /** What all stores have in common. */
 export interface Store {
@@ -28,7 +28,7 @@ export interface Lease<S extends Store> {
 const IDLE_POLL_MS = 5;
 /** Longest wait for what is under way in a store that is to be closed; it then stays open until it is evicted. */
 const CLOSE_MS = 10_000;
-/** Closed stores of which at most so many still hold their files; see garbage.ts. */
+/** Closed stores of which at most so many still hold their files; see `#end`. */
 const UNCOLLECTED = 32;
 
 export class OpenStores {
@@ -102,7 +102,9 @@ export class OpenStores {
 
   #end({ store }: Lease<Store>): void {
     store.close();
-    if (++this.#closed % UNCOLLECTED === 0) setImmediate(collectGarbage);
+    // libsql 0.5.29 cannot finalize a statement: a closed connection and its file descriptors live on until the garbage
+    // collector finds the statements, which on a quiet machine takes hours, because their memory is not the collector's.
+    if (++this.#closed % UNCOLLECTED === 0) setImmediate(collectGarbage, { type: 'major' });
   }
 }
 

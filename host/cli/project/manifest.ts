@@ -4,9 +4,9 @@
  */
 import { dirname, join, resolve } from 'node:path';
 import { BINDINGS } from '../../bindings/index.ts';
+import { type Manifest, manifestSchema, ownerOfFile } from '../../manifest/project-manifest.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
-import { type Manifest, manifestSchema, ownerOfFile } from './manifest-schema.ts';
 import { readRegularFile } from './regular-file.ts';
 
 const LARGEST_MANIFEST = 1024 * 1024;

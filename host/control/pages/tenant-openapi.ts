@@ -36,7 +36,7 @@ export function tenantOpenApi(deployment: Deployment, payments: Payments, base: 
       paths[path] = {
         ...paths[path],
         [method]: {
-          ...(route.description ? { summary: route.description } : {}),
+          summary: route.description || `${method.toUpperCase()} ${route.path}`,
           ...(path.endsWith('{rest}')
             ? { parameters: [{ name: 'rest', in: 'path', required: true, schema: { type: 'string' } }] }
             : {}),

@@ -5,7 +5,7 @@ import http from 'node:http';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
-import HOST_ENVIRONMENT from '../../../scripts/host-environment.json' with { type: 'json' };
+import HOST_PROCESS from '../../../scripts/host-process.json' with { type: 'json' };
 import { freePort } from './ports.ts';
 
 const MAIN = fileURLToPath(new URL('../../../host/main.ts', import.meta.url));
@@ -64,7 +64,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
     'log-level': 'info',
     ...options.flags,
   }).flatMap(([name, value]) => [`--${name}`, value]);
-  const [program = '', ...args] = [...(options.within ?? []), process.execPath, MAIN, ...flags];
+  const [program = '', ...args] = [...(options.within ?? []), process.execPath, ...HOST_PROCESS.flags, MAIN, ...flags];
   const child = spawn(program, args, {
     cwd: data,
     env: {
@@ -132,7 +132,7 @@ export async function startHost(options: HostOptions = {}): Promise<TestHost> {
 function fromLauncher(): Record<string, string> {
   const { NODE_COMPILE_CACHE, PACKED_PACKAGES } = process.env;
   return {
-    ...HOST_ENVIRONMENT,
+    ...HOST_PROCESS.env,
     ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
     ...(PACKED_PACKAGES ? { PACKED_PACKAGES } : {}),
   };

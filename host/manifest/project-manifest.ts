@@ -1,7 +1,8 @@
 /** A project's `turnpike.json`: what `turnpike deploy` and `turnpike update` read beside the code. */
 import { z } from 'zod';
-import { bindingsSchema } from '../../bindings/index.ts';
-import { configSchema } from '../../shared/config.ts';
+
+import { bindingsSchema } from '../bindings/index.ts';
+import { configSchema } from '../shared/config.ts';
 
 const source = z
   .string()
