@@ -1,5 +1,5 @@
 /**
- * Makes host/runtime/capnp/generated from the installed workerd's schema; run it after workerd was upgraded.
+ * Makes host/capnp/generated from the installed workerd's schema; run it after workerd was upgraded.
  * Needs Debian's `capnproto` (the `capnp` compiler) and npm: node scripts/generate-workerd-schema.ts
  */
 import { execFileSync } from 'node:child_process';
@@ -7,9 +7,9 @@ import { copyFileSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from '
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { prepareSchema } from '../host/runtime/capnp/prepare-schema.ts';
+import { prepareSchema } from '../host/capnp/prepare-schema.ts';
 
-const target = join(import.meta.dirname, '../host/runtime/capnp/generated');
+const target = join(import.meta.dirname, '../host/capnp/generated');
 const workerd = join(createRequire(import.meta.url).resolve('workerd/package.json'), '..');
 const folder = mkdtempSync(join(tmpdir(), 'workerd-schema-'));
 try {

@@ -1,9 +1,10 @@
-/** Copies of folders and single files, on disk for good when they answer. */
+/** Copies of folders. */
 import { createHash } from 'node:crypto';
-import { constants, createReadStream } from 'node:fs';
-import { copyFile, mkdir, open, readdir } from 'node:fs/promises';
+import { createReadStream } from 'node:fs';
+import { readdir } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { copyDurably } from '../shared/durable-files.ts';
 import { isLeftover } from './layout.ts';
 
 /** Files below a folder, as paths with `/`, sorted; nothing where there is no folder. */
@@ -33,7 +34,7 @@ export async function copyFolder(
 ): Promise<void> {
   for (const file of await filesBelow(from)) {
     if (file.split('/').some(isLeftover) || !keep(file)) continue;
-    await unlessGone(copyOne(path.join(from, file), path.join(to, file)));
+    await unlessGone(copyDurably(path.join(from, file), path.join(to, file)));
   }
 }
 
@@ -43,34 +44,6 @@ export function unlessGone<T>(work: Promise<T>): Promise<T | undefined> {
     if (error.code === 'ENOENT') return undefined;
     throw error;
   });
-}
-
-export async function copyOne(from: string, to: string): Promise<void> {
-  await mkdir(path.dirname(to), { recursive: true, mode: 0o700 });
-  await copyFile(from, to, constants.COPYFILE_FICLONE);
-  await syncFile(to);
-}
-
-/** Writes a new file of mode 0600. */
-export async function writeWhole(file: string, bytes: Uint8Array | string): Promise<void> {
-  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-  const handle = await open(file, 'wx', 0o600);
-  try {
-    await handle.writeFile(bytes);
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
-}
-
-/** Makes names in a folder, and files, survive a loss of power. */
-export async function syncFile(file: string): Promise<void> {
-  const handle = await open(file, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }
 
 export async function sha256Of(file: string): Promise<string> {

@@ -6,8 +6,9 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { BINDINGS } from '../bindings/index.ts';
+import { writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
-import { copyFolder, filesBelow, sha256Of, unlessGone, writeWhole } from './copying.ts';
+import { copyFolder, filesBelow, sha256Of, unlessGone } from './copying.ts';
 import { CODE, FILES, isLeftover, isSealed, NOT_KEPT, REGISTRY, SEALED, SECRETS_KEY, TENANTS } from './layout.ts';
 import { type BackupFile, makeContent, manifestText } from './manifest.ts';
 import { BackupKeys } from './passphrase.ts';
@@ -167,7 +168,7 @@ async function seal(
   staging: string,
   secretsKey: Buffer | undefined,
 ): Promise<void> {
-  if (secretsKey !== undefined) await writeWhole(path.join(to, SECRETS_KEY), keys.seal(secretsKey, SECRETS_KEY));
+  if (secretsKey !== undefined) await writeDurably(path.join(to, SECRETS_KEY), keys.seal(secretsKey, SECRETS_KEY));
   for (const name of await readdir(dataFolder)) {
     if (NOT_KEPT.has(name) || isLeftover(name) || !isSealed(name) || name.startsWith(REGISTRY)) continue;
     if (name === SECRETS_KEY) continue;
@@ -179,7 +180,7 @@ async function seal(
     for (const file of files) {
       if (file.split('/').some(isLeftover)) continue;
       const bytes = await unlessGone(readFile(path.join(dataFolder, file)));
-      if (bytes !== undefined) await writeWhole(path.join(to, file), keys.seal(bytes, file));
+      if (bytes !== undefined) await writeDurably(path.join(to, file), keys.seal(bytes, file));
     }
   }
 }

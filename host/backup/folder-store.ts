@@ -3,8 +3,9 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
+import { syncFile, writeDurably } from '../shared/durable-files.ts';
 import { readBounded } from './bounded.ts';
-import { syncFile, unlessGone, writeWhole } from './copying.ts';
+import { unlessGone } from './copying.ts';
 import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
 import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
 
@@ -27,7 +28,7 @@ export class FolderStore implements BackupStore {
   }
 
   async publish(id: string, staging: string, manifest: string): Promise<void> {
-    await writeWhole(path.join(staging, MANIFEST), manifest);
+    await writeDurably(path.join(staging, MANIFEST), manifest);
     await syncFolders(staging);
     await rename(staging, path.join(this.#folder, id));
     await syncFile(this.#folder);

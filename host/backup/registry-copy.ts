@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
 import { Worker } from 'node:worker_threads';
-import { syncFile } from './copying.ts';
+import { syncFile } from '../shared/durable-files.ts';
 
 /** Plain JavaScript, because a thread that strips types starts slowly; `VACUUM INTO` reads one snapshot. */
 const THREAD = `

@@ -7,9 +7,9 @@ import { createWriteStream } from 'node:fs';
 import { lstat, mkdir, readdir, readFile, rename, rm, rmdir, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
+import { syncFile, writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import { bounded } from './bounded.ts';
-import { syncFile, writeWhole } from './copying.ts';
 import { FILES, REGISTRY, SEALED, TENANTS } from './layout.ts';
 import { type BackupFile, openManifest } from './manifest.ts';
 import { tellingPlace } from './refusals.ts';
@@ -192,7 +192,7 @@ async function unsealAll(
     if (!file.path.startsWith(`${SEALED}/`)) continue;
     const inside = file.path.slice(SEALED.length + 1);
     const plain = keys.unseal(await readFile(path.join(coming, file.path)), inside);
-    await writeWhole(path.join(coming, inside), plain);
+    await writeDurably(path.join(coming, inside), plain);
   }
   await rm(path.join(coming, SEALED), { recursive: true, force: true });
 }

@@ -4,7 +4,7 @@
  * imported only where it is needed.
  */
 import { z } from 'zod';
-import type { Worker_Binding } from '../runtime/capnp/generated/workerd.cjs';
+import type { Worker_Binding } from '../capnp/generated/workerd.cjs';
 import type { Config } from '../shared/config.ts';
 import type { MakeBindingServer } from './server.ts';
 import type { MakeStoreKind } from './store-process/kind.ts';

@@ -1,9 +1,8 @@
 /** What serves the bindings that the store process does not serve, such as D1 and payments. */
 import type { Logger } from 'pino';
-import type { Sandbox } from '../runtime/sandbox/confinement.ts';
+import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
-import { BINDINGS } from './index.ts';
 
 /** What a running host gives to the servers. */
 export interface ServerHost {
@@ -73,12 +72,3 @@ export type MakeBindingServer = (host: ServerHost) => BindingServer | undefined;
 
 /** By the key of their binding. */
 export type BindingServers = ReadonlyMap<string, BindingServer>;
-
-export async function openBindingServers(host: ServerHost): Promise<BindingServers> {
-  const servers = new Map<string, BindingServer>();
-  for (const { key, server } of BINDINGS) {
-    const made = (await server?.())?.(host);
-    if (made) servers.set(key, made);
-  }
-  return servers;
-}

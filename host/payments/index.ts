@@ -4,7 +4,6 @@
  */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { PaymentService } from '../bindings/payments/service.ts';
 import { BelievedTime } from '../registry/believed-time.ts';
 import { eq } from '../registry/drizzle.ts';
 import type { Registry } from '../registry/index.ts';
@@ -15,6 +14,7 @@ import type { Config } from '../shared/config.ts';
 import { type Money, micro, parseUsd, ZERO } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
+import { PaymentService } from './bindings.ts';
 import { Guard } from './ledger/guard.ts';
 import { Invariants } from './ledger/invariants.ts';
 import { Reconciler } from './ledger/reconcile.ts';

@@ -4,8 +4,8 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { treeOf } from '../sandbox/process-tree.ts';
 import { HOST_WEIGHT, type Standing, WEIGHTS } from '../shared/priority.ts';
-import { treeOf } from './process-tree.ts';
 
 export interface CgroupLimits {
   /** Above what the watchdog allows: this is the hard stop for what is quicker than it. */

@@ -4,7 +4,6 @@
  */
 import { type List, Message } from 'capnp-ts';
 import { enabledBindings } from '../bindings/index.ts';
-import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import {
   Config,
   type HttpOptions,
@@ -13,7 +12,8 @@ import {
   type Socket,
   type Worker_Binding,
   type Worker_Module,
-} from './capnp/generated/workerd.cjs';
+} from '../capnp/generated/workerd.cjs';
+import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import { SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */

@@ -4,6 +4,7 @@
  */
 import type { Logger } from 'pino';
 import type { BindingServers } from '../bindings/server.ts';
+import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type {
@@ -16,7 +17,6 @@ import type {
   TenantId,
 } from '../shared/contracts.ts';
 import type { LogStore } from './logs/log-store.ts';
-import type { Sandbox } from './sandbox/confinement.ts';
 
 export type InstanceState = 'cold' | 'starting' | 'warm' | 'draining';
 

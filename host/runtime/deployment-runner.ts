@@ -5,6 +5,7 @@
 import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { Activity } from './activity.ts';
@@ -19,7 +20,6 @@ import type {
 } from './contract.ts';
 import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
-import type { ProcessUsage } from './process-tree.ts';
 import { Services } from './services.ts';
 import type { Standby } from './standby.ts';
 import { TrackRecord } from './track-record.ts';

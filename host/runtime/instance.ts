@@ -4,6 +4,9 @@
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
+import { readLines } from '../sandbox/flood-gate.ts';
+import { type ProcessUsage, usageOf } from '../sandbox/process-tree.ts';
+import type { ConfinedProcess, ProcessEnd } from '../sandbox/spawn.ts';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
@@ -11,13 +14,10 @@ import type { Cell } from './cell.ts';
 import type { Cgroup } from './cgroups.ts';
 import { encodeConfig } from './config.ts';
 import type { ExitReason } from './contract.ts';
-import { readLines } from './logs/flood-gate.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
 import { parseOutputLine } from './logs/workerd-output.ts';
-import { type ProcessUsage, usageOf } from './process-tree.ts';
-import type { ConfinedProcess, ProcessEnd } from './sandbox/spawn.ts';
 import { askScheduled, ping, type ScheduledAnswer } from './system-calls.ts';
 
 export interface InstanceOptions {

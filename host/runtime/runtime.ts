@@ -2,6 +2,8 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { endLeftovers } from '../sandbox/leftovers.ts';
+import { availableMemory } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { CellOptions } from './cell.ts';
@@ -10,8 +12,6 @@ import { Company } from './company.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
-import { availableMemory } from './process-tree.ts';
-import { endLeftovers } from './sandbox/leftovers.ts';
 import { Standby } from './standby.ts';
 import { workerdBinary } from './workerd-binary.ts';
 

@@ -5,8 +5,8 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import type { Sandbox } from '../sandbox/confinement.ts';
 import { type Cell, type CellOptions, cellFolders, startCell } from './cell.ts';
-import type { Sandbox } from './sandbox/confinement.ts';
 
 export interface StandbyOptions {
   sandbox: Sandbox;

@@ -2,11 +2,12 @@
  * The instance in service, and what is watched of it: the memory it holds, an event loop that does not turn, and
  * whether it wants a core all the time.
  */
+
+import { CpuShare } from '../sandbox/cpu-share.ts';
+import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import type { Standing } from '../shared/priority.ts';
 import type { ExitReason } from './contract.ts';
-import { CpuShare } from './cpu-share.ts';
 import type { Instance } from './instance.ts';
-import type { ProcessUsage } from './process-tree.ts';
 import { StallWatch } from './stall-watch.ts';
 
 export type LimitReason = Extract<ExitReason, 'cpu_exceeded' | 'memory_exceeded'>;

@@ -24,7 +24,7 @@ import type { CodeStore } from '../runtime/code-store.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import { Pipeline } from '../runtime/deploy/pipeline.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
-import type { Sandbox } from '../runtime/sandbox/confinement.ts';
+import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Scheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { AdjustableClock } from '../shared/clock.ts';

@@ -19,7 +19,7 @@ import type { Network } from '../payments/network/index.ts';
 import { usesTestMoney } from '../payments/network/test-money.ts';
 import { CodeStore } from '../runtime/code-store.ts';
 import { LogStore } from '../runtime/logs/log-store.ts';
-import { detectSandbox } from '../runtime/sandbox.ts';
+import { detectSandbox } from '../sandbox/index.ts';
 import { createScheduler } from '../scheduler/index.ts';
 import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';

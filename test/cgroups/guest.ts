@@ -9,8 +9,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { cellFolders, startCell } from '../../host/runtime/cell.ts';
 import { type Cgroup, Cgroups } from '../../host/runtime/cgroups.ts';
 import { Instance } from '../../host/runtime/instance.ts';
-import { spawnConfined } from '../../host/runtime/sandbox/spawn.ts';
-import { detectSandbox } from '../../host/runtime/sandbox.ts';
+import { detectSandbox } from '../../host/sandbox/index.ts';
+import { spawnConfined } from '../../host/sandbox/spawn.ts';
 import type { InstanceSpec } from '../../host/shared/contracts.ts';
 
 const MB = 1_048_576;

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { CodeStore } from '../../host/runtime/code-store.ts';
 import type { CodeInput } from '../../host/runtime/deploy/code-input.ts';
 import { Pipeline } from '../../host/runtime/deploy/pipeline.ts';
-import { detectSandbox } from '../../host/runtime/sandbox.ts';
+import { detectSandbox } from '../../host/sandbox/index.ts';
 
 const folder = mkdtempSync(join(tmpdir(), 'dp-'));
 const runFolder = join(folder, 'run');

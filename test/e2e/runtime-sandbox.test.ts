@@ -9,10 +9,10 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { cellFolders, startCell } from '../../host/runtime/cell.ts';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
-import { type Confinement, type Sandbox, SECCOMP_FD } from '../../host/runtime/sandbox/confinement.ts';
-import { endLeftovers } from '../../host/runtime/sandbox/leftovers.ts';
-import { spawnConfined } from '../../host/runtime/sandbox/spawn.ts';
-import { detectSandbox } from '../../host/runtime/sandbox.ts';
+import { type Confinement, type Sandbox, SECCOMP_FD } from '../../host/sandbox/confinement.ts';
+import { detectSandbox } from '../../host/sandbox/index.ts';
+import { endLeftovers } from '../../host/sandbox/leftovers.ts';
+import { spawnConfined } from '../../host/sandbox/spawn.ts';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { until } from './runtime-rig.ts';
 
@@ -85,7 +85,7 @@ describe('what workerd finds inside', () => {
 describe('end of the host', () => {
   const HOST = `
     const { startCell, cellFolders } = await import(${JSON.stringify(fileURLToPath(new URL('../../host/runtime/cell.ts', import.meta.url)))});
-    const { detectSandbox } = await import(${JSON.stringify(fileURLToPath(new URL('../../host/runtime/sandbox.ts', import.meta.url)))});
+    const { detectSandbox } = await import(${JSON.stringify(fileURLToPath(new URL('../../host/sandbox/index.ts', import.meta.url)))});
     const [level, folder] = process.argv.slice(-2);
     const cell = await startCell({ sandbox: await detectSandbox(level), ...cellFolders(folder) });
     const find = setInterval(() => { const pid = cell.process.pid(); if (pid) { clearInterval(find); console.log(pid); } }, 5);

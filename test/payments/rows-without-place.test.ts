@@ -6,7 +6,7 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import pino from 'pino';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { PaymentService } from '../../host/bindings/payments/service.ts';
+import { PaymentService } from '../../host/payments/bindings.ts';
 import { prepareOffers } from '../../host/payments/rails/challenge.ts';
 import type { Presented } from '../../host/payments/rails/credential.ts';
 import { type SettleResult, type Terms, termsFromText } from '../../host/payments/rails/terms.ts';

@@ -5,7 +5,7 @@ import {
   HttpOptions_Style,
   type Worker_Binding,
   Worker_Binding_Which,
-} from '../../host/runtime/capnp/generated/workerd.cjs';
+} from '../../host/capnp/generated/workerd.cjs';
 import { encodeConfig } from '../../host/runtime/config.ts';
 import type { InstanceSpec } from '../../host/shared/contracts.ts';
 

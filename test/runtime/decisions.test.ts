@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { afterFailure, NO_FAILURES } from '../../host/runtime/back-off.ts';
 import { Company } from '../../host/runtime/company.ts';
-import { CpuShare } from '../../host/runtime/cpu-share.ts';
 import { type Candidate, chooseEvictions } from '../../host/runtime/eviction.ts';
 import { StallWatch } from '../../host/runtime/stall-watch.ts';
+import { CpuShare } from '../../host/sandbox/cpu-share.ts';
 import type { Appetite } from '../../host/shared/priority.ts';
 
 describe('back-off', () => {

@@ -1,6 +1,6 @@
 /** Weights follow appetites, and appetites what the weights left: together they must not starve anybody. */
 import { describe, expect, it } from 'vitest';
-import { CpuShare } from '../../host/runtime/cpu-share.ts';
+import { CpuShare } from '../../host/sandbox/cpu-share.ts';
 import { type Appetite, LOWERED, RAISED, WEIGHTS } from '../../host/shared/priority.ts';
 
 const CORES = 2;

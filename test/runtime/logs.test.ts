@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { readLines } from '../../host/runtime/logs/flood-gate.ts';
 import { MAX_TEXT } from '../../host/runtime/logs/log-entry.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
 import { createMask } from '../../host/runtime/logs/mask.ts';
 import { parseOutputLine } from '../../host/runtime/logs/workerd-output.ts';
+import { readLines } from '../../host/sandbox/flood-gate.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { expectTime } from '../times.ts';
 

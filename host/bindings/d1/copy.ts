@@ -8,7 +8,7 @@ import { rm, stat } from 'node:fs/promises';
 import { request } from 'node:http';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { copyOne } from '../../backup/copying.ts';
+import { copyDurably } from '../../shared/durable-files.ts';
 import { Problem } from '../../shared/problem.ts';
 import { FILE } from './files.ts';
 
@@ -31,8 +31,8 @@ export async function copySql(from: string, to: string, socket: string | undefin
       const before = await settled(database);
       if (before === undefined) return;
       await rm(to, { recursive: true, force: true });
-      await copyOne(database, path.join(to, FILE));
-      await copyOne(`${database}-wal`, path.join(to, `${FILE}-wal`)).catch((error) => {
+      await copyDurably(database, path.join(to, FILE));
+      await copyDurably(`${database}-wal`, path.join(to, `${FILE}-wal`)).catch((error) => {
         if (error.code !== 'ENOENT') throw error;
       });
       if ((await stampOf(database)) === before) return;

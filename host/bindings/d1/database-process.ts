@@ -5,11 +5,11 @@
 import { lchownSync, mkdirSync, readdirSync, realpathSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import { readLines } from '../../runtime/logs/flood-gate.ts';
-import type { Bind, Sandbox } from '../../runtime/sandbox/confinement.ts';
-import { type ConfinedProcess, spawnConfined } from '../../runtime/sandbox/spawn.ts';
-import { tenantUser } from '../../runtime/sandbox/users.ts';
-import { detectSandbox } from '../../runtime/sandbox.ts';
+import type { Bind, Sandbox } from '../../sandbox/confinement.ts';
+import { readLines } from '../../sandbox/flood-gate.ts';
+import { detectSandbox } from '../../sandbox/index.ts';
+import { type ConfinedProcess, spawnConfined } from '../../sandbox/spawn.ts';
+import { tenantUser } from '../../sandbox/users.ts';
 import type { Config } from '../../shared/config.ts';
 import type { TenantId } from '../../shared/contracts.ts';
 import { FILE } from './files.ts';

@@ -8,8 +8,8 @@ import { promisify } from 'node:util';
 import systemPackages from '../../../config/system-packages.json' with { type: 'json' };
 import { anvilBinary, findConfinement } from '../../payments/network/anvil.ts';
 import { type Attempt, tryToBreak } from '../../runtime/doctor.ts';
-import { lacksUsers } from '../../runtime/sandbox/users.ts';
-import { detectSandbox } from '../../runtime/sandbox.ts';
+import { detectSandbox } from '../../sandbox/index.ts';
+import { lacksUsers } from '../../sandbox/users.ts';
 import type { Config } from '../../shared/config.ts';
 import { type Finding, finding } from './check.ts';
 

@@ -1,10 +1,10 @@
 /** Bundles what strangers send, in a child process that is killed when it takes too long and started anew. */
 import { type ChildProcess, fork } from 'node:child_process';
 import path from 'node:path';
+import { treeOf, usageOf } from '../../sandbox/process-tree.ts';
 import type { CodeBundle } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
 import { codeBytes } from '../code-store.ts';
-import { treeOf, usageOf } from '../process-tree.ts';
 import type { BundleAnswer, BundleRequest } from './bundle-worker.ts';
 import { type CodeInput, readCodeInput } from './code-input.ts';
 

@@ -6,11 +6,11 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
 import { NO_BINDINGS } from '../../bindings/index.ts';
+import type { Sandbox } from '../../sandbox/confinement.ts';
 import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { cellFolders, startCell } from '../cell.ts';
 import { Instance } from '../instance.ts';
-import type { Sandbox } from '../sandbox/confinement.ts';
 import { getText } from '../system-calls.ts';
 import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
 

@@ -5,11 +5,11 @@
 import { spawn } from 'node:child_process';
 import type { Writable } from 'node:stream';
 import { Problem } from '../shared/problem.ts';
-import { bwrapCommand } from './sandbox/bwrap.ts';
-import { type Sandbox, type SandboxLevel, SECCOMP_FD } from './sandbox/confinement.ts';
-import { type Libraries, librariesOf } from './sandbox/libraries.ts';
-import { unshareCommand } from './sandbox/unshare.ts';
-import { tenantUser, userCost } from './sandbox/users.ts';
+import { bwrapCommand } from './bwrap.ts';
+import { type Sandbox, type SandboxLevel, SECCOMP_FD } from './confinement.ts';
+import { type Libraries, librariesOf } from './libraries.ts';
+import { unshareCommand } from './unshare.ts';
+import { tenantUser, userCost } from './users.ts';
 
 /** Programs that the ways need, and the packages that carry them on Debian. */
 const ADVICE =

@@ -2,7 +2,7 @@
  * The system call filter of a sandbox, as a classic BPF program: what is not on the list of calls.ts does not exist
  * (ENOSYS, on which C libraries fall back to older calls), so a call that a later kernel brings is refused, too.
  */
-import { Problem } from '../../shared/problem.ts';
+import { Problem } from '../shared/problem.ts';
 import { ANY, type CallNumbers, LOOKED_INTO, OF_DATABASE } from './calls.ts';
 
 /** `worker` may create neither processes nor files; `database` may. */

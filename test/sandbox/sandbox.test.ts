@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Cgroups } from '../../host/runtime/cgroups.ts';
-import { parents } from '../../host/runtime/sandbox/bwrap.ts';
-import { ANY, LOOKED_INTO, OF_DATABASE } from '../../host/runtime/sandbox/calls.ts';
-import { parseLdd } from '../../host/runtime/sandbox/libraries.ts';
-import { type SeccompProfile, seccompProgram } from '../../host/runtime/sandbox/seccomp.ts';
-import { pickUsers } from '../../host/runtime/sandbox/users.ts';
+import { parents } from '../../host/sandbox/bwrap.ts';
+import { ANY, LOOKED_INTO, OF_DATABASE } from '../../host/sandbox/calls.ts';
+import { parseLdd } from '../../host/sandbox/libraries.ts';
+import { type SeccompProfile, seccompProgram } from '../../host/sandbox/seccomp.ts';
+import { pickUsers } from '../../host/sandbox/users.ts';
 
 const ALLOW = 0x7fff0000;
 const KILL = 0x80000000;

@@ -9,21 +9,21 @@ import { getRequestListener } from '@hono/node-server';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { z } from 'zod';
-import type { OfferBook } from '../../payments/offers.ts';
-import type { ProofDesk } from '../../payments/proof.ts';
-import type { Challenger } from '../../payments/rails/challenge.ts';
-import { type Presented, readCredential } from '../../payments/rails/credential.ts';
-import type { Terms } from '../../payments/rails/terms.ts';
-import { readIdempotencyKey } from '../../payments/request.ts';
-import { placeOf } from '../../payments/settlement/again.ts';
-import type { SettlementMachine } from '../../payments/settlement/machine.ts';
-import { receiptHeaders } from '../../payments/settlement/receipts.ts';
-import type { Address, PaymentBindings } from '../../payments/types.ts';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
-import { BACKLOG } from '../../shared/backlog.ts';
-import { formatUsd, type Money, micro, parseUsd } from '../../shared/money.ts';
-import { asProblem, Problem } from '../../shared/problem.ts';
-import { readBody, releasingBodies } from '../../shared/request-body.ts';
+import type { PaymentRow } from '../registry/schema/payments.ts';
+import { BACKLOG } from '../shared/backlog.ts';
+import { formatUsd, type Money, micro, parseUsd } from '../shared/money.ts';
+import { asProblem, Problem } from '../shared/problem.ts';
+import { readBody, releasingBodies } from '../shared/request-body.ts';
+import type { OfferBook } from './offers.ts';
+import type { ProofDesk } from './proof.ts';
+import type { Challenger } from './rails/challenge.ts';
+import { type Presented, readCredential } from './rails/credential.ts';
+import type { Terms } from './rails/terms.ts';
+import { readIdempotencyKey } from './request.ts';
+import { placeOf } from './settlement/again.ts';
+import type { SettlementMachine } from './settlement/machine.ts';
+import { receiptHeaders } from './settlement/receipts.ts';
+import type { Address, PaymentBindings } from './types.ts';
 
 const usd = z
   .string()

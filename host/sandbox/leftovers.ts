@@ -4,7 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { treeOf } from '../process-tree.ts';
+import { treeOf } from './process-tree.ts';
 
 /** The programs that a sandbox is made with (bwrap.ts, unshare.ts), and what makes them more than a tool on a file. */
 const HELPERS = new Set(['prlimit', 'bwrap', 'setpriv', 'unshare']);

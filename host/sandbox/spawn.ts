@@ -2,9 +2,9 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Readable, Writable } from 'node:stream';
-import { descend } from '../process-tree.ts';
 import { type Confinement, type Sandbox, SECCOMP_FD } from './confinement.ts';
 import { endOrphans, endTree } from './leftovers.ts';
+import { descend } from './process-tree.ts';
 
 export interface ProcessEnd {
   /** Exit code, or undefined when a signal ended it. Helpers report a signal as 128 + its number. */

@@ -2,7 +2,7 @@
  * Loads the system call filter where no bubblewrap does it: a line of Perl that runs last, as the tenant's user, and
  * becomes the program. Debian and its relatives always have Perl (perl-base), and it can make any system call.
  */
-import { Problem } from '../../shared/problem.ts';
+import { Problem } from '../shared/problem.ts';
 import { LOOKED_INTO } from './calls.ts';
 import { SECCOMP_FD } from './confinement.ts';
 
