@@ -71,8 +71,9 @@ describe('the rules of the house', () => {
     expect(found.filter((line) => line.startsWith('host/supervisor/'))).not.toEqual([]);
   });
 
-  it('http imports only what it is made of and shared', () => {
-    expect(offenders('host/http', (target) => !/^host\/(http|shared)\//.test(target))).toEqual([]);
+  it.each(['http', 'sandbox', 'capnp'])('%s imports only what it is made of and shared', (name) => {
+    const own = new RegExp(`^host/(${name}|shared)/`);
+    expect(offenders(`host/${name}`, (target) => !own.test(target))).toEqual([]);
   });
 
   it('message imports no other folder of http', () => {
