@@ -10,7 +10,7 @@ import { type Block, OWNED } from '../shared/http1/blocks.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
-import type { Crowd } from './crowd.ts';
+import type { Contention } from './contention.ts';
 import type { Exchange } from './exchange.ts';
 import type { ResponseHead } from './http1/head.ts';
 import type { Instance } from './instances.ts';
@@ -26,7 +26,7 @@ export interface ForwardingEnvironment {
   /** Forwardings under way, for the idle limit. */
   active: ActiveList<Forwarding>;
   /** Whose requests go through this edge. */
-  crowd: Crowd;
+  contention: Contention;
   /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
   sweeps: number;
   /** Bytes of request bodies that are kept to be sent again. */
@@ -167,7 +167,7 @@ export class Forwarding implements ExchangeListener, UpstreamHandler {
   /** Something went by. */
   #goesOn(): void {
     this.#lastActivity = this.#environment.sweeps;
-    this.#environment.crowd.seen(this.#traffic?.slug ?? '');
+    this.#environment.contention.seen(this.#traffic?.slug ?? '');
   }
 
   // ------------------------------------------------------------------------------- the caller's side

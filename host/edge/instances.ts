@@ -6,7 +6,7 @@ import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
 import type { ReadMemory } from '../shared/http1/blocks.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
 import { BulkLine, BulkPace } from './bulk-pace.ts';
-import type { Crowd } from './crowd.ts';
+import type { Contention } from './contention.ts';
 import { answerField } from './http1/fields.ts';
 import { UpstreamPool } from './upstream.ts';
 
@@ -89,11 +89,11 @@ export class Instances {
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
   readonly #refused = new Map<string, { problem: Problem; until: number }>();
 
-  /** @param memory what the sockets of all instances read into @param crowd who is served by this edge */
-  constructor(acquire: Acquire, memory: ReadMemory, crowd: Crowd) {
+  /** @param memory what the sockets of all instances read into @param contention who is served by this edge */
+  constructor(acquire: Acquire, memory: ReadMemory, contention: Contention) {
     this.#acquire = acquire;
     this.#memory = memory;
-    this.#pace = new BulkPace(crowd);
+    this.#pace = new BulkPace(contention);
   }
 
   current(slug: string): Instance | undefined {

@@ -6,9 +6,9 @@
  */
 
 /** How long a tenant counts after something of it went by, ms. */
-const CROWDED_MS = 1_000;
+const CONTENDED_MS = 1_000;
 
-export class Crowd {
+export class Contention {
   /** Whose request or piece of an answer went by last. */
   #last: string | undefined;
   #changedAt = 0;
@@ -43,11 +43,11 @@ export class Crowd {
       this.#alone = false;
       this.#onAlone(false);
     }
-    this.#checking ??= setTimeout(this.#check, CROWDED_MS).unref();
+    this.#checking ??= setTimeout(this.#check, CONTENDED_MS).unref();
   }
 
   readonly #check = (): void => {
-    const left = CROWDED_MS - (performance.now() - this.#changedAt);
+    const left = CONTENDED_MS - (performance.now() - this.#changedAt);
     if (left > 0) {
       this.#checking = setTimeout(this.#check, left).unref();
       return;
