@@ -6,13 +6,13 @@ import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { CellOptions } from './cell.ts';
 import { Cgroups } from './cgroups.ts';
-import { Company } from './company.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
 import { availableMemory } from './process-tree.ts';
 import { endLeftovers } from './sandbox/leftovers.ts';
+import { SoloTenant } from './solo-tenant.ts';
 import { Standby } from './standby.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
@@ -65,7 +65,7 @@ class Node implements Runtime {
   readonly #runners = new Map<string, DeploymentRunner>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
-  readonly #company = new Company();
+  readonly #soloTenant = new SoloTenant();
   readonly #totalBytes: number;
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
@@ -136,7 +136,7 @@ class Node implements Runtime {
     for (const report of traffic) {
       const { slug, requests, inFlight } = report;
       this.#runners.get(slug)?.reportTraffic(report);
-      if (requests > 0 || inFlight > 0) this.#company.seen(slug, now);
+      if (requests > 0 || inFlight > 0) this.#soloTenant.seen(slug, now);
     }
   }
 
@@ -189,8 +189,8 @@ class Node implements Runtime {
       }
       if (tick % COUNT_TICKS === 0) runner.countCpu();
       if (!everyone && !seen?.busy) continue;
-      const { cpuMs } = runner.sample(now, this.#company.isAlone(slug, now));
-      if (seen && cpuMs > seen.cpuMs) this.#company.seen(slug, now);
+      const { cpuMs } = runner.sample(now, this.#soloTenant.isAlone(slug, now));
+      if (seen && cpuMs > seen.cpuMs) this.#soloTenant.seen(slug, now);
       this.#seen.set(slug, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });
     }
     if (tick % IDLE_TICKS === 0) this.#evict(0);

@@ -3,7 +3,7 @@
 /** How long others count after they did something, ms. */
 const REMEMBERED_MS = 10_000;
 
-export class Company {
+export class SoloTenant {
   /** Who did something last, and when; and the last one before that was somebody else. */
   #last: { slug: string; at: number } | undefined;
   #other: { slug: string; at: number } | undefined;

@@ -5,7 +5,7 @@ import type { BackupChoice, Backups } from '../backup/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import type { Forwarding } from '../control/forward.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
-import { payPassage } from '../control/operator/pay-passage.ts';
+import { payProxy } from '../control/operator/pay-proxy.ts';
 import type { ControlParts } from '../control/parts.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import { Problem } from '../shared/problem.ts';
@@ -62,7 +62,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,
-    pay: payPassage({ deployments, secrets, forward, publicUrl }),
+    pay: payProxy({ deployments, secrets, forward, publicUrl }),
     backup: (choice: BackupChoice) => backups.run(choice),
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());

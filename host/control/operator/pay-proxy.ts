@@ -10,7 +10,7 @@ import type { ForwardToTenant } from '../tenant-requests.ts';
 
 const SLUG = 'pay';
 
-export interface PayPassageParts {
+export interface PayProxyParts {
   deployments: Pick<Deployments, 'bySlug'>;
   secrets: Pick<Secrets, 'reveal'>;
   forward: ForwardToTenant;
@@ -18,7 +18,7 @@ export interface PayPassageParts {
 }
 
 /** @returns what answers `/pay/<path>` of the operator's API with the platform's `/operator/<path>` */
-export function payPassage({ deployments, secrets, forward, publicUrl }: PayPassageParts) {
+export function payProxy({ deployments, secrets, forward, publicUrl }: PayProxyParts) {
   return async (request: Request): Promise<Response> => {
     const present = await deployments.bySlug(SLUG);
     if (!present?.builtin || present.state !== 'active') {
