@@ -8,7 +8,6 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { Activity } from './activity.ts';
-import { type CellOptions, startCell } from './cell.ts';
 import type {
   ExitReason,
   InstanceState,
@@ -19,6 +18,7 @@ import type {
 } from './contract.ts';
 import { Instance, type InstanceExit } from './instance.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
+import { type PrewarmedSandboxOptions, startPrewarmedSandbox } from './prewarmed-sandbox.ts';
 import type { ProcessUsage } from './process-tree.ts';
 import { Services } from './services.ts';
 import type { Standby } from './standby.ts';
@@ -31,7 +31,7 @@ export interface RunnerOptions {
   databaseProgram: Promise<string>;
   standby: Standby;
   /** Where the kernel keeps the limits. */
-  cgroups: CellOptions['cgroups'];
+  cgroups: PrewarmedSandboxOptions['cgroups'];
   nextGeneration(): number;
   /** Makes room for one more instance. @throws Problem overloaded */
   admit(): Promise<void>;
@@ -280,8 +280,8 @@ export class DeploymentRunner {
     const generation = nextGeneration();
     this.#tenant = tenant;
     const known = this.#services;
-    const cell = known
-      ? await startCell({
+    const prewarmed = known
+      ? await startPrewarmedSandbox({
           sandbox,
           listenFolder: known.listenFolder(generation),
           servicesFolder: known.folder,
@@ -294,7 +294,7 @@ export class DeploymentRunner {
       new Services({
         dependencies,
         spec,
-        cell,
+        prewarmed,
         databaseProgram,
         onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
       });
@@ -302,7 +302,7 @@ export class DeploymentRunner {
     const starting = Instance.start({
       spec,
       generation,
-      cell,
+      prewarmed,
       heapMb: config.heapMb,
       startTimeoutMs: config.startTimeoutMs,
       onLog: (entry) => this.#log(entry),

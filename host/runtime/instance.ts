@@ -7,7 +7,6 @@ import path from 'node:path';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
-import type { Cell } from './cell.ts';
 import type { Cgroup } from './cgroups.ts';
 import { encodeConfig } from './config.ts';
 import type { ExitReason } from './contract.ts';
@@ -16,6 +15,7 @@ import type { NewLogEntry } from './logs/log-entry.ts';
 import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
 import { parseOutputLine } from './logs/workerd-output.ts';
+import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { type ProcessUsage, usageOf } from './process-tree.ts';
 import type { ConfinedProcess, ProcessEnd } from './sandbox/spawn.ts';
 import { askScheduled, ping, type ScheduledAnswer } from './system-calls.ts';
@@ -24,7 +24,7 @@ export interface InstanceOptions {
   spec: InstanceSpec;
   generation: number;
   /** The waiting process that is to become the instance; ended with it. */
-  cell: Cell;
+  prewarmed: PrewarmedSandbox;
   heapMb: number;
   startTimeoutMs: number;
   /** A line for the owner, with secrets masked. */
@@ -82,14 +82,14 @@ export class Instance {
   readonly #runs = new Set<Promise<unknown>>();
 
   private constructor(options: InstanceOptions) {
-    const { process, listenFolder: folder } = options.cell;
+    const { process, listenFolder: folder } = options.prewarmed;
     this.spec = options.spec;
     this.generation = options.generation;
     this.socket = path.join(folder, 'http.sock');
     this.startedAt = Date.now();
     this.#systemSocket = path.join(folder, 'system.sock');
     this.#process = process;
-    this.#cgroup = options.cell.cgroup;
+    this.#cgroup = options.prewarmed.cgroup;
     void process.exited.then(() => {
       this.#alive = false;
     });
@@ -105,12 +105,12 @@ export class Instance {
    * @throws Problem start_failed with workerd's own words; nothing is left behind, whatever is thrown
    */
   static async start(options: InstanceOptions): Promise<Instance> {
-    const { spec, cell } = options;
+    const { spec, prewarmed } = options;
     const instance = new Instance(options);
     try {
       const diagnostics = instance.#readOutput(options);
       options.onSpawned?.(instance);
-      cell.process.stdin.end(encodeConfig(spec, cell.inside, options.heapMb));
+      prewarmed.process.stdin.end(encodeConfig(spec, prewarmed.inside, options.heapMb));
       await instance.#listening(options.startTimeoutMs, diagnostics);
       return instance;
     } catch (error) {

@@ -4,12 +4,12 @@ import os from 'node:os';
 import path from 'node:path';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { CellOptions } from './cell.ts';
 import { Cgroups } from './cgroups.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { buildDatabaseProgram } from './database-program.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
+import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
 import { availableMemory } from './process-tree.ts';
 import { endLeftovers } from './sandbox/leftovers.ts';
 import { SoloTenant } from './solo-tenant.ts';
@@ -39,7 +39,7 @@ const SHORT_SHARE = 0.06;
 const DATABASE_PROGRAM = 'sql.mjs';
 /** Folder of all instances' sockets, one numbered folder each. */
 const CELLS = 'c';
-/** Cells that wait for the next cold start. */
+/** Prewarmed sandboxes that wait for the next cold start. */
 const STANDBY = 1;
 
 const DETAILS: Record<Eviction['reason'], string> = {
@@ -61,7 +61,7 @@ class Node implements Runtime {
   /** Path of the program, once it is there. */
   readonly #databaseProgram: Promise<string>;
   readonly #standby: Standby;
-  readonly #cgroups: CellOptions['cgroups'];
+  readonly #cgroups: PrewarmedSandboxOptions['cgroups'];
   readonly #runners = new Map<string, DeploymentRunner>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
@@ -77,17 +77,17 @@ class Node implements Runtime {
     this.#databaseProgram = buildDatabaseProgram(path.join(dependencies.runFolder, DATABASE_PROGRAM));
     this.#databaseProgram.catch((error) => dependencies.log.error({ err: error }, 'databases cannot start'));
     const { sandbox, config, runFolder, log } = dependencies;
-    const cells = path.join(runFolder, CELLS);
+    const waiting = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
     const leftovers = endLeftovers(runFolder);
     if (leftovers.length > 0) log.info({ processes: leftovers.length }, 'sandboxes of the last run were ended');
-    rmSync(cells, { recursive: true, force: true });
+    rmSync(waiting, { recursive: true, force: true });
     const opened = Cgroups.open();
     if ('reason' in opened) log.debug({ reason: opened.reason }, 'limits are kept by the watchdog alone');
     else this.#cgroups = { groups: opened.cgroups, memoryBytes: config.memoryBytes };
     const limits = this.#cgroups ? 'limits kept by cgroups' : 'limits kept by a watchdog';
     this.isolation = { level: sandbox.level, detail: `${sandbox.detail}; ${limits}` };
-    this.#standby = new Standby({ sandbox, folder: cells, count: STANDBY, cgroups: this.#cgroups, log });
+    this.#standby = new Standby({ sandbox, folder: waiting, count: STANDBY, cgroups: this.#cgroups, log });
     this.#totalBytes = config.totalMemoryBytes || Math.floor(os.totalmem() * TOTAL_SHARE);
     this.#timer = setInterval(() => this.#tick(), BUSY_TICK_MS);
     this.#timer.unref();

@@ -6,16 +6,16 @@ import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { Cell } from './cell.ts';
 import type { RuntimeDependencies } from './contract.ts';
 import { Database } from './database.ts';
+import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { folderOf } from './standby.ts';
 
 export interface ServicesOptions {
   dependencies: RuntimeDependencies;
   spec: InstanceSpec;
-  /** The cell of the first instance: the sockets go into its folder, for its user. */
-  cell: Cell;
+  /** The sandbox of the first instance: the sockets go into its folder, for its user. */
+  prewarmed: PrewarmedSandbox;
   databaseProgram: Promise<string>;
   onDatabaseDeath(detail: string): void;
 }
@@ -29,17 +29,17 @@ export class Services {
 
   constructor(options: ServicesOptions) {
     this.#options = options;
-    this.folder = options.cell.servicesFolder;
+    this.folder = options.prewarmed.servicesFolder;
   }
 
   /** The user for whom the sockets are. */
   get uid(): number | undefined {
-    return this.#options.cell.uid;
+    return this.#options.prewarmed.uid;
   }
 
-  /** A folder for one more instance on these services; never one of the cell's own, such as `s`. */
+  /** A folder for one more instance on these services; never one of the sandbox's own, such as `s`. */
   listenFolder(generation: number): string {
-    return path.join(folderOf(this.#options.cell), `g${generation.toString(36)}`);
+    return path.join(folderOf(this.#options.prewarmed), `g${generation.toString(36)}`);
   }
 
   get database(): Database | undefined {
@@ -110,7 +110,7 @@ export class Services {
   }
 
   async close(): Promise<void> {
-    const { dependencies, spec, cell } = this.#options;
+    const { dependencies, spec, prewarmed } = this.#options;
     const { tenant, slug } = spec;
     const { kv, r2, payments } = this.#bindings;
     // A part that is being restarted has forgotten the tenant anyway.
@@ -120,20 +120,20 @@ export class Services {
       payments ? dependencies.payments?.close({ tenant, slug }) : undefined,
       this.#database?.close(),
     ]);
-    rmSync(folderOf(cell), { recursive: true, force: true });
+    rmSync(folderOf(prewarmed), { recursive: true, force: true });
   }
 
   #createDatabase(): Database {
-    const { dependencies, spec, cell, databaseProgram, onDatabaseDeath } = this.#options;
+    const { dependencies, spec, prewarmed, databaseProgram, onDatabaseDeath } = this.#options;
     return new Database({
       tenant: spec.tenant,
       sandbox: dependencies.sandbox,
       storage: dependencies.storageConfig,
       program: databaseProgram,
       dataFolder: path.join(dependencies.tenantsFolder, spec.tenant, 'sql'),
-      socketFolder: path.join(folderOf(cell), 'q'),
+      socketFolder: path.join(folderOf(prewarmed), 'q'),
       servicesFolder: this.folder,
-      clientUid: cell.uid,
+      clientUid: prewarmed.uid,
       startTimeoutMs: dependencies.config.startTimeoutMs,
       log: dependencies.log,
       onDeath: onDatabaseDeath,

@@ -7,8 +7,8 @@ import path from 'node:path';
 import { z } from 'zod';
 import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
-import { cellFolders, startCell } from '../cell.ts';
 import { Instance } from '../instance.ts';
+import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { getText } from '../system-calls.ts';
 import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
@@ -67,7 +67,7 @@ export class Prober {
         spec: probeSpec(subject),
         generation: 0,
         // Nothing to talk to: loading a module must not need anything.
-        cell: await startCell({ sandbox, ...cellFolders(folder) }),
+        prewarmed: await startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder) }),
         heapMb,
         startTimeoutMs,
         mappedModule: subject.bundle.modules[0]?.name ?? '',

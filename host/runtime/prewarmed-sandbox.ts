@@ -10,7 +10,7 @@ import { randomUser } from './sandbox/users.ts';
 import type { Bind, Sandbox } from './sandbox.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
-export interface Cell {
+export interface PrewarmedSandbox {
   /** Holds `http.sock` and `system.sock` once it is configured. */
   listenFolder: string;
   /** Holds the sockets that the instance may use; put there by others, before or after. */
@@ -24,19 +24,19 @@ export interface Cell {
   cgroup: Cgroup | undefined;
 }
 
-export interface CellOptions {
+export interface PrewarmedSandboxOptions {
   sandbox: Sandbox;
-  /** Made for this cell; removed by whoever ends it. */
+  /** Made for this sandbox; removed by whoever ends it. */
   listenFolder: string;
   servicesFolder: string;
-  /** Default: a user of its own. A second cell on the same services needs the first one's. */
+  /** Default: a user of its own. A second sandbox on the same services needs the first one's. */
   uid?: number | undefined;
   cgroups?: { groups: Cgroups; memoryBytes: number } | undefined;
 }
 
 /** workerd ends when it cannot accept a connection: room for all callers that the edge lets in, and two calls of each. */
 const OPEN_FILES = 16_384;
-/** Threads of one cell's user: the old and the new instance of a deployment share theirs. */
+/** Threads of one sandbox's user: the old and the new instance of a deployment share theirs. */
 const PROCESSES = 128;
 /**
  * workerd's allocator, TCMalloc, keeps a cache for each CPU by restartable sequences (rseq). A thread can register one
@@ -52,13 +52,13 @@ const PROCESSORS: Bind[] = ['/sys/devices/system/cpu/possible']
 /** The kernel's limit over the watchdog's: page cache and socket buffers count only there. */
 const HARD_LIMIT = 1.5;
 
-export async function startCell({
+export async function startPrewarmedSandbox({
   sandbox,
   listenFolder,
   servicesFolder,
   cgroups,
   uid = randomUser(),
-}: CellOptions): Promise<Cell> {
+}: PrewarmedSandboxOptions): Promise<PrewarmedSandbox> {
   rmSync(listenFolder, { recursive: true, force: true });
   mkdirSync(listenFolder, { recursive: true, mode: 0o700 });
   mkdirSync(servicesFolder, { recursive: true, mode: 0o755 });
@@ -94,8 +94,8 @@ export async function startCell({
   };
 }
 
-/** The folders of a cell that stands alone: `<folder>/l` and `<folder>/s`. */
-export function cellFolders(folder: string): Pick<CellOptions, 'listenFolder' | 'servicesFolder'> {
+/** The folders of a sandbox that stands alone: `<folder>/l` and `<folder>/s`. */
+export function sandboxFolders(folder: string): Pick<PrewarmedSandboxOptions, 'listenFolder' | 'servicesFolder'> {
   return { listenFolder: path.join(folder, 'l'), servicesFolder: path.join(folder, 's') };
 }
 
