@@ -1,5 +1,5 @@
 /**
- * TLS of the host: the HTTPS port, what edges are told of it, and with `tls.mode = acme` the keeper of certificates,
+ * TLS of the host: the HTTPS port, what edges are told of it, and with `tls.mode = acme` the certificate renewer,
  * which asks for the host's own names and for verified domains of tenants, and for nothing else.
  */
 import { randomBytes } from 'node:crypto';
@@ -60,12 +60,12 @@ export async function openTls(parts: TlsParts): Promise<Tls> {
       ticketKeys: randomBytes(TICKET_KEY_BYTES),
     },
     socket,
-    servesAtOnce: (domain) => mode === 'off' || byFile(certificates, domain) || (acme?.keeper.has(domain) ?? false),
-    namesChanged: () => acme?.keeper.wake(),
+    servesAtOnce: (domain) => mode === 'off' || byFile(certificates, domain) || (acme?.renewer.has(domain) ?? false),
+    namesChanged: () => acme?.renewer.wake(),
     challenge: (token) => acme?.board.proof(token),
-    start: async () => acme?.keeper.start(),
+    start: async () => acme?.renewer.start(),
     async stop() {
-      await acme?.keeper.stop();
+      await acme?.renewer.stop();
       socket?.close();
     },
   };

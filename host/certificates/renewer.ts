@@ -12,7 +12,7 @@ import { writePrivateFile } from '../shared/private-file.ts';
 import { type Authority, AuthorityError } from './authority.ts';
 import { type CertificateState, dueAt, nextTry } from './schedule.ts';
 
-export interface KeeperParts {
+export interface RenewerDeps {
   /** Holds `<name>.pem` (key and chain) and `<name>.json` (failures). */
   folder: string;
   authority: Authority;
@@ -31,8 +31,8 @@ const AT_ONCE = 2;
 /** Between two certificates of one name. */
 const AGAIN_MS = 3_600_000;
 
-export class CertificateKeeper {
-  readonly #parts: KeeperParts;
+export class CertificateRenewer {
+  readonly #parts: RenewerDeps;
   readonly #states = new Map<string, CertificateState>();
   /** Obtained, and refused by the disk: authorities give only a few of one name in a week. */
   readonly #unsaved = new Map<string, string>();
@@ -42,7 +42,7 @@ export class CertificateKeeper {
   #again = false;
   #stopped = false;
 
-  constructor(parts: KeeperParts) {
+  constructor(parts: RenewerDeps) {
     this.#parts = parts;
   }
 
