@@ -32,8 +32,8 @@ export interface BackupRequest extends BackupChoice {
   dataFolder: string;
   hostVersion: string;
   live: LiveParts | undefined;
-  /** Real time that is believed, ms; default: the clock's. */
-  believed?: () => Promise<number>;
+  /** Trusted real time, ms; default: the clock's. */
+  trustedNow?: () => Promise<number>;
 }
 
 export interface BackupOutcome extends BackupSummary {
@@ -60,9 +60,9 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
     ...(bucket === undefined ? {} : { fetchObjects: (folder: string) => fetchObjects(bucket, folder) }),
   });
   // Asked afterwards, so that this one counts.
-  const believed = Math.min(Date.now(), (await request.believed?.()) ?? Number.POSITIVE_INFINITY);
+  const trustedNow = Math.min(Date.now(), (await request.trustedNow?.()) ?? Number.POSITIVE_INFINITY);
   // Only where backups belong by configuration: another place may hold what nobody wants removed.
-  const removed = target === undefined ? await keepNewest(store, config.backup.keep, believed) : [];
+  const removed = target === undefined ? await keepNewest(store, config.backup.keep, trustedNow) : [];
   return { ...summary, removed, lacks: lacksOf(config) };
 }
 

@@ -5,9 +5,9 @@
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
-import type { BelievedTime } from '../registry/believed-time.ts';
 import { DAY_MS, type Deployments } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
+import type { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
@@ -24,8 +24,8 @@ export interface LifecycleParts {
   clock: Clock;
   log: Logger;
   deployments: Deployments;
-  /** By which data is removed. */
-  believed: Pick<BelievedTime, 'now'>;
+  /** Decides when data is deleted. */
+  trustedClock: Pick<TrustedClock, 'now'>;
   routes: RouteTable;
   runtime: Pick<Runtime, 'stop'>;
   logs: LogStore;
@@ -49,10 +49,10 @@ export class Lifecycle {
   async tick(): Promise<number | undefined> {
     await this.#comeBack();
     await this.#expire();
-    const believed = await this.#parts.believed.now();
-    await this.#warn(believed);
-    await this.#endGrace(believed);
-    await this.#purge(believed);
+    const trustedNow = await this.#parts.trustedClock.now();
+    await this.#warn(trustedNow);
+    await this.#endGrace(trustedNow);
+    await this.#purge(trustedNow);
     return await this.#parts.deployments.terms.nextExpiry();
   }
 

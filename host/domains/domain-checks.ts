@@ -24,8 +24,8 @@ export interface DomainCheckParts {
   domains: Domains;
   records: OwnershipRecords;
   clock: Clock;
-  /** Business time that is believed, ms. */
-  believed(): Promise<number>;
+  /** Trusted business time, ms. */
+  trustedNow(): Promise<number>;
   log: Logger;
   /** SHA-256 (hex) of tokens that registrars may present instead of a TXT record. */
   registrarTokenHashes: string[];
@@ -109,9 +109,9 @@ export class DomainChecks {
     if (result.unanswered)
       return await this.#later(row, { reason: result.reason, checkedAt: now, nextCheckAt: now + LONGEST_BETWEEN_MS });
     // Neither a clock that leaps nor one that is set back ends or prolongs what a record may be missing for.
-    const believed = Math.min(now, await this.#parts.believed());
-    const failingSince = Math.min(row.failingSince ?? believed, believed);
-    if (believed - failingSince < MISSING_FOR_MS) {
+    const trustedNow = Math.min(now, await this.#parts.trustedNow());
+    const failingSince = Math.min(row.failingSince ?? trustedNow, trustedNow);
+    if (trustedNow - failingSince < MISSING_FOR_MS) {
       return await this.#later(row, {
         reason: result.reason,
         checkedAt: now,

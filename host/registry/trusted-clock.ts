@@ -1,36 +1,42 @@
 /**
- * The time by which data is removed. A system clock that leaps ahead is believed when it has stood so for half a day of
- * running: what it makes expire comes back when the clock is set right, what it makes removed does not.
+ * The clock that decides when data is deleted. It follows a system clock that jumps ahead only after 12 hours of running
+ * time: an expiry caused by a wrong clock can be undone when the clock is corrected, a deletion cannot.
  */
-
 import type { Clock } from '../shared/clock.ts';
 import { eq } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { settings } from './schema/deployments.ts';
 
+/** Name of the row in the registry's `settings`. Stored in existing registries, so it cannot change. */
 const NAME = 'believed-time';
-/** Leaps up to this are believed at once: those of a restart, and of a clock that is set now and then. */
+/** Jumps up to this long are trusted at once: they come from a restart or from setting the clock, ms. */
 const LEAP_MS = 3_600_000;
+/** A longer jump is trusted after the host ran this long with it, ms. */
 const DOUBT_MS = 12 * 3_600_000;
-/** Written at least when it has moved so far, ms. */
+/** The trusted time is saved whenever it has moved this far, ms. */
 const SAVE_MS = 600_000;
-/** The operator's moves of business time are followed up to this: a longer one is a mistake, and doubted like one, ms. */
+/** The operator's moves of the clock are followed up to this length; a longer one is treated like a jump, ms. */
 const LONGEST_MOVE_MS = 400 * 24 * 3_600_000;
 
-export interface Belief {
+export interface TrustedTime {
   /** ms since the Unix epoch. */
   at: number;
   /** For how long the clock has been ahead of it, ms. */
   doubtedMs: number;
-  /** The latest that was ever believed, ms since the Unix epoch: what is over by it stays over. */
+  /** The latest time that was ever trusted, ms since the Unix epoch. What has expired by this time stays expired. */
   highest?: number;
 }
 
 /**
- * @param now what the clock says
- * @param elapsedMs what has passed since, whatever the clock says
+ * Computes the next trusted time.
+ * @param now time of the system clock, ms since the Unix epoch
+ * @param elapsedMs monotonic time since the last call, ms
  */
-export function believe({ at, doubtedMs, highest = at }: Belief, now: number, elapsedMs: number): Required<Belief> {
+export function advance(
+  { at, doubtedMs, highest = at }: TrustedTime,
+  now: number,
+  elapsedMs: number,
+): Required<TrustedTime> {
   const expected = at + elapsedMs;
   const longer = doubtedMs + elapsedMs;
   const next =
@@ -38,19 +44,19 @@ export function believe({ at, doubtedMs, highest = at }: Belief, now: number, el
   return { ...next, highest: Math.max(highest, next.at) };
 }
 
-/** As it was kept last, ten minutes ago at most on a running host; undefined on a new one. */
-export async function savedBelief(db: Database): Promise<Belief | undefined> {
+/** The time as saved last, at most ten minutes ago on a running host; undefined on a new host. */
+export async function savedTrustedTime(db: Database): Promise<TrustedTime | undefined> {
   const [row] = await db.select().from(settings).where(eq(settings.name, NAME));
-  return row && (JSON.parse(row.value) as Belief);
+  return row && (JSON.parse(row.value) as TrustedTime);
 }
 
-export class BelievedTime {
+export class TrustedClock {
   readonly #db: Database;
   readonly #clock: Clock;
-  #belief: Belief | undefined;
+  #trusted: TrustedTime | undefined;
   #elapsed: number;
   #offset: number;
-  /** Moves of the operator that are followed, in all, ms. */
+  /** Sum of the operator's moves that were followed, ms. */
   #moved = 0;
   #saved = Number.NEGATIVE_INFINITY;
 
@@ -63,29 +69,29 @@ export class BelievedTime {
 
   /** @returns ms since the Unix epoch */
   async now(): Promise<number> {
-    this.#belief ??= await this.#read();
+    this.#trusted ??= await this.#read();
     const at = this.latest();
-    if (Math.abs(at - this.#saved) >= SAVE_MS) await this.#save(this.#belief);
+    if (Math.abs(at - this.#saved) >= SAVE_MS) await this.#save(this.#trusted);
     return at;
   }
 
-  /** The same without waiting; before the first `now()` it is the clock's. */
+  /** As `now()`, but synchronous. Before the first `now()` it returns the system clock's time. */
   latest(): number {
     const elapsed = this.#monotonic();
     const since = elapsed - this.#elapsed;
     this.#elapsed = elapsed;
-    if (this.#belief === undefined) return this.#clock.now();
-    this.#belief = believe(this.#belief, this.#clock.now(), since);
-    return this.#belief.at;
+    if (this.#trusted === undefined) return this.#clock.now();
+    this.#trusted = advance(this.#trusted, this.#clock.now(), since);
+    return this.#trusted.at;
   }
 
-  /** The latest that was ever believed; never goes back, not over restarts either. @returns ms since the Unix epoch */
+  /** The latest time that was ever trusted, across restarts too; it never goes back. @returns ms since the Unix epoch */
   async highest(): Promise<number> {
     const now = await this.now();
-    return Math.max(now, this.#belief?.highest ?? now);
+    return Math.max(now, this.#trusted?.highest ?? now);
   }
 
-  /** Runs on while the system clock is set, and follows the operator who moves business time. */
+  /** Monotonic time plus the operator's moves of the clock; setting the system clock does not change it. */
   #monotonic(): number {
     const { offsetMs } = this.#clock;
     if (Math.abs(offsetMs - this.#offset) <= LONGEST_MOVE_MS) this.#moved += offsetMs - this.#offset;
@@ -93,16 +99,16 @@ export class BelievedTime {
     return performance.now() + this.#moved;
   }
 
-  async #read(): Promise<Belief> {
-    return (await savedBelief(this.#db)) ?? { at: this.#clock.now(), doubtedMs: 0 };
+  async #read(): Promise<TrustedTime> {
+    return (await savedTrustedTime(this.#db)) ?? { at: this.#clock.now(), doubtedMs: 0 };
   }
 
-  async #save(belief: Belief): Promise<void> {
-    const value = JSON.stringify(belief);
+  async #save(trusted: TrustedTime): Promise<void> {
+    const value = JSON.stringify(trusted);
     await this.#db
       .insert(settings)
       .values({ name: NAME, value })
       .onConflictDoUpdate({ target: settings.name, set: { value } });
-    this.#saved = belief.at;
+    this.#saved = trusted.at;
   }
 }

@@ -19,7 +19,7 @@ import { DomainChecks } from '../domains/domain-checks.ts';
 import { OwnershipRecords } from '../domains/ownership-record.ts';
 import type { Payments } from '../payments/index.ts';
 import type { Network } from '../payments/network/index.ts';
-import { BelievedTime } from '../registry/believed-time.ts';
+import { TrustedClock } from '../registry/trusted-clock.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import { Pipeline } from '../runtime/deploy/pipeline.ts';
@@ -94,8 +94,8 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
     onRun: (run) => observation.metrics.onCronRun(run),
   });
-  const believed = new BelievedTime(stores.registry.db, clock);
-  const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options, believed), crons, deployments });
+  const trustedClock = new TrustedClock(stores.registry.db, clock);
+  const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options, trustedClock), crons, deployments });
   const pipeline = openPipeline(options);
   onStop(() => pipeline.close());
   const parts: ControlParts = {
@@ -133,7 +133,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     domains,
     records: new OwnershipRecords(config.domains.resolver),
     clock,
-    believed: () => believed.now(),
+    trustedNow: () => trustedClock.now(),
     log,
     registrarTokenHashes: config.domains.registrarTokens,
     servesAtOnce: tls.servesAtOnce,
@@ -165,7 +165,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     config,
     dataFolder: folders.data,
     hostVersion: version,
-    believed: async () => (await believed.now()) - clock.offsetMs,
+    trustedNow: async () => (await trustedClock.now()) - clock.offsetMs,
     live: {
       copyStores: (folder) => storage.channel().call('backup', { folder }),
       sqlSockets: () =>
@@ -210,14 +210,14 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   };
 }
 
-function openLifecycle(options: ControlServiceOptions, believed: BelievedTime): Lifecycle {
+function openLifecycle(options: ControlServiceOptions, trustedClock: TrustedClock): Lifecycle {
   const { config, folders, log, clock, stores, logs, runtime, routes, storage, hostEgressSocket } = options;
   return new Lifecycle({
     config: config.slugs,
     clock,
     log,
     deployments: stores.deployments,
-    believed,
+    trustedClock,
     routes,
     runtime,
     logs,

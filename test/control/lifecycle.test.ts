@@ -4,9 +4,9 @@ import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Lifecycle, type LifecycleParts } from '../../host/control/lifecycle.ts';
-import { BelievedTime, believe } from '../../host/registry/believed-time.ts';
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { advance, TrustedClock } from '../../host/registry/trusted-clock.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { newDeployment } from '../registry/support/new-deployment.ts';
 
@@ -40,7 +40,7 @@ const lifecycle = (parts: Partial<LifecycleParts> = {}) =>
     clock,
     log: pino({ level: 'silent' }),
     deployments,
-    believed: new BelievedTime(registry.db, parts.clock ?? clock),
+    trustedClock: new TrustedClock(registry.db, parts.clock ?? clock),
     routes: { push: async (slug: string) => void pushed.push(slug) } as unknown as LifecycleParts['routes'],
     runtime: { stop: async (slug: string) => void stopped.push(slug) },
     logs: { append: async () => undefined } as unknown as LifecycleParts['logs'],
@@ -140,14 +140,14 @@ it('a century by the operator’s hand, and back, ends nothing, warns of nothing
   expect(await deployments.claims.availability('deleted', other, clock.now())).toBe('free');
 });
 
-it('a leap is believed when it has lasted for half a day, and a small one at once', () => {
+it('a jump of the clock is trusted after half a day, a small one at once', () => {
   const HOUR = 3_600_000;
   const start = { at: NOW, doubtedMs: 0 };
-  expect(believe(start, NOW + HOUR, 1_000)).toMatchObject({ at: NOW + HOUR, doubtedMs: 0 });
-  const doubted = believe(start, NOW + 70 * DAY_MS, HOUR);
+  expect(advance(start, NOW + HOUR, 1_000)).toMatchObject({ at: NOW + HOUR, doubtedMs: 0 });
+  const doubted = advance(start, NOW + 70 * DAY_MS, HOUR);
   expect(doubted).toMatchObject({ at: NOW + HOUR, doubtedMs: HOUR });
-  expect(believe(doubted, NOW + 70 * DAY_MS, 10 * HOUR)).toMatchObject({ at: NOW + 11 * HOUR, doubtedMs: 11 * HOUR });
-  expect(believe(doubted, NOW + 70 * DAY_MS, 11 * HOUR)).toMatchObject({ at: NOW + 70 * DAY_MS, doubtedMs: 0 });
+  expect(advance(doubted, NOW + 70 * DAY_MS, 10 * HOUR)).toMatchObject({ at: NOW + 11 * HOUR, doubtedMs: 11 * HOUR });
+  expect(advance(doubted, NOW + 70 * DAY_MS, 11 * HOUR)).toMatchObject({ at: NOW + 70 * DAY_MS, doubtedMs: 0 });
   // What was over stays over.
-  expect(believe(doubted, NOW, HOUR)).toEqual({ at: NOW, doubtedMs: 0, highest: NOW + HOUR });
+  expect(advance(doubted, NOW, HOUR)).toEqual({ at: NOW, doubtedMs: 0, highest: NOW + HOUR });
 });

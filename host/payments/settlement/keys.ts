@@ -54,7 +54,7 @@ export class PaymentKeys {
 
   /**
    * Forgets answers older than `answersMs` and claims that cannot matter any more.
-   * @param now business time that is believed, ms
+   * @param now trusted business time, ms
    * @param highest real time that is over for good, ms
    */
   async sweep(answersMs: number, now: number, highest: number): Promise<void> {
