@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { Problem } from '../shared/problem.ts';
+import { type BackupStore, backupId } from './backup-store.ts';
 import { copyFolder, filesBelow, sha256Of, unlessGone, writeWhole } from './copying.ts';
 import {
   CODE,
@@ -25,7 +26,6 @@ import { BackupKeys } from './passphrase.ts';
 import { tellingPlace } from './refusals.ts';
 import { copyRegistry } from './registry-copy.ts';
 import { copySql } from './sql-copy.ts';
-import { type BackupStore, backupId } from './store.ts';
 
 export interface BackupOptions {
   dataFolder: string;

@@ -3,10 +3,10 @@ import { constants } from 'node:fs';
 import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
+import { BACKUP_ID, type BackupStore, removeLeftovers } from './backup-store.ts';
 import { readBounded } from './bounded.ts';
 import { syncFile, unlessGone, writeWhole } from './copying.ts';
 import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
-import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
 
 const UNFINISHED = '.unfinished-';
 const REMOVED = '.removed-';

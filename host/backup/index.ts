@@ -5,11 +5,11 @@ import type { Logger } from 'pino';
 import type { Scheduler } from '../scheduler/index.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
+import { keepNewest, openBackupStore } from './backup-store.ts';
 import { type BackupOptions, type BackupSummary, createBackup } from './create.ts';
 import { fetchObjects, type ObjectBucket, placeObjects } from './objects.ts';
 import { SHORTEST } from './passphrase.ts';
 import { type RestoreSummary, restoreBackup } from './restore.ts';
-import { keepNewest, openBackupStore } from './store.ts';
 
 export type { BackupSummary } from './create.ts';
 export type { RestoreSummary } from './restore.ts';
@@ -17,7 +17,7 @@ export type { RestoreSummary } from './restore.ts';
 type Settings = Pick<Config, 'backup' | 'storage'>;
 
 /** What only a running host can give; without one, nobody writes to the data folder. */
-export type LiveParts = Pick<BackupOptions, 'copyStores' | 'sqlSockets'>;
+export type LiveSources = Pick<BackupOptions, 'copyStores' | 'sqlSockets'>;
 
 /** What is asked of one backup, instead of what is configured for all. */
 export interface BackupChoice {
@@ -31,7 +31,7 @@ export interface BackupRequest extends BackupChoice {
   config: Settings;
   dataFolder: string;
   hostVersion: string;
-  live: LiveParts | undefined;
+  live: LiveSources | undefined;
   /** Trusted real time, ms; default: the clock's. */
   trustedNow?: () => Promise<number>;
 }

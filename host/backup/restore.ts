@@ -8,12 +8,12 @@ import { lstat, mkdir, readdir, readFile, rename, rm, rmdir, statfs } from 'node
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { Problem } from '../shared/problem.ts';
+import type { BackupStore } from './backup-store.ts';
 import { bounded } from './bounded.ts';
 import { syncFile, writeWhole } from './copying.ts';
 import { FILES, REGISTRY, SEALED, TENANTS } from './layout.ts';
 import { type BackupFile, openManifest } from './manifest.ts';
 import { tellingPlace } from './refusals.ts';
-import type { BackupStore } from './store.ts';
 
 /** Every fresh ext4 disk has this folder at its root: it is fsck's. */
 const LOST_AND_FOUND = 'lost+found';

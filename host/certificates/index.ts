@@ -15,7 +15,7 @@ export interface AcmeCertificates {
   board: ChallengeBoard;
 }
 
-export interface AcmeParts extends Pick<RenewerDeps, 'wanted' | 'outcome'> {
+export interface AcmeDeps extends Pick<RenewerDeps, 'wanted' | 'outcome'> {
   folder: string;
   config: Config['tls']['acme'];
   clock: Clock;
@@ -26,8 +26,8 @@ export interface AcmeParts extends Pick<RenewerDeps, 'wanted' | 'outcome'> {
   };
 }
 
-export async function acmeCertificates(parts: AcmeParts): Promise<AcmeCertificates> {
-  const { folder, config, clock, log, edges, wanted, outcome } = parts;
+export async function acmeCertificates(deps: AcmeDeps): Promise<AcmeCertificates> {
+  const { folder, config, clock, log, edges, wanted, outcome } = deps;
   const board = new ChallengeBoard();
   const authority = new AcmeAuthority({
     directory: config.directory,

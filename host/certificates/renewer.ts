@@ -32,7 +32,7 @@ const AT_ONCE = 2;
 const AGAIN_MS = 3_600_000;
 
 export class CertificateRenewer {
-  readonly #parts: RenewerDeps;
+  readonly #deps: RenewerDeps;
   readonly #states = new Map<string, CertificateState>();
   /** Obtained, and refused by the disk: authorities give only a few of one name in a week. */
   readonly #unsaved = new Map<string, string>();
@@ -42,15 +42,15 @@ export class CertificateRenewer {
   #again = false;
   #stopped = false;
 
-  constructor(parts: RenewerDeps) {
-    this.#parts = parts;
+  constructor(deps: RenewerDeps) {
+    this.#deps = deps;
   }
 
   async start(): Promise<void> {
     await this.#load();
     this.#timer = setInterval(() => this.wake(), CHECK_MS);
     this.#timer.unref();
-    this.#unsubscribe = this.#parts.clock.onStep(() => this.wake());
+    this.#unsubscribe = this.#deps.clock.onStep(() => this.wake());
     this.wake();
   }
 
@@ -69,7 +69,7 @@ export class CertificateRenewer {
       return;
     }
     this.#running = this.#round()
-      .catch((error: unknown) => this.#parts.log.error({ err: error }, 'certificates were not looked after'))
+      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'certificates were not looked after'))
       .finally(() => {
         this.#running = undefined;
         if (this.#again) {
@@ -87,7 +87,7 @@ export class CertificateRenewer {
   /** Whether a valid certificate for the name is there. */
   has(name: string): boolean {
     const { validTo } = this.#states.get(name) ?? {};
-    return validTo !== undefined && validTo > this.#parts.clock.now();
+    return validTo !== undefined && validTo > this.#deps.clock.now();
   }
 
   status(name: string): CertificateState | undefined {
@@ -106,7 +106,7 @@ export class CertificateRenewer {
   }
 
   async #round(): Promise<void> {
-    const { wanted, clock } = this.#parts;
+    const { wanted, clock } = this.#deps;
     const names = new Set(await wanted());
     for (const name of this.#states.keys()) if (!names.has(name)) await this.#forget(name);
     const due = [...names].filter((name) => dueAt(this.#state(name), clock.now()) <= clock.now());
@@ -119,7 +119,7 @@ export class CertificateRenewer {
   }
 
   async #obtain(name: string): Promise<void> {
-    const { authority, clock, wanted, changed, outcome, log, folder } = this.#parts;
+    const { authority, clock, wanted, changed, outcome, log, folder } = this.#deps;
     // The round may be long; a name that was detached meanwhile is not asked for.
     if (!(await wanted()).includes(name)) return;
     const state = this.#state(name);
@@ -153,9 +153,9 @@ export class CertificateRenewer {
   async #forget(name: string): Promise<void> {
     this.#states.delete(name);
     this.#unsaved.delete(name);
-    await rm(path.join(this.#parts.folder, certificateFile(name)), { force: true });
+    await rm(path.join(this.#deps.folder, certificateFile(name)), { force: true });
     await rm(this.#failureFile(name), { force: true });
-    await this.#parts.changed(name);
+    await this.#deps.changed(name);
   }
 
   #state(name: string): CertificateState {
@@ -168,11 +168,11 @@ export class CertificateRenewer {
   }
 
   #failureFile(name: string): string {
-    return path.join(this.#parts.folder, certificateFile(name).replace(/\.pem$/, '.json'));
+    return path.join(this.#deps.folder, certificateFile(name).replace(/\.pem$/, '.json'));
   }
 
   async #load(): Promise<void> {
-    const { folder, log } = this.#parts;
+    const { folder, log } = this.#deps;
     for (const file of await readdir(folder)) {
       const name = file.replace(/\.(pem|json)$/, '').replace(/^_wildcard/, '*');
       if (name === file.replace(/^_wildcard/, '*')) continue;

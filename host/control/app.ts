@@ -6,7 +6,7 @@ import { readContext } from './edge-context.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Page } from './pages/page.ts';
 
-export interface AppParts {
+export interface AppDeps {
   endpoints: Endpoint[];
   pages: Page[];
   /** Requests that belong to a tenant (paid, expired, decommissioned). */
@@ -27,7 +27,7 @@ const CORS = {
     'www-authenticate, payment-required, payment-response, payment-receipt, x-request-id, location',
 };
 
-export function createApp({ endpoints, pages, tenant, challenge, observe, log }: AppParts): Hono {
+export function createApp({ endpoints, pages, tenant, challenge, observe, log }: AppDeps): Hono {
   const app = new Hono();
 
   app.use(async function handOver(c, next) {
@@ -80,7 +80,7 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
 }
 
 /** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */
-function withCommonHeaders(inner: Hono, observe: AppParts['observe']): Hono {
+function withCommonHeaders(inner: Hono, observe: AppDeps['observe']): Hono {
   const outer = new Hono();
   outer.all('*', async (c) => {
     const context = readContext(c.req.raw);

@@ -4,8 +4,8 @@
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ControlDeps } from './deps.ts';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
-import type { ControlParts } from './parts.ts';
 import { asksForOpenApi, tollView } from './tenant-requests.ts';
 
 /** @returns whether the request was answered; if not, it goes the usual way */
@@ -13,7 +13,7 @@ export type AnswerEarly = (request: IncomingMessage, response: ServerResponse) =
 
 /** @param observe told of every answer, for metrics */
 export function bareAnswers(
-  { deployments, payments, log }: Pick<ControlParts, 'deployments' | 'payments' | 'log'>,
+  { deployments, payments, log }: Pick<ControlDeps, 'deployments' | 'payments' | 'log'>,
   observe: (request: { kind: string; status: number; seconds: number }) => void,
 ): AnswerEarly {
   return (request, response) => {

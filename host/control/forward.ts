@@ -10,7 +10,7 @@ import type { ForwardToTenant, OpenTenantSocket } from './tenant-requests.ts';
 
 const NO_BODY = new Set(['GET', 'HEAD']);
 
-export interface Forwarding {
+export interface TenantForwarder {
   forward: ForwardToTenant;
   /** As `forward`, for a WebSocket handshake. */
   openSocket: OpenTenantSocket;
@@ -20,7 +20,7 @@ export interface Forwarding {
 }
 
 /** @param idleTimeoutMs longest wait for a byte of an answer */
-export function createForwarding(runtime: Pick<Runtime, 'acquire'>, idleTimeoutMs: number): Forwarding {
+export function createTenantForwarder(runtime: Pick<Runtime, 'acquire'>, idleTimeoutMs: number): TenantForwarder {
   const pools = new Map<string, { socket: string; generation: number; pool: UpstreamPool }>();
   const counters = new Map<string, EdgeTraffic>();
 

@@ -43,8 +43,8 @@ import { ChannelSweeper, type SweepSchedule } from './sessions/sweeper.ts';
 import { SessionVerifier } from './sessions/verifier.ts';
 import { Answers } from './settlement/answers.ts';
 import { SettlementMachine } from './settlement/machine.ts';
+import { PaymentStore } from './settlement/payment-store.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
-import { PaymentStore } from './settlement/store.ts';
 import { Toll } from './toll/toll.ts';
 import type { Forward, OpenSocket, PaymentEnd, Payments } from './types.ts';
 

@@ -16,7 +16,7 @@ import type {
   RuntimeEvent,
   ScheduledResult,
 } from './contract.ts';
-import { Instance, type InstanceExit } from './instance.ts';
+import { type InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import { type PrewarmedSandboxOptions, startPrewarmedSandbox } from './prewarmed-sandbox.ts';
 import type { ProcessUsage } from './process-tree.ts';
@@ -58,9 +58,9 @@ export class DeploymentRunner {
   readonly #activity = new Activity();
   readonly #record = new TrackRecord();
   #current: WatchedInstance | undefined;
-  #starting: Promise<Instance> | undefined;
+  #starting: Promise<InstanceProcess> | undefined;
   /** Old instances with requests in flight. */
-  readonly #draining = new Set<Instance>();
+  readonly #draining = new Set<InstanceProcess>();
   /** Starts, replacements and closings happen one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #services: Services | undefined;
@@ -68,7 +68,7 @@ export class DeploymentRunner {
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #databaseUsed = false;
   /** The instance whose failure the edges know. */
-  #told: Instance | undefined;
+  #told: InstanceProcess | undefined;
 
   constructor(options: RunnerOptions) {
     this.slug = options.slug;
@@ -109,7 +109,7 @@ export class DeploymentRunner {
   }
 
   /** @throws Problem */
-  async acquire(): Promise<Instance> {
+  async acquire(): Promise<InstanceProcess> {
     this.#activity.touch();
     const current = this.#current?.instance;
     if (current?.alive) return current;
@@ -163,7 +163,7 @@ export class DeploymentRunner {
   }
 
   async #runOnce(cron: string, scheduledTimeMs: number): Promise<Omit<ScheduledResult, 'durationMs'>> {
-    let instance: Instance;
+    let instance: InstanceProcess;
     try {
       instance = await this.acquire();
     } catch (error) {
@@ -249,7 +249,7 @@ export class DeploymentRunner {
     return current?.alive ? { slug: this.slug, generation: current.generation, socket: current.socket } : undefined;
   }
 
-  async #startCold(): Promise<Instance> {
+  async #startCold(): Promise<InstanceProcess> {
     const running = this.#current?.instance;
     if (running?.alive) return running;
     this.#record.refuseWhileBackingOff();
@@ -273,7 +273,7 @@ export class DeploymentRunner {
   }
 
   /** Starts an instance beside whatever runs, and makes it the current one. */
-  async #start(spec: InstanceSpec): Promise<Instance> {
+  async #start(spec: InstanceSpec): Promise<InstanceProcess> {
     const { dependencies, databaseProgram, nextGeneration, standby } = this.#options;
     const { config, sandbox, log } = dependencies;
     const tenant = spec.tenant;
@@ -299,7 +299,7 @@ export class DeploymentRunner {
         onDatabaseDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
       });
     this.#services = services;
-    const starting = Instance.start({
+    const starting = InstanceProcess.start({
       spec,
       generation,
       prewarmed,
@@ -326,7 +326,7 @@ export class DeploymentRunner {
     }
   }
 
-  #adopt(instance: Instance): void {
+  #adopt(instance: InstanceProcess): void {
     const { memoryBytes, cpuStallMs } = this.#options.dependencies.config;
     this.#current = new WatchedInstance(instance, {
       memoryBytes,
@@ -341,7 +341,7 @@ export class DeploymentRunner {
   }
 
   /** Tells the edges first: those who wait for an answer should get the reason, not a broken connection. */
-  #kill(instance: Instance, reason: LimitReason, detail: string): void {
+  #kill(instance: InstanceProcess, reason: LimitReason, detail: string): void {
     if (instance.ending) return;
     // Whoever asks from now on gets a new one.
     if (this.#current?.instance === instance) this.#current = undefined;
@@ -350,7 +350,7 @@ export class DeploymentRunner {
     void instance.kill(reason, detail, Promise.race([told, delay(TELL_MS, undefined, { ref: false })]));
   }
 
-  #tellEdges(instance: Instance, reason: ExitReason, detail: string): Promise<void> | undefined {
+  #tellEdges(instance: InstanceProcess, reason: ExitReason, detail: string): Promise<void> | undefined {
     const code = FAILURES[reason];
     if (code === undefined || instance === this.#told) return undefined;
     this.#told = instance;
@@ -359,7 +359,7 @@ export class DeploymentRunner {
   }
 
   /** The process is gone, for whatever reason. */
-  #ended(instance: Instance, exit: InstanceExit): void {
+  #ended(instance: InstanceProcess, exit: InstanceExit): void {
     const { reason, detail } = exit;
     const { log } = this.#options.dependencies;
     const wasCurrent = this.#current?.instance === instance;
@@ -393,7 +393,7 @@ export class DeploymentRunner {
     }
   }
 
-  #countCpu(instance: Instance): void {
+  #countCpu(instance: InstanceProcess): void {
     const cpuMs = instance.takeCpuMs();
     if (cpuMs > 0) this.#emit({ type: 'used', slug: this.slug, tenant: instance.spec.tenant, cpuMs });
   }
@@ -405,7 +405,7 @@ export class DeploymentRunner {
   }
 
   /** Takes an instance out of service, lets its requests end, ends it. */
-  async #end(instance: Instance, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
+  async #end(instance: InstanceProcess, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
     const { edges } = this.#options.dependencies;

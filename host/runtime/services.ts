@@ -7,7 +7,7 @@ import path from 'node:path';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { RuntimeDependencies } from './contract.ts';
-import { Database } from './database.ts';
+import { OnDemandDatabase } from './on-demand-database.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { folderOf } from './standby.ts';
 
@@ -25,7 +25,7 @@ export class Services {
   readonly folder: string;
   readonly #options: ServicesOptions;
   #bindings: BindingSet = { kv: false, d1: false, r2: false, payments: false };
-  #database: Database | undefined;
+  #database: OnDemandDatabase | undefined;
 
   constructor(options: ServicesOptions) {
     this.#options = options;
@@ -42,7 +42,7 @@ export class Services {
     return path.join(folderOf(this.#options.prewarmed), `g${generation.toString(36)}`);
   }
 
-  get database(): Database | undefined {
+  get database(): OnDemandDatabase | undefined {
     return this.#database;
   }
 
@@ -123,9 +123,9 @@ export class Services {
     rmSync(folderOf(prewarmed), { recursive: true, force: true });
   }
 
-  #createDatabase(): Database {
+  #createDatabase(): OnDemandDatabase {
     const { dependencies, spec, prewarmed, databaseProgram, onDatabaseDeath } = this.#options;
-    return new Database({
+    return new OnDemandDatabase({
       tenant: spec.tenant,
       sandbox: dependencies.sandbox,
       storage: dependencies.storageConfig,

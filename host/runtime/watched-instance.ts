@@ -5,7 +5,7 @@
 import type { Standing } from '../shared/priority.ts';
 import type { ExitReason } from './contract.ts';
 import { CpuShare } from './cpu-share.ts';
-import type { Instance } from './instance.ts';
+import type { InstanceProcess } from './instance-process.ts';
 import type { ProcessUsage } from './process-tree.ts';
 import { StallWatch } from './stall-watch.ts';
 
@@ -22,13 +22,13 @@ export interface WatchOptions {
 }
 
 export class WatchedInstance {
-  readonly instance: Instance;
+  readonly instance: InstanceProcess;
   readonly #options: WatchOptions;
   readonly #stall: StallWatch;
   readonly #share: CpuShare;
   #weighed: Standing | undefined;
 
-  constructor(instance: Instance, options: WatchOptions) {
+  constructor(instance: InstanceProcess, options: WatchOptions) {
     const { cpuStallMs, yielding, onExceeded } = options;
     this.instance = instance;
     this.#options = options;

@@ -8,11 +8,11 @@ import type { Logger } from 'pino';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
-import type { Forwarding } from '../control/forward.ts';
+import type { ControlDeps } from '../control/deps.ts';
+import type { TenantForwarder } from '../control/forward.ts';
 import { handshakes } from '../control/handshakes.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
-import type { ControlParts } from '../control/parts.ts';
-import type { RouteTable } from '../control/route-table.ts';
+import type { RoutePublisher } from '../control/route-publisher.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
 import { tenantRequest, tenantSocket } from '../control/tenant-requests.ts';
 import { DomainChecks } from '../domains/domain-checks.ts';
@@ -31,7 +31,7 @@ import type { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import { KeyedLock, Mutex } from '../shared/mutex.ts';
 import { removeNamespace } from '../storage/sql/namespaces.ts';
-import type { BindingParts } from './binding-parts.ts';
+import type { BindingProcesses } from './binding-processes.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import type { Observation } from './observation.ts';
@@ -45,7 +45,7 @@ import type { Tls } from './tls.ts';
 const DOMAIN_SWEEP_MS = 15_000;
 const CODE_SWEEP_MS = 86_400_000;
 
-export interface ControlServiceOptions extends BindingParts {
+export interface ControlServiceOptions extends BindingProcesses {
   config: Config;
   folders: Folders;
   log: Logger;
@@ -59,9 +59,9 @@ export interface ControlServiceOptions extends BindingParts {
   scheduler: Scheduler;
   tls: Tls;
   runtime: Runtime;
-  forwarding: Forwarding;
+  forwarding: TenantForwarder;
   edges: Edges;
-  routes: RouteTable;
+  routes: RoutePublisher;
   network: Network;
   payments: Payments;
   observation: Observation;
@@ -70,7 +70,7 @@ export interface ControlServiceOptions extends BindingParts {
 }
 
 export interface ControlService {
-  parts: ControlParts;
+  deps: ControlDeps;
   parse: ReturnType<typeof deploymentParser>;
   crons: TenantCrons;
   adminPort: number;
@@ -98,7 +98,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options, trustedClock), crons, deployments });
   const pipeline = openPipeline(options);
   onStop(() => pipeline.close());
-  const parts: ControlParts = {
+  const deps: ControlDeps = {
     config,
     clock,
     log,
@@ -143,9 +143,9 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
       tls.namesChanged();
     },
   });
-  const endpoints = endpointTable(parts, parse, checks, stores.cronRuns);
+  const endpoints = endpointTable(deps, parse, checks, stores.cronRuns);
   const pages = pageTable({
-    control: parts,
+    control: deps,
     endpoints,
     version,
     network,
@@ -158,7 +158,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     log,
     challenge: tls.challenge,
     observe: onControlRequest,
-    tenant: (request, context, slug) => tenantRequest(parts, forwarding.forward, request, context, slug),
+    tenant: (request, context, slug) => tenantRequest(deps, forwarding.forward, request, context, slug),
   });
   const { Backups } = await import('../backup/index.ts');
   const backups = new Backups({
@@ -174,7 +174,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   });
   const operatorApi = await serveOperatorApi({
     ...options,
-    control: parts,
+    control: deps,
     timedWork,
     backups,
     forward: forwarding.forward,
@@ -182,17 +182,17 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   onStop(() => operatorApi.close());
 
   return {
-    parts,
+    deps,
     parse,
     crons,
     adminPort: operatorApi.port,
     serve(socket) {
       const sockets = handshakes(
         (request, context, slug, caller) =>
-          tenantSocket(parts, request, context, slug, caller, async () => app.fetch(request)),
+          tenantSocket(deps, request, context, slug, caller, async () => app.fetch(request)),
         log,
       );
-      return serve(app.fetch, { socket }, { early: bareAnswers(parts, onControlRequest), handshakes: sockets });
+      return serve(app.fetch, { socket }, { early: bareAnswers(deps, onControlRequest), handshakes: sockets });
     },
     async start() {
       await timedWork.start();

@@ -11,7 +11,7 @@ import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { BindingParts } from './binding-parts.ts';
+import type { BindingProcesses } from './binding-processes.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import type { Mailer } from './mailer.ts';
@@ -19,7 +19,7 @@ import type { Observation } from './observation.ts';
 import type { SpeechEngine } from './speech-engine.ts';
 import type { Stores } from './stores.ts';
 
-export interface InstancesOptions extends Pick<BindingParts, 'storage' | 'egress'> {
+export interface InstancesOptions extends Pick<BindingProcesses, 'storage' | 'egress'> {
   config: Config;
   folders: Folders;
   stores: Stores;

@@ -3,13 +3,13 @@ import path from 'node:path';
 import type { Logger } from 'pino';
 import type { BackupChoice, Backups } from '../backup/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
-import type { Forwarding } from '../control/forward.ts';
+import type { ControlDeps } from '../control/deps.ts';
+import type { TenantForwarder } from '../control/forward.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
 import { payProxy } from '../control/operator/pay-proxy.ts';
-import type { ControlParts } from '../control/parts.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import { Problem } from '../shared/problem.ts';
-import type { BindingParts } from './binding-parts.ts';
+import type { BindingProcesses } from './binding-processes.ts';
 import { writeClockOffset } from './clock-setting.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
@@ -18,8 +18,8 @@ import { serve } from './server.ts';
 import type { Stores } from './stores.ts';
 import type { TimedWork } from './timed-work.ts';
 
-export interface OperatorApiOptions extends Pick<BindingParts, 'storage' | 'egress'> {
-  control: ControlParts;
+export interface OperatorApiOptions extends Pick<BindingProcesses, 'storage' | 'egress'> {
+  control: ControlDeps;
   clock: AdjustableClock;
   stores: Stores;
   folders: Folders;
@@ -27,7 +27,7 @@ export interface OperatorApiOptions extends Pick<BindingParts, 'storage' | 'egre
   edges: Edges;
   timedWork: TimedWork;
   backups: Backups;
-  forward: Forwarding['forward'];
+  forward: TenantForwarder['forward'];
   log: Logger;
 }
 

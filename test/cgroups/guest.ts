@@ -7,7 +7,7 @@ import http from 'node:http';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Cgroup, Cgroups } from '../../host/runtime/cgroups.ts';
-import { Instance } from '../../host/runtime/instance.ts';
+import { InstanceProcess } from '../../host/runtime/instance-process.ts';
 import { sandboxFolders, startPrewarmedSandbox } from '../../host/runtime/prewarmed-sandbox.ts';
 import { spawnConfined } from '../../host/runtime/sandbox/spawn.ts';
 import { detectSandbox } from '../../host/runtime/sandbox.ts';
@@ -55,7 +55,7 @@ check(
 
 const sandbox = await detectSandbox('bwrap');
 let number = 0;
-async function start(code: string, memoryBytes: number): Promise<{ instance: Instance; group: string }> {
+async function start(code: string, memoryBytes: number): Promise<{ instance: InstanceProcess; group: string }> {
   const folder = `/run/cells/${number++}`;
   mkdirSync(folder, { recursive: true });
   const prewarmed = await startPrewarmedSandbox({
@@ -63,7 +63,7 @@ async function start(code: string, memoryBytes: number): Promise<{ instance: Ins
     ...sandboxFolders(folder),
     cgroups: { groups: cgroups, memoryBytes },
   });
-  const instance = await Instance.start({
+  const instance = await InstanceProcess.start({
     spec: specOf(code),
     generation: number,
     prewarmed,

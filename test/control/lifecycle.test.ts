@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { Lifecycle, type LifecycleParts } from '../../host/control/lifecycle.ts';
+import { Lifecycle, type LifecycleDeps } from '../../host/control/lifecycle.ts';
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { advance, TrustedClock } from '../../host/registry/trusted-clock.ts';
@@ -34,16 +34,16 @@ afterEach(() => {
   rmSync(folder, { recursive: true });
 });
 
-const lifecycle = (parts: Partial<LifecycleParts> = {}) =>
+const lifecycle = (parts: Partial<LifecycleDeps> = {}) =>
   new Lifecycle({
     config: { reserved: [], termDays: 30, graceDays: GRACE_DAYS, cooldownDays: 30 },
     clock,
     log: pino({ level: 'silent' }),
     deployments,
     trustedClock: new TrustedClock(registry.db, parts.clock ?? clock),
-    routes: { push: async (slug: string) => void pushed.push(slug) } as unknown as LifecycleParts['routes'],
+    routes: { push: async (slug: string) => void pushed.push(slug) } as unknown as LifecycleDeps['routes'],
     runtime: { stop: async (slug: string) => void stopped.push(slug) },
-    logs: { append: async () => undefined } as unknown as LifecycleParts['logs'],
+    logs: { append: async () => undefined } as unknown as LifecycleDeps['logs'],
     tenantsFolder: folder,
     purgeStorage: async () => undefined,
     removeCode: async () => undefined,
@@ -75,7 +75,7 @@ it('keeps what is renewed while others, whose grace period is over too, are ende
     // The owner's payment settles now.
     if (slug === 'first') await deployments.terms.renew(renewed, 'pay_1', TERM, clock.now());
   };
-  await lifecycle({ routes: { push } as unknown as LifecycleParts['routes'] }).tick();
+  await lifecycle({ routes: { push } as unknown as LifecycleDeps['routes'] }).tick();
   expect(await deployments.bySlug('first')).toMatchObject({ state: 'decommissioned' });
   expect(await deployments.byTenant(renewed)).toMatchObject({ state: 'active', purgeAt: null });
 });

@@ -4,10 +4,10 @@ import { cp, mkdir, rename } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openBackupStore } from '../../host/backup/backup-store.ts';
 import { createBackup } from '../../host/backup/create.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
 import { copySql } from '../../host/backup/sql-copy.ts';
-import { openBackupStore } from '../../host/backup/store.ts';
 import { bundleHandler, SqlRig, sqlProgram } from './d1-rig.ts';
 import { callSocket, StorageRig, TENANT } from './storage-rig.ts';
 

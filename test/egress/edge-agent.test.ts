@@ -9,7 +9,7 @@ import { expect, it } from 'vitest';
 import { readPreface } from '../../host/edge/tls/preface.ts';
 import { EdgeAgent, SecureEdgeAgent } from '../../host/egress/edge-agent.ts';
 import { loadConfig } from '../../host/supervisor/configuration.ts';
-import { egressInit } from '../../host/supervisor/part-settings.ts';
+import { egressInit } from '../../host/supervisor/process-settings.ts';
 
 const PEM = execFileSync(
   'openssl',

@@ -10,7 +10,7 @@ import type { ForwardToTenant } from '../tenant-requests.ts';
 
 const SLUG = 'pay';
 
-export interface PayProxyParts {
+export interface PayProxyDeps {
   deployments: Pick<Deployments, 'bySlug'>;
   secrets: Pick<Secrets, 'reveal'>;
   forward: ForwardToTenant;
@@ -18,7 +18,7 @@ export interface PayProxyParts {
 }
 
 /** @returns what answers `/pay/<path>` of the operator's API with the platform's `/operator/<path>` */
-export function payProxy({ deployments, secrets, forward, publicUrl }: PayProxyParts) {
+export function payProxy({ deployments, secrets, forward, publicUrl }: PayProxyDeps) {
   return async (request: Request): Promise<Response> => {
     const present = await deployments.bySlug(SLUG);
     if (!present?.builtin || present.state !== 'active') {

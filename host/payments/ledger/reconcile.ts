@@ -9,7 +9,7 @@ import { ledger, paymentChannels, paymentOutgoing } from '../../registry/schema/
 import type { Network } from '../network/types.ts';
 import { assetId, lower } from '../rails/terms.ts';
 import type { SessionVerifier } from '../sessions/verifier.ts';
-import type { PaymentStore } from '../settlement/store.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { ReconciliationReport } from '../types.ts';
 
 /** Tempo takes fees by a transfer to this address. */

@@ -11,7 +11,7 @@ import {
 } from '../../registry/schema/payments.ts';
 import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
-import type { PaymentStore, Statement } from '../settlement/store.ts';
+import type { PaymentStore, Statement } from '../settlement/payment-store.ts';
 
 export interface SignedAmount {
   cumulative: Money;

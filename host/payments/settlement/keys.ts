@@ -2,7 +2,7 @@
 import { and, eq, isNotNull, lt } from '../../registry/drizzle.ts';
 import { settings } from '../../registry/schema/deployments.ts';
 import { type PaymentRow, paymentClaims, paymentKeys, payments } from '../../registry/schema/payments.ts';
-import type { PaymentStore } from './store.ts';
+import type { PaymentStore } from './payment-store.ts';
 
 const FORGOTTEN = 'claims-forgotten-until';
 /** So long after they expired: a clock that was an hour ahead must not refuse what is good now, ms. */

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { z } from 'zod';
 import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
-import { Instance } from '../instance.ts';
+import { InstanceProcess } from '../instance-process.ts';
 import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
 import type { Sandbox } from '../sandbox.ts';
 import { getText } from '../system-calls.ts';
@@ -61,9 +61,9 @@ export class Prober {
   async probe(subject: ProbeSubject): Promise<Handler[]> {
     const { sandbox, runFolder, heapMb, startTimeoutMs } = this.#options;
     const folder = mkdtempSync(path.join(runFolder, '.probe-'));
-    let instance: Instance | undefined;
+    let instance: InstanceProcess | undefined;
     try {
-      instance = await Instance.start({
+      instance = await InstanceProcess.start({
         spec: probeSpec(subject),
         generation: 0,
         // Nothing to talk to: loading a module must not need anything.
@@ -89,7 +89,7 @@ export class Prober {
   }
 
   /** Ends a probe that computes or allocates for too long. */
-  #watch(instance: Instance, subject: ProbeSubject): void {
+  #watch(instance: InstanceProcess, subject: ProbeSubject): void {
     const { memoryBytes, loadCpuMs = LOAD_CPU_MS } = this.#options;
     let settled = !subject.yielding || instance.weigh('steady');
     const timer = setInterval(() => {

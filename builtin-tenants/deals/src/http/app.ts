@@ -7,7 +7,7 @@ import { DEMO_PRODUCTS, demoCatalog, demoPrice } from '../demo/shop.ts';
 import { pages } from '../pages/index.ts';
 import { findDeals, parseSearch } from '../prices/query.ts';
 import { invalidField, Problem } from '../problem.ts';
-import { readRules } from '../rules/store.ts';
+import { readRules } from '../rules/published-rules.ts';
 import { rulesReference, type Service } from '../service.ts';
 import { givenSources } from '../sources/collect.ts';
 import { isPrivate } from '../sources/source.ts';

@@ -9,7 +9,7 @@ import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, Route } from '../shared/contracts.ts';
 import { OPENAPI_PATH } from './tenant-requests.ts';
 
-export interface RouteTableDependencies {
+export interface RoutePublisherDeps {
   deployments: Deployments;
   domains: Domains;
   clock: Clock;
@@ -20,13 +20,13 @@ export interface RouteTableDependencies {
   edges(): Channel<EdgeMethods>[];
 }
 
-export class RouteTable {
-  readonly #parts: RouteTableDependencies;
+export class RoutePublisher {
+  readonly #deps: RoutePublisherDeps;
   readonly #deploying: Set<string>;
 
-  constructor(parts: RouteTableDependencies) {
-    this.#parts = parts;
-    this.#deploying = new Set(parts.deploying);
+  constructor(deps: RoutePublisherDeps) {
+    this.#deps = deps;
+    this.#deploying = new Set(deps.deploying);
   }
 
   /** Resolves when every edge knows that a deployment of the slug has begun. `push` ends it, or `giveUp`. */
@@ -42,7 +42,7 @@ export class RouteTable {
   }
 
   async all(): Promise<Route[]> {
-    const { deployments, domains, clock } = this.#parts;
+    const { deployments, domains, clock } = this.#deps;
     const [rows, servable] = await Promise.all([deployments.routable(clock.now()), domains.servable()]);
     for (const { slug, state } of rows) if (state !== 'decommissioned') this.#deploying.delete(slug);
     const known = new Set(rows.map(({ slug }) => slug));
@@ -54,7 +54,7 @@ export class RouteTable {
 
   /** Reads a slug from the registry and tells every edge; resolves when all know. */
   async push(slug: string): Promise<void> {
-    const { deployments, domains, clock, edges } = this.#parts;
+    const { deployments, domains, clock, edges } = this.#deps;
     const row = await deployments.bySlug(slug);
     const living = row && (row.state !== 'decommissioned' || (row.freeAt ?? 0) > clock.now());
     if (row && row.state !== 'decommissioned') this.#deploying.delete(slug);
@@ -73,12 +73,12 @@ export class RouteTable {
   }
 
   #waitingRoute(slug: string): Route {
-    const { requestIdleMs, maxBodyBytes } = this.#parts.config;
+    const { requestIdleMs, maxBodyBytes } = this.#deps.config;
     return { slug, state: 'deploying', domains: [], paidRoutes: [], idleTimeoutMs: requestIdleMs, maxBodyBytes };
   }
 
   #route(row: Deployment, domains: string[]): Route {
-    const { config } = this.#parts;
+    const { config } = this.#deps;
     return {
       slug: row.slug,
       state: row.state,

@@ -12,9 +12,9 @@ import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageUsage, TenantId } from '../shared/contracts.ts';
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
-import type { RouteTable } from './route-table.ts';
+import type { RoutePublisher } from './route-publisher.ts';
 
-export interface ControlParts {
+export interface ControlDeps {
   config: Config;
   clock: Clock;
   log: Logger;
@@ -24,7 +24,7 @@ export interface ControlParts {
   secrets: Secrets;
   domains: Domains;
   usage: Usage;
-  routes: RouteTable;
+  routes: RoutePublisher;
   /** Bundles, probes and stores code; what it refuses costs nothing. */
   pipeline: Pick<Pipeline, 'accept' | 'check' | 'wasted'>;
   /** Removes code that no version uses any more. */

@@ -13,7 +13,7 @@ import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from '
 import { type ProcessUsage, treeOf, usageOf } from './process-tree.ts';
 import type { ConfinedProcess } from './sandbox/spawn.ts';
 
-export interface DatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
+export interface OnDemandDatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
   /** Where workerd looks for the socket. */
   servicesFolder: string;
   /** The user of those who connect; undefined where the host is not root. */
@@ -29,8 +29,8 @@ const RESTART_PAUSE_MS = 1_000;
 const REST_MS = 20_000;
 const TERMINATE_MS = 3_000;
 
-export class Database {
-  readonly #options: DatabaseOptions;
+export class OnDemandDatabase {
+  readonly #options: OnDemandDatabaseOptions;
   /** The name that workerd connects to; listener and process take turns behind it, by renames. */
   readonly #public: string;
   #listener: net.Server | undefined;
@@ -53,7 +53,7 @@ export class Database {
   /** Where the process' own socket is: connections that came too early are passed on to it. */
   #behind: string | undefined;
 
-  constructor(options: DatabaseOptions) {
+  constructor(options: OnDemandDatabaseOptions) {
     this.#options = options;
     this.#public = path.join(options.servicesFolder, SOCKET_NAME);
   }

@@ -20,7 +20,7 @@ import { type ProcessUsage, usageOf } from './process-tree.ts';
 import type { ConfinedProcess, ProcessEnd } from './sandbox/spawn.ts';
 import { askScheduled, ping, type ScheduledAnswer } from './system-calls.ts';
 
-export interface InstanceOptions {
+export interface InstanceProcessOptions {
   spec: InstanceSpec;
   generation: number;
   /** The waiting process that is to become the instance; ended with it. */
@@ -32,11 +32,11 @@ export interface InstanceOptions {
   /** A line of workerd's own for the host's log. */
   onDiagnostic(text: string): void;
   /** It is about to end by itself, for this reason. */
-  onFailing?(instance: Instance, exit: InstanceExit): void;
+  onFailing?(instance: InstanceProcess, exit: InstanceExit): void;
   /** The module that the source map belongs to. Default: the entry. */
   mappedModule?: string;
   /** Called while it loads the code, for those who watch that. */
-  onSpawned?(instance: Instance): void;
+  onSpawned?(instance: InstanceProcess): void;
 }
 
 export interface InstanceExit {
@@ -61,7 +61,7 @@ const OUT_OF_MEMORY: InstanceExit = {
   detail: 'The process took more memory than it may have.',
 };
 
-export class Instance {
+export class InstanceProcess {
   readonly spec: InstanceSpec;
   readonly generation: number;
   /** Where it serves requests. */
@@ -81,7 +81,7 @@ export class Instance {
   #countedMs = 0;
   readonly #runs = new Set<Promise<unknown>>();
 
-  private constructor(options: InstanceOptions) {
+  private constructor(options: InstanceProcessOptions) {
     const { process, listenFolder: folder } = options.prewarmed;
     this.spec = options.spec;
     this.generation = options.generation;
@@ -104,9 +104,9 @@ export class Instance {
    * @returns once it listens
    * @throws Problem start_failed with workerd's own words; nothing is left behind, whatever is thrown
    */
-  static async start(options: InstanceOptions): Promise<Instance> {
+  static async start(options: InstanceProcessOptions): Promise<InstanceProcess> {
     const { spec, prewarmed } = options;
-    const instance = new Instance(options);
+    const instance = new InstanceProcess(options);
     try {
       const diagnostics = instance.#readOutput(options);
       options.onSpawned?.(instance);
@@ -204,7 +204,7 @@ export class Instance {
     return this.#reason !== undefined;
   }
 
-  #readOutput(options: InstanceOptions): string[] {
+  #readOutput(options: InstanceProcessOptions): string[] {
     const { spec } = options;
     const mask = createMask(spec.secrets);
     const mapStack = createStackMapper(

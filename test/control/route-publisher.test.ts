@@ -1,6 +1,6 @@
 /** What the edges are told of a slug while it is being deployed. */
 import { expect, it } from 'vitest';
-import { RouteTable, type RouteTableDependencies } from '../../host/control/route-table.ts';
+import { RoutePublisher, type RoutePublisherDeps } from '../../host/control/route-publisher.ts';
 import type { Route } from '../../host/shared/contracts.ts';
 
 function rig(deploying: string[] = []) {
@@ -12,14 +12,14 @@ function rig(deploying: string[] = []) {
       else known.delete(route.slug);
     },
   };
-  const table = new RouteTable({
+  const table = new RoutePublisher({
     deployments: { bySlug: async (slug: string) => rows.get(slug), routable: async () => [...rows.values()] },
     domains: { servable: async () => new Map(), servableBy: async () => [] },
     clock: { now: () => 0 },
     config: { requestIdleMs: 1, maxBodyBytes: 1, pathPages: 'sandbox' },
     edges: () => [edge],
     deploying,
-  } as unknown as RouteTableDependencies);
+  } as unknown as RoutePublisherDeps);
   return {
     table,
     known,
@@ -27,7 +27,7 @@ function rig(deploying: string[] = []) {
   };
 }
 
-const states = async (table: RouteTable) => (await table.all()).map(({ slug, state }) => `${slug} ${state}`);
+const states = async (table: RoutePublisher) => (await table.all()).map(({ slug, state }) => `${slug} ${state}`);
 
 it('a slug is being deployed until it is deployed', async () => {
   const { table, known, has } = rig();
