@@ -206,8 +206,8 @@ class Node implements Runtime {
       this.#candidates(),
       {
         idleMs: config.idleMs,
-        swollenIdleMs: config.swollenIdleMs,
-        swollenBytes: config.swollenBytes,
+        bloatedIdleMs: config.bloatedIdleMs,
+        bloatedBytes: config.bloatedBytes,
         totalBytes: this.#totalBytes,
       },
       performance.now(),

@@ -49,7 +49,7 @@ export function loadConfig({ folder, env, flags }: Sources): Config {
   }
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith('TURNPIKE_') || text === undefined || NOT_SETTINGS.has(name)) continue;
-    const setting = all.find((candidate) => candidate.env === name);
+    const setting = named(all, 'env', name);
     if (!setting)
       throw unknown(
         name,
@@ -59,7 +59,7 @@ export function loadConfig({ folder, env, flags }: Sources): Config {
     assign(tree, setting.path, parseText(setting, text, name));
   }
   for (const [flag, text] of splitFlags(flags, all)) {
-    const setting = all.find((candidate) => candidate.flag === flag);
+    const setting = named(all, 'flag', flag);
     if (!setting)
       throw unknown(
         flag,
@@ -74,6 +74,26 @@ export function loadConfig({ folder, env, flags }: Sources): Config {
   throw new Problem('invalid_config', `The configuration is not acceptable: ${faults.join('; ')}.`);
 }
 
+/** Settings that have a new name: earlier one -> present one. The earlier one is still read, with a notice. */
+const RENAMED: Record<string, string> = {
+  'runtime.swollenIdleMs': 'runtime.bloatedIdleMs',
+  'runtime.swollenBytes': 'runtime.bloatedBytes',
+};
+
+/** The setting that a name stands for; tells the operator when the name is an earlier one. */
+function named(all: Setting[], kind: 'env' | 'flag', name: string): Setting | undefined {
+  const present = all.find((candidate) => candidate[kind] === name);
+  const former = Object.keys(RENAMED).find((key) => outsideNames(key.split('.'))[kind] === name);
+  if (present || former === undefined) return present;
+  const renamed = all.find((candidate) => candidate.key === RENAMED[former]);
+  if (renamed) noteRenamed(name, renamed[kind]);
+  return renamed;
+}
+
+function noteRenamed(former: string, present: string): void {
+  process.emitWarning(`The setting ${former} is now called ${present}; please rename it.`);
+}
+
 /** Records: their keys (slugs, names of secrets) are free; everything else is known. */
 const FREE_KEYS = new Set(['runtime.egressAllow', 'builtinTenants.secrets']);
 
@@ -86,12 +106,18 @@ export function settings(): Setting[] {
   return leaves(configSchema, []).map(({ path: place, schema }) => ({
     path: place,
     key: place.join('.'),
-    env: `TURNPIKE_${place.map((part) => words(part).join('_').toUpperCase()).join('_')}`,
-    flag: `--${place.map((part) => words(part).join('-')).join('-')}`,
+    ...outsideNames(place),
     description: schema.description ?? '',
     type: kind(schema),
     default: place.reduce<unknown>((node, key) => (node as Tree)[key], defaults),
   }));
+}
+
+function outsideNames(place: string[]): { env: string; flag: string } {
+  return {
+    env: `TURNPIKE_${place.map((part) => words(part).join('_').toUpperCase()).join('_')}`,
+    flag: `--${place.map((part) => words(part).join('-')).join('-')}`,
+  };
 }
 
 function leaves(schema: z.ZodType, place: string[]): { path: string[]; schema: z.ZodType }[] {
@@ -144,7 +170,10 @@ function refuseManifest(tree: Tree, file: string): void {
 }
 
 function merge(into: Tree, from: Tree, place: string[], source: string): void {
-  for (const [key, value] of Object.entries(from)) {
+  for (const [given, value] of Object.entries(from)) {
+    const renamed = RENAMED[[...place, given].join('.')];
+    const key = renamed?.split('.').at(-1) ?? given;
+    if (renamed !== undefined) noteRenamed([...place, given].join('.'), `${renamed} (in ${source})`);
     if (place.length === 0 && key === '$schema') continue;
     if (!Object.hasOwn(into, key)) {
       if (!FREE_KEYS.has(place.slice(0, 2).join('.'))) {

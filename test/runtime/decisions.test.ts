@@ -24,7 +24,7 @@ describe('back-off', () => {
 });
 
 describe('evictions', () => {
-  const limits = { idleMs: 300_000, swollenIdleMs: 10_000, swollenBytes: 100, totalBytes: 1_000 };
+  const limits = { idleMs: 300_000, bloatedIdleMs: 10_000, bloatedBytes: 100, totalBytes: 1_000 };
   const now = 1_000_000;
   const one = (slug: string, idleMs: number, privateBytes = 10, inFlight = 0): Candidate => ({
     slug,

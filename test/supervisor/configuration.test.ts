@@ -1,7 +1,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { loadConfig, settings } from '../../host/supervisor/configuration.ts';
 
 let folder: string;
@@ -42,6 +42,18 @@ describe('configuration', () => {
     expect(() => load()).toThrow(/Unknown setting slug/);
     writeFileSync(file, JSON.stringify({ prot: 1 }));
     expect(() => load()).toThrow(/Unknown setting prot .*Did you mean port\?/);
+  });
+
+  it('still reads a setting by its earlier name, and says its present one', () => {
+    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => undefined);
+    writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify({ runtime: { swollenBytes: 7 } }));
+    const { runtime } = load(['--runtime-swollen-idle-ms=8']);
+    expect(runtime).toMatchObject({ bloatedBytes: 7, bloatedIdleMs: 8 });
+    expect(load([], { TURNPIKE_RUNTIME_SWOLLEN_BYTES: '9' }).runtime.bloatedBytes).toBe(9);
+    expect(warned.mock.calls.map(([text]) => text)).toContain(
+      'The setting --runtime-swollen-idle-ms is now called --runtime-bloated-idle-ms; please rename it.',
+    );
+    warned.mockRestore();
   });
 
   it('gives every setting one flag and one variable', () => {
