@@ -64,7 +64,7 @@ async function main(flags: string[]): Promise<void> {
   };
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
-  process.on('unhandledRejection', (error) => log.error({ err: error }, 'an error that nobody waited for'));
+  process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled promise rejection'));
 
   // Whoever reads that it runs may tell it to stop: the flush can take a second on a slow disk.
   await lock.announce({ pid: process.pid, url: host.url, port: host.port, adminPort: host.adminPort });

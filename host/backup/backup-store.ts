@@ -52,7 +52,10 @@ export const BACKUP_ID = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$/;
  */
 export function openBackupStore(target: string, s3: S3Connection | undefined, scratch: string): BackupStore {
   if (target === '') {
-    throw new Problem('invalid_config', 'Say where backups go: a folder or s3://bucket/prefix, in backup.target.');
+    throw new Problem(
+      'invalid_config',
+      'Set backup.target to a folder or s3://bucket/prefix: backups are written there.',
+    );
   }
   if (!target.startsWith('s3://')) return new FolderStore(target);
   if (s3 === undefined || s3.endpoint === '') {

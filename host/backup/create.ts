@@ -74,7 +74,7 @@ async function create(options: BackupOptions, keys: BackupKeys, started: number,
   const { store, dataFolder } = options;
   await store.sweep(started - UNFINISHED_MS);
   if ((await store.list()).includes(id)) {
-    throw new Problem('in_progress', 'A backup of this very second exists already.');
+    throw new Problem('in_progress', 'A backup with this timestamp exists already; try again in a second.');
   }
   const staging = store.staging(id);
   try {
@@ -127,7 +127,7 @@ async function stage(
     const gone = (await fetchObjects?.(copies)) ?? 0;
     if (gone === 0) break;
     if (attempt === OBJECT_ATTEMPTS)
-      throw new Problem('overloaded', 'Objects change too fast to be copied; try again.');
+      throw new Problem('overloaded', 'Objects change faster than the backup can copy them; try again later.');
   }
   const sockets = sqlSockets();
   for (const tenant of await readdir(tenants).catch(() => [])) {
@@ -155,7 +155,10 @@ async function copyRegistryAndKeys(dataFolder: string, to: string): Promise<Buff
     const after = await unlessGone(readFile(keyFile));
     if (before === undefined ? after === undefined : after?.equals(before)) return after;
   }
-  throw new Problem('overloaded', 'The keys of the secrets change too fast to be copied; try again.');
+  throw new Problem(
+    'overloaded',
+    'The encryption keys of secrets change faster than the backup can copy them; try again later.',
+  );
 }
 
 function isPlainRest(name: string): boolean {

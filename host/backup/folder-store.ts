@@ -72,7 +72,7 @@ export class FolderStore implements BackupStore {
  */
 async function openRegularFile(folder: string, file: string): Promise<FileHandle> {
   const wanted = path.join(await realpath(folder), file);
-  if ((await realpath(wanted)) !== wanted) throw new Error('it is a link, or behind one');
+  if ((await realpath(wanted)) !== wanted) throw new Error('its path contains a symbolic link');
   // Without O_NONBLOCK the open itself waits for the other end of a pipe.
   const handle = await open(wanted, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW);
   if ((await handle.stat()).isFile()) return handle;

@@ -1,6 +1,6 @@
 /**
- * Keeps a certificate for every name that is served: obtains the missing, renews at two thirds of life, backs off
- * after failures, and forgets names that are not served any more. What it has is in one folder, one file a name.
+ * Renews certificates: obtains one for every served name, renews it after two thirds of its lifetime, backs off after
+ * failures, and deletes those of names that are no longer served. One folder holds them, one file per name.
  */
 import { X509Certificate } from 'node:crypto';
 import { readdir, readFile, rm } from 'node:fs/promises';
@@ -20,7 +20,7 @@ export interface RenewerDeps {
   log: Logger;
   /** Names to have certificates for: verified ones only. `*.` at the start for a wildcard. */
   wanted(): Promise<string[]>;
-  /** A file in the folder changed: edges look again. */
+  /** Tells the edges that a file in the folder changed. */
   changed(name: string): Promise<void>;
   /** A certificate was obtained, or could not be. */
   outcome(name: string, state: CertificateState): Promise<void>;
@@ -28,13 +28,13 @@ export interface RenewerDeps {
 
 const CHECK_MS = 60_000;
 const AT_ONCE = 2;
-/** Between two certificates of one name. */
+/** Shortest time between two certificates for one name, ms. */
 const AGAIN_MS = 3_600_000;
 
 export class CertificateRenewer {
   readonly #deps: RenewerDeps;
   readonly #states = new Map<string, CertificateState>();
-  /** Obtained, and refused by the disk: authorities give only a few of one name in a week. */
+  /** Certificates that were issued but could not be saved: authorities issue only a few per name and week. */
   readonly #unsaved = new Map<string, string>();
   #timer: NodeJS.Timeout | undefined;
   #unsubscribe: (() => void) | undefined;
@@ -69,7 +69,7 @@ export class CertificateRenewer {
       return;
     }
     this.#running = this.#round()
-      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'certificates were not looked after'))
+      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'certificate renewal failed; it will be retried'))
       .finally(() => {
         this.#running = undefined;
         if (this.#again) {
@@ -98,7 +98,7 @@ export class CertificateRenewer {
     return [...this.#states.values()];
   }
 
-  /** Tries a name now, whatever its last failures say. */
+  /** Tries a name now, ignoring the pause after its last failures. */
   retry(name: string): void {
     const state = this.#states.get(name);
     if (state) state.nextTryAt = undefined;

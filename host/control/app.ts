@@ -39,7 +39,7 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
   // RFC 8555, 8.3: on every host name that a certificate is asked for.
   app.get('/.well-known/acme-challenge/:token', (c) => {
     const proof = challenge(c.req.param('token'));
-    if (proof === undefined) throw new Problem('not_found', 'No such challenge is under way.');
+    if (proof === undefined) throw new Problem('not_found', 'The host has no such ACME challenge in progress.');
     return c.body(proof, 200, { 'content-type': 'application/octet-stream' });
   });
 
@@ -62,11 +62,15 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
     const known = exact.length > 0 ? exact : fitting;
     if (known.length > 0) {
       const allow = known.map((endpoint) => endpoint.method).join(', ');
-      throw new Problem('method_not_allowed', `Only ${allow} is taken here. See /llms.txt for what this host offers.`, {
-        headers: { allow },
-      });
+      throw new Problem(
+        'method_not_allowed',
+        `This path accepts only ${allow}. See /llms.txt for what this host offers.`,
+        {
+          headers: { allow },
+        },
+      );
     }
-    throw new Problem('not_found', `Nothing is at ${pathname}. See /llms.txt for what this host offers.`);
+    throw new Problem('not_found', `This host has nothing at ${pathname}. See /llms.txt for what this host offers.`);
   });
 
   app.onError((error, c) => {

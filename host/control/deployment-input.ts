@@ -37,7 +37,7 @@ function schema(config: Config['runtime']) {
     .refine((value) => !value.includes('\0'), 'may not contain NUL');
   const secretName = z
     .string()
-    .regex(SECRET_NAME, 'is no name of a secret: letters, digits and _, at most 64, not starting with a digit');
+    .regex(SECRET_NAME, 'is an invalid secret name: use letters, digits and _ (at most 64, not starting with a digit)');
   const reserved = new Set(['STORE', 'DB', 'BUCKET', 'PAYMENTS']);
   const names = (record: Record<string, unknown>) =>
     Object.keys(record).every((name) => !reserved.has(name)) || undefined;

@@ -1,6 +1,6 @@
 /**
- * What time does to deployments: warnings before expiry, expiry to the second, decommissioning after the grace
- * period, removal of data. Every step is idempotent; what a crash left undone the next tick does.
+ * Changes deployments as time passes: warns before expiry, expires them, decommissions them after the grace period and
+ * deletes their data. Every step is idempotent: the next tick finishes what a crash interrupted.
  */
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
@@ -34,7 +34,7 @@ export interface LifecycleDeps {
   purgeStorage(tenant: TenantId): Promise<void>;
   /** Removes code that no version uses any more. */
   removeCode(digests: string[]): Promise<void>;
-  /** Sends a request through the outbound address policy; used for `notify`. */
+  /** Sends an HTTP request that obeys the outbound address policy; used for `notify` webhooks. */
   post(url: string, body: string, timeoutMs: number): Promise<void>;
 }
 
@@ -56,7 +56,7 @@ export class Lifecycle {
     return await this.#deps.deployments.terms.nextExpiry();
   }
 
-  /** What expired while the clock was ahead. */
+  /** Restores deployments that expired only because the clock was ahead. */
   async #comeBack(): Promise<void> {
     const { deployments, clock, routes, logs } = this.#deps;
     for (const row of await deployments.terms.undoExpiry(clock.now())) {

@@ -20,7 +20,7 @@ export async function requireOwner(deps: ControlDeps, call: Call, scope: string)
     if (!payer) {
       throw new Problem(
         'unauthorized',
-        'The owner token is not valid (any more); get one at POST /_admin/session/<slug>.',
+        'The owner token is invalid or expired; get a new one at POST /_admin/session/<slug>.',
       );
     }
     if (payer.address !== deployment.owner) throw notOwner(deployment, payer.address);
@@ -40,7 +40,8 @@ export async function requireOwner(deps: ControlDeps, call: Call, scope: string)
 export async function living(deps: Pick<ControlDeps, 'deployments'>, slug: string): Promise<Deployment> {
   const deployment = await deps.deployments.bySlug(slug);
   if (!deployment) throw noDeployment(slug);
-  if (deployment.state === 'decommissioned') throw new Problem('gone', `${slug} was decommissioned.`);
+  if (deployment.state === 'decommissioned')
+    throw new Problem('gone', `${slug} was decommissioned; deploy it again to use it.`);
   return deployment;
 }
 

@@ -1,4 +1,4 @@
-/** Keeps every edge's route table equal to the registry: the whole table at an edge's start, then each change. */
+/** Publishes the registry's routes to every edge: the whole table when an edge starts, then each change. */
 import { tollRoutes } from '../payments/paid-routes.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
@@ -35,7 +35,7 @@ export class RoutePublisher {
     await this.push(slug);
   }
 
-  /** The deployment came to nothing. */
+  /** The deployment failed. */
   async giveUp(slug: string): Promise<void> {
     this.#deploying.delete(slug);
     await this.push(slug);

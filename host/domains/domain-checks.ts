@@ -141,7 +141,7 @@ export class DomainChecks {
     if (!vouched && !(await records.check(domain, token)).found) {
       throw new Problem(
         'conflict',
-        `${domain} is attached to another slug, which has not shown that it owns it. If it is yours, set the TXT record ` +
+        `${domain} is attached to another slug, whose ownership of it is not verified. If the domain is yours, set the TXT record ` +
           `${recordName(domain)} to ${token} and attach it again.`,
       );
     }

@@ -1,32 +1,32 @@
 /**
- * Whether requests of several tenants go through the edge, or of one alone. Where it is one, nobody has to be protected
- * from anybody, and the edge weighs less: by its usual weight it takes the core from whoever makes or takes in the bytes
- * each time something comes in, and then sleeps again, two times for three requests, which costs more than what it does.
- * With no more weight than the host's other parts it finds several at once, as a proxy without any weight would.
+ * Detects whether several tenants use the edge at the same time. While only one does, no tenant needs protection from
+ * another, and the edge lowers its own CPU priority: at its usual priority it preempts the process that produces or reads
+ * the bytes whenever a packet arrives, and these switches cost more than the work. At the priority of the host's other
+ * processes, it handles several packets at once.
  */
 
-/** How long a tenant counts after something of it went by, ms. */
+/** How long a tenant counts as active after its last traffic, ms. */
 const CONTENDED_MS = 1_000;
 
 export class Contention {
-  /** Whose request or piece of an answer went by last. */
+  /** Slug of the last traffic. */
   #last: string | undefined;
   #changedAt = 0;
   #alone = true;
   #checking: NodeJS.Timeout | undefined;
   readonly #onAlone: (alone: boolean) => void;
 
-  /** @param onAlone a tenant has the edge for itself from now on, or no longer has; nobody has while nothing was seen */
+  /** @param onAlone called when the edge starts or stops serving one tenant only; not called before the first traffic */
   constructor(onAlone: (alone: boolean) => void = () => {}) {
     this.#onAlone = onAlone;
   }
 
-  /** Of one tenant, or of none. */
+  /** True if at most one tenant is active. */
   get alone(): boolean {
     return this.#alone;
   }
 
-  /** Something of a tenant's goes by. Costs a comparison while it is the same one again. @param slug empty: control's */
+  /** Records traffic of a tenant. Costs one comparison if the tenant is the same as before. @param slug empty: control's */
   seen(slug: string): void {
     if (slug !== this.#last) this.#changed(slug);
   }

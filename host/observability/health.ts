@@ -1,6 +1,6 @@
 /**
- * The body of `/healthz`: each part's state, and whether the host as a whole serves. Pure; nothing in it may help an
- * attacker (no paths, no versions of libraries, no addresses).
+ * Builds the body of `/healthz`: the state of each component, and whether the host serves requests. Pure. The body must
+ * not help an attacker: no paths, no library versions, no addresses.
  */
 
 export type ComponentHealth = 'ready' | 'starting' | 'restarting' | 'degraded' | 'off' | 'stopped';
@@ -8,7 +8,7 @@ export type ComponentHealth = 'ready' | 'starting' | 'restarting' | 'degraded' |
 export interface Component {
   name: string;
   state: ComponentHealth;
-  /** Without it the host does not serve. */
+  /** If true, the host cannot serve requests without it. */
   essential: boolean;
   /** One sentence for the operator; never secrets. */
   detail?: string;
@@ -24,7 +24,7 @@ export interface HealthDocument {
 
 /**
  * @param extra further members, such as the sandbox level and the payment network
- * @returns what OperatorDeps.health answers: `ready` is false when an essential part does not serve
+ * @returns what OperatorDeps.health answers: `ready` is false when an essential component does not serve
  */
 export function health(
   components: readonly Component[],

@@ -1,6 +1,6 @@
 /**
- * A tenant's `sql.sock`: there from the start, with a process behind it from the first connection on. Until that
- * process listens, and after it died, this listener takes connections and passes them through, so no query is refused.
+ * A tenant's `sql.sock`. The socket exists from the start; the database process starts with the first connection. While
+ * that process is not listening, this listener accepts connections and forwards them later, so that no query is refused.
  */
 import { chmodSync, lchownSync, lstatSync, renameSync, rmSync } from 'node:fs';
 import net from 'node:net';
@@ -189,7 +189,7 @@ export class OnDemandDatabase {
 
   async #start(): Promise<string> {
     const { socketFolder, tenant, clientUid, log, onDeath } = this.#options;
-    if (this.#closed) throw new Error('closed');
+    if (this.#closed) throw new Error('the database is closed');
     if (performance.now() - this.#failedAt < RESTART_PAUSE_MS) throw new Error('the database process just failed');
     const own = path.join(socketFolder, SOCKET_NAME);
     let child: ConfinedProcess | undefined;
@@ -228,7 +228,7 @@ export class OnDemandDatabase {
  */
 function permit(socket: string, uid: number | undefined): void {
   if (uid === undefined) return;
-  if (!lstatSync(socket).isSocket()) throw new Error(`${SOCKET_NAME} is no socket`);
+  if (!lstatSync(socket).isSocket()) throw new Error(`${SOCKET_NAME} is not a socket`);
   chmodSync(socket, 0o600);
   lchownSync(socket, uid, uid);
 }

@@ -55,7 +55,7 @@ export class Services {
     if (bindings.payments && !dependencies.payments) {
       throw new Problem(
         'start_failed',
-        'This deployment asks for the PAYMENTS binding, which this host does not offer.',
+        'This deployment needs the PAYMENTS binding, which this host does not offer; remove it from the bindings.',
       );
     }
     const wanted = {

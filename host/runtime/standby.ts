@@ -1,6 +1,6 @@
 /**
- * Keeps a sandbox or two ready for the next cold start. One that waits costs about 5 MB; a cold start through it takes less
- * than a bare workerd's own, since what is left to do is to read the configuration.
+ * Keeps a few prewarmed sandboxes ready for cold starts. Each costs about 5 MB. A cold start in one is faster than starting
+ * workerd alone, because workerd only has to read its configuration.
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
@@ -15,15 +15,15 @@ import type { Sandbox } from './sandbox.ts';
 
 export interface StandbyOptions {
   sandbox: Sandbox;
-  /** Prewarmed sandboxes make folders named by a number in it. */
+  /** Holds one folder per prewarmed sandbox, named by a number. */
   folder: string;
-  /** Prewarmed sandboxes that wait at most. */
+  /** Largest number of prewarmed sandboxes. */
   count: number;
   cgroups?: PrewarmedSandboxOptions['cgroups'];
   log: Logger;
 }
 
-/** New sandboxes are made once no start was asked for this long, ms: a start should have the machine for itself. */
+/** Sandboxes are prepared after this long without a cold start, ms, so that they do not slow a start down. */
 const QUIET_MS = 150;
 
 export class Standby {
@@ -39,7 +39,7 @@ export class Standby {
     this.#fillLater();
   }
 
-  /** A sandbox that nobody has used: a waiting one, or a new one. Its folder is `folderOf(prewarmed)`. */
+  /** Returns an unused sandbox: a prewarmed one, or a new one. Its folder is `folderOf(prewarmed)`. */
   async take(): Promise<PrewarmedSandbox> {
     this.#fillLater();
     for (;;) {
@@ -91,7 +91,7 @@ export class Standby {
     }
   }
 
-  /** One that died while it waited. */
+  /** Removes a sandbox that died before it was used. */
   #forget(prewarmed: PrewarmedSandbox): void {
     const at = this.#ready.indexOf(prewarmed);
     if (at < 0) return;
@@ -107,7 +107,7 @@ export class Standby {
   }
 }
 
-/** The folder that holds all of a standing sandbox's. */
+/** The folder that holds everything of a sandbox. */
 export function folderOf(prewarmed: PrewarmedSandbox): string {
   return path.dirname(prewarmed.servicesFolder);
 }

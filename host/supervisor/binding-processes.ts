@@ -1,4 +1,4 @@
-/** The two processes behind tenants' bindings and their way out: storage (KV and objects) and egress. */
+/** Starts the storage process (KV and objects) and the egress process (outbound requests of tenants). */
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { LogStore } from '../runtime/logs/log-store.ts';
@@ -23,7 +23,7 @@ export interface BindingProcessesOptions {
   ownCallerKey: string;
   log: Logger;
   logs: LogStore;
-  /** A part came back after its death: what was open in it has to be opened again. */
+  /** A process was restarted: whatever was open in it must be opened again. */
   onRestart(process: 'storage' | 'egress'): Promise<void>;
 }
 

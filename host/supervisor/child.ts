@@ -124,10 +124,7 @@ export class Child<Remote extends Methods> {
       try {
         await this.#launch();
       } catch (error) {
-        this.#options.log.error(
-          { part: this.name, err: error },
-          'a child process of the host did not start; trying again',
-        );
+        this.#options.log.error({ part: this.name, err: error }, 'a child process of the host did not start; retrying');
         continue;
       }
       await this.#options.onRestart?.().catch((error) => {

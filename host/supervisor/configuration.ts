@@ -71,7 +71,7 @@ export function loadConfig({ folder, env, flags }: Sources): Config {
   const parsed = configSchema.safeParse(tree);
   if (parsed.success) return parsed.data;
   const faults = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
-  throw new Problem('invalid_config', `The configuration is not acceptable: ${faults.join('; ')}.`);
+  throw new Problem('invalid_config', `The configuration is invalid: ${faults.join('; ')}.`);
 }
 
 /** Settings that have a new name: earlier one -> present one. The earlier one is still read, with a notice. */
@@ -210,7 +210,7 @@ function* splitFlags(flags: string[], all: Setting[]): Generator<[string, string
     if (!flag.startsWith('--'))
       throw new Problem(
         'invalid_config',
-        `Not understood: ${flag}. Settings are flags such as --port 8402; see --help.`,
+        `Unknown argument: ${flag}. Settings are flags such as --port 8402; see --help.`,
       );
     const setting = all.find((candidate) => candidate.flag === flag);
     if (inline !== undefined) yield [flag, inline];

@@ -57,7 +57,7 @@ export function openRuntime(options: InstancesOptions): Runtime {
   async function resolve(slug: string): Promise<InstanceSpec> {
     const row = await deployments.bySlug(slug);
     if (row?.state !== 'active')
-      throw new Problem('not_found', `${slug} does not run: it is ${row?.state ?? 'not deployed'}.`);
+      throw new Problem('not_found', `${slug} is not running: it is ${row?.state ?? 'not deployed'}.`);
     return {
       slug,
       tenant: row.tenant,

@@ -48,7 +48,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
     metrics: observation.metricsText,
     async moveClock(offsetMs: number) {
       if (!config.clock.movable) {
-        throw new Problem('forbidden', 'Business time moves only where the host was started with --clock-movable.');
+        throw new Problem('forbidden', 'The clock cannot be moved; start the host with --clock-movable to allow it.');
       }
       clock.setOffset(offsetMs);
       await writeClockOffset(registry.db, offsetMs);

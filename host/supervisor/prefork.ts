@@ -1,11 +1,11 @@
-/** The processes of the host's parts. At a start they are forked ahead, to load their code while the supervisor loads its own. */
+/** Forks the host's child processes. At startup it forks them early, so that they load their code while the supervisor loads its own. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import hostEnvironment from '../../scripts/host-environment.json' with { type: 'json' };
 import { setProcessPriority } from '../shared/priority.ts';
 import { withDescriptorTable } from './descriptor-table.ts';
 
-/** Parts that run in processes of their own, each from `host/<part>/main.ts`. */
+/** Child processes of the host; each runs `host/<name>/main.ts`. */
 export type ProcessName = 'storage' | 'egress' | 'edge';
 
 const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.meta.url));
@@ -30,7 +30,7 @@ const MALLOC: Record<ProcessName, Record<string, string>> = {
   edge: hostEnvironment,
 };
 
-/** Descriptors that there is room for from the start. */
+/** Size of each process's descriptor table at its start. */
 const DESCRIPTORS: Record<ProcessName, number> = {
   storage: 0,
   egress: 4_096,
@@ -40,12 +40,12 @@ const DESCRIPTORS: Record<ProcessName, number> = {
 
 const ahead: { name: ProcessName; process: ChildProcess }[] = [];
 
-/** Those that nobody takes end with this process. */
+/** Forks processes that `takeProcess` returns later; unused ones end with this process. */
 export function prefork(names: ProcessName[]): void {
   for (const name of names) ahead.push({ name, process: forkProcess(name) });
 }
 
-/** @returns a process that waits to be told what it is for */
+/** @returns a preforked process, or a new one; it waits for its `init` message */
 export function takeProcess(name: ProcessName): ChildProcess {
   const index = ahead.findIndex((one) => one.name === name);
   const [found] = index < 0 ? [] : ahead.splice(index, 1);

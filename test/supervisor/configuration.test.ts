@@ -66,7 +66,7 @@ describe('configuration', () => {
   it.each([
     ['a flag', () => load(['--prot', '1']), /Unknown setting --prot .*Did you mean --port\?/],
     ['a variable', () => load([], { TURNPIKE_ADMINPORT: '1' }), /Did you mean TURNPIKE_ADMIN_PORT\?/],
-    ['a stray word', () => load(['8402']), /Not understood: 8402/],
+    ['a stray word', () => load(['8402']), /Unknown argument: 8402/],
     ['a number that is none', () => load(['--port', 'x']), /--port takes a whole number/],
     ['a number out of range', () => load(['--port', '70000']), /port: /],
     ['a price of nothing', () => load(['--prices-deploy', '0.00']), /prices\.deploy: expected more than 0/],

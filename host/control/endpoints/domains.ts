@@ -55,7 +55,10 @@ export function domainEndpoints(deps: ControlDeps, checks: DomainChecks): Endpoi
       const body = attachBody.safeParse(await readSmall(call));
       const vouched = body.success && body.data.registrarToken !== undefined;
       if (vouched && !checks.vouches(body.data.registrarToken ?? '')) {
-        throw new Problem('forbidden', 'The registrarToken is not one that the operator of this host trusts.');
+        throw new Problem(
+          'forbidden',
+          'The operator of this host does not trust this registrarToken; ask the operator to add it to domains.registrarTokens.',
+        );
       }
       const scope = `POST /_admin/${call.params.slug}/domains`;
       const owned = vouched

@@ -153,7 +153,7 @@ export function createOperatorApp(deps: OperatorDeps, trusted: boolean): Hono {
   app.notFound(() =>
     new Problem(
       'not_found',
-      'The operator API has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments /pay',
+      'The operator API has no such path. It has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments /pay',
     ).toResponse(),
   );
   return app;

@@ -1,6 +1,6 @@
 /**
- * The operator's way to the pay platform's own operator API: whoever is the operator of this host need not know the
- * platform's key. Only that API is reached, nothing else of the tenant.
+ * Forwards `/pay/*` of the host's operator API to the pay platform's operator API and adds the platform's key, which the
+ * operator need not know. It reaches no other path of that tenant.
  */
 import { randomUUID } from 'node:crypto';
 import type { Deployments } from '../../registry/deployments.ts';
