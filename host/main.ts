@@ -32,7 +32,8 @@ async function main(flags: string[]): Promise<void> {
     return;
   }
   closeInherited();
-  const config = loadConfig({ folder: process.cwd(), env: process.env, flags });
+  const notice = (text: string) => console.error(`turnpike: ${text}`);
+  const config = loadConfig({ folder: process.cwd(), env: process.env, flags, notice });
   const log = pino(
     { level: config.log.level, base: null, serializers: { err: errorForLog } },
     pino.destination({ dest: 2, sync: true }),

@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { prepare } from './launch.mjs';
 import { installPackages } from './system-packages.mjs';
-import { nameFailed, runTests } from './vitest.mjs';
+import { nameFailed, nameRetried, runTests } from './vitest.mjs';
 
 const PACKAGES = ['radosgw', 'ceph-mon', 'ceph-osd', 'ceph-base'];
 
@@ -19,11 +19,12 @@ if (!installed()) {
   process.exit(3);
 }
 const node = await prepare({ development: true });
-const { passed, failed, names } = await runTests(
+const { passed, failed, names, retried } = await runTests(
   node,
   's3',
   args.filter((arg) => !arg.startsWith('--')),
 );
+nameRetried(retried);
 nameFailed(names);
 console.log(`\n${passed} passed, ${failed} failed`);
 process.exit(failed > 0 || passed === 0 ? 1 : 0);

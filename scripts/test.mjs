@@ -1,24 +1,25 @@
-// `npm test -- [--install-system] [--strict] [--times] [--unit | --e2e] [file …]`: type check, lint, unit tests, end-to-end
-// tests. `--strict`: nothing that fails is tried again. `--times`: limits on times count, too; they hold
-// on a quiet machine only.
-// The last line sums up: `N passed, N failed`. Each type check and the lint count as one.
-import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
-import { prepare, root, run } from './launch.mjs';
+// `npm test -- [--install-system] [--strict] [--times] [--unit | --e2e] [file or folder …]`: types, lint, unit tests,
+// end-to-end tests. With files or folders (`test/edge`, or a piece of a name such as `x402`) only their tests run.
+// `--strict`: nothing that fails is tried again, and a test with retries of its own that needed one fails. `--times`: limits on times count, too; they hold on a quiet machine only.
+// The last line sums up: `N passed, N failed`. Each check counts as one.
+import { readdirSync } from 'node:fs';
+import { join, relative, resolve } from 'node:path';
+import { runChecks } from './check.mjs';
+import { prepare, root } from './launch.mjs';
 import { installSystemPackages } from './system-packages.mjs';
-import { nameFailed, runTests } from './vitest.mjs';
+import { nameFailed, nameRetried, runTests } from './vitest.mjs';
 
-const args = process.argv.slice(2);
-const files = args.filter((arg) => !arg.startsWith('--'));
-const only = ['unit', 'e2e'].filter((project) => args.includes(`--${project}`));
 const FLAGS = ['--install-system', '--strict', '--times', '--unit', '--e2e'];
+const args = process.argv.slice(2);
 const unknown = args.find((arg) => arg.startsWith('--') && !FLAGS.includes(arg));
-if (unknown) {
-  console.error(
-    `Not known: ${unknown}. Usage: npm test -- [--install-system] [--strict] [--times] [--unit | --e2e] [file …]`,
-  );
-  process.exit(2);
-}
+if (unknown) refuse(`Not known: ${unknown}.`);
+// Vitest compares with paths from the root: ./test/edge and an absolute path are test/edge to it.
+const files = args
+  .filter((arg) => !arg.startsWith('--'))
+  .map((arg) => (/^[./]/.test(arg) ? relative(root, resolve(process.env.INIT_CWD ?? '.', arg)) : arg));
+const only = ['unit', 'e2e'].filter((kind) => args.includes(`--${kind}`));
+const kinds = (only.length > 0 ? only : ['unit', 'e2e']).filter((kind) => files.length === 0 || hasTests(kind));
+if (kinds.length === 0) refuse(`No test file matches ${files.join(', ')}.`);
 
 if (args.includes('--times')) process.env.JUDGE_TIMES = '1';
 
@@ -27,40 +28,45 @@ const [node] = await Promise.all([
   prepare({ development: true }),
   args.includes('--install-system') && installSystemPackages(['run', 'test']),
 ]);
-const total = { passed: 0, failed: 0 };
-const names = [];
+const total = { passed: 0, failed: 0, names: [], retried: [] };
 
-if (files.length === 0 && only.length === 0) {
-  await check('type check', ['node_modules/typescript/bin/tsc', '-p', '.']);
-  // Built-in tenants run in workerd, with types and settings of their own.
-  for (const name of readdirSync(join(root, 'builtin-tenants'))) {
-    const folder = join('builtin-tenants', name);
-    if (!existsSync(join(root, folder, 'tsconfig.json'))) continue;
-    await check(`type check of ${name}`, ['node_modules/typescript/bin/tsc', '-p', folder]);
-  }
-  await check('lint', ['node_modules/@biomejs/biome/bin/biome', 'ci', '--colors=off', '.']);
-}
+if (files.length === 0 && only.length === 0) count(runChecks(node));
 const projects = { unit: ['unit'], e2e: ['e2e', 'e2e-alone'] };
-for (const project of (only.length > 0 ? only : ['unit', 'e2e']).flatMap((name) => projects[name])) {
+for (const project of kinds.flatMap((kind) => projects[kind])) {
   console.log(`\n# ${project} tests`);
-  const { passed, failed, names: failedHere } = await runTests(node, project, files, args.includes('--strict'));
-  count(passed, failed);
-  names.push(...failedHere);
+  count(await runTests(node, project, files, args.includes('--strict')));
 }
 
-nameFailed(names);
+nameRetried(total.retried);
+// A test may ask for retries of its own, whatever the command line says.
+if (args.includes('--strict'))
+  count({ passed: -total.retried.length, failed: total.retried.length, names: total.retried });
+nameFailed(total.names);
 console.log(`\n${total.passed} passed, ${total.failed} failed`);
 process.exit(total.failed > 0 || total.passed === 0 ? 1 : 0);
 
-async function check(name, command) {
-  console.log(`\n# ${name}`);
-  const code = await run(node, command, { cwd: root });
-  count(code === 0 ? 1 : 0, code === 0 ? 0 : 1);
-  if (code !== 0) names.push(name);
-  console.log(code === 0 ? 'ok' : `${name} failed`);
-}
-
-function count(passed, failed) {
+function count({ passed, failed, names, retried = [] }) {
   total.passed += passed;
   total.failed += failed;
+  total.names.push(...names);
+  total.retried.push(...retried);
+}
+
+/** Whether one of the arguments names a test of this kind: to start Vitest for none of them takes seconds. */
+function hasTests(kind) {
+  const tests = (folder) =>
+    readdirSync(join(root, folder), { withFileTypes: true }).flatMap((entry) => {
+      const path = join(folder, entry.name);
+      return entry.isDirectory() ? tests(path) : path.endsWith('.test.ts') ? [path] : [];
+    });
+  return tests('test').some(
+    (path) => path.startsWith('test/e2e/') === (kind === 'e2e') && files.some((file) => path.includes(file)),
+  );
+}
+
+function refuse(why) {
+  console.error(
+    `${why} Usage: npm test -- [--install-system] [--strict] [--times] [--unit | --e2e] [file or folder …]`,
+  );
+  process.exit(2);
 }

@@ -9,7 +9,8 @@ import { keepCompiledCode, root, run } from './launch.mjs';
  * @param {string} project of config/vitest.config.ts
  * @param {string[]} files only these; none: all
  * @param {boolean} strict nothing is tried again
- * @returns {Promise<{ passed: number, failed: number, names: string[] }>} `names`: of what failed
+ * @returns {Promise<{ passed: number, failed: number, names: string[], retried: string[] }>}
+ *   `names`: of what failed; `retried`: of what passed only when it was tried again
  */
 export async function runTests(node, project, files, strict = false) {
   // Hosts that tests start find theirs.
@@ -33,13 +34,13 @@ export async function runTests(node, project, files, strict = false) {
   );
   const result = read(report);
   rmSync(folder, { recursive: true, force: true });
-  if (result) nameRetried(result);
   const failed = result ? result.numFailedTests + filesThatDidNotLoad(result) : 0;
   // A run that ends badly without a failed test (an error outside of tests, no report) is a failure too.
   return {
     passed: result?.numPassedTests ?? 0,
     failed: failed > 0 ? failed : code === 0 ? 0 : 1,
     names: result ? namesOfFailed(result) : [`${project}: no report`],
+    retried: result ? findRetried(result) : [],
   };
 }
 
@@ -58,15 +59,24 @@ export function nameFailed(names) {
   for (const name of names) console.log(`failed: ${name}`);
 }
 
-/** A fault that comes now and then hides behind a retry: what it said is shown, though it does not count. */
-function nameRetried({ testResults }) {
+/** Said at the end too: a fault that comes now and then hides behind a retry. @param {string[]} names */
+export function nameRetried(names) {
+  if (names.length > 0) console.log('');
+  for (const name of names) console.log(`passed only when tried again: ${name}`);
+}
+
+/** Shows what the failed tries said, though they do not count. */
+function findRetried({ testResults }) {
+  const found = [];
   for (const { name, assertionResults } of testResults) {
     for (const { status, fullName, failureMessages } of assertionResults) {
       if (status !== 'passed' || failureMessages.length === 0) continue;
-      console.log(`passed only when tried again: ${relative(root, name)}: ${fullName}`);
+      found.push(`${relative(root, name)}: ${fullName}`);
+      console.log(`tried again: ${found.at(-1)}`);
       for (const message of failureMessages) console.log(message.split('\n').slice(0, 3).join('\n'));
     }
   }
+  return found;
 }
 
 /** A file that fails before its first test has no failed test to count. */

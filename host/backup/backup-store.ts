@@ -1,11 +1,8 @@
-/** Where backups are kept: a folder, or a prefix in an S3 bucket. */
+/** What a place for backups can do, and the names of what is in it. */
 import { readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
-import { Problem } from '../shared/problem.ts';
 import { unlessGone } from './copying.ts';
-import { FolderStore } from './folder-store.ts';
-import { type S3Connection, S3Store } from './s3-store.ts';
 
 export interface BackupStore {
   /** Where to put a new backup together; removed by `publish`, or by the caller when it fails. */
@@ -43,28 +40,6 @@ export async function removeLeftovers(folder: string, prefixes: string[], before
 }
 
 export const BACKUP_ID = /^\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ$/;
-
-/**
- * @param target a folder, or `s3://bucket/prefix`
- * @param s3 endpoint and keys, for the latter
- * @param scratch a folder of this machine for what is not uploaded yet
- * @throws Problem invalid_config
- */
-export function openBackupStore(target: string, s3: S3Connection | undefined, scratch: string): BackupStore {
-  if (target === '') {
-    throw new Problem(
-      'invalid_config',
-      'Set backup.target to a folder or s3://bucket/prefix: backups are written there.',
-    );
-  }
-  if (!target.startsWith('s3://')) return new FolderStore(target);
-  if (s3 === undefined || s3.endpoint === '') {
-    throw new Problem('invalid_config', 'A backup to S3 needs storage.s3.endpoint, accessKey and secretKey.');
-  }
-  const { bucket, prefix } = /^s3:\/\/(?<bucket>[^/]+)(?:\/(?<prefix>.*?))?\/?$/.exec(target)?.groups ?? {};
-  if (!bucket) throw new Problem('invalid_config', 'backup.target must look like s3://bucket/prefix.');
-  return new S3Store(s3, bucket, prefix ? `${prefix}/` : '', scratch);
-}
 
 /**
  * Removes all but the newest backups; answers what was removed. One that is named after `now` was made while the clock

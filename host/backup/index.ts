@@ -5,9 +5,10 @@ import type { Logger } from 'pino';
 import type { Scheduler } from '../scheduler/index.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
-import { keepNewest, openBackupStore } from './backup-store.ts';
+import { keepNewest } from './backup-store.ts';
 import { type BackupOptions, type BackupSummary, createBackup } from './create.ts';
 import { fetchObjects, type ObjectBucket, placeObjects } from './objects.ts';
+import { openBackupStore } from './open-store.ts';
 import { SHORTEST } from './passphrase.ts';
 import { type RestoreSummary, restoreBackup } from './restore.ts';
 

@@ -6,7 +6,7 @@ import { X509Certificate } from 'node:crypto';
 import { readdir, readFile, rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { certificateFile } from '../edge/tls/certificates.ts';
+import { certificateFile } from '../shared/certificate-folder.ts';
 import type { Clock } from '../shared/clock.ts';
 import { writePrivateFile } from '../shared/private-file.ts';
 import { type Authority, AuthorityError } from './authority.ts';

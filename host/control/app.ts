@@ -1,4 +1,4 @@
-/** Control's HTTP application: the endpoints of the route table, the pages, and what edges hand over. */
+/** Control's HTTP application: the endpoints of the endpoint table, the pages, and what edges hand over. */
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { asProblem, Problem } from '../shared/problem.ts';

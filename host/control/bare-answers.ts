@@ -6,7 +6,8 @@ import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ControlDeps } from './deps.ts';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
-import { asksForOpenApi, tollView } from './tenant-requests.ts';
+import { asksForOpenApi } from './pages/tenant-openapi.ts';
+import { tollView } from './toll-view.ts';
 
 /** @returns whether the request was answered; if not, it goes the usual way */
 export type AnswerEarly = (request: IncomingMessage, response: ServerResponse) => boolean;

@@ -7,7 +7,7 @@ import type { Channel } from '../shared/channel.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, Route } from '../shared/contracts.ts';
-import { OPENAPI_PATH } from './tenant-requests.ts';
+import { OPENAPI_PATH } from './pages/tenant-openapi.ts';
 
 export interface RoutePublisherDeps {
   deployments: Deployments;

@@ -1,4 +1,4 @@
-/** The route table: every endpoint and page of the host, once. Served by app.ts, described by the pages themselves. */
+/** The endpoint table: every endpoint and page of the host, once. Served by app.ts, described by the pages themselves. */
 
 import type { DomainChecks } from '../domains/domain-checks.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';

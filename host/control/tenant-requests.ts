@@ -2,10 +2,10 @@
  * Requests for a tenant that the edge hands over because they touch money or states: paid routes go to the toll,
  * expired tenants ask their owner for a renewal, decommissioned ones say so.
  */
-import type { InstanceSocket } from '../edge/instance-fetch.ts';
+import type { InstanceSocket } from '../http/instance/fetch.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
 import { forwarded } from '../payments/toll/messages.ts';
-import type { SocketCaller, TollDeployment } from '../payments/types.ts';
+import type { SocketCaller } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
@@ -13,7 +13,8 @@ import type { ControlDeps } from './deps.ts';
 import { renewal } from './endpoints/renew.ts';
 import { iso } from './metadata.ts';
 import { noDeployment } from './ownership.ts';
-import { tenantOpenApi } from './pages/tenant-openapi.ts';
+import { asksForOpenApi, OPENAPI_PATH, tenantOpenApi } from './pages/tenant-openapi.ts';
+import { tollView } from './toll-view.ts';
 
 /** Sends a request to the tenant's instance, streaming both ways. */
 export type ForwardToTenant = (
@@ -77,13 +78,6 @@ export async function tenantSocket(
   return await deps.payments.tollSocket(request, context, view, caller);
 }
 
-/** Edges hand over `GET /openapi.json` of tenants that have paid routes. */
-export const OPENAPI_PATH = '/openapi.json';
-
-export function asksForOpenApi(request: { method?: string | undefined }, context: EdgeContext): boolean {
-  return request.method === 'GET' && (context.tenantPath ?? '').split('?')[0] === OPENAPI_PATH;
-}
-
 /** The handler's own description where it has one, else the generated one. */
 async function openApi(
   deps: ControlDeps,
@@ -133,19 +127,4 @@ async function renewAndForward(
     if (value) headers.set(name, value);
   }
   return new Response(response.body, { status: response.status, statusText: response.statusText, headers });
-}
-
-const views = new WeakMap<Deployment, TollDeployment>();
-
-export function tollView(deployment: Deployment): TollDeployment {
-  const known = views.get(deployment);
-  if (known) return known;
-  const view = {
-    slug: deployment.slug,
-    tenant: deployment.tenant,
-    payTo: deployment.payTo as TollDeployment['payTo'],
-    paidRoutes: deployment.paidRoutes as unknown as TollDeployment['paidRoutes'],
-  };
-  views.set(deployment, view);
-  return view;
 }

@@ -6,7 +6,7 @@
  * nor their cookies and storage. A page that needs an origin that lasts has one at its subdomain or its own domain. The
  * host does not redirect browsers there: whether that name resolves and has a certificate is known to the operator alone.
  */
-import type { ResponseHead } from './http1/head.ts';
+import type { ResponseHead } from '../http/message/head.ts';
 
 export interface AnswerPlace {
   /** `control`: the host's own answers, which may speak for the origin. */

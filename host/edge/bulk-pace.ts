@@ -3,6 +3,7 @@
  * quickly as a handler makes them would fill every turn of it, and the processors of a small machine, and whoever asks
  * for something small would wait behind them. A tenant that is alone is not paced.
  */
+import type { BulkReader, BulkTurns } from '../http/client/connection.ts';
 import type { Contention } from './contention.ts';
 
 /** Bytes a millisecond of all large answers together: 4 Gbit a second. */
@@ -12,16 +13,8 @@ const MAX_SAVED_MS = 4;
 /** What a reader is expected to read at once, bytes. */
 const TYPICAL_READ = 131_072;
 
-/** A connection that a large answer comes in on. */
-export interface BulkReader {
-  /** Stop reading. */
-  hold(): void;
-  /** Read on. */
-  proceed(): void;
-}
-
 /** One tenant's large answers. */
-export class BulkLine {
+export class BulkLine implements BulkTurns {
   readonly reading = new Set<BulkReader>();
   readonly waiting = new Set<BulkReader>();
   readonly #pace: BulkPace;
@@ -30,7 +23,6 @@ export class BulkLine {
     this.#pace = pace;
   }
 
-  /** A reader wants to read: it may, or is held until its turn. */
   enter(reader: BulkReader): void {
     this.#pace.lines.add(this);
     if (this.#pace.holding) {
@@ -39,14 +31,12 @@ export class BulkLine {
     } else this.reading.add(reader);
   }
 
-  /** A reader has nothing to read, or does not want to. */
   leave(reader: BulkReader): void {
     this.reading.delete(reader);
     this.waiting.delete(reader);
     if (this.reading.size === 0 && this.waiting.size === 0) this.#pace.lines.delete(this);
   }
 
-  /** @param bytes that one of its readers read */
   spend(bytes: number): void {
     this.#pace.spend(bytes);
   }

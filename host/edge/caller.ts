@@ -1,8 +1,9 @@
 /** Who is calling, and how it reached us: the socket's peer, or what a trusted proxy says of the caller. */
 import { BlockList, isIP } from 'node:net';
-import type { Peer } from '../shared/exchange.ts';
+import type { Peer } from '../http/message/exchange.ts';
+import { HOST, type RequestHead } from '../http/message/head.ts';
+import { plainIp } from '../shared/network-of.ts';
 import { ownCallerAddress } from '../shared/own-caller.ts';
-import { HOST, type RequestHead } from './http1/head.ts';
 
 export interface Caller {
   ip: string;
@@ -64,11 +65,6 @@ export class TrustedProxies {
     }
     return found;
   }
-}
-
-/** IPv4 in IPv6 spelling, as dual-stack sockets report it, becomes IPv4. */
-export function plainIp(ip: string): string {
-  return ip.startsWith('::ffff:') && isIP(ip.slice(7)) === 4 ? ip.slice(7) : ip;
 }
 
 function withoutPort(part: string): string {

@@ -3,25 +3,25 @@
 import type { Server } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import { UpstreamPool } from '../http/client/pool.ts';
+import { readMemory } from '../http/message/blocks.ts';
+import { answerField } from '../http/message/fields.ts';
+import type { RequestHead } from '../http/message/head.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
-import { readMemory } from '../shared/http1/blocks.ts';
 import { setOwnPriority } from '../shared/priority.ts';
 import { ActiveList } from './active-list.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
 import { Contention } from './contention.ts';
-import type { Forwarding, ForwardingEnvironment } from './forwarding.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
-import { answerField } from './http1/fields.ts';
-import type { RequestHead } from './http1/head.ts';
 import { Instances } from './instances.ts';
 import { Listeners } from './listeners.ts';
 import { EdgeMetrics } from './metrics.ts';
-import { CHALLENGE_PREFIX, hostName, RouteTable } from './routes.ts';
+import type { ProxiedRequest, ProxyEnvironment } from './proxied-request.ts';
+import { CHALLENGE_PREFIX, hostName, RouteTable } from './route-table.ts';
 import { Certificates } from './tls/certificates.ts';
 import { Traffic } from './traffic.ts';
 import { UnfinishedBodies } from './unfinished-bodies.ts';
-import { UpstreamPool } from './upstream.ts';
 
 /** What an edge asks of control. */
 export interface EdgeControl {
@@ -43,9 +43,9 @@ export class Edge {
   readonly #instances: Instances;
   readonly #listeners: Listeners;
   readonly #metrics: EdgeMetrics;
-  readonly #active = new ActiveList<Forwarding>();
+  readonly #active = new ActiveList<ProxiedRequest>();
   readonly #control: UpstreamPool;
-  readonly #environment: ForwardingEnvironment;
+  readonly #environment: ProxyEnvironment;
   readonly #certificates: Certificates;
   readonly #tls: EdgeTls | undefined;
   readonly #timers: NodeJS.Timeout[];
@@ -85,7 +85,7 @@ export class Edge {
         this.#instances.lost(instance);
         return this.#instances.start(instance.slug);
       },
-      finished: (forwarding) => this.#finished(forwarding),
+      finished: (proxied) => this.#finished(proxied),
     };
     const frontDoor = new FrontDoor({
       routes: this.#routes,
@@ -196,12 +196,8 @@ export class Edge {
     this.#control.close();
   }
 
-  #finished(forwarding: Forwarding): void {
-    this.#metrics.finished(
-      forwarding.place.via !== 'control',
-      forwarding.status,
-      performance.now() - forwarding.startedAt,
-    );
+  #finished(proxied: ProxiedRequest): void {
+    this.#metrics.finished(proxied.place.via !== 'control', proxied.status, performance.now() - proxied.startedAt);
     if (this.#active.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
 
@@ -218,8 +214,8 @@ export class Edge {
 
   #sweep(): void {
     this.#environment.sweeps += 1;
-    this.#active.forEach((forwarding) => {
-      forwarding.sweep(SWEEP_MS);
+    this.#active.forEach((proxied) => {
+      proxied.sweep(SWEEP_MS);
     });
   }
 }

@@ -1,25 +1,25 @@
 /** Decides for every request where it goes: an instance, control, or an answer from here. */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
+import type { UpstreamPool } from '../http/client/pool.ts';
+import { controlHead, instanceHead } from '../http/instance/request.ts';
+import type { Exchange } from '../http/message/exchange.ts';
+import { requestField } from '../http/message/fields.ts';
+import { parseRequestHead, type RequestHead } from '../http/message/head.ts';
+import type { WireError } from '../http/message/wire-error.ts';
+import type { RequestHandler } from '../http/server/http1-connection.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
-import type { RequestHandler } from '../shared/http1/connection.ts';
-import type { WireError } from '../shared/http1/wire-error.ts';
+import { matchPaidRoute } from '../shared/match-paid-route.ts';
 import { networkOf } from '../shared/network-of.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
-import type { Exchange } from './exchange.ts';
-import { bodyTooLarge, Forwarding, type ForwardingEnvironment } from './forwarding.ts';
-import { requestField } from './http1/fields.ts';
-import { parseRequestHead, type RequestHead } from './http1/head.ts';
-import { controlHead, instanceHead } from './instance-request.ts';
 import type { Instances } from './instances.ts';
-import { matchPaidRoute } from './paid-routes.ts';
 import { type ProblemAnswer, problemAnswer } from './problem-answer.ts';
-import type { Resolution, RouteTable } from './routes.ts';
+import { bodyTooLarge, ProxiedRequest, type ProxyEnvironment } from './proxied-request.ts';
+import type { Resolution, RouteTable } from './route-table.ts';
 import { StartTurns } from './start-turns.ts';
 import type { Traffic } from './traffic.ts';
-import type { UpstreamPool } from './upstream.ts';
 
 export interface FrontDoorParts {
   routes: RouteTable;
@@ -30,7 +30,7 @@ export interface FrontDoorParts {
   traffic: Traffic;
   /** Where a request that came without TLS has to go instead; undefined: it may stay. */
   secureUrl(caller: Caller, head: RequestHead): string | undefined;
-  environment: ForwardingEnvironment;
+  environment: ProxyEnvironment;
   log: Logger;
   /** Requests of one slug that may be under way at once: no tenant takes all connections. */
   maxInFlight: number;
@@ -135,15 +135,15 @@ export class FrontDoor implements RequestHandler<RequestHead> {
     }
     const traffic = this.#parts.traffic.of(route.slug);
     const crowded = traffic.inFlight >= this.#parts.maxInFlight;
-    const forwarding = new Forwarding(this.#parts.environment, exchange, tenant, requestId, route, traffic);
+    const proxied = new ProxiedRequest(this.#parts.environment, exchange, tenant, requestId, route, traffic);
     if (crowded) {
-      forwarding.refuse(
+      proxied.refuse(
         new Problem('overloaded', `${route.slug} has too many requests under way; try again in a second.`),
       );
       return;
     }
     if (head.framing.kind === 'length' && head.framing.length > route.maxBodyBytes) {
-      forwarding.refuse(bodyTooLarge(route.maxBodyBytes));
+      proxied.refuse(bodyTooLarge(route.maxBodyBytes));
       return;
     }
     const text = instanceHead(
@@ -158,18 +158,18 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       { requestId, clientIp: caller.ip, proto: caller.proto, prefix: tenant.prefix },
       { version: head.version, tlsVersion: exchange.peer.tlsVersion, tlsCipher: exchange.peer.tlsCipher },
     );
-    this.#starts.run(route.slug, () => this.#toInstance(route.slug, forwarding, text));
+    this.#starts.run(route.slug, () => this.#toInstance(route.slug, proxied, text));
   }
 
-  #toInstance(slug: string, forwarding: Forwarding, text: string): void {
+  #toInstance(slug: string, proxied: ProxiedRequest, text: string): void {
     const instance = this.#parts.instances.current(slug);
     if (instance) {
-      forwarding.toInstance(instance, text);
+      proxied.toInstance(instance, text);
       return;
     }
     this.#parts.instances.start(slug).then(
-      (started) => forwarding.toInstance(started, text),
-      (reason: unknown) => forwarding.refuse(asProblem(reason)),
+      (started) => proxied.toInstance(started, text),
+      (reason: unknown) => proxied.refuse(asProblem(reason)),
     );
   }
 
@@ -184,7 +184,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       context.via = tenant.via;
     }
     const maxBodyBytes = tenant ? tenant.route.maxBodyBytes : controlMaxBodyBytes;
-    const forwarding = new Forwarding(
+    const proxied = new ProxiedRequest(
       environment,
       exchange,
       tenant ?? HOST_ITSELF,
@@ -193,7 +193,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       tenant?.route.state === 'active' ? traffic.of(tenant.route.slug) : undefined,
     );
     if (head.framing.kind === 'length' && head.framing.length > maxBodyBytes) {
-      forwarding.refuse(bodyTooLarge(maxBodyBytes));
+      proxied.refuse(bodyTooLarge(maxBodyBytes));
       return;
     }
     const text = controlHead(
@@ -208,7 +208,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       },
       context,
     );
-    forwarding.toControl(control, text, networkOf(caller.ip));
+    proxied.toControl(control, text, networkOf(caller.ip));
   }
 
   #hasPrice({ route, tenantPath }: TenantResolution, method: string): boolean {
@@ -218,7 +218,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
   }
 
   #here(exchange: Exchange, requestId: string, problem: Problem): void {
-    new Forwarding(
+    new ProxiedRequest(
       this.#parts.environment,
       exchange,
       HOST_ITSELF,

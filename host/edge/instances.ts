@@ -2,13 +2,14 @@
  * The instances this edge sends requests to: which one a slug has now, how many requests each has in flight, and
  * why it died. Starting one is control's work; callers that come at once share the wait.
  */
+
+import { UpstreamPool } from '../http/client/pool.ts';
+import type { ReadMemory } from '../http/message/blocks.ts';
+import { answerField } from '../http/message/fields.ts';
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
-import type { ReadMemory } from '../shared/http1/blocks.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
 import { BulkLine, BulkPace } from './bulk-pace.ts';
 import type { Contention } from './contention.ts';
-import { answerField } from './http1/fields.ts';
-import { UpstreamPool } from './upstream.ts';
 
 type Acquire = (slug: { slug: string }) => Promise<Awaited<ReturnType<ControlForEdge['acquire']>>>;
 

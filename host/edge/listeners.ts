@@ -1,15 +1,15 @@
 /** The sockets that callers come in on, their connections, and the time limits of all of them. */
 import type { Server, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import type { Peer } from '../shared/exchange.ts';
-import type { ReadMemory } from '../shared/http1/blocks.ts';
-import { type ConnectionLimits, Http1Connection, type RequestHandler } from '../shared/http1/connection.ts';
-import { networkOf } from '../shared/network-of.ts';
-import { plainIp, type TrustedProxies } from './caller.ts';
-import type { RequestHead } from './http1/head.ts';
-import { Http2Connection } from './http2/connection.ts';
+import type { ReadMemory } from '../http/message/blocks.ts';
+import type { Peer } from '../http/message/exchange.ts';
+import type { RequestHead } from '../http/message/head.ts';
+import { readPreface } from '../http/preface/preface.ts';
+import { type ConnectionLimits, Http1Connection, type RequestHandler } from '../http/server/http1-connection.ts';
+import { Http2Connection } from '../http/server/http2-connection.ts';
+import { networkOf, plainIp } from '../shared/network-of.ts';
+import type { TrustedProxies } from './caller.ts';
 import type { Certificates } from './tls/certificates.ts';
-import { readPreface } from './tls/preface.ts';
 import { TlsServer } from './tls/tls-server.ts';
 
 const SWEEP_MS = 500;

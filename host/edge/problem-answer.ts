@@ -1,8 +1,8 @@
 /** The edge's own answers: problem documents with their fields. */
 import { STATUS_CODES } from 'node:http';
+import { fieldLine } from '../http/instance/request.ts';
+import type { Exchange } from '../http/message/exchange.ts';
 import type { Problem } from '../shared/problem.ts';
-import type { Exchange } from './exchange.ts';
-import { fieldLine } from './instance-request.ts';
 
 export interface ProblemAnswer {
   status: number;

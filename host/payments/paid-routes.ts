@@ -1,9 +1,9 @@
 /**
  * The boundary for `paidRoutes` of a deployment: what a tenant sends becomes checked routes here, in the order in
- * which they are matched. Matching itself is the edge's, so that both always agree on what costs money.
+ * which they are matched. Edges and control match with the same function, so that both always agree on what costs money.
  */
 import { z } from 'zod';
-import { matchPaidRoute } from '../edge/paid-routes.ts';
+import { matchPaidRoute } from '../shared/match-paid-route.ts';
 import { parseUsd } from '../shared/money.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
 import type { PaidRoute } from './types.ts';

@@ -3,7 +3,7 @@
  * Amounts are `Money` (integer micro-USD); every token in use has six decimals, so one unit is one micro-USD.
  */
 import type { Duplex } from 'node:stream';
-import type { InstanceSocket } from '../edge/instance-fetch.ts';
+import type { InstanceSocket } from '../http/instance/fetch.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import type { Money } from '../shared/money.ts';
 

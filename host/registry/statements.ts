@@ -16,7 +16,9 @@ export interface Builder {
   toSQL(): { sql: string; params: unknown[] };
 }
 
-export function built(statement: Builder | BuiltStatement): BuiltStatement {
+export type Statement = Builder | BuiltStatement;
+
+export function built(statement: Statement): BuiltStatement {
   if (!('toSQL' in statement)) return statement;
   const { sql: text, params } = statement.toSQL();
   return { sql: text, args: params as InValue[] };

@@ -14,7 +14,7 @@ import type {
   TenantId,
 } from '../shared/contracts.ts';
 import type { LogStore } from './logs/log-store.ts';
-import type { Sandbox } from './sandbox.ts';
+import type { Sandbox } from './sandbox/confinement.ts';
 
 export type InstanceState = 'cold' | 'starting' | 'warm' | 'draining';
 

@@ -8,9 +8,10 @@ import path from 'node:path';
 import type { Config } from '../shared/config.ts';
 import type { TenantId } from '../shared/contracts.ts';
 import { readLines } from './logs/flood-gate.ts';
+import type { Bind, Sandbox } from './sandbox/confinement.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { tenantUser } from './sandbox/users.ts';
-import { type Bind, detectSandbox, type Sandbox } from './sandbox.ts';
+import { detectSandbox } from './sandbox.ts';
 
 export interface DatabaseProcessOptions {
   tenant: TenantId;

@@ -8,10 +8,10 @@ import path from 'node:path';
 import { Problem } from '../shared/problem.ts';
 import { callAttempts, DOCTOR_PROGRAM, type Report, type Targets } from './doctor-program.ts';
 import { readLines } from './logs/flood-gate.ts';
+import type { Bind, Sandbox } from './sandbox/confinement.ts';
 import { findProgram } from './sandbox/programs.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { randomUser } from './sandbox/users.ts';
-import type { Bind, Sandbox } from './sandbox.ts';
 
 export interface Attempt extends Report {
   /** Which kind of process tried it. */

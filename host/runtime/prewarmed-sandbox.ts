@@ -5,9 +5,9 @@
 import { chownSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Cgroup, Cgroups } from './cgroups.ts';
+import type { Bind, Sandbox } from './sandbox/confinement.ts';
 import { type ConfinedProcess, spawnConfined } from './sandbox/spawn.ts';
 import { randomUser } from './sandbox/users.ts';
-import type { Bind, Sandbox } from './sandbox.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
 export interface PrewarmedSandbox {

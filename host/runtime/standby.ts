@@ -11,7 +11,7 @@ import {
   sandboxFolders,
   startPrewarmedSandbox,
 } from './prewarmed-sandbox.ts';
-import type { Sandbox } from './sandbox.ts';
+import type { Sandbox } from './sandbox/confinement.ts';
 
 export interface StandbyOptions {
   sandbox: Sandbox;

@@ -1,6 +1,6 @@
 /**
  * Every setting of the host: one schema, which gives the defaults, the checks, the environment names, the flags
- * and the README's table. Order: config/turnpike.default.json < turnpike.json < environment < flags.
+ * and the table of host/SETTINGS.md. Order: config/turnpike.default.json < turnpike.host.json < environment < flags.
  */
 import { z } from 'zod';
 import {

@@ -1,5 +1,5 @@
 /**
- * Reads the configuration: config/turnpike.default.json < turnpike.json < environment < flags.
+ * Reads the configuration: config/turnpike.default.json < turnpike.host.json < environment < flags.
  * Unknown keys are refused with the nearest known one; values are checked by the schema in shared/config.ts.
  */
 import { existsSync, readFileSync } from 'node:fs';
@@ -7,9 +7,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
+import { ownerOfFile } from '../cli/project/manifest-schema.ts';
 import { type Config, configSchema } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
-import { manifestSchema } from '../shared/project-manifest.ts';
 
 type Tree = { [key: string]: unknown };
 
@@ -30,26 +30,28 @@ export interface Setting {
 const DEFAULTS = fileURLToPath(new URL('../../config/turnpike.default.json', import.meta.url));
 
 export interface Sources {
-  /** Folder in which `turnpike.json` is looked for. */
+  /** Folder in which `turnpike.host.json` is looked for. */
   folder: string;
   env: Record<string, string | undefined>;
   /** Flags without the program's name, such as `['--port', '0']`. */
   flags: string[];
+  /** Takes what the operator should change, though the host works. Default: nobody is told. */
+  notice?: (text: string) => void;
 }
 
+export const HOST_FILE = 'turnpike.host.json';
+/** Where earlier versions had the host's settings; a project has its own there. */
+const FORMER_FILE = 'turnpike.json';
+
 /** @throws Problem invalid_config that names every bad key and where it came from */
-export function loadConfig({ folder, env, flags }: Sources): Config {
+export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): Config {
   const all = settings();
   const tree = readTree(DEFAULTS);
-  const file = path.join(folder, 'turnpike.json');
-  if (existsSync(file)) {
-    const own = readTree(file);
-    refuseManifest(own, file);
-    merge(tree, own, [], file);
-  }
+  const own = readOwnFile(folder, notice);
+  if (own) merge(tree, own.tree, [], own.file, notice);
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith('TURNPIKE_') || text === undefined || NOT_SETTINGS.has(name)) continue;
-    const setting = named(all, 'env', name);
+    const setting = named(all, 'env', name, notice);
     if (!setting)
       throw unknown(
         name,
@@ -59,7 +61,7 @@ export function loadConfig({ folder, env, flags }: Sources): Config {
     assign(tree, setting.path, parseText(setting, text, name));
   }
   for (const [flag, text] of splitFlags(flags, all)) {
-    const setting = named(all, 'flag', flag);
+    const setting = named(all, 'flag', flag, notice);
     if (!setting)
       throw unknown(
         flag,
@@ -81,17 +83,22 @@ const RENAMED: Record<string, string> = {
 };
 
 /** The setting that a name stands for; tells the operator when the name is an earlier one. */
-function named(all: Setting[], kind: 'env' | 'flag', name: string): Setting | undefined {
+function named(
+  all: Setting[],
+  kind: 'env' | 'flag',
+  name: string,
+  notice: (text: string) => void,
+): Setting | undefined {
   const present = all.find((candidate) => candidate[kind] === name);
   const former = Object.keys(RENAMED).find((key) => outsideNames(key.split('.'))[kind] === name);
   if (present || former === undefined) return present;
   const renamed = all.find((candidate) => candidate.key === RENAMED[former]);
-  if (renamed) noteRenamed(name, renamed[kind]);
+  if (renamed) notice(renamedNotice(name, renamed[kind]));
   return renamed;
 }
 
-function noteRenamed(former: string, present: string): void {
-  process.emitWarning(`The setting ${former} is now called ${present}; please rename it.`);
+function renamedNotice(former: string, present: string): string {
+  return `The setting ${former} is now called ${present}; please rename it.`;
 }
 
 /** Records: their keys (slugs, names of secrets) are free; everything else is known. */
@@ -158,22 +165,35 @@ function readTree(file: string): Tree {
   return tree;
 }
 
-/** A tenant's project has a file of the same name. */
-function refuseManifest(tree: Tree, file: string): void {
-  const names = Object.keys(tree);
-  if (names.every((name) => name === '$schema' || Object.hasOwn(configSchema.shape, name))) return;
-  if (!names.every((name) => Object.hasOwn(manifestSchema.shape, name))) return;
-  throw new Problem(
-    'invalid_config',
-    `${file} is a project's manifest, not a host's configuration, which has the same name. Start the host in another folder: it reads its turnpike.json, if there is one, where it is started.`,
-  );
+/** The host's own file, or nothing where there is none. */
+function readOwnFile(folder: string, notice: (text: string) => void): { file: string; tree: Tree } | undefined {
+  const file = path.join(folder, HOST_FILE);
+  const former = path.join(folder, FORMER_FILE);
+  if (existsSync(file)) {
+    if (existsSync(former) && ownerOfText(former) === 'host')
+      notice(`${former} is not read, as there is ${HOST_FILE}. Move what you need from it, then delete it.`);
+    return { file, tree: readTree(file) };
+  }
+  if (!existsSync(former)) return undefined;
+  const tree = readTree(former);
+  if (ownerOfFile(tree) === 'project') return undefined;
+  notice(`${former} holds settings of the host: rename it to ${HOST_FILE}. turnpike.json is the file of a project.`);
+  return { file: former, tree };
 }
 
-function merge(into: Tree, from: Tree, place: string[], source: string): void {
+function ownerOfText(file: string): ReturnType<typeof ownerOfFile> {
+  try {
+    return ownerOfFile(readTree(file));
+  } catch {
+    return 'unclear';
+  }
+}
+
+function merge(into: Tree, from: Tree, place: string[], source: string, notice: (text: string) => void): void {
   for (const [given, value] of Object.entries(from)) {
     const renamed = RENAMED[[...place, given].join('.')];
     const key = renamed?.split('.').at(-1) ?? given;
-    if (renamed !== undefined) noteRenamed([...place, given].join('.'), `${renamed} (in ${source})`);
+    if (renamed !== undefined) notice(renamedNotice([...place, given].join('.'), `${renamed} (in ${source})`));
     if (place.length === 0 && key === '$schema') continue;
     if (!Object.hasOwn(into, key)) {
       if (!FREE_KEYS.has(place.slice(0, 2).join('.'))) {
@@ -188,7 +208,7 @@ function merge(into: Tree, from: Tree, place: string[], source: string): void {
     }
     const present = into[key];
     if (!isTree(present)) into[key] = value;
-    else if (isTree(value)) merge(present, value, [...place, key], source);
+    else if (isTree(value)) merge(present, value, [...place, key], source, notice);
     else throw new Problem('invalid_config', `${[...place, key].join('.')} in ${source} must be an object.`);
   }
 }

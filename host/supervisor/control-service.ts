@@ -9,8 +9,8 @@ import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
 import type { ControlDeps } from '../control/deps.ts';
-import type { TenantForwarder } from '../control/forward.ts';
 import { handshakes } from '../control/handshakes.ts';
+import type { InstanceClient } from '../control/instance-client.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
 import type { RoutePublisher } from '../control/route-publisher.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
@@ -24,7 +24,7 @@ import type { CodeStore } from '../runtime/code-store.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import { Pipeline } from '../runtime/deploy/pipeline.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
-import type { Sandbox } from '../runtime/sandbox.ts';
+import type { Sandbox } from '../runtime/sandbox/confinement.ts';
 import type { Scheduler } from '../scheduler/index.ts';
 import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
@@ -59,7 +59,7 @@ export interface ControlServiceOptions extends BindingProcesses {
   scheduler: Scheduler;
   tls: Tls;
   runtime: Runtime;
-  forwarding: TenantForwarder;
+  instanceClient: InstanceClient;
   edges: Edges;
   routes: RoutePublisher;
   network: Network;
@@ -83,7 +83,7 @@ export interface ControlService {
 /** The operator's API answers once this resolves; everything else waits for `serve` and `start`. */
 export async function openControl(options: ControlServiceOptions): Promise<ControlService> {
   const { config, folders, log, version, publicUrl, clock, stores, logs, scheduler, tls, onStop } = options;
-  const { runtime, forwarding, routes, network, payments, observation, storage } = options;
+  const { runtime, instanceClient, routes, network, payments, observation, storage } = options;
   const { deployments, secrets, domains, usage } = stores;
 
   const crons = new TenantCrons({
@@ -158,7 +158,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     log,
     challenge: tls.challenge,
     observe: onControlRequest,
-    tenant: (request, context, slug) => tenantRequest(deps, forwarding.forward, request, context, slug),
+    tenant: (request, context, slug) => tenantRequest(deps, instanceClient.forward, request, context, slug),
   });
   const { Backups } = await import('../backup/index.ts');
   const backups = new Backups({
@@ -177,7 +177,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     control: deps,
     timedWork,
     backups,
-    forward: forwarding.forward,
+    forward: instanceClient.forward,
   });
   onStop(() => operatorApi.close());
 

@@ -11,7 +11,7 @@ import type { Logger } from 'pino';
 import { checkCertificateFiles } from '../certificates/files.ts';
 import { type BuiltinOwner, checkBuiltins, deployBuiltins } from '../control/builtin-tenants.ts';
 import { readContext } from '../control/edge-context.ts';
-import { createTenantForwarder } from '../control/forward.ts';
+import { createInstanceClient } from '../control/instance-client.ts';
 import { RoutePublisher } from '../control/route-publisher.ts';
 import type { Payments } from '../payments/index.ts';
 import { loadPayments } from '../payments/load.ts';
@@ -194,8 +194,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     egress,
   });
   onStop(() => runtime.close());
-  const forwarding = createTenantForwarder(runtime, config.runtime.requestIdleMs);
-  onStop(() => forwarding.close());
+  const instanceClient = createInstanceClient(runtime, config.runtime.requestIdleMs);
+  onStop(() => instanceClient.close());
 
   // --- edges and the route table ---------------------------------------------------------------------------------
   const controlSocket = path.join(folders.run, 'control.sock');
@@ -256,9 +256,9 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     clock,
     log,
     forward: (slug, request, headers, signal) =>
-      forwarding.forward(slug, request, readContext(request), headers, signal),
+      instanceClient.forward(slug, request, readContext(request), headers, signal),
     openSocket: (slug, request, headers, signal) =>
-      forwarding.openSocket(slug, request, readContext(request), headers, signal),
+      instanceClient.openSocket(slug, request, readContext(request), headers, signal),
     onPayment: observation.metrics.onPayment,
   });
   paymentsOpened.resolve(payments);
@@ -281,7 +281,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     egress,
     hostEgressSocket,
     runtime,
-    forwarding,
+    instanceClient,
     edges,
     routes,
     network,
@@ -301,7 +301,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   await tls.start();
   scheduler.every(FLUSH_USAGE_MS, 'usage', () => usage.flush());
   // For the instances alone: in usage, an edge has counted what it handed over.
-  scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(forwarding.traffic()));
+  scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(instanceClient.traffic()));
   scheduler.every(NETWORK_CHECK_MS, 'network health', () => observation.checkNetwork());
   const networkHealth = await observation.checkNetwork();
   observation.setReady();
@@ -311,7 +311,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   void deployBuiltins(control.deps, control.parse, {
     folder: BUILTIN_TENANTS,
     owner: builtinOwner(network),
-    forward: forwarding.forward,
+    forward: instanceClient.forward,
     waiting: builtinsWaiting,
     stopping: stopping.signal,
   });

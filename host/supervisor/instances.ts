@@ -1,12 +1,12 @@
 /** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
 import type { Logger } from 'pino';
-import { tollView } from '../control/tenant-requests.ts';
+import { tollView } from '../control/toll-view.ts';
 import type { Payments } from '../payments/index.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
 import { createRuntime } from '../runtime/runtime.ts';
-import type { Sandbox } from '../runtime/sandbox.ts';
+import type { Sandbox } from '../runtime/sandbox/confinement.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { InstanceSpec } from '../shared/contracts.ts';

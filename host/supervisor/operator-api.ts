@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import type { BackupChoice, Backups } from '../backup/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import type { ControlDeps } from '../control/deps.ts';
-import type { TenantForwarder } from '../control/forward.ts';
+import type { InstanceClient } from '../control/instance-client.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
 import { payProxy } from '../control/operator/pay-proxy.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
@@ -27,7 +27,7 @@ export interface OperatorApiOptions extends Pick<BindingProcesses, 'storage' | '
   edges: Edges;
   timedWork: TimedWork;
   backups: Backups;
-  forward: TenantForwarder['forward'];
+  forward: InstanceClient['forward'];
   log: Logger;
 }
 

@@ -37,7 +37,7 @@ export function helpText(): string {
   );
   return `Usage: npm start -- [--setting value ...]
 
-Starts the host. Every setting can also stand in turnpike.json (nested, as in config/turnpike.default.json) or in the
+Starts the host. Every setting can also stand in turnpike.host.json (nested, as in config/turnpike.default.json) or in the
 environment (--storage-s3-bucket is TURNPIKE_STORAGE_S3_BUCKET). Flags win over the environment, that over the file.
 
 Settings, with their defaults:

@@ -43,17 +43,17 @@ let failing: Error | undefined;
 let wanted: string[];
 let changed: string[];
 let outcomes: string[];
-let keepers: CertificateRenewer[];
+let renewers: CertificateRenewer[];
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'renewer-'));
   clock = new AdjustableClock();
-  [issued, wanted, changed, outcomes, keepers] = [[], ['a.test', 'b.test'], [], [], []];
+  [issued, wanted, changed, outcomes, renewers] = [[], ['a.test', 'b.test'], [], [], []];
   failing = undefined;
 });
 
 afterEach(async () => {
-  await Promise.all(keepers.map((renewer) => renewer.stop()));
+  await Promise.all(renewers.map((renewer) => renewer.stop()));
   await rm(folder, { recursive: true, force: true });
 });
 
@@ -78,7 +78,7 @@ async function started(changes: Partial<RenewerDeps> = {}): Promise<CertificateR
     },
     ...changes,
   });
-  keepers.push(renewer);
+  renewers.push(renewer);
   await renewer.start();
   await renewer.settled();
   return renewer;

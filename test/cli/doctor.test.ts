@@ -12,7 +12,7 @@ beforeEach(() => {
 afterEach(() => rmSync(folder, { recursive: true }));
 
 async function url(settings: object): Promise<string> {
-  writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify(settings));
+  writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify(settings));
   const { config } = await checkConfiguration(folder, {});
   return urlOf(config, [path.resolve(folder, config.data)]).href;
 }
@@ -30,4 +30,16 @@ it('later it is the one that was started, in the data folder of the configuratio
   mkdirSync(path.join(folder, 'elsewhere'));
   writeFileSync(path.join(folder, 'elsewhere/host.json'), '{"port": 9001}');
   expect(await url({ port: 0, data: './elsewhere' })).toBe('http://localhost:9001/');
+});
+
+it('a file under the former name is read, and the finding says what to rename; that of a project is left alone', async () => {
+  const file = path.join(folder, 'turnpike.json');
+  writeFileSync(file, '{"port": 9000}');
+  expect((await checkConfiguration(folder, {})).finding).toMatchObject({
+    state: 'warning',
+    fix: expect.stringContaining('rename it to turnpike.host.json'),
+  });
+  writeFileSync(file, '{"slug": "hello"}');
+  const { finding, config } = await checkConfiguration(folder, {});
+  expect([finding.state, config.port]).toEqual(['ok', 8402]);
 });

@@ -83,7 +83,7 @@ describe('the manifest', () => {
     expect(asked).toEqual(['https://host.example/_admin/get/hello', 'https://other.example/_admin/get/hello']);
   });
 
-  test("a host's own turnpike.json is none, unless it is named", async () => {
+  test('a turnpike.json with the settings of a host is none, unless it is named', async () => {
     writeFileSync(join(folder, 'turnpike.json'), '{"host":"0.0.0.0","payments":{"network":"tempo"}}');
     expect((await readProject({ cwd: folder }, undefined)).manifest).toEqual({});
     await expect(readProject({ cwd: folder }, undefined, 'turnpike.json')).rejects.toMatchObject({ exit: 'usage' });
@@ -97,7 +97,7 @@ describe('the manifest', () => {
     ['{', 'not JSON'],
     ['{"slugg":"x"}', 'slugg'],
     ['{"secrets":{"KEY":"in clear"}}', 'values do not belong here'],
-    ['{"payments":{"network":"local"}}', "host's own configuration"],
+    ['{"payments":{"network":"local"}}', 'turnpike.host.json'],
   ])('%s is refused', (text, words) => {
     expect(() => parseManifest(text, 'turnpike.json')).toThrow(words);
   });

@@ -1,4 +1,4 @@
-/** What the pages say of the real route table. */
+/** What the pages say of the real endpoint table. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { bodyFields } from '../../host/control/endpoint.ts';

@@ -5,8 +5,8 @@ import { type AddressInfo, connect, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { fetchInstance, instancePool, openInstanceSocket } from '../../host/edge/instance-fetch.ts';
-import type { UpstreamPool } from '../../host/edge/upstream.ts';
+import type { UpstreamPool } from '../../host/http/client/pool.ts';
+import { fetchInstance, instancePool, openInstanceSocket } from '../../host/http/instance/fetch.ts';
 import type { EdgeContext } from '../../host/shared/contracts.ts';
 import { startWorkerd, until, type Workerd } from './edge/harness.ts';
 

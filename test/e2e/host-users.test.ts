@@ -115,7 +115,7 @@ describe.each(PLACES)('with $name', ({ enter, says, apart, fix }) => {
 it('a host that may make no namespaces does not start, and says where to read what it needs', async () => {
   const forbid = 'cd /proc/sys/user && echo 0 | tee max_user_namespaces max_mnt_namespaces && cd - && exec "$@"';
   const start = startHost({ within: ['unshare', '--user', '--map-root-user', 'sh', '-c', forbid, 'sh'] });
-  await expect(start).rejects.toThrow(/No sandbox works on this machine .*README\.md says under "In a container"/);
+  await expect(start).rejects.toThrow(/No sandbox works on this machine .*config\/CONTAINER\.md says what/);
 });
 
 /** The user of a process as this test sees it. */

@@ -244,7 +244,7 @@ test('a payout that the node has taken is not sent again', { timeout: 60_000 }, 
     const [payout] = await rows("select state from payment_outgoing where kind = 'payout'");
     return payout?.state === 'sent';
   });
-  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
 });
 
 test('a tenant whom the token refuses to pay keeps nobody else from being paid', { timeout: 60_000 }, async () => {
@@ -263,7 +263,7 @@ test('a tenant whom the token refuses to pay keeps nobody else from being paid',
     { state: 'sent', count: 3 },
     { state: 'stuck', count: 1 },
   ]);
-  expect(await balance(network, 'tempo', payTo)).toBe(50_000n);
+  expect(await balance(network, 'tempo', payTo)).toBe(45_000n);
 });
 
 test('a payout that the operator says to have paid while it is being signed is not sent', {

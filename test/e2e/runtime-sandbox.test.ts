@@ -9,9 +9,10 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
 import { sandboxFolders, startPrewarmedSandbox } from '../../host/runtime/prewarmed-sandbox.ts';
+import { type Confinement, type Sandbox, SECCOMP_FD } from '../../host/runtime/sandbox/confinement.ts';
 import { endLeftovers } from '../../host/runtime/sandbox/leftovers.ts';
 import { spawnConfined } from '../../host/runtime/sandbox/spawn.ts';
-import { type Confinement, detectSandbox, type Sandbox, SECCOMP_FD } from '../../host/runtime/sandbox.ts';
+import { detectSandbox } from '../../host/runtime/sandbox.ts';
 import { alive, commandOf, processTree } from '../bench/processes.ts';
 import { until } from './runtime-rig.ts';
 

@@ -1,8 +1,8 @@
 /** What of an answer reaches the caller where tenants share an origin. */
 import { describe, expect, test } from 'vitest';
 import { type AnswerPlace, answerFields, confinedCookie } from '../../host/edge/answer-fields.ts';
-import { answerField } from '../../host/edge/http1/fields.ts';
-import { parseResponseHead } from '../../host/edge/http1/head.ts';
+import { answerField } from '../../host/http/message/fields.ts';
+import { parseResponseHead } from '../../host/http/message/head.ts';
 
 const PATH: AnswerPlace = { via: 'path', prefix: '/hello', hostName: 'api.example.com', trusted: false };
 const SUBDOMAIN: AnswerPlace = { via: 'subdomain', prefix: '', hostName: 'hello.example.com', trusted: true };

@@ -1,7 +1,8 @@
 /** Large answers wait for their turns while several tenants are served, and only then. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { BulkLine, BulkPace, type BulkReader } from '../../host/edge/bulk-pace.ts';
+import { BulkLine, BulkPace } from '../../host/edge/bulk-pace.ts';
 import { Contention } from '../../host/edge/contention.ts';
+import type { BulkReader } from '../../host/http/client/connection.ts';
 
 const PIECE = 131_072;
 

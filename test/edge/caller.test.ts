@@ -1,8 +1,9 @@
 /** Who the caller is, with and without proxies in front. */
 import { describe, expect, test } from 'vitest';
-import { plainIp, TrustedProxies } from '../../host/edge/caller.ts';
-import { requestField } from '../../host/edge/http1/fields.ts';
-import { parseRequestHead } from '../../host/edge/http1/head.ts';
+import { TrustedProxies } from '../../host/edge/caller.ts';
+import { requestField } from '../../host/http/message/fields.ts';
+import { parseRequestHead } from '../../host/http/message/head.ts';
+import { plainIp } from '../../host/shared/network-of.ts';
 
 function callerOf(trusted: string[], address: string, headers: string, encrypted = false) {
   const head = parseRequestHead(`GET / HTTP/1.1\r\nHost: own.test\r\n${headers}`, requestField);

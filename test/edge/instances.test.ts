@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { Contention } from '../../host/edge/contention.ts';
 import { Instances } from '../../host/edge/instances.ts';
-import { readMemory } from '../../host/shared/http1/blocks.ts';
+import { readMemory } from '../../host/http/message/blocks.ts';
 
 function instances(acquire: () => Promise<{ socket: string; generation: number }>): Instances {
   return new Instances(acquire, readMemory(), new Contention());

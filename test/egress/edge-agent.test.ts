@@ -6,8 +6,8 @@ import https from 'node:https';
 import { type AddressInfo, createServer } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { expect, it } from 'vitest';
-import { readPreface } from '../../host/edge/tls/preface.ts';
 import { EdgeAgent, SecureEdgeAgent } from '../../host/egress/edge-agent.ts';
+import { readPreface } from '../../host/http/preface/preface.ts';
 import { loadConfig } from '../../host/supervisor/configuration.ts';
 import { egressInit } from '../../host/supervisor/process-settings.ts';
 

@@ -1,7 +1,7 @@
 /** What tenants may declare as paid routes, and which one a request falls under. */
 import { describe, expect, test } from 'vitest';
-import { matchPaidRoute } from '../../host/edge/paid-routes.ts';
 import { findPaidRoute, parsePaidRoutes, tollRoutes } from '../../host/payments/paid-routes.ts';
+import { matchPaidRoute } from '../../host/shared/match-paid-route.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
 const route = (change: Record<string, unknown> = {}) => ({ method: 'GET', path: '/report', price: '0.01', ...change });

@@ -2,9 +2,9 @@
 import { isIPv6 } from 'node:net';
 import { expect, test } from 'vitest';
 import { TrustedProxies } from '../../host/edge/caller.ts';
-import { requestField } from '../../host/edge/http1/fields.ts';
-import { parseRequestHead } from '../../host/edge/http1/head.ts';
 import { outgoing } from '../../host/egress/headers.ts';
+import { requestField } from '../../host/http/message/fields.ts';
+import { parseRequestHead } from '../../host/http/message/head.ts';
 import { ownCaller, ownCallerAddress } from '../../host/shared/own-caller.ts';
 
 const PEER = { address: '127.0.0.1', encrypted: false, tlsVersion: '', tlsCipher: '' };

@@ -1,7 +1,7 @@
 /** How the calls of bindings are read: their heads, and their bodies at the speed of whoever consumes them. */
 import { describe, expect, it } from 'vitest';
-import type { Block } from '../../host/shared/http1/blocks.ts';
-import { WireError } from '../../host/shared/http1/wire-error.ts';
+import type { Block } from '../../host/http/message/blocks.ts';
+import { WireError } from '../../host/http/message/wire-error.ts';
 import { CallBody } from '../../host/storage/calls/body.ts';
 import { parseCallHead } from '../../host/storage/calls/head.ts';
 import { BodyCut } from '../../host/storage/refusal.ts';

@@ -1,7 +1,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { loadConfig, settings } from '../../host/supervisor/configuration.ts';
 
 let folder: string;
@@ -18,7 +18,7 @@ describe('configuration', () => {
   });
 
   it('prefers flags to environment to file to defaults', () => {
-    writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify({ port: 1, adminPort: 1, data: 'file' }));
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ port: 1, adminPort: 1, data: 'file' }));
     expect(load(['--port', '3'], { TURNPIKE_PORT: '2', TURNPIKE_ADMIN_PORT: '2' })).toMatchObject({
       port: 3,
       adminPort: 2,
@@ -32,28 +32,64 @@ describe('configuration', () => {
     expect(config.clock.movable).toBe(true);
   });
 
-  it('names a tenant’s manifest what it is, and a bad setting a bad setting', () => {
-    const file = path.join(folder, 'turnpike.json');
-    writeFileSync(file, JSON.stringify({ slug: 'hello', crons: ['* * * * *'] }));
-    expect(() => load()).toThrow(`${file} is a project's manifest, not a host's configuration`);
-    writeFileSync(file, JSON.stringify({ $schema: './turnpike.schema.json', slug: 'hello', bindings: 'none' }));
-    expect(() => load()).toThrow(`${file} is a project's manifest, not a host's configuration`);
-    writeFileSync(file, JSON.stringify({ slug: 'hello', port: 1 }));
-    expect(() => load()).toThrow(/Unknown setting slug/);
-    writeFileSync(file, JSON.stringify({ prot: 1 }));
-    expect(() => load()).toThrow(/Unknown setting prot .*Did you mean port\?/);
+  describe('beside a turnpike.json, where earlier versions had the settings', () => {
+    const former = () => path.join(folder, 'turnpike.json');
+    const notices: string[] = [];
+    const loaded = () => {
+      notices.length = 0;
+      return loadConfig({ folder, env: {}, flags: [], notice: (text) => notices.push(text) });
+    };
+
+    it('takes them from there, and says what to rename', () => {
+      writeFileSync(former(), JSON.stringify({ host: '0.0.0.0', port: 1 }));
+      expect(loaded()).toMatchObject({ host: '0.0.0.0', port: 1 });
+      expect(notices).toEqual([
+        expect.stringContaining(`${former()} holds settings of the host: rename it to turnpike.host.json`),
+      ]);
+    });
+
+    it('prefers the new name, and says that the old one is not read', () => {
+      writeFileSync(former(), JSON.stringify({ port: 1 }));
+      writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ port: 2 }));
+      expect(loaded().port).toBe(2);
+      expect(notices).toEqual([expect.stringContaining(`${former()} is not read`)]);
+    });
+
+    it.each([
+      { slug: 'hello', crons: ['* * * * *'] },
+      { $schema: './turnpike.schema.json', slug: 'hello', bindings: 'none' },
+      { slug: 'hello', host: 'https://host.example' },
+    ])('leaves the file of a project to the project: %j', (manifest) => {
+      writeFileSync(former(), JSON.stringify(manifest));
+      expect(loaded()).toEqual(loadConfig({ folder: '/nowhere', env: {}, flags: [] }));
+      writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ port: 2 }));
+      expect(loaded().port).toBe(2);
+      expect(notices).toEqual([]);
+    });
+
+    it('refuses what is neither', () => {
+      writeFileSync(former(), JSON.stringify({ slug: 'hello', port: 1 }));
+      expect(loaded).toThrow(/Unknown setting slug/);
+      writeFileSync(former(), JSON.stringify({ prot: 1 }));
+      expect(loaded).toThrow(/Unknown setting prot .*Did you mean port\?/);
+    });
   });
 
   it('still reads a setting by its earlier name, and says its present one', () => {
-    const warned = vi.spyOn(process, 'emitWarning').mockImplementation(() => undefined);
-    writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify({ runtime: { swollenBytes: 7 } }));
-    const { runtime } = load(['--runtime-swollen-idle-ms=8']);
-    expect(runtime).toMatchObject({ bloatedBytes: 7, bloatedIdleMs: 8 });
-    expect(load([], { TURNPIKE_RUNTIME_SWOLLEN_BYTES: '9' }).runtime.bloatedBytes).toBe(9);
-    expect(warned.mock.calls.map(([text]) => text)).toContain(
-      'The setting --runtime-swollen-idle-ms is now called --runtime-bloated-idle-ms; please rename it.',
-    );
-    warned.mockRestore();
+    const notices: string[] = [];
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ runtime: { swollenBytes: 7 } }));
+    const { runtime } = loadConfig({
+      folder,
+      env: { TURNPIKE_RUNTIME_SWOLLEN_BYTES: '9' },
+      flags: ['--runtime-swollen-idle-ms=8'],
+      notice: (text) => notices.push(text),
+    });
+    expect(runtime).toMatchObject({ bloatedBytes: 9, bloatedIdleMs: 8 });
+    expect(notices).toEqual([
+      expect.stringContaining('The setting runtime.swollenBytes is now called runtime.bloatedBytes'),
+      expect.stringContaining('is now called TURNPIKE_RUNTIME_BLOATED_BYTES'),
+      expect.stringContaining('is now called --runtime-bloated-idle-ms'),
+    ]);
   });
 
   it('gives every setting one flag and one variable', () => {
@@ -119,12 +155,12 @@ describe('configuration', () => {
     ['null', /must hold an object/],
     ['{', /is not JSON/],
   ])('refuses %s as the file', (text, message) => {
-    writeFileSync(path.join(folder, 'turnpike.json'), text);
+    writeFileSync(path.join(folder, 'turnpike.host.json'), text);
     expect(() => load()).toThrow(message);
   });
 
   it('refuses a part of the file that is no object, also where the environment says more', () => {
-    writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify({ tls: false }));
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ tls: false }));
     expect(() => load()).toThrow(/tls in .* must be an object/);
     expect(() => load([], { TURNPIKE_TLS_PORT: '1' })).toThrow(/tls in .* must be an object/);
   });
@@ -134,8 +170,8 @@ describe('configuration', () => {
   });
 
   it('says that the file cannot be read', () => {
-    mkdirSync(path.join(folder, 'turnpike.json'));
-    expect(() => load()).toThrow(/turnpike\.json cannot be read: EISDIR/);
+    mkdirSync(path.join(folder, 'turnpike.host.json'));
+    expect(() => load()).toThrow(/turnpike\.host\.json cannot be read: EISDIR/);
   });
 
   it('takes what is right', () => {
@@ -152,12 +188,15 @@ describe('configuration', () => {
   });
 
   it('refuses an unknown key in the file with the nearest known one', () => {
-    writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify({ storage: { s3: { bukket: 'x' } } }));
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ storage: { s3: { bukket: 'x' } } }));
     expect(() => load()).toThrow(/storage\.s3\.bukket in .*Did you mean storage\.s3\.bucket\?/);
   });
 
   it('lets records have any keys', () => {
-    writeFileSync(path.join(folder, 'turnpike.json'), JSON.stringify({ runtime: { egressAllow: { a: ['b:1'] } } }));
+    writeFileSync(
+      path.join(folder, 'turnpike.host.json'),
+      JSON.stringify({ runtime: { egressAllow: { a: ['b:1'] } } }),
+    );
     expect(load().runtime.egressAllow).toEqual({ a: ['b:1'] });
   });
 });

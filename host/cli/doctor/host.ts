@@ -1,12 +1,10 @@
 /** How the configuration and the running host are: settings, payment network, `/healthz`. */
 
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
 import { type Config, configSchema } from '../../shared/config.ts';
 import { loadConfig } from '../../supervisor/configuration.ts';
-import { parseManifest } from '../project/manifest.ts';
 import { announcedUrl } from '../wallet/local-host.ts';
 import { type Finding, finding } from './check.ts';
 
@@ -21,11 +19,10 @@ export async function checkConfiguration(
 ): Promise<{ finding: Finding; config: Config }> {
   let config = configSchema.parse(defaults);
   const result = await finding('configuration', async () => {
-    // In a tenant's project the file of that name is the project's manifest, and says nothing of the host.
-    const manifest = await isManifest(join(folder, 'turnpike.json'));
-    config = loadConfig({ folder: manifest ? join(folder, 'no-settings-here') : folder, env, flags: [] });
-    const what = manifest ? 'defaults and environment (turnpike.json here is a project)' : 'every setting is known';
-    return { state: 'ok', detail: what };
+    const notices: string[] = [];
+    config = loadConfig({ folder, env, flags: [], notice: (text) => notices.push(text) });
+    const detail = 'every setting is known';
+    return notices.length === 0 ? { state: 'ok', detail } : { state: 'warning', detail, fix: notices.join(' ') };
   });
   return { finding: result, config };
 }
@@ -110,14 +107,4 @@ export function checkHealth(url: URL, fetchIt: typeof fetch): Promise<Finding> {
     if (!response.ok) return { state: 'fault', detail, fix: 'look at what the host writes to its standard error' };
     return { state: ill.length > 0 ? 'warning' : 'ok', detail };
   });
-}
-
-async function isManifest(path: string): Promise<boolean> {
-  const text = await readFile(path, 'utf8').catch(() => undefined);
-  if (text === undefined) return false;
-  try {
-    return Object.keys(parseManifest(text, path)).length > 0;
-  } catch {
-    return false;
-  }
 }

@@ -3,10 +3,9 @@
  * Secrets never stand in the manifest: it names the file or the environment variable that holds each.
  */
 import { dirname, join, resolve } from 'node:path';
-import { configSchema } from '../../shared/config.ts';
-import { type Manifest, manifestSchema } from '../../shared/project-manifest.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
+import { type Manifest, manifestSchema, ownerOfFile } from './manifest-schema.ts';
 import { readRegularFile } from './regular-file.ts';
 
 const LARGEST_MANIFEST = 1024 * 1024;
@@ -60,12 +59,10 @@ export async function readProject(
   return { manifest: {}, folder: terminal.cwd };
 }
 
-/** Whether it is a host's own turnpike.json: no manifest, and each member is a setting of a host. */
+/** Earlier versions read a host's settings from a file of this name. */
 function isHostConfiguration(text: string): boolean {
   try {
-    const document = JSON.parse(text) as object;
-    if (manifestSchema.safeParse(document).success) return false;
-    return Object.keys(document).every((name) => name === '$schema' || Object.hasOwn(configSchema.shape, name));
+    return ownerOfFile(JSON.parse(text) as object) === 'host';
   } catch {
     return false;
   }
@@ -84,7 +81,7 @@ export function parseManifest(text: string, path: string): Manifest {
   const faults = parsed.error.issues.map((issue) => `${issue.path.join('.') || 'it'}: ${issue.message}`);
   throw new Failure(
     'usage',
-    `${path} is not a project's manifest: ${faults.join('; ')}. (A host's own configuration has the same name; give --manifest.)`,
+    `${path} is not acceptable: ${faults.join('; ')}. The members of a project's turnpike.json are listed in host/cli/project/MANIFEST.md; settings of a host belong in turnpike.host.json.`,
   );
 }
 

@@ -1,4 +1,4 @@
-/** GET /docs: the route table as a page. */
+/** GET /docs: the endpoint table as a page. */
 import { formatUsd } from '../../shared/money.ts';
 import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
@@ -47,7 +47,7 @@ function fieldTable(endpoint: Endpoint): string {
   return rows.length === 0 ? '' : `<h3>Fields of the body</h3>\n<table>${rows.join('')}</table>\n<h3>Answers</h3>\n`;
 }
 
-/** Text of the route table, in which backticks mark code. */
+/** Text of the endpoint table, in which backticks mark code. */
 function prose(text: string): string {
   return escapeHtml(text).replace(/`([^`]+)`/g, '<code>$1</code>');
 }

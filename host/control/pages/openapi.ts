@@ -1,5 +1,5 @@
 /**
- * GET /openapi.json: OpenAPI 3.1 from the route table. Paid operations declare their 402 and carry `x-payment-info`
+ * GET /openapi.json: OpenAPI 3.1 from the endpoint table. Paid operations declare their 402 and carry `x-payment-info`
  * (the discovery extension that MPP clients read; see mppx/discovery).
  */
 import type { OfferInfo, Payments } from '../../payments/types.ts';

@@ -1,10 +1,18 @@
 /** A tenant's /openapi.json, made from its paid routes, for tenants whose handler has none. */
 import type { Payments } from '../../payments/types.ts';
 import type { Deployment } from '../../registry/schema/deployments.ts';
+import type { EdgeContext } from '../../shared/contracts.ts';
 import { parseUsd } from '../../shared/money.ts';
 import type { JsonSchema } from '../endpoint.ts';
-import { tollView } from '../tenant-requests.ts';
+import { tollView } from '../toll-view.ts';
 import { PAYMENT_SCHEME } from './openapi.ts';
+
+/** Edges hand over `GET /openapi.json` of tenants that have paid routes. */
+export const OPENAPI_PATH = '/openapi.json';
+
+export function asksForOpenApi(request: { method?: string | undefined }, context: EdgeContext): boolean {
+  return request.method === 'GET' && (context.tenantPath ?? '').split('?')[0] === OPENAPI_PATH;
+}
 
 /** @param base URL of the tenant without a trailing slash */
 export function tenantOpenApi(deployment: Deployment, payments: Payments, base: string): JsonSchema {

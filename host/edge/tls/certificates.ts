@@ -3,10 +3,10 @@
  * `<name>.pem` with key and chain each. They are loaded when a caller first asks for a name, and looked at again
  * for a newer version now and then.
  */
-import { readdirSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { createSecureContext, type SecureContext } from 'node:tls';
+import { certificateFile, certificateNames } from '../../shared/certificate-folder.ts';
 
 export interface CertificateFiles {
   /** Lowercase names; `*.` at the start stands for one label. */
@@ -40,10 +40,6 @@ interface Loaded {
   checkedAt: number;
 }
 
-const SUFFIX = '.pem';
-/** `*` is no good in file names: `_wildcard.example.com.pem` holds `*.example.com`. */
-const WILDCARD_FILE = '_wildcard';
-
 export class Certificates {
   readonly #files = new Map<string, CertificateFiles>();
   readonly #ownName: string | undefined;
@@ -61,7 +57,7 @@ export class Certificates {
     this.#folder = folder;
     this.#maxLoaded = maxLoaded;
     this.#recheckMs = recheckMs;
-    this.#inFolder = new Set(folder === undefined ? [] : namesIn(folder));
+    this.#inFolder = new Set(folder === undefined ? [] : certificateNames(folder));
   }
 
   /** Whether a name can be served over TLS. */
@@ -73,7 +69,7 @@ export class Certificates {
   changed(name: string): void {
     this.#loaded.delete(name);
     this.#inFolder.delete(name);
-    if (this.#folder !== undefined && namesIn(this.#folder).includes(name)) this.#inFolder.add(name);
+    if (this.#folder !== undefined && certificateNames(this.#folder).includes(name)) this.#inFolder.add(name);
   }
 
   /** @returns undefined where there is no certificate for the name; without waiting where it is loaded */
@@ -166,21 +162,5 @@ export class Certificates {
       if (this.#loaded.size <= this.#maxLoaded) return;
       this.#loaded.delete(key);
     }
-  }
-}
-
-/** Name of the file that holds key and chain of a name. */
-export function certificateFile(name: string): string {
-  return `${name.replace(/^\*/, WILDCARD_FILE)}${SUFFIX}`;
-}
-
-function namesIn(folder: string): string[] {
-  try {
-    return readdirSync(folder)
-      .filter((file) => file.endsWith(SUFFIX))
-      .map((file) => file.slice(0, -SUFFIX.length).replace(WILDCARD_FILE, '*'));
-  } catch {
-    // No certificate yet.
-    return [];
   }
 }

@@ -13,11 +13,12 @@ import {
   payments,
   paymentTransfers,
 } from '../../registry/schema/payments.ts';
+import type { Statement } from '../../registry/statements.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import { Mutex } from '../../shared/mutex.ts';
 import * as book from '../ledger/book.ts';
 import type { SettleResult } from '../rails/terms.ts';
-import type { PaymentStore, Statement } from '../settlement/payment-store.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { Debts } from './debts.ts';
 import type { Wallet } from './wallets.ts';
 

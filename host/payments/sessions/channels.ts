@@ -9,9 +9,10 @@ import {
   payments,
   paymentVouchers,
 } from '../../registry/schema/payments.ts';
+import type { Statement } from '../../registry/statements.ts';
 import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
-import type { PaymentStore, Statement } from '../settlement/payment-store.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 
 export interface SignedAmount {
   cumulative: Money;

@@ -9,7 +9,6 @@ import { type Money, micro } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import { lower } from '../rails/terms.ts';
 import type { Address } from '../types.ts';
-import type { VoucherSignatures } from './voucher.ts';
 
 export type Descriptor = Parameters<typeof Session.Precompile.Channel.computeId>[0] extends infer Input
   ? Omit<Input, 'chainId' | 'escrow'>
@@ -64,6 +63,9 @@ export type Open = Extract<SessionPayload, { action: 'open' }>;
 export type Voucher = Extract<SessionPayload, { action: 'voucher' }>;
 export type TopUp = Extract<SessionPayload, { action: 'topUp' }>;
 export type Close = Extract<SessionPayload, { action: 'close' }>;
+
+/** Kinds of signatures that an escrow takes: `primitive` are those of TIP-1020 (ECDSA, P-256, WebAuthn). */
+export type VoucherSignatures = 'ecdsa' | 'primitive';
 
 export interface SessionNetwork {
   chainId: number;

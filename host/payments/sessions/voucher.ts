@@ -8,7 +8,7 @@ import { type Hex, hashTypedData, hexToBytes, keccak256, type Address as ViemAdd
 import type { Money } from '../../shared/money.ts';
 import { lower } from '../rails/terms.ts';
 import type { Address } from '../types.ts';
-import type { SessionNetwork } from './payload.ts';
+import type { SessionNetwork, VoucherSignatures } from './payload.ts';
 
 const { Voucher } = Session.Precompile;
 
@@ -19,9 +19,6 @@ const PLAIN_LENGTH = 132;
 const PLAIN = /^0x[0-9a-fA-F]{128}1[bcBC]$/;
 /** Half of the order of secp256k1, without 0x. The escrow refuses a greater s (EIP-2), so such a voucher pays nothing. */
 const HALF_ORDER = '7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0';
-
-/** Kinds of signatures that an escrow takes: `primitive` are those of TIP-1020 (ECDSA, P-256, WebAuthn). */
-export type VoucherSignatures = 'ecdsa' | 'primitive';
 
 export function voucherSignedBy(
   { escrow, chainId, signatures }: Pick<SessionNetwork, 'escrow' | 'chainId' | 'signatures'>,

@@ -12,7 +12,7 @@ import {
   paymentOutgoing,
   payments,
 } from '../../registry/schema/payments.ts';
-import { type Builder, type BuiltStatement, built } from '../../registry/statements.ts';
+import { built, type Statement } from '../../registry/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, subtract, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
@@ -20,8 +20,6 @@ import type { Again } from './again.ts';
 import type { Answers, WholeAnswer } from './answers.ts';
 import { leftInChannel, Postings } from './postings.ts';
 import { paidCallStatements } from './statements.ts';
-
-export type Statement = Builder | BuiltStatement;
 
 export interface StoredAnswer {
   status: number;

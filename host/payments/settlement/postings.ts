@@ -8,10 +8,9 @@ import {
   type PaymentRow,
   paymentOutgoing,
 } from '../../registry/schema/payments.ts';
-import { inserts } from '../../registry/statements.ts';
+import { inserts, type Statement } from '../../registry/statements.ts';
 import { type Money, subtract, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
-import type { Statement } from './payment-store.ts';
 
 /** What of a lost charge its channel need not pay any more: all that no settlement took or may be taking just now. */
 export function leftInChannel(channel: Pick<ChannelRow, 'state' | 'captured' | 'settled'>, lost: Money): Money {

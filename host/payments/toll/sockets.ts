@@ -3,7 +3,7 @@
  * opened the socket and before the caller hears of it. Nothing that goes through the socket costs more.
  */
 
-import type { InstanceSocket } from '../../edge/instance-fetch.ts';
+import type { InstanceSocket } from '../../http/instance/fetch.ts';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';

@@ -4,9 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
-import { matchPaidRoute } from '../../edge/paid-routes.ts';
 import type { PaymentRow } from '../../registry/schema/payments.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
+import { matchPaidRoute } from '../../shared/match-paid-route.ts';
 import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';

@@ -9,7 +9,7 @@ import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contract
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { InstanceProcess } from '../instance-process.ts';
 import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
-import type { Sandbox } from '../sandbox.ts';
+import type { Sandbox } from '../sandbox/confinement.ts';
 import { getText } from '../system-calls.ts';
 import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
 

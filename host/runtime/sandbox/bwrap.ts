@@ -3,7 +3,7 @@
  * capabilities, a system call filter. Measured cost beside a bare start: about 4 ms.
  */
 import path from 'node:path';
-import { type Command, type Confinement, SECCOMP_FD } from '../sandbox.ts';
+import { type Command, type Confinement, SECCOMP_FD } from './confinement.ts';
 import { findProgram } from './programs.ts';
 import { seccompProgram } from './seccomp.ts';
 

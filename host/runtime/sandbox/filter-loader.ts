@@ -3,8 +3,8 @@
  * becomes the program. Debian and its relatives always have Perl (perl-base), and it can make any system call.
  */
 import { Problem } from '../../shared/problem.ts';
-import { SECCOMP_FD } from '../sandbox.ts';
 import { LOOKED_INTO } from './calls.ts';
+import { SECCOMP_FD } from './confinement.ts';
 
 /** linux/prctl.h and linux/seccomp.h. */
 const PR_SET_SECCOMP = 22;

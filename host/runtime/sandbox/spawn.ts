@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Readable, Writable } from 'node:stream';
 import { descend } from '../process-tree.ts';
-import { type Confinement, type Sandbox, SECCOMP_FD } from '../sandbox.ts';
+import { type Confinement, type Sandbox, SECCOMP_FD } from './confinement.ts';
 import { endOrphans, endTree } from './leftovers.ts';
 
 export interface ProcessEnd {

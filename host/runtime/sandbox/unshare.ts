@@ -3,8 +3,8 @@
  * empty root and the same system call filter, put together by a shell script. It costs some 20 ms more per start.
  */
 import path from 'node:path';
-import type { Command, Confinement } from '../sandbox.ts';
 import { parents } from './bwrap.ts';
+import type { Command, Confinement } from './confinement.ts';
 import { filterLoader } from './filter-loader.ts';
 import { findProgram } from './programs.ts';
 import { seccompProgram } from './seccomp.ts';

@@ -2,8 +2,8 @@
  * A request's body, read at the speed of whoever consumes it. Small bodies come as one piece; large ones as a stream
  * with a bounded queue, so that memory does not grow with what a tenant sends.
  */
-import { type Block, OWNED } from '../../shared/http1/blocks.ts';
-import type { Framing } from '../../shared/http1/message.ts';
+import { type Block, OWNED } from '../../http/message/blocks.ts';
+import type { Framing } from '../../http/message/framing.ts';
 import { BodyCut } from '../refusal.ts';
 
 /** Bytes queued before the socket is no longer read. */

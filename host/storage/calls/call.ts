@@ -1,7 +1,8 @@
 /** One call of a binding: what workerd asks over HTTP, and the answer. */
-import type { ExchangeListener } from '../../shared/exchange.ts';
-import { type Block, OWNED } from '../../shared/http1/blocks.ts';
-import type { Http1Exchange } from '../../shared/http1/exchange.ts';
+
+import { type Block, OWNED } from '../../http/message/blocks.ts';
+import type { ExchangeListener } from '../../http/message/exchange.ts';
+import type { Http1Exchange } from '../../http/server/http1-exchange.ts';
 import { CallBody } from './body.ts';
 import type { CallHead } from './head.ts';
 

@@ -1,10 +1,10 @@
 /** The connections that calls come in on. Each socket has one peer, the tenant's workerd, which ends them as it likes. */
 import type { Socket } from 'node:net';
-import type { Peer } from '../../shared/exchange.ts';
-import { readMemory } from '../../shared/http1/blocks.ts';
-import { type ConnectionLimits, Http1Connection, type RequestHandler } from '../../shared/http1/connection.ts';
-import type { Http1Exchange } from '../../shared/http1/exchange.ts';
-import type { WireError } from '../../shared/http1/wire-error.ts';
+import { readMemory } from '../../http/message/blocks.ts';
+import type { Peer } from '../../http/message/exchange.ts';
+import type { WireError } from '../../http/message/wire-error.ts';
+import { type ConnectionLimits, Http1Connection, type RequestHandler } from '../../http/server/http1-connection.ts';
+import type { Http1Exchange } from '../../http/server/http1-exchange.ts';
 import { Call, reasonOf } from './call.ts';
 import { type CallHead, parseCallHead } from './head.ts';
 

@@ -2,8 +2,8 @@
  * Heads of the requests that workerd's bindings send. They are read less strictly than a caller's: keys and metadata
  * travel in fields as UTF-8 and may hold DEL, and nothing is forwarded, so there is no second reader to confuse.
  */
-import type { Framing, MessageHead } from '../../shared/http1/message.ts';
-import { WireError } from '../../shared/http1/wire-error.ts';
+import type { Framing, MessageHead } from '../../http/message/framing.ts';
+import { WireError } from '../../http/message/wire-error.ts';
 
 export interface CallHead extends MessageHead {
   method: string;

@@ -5,16 +5,9 @@
 import { hash } from 'node:crypto';
 import { writeSync } from 'node:fs';
 import type { Numbered } from '../thread.ts';
-import type { HashAlgorithm, HashJob } from './hashing.ts';
+import type { HashAlgorithm, HashAnswer, HashJob } from './hashing.ts';
 import { Md5Lanes } from './md5-lanes.ts';
 import type { SharedMemory } from './wasm-code.ts';
-
-/** Digests in hex, which is the cheapest to send, in the order of the algorithms. */
-export interface HashAnswer {
-  digests: string[];
-  /** Why the value could not be written. */
-  error?: string;
-}
 
 /** @returns the digest in hex */
 type HashOne = (algorithm: HashAlgorithm, bytes: Buffer) => string;

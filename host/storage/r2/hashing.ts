@@ -6,7 +6,6 @@
  */
 import { hash } from 'node:crypto';
 import { Thread } from '../thread.ts';
-import type { HashAnswer } from './hash-queue.ts';
 import { PADDING_BYTES } from './md5-lanes.ts';
 import { RESERVED_BYTES } from './md5-lanes-module.ts';
 import { sharedMemory } from './wasm-code.ts';
@@ -27,6 +26,13 @@ export interface HashJob {
   algorithms: HashAlgorithm[];
   /** Where the value is written as well, or undefined for nowhere. */
   target?: Target | undefined;
+}
+
+/** Digests in hex, which is the cheapest to send, in the order of the algorithms. */
+export interface HashAnswer {
+  digests: string[];
+  /** Why the value could not be written. */
+  error?: string;
 }
 
 /** The bytes of a value in one piece. They stay as they are until `release`. */

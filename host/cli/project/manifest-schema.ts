@@ -1,0 +1,68 @@
+/** A project's `turnpike.json`: what `turnpike deploy` and `turnpike update` read beside the code. */
+import { z } from 'zod';
+import { configSchema } from '../../shared/config.ts';
+
+const toggle = z.union([z.boolean(), z.strictObject({})]);
+const source = z
+  .string()
+  .regex(/^(@.+|env:[A-Za-z_]\w*)$/, 'names a file as "@path" or a variable as "env:NAME"; values do not belong here');
+
+export const manifestSchema = z.strictObject({
+  $schema: z.string().optional().describe('path or URL of the JSON Schema, for editors'),
+  slug: z.string().optional().describe('name in the URL: 3 to 40 characters a-z, 0-9 and -'),
+  entry: z.string().optional().describe('file with the default export, relative to this file'),
+  host: z.url().optional().describe('URL of the host, such as https://api.example.com; asks for a confirmation once'),
+  bindings: z
+    .strictObject({
+      kv: toggle.optional().describe('env.STORE: key-value store'),
+      d1: toggle.optional().describe('env.DB: SQL database'),
+      r2: toggle.optional().describe('env.BUCKET: object store'),
+      payments: toggle.optional().describe('env.PAYMENTS: prices that the handler decides itself'),
+    })
+    .optional()
+    .describe('what the handler finds in env; true or false each'),
+  secrets: z
+    .record(z.string(), source)
+    .optional()
+    .describe('secrets of the handler: NAME -> "@file" (a file of the project) or "env:VARIABLE"'),
+  crons: z
+    .array(z.string())
+    .optional()
+    .describe('cron expressions of five fields, UTC, that call scheduled(); at most 8'),
+  paidRoutes: z
+    .array(
+      z.looseObject({
+        method: z.string().describe('such as GET; * for all'),
+        path: z.string().describe('such as /v1/x'),
+        price: z.string().describe('USD, such as "0.05"'),
+        mode: z
+          .enum(['fixed', 'metered'])
+          .optional()
+          .describe('metered: the handler says in x-charge what it charges, at most the price'),
+        description: z.string().optional().describe('what callers read before they pay'),
+        slow: z
+          .boolean()
+          .optional()
+          .describe('work takes longer than a payment stays valid: settle first, refund if it fails'),
+      }),
+    )
+    .optional()
+    .describe('routes that cost money; everything else is free'),
+  payTo: z.string().optional().describe('address that receives the revenue of paid routes; default: the owner'),
+  notify: z.string().nullable().optional().describe('URL that is called before the deployment expires'),
+  compatibilityDate: z.string().optional().describe('YYYY-MM-DD: the runtime behaves as of this day'),
+  compatibilityFlags: z.array(z.string()).optional().describe('flags of workerd by name, such as nodejs_compat'),
+});
+
+export type Manifest = z.infer<typeof manifestSchema>;
+
+/**
+ * Whose file a parsed `turnpike.json` is: hosts of earlier versions had their settings under the name of projects' files.
+ * `unclear`: neither would take it whole.
+ */
+export function ownerOfFile(document: object): 'host' | 'project' | 'unclear' {
+  if (manifestSchema.safeParse(document).success) return 'project';
+  const names = Object.keys(document).filter((name) => name !== '$schema');
+  if (names.every((name) => Object.hasOwn(configSchema.shape, name))) return 'host';
+  return names.every((name) => Object.hasOwn(manifestSchema.shape, name)) ? 'project' : 'unclear';
+}
