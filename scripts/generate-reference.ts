@@ -5,8 +5,8 @@
 import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { manifestSchema } from '../host/cli/project/manifest-schema.ts';
 import { configSchema } from '../host/shared/config.ts';
+import { manifestSchema } from '../host/shared/project-manifest.ts';
 import { settings } from '../host/supervisor/configuration.ts';
 
 type Schema = z.core.JSONSchema.BaseSchema;

@@ -1,6 +1,7 @@
 // `npm test -- [--install-system] [--strict] [--times] [--unit | --e2e] [file or folder …]`: types, lint, unit tests,
 // end-to-end tests. With files or folders (`test/edge`, or a piece of a name such as `x402`) only their tests run.
-// `--strict`: nothing that fails is tried again, and a test with retries of its own that needed one fails. `--times`: limits on times count, too; they hold on a quiet machine only.
+// `--strict`: nothing that fails is tried again, and a test with retries of its own that needed one fails.
+// `--times`: limits on times count, too; they hold on a quiet machine only.
 // The last line sums up: `N passed, N failed`. Each check counts as one.
 import { readdirSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';

@@ -7,9 +7,9 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { closest, distance } from 'fastest-levenshtein';
 import { z } from 'zod';
-import { ownerOfFile } from '../cli/project/manifest-schema.ts';
 import { type Config, configSchema } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
+import { ownerOfFile } from '../shared/project-manifest.ts';
 
 type Tree = { [key: string]: unknown };
 

@@ -3,9 +3,9 @@
  * Secrets never stand in the manifest: it names the file or the environment variable that holds each.
  */
 import { dirname, join, resolve } from 'node:path';
+import { type Manifest, manifestSchema, ownerOfFile } from '../../shared/project-manifest.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
-import { type Manifest, manifestSchema, ownerOfFile } from './manifest-schema.ts';
 import { readRegularFile } from './regular-file.ts';
 
 const LARGEST_MANIFEST = 1024 * 1024;

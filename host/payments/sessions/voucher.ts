@@ -8,7 +8,7 @@ import { type Hex, hashTypedData, hexToBytes, keccak256, type Address as ViemAdd
 import type { Money } from '../../shared/money.ts';
 import { lower } from '../rails/terms.ts';
 import type { Address } from '../types.ts';
-import type { SessionNetwork, VoucherSignatures } from './payload.ts';
+import type { SessionNetwork } from './payload.ts';
 
 const { Voucher } = Session.Precompile;
 

@@ -1,6 +1,6 @@
 /** A project's `turnpike.json`: what `turnpike deploy` and `turnpike update` read beside the code. */
 import { z } from 'zod';
-import { configSchema } from '../../shared/config.ts';
+import { configSchema } from './config.ts';
 
 const toggle = z.union([z.boolean(), z.strictObject({})]);
 const source = z
