@@ -10,7 +10,7 @@ import { loadConfig } from './supervisor/configuration.ts';
 import { FolderLock } from './supervisor/folder-lock.ts';
 import { openFolders } from './supervisor/folders.ts';
 import { closeInherited } from './supervisor/inherited-descriptors.ts';
-import { forkAhead } from './supervisor/part-process.ts';
+import { prefork } from './supervisor/prefork.ts';
 import { helpText, startScreen } from './supervisor/screens.ts';
 import { explainStart, usingDataFolder } from './supervisor/start-failures.ts';
 
@@ -42,7 +42,7 @@ async function main(flags: string[]): Promise<void> {
   const folders = usingDataFolder(dataFolder, () => openFolders(config.data));
   const lock = usingDataFolder(dataFolder, () => new FolderLock(folders.data));
   cacheCompiledCode(path.join(folders.data, 'cache'));
-  forkAhead(['storage', 'egress', ...Array.from({ length: config.edge.processes }, () => 'edge' as const)]);
+  prefork(['storage', 'egress', ...Array.from({ length: config.edge.processes }, () => 'edge' as const)]);
   usePackedPackages();
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');
@@ -65,7 +65,7 @@ async function main(flags: string[]): Promise<void> {
   };
   process.on('SIGTERM', stop);
   process.on('SIGINT', stop);
-  process.on('unhandledRejection', (error) => log.error({ err: error }, 'an error that nobody waited for'));
+  process.on('unhandledRejection', (error) => log.error({ err: error }, 'unhandled promise rejection'));
 
   // Whoever reads that it runs may tell it to stop: the flush can take a second on a slow disk.
   await lock.announce({ pid: process.pid, url: host.url, port: host.port, adminPort: host.adminPort });

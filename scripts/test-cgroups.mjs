@@ -14,7 +14,7 @@ const PACKAGES = ['qemu-system-x86', 'busybox-static', 'cpio', 'bubblewrap', 'ut
 /** Its kernel is unpacked, never installed. */
 const KERNEL_PACKAGE = 'linux-image-cloud-amd64';
 const LIMIT_MS = 300_000;
-/** What the cells of the runtime need of the packages. */
+/** What the sandboxes of the runtime need of the packages. */
 const MODULES = ['capnp-ts', 'tslib', 'debug', 'ms', 'workerd', '@cloudflare/workerd-linux-64'];
 
 const INIT = `#!/bin/busybox sh

@@ -10,7 +10,7 @@ const IDLE_MS = 60_000;
  */
 export async function* bounded(source: Readable, bytes: number, seen?: (part: Buffer) => void, idleMs = IDLE_MS) {
   let size = 0;
-  const late = () => source.destroy(new Error(`nothing came for ${idleMs / 1000} s`));
+  const late = () => source.destroy(new Error(`no data arrived for ${idleMs / 1000} s`));
   let timer = setTimeout(late, idleMs);
   try {
     for await (const part of source as AsyncIterable<Buffer>) {

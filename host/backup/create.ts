@@ -8,13 +8,13 @@ import path from 'node:path';
 import { BINDINGS } from '../bindings/index.ts';
 import { writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
+import { type BackupStore, backupId } from './backup-store.ts';
 import { copyFolder, filesBelow, sha256Of, unlessGone } from './copying.ts';
 import { CODE, FILES, isLeftover, isSealed, NOT_KEPT, REGISTRY, SEALED, SECRETS_KEY, TENANTS } from './layout.ts';
 import { type BackupFile, makeContent, manifestText } from './manifest.ts';
 import { BackupKeys } from './passphrase.ts';
 import { tellingPlace } from './refusals.ts';
 import { copyRegistry } from './registry-copy.ts';
-import { type BackupStore, backupId } from './store.ts';
 
 export interface BackupOptions {
   dataFolder: string;
@@ -66,7 +66,7 @@ async function create(options: BackupOptions, keys: BackupKeys, started: number,
   const { store, dataFolder } = options;
   await store.sweep(started - UNFINISHED_MS);
   if ((await store.list()).includes(id)) {
-    throw new Problem('in_progress', 'A backup of this very second exists already.');
+    throw new Problem('in_progress', 'A backup with this timestamp exists already; try again in a second.');
   }
   const staging = store.staging(id);
   try {
@@ -119,7 +119,7 @@ async function stage(
     const gone = (await fetchObjects?.(copies)) ?? 0;
     if (gone === 0) break;
     if (attempt === OBJECT_ATTEMPTS)
-      throw new Problem('overloaded', 'Objects change too fast to be copied; try again.');
+      throw new Problem('overloaded', 'Objects change faster than the backup can copy them; try again later.');
   }
   const services = serviceFolders();
   for (const tenant of await readdir(tenants).catch(() => [])) {
@@ -153,7 +153,10 @@ async function copyRegistryAndKeys(dataFolder: string, to: string): Promise<Buff
     const after = await unlessGone(readFile(keyFile));
     if (before === undefined ? after === undefined : after?.equals(before)) return after;
   }
-  throw new Problem('overloaded', 'The keys of the secrets change too fast to be copied; try again.');
+  throw new Problem(
+    'overloaded',
+    'The encryption keys of secrets change faster than the backup can copy them; try again later.',
+  );
 }
 
 function isPlainRest(name: string): boolean {

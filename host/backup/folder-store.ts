@@ -4,10 +4,10 @@ import { type FileHandle, lstat, mkdir, open, readdir, realpath, rename, rm } fr
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { syncFile, writeDurably } from '../shared/durable-files.ts';
+import { BACKUP_ID, type BackupStore, removeLeftovers } from './backup-store.ts';
 import { readBounded } from './bounded.ts';
 import { unlessGone } from './copying.ts';
 import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
-import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
 
 const UNFINISHED = '.unfinished-';
 const REMOVED = '.removed-';
@@ -73,7 +73,7 @@ export class FolderStore implements BackupStore {
  */
 async function openRegularFile(folder: string, file: string): Promise<FileHandle> {
   const wanted = path.join(await realpath(folder), file);
-  if ((await realpath(wanted)) !== wanted) throw new Error('it is a link, or behind one');
+  if ((await realpath(wanted)) !== wanted) throw new Error('its path contains a symbolic link');
   // Without O_NONBLOCK the open itself waits for the other end of a pipe.
   const handle = await open(wanted, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOFOLLOW);
   if ((await handle.stat()).isFile()) return handle;

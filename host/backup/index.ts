@@ -6,12 +6,12 @@ import { BINDINGS } from '../bindings/index.ts';
 import type { Scheduler } from '../scheduler/index.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
+import { keepNewest } from './backup-store.ts';
 import { type BackupOptions, type BackupSummary, createBackup } from './create.ts';
 import { fetchObjects, type ObjectBucket, placeObjects } from './objects.ts';
 import { openBackupStore } from './open-store.ts';
 import { SHORTEST } from './passphrase.ts';
 import { type RestoreSummary, restoreBackup } from './restore.ts';
-import { keepNewest } from './store.ts';
 
 export type { BackupSummary } from './create.ts';
 export type { RestoreSummary } from './restore.ts';
@@ -19,7 +19,7 @@ export type { RestoreSummary } from './restore.ts';
 type Settings = Pick<Config, 'backup' | 'storage'>;
 
 /** What only a running host can give; without one, nobody writes to the data folder. */
-export type LiveParts = Pick<BackupOptions, 'copyStores' | 'serviceFolders'>;
+export type LiveSources = Pick<BackupOptions, 'copyStores' | 'serviceFolders'>;
 
 /** What is asked of one backup, instead of what is configured for all. */
 export interface BackupChoice {
@@ -33,9 +33,9 @@ export interface BackupRequest extends BackupChoice {
   config: Settings;
   dataFolder: string;
   hostVersion: string;
-  live: LiveParts | undefined;
-  /** Real time that is believed, ms; default: the clock's. */
-  believed?: () => Promise<number>;
+  live: LiveSources | undefined;
+  /** Trusted real time, ms; default: the clock's. */
+  trustedNow?: () => Promise<number>;
 }
 
 export interface BackupOutcome extends BackupSummary {
@@ -62,9 +62,9 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
     ...(bucket === undefined ? {} : { fetchObjects: (folder: string) => fetchObjects(bucket, folder) }),
   });
   // Asked afterwards, so that this one counts.
-  const believed = Math.min(Date.now(), (await request.believed?.()) ?? Number.POSITIVE_INFINITY);
+  const trustedNow = Math.min(Date.now(), (await request.trustedNow?.()) ?? Number.POSITIVE_INFINITY);
   // Only where backups belong by configuration: another place may hold what nobody wants removed.
-  const removed = target === undefined ? await keepNewest(store, config.backup.keep, believed) : [];
+  const removed = target === undefined ? await keepNewest(store, config.backup.keep, trustedNow) : [];
   return { ...summary, removed, lacks: lacksOf(config) };
 }
 

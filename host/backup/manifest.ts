@@ -60,12 +60,18 @@ export async function openManifest(
 ): Promise<{ content: BackupContent; keys: BackupKeys }> {
   const parsed = manifestSchema.safeParse(parseJson(text));
   if (!parsed.success) {
-    throw new Problem('invalid_field', 'The manifest of the backup is damaged, or was made by a newer version.');
+    throw new Problem(
+      'invalid_field',
+      'The backup’s manifest is damaged, or a newer version wrote it; update turnpike or use another backup.',
+    );
   }
   const { content, proof } = parsed.data;
   const keys = await BackupKeys.derive(passphrase, content.derivation);
   if (!keys.isProof(canonical(content), proof)) {
-    throw new Problem('invalid_field', 'The passphrase is not the one of this backup, or its manifest was altered.');
+    throw new Problem(
+      'invalid_field',
+      'The passphrase does not match this backup, or the backup’s manifest was changed; check the passphrase file.',
+    );
   }
   return { content, keys };
 }

@@ -1,8 +1,8 @@
 /** Where backups are kept: a folder, or a prefix in an S3 bucket. */
 import { Problem } from '../shared/problem.ts';
+import type { BackupStore } from './backup-store.ts';
 import { FolderStore } from './folder-store.ts';
 import { type S3Connection, S3Store } from './s3-store.ts';
-import type { BackupStore } from './store.ts';
 
 /**
  * @param target a folder, or `s3://bucket/prefix`
@@ -12,7 +12,10 @@ import type { BackupStore } from './store.ts';
  */
 export function openBackupStore(target: string, s3: S3Connection | undefined, scratch: string): BackupStore {
   if (target === '') {
-    throw new Problem('invalid_config', 'Say where backups go: a folder or s3://bucket/prefix, in backup.target.');
+    throw new Problem(
+      'invalid_config',
+      'Set backup.target to a folder or s3://bucket/prefix: backups are written there.',
+    );
   }
   if (!target.startsWith('s3://')) return new FolderStore(target);
   if (s3 === undefined || s3.endpoint === '') {

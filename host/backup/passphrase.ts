@@ -61,7 +61,7 @@ export class BackupKeys {
       (cost & (cost - 1)) !== 0 ||
       cost < 2
     ) {
-      throw new Problem('invalid_field', 'The backup was made in a way that this version does not know.');
+      throw new Problem('invalid_field', 'This version cannot read this kind of backup; update turnpike.');
     }
     const keys = await new Promise<Buffer>((resolve, reject) => {
       const options = { N: cost, r: blockSize, p: 1, maxmem: 256 * cost * blockSize };

@@ -9,11 +9,11 @@ import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { syncFile, writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
+import type { BackupStore } from './backup-store.ts';
 import { bounded } from './bounded.ts';
 import { FILES, REGISTRY, SEALED, TENANTS } from './layout.ts';
 import { type BackupFile, openManifest } from './manifest.ts';
 import { tellingPlace } from './refusals.ts';
-import type { BackupStore } from './store.ts';
 
 /** Every fresh ext4 disk has this folder at its root: it is fsck's. */
 const LOST_AND_FOUND = 'lost+found';
@@ -52,7 +52,10 @@ async function restore(options: RestoreOptions, target: string): Promise<Restore
   const id = await chooseBackup(store, options.id);
   const { content, keys } = await openManifest(await readManifest(store, id), passphrase);
   if (content.id !== id) {
-    throw new Problem('invalid_field', `The backup is damaged: what is named ${id} was made as ${content.id}.`);
+    throw new Problem(
+      'invalid_field',
+      `The backup is damaged: its name is ${id}, but its manifest says ${content.id}.`,
+    );
   }
   await requireRoom(isThere ? target : path.dirname(target), content.files);
   const suffix = `restoring-${randomBytes(4).toString('hex')}`;
@@ -90,7 +93,7 @@ async function requireEmpty(folder: string): Promise<boolean> {
     throw new Problem('conflict', detail);
   }
   if (names?.some((name) => name !== LOST_AND_FOUND)) {
-    throw new Problem('conflict', `${folder} is not empty: restore into a new folder, or move what is there away.`);
+    throw new Problem('conflict', `${folder} is not empty: restore into a new folder, or move its files elsewhere.`);
   }
   return names !== undefined;
 }
@@ -140,7 +143,7 @@ async function chooseBackup(store: BackupStore, wanted: string | undefined): Pro
   if (id === undefined)
     throw new Problem(
       'not_found',
-      'There is no finished backup there. Name the folder that turnpike backup wrote to, or s3://bucket/prefix.',
+      'No finished backup was found there. Name the folder that turnpike backup wrote to, or s3://bucket/prefix.',
     );
   if (!known.includes(id)) {
     throw new Problem('not_found', `There is no backup ${id}. There are: ${known.join(', ') || 'none'}.`);

@@ -6,10 +6,10 @@ import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { Client } from 'minio';
 import { boundedRequests, type Send } from '../bindings/store-process/blobs/s3-transport.ts';
+import { BACKUP_ID, type BackupStore, removeLeftovers } from './backup-store.ts';
 import { readBounded, within } from './bounded.ts';
 import { filesBelow } from './copying.ts';
 import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
-import { BACKUP_ID, type BackupStore, removeLeftovers } from './store.ts';
 
 export interface S3Connection {
   /** URL of the service. */

@@ -27,7 +27,7 @@ export interface BindingPlace {
   servicesFolder: string;
   socket: string;
   /** Folder that is removed with the deployment's sockets. */
-  cellFolder: string;
+  sandboxFolder: string;
   /** The user of those who connect; undefined where the host is not root. */
   clientUid: number | undefined;
   /** Lets that user connect to the socket. */

@@ -46,7 +46,7 @@ export class AcmeAuthority implements Authority {
       maxContentLength: MAX_ANSWER_BYTES,
       // RFC 8555 has no redirects, and they could lead anywhere.
       maxRedirects: 0,
-      // Trying again is the keeper's, with a longer breath; acme-client 5.4 would also sleep for hours on Retry-After.
+      // The renewer retries, with longer pauses; acme-client 5.4 would sleep for hours on Retry-After.
       acmeSettings: { retryMaxAttempts: 0, retryDefaultDelay: 1 },
     });
     acme.axios.interceptors.request.use((request) => {

@@ -1,4 +1,4 @@
-/** What the keeper of certificates needs of an authority, and how control of a name is shown to it. */
+/** What certificate renewal needs of a certificate authority, and how control of a name is proved to it. */
 
 export type ChallengeType = 'http-01' | 'tls-alpn-01' | 'dns-01';
 

@@ -7,15 +7,15 @@ import type { Config } from '../shared/config.ts';
 import { AcmeAuthority } from './acme-authority.ts';
 import { ChallengeBoard } from './challenge-board.ts';
 import { dnsHook } from './dns-hook.ts';
-import { CertificateKeeper, type KeeperParts } from './keeper.ts';
+import { CertificateRenewer, type RenewerDeps } from './renewer.ts';
 
 export interface AcmeCertificates {
-  keeper: CertificateKeeper;
+  renewer: CertificateRenewer;
   /** Control answers `/.well-known/acme-challenge/<token>` from it, on every host name. */
   board: ChallengeBoard;
 }
 
-export interface AcmeParts extends Pick<KeeperParts, 'wanted' | 'outcome'> {
+export interface AcmeDeps extends Pick<RenewerDeps, 'wanted' | 'outcome'> {
   folder: string;
   config: Config['tls']['acme'];
   clock: Clock;
@@ -26,8 +26,8 @@ export interface AcmeParts extends Pick<KeeperParts, 'wanted' | 'outcome'> {
   };
 }
 
-export async function acmeCertificates(parts: AcmeParts): Promise<AcmeCertificates> {
-  const { folder, config, clock, log, edges, wanted, outcome } = parts;
+export async function acmeCertificates(deps: AcmeDeps): Promise<AcmeCertificates> {
+  const { folder, config, clock, log, edges, wanted, outcome } = deps;
   const board = new ChallengeBoard();
   const authority = new AcmeAuthority({
     directory: config.directory,
@@ -43,7 +43,7 @@ export async function acmeCertificates(parts: AcmeParts): Promise<AcmeCertificat
       dns: config.dnsHook ? dnsHook(config.dnsHook) : undefined,
     },
   });
-  const keeper = new CertificateKeeper({
+  const renewer = new CertificateRenewer({
     folder,
     authority,
     clock,
@@ -54,5 +54,5 @@ export async function acmeCertificates(parts: AcmeParts): Promise<AcmeCertificat
       await edges.certificateChanged({ name });
     },
   });
-  return { keeper, board };
+  return { renewer, board };
 }

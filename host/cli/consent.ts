@@ -57,7 +57,7 @@ export class Consent {
       return schema.parse(JSON.parse(String(text)));
     } catch (error) {
       const why = error instanceof z.ZodError ? error.issues.map(({ path }) => path.join('.')).join(', ') : 'no JSON';
-      throw new Failure('usage', `${this.path} is not understood (${why}): mend it, or move it away.`);
+      throw new Failure('usage', `${this.path} cannot be read (${why}): correct it, or delete it.`);
     }
   }
 

@@ -6,7 +6,7 @@ import { readContext } from './edge-context.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Page } from './pages/page.ts';
 
-export interface AppParts {
+export interface AppDeps {
   endpoints: Endpoint[];
   pages: Page[];
   /** Requests that belong to a tenant (paid, expired, decommissioned). */
@@ -27,7 +27,7 @@ const CORS = {
     'www-authenticate, payment-required, payment-response, payment-receipt, x-request-id, location',
 };
 
-export function createApp({ endpoints, pages, tenant, challenge, observe, log }: AppParts): Hono {
+export function createApp({ endpoints, pages, tenant, challenge, observe, log }: AppDeps): Hono {
   const app = new Hono();
 
   app.use(async function handOver(c, next) {
@@ -39,7 +39,7 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
   // RFC 8555, 8.3: on every host name that a certificate is asked for.
   app.get('/.well-known/acme-challenge/:token', (c) => {
     const proof = challenge(c.req.param('token'));
-    if (proof === undefined) throw new Problem('not_found', 'No such challenge is under way.');
+    if (proof === undefined) throw new Problem('not_found', 'The host has no such ACME challenge in progress.');
     return c.body(proof, 200, { 'content-type': 'application/octet-stream' });
   });
 
@@ -62,11 +62,15 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
     const known = exact.length > 0 ? exact : fitting;
     if (known.length > 0) {
       const allow = known.map((endpoint) => endpoint.method).join(', ');
-      throw new Problem('method_not_allowed', `Only ${allow} is taken here. See /llms.txt for what this host offers.`, {
-        headers: { allow },
-      });
+      throw new Problem(
+        'method_not_allowed',
+        `This path accepts only ${allow}. See /llms.txt for what this host offers.`,
+        {
+          headers: { allow },
+        },
+      );
     }
-    throw new Problem('not_found', `Nothing is at ${pathname}. See /llms.txt for what this host offers.`);
+    throw new Problem('not_found', `This host has nothing at ${pathname}. See /llms.txt for what this host offers.`);
   });
 
   app.onError((error, c) => {
@@ -80,7 +84,7 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
 }
 
 /** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */
-function withCommonHeaders(inner: Hono, observe: AppParts['observe']): Hono {
+function withCommonHeaders(inner: Hono, observe: AppDeps['observe']): Hono {
   const outer = new Hono();
   outer.all('*', async (c) => {
     const context = readContext(c.req.raw);

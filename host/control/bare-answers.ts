@@ -4,9 +4,9 @@
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { ControlDeps } from './deps.ts';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
 import { asksForOpenApi } from './pages/tenant-openapi.ts';
-import type { ControlParts } from './parts.ts';
 import { tollView } from './toll-view.ts';
 
 /** @returns whether the request was answered; if not, it goes the usual way */
@@ -14,7 +14,7 @@ export type AnswerEarly = (request: IncomingMessage, response: ServerResponse) =
 
 /** @param observe told of every answer, for metrics */
 export function bareAnswers(
-  { deployments, payments, log }: Pick<ControlParts, 'deployments' | 'payments' | 'log'>,
+  { deployments, payments, log }: Pick<ControlDeps, 'deployments' | 'payments' | 'log'>,
   observe: (request: { kind: string; status: number; seconds: number }) => void,
 ): AnswerEarly {
   return (request, response) => {

@@ -6,11 +6,11 @@ import { randomBytes } from 'node:crypto';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
 import { micro } from '../shared/money.ts';
-import type { ControlParts } from './parts.ts';
+import type { ControlDeps } from './deps.ts';
 import { bringIntoService } from './versions.ts';
 
-type SecretParts = Pick<
-  ControlParts,
+type SecretDeps = Pick<
+  ControlDeps,
   'config' | 'publicUrl' | 'deployments' | 'secrets' | 'clock' | 'payments' | 'demoWalletKey'
 >;
 
@@ -21,11 +21,11 @@ const MAILER_URL = 'http://mailer.internal';
 const KEEP_TIME = ['pay', 'deals'];
 
 /** @param name folder of the built-in tenant, which is also its slug */
-export async function builtinSecrets(parts: SecretParts, name: string): Promise<Record<string, string>> {
-  const { publicUrl, config } = parts;
-  const own = await known(parts, name);
+export async function builtinSecrets(deps: SecretDeps, name: string): Promise<Record<string, string>> {
+  const { publicUrl, config } = deps;
+  const own = await known(deps, name);
   const keep = (key: string) => own[key] ?? randomBytes(32).toString('base64url');
-  const time = KEEP_TIME.includes(name) ? clockSecret(parts.clock.offsetMs) : {};
+  const time = KEEP_TIME.includes(name) ? clockSecret(deps.clock.offsetMs) : {};
   switch (name) {
     case 'pay':
       return {
@@ -40,17 +40,17 @@ export async function builtinSecrets(parts: SecretParts, name: string): Promise<
     case 'deals':
       return {
         APP_URL: publicUrl,
-        PAY_SERVICE_KEY: (await known(parts, 'pay')).PAY_SERVICE_KEY ?? keep('PAY_SERVICE_KEY'),
+        PAY_SERVICE_KEY: (await known(deps, 'pay')).PAY_SERVICE_KEY ?? keep('PAY_SERVICE_KEY'),
         DEALS_SECRET: keep('DEALS_SECRET'),
         ...time,
       };
     case 'speech':
       return {
         APP_URL: publicUrl,
-        PAY_TO: parts.payments.status().recipient ?? '',
+        PAY_TO: deps.payments.status().recipient ?? '',
         PAY_NETWORK: config.payments.network,
-        PAY_OFFERS: JSON.stringify(speechOffers(parts)),
-        ...(parts.demoWalletKey === undefined ? {} : { DEMO_WALLET_KEY: parts.demoWalletKey }),
+        PAY_OFFERS: JSON.stringify(speechOffers(deps)),
+        ...(deps.demoWalletKey === undefined ? {} : { DEMO_WALLET_KEY: deps.demoWalletKey }),
       };
     default:
       return { APP_URL: publicUrl };
@@ -69,27 +69,27 @@ function welcomeSecrets({ payments, mail }: Config): Record<string, string> {
 }
 
 /** The ways to pay, as the tenant's own descriptions name them; amounts are the tenant's. */
-function speechOffers({ payments }: SecretParts): { intent: string; method: string; currency: string; mode: string }[] {
+function speechOffers({ payments }: SecretDeps): { intent: string; method: string; currency: string; mode: string }[] {
   return (['fixed', 'metered'] as const).flatMap((mode) =>
     payments.offers(micro(1n), { mode }).map(({ intent, method, currency }) => ({ intent, method, currency, mode })),
   );
 }
 
 /** Tells built-in tenants that business time was moved: their instances are replaced, without a failed request. */
-export async function moveBuiltinClocks(parts: ControlParts): Promise<void> {
-  for (const name of KEEP_TIME) await parts.builtinTurns.run(() => moveBuiltinClock(parts, name));
+export async function moveBuiltinClocks(deps: ControlDeps): Promise<void> {
+  for (const name of KEEP_TIME) await deps.builtinTurns.run(() => moveBuiltinClock(deps, name));
 }
 
-async function moveBuiltinClock(parts: ControlParts, name: string): Promise<void> {
-  const present = await parts.deployments.bySlug(name);
+async function moveBuiltinClock(deps: ControlDeps, name: string): Promise<void> {
+  const present = await deps.deployments.bySlug(name);
   if (!present?.builtin || present.state === 'decommissioned') return;
-  await parts.updates.run(present.tenant, () => moveClockOf(parts, present));
+  await deps.updates.run(present.tenant, () => moveClockOf(deps, present));
 }
 
-async function moveClockOf(parts: ControlParts, present: Deployment): Promise<void> {
-  const { CLOCK_OFFSET_MS: _before, ...secrets } = await parts.secrets.reveal(present.tenant);
-  await bringIntoService(parts, present, {
-    secrets: parts.secrets.seal(present.tenant, { ...secrets, ...clockSecret(parts.clock.offsetMs) }),
+async function moveClockOf(deps: ControlDeps, present: Deployment): Promise<void> {
+  const { CLOCK_OFFSET_MS: _before, ...secrets } = await deps.secrets.reveal(present.tenant);
+  await bringIntoService(deps, present, {
+    secrets: deps.secrets.seal(present.tenant, { ...secrets, ...clockSecret(deps.clock.offsetMs) }),
   });
 }
 
@@ -97,7 +97,7 @@ function clockSecret(offsetMs: number): Record<string, string> {
   return offsetMs === 0 ? {} : { CLOCK_OFFSET_MS: String(offsetMs) };
 }
 
-async function known({ deployments, secrets }: SecretParts, slug: string): Promise<Record<string, string>> {
+async function known({ deployments, secrets }: SecretDeps, slug: string): Promise<Record<string, string>> {
   const present = await deployments.bySlug(slug);
   return present?.builtin && present.state !== 'decommissioned' ? secrets.reveal(present.tenant) : {};
 }

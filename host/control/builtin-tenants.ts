@@ -14,7 +14,7 @@ import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { builtinSecrets } from './builtin-secrets.ts';
 import type { DeploymentParser } from './deployment-input.ts';
-import type { ControlParts } from './parts.ts';
+import type { ControlDeps } from './deps.ts';
 import { changedSettings, newSettings } from './settings.ts';
 import type { ForwardToTenant } from './tenant-requests.ts';
 import { bringIntoService } from './versions.ts';
@@ -54,13 +54,13 @@ export function checkBuiltins(folder: string, { enabled, secrets }: Config['buil
  * @throws Problem when the folder or its code is not acceptable
  */
 export async function deployBuiltin(
-  parts: ControlParts,
+  deps: ControlDeps,
   parse: DeploymentParser,
   folder: string,
   owner: BuiltinOwner,
   secrets: Record<string, string>,
 ): Promise<void> {
-  const { deployments, clock, pipeline, routes, logs, log } = parts;
+  const { deployments, clock, pipeline, routes, logs, log } = deps;
   const manifestFile = path.join(folder, MANIFEST);
   const {
     main,
@@ -76,7 +76,7 @@ export async function deployBuiltin(
     if (!present.builtin) throw new Problem('conflict', `The slug ${slug} belongs to a tenant.`);
     const settings = { ...changedSettings(input, present), payTo: (input.payTo ?? owner.address).toLowerCase() };
     const { spentMs: _, ...code } = await pipeline.accept(input, { ...settings, secrets: values, asker: HOST });
-    const known = await parts.secrets.reveal(present.tenant);
+    const known = await deps.secrets.reveal(present.tenant);
     const same =
       code.digest === present.digest &&
       JSON.stringify(sorted(known)) === JSON.stringify(sorted(values)) &&
@@ -84,10 +84,10 @@ export async function deployBuiltin(
         ([name, value]) => JSON.stringify(present[name as keyof typeof settings]) === JSON.stringify(value),
       );
     if (same) return;
-    const updated = await parts.updates.run(present.tenant, () =>
-      bringIntoService(parts, present, {
+    const updated = await deps.updates.run(present.tenant, () =>
+      bringIntoService(deps, present, {
         settings,
-        secrets: parts.secrets.seal(present.tenant, values),
+        secrets: deps.secrets.seal(present.tenant, values),
         ...(code.digest === present.digest ? {} : { code: { ...code, note: 'update' } }),
       }),
     );
@@ -105,7 +105,7 @@ export async function deployBuiltin(
       ownerDid: owner.did,
       code,
       settings,
-      secrets: parts.secrets
+      secrets: deps.secrets
         .seal(tenant, values)
         .map(({ name, keyId, sealed }) => ({ name, keyId, sealed: sealed.toString('base64') })),
       termMs: FOREVER_MS,
@@ -114,7 +114,7 @@ export async function deployBuiltin(
     clock.now(),
   );
   await routes.push(slug);
-  parts.scheduleChanged();
+  deps.scheduleChanged();
   await logs.append(tenant, { kind: 'platform', event: 'deployed', text: 'built-in tenant, version 1' });
   log.info({ slug }, 'built-in tenant deployed');
 }
@@ -142,30 +142,30 @@ export interface BuiltinDeployment {
 
 /** Deploys all that `waiting` names, one after the other; a bad one does not keep the others from running. */
 export async function deployBuiltins(
-  parts: ControlParts,
+  deps: ControlDeps,
   parse: DeploymentParser,
   { folder, owner, forward, waiting, stopping, pausesMs = PAUSES_MS }: BuiltinDeployment,
 ): Promise<void> {
-  const { secrets } = parts.config.builtinTenants;
+  const { secrets } = deps.config.builtinTenants;
   for (let attempt = 0; waiting.size > 0 && !stopping.aborted; attempt += 1) {
     const pauseMs = pausesMs[Math.min(attempt, pausesMs.length - 1)] ?? 0;
     const failed = (error: unknown, name: string): void => {
-      if (stopping.aborted) parts.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
-      else parts.log.error({ err: error, name, againInS: pauseMs / 1_000 }, 'a built-in tenant does not answer');
+      if (stopping.aborted) deps.log.info({ name }, 'the host stops; a built-in tenant is deployed at its next start');
+      else deps.log.error({ err: error, name, againInS: pauseMs / 1_000 }, 'a built-in tenant does not answer');
     };
     const answers: Promise<unknown>[] = [];
     for (const name of [...waiting]) {
       if (stopping.aborted) break;
       try {
-        await parts.builtinTurns.run(async () => {
-          const given = { ...(await builtinSecrets(parts, name)), ...secrets[name] };
-          await deployBuiltin(parts, parse, path.join(folder, name), owner, given);
+        await deps.builtinTurns.run(async () => {
+          const given = { ...(await builtinSecrets(deps, name)), ...secrets[name] };
+          await deployBuiltin(deps, parse, path.join(folder, name), owner, given);
         });
       } catch (error) {
         failed(error, name);
         continue;
       }
-      const answer = requireAnswer(parts, forward, name, stopping);
+      const answer = requireAnswer(deps, forward, name, stopping);
       answers.push(
         answer.then(
           () => waiting.delete(name),
@@ -180,7 +180,7 @@ export async function deployBuiltins(
 
 /** Starts its instance, too: the first caller need not wait for that. @throws when it does not answer well */
 async function requireAnswer(
-  { publicUrl }: ControlParts,
+  { publicUrl }: ControlDeps,
   forward: ForwardToTenant,
   slug: string,
   signal: AbortSignal,

@@ -36,7 +36,7 @@ function schema(config: Config['runtime']) {
     .refine((value) => !value.includes('\0'), 'may not contain NUL');
   const secretName = z
     .string()
-    .regex(SECRET_NAME, 'is no name of a secret: letters, digits and _, at most 64, not starting with a digit');
+    .regex(SECRET_NAME, 'is an invalid secret name: use letters, digits and _ (at most 64, not starting with a digit)');
   const reserved = new Set(BINDINGS.map(({ env }) => env));
   const areReserved = `${enumeration([...reserved])} are names of bindings`;
   const names = (record: Record<string, unknown>) =>

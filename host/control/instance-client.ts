@@ -1,6 +1,6 @@
 /**
- * Sends a request that control received for a tenant on to the tenant's instance, and counts it as the edges count
- * theirs: an instance with a paid request in flight is not idle.
+ * Forwards requests that control received for a tenant to the tenant's instance. It counts them as the edges do, so that
+ * an instance with a paid request in flight does not count as idle.
  */
 
 import type { UpstreamPool } from '../http/client/pool.ts';

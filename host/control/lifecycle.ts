@@ -1,13 +1,13 @@
 /**
- * What time does to deployments: warnings before expiry, expiry to the second, decommissioning after the grace
- * period, removal of data. Every step is idempotent; what a crash left undone the next tick does.
+ * Changes deployments as time passes: warns before expiry, expires them, decommissions them after the grace period and
+ * deletes their data. Every step is idempotent: the next tick finishes what a crash interrupted.
  */
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
-import type { BelievedTime } from '../registry/believed-time.ts';
 import { DAY_MS, type Deployments } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
+import type { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
@@ -19,13 +19,13 @@ import type { RoutePublisher } from './route-publisher.ts';
 const WARN_BEFORE_MS = 7 * DAY_MS;
 const NOTIFY_TIMEOUT_MS = 10_000;
 
-export interface LifecycleParts {
+export interface LifecycleDeps {
   config: Config['slugs'];
   clock: Clock;
   log: Logger;
   deployments: Deployments;
-  /** By which data is removed. */
-  believed: Pick<BelievedTime, 'now'>;
+  /** Decides when data is deleted. */
+  trustedClock: Pick<TrustedClock, 'now'>;
   routes: RoutePublisher;
   runtime: Pick<Runtime, 'stop'>;
   logs: LogStore;
@@ -34,31 +34,31 @@ export interface LifecycleParts {
   purgeStorage(tenant: TenantId): Promise<void>;
   /** Removes code that no version uses any more. */
   removeCode(digests: string[]): Promise<void>;
-  /** Sends a request through the outbound address policy; used for `notify`. */
+  /** Sends an HTTP request that obeys the outbound address policy; used for `notify` webhooks. */
   post(url: string, body: string, timeoutMs: number): Promise<void>;
 }
 
 export class Lifecycle {
-  readonly #parts: LifecycleParts;
+  readonly #deps: LifecycleDeps;
 
-  constructor(parts: LifecycleParts) {
-    this.#parts = parts;
+  constructor(deps: LifecycleDeps) {
+    this.#deps = deps;
   }
 
   /** Does everything that is due now. @returns when to look again, clock ms */
   async tick(): Promise<number | undefined> {
     await this.#comeBack();
     await this.#expire();
-    const believed = await this.#parts.believed.now();
-    await this.#warn(believed);
-    await this.#endGrace(believed);
-    await this.#purge(believed);
-    return await this.#parts.deployments.terms.nextExpiry();
+    const trustedNow = await this.#deps.trustedClock.now();
+    await this.#warn(trustedNow);
+    await this.#endGrace(trustedNow);
+    await this.#purge(trustedNow);
+    return await this.#deps.deployments.terms.nextExpiry();
   }
 
-  /** What expired while the clock was ahead. */
+  /** Restores deployments that expired only because the clock was ahead. */
   async #comeBack(): Promise<void> {
-    const { deployments, clock, routes, logs } = this.#parts;
+    const { deployments, clock, routes, logs } = this.#deps;
     for (const row of await deployments.terms.undoExpiry(clock.now())) {
       await routes.push(row.slug);
       const text = 'the clock of the host was ahead, and was set right';
@@ -67,7 +67,7 @@ export class Lifecycle {
   }
 
   async #expire(): Promise<void> {
-    const { deployments, clock, routes, runtime, logs, log } = this.#parts;
+    const { deployments, clock, routes, runtime, logs, log } = this.#deps;
     for (const row of await deployments.terms.expireDue(clock.now())) {
       const failed = (error: unknown) => log.error({ err: error, tenant: row.tenant }, 'an expiry was not carried out');
       // One that fails, or whose requests take their time to end, does not hold up the others.
@@ -79,7 +79,7 @@ export class Lifecycle {
   }
 
   async #warn(now: number): Promise<void> {
-    const { deployments, logs } = this.#parts;
+    const { deployments, logs } = this.#deps;
     for (const row of await deployments.terms.takeExpiryWarnings(now, now + WARN_BEFORE_MS)) {
       await logs.append(row.tenant, { kind: 'platform', event: 'expires-soon', text: `on ${iso(row.expiresAt)}` });
       if (row.notify) void this.#notify(row, row.notify);
@@ -87,7 +87,7 @@ export class Lifecycle {
   }
 
   async #notify(row: Deployment, url: string): Promise<void> {
-    const { post, logs } = this.#parts;
+    const { post, logs } = this.#deps;
     const body = JSON.stringify({ type: 'expires-soon', slug: row.slug, expiresAt: iso(row.expiresAt) });
     try {
       await post(url, body, NOTIFY_TIMEOUT_MS);
@@ -97,7 +97,7 @@ export class Lifecycle {
   }
 
   async #endGrace(now: number): Promise<void> {
-    const { deployments, config, routes, logs } = this.#parts;
+    const { deployments, config, routes, logs } = this.#deps;
     const graceMs = config.graceDays * DAY_MS;
     for (const row of await deployments.terms.graceOver(now, graceMs)) {
       // The grace period is already over, so the data goes with the next step.
@@ -109,7 +109,7 @@ export class Lifecycle {
   }
 
   async #purge(now: number): Promise<void> {
-    const { deployments, clock, runtime, log, tenantsFolder, purgeStorage, removeCode } = this.#parts;
+    const { deployments, clock, runtime, log, tenantsFolder, purgeStorage, removeCode } = this.#deps;
     for (const row of await deployments.terms.duePurges(now)) {
       try {
         const living = await deployments.bySlug(row.slug);

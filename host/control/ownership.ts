@@ -6,27 +6,27 @@ import type { Payer } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Asker } from '../runtime/deploy/deploy-turns.ts';
 import { Problem } from '../shared/problem.ts';
+import type { ControlDeps } from './deps.ts';
 import type { Call } from './endpoint.ts';
-import type { ControlParts } from './parts.ts';
 
 export type Owned = { deployment: Deployment; payer: Payer } | { response: Response };
 
 /** @throws Problem not_found | gone | not_owner | unauthorized */
-export async function requireOwner(parts: ControlParts, call: Call, scope: string): Promise<Owned> {
-  const deployment = await living(parts, call.params.slug ?? '');
+export async function requireOwner(deps: ControlDeps, call: Call, scope: string): Promise<Owned> {
+  const deployment = await living(deps, call.params.slug ?? '');
   const bearer = /^Bearer (\S+)$/i.exec(call.request.headers.get('authorization') ?? '')?.[1];
   if (bearer) {
-    const payer = parts.payments.ownerTokens.verify(deployment.slug, bearer);
+    const payer = deps.payments.ownerTokens.verify(deployment.slug, bearer);
     if (!payer) {
       throw new Problem(
         'unauthorized',
-        'The owner token is not valid (any more); get one at POST /_admin/session/<slug>.',
+        'The owner token is invalid or expired; get a new one at POST /_admin/session/<slug>.',
       );
     }
     if (payer.address !== deployment.owner) throw notOwner(deployment, payer.address);
     return { deployment, payer };
   }
-  const result = await parts.payments.proveOwner(call.request, call.context, {
+  const result = await deps.payments.proveOwner(call.request, call.context, {
     scope,
     expectedOwner: deployment.owner as Payer['address'],
     description: `Prove that you own ${deployment.slug}`,
@@ -37,16 +37,17 @@ export async function requireOwner(parts: ControlParts, call: Call, scope: strin
 }
 
 /** The deployment of a slug that is not decommissioned. @throws Problem not_found | gone */
-export async function living(parts: Pick<ControlParts, 'deployments'>, slug: string): Promise<Deployment> {
-  const deployment = await parts.deployments.bySlug(slug);
+export async function living(deps: Pick<ControlDeps, 'deployments'>, slug: string): Promise<Deployment> {
+  const deployment = await deps.deployments.bySlug(slug);
   if (!deployment) throw noDeployment(slug);
-  if (deployment.state === 'decommissioned') throw new Problem('gone', `${slug} was decommissioned.`);
+  if (deployment.state === 'decommissioned')
+    throw new Problem('gone', `${slug} was decommissioned; deploy it again to use it.`);
   return deployment;
 }
 
 /** The deployment as it is now. @throws Problem gone when it was decommissioned since it was looked up */
-export async function stillLiving(parts: Pick<ControlParts, 'deployments'>, known: Deployment): Promise<Deployment> {
-  const present = await living(parts, known.slug);
+export async function stillLiving(deps: Pick<ControlDeps, 'deployments'>, known: Deployment): Promise<Deployment> {
+  const present = await living(deps, known.slug);
   if (present.tenant !== known.tenant) throw new Problem('gone', `${known.slug} was decommissioned.`);
   return present;
 }

@@ -1,4 +1,4 @@
-/** Keeps every edge's route table equal to the registry: the whole table at an edge's start, then each change. */
+/** Publishes the registry's routes to every edge: the whole table when an edge starts, then each change. */
 import { tollRoutes } from '../payments/paid-routes.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
@@ -9,7 +9,7 @@ import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, Route } from '../shared/contracts.ts';
 import { OPENAPI_PATH } from './pages/tenant-openapi.ts';
 
-export interface RoutePublisherDependencies {
+export interface RoutePublisherDeps {
   deployments: Deployments;
   domains: Domains;
   clock: Clock;
@@ -21,12 +21,12 @@ export interface RoutePublisherDependencies {
 }
 
 export class RoutePublisher {
-  readonly #parts: RoutePublisherDependencies;
+  readonly #deps: RoutePublisherDeps;
   readonly #deploying: Set<string>;
 
-  constructor(parts: RoutePublisherDependencies) {
-    this.#parts = parts;
-    this.#deploying = new Set(parts.deploying);
+  constructor(deps: RoutePublisherDeps) {
+    this.#deps = deps;
+    this.#deploying = new Set(deps.deploying);
   }
 
   /** Resolves when every edge knows that a deployment of the slug has begun. `push` ends it, or `giveUp`. */
@@ -35,14 +35,14 @@ export class RoutePublisher {
     await this.push(slug);
   }
 
-  /** The deployment came to nothing. */
+  /** The deployment failed. */
   async giveUp(slug: string): Promise<void> {
     this.#deploying.delete(slug);
     await this.push(slug);
   }
 
   async all(): Promise<Route[]> {
-    const { deployments, domains, clock } = this.#parts;
+    const { deployments, domains, clock } = this.#deps;
     const [rows, servable] = await Promise.all([deployments.routable(clock.now()), domains.servable()]);
     for (const { slug, state } of rows) if (state !== 'decommissioned') this.#deploying.delete(slug);
     const known = new Set(rows.map(({ slug }) => slug));
@@ -54,7 +54,7 @@ export class RoutePublisher {
 
   /** Reads a slug from the registry and tells every edge; resolves when all know. */
   async push(slug: string): Promise<void> {
-    const { deployments, domains, clock, edges } = this.#parts;
+    const { deployments, domains, clock, edges } = this.#deps;
     const row = await deployments.bySlug(slug);
     const living = row && (row.state !== 'decommissioned' || (row.freeAt ?? 0) > clock.now());
     if (row && row.state !== 'decommissioned') this.#deploying.delete(slug);
@@ -73,12 +73,12 @@ export class RoutePublisher {
   }
 
   #waitingRoute(slug: string): Route {
-    const { requestIdleMs, maxBodyBytes } = this.#parts.config;
+    const { requestIdleMs, maxBodyBytes } = this.#deps.config;
     return { slug, state: 'deploying', domains: [], paidRoutes: [], idleTimeoutMs: requestIdleMs, maxBodyBytes };
   }
 
   #route(row: Deployment, domains: string[]): Route {
-    const { config } = this.#parts;
+    const { config } = this.#deps;
     return {
       slug: row.slug,
       state: row.state,

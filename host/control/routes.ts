@@ -3,6 +3,7 @@
 import type { DomainChecks } from '../domains/domain-checks.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';
 import type { DeploymentParser } from './deployment-input.ts';
+import type { ControlDeps } from './deps.ts';
 import type { Endpoint } from './endpoint.ts';
 import { cronsEndpoint } from './endpoints/crons.ts';
 import { deleteEndpoint } from './endpoints/delete.ts';
@@ -21,39 +22,38 @@ import { llmsPage } from './pages/llms.ts';
 import { openApiPage } from './pages/openapi.ts';
 import { htmlPage, type Page, textPage } from './pages/page.ts';
 import type { ClientNetwork } from './pages/stock-clients.ts';
-import type { ControlParts } from './parts.ts';
 
 export function endpointTable(
-  parts: ControlParts,
+  deps: ControlDeps,
   parse: DeploymentParser,
   checks: DomainChecks,
   cronRuns: CronRuns,
 ): Endpoint[] {
   return [
-    deployEndpoint(parts, parse),
-    renewEndpoint(parts),
-    updateEndpoint(parts, parse),
-    deleteEndpoint(parts),
-    getEndpoint(parts),
-    sessionEndpoint(parts),
-    logsEndpoint(parts),
-    usageEndpoint(parts),
-    versionsEndpoint(parts),
-    rollbackEndpoint(parts),
-    cronsEndpoint(parts, cronRuns),
-    ...domainEndpoints(parts, checks),
+    deployEndpoint(deps, parse),
+    renewEndpoint(deps),
+    updateEndpoint(deps, parse),
+    deleteEndpoint(deps),
+    getEndpoint(deps),
+    sessionEndpoint(deps),
+    logsEndpoint(deps),
+    usageEndpoint(deps),
+    versionsEndpoint(deps),
+    rollbackEndpoint(deps),
+    cronsEndpoint(deps, cronRuns),
+    ...domainEndpoints(deps, checks),
   ];
 }
 
-export interface PageParts {
-  control: ControlParts;
+export interface PageDeps {
+  control: ControlDeps;
   endpoints: Endpoint[];
   version: string;
   network: ClientNetwork;
   health(): { ready: boolean; body: unknown };
 }
 
-export function pageTable({ control, endpoints, version, network, health }: PageParts): Page[] {
+export function pageTable({ control, endpoints, version, network, health }: PageDeps): Page[] {
   const { config, payments, deployments, publicUrl } = control;
   const { termDays } = config.slugs;
   return [

@@ -1,4 +1,4 @@
-/** From what an owner sent to what is stored: defaults, cross-field rules, and the checks that other parts own. */
+/** Turns an owner's input into stored settings: applies defaults, cross-field rules and the checks of other modules. */
 import { NO_BINDINGS } from '../bindings/index.ts';
 import { parsePaidRoutes } from '../payments/paid-routes.ts';
 import type { Payments } from '../payments/types.ts';

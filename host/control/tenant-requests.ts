@@ -9,11 +9,11 @@ import type { SocketCaller } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import type { ControlDeps } from './deps.ts';
 import { renewal } from './endpoints/renew.ts';
 import { iso } from './metadata.ts';
 import { noDeployment } from './ownership.ts';
 import { asksForOpenApi, OPENAPI_PATH, tenantOpenApi } from './pages/tenant-openapi.ts';
-import type { ControlParts } from './parts.ts';
 import { tollView } from './toll-view.ts';
 
 /** Sends a request to the tenant's instance, streaming both ways. */
@@ -39,22 +39,22 @@ export type OpenTenantSocket = (
 const RECEIPTS = ['payment-receipt', 'payment-response'];
 
 export async function tenantRequest(
-  parts: ControlParts,
+  deps: ControlDeps,
   forward: ForwardToTenant,
   request: Request,
   context: EdgeContext,
   slug: string,
 ): Promise<Response> {
-  const deployment = await parts.deployments.lookUp(slug);
+  const deployment = await deps.deployments.lookUp(slug);
   if (!deployment) throw noDeployment(slug);
   switch (deployment.state) {
     case 'decommissioned':
       throw new Problem('gone', `${slug} was decommissioned on ${iso(deployment.decommissionedAt ?? 0)}.`);
     case 'expired':
-      return await renewAndForward(parts, forward, request, context, deployment);
+      return await renewAndForward(deps, forward, request, context, deployment);
     case 'active':
-      if (asksForOpenApi(request, context)) return await openApi(parts, forward, request, context, deployment);
-      return await parts.payments.toll(request, context, tollView(deployment));
+      if (asksForOpenApi(request, context)) return await openApi(deps, forward, request, context, deployment);
+      return await deps.payments.toll(request, context, tollView(deployment));
   }
 }
 
@@ -64,23 +64,23 @@ export async function tenantRequest(
  * @returns what the caller is told; undefined when a socket was opened, and has ended
  */
 export async function tenantSocket(
-  parts: ControlParts,
+  deps: ControlDeps,
   request: Request,
   context: EdgeContext,
   slug: string,
   caller: SocketCaller,
   ordinary: () => Promise<Response>,
 ): Promise<Response | undefined> {
-  const deployment = await parts.deployments.lookUp(slug);
+  const deployment = await deps.deployments.lookUp(slug);
   if (deployment?.state !== 'active') return await ordinary();
   const view = tollView(deployment);
   if (!findPaidRoute(view.paidRoutes, request.method, context.tenantPath ?? '/')) return await ordinary();
-  return await parts.payments.tollSocket(request, context, view, caller);
+  return await deps.payments.tollSocket(request, context, view, caller);
 }
 
 /** The handler's own description where it has one, else the generated one. */
 async function openApi(
-  parts: ControlParts,
+  deps: ControlDeps,
   forward: ForwardToTenant,
   request: Request,
   context: EdgeContext,
@@ -92,8 +92,8 @@ async function openApi(
     if (!isNoDescription(own)) return own;
     await own.body?.cancel();
   }
-  const base = context.via === 'path' ? `${parts.publicUrl}/${deployment.slug}` : `${context.proto}://${context.host}`;
-  return new Response(JSON.stringify(tenantOpenApi(deployment, parts.payments, base), null, 2), {
+  const base = context.via === 'path' ? `${deps.publicUrl}/${deployment.slug}` : `${context.proto}://${context.host}`;
+  return new Response(JSON.stringify(tenantOpenApi(deployment, deps.payments, base), null, 2), {
     headers: { 'content-type': 'application/json; charset=utf-8', 'access-control-allow-origin': '*' },
   });
 }
@@ -108,24 +108,24 @@ function isNoDescription({ status, ok, headers }: Response): boolean {
  * toll, where the path has a price, and to another 402, where the payment was for an earlier renewal.
  */
 async function renewAndForward(
-  parts: ControlParts,
+  deps: ControlDeps,
   forward: ForwardToTenant,
   request: Request,
   context: EdgeContext,
   deployment: Deployment,
 ): Promise<Response> {
-  const answer = await parts.payments.paidOperation(
+  const answer = await deps.payments.paidOperation(
     // The payment does not depend on the body, which belongs to the tenant and is forwarded below.
     new Request(request.url, { method: request.method, headers: request.headers }),
     context,
     {
-      ...renewal(parts, deployment),
-      description: `${deployment.slug} has expired. Its owner can renew it here for ${parts.config.slugs.termDays} days`,
+      ...renewal(deps, deployment),
+      description: `${deployment.slug} has expired. Its owner can renew it here for ${deps.config.slugs.termDays} days`,
       body: new Uint8Array(),
     },
   );
   if (answer.status !== 200) return answer;
-  const response = await tenantRequest(parts, forward, forwarded(request, undefined), context, deployment.slug);
+  const response = await tenantRequest(deps, forward, forwarded(request, undefined), context, deployment.slug);
   const headers = new Headers(response.headers);
   for (const name of RECEIPTS) {
     const value = answer.headers.get(name);

@@ -2,7 +2,7 @@
 
 import type { DeploymentChange } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
-import type { ControlParts } from './parts.ts';
+import type { ControlDeps } from './deps.ts';
 
 /**
  * Older versions of a deployment are forgotten: changing it costs nothing, and each may take maxCodeBytes. `bytes`: of all
@@ -11,26 +11,26 @@ import type { ControlParts } from './parts.ts';
 export const KEPT_VERSIONS = { count: 50, bytes: 100 * 1_048_576 };
 
 type Parts = Pick<
-  ControlParts,
+  ControlDeps,
   'deployments' | 'clock' | 'log' | 'runtime' | 'routes' | 'removeCode' | 'scheduleChanged'
 >;
 
 /**
- * Call it in the deployment's turn (`ControlParts.updates`).
+ * Call it in the deployment's turn (`ControlDeps.updates`).
  * @returns the deployment as it is in service now
  * @throws Problem what the runtime says of a revision that does not start; everything is then as it was before
  */
 export function bringIntoService(
-  parts: Pick<ControlParts, 'secrets'> & Parts,
+  deps: Pick<ControlDeps, 'secrets'> & Parts,
   present: Deployment,
   change: DeploymentChange,
 ): Promise<Deployment> {
   // At once: the keys that sealed what is in `change` are to be kept.
-  return parts.secrets.keepingKeys(() => replace(parts, present, change));
+  return deps.secrets.keepingKeys(() => replace(deps, present, change));
 }
 
-async function replace(parts: Parts, present: Deployment, change: DeploymentChange): Promise<Deployment> {
-  const { deployments, clock, runtime, routes } = parts;
+async function replace(deps: Parts, present: Deployment, change: DeploymentChange): Promise<Deployment> {
+  const { deployments, clock, runtime, routes } = deps;
   const before = await deployments.snapshot(present.tenant);
   const updated = await deployments.update(present.tenant, change, clock.now());
   try {
@@ -40,12 +40,12 @@ async function replace(parts: Parts, present: Deployment, change: DeploymentChan
     throw error;
   }
   await routes.push(updated.slug);
-  parts.scheduleChanged();
+  deps.scheduleChanged();
   if (change.code) {
     await deployments
       .forgetVersions(updated.tenant, KEPT_VERSIONS)
-      .then((digests) => parts.removeCode(digests))
-      .catch((error) => parts.log.warn({ err: error, slug: updated.slug }, 'old versions were not removed'));
+      .then((digests) => deps.removeCode(digests))
+      .catch((error) => deps.log.warn({ err: error, slug: updated.slug }, 'old versions were not removed'));
   }
   return updated;
 }

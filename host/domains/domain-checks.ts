@@ -20,12 +20,12 @@ const SHORTEST_BETWEEN_MS = 2_000;
 const LONGEST_BETWEEN_MS = 60 * MINUTE_MS;
 const CHECKS_AT_ONCE = 50;
 
-export interface DomainCheckParts {
+export interface DomainCheckDeps {
   domains: Domains;
   records: OwnershipRecords;
   clock: Clock;
-  /** Business time that is believed, ms. */
-  believed(): Promise<number>;
+  /** Trusted business time, ms. */
+  trustedNow(): Promise<number>;
   log: Logger;
   /** SHA-256 (hex) of tokens that registrars may present instead of a TXT record. */
   registrarTokenHashes: string[];
@@ -36,10 +36,10 @@ export interface DomainCheckParts {
 }
 
 export class DomainChecks {
-  readonly #parts: DomainCheckParts;
+  readonly #deps: DomainCheckDeps;
 
-  constructor(parts: DomainCheckParts) {
-    this.#parts = parts;
+  constructor(deps: DomainCheckDeps) {
+    this.#deps = deps;
   }
 
   /**
@@ -47,7 +47,7 @@ export class DomainChecks {
    * @throws Problem conflict when another tenant has the domain
    */
   async attach(domain: string, tenant: TenantId, vouched = false): Promise<Domain> {
-    const { domains, clock } = this.#parts;
+    const { domains, clock } = this.#deps;
     const token = ownershipToken(domain, tenant);
     const held = await domains.byName(domain);
     if (held && held.tenant !== tenant) await this.#contest(held, token, vouched);
@@ -59,7 +59,7 @@ export class DomainChecks {
   /** Whether a token is one of a registrar that the operator trusts. */
   vouches(registrarToken: string): boolean {
     const hash = createHash('sha256').update(registrarToken).digest();
-    return this.#parts.registrarTokenHashes.some((known) => {
+    return this.#deps.registrarTokenHashes.some((known) => {
       const expected = Buffer.from(known, 'hex');
       return expected.length === hash.length && timingSafeEqual(expected, hash);
     });
@@ -67,7 +67,7 @@ export class DomainChecks {
 
   /** Out of service at once. @returns whether the tenant had the domain */
   async detach(domain: string, tenant: TenantId): Promise<boolean> {
-    const { domains, onChange } = this.#parts;
+    const { domains, onChange } = this.#deps;
     if (!(await domains.detach(domain, tenant))) return false;
     await onChange(domain, tenant);
     return true;
@@ -75,7 +75,7 @@ export class DomainChecks {
 
   /** Looks at the DNS now where that may change something, unless it was looked at a moment ago. */
   async refresh(row: Domain): Promise<Domain> {
-    const { clock } = this.#parts;
+    const { clock } = this.#deps;
     const waits = row.state === 'pending' || row.failingSince !== null || row.nextCheckAt <= clock.now();
     if (!waits || clock.now() - (row.checkedAt ?? 0) < SHORTEST_BETWEEN_MS) return row;
     return await this.check(row);
@@ -83,7 +83,7 @@ export class DomainChecks {
 
   /** Everything that is due; called by the scheduler. */
   async sweep(): Promise<void> {
-    const { domains, clock, log } = this.#parts;
+    const { domains, clock, log } = this.#deps;
     const due = await domains.dueChecks(clock.now(), CHECKS_AT_ONCE);
     await Promise.all(
       due.map((row) => this.check(row).catch((error) => log.error({ err: error }, 'a domain was not checked'))),
@@ -91,7 +91,7 @@ export class DomainChecks {
   }
 
   async check(row: Domain): Promise<Domain> {
-    const { records, clock, domains, onChange } = this.#parts;
+    const { records, clock, domains, onChange } = this.#deps;
     if (row.verifiedBy === 'token') return await this.#later(row, { nextCheckAt: clock.now() + DAY_MS });
     const result = await records.check(row.domain, row.token);
     const now = clock.now();
@@ -109,9 +109,9 @@ export class DomainChecks {
     if (result.unanswered)
       return await this.#later(row, { reason: result.reason, checkedAt: now, nextCheckAt: now + LONGEST_BETWEEN_MS });
     // Neither a clock that leaps nor one that is set back ends or prolongs what a record may be missing for.
-    const believed = Math.min(now, await this.#parts.believed());
-    const failingSince = Math.min(row.failingSince ?? believed, believed);
-    if (believed - failingSince < MISSING_FOR_MS) {
+    const trustedNow = Math.min(now, await this.#deps.trustedNow());
+    const failingSince = Math.min(row.failingSince ?? trustedNow, trustedNow);
+    if (trustedNow - failingSince < MISSING_FOR_MS) {
       return await this.#later(row, {
         reason: result.reason,
         checkedAt: now,
@@ -133,7 +133,7 @@ export class DomainChecks {
 
   /** A name that its holder has not proved, or proves no more, goes to the one who can. */
   async #contest(held: Domain, token: string, vouched: boolean): Promise<void> {
-    const { domains, records, onChange } = this.#parts;
+    const { domains, records, onChange } = this.#deps;
     const { domain, tenant } = held;
     if (held.state !== 'pending' && held.failingSince === null) {
       throw new Problem('conflict', `${domain} is attached to another slug; its owner must detach it first.`);
@@ -141,7 +141,7 @@ export class DomainChecks {
     if (!vouched && !(await records.check(domain, token)).found) {
       throw new Problem(
         'conflict',
-        `${domain} is attached to another slug, which has not shown that it owns it. If it is yours, set the TXT record ` +
+        `${domain} is attached to another slug, whose ownership of it is not verified. If the domain is yours, set the TXT record ` +
           `${recordName(domain)} to ${token} and attach it again.`,
       );
     }
@@ -149,7 +149,7 @@ export class DomainChecks {
   }
 
   async #verified(row: Domain, by: 'txt' | 'token'): Promise<Domain> {
-    const { domains, clock, onChange, servesAtOnce } = this.#parts;
+    const { domains, clock, onChange, servesAtOnce } = this.#deps;
     const now = clock.now();
     const fresh = row.state === 'pending';
     const returned = row.failingSince !== null;
@@ -169,6 +169,6 @@ export class DomainChecks {
   }
 
   async #later(row: Domain, change: Partial<Domain>): Promise<Domain> {
-    return (await this.#parts.domains.update(row, change)) ?? row;
+    return (await this.#deps.domains.update(row, change)) ?? row;
   }
 }

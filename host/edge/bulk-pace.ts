@@ -4,7 +4,7 @@
  * for something small would wait behind them. A tenant that is alone is not paced.
  */
 import type { BulkReader, BulkTurns } from '../http/client/connection.ts';
-import type { Crowd } from './crowd.ts';
+import type { Contention } from './contention.ts';
 
 /** Bytes a millisecond of all large answers together: 4 Gbit a second. */
 const BYTES_PER_MS = 524_288;
@@ -50,14 +50,14 @@ export class BulkPace {
   readonly lines = new Set<BulkLine>();
   #left = BYTES_PER_MS;
   #filledAt = 0;
-  readonly #crowd: Crowd;
+  readonly #contention: Contention;
 
-  constructor(crowd: Crowd) {
-    this.#crowd = crowd;
+  constructor(contention: Contention) {
+    this.#contention = contention;
   }
 
   spend(bytes: number): void {
-    if (this.#crowd.alone) return;
+    if (this.#contention.alone) return;
     if (!this.holding) this.#fill();
     this.#left -= bytes;
     if (this.#left > 0) return;

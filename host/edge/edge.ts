@@ -11,7 +11,7 @@ import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../s
 import { setOwnPriority } from '../shared/priority.ts';
 import { ActiveList } from './active-list.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
-import { Crowd } from './crowd.ts';
+import { Contention } from './contention.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
 import { Instances } from './instances.ts';
@@ -67,17 +67,17 @@ export class Edge {
       reservedSlugs: init.reservedSlugs ?? [],
     });
     const memory = readMemory();
-    const crowd = new Crowd(setOwnPriority);
+    const contention = new Contention(setOwnPriority);
     const acquire: EdgeControl['acquire'] = (slug) => {
       this.#metrics.waited();
       return control.acquire(slug);
     };
-    this.#instances = new Instances(acquire, memory, crowd);
+    this.#instances = new Instances(acquire, memory, contention);
     this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField, memory });
     this.#environment = {
       date: () => date.now(),
       active: this.#active,
-      crowd,
+      contention,
       sweeps: 0,
       replayBytes: 0,
       unfinished: new UnfinishedBodies(),

@@ -9,7 +9,7 @@ import { answerField } from '../http/message/fields.ts';
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
 import { BulkLine, BulkPace } from './bulk-pace.ts';
-import type { Crowd } from './crowd.ts';
+import type { Contention } from './contention.ts';
 
 type Acquire = (slug: { slug: string }) => Promise<Awaited<ReturnType<ControlForEdge['acquire']>>>;
 
@@ -90,11 +90,11 @@ export class Instances {
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
   readonly #refused = new Map<string, { problem: Problem; until: number }>();
 
-  /** @param memory what the sockets of all instances read into @param crowd who is served by this edge */
-  constructor(acquire: Acquire, memory: ReadMemory, crowd: Crowd) {
+  /** @param memory what the sockets of all instances read into @param contention who is served by this edge */
+  constructor(acquire: Acquire, memory: ReadMemory, contention: Contention) {
     this.#acquire = acquire;
     this.#memory = memory;
-    this.#pace = new BulkPace(crowd);
+    this.#pace = new BulkPace(contention);
   }
 
   current(slug: string): Instance | undefined {

@@ -13,7 +13,7 @@ import type { EdgeTraffic } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
-import type { Crowd } from './crowd.ts';
+import type { Contention } from './contention.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
 import type { UnfinishedBodies } from './unfinished-bodies.ts';
@@ -25,7 +25,7 @@ export interface ProxyEnvironment {
   /** Requests under way, for the idle limit. */
   active: ActiveList<ProxiedRequest>;
   /** Whose requests go through this edge. */
-  crowd: Crowd;
+  contention: Contention;
   /** Counts the sweeps of the idle limit; a clock that costs nothing to read. */
   sweeps: number;
   /** Bytes of request bodies that are kept to be sent again. */
@@ -166,7 +166,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
   /** Something went by. */
   #goesOn(): void {
     this.#lastActivity = this.#environment.sweeps;
-    this.#environment.crowd.seen(this.#traffic?.slug ?? '');
+    this.#environment.contention.seen(this.#traffic?.slug ?? '');
   }
 
   // ------------------------------------------------------------------------------- the caller's side

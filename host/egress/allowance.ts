@@ -69,7 +69,7 @@ export class Allowance {
       return Promise.reject(
         new Problem(
           'egress_limit',
-          `${this.limits.inFlight} requests are in flight and too many wait; await some before sending more.`,
+          `${this.limits.inFlight} requests are in flight and the queue is full; await some before sending more.`,
           { headers: { 'retry-after': '1' } },
         ),
       );

@@ -149,7 +149,7 @@ async function send(
         request.once('upgrade', (_answer, socket) => {
           socket.destroy();
           reject(
-            new Problem('egress_failed', `${outbound.target.name}: it switched to a protocol that nobody asked for.`),
+            new Problem('egress_failed', `${outbound.target.name}: it switched to a protocol that was not requested.`),
           );
         });
         if (body) pump(asked, request, outbound.allowance, 'out', reject);

@@ -10,7 +10,7 @@ import { Channel } from '../shared/channel.ts';
 import type { ControlForEgress, EgressCounters, EgressInit, EgressMethods, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Notices } from './notices.ts';
-import { type ProxyParts, TenantProxy, type TenantSettings } from './proxy.ts';
+import { type ProxyDeps, TenantProxy, type TenantSettings } from './proxy.ts';
 import { CheckedResolver } from './resolver.ts';
 
 const log = pino({ name: 'egress' }, pino.destination({ dest: 2, sync: true }));
@@ -20,7 +20,7 @@ function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]
   const registry = new Registry();
   const proxies = new Map<TenantId, TenantProxy>();
   const opening = new Map<TenantId, Promise<void>>();
-  let parts: ProxyParts | undefined;
+  let deps: ProxyDeps | undefined;
 
   const requests = new Counter({
     name: 'turnpike_egress_requests_total',
@@ -52,11 +52,11 @@ function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]
   });
 
   async function open(settings: TenantSettings): Promise<void> {
-    if (!parts) throw new Problem('not_ready', 'The egress was not initialised.');
+    if (!deps) throw new Problem('not_ready', 'The egress was not initialised.');
     const known = proxies.get(settings.tenant);
     if (known && known.socket === settings.socket) return known.update(settings);
     if (known) await closeTenant(settings.tenant);
-    const proxy = new TenantProxy(settings, parts);
+    const proxy = new TenantProxy(settings, deps);
     await proxy.listen();
     proxies.set(settings.tenant, proxy);
   }
@@ -83,7 +83,7 @@ function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]
 
   return {
     init(init: EgressInit) {
-      parts = {
+      deps = {
         surroundings: { ...init, edgeTlsAddress: init.edgeTlsAddress },
         resolver: new CheckedResolver(init.dnsServers ?? []),
         notices: new Notices(tell),

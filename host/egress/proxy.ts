@@ -29,7 +29,7 @@ export interface TenantSettings {
   limits: EgressLimits;
 }
 
-export interface ProxyParts {
+export interface ProxyDeps {
   surroundings: Surroundings;
   resolver: CheckedResolver;
   notices: Notices;
@@ -50,16 +50,16 @@ const KEPT: http.AgentOptions = { keepAlive: true, maxFreeSockets: 64, timeout: 
 
 export class TenantProxy {
   readonly allowance: Allowance;
-  readonly #parts: ProxyParts;
+  readonly #deps: ProxyDeps;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #settings: TenantSettings;
   #agents: Agents;
 
-  constructor(settings: TenantSettings, parts: ProxyParts) {
+  constructor(settings: TenantSettings, deps: ProxyDeps) {
     this.#settings = settings;
-    this.#parts = parts;
-    this.#agents = createAgents(parts, KEPT);
+    this.#deps = deps;
+    this.#agents = createAgents(deps, KEPT);
     this.allowance = new Allowance(settings.limits, () => performance.now());
     this.#server = createServer({
       requireHostHeader: false,
@@ -93,7 +93,7 @@ export class TenantProxy {
     this.allowance.limits = settings.limits;
     if (before.allow.join() === settings.allow.join()) return;
     const old = this.#agents;
-    this.#agents = createAgents(this.#parts, KEPT);
+    this.#agents = createAgents(this.#deps, KEPT);
     for (const agent of allOf(old)) {
       agent.maxFreeSockets = 0;
       for (const free of Object.values(agent.freeSockets)) for (const socket of free ?? []) socket.destroy();
@@ -130,13 +130,13 @@ export class TenantProxy {
 
   async #upgrade(asked: IncomingMessage, socket: Socket, head: Buffer): Promise<void> {
     await this.#serve(() => parseHttpTarget(asked.url ?? ''), { stream: socket }, false, {
-      run: (outbound) => websocket(outbound, createAgents(this.#parts), this.#secure(outbound), asked, socket, head),
+      run: (outbound) => websocket(outbound, createAgents(this.#deps), this.#secure(outbound), asked, socket, head),
       answer: (problem) => answerSocket(problem, socket),
     });
   }
 
   #secure(outbound: Outbound): boolean {
-    return isSecure(outbound, this.#parts.surroundings.edgeTlsAddress !== undefined);
+    return isSecure(outbound, this.#deps.surroundings.edgeTlsAddress !== undefined);
   }
 
   /**
@@ -166,16 +166,16 @@ export class TenantProxy {
     const late = setTimeout(() => stop.abort(tookTooLong(target, timeoutMs)), timeoutMs);
     try {
       target = parse();
-      const way = chooseWay(target, this.#settings.allow, this.#parts.surroundings);
+      const way = chooseWay(target, this.#settings.allow, this.#deps.surroundings);
       leave = await this.allowance.enter(signal);
-      const { resolver, surroundings } = this.#parts;
+      const { resolver, surroundings } = this.#deps;
       const key = surroundings.ownCallerKey;
       const own = key === undefined ? undefined : ownCaller(this.#settings.tenant, key);
       const stands = () => {
         if (!bounded) clearTimeout(late);
       };
       await run({ target, way, allowance: this.allowance, resolver, ownCaller: own, signal, stands });
-      this.#parts.finished('ok');
+      this.#deps.finished('ok');
     } catch (error) {
       const problem = signal.aborted ? asProblem(signal.reason) : asProblem(error);
       this.#refuse(problem, target, error);
@@ -187,12 +187,12 @@ export class TenantProxy {
   }
 
   #refuse(problem: Problem, target: Target | undefined, error: unknown): void {
-    this.#parts.finished(problem.code);
-    if (problem.code === 'internal') this.#parts.failed(error);
+    this.#deps.finished(problem.code);
+    if (problem.code === 'internal') this.#deps.failed(error);
     if (problem.code !== 'egress_refused' && problem.code !== 'egress_limit') return;
     this.allowance.counters.refused++;
     const { tenant, slug } = this.#settings;
-    this.#parts.notices.add({
+    this.#deps.notices.add({
       tenant,
       slug,
       code: problem.code,
@@ -241,7 +241,7 @@ function allOf({ outside, edge }: Agents): http.Agent[] {
 }
 
 /** @param options default: every request has a connection of its own */
-function createAgents({ authorities, surroundings }: ProxyParts, options: http.AgentOptions = {}): Agents {
+function createAgents({ authorities, surroundings }: ProxyDeps, options: http.AgentOptions = {}): Agents {
   const secure = { ...options, ...(authorities ? { ca: authorities } : {}) };
   const outside = { http: new http.Agent(options), https: new https.Agent(secure) };
   const edge = surroundings.edgeProxyHeader

@@ -1,14 +1,14 @@
 /**
- * The body of `/healthz`: each part's state, and whether the host as a whole serves. Pure; nothing in it may help an
- * attacker (no paths, no versions of libraries, no addresses).
+ * Builds the body of `/healthz`: the state of each component, and whether the host serves requests. Pure. The body must
+ * not help an attacker: no paths, no library versions, no addresses.
  */
 
-export type PartHealth = 'ready' | 'starting' | 'restarting' | 'degraded' | 'off' | 'stopped';
+export type ComponentHealth = 'ready' | 'starting' | 'restarting' | 'degraded' | 'off' | 'stopped';
 
-export interface Part {
+export interface Component {
   name: string;
-  state: PartHealth;
-  /** Without it the host does not serve. */
+  state: ComponentHealth;
+  /** If true, the host cannot serve requests without it. */
   essential: boolean;
   /** One sentence for the operator; never secrets. */
   detail?: string;
@@ -18,21 +18,22 @@ export interface HealthDocument {
   status: 'ok' | 'degraded' | 'unavailable';
   version: string;
   uptimeSeconds: number;
-  parts: Record<string, { state: PartHealth; detail?: string }>;
+  parts: Record<string, { state: ComponentHealth; detail?: string }>;
   [extra: string]: unknown;
 }
 
 /**
  * @param extra further members, such as the sandbox level and the payment network
- * @returns what OperatorParts.health answers: `ready` is false when an essential part does not serve
+ * @returns what OperatorDeps.health answers: `ready` is false when an essential component does not serve
  */
 export function health(
-  parts: readonly Part[],
+  components: readonly Component[],
   { version, uptimeMs, extra = {} }: { version: string; uptimeMs: number; extra?: Record<string, unknown> },
 ): { ready: boolean; body: HealthDocument } {
-  const serves = (part: Part) => part.state === 'ready' || part.state === 'degraded' || part.state === 'off';
-  const ready = parts.every((part) => !part.essential || serves(part));
-  const well = parts.every(({ state }) => state === 'ready' || state === 'off');
+  const serves = (component: Component) =>
+    component.state === 'ready' || component.state === 'degraded' || component.state === 'off';
+  const ready = components.every((component) => !component.essential || serves(component));
+  const well = components.every(({ state }) => state === 'ready' || state === 'off');
   return {
     ready,
     body: {
@@ -41,7 +42,7 @@ export function health(
       version,
       uptimeSeconds: Math.floor(uptimeMs / 1000),
       parts: Object.fromEntries(
-        parts.map(({ name, state, detail }) => [name, { state, ...(detail === undefined ? {} : { detail }) }]),
+        components.map(({ name, state, detail }) => [name, { state, ...(detail === undefined ? {} : { detail }) }]),
       ),
     },
   };

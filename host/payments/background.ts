@@ -1,13 +1,13 @@
 /** The timed work of payments: pending settlements, what is owed, channels, holds that run out, old answers. */
 import type { Logger } from 'pino';
-import type { BelievedTime } from '../registry/believed-time.ts';
 import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
 import { isOpenPayment, payments } from '../registry/schema/payments.ts';
+import type { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Guard } from './ledger/guard.ts';
 import type { Sender } from './outgoing/sender.ts';
 import type { Gas } from './rails/gas.ts';
-import type { ChannelKeeper } from './sessions/keeper.ts';
+import type { ChannelSweeper } from './sessions/sweeper.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
 
 /** Refunds go this often at least, ms. */
@@ -22,13 +22,13 @@ const KEEP_ANSWERS_MS = 24 * 3_600_000;
 
 export interface BackgroundOptions extends RecoveryOptions {
   sender: Sender;
-  keeper: ChannelKeeper | undefined;
+  sweeper: ChannelSweeper | undefined;
   guard: Guard;
   gas: Gas | undefined;
   /** How often payouts and the operator's share are sent, ms; refunds go at once. */
   payoutEveryMs: number;
   /** By which money goes back, and what was answered is forgotten. */
-  believed: BelievedTime;
+  trustedClock: TrustedClock;
   clock: Clock;
   log: Logger;
 }
@@ -44,7 +44,7 @@ export class Background {
   }
 
   start(): void {
-    const { sender, keeper, guard, gas, payoutEveryMs, machine, believed, clock } = this.#options;
+    const { sender, sweeper, guard, gas, payoutEveryMs, machine, trustedClock, clock } = this.#options;
     const look = async () => {
       const { signal } = this.#stopping;
       await guard.run(signal).catch((error) => {
@@ -59,10 +59,10 @@ export class Background {
     // Where all goes so often, refunds do, too.
     if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => sender.run(['refund']));
     if (gas) this.#every(60_000, () => gas.refresh());
-    if (keeper) this.#every(60_000, () => keeper.run());
+    if (sweeper) this.#every(60_000, () => sweeper.run());
     this.#every(600_000, async () => {
-      const highest = (await believed.highest()) - clock.offsetMs;
-      await machine.keys.sweep(KEEP_ANSWERS_MS, await believed.now(), highest);
+      const highest = (await trustedClock.highest()) - clock.offsetMs;
+      await machine.keys.sweep(KEEP_ANSWERS_MS, await trustedClock.now(), highest);
     });
   }
 
@@ -98,7 +98,7 @@ export class Background {
 
   /** Holds of tenants: settled when their signature runs out, given back when nobody captures them. */
   async #holds(): Promise<void> {
-    const { machine, believed } = this.#options;
+    const { machine, trustedClock } = this.#options;
     const { db } = machine.store;
     const due = await db
       .select()
@@ -128,7 +128,7 @@ export class Background {
           isOpenPayment,
           eq(payments.kind, 'binding'),
           eq(payments.state, 'settled'),
-          lt(payments.updatedAt, (await believed.now()) - FORGOTTEN_HOLD_MS),
+          lt(payments.updatedAt, (await trustedClock.now()) - FORGOTTEN_HOLD_MS),
         ),
       );
     for (const row of forgotten) {

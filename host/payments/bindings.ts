@@ -15,7 +15,7 @@ import { formatUsd, type Money, micro, parseUsd } from '../shared/money.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody, releasingBodies } from '../shared/request-body.ts';
 import type { OfferBook } from './offers.ts';
-import type { ProofDesk } from './proof.ts';
+import type { ProofVerifier } from './proof.ts';
 import type { Challenger } from './rails/challenge.ts';
 import { type Presented, readCredential } from './rails/credential.ts';
 import type { Terms } from './rails/terms.ts';
@@ -71,7 +71,7 @@ export interface BindingsOptions {
   machine: SettlementMachine;
   offers: OfferBook;
   challenger: Challenger;
-  proof: ProofDesk;
+  proof: ProofVerifier;
   challengeKey: string;
   /** Signs what x402 challenges carry. */
   tokenKey: Buffer;

@@ -4,11 +4,11 @@
  */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { BelievedTime } from '../registry/believed-time.ts';
 import { eq } from '../registry/drizzle.ts';
 import type { Registry } from '../registry/index.ts';
 import { settings } from '../registry/schema/deployments.ts';
 import type { PaymentRow } from '../registry/schema/payments.ts';
+import { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import { type Money, micro, parseUsd, ZERO } from '../shared/money.ts';
@@ -27,7 +27,7 @@ import { Sender } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
 import { openPaymentsKey } from './payments-key.ts';
-import { ProofDesk } from './proof.ts';
+import { ProofVerifier } from './proof.ts';
 import { Challenger } from './rails/challenge.ts';
 import { readStored } from './rails/credential.ts';
 import { EvmLanes } from './rails/evm-lane.ts';
@@ -38,13 +38,13 @@ import { tempoSession } from './rails/tempo-session.ts';
 import { lower } from './rails/terms.ts';
 import { uptoAvailable, x402Rails } from './rails/x402.ts';
 import { ChannelStore } from './sessions/channels.ts';
-import { SessionDesk } from './sessions/desk.ts';
-import { ChannelKeeper, type KeeperSchedule } from './sessions/keeper.ts';
 import { sessionReceipt } from './sessions/receipt.ts';
+import { ChannelSweeper, type SweepSchedule } from './sessions/sweeper.ts';
+import { SessionVerifier } from './sessions/verifier.ts';
 import { Answers } from './settlement/answers.ts';
 import { SettlementMachine } from './settlement/machine.ts';
+import { PaymentStore } from './settlement/payment-store.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
-import { PaymentStore } from './settlement/store.ts';
 import { Toll } from './toll/toll.ts';
 import type { Forward, OpenSocket, PaymentEnd, Payments } from './types.ts';
 
@@ -64,13 +64,13 @@ export interface PaymentsOptions {
   /** Default: no WebSocket is for sale. */
   openSocket?: OpenSocket;
   /** Default: one of its own. */
-  believed?: BelievedTime;
+  trustedClock?: TrustedClock;
   /** Told of every payment that is over. */
   onPayment?: (payment: PaymentEnd) => void;
   /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
   payoutEveryMs?: number;
   /** When channels are settled and closed. */
-  schedule?: KeeperSchedule;
+  schedule?: SweepSchedule;
 }
 
 const LOCAL_PAYOUT_MS = 250;
@@ -82,12 +82,14 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const key = await openPaymentsKey(options.dataFolder);
   const { challengeKey } = key;
   const realm = () => new URL(options.publicUrl).hostname;
-  const believed = options.believed ?? new BelievedTime(registry.db, clock);
+  const trustedClock = options.trustedClock ?? new TrustedClock(registry.db, clock);
   const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log);
   const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store);
   const { mpp, x402, hostAccounts } = network;
-  const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;
+  const verifier = mpp
+    ? new SessionVerifier({ network: mpp, settler: hostAccounts.settler, channels, log })
+    : undefined;
   const collector = lower(hostAccounts.settler.address);
   const lanes = x402 ? new EvmLanes(x402) : undefined;
   // Made from the rails, and told by what they depend on.
@@ -107,7 +109,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const debts = new Debts(store, offersChanged);
   const rails: Rail[] = [
     ...(mpp ? [tempoCharge({ network: mpp, collector, challengeKey })] : []),
-    ...(mpp && desk ? [tempoSession({ network: mpp, payee: collector, desk })] : []),
+    ...(mpp && verifier ? [tempoSession({ network: mpp, payee: collector, verifier })] : []),
     ...(x402 && lanes && gas
       ? x402Rails({
           network: x402,
@@ -134,7 +136,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         const captured = micro(channel.captured + charged);
         const after = { ...channel, captured, units: channel.units + 1 };
         const presented = row.credential ? readStored('tempo/session', row.credential, challengeKey) : undefined;
-        const voucher = presented?.via === 'mpp' ? desk?.acknowledged(presented.credential, after) : undefined;
+        const voucher = presented?.via === 'mpp' ? verifier?.acknowledged(presented.credential, after) : undefined;
         return JSON.stringify({
           'payment-receipt': sessionReceipt({ ...after, voucher: voucher ?? after.voucher }, row.credentialId),
         });
@@ -152,10 +154,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     debts,
     minPayout: usdOr(config.minPayout, network.name === 'local' ? ZERO : MIN_PAYOUT),
   });
-  const proof = new ProofDesk({ network: mpp, challengeKey, challenger, keys: machine.keys });
-  const highest = await believed.highest();
+  const proof = new ProofVerifier({ network: mpp, challengeKey, challenger, keys: machine.keys });
+  const highest = await trustedClock.highest();
   const { feeBps } = config;
-  const sessions = desk ? { desk, channels } : undefined;
+  const sessions = verifier ? { verifier, channels } : undefined;
   const openSocket =
     options.openSocket ?? (async () => new Problem('not_implemented', 'No WebSocket is for sale here.').toResponse());
   const toll = new Toll({
@@ -183,12 +185,18 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     log,
   });
   const recovery = { machine, operations, log };
-  const keeper = desk
-    ? new ChannelKeeper({ desk, channels, clock, log, ...(options.schedule ? { schedule: options.schedule } : {}) })
+  const sweeper = verifier
+    ? new ChannelSweeper({
+        verifier,
+        channels,
+        clock,
+        log,
+        ...(options.schedule ? { schedule: options.schedule } : {}),
+      })
     : undefined;
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
-  const background = new Background({ ...recovery, sender, keeper, guard, gas, payoutEveryMs, believed, clock });
-  const reconciler = new Reconciler({ store, network, desk, opening: openingBalance(registry) });
+  const background = new Background({ ...recovery, sender, sweeper, guard, gas, payoutEveryMs, trustedClock, clock });
+  const reconciler = new Reconciler({ store, network, verifier, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
     machine,
@@ -224,7 +232,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         },
         asked,
       ),
-    ownerTokens: createOwnerTokens(key.derive('owner-token'), () => believed.latest(), highest),
+    ownerTokens: createOwnerTokens(key.derive('owner-token'), () => trustedClock.latest(), highest),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),
@@ -250,7 +258,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         await sender.run();
       },
       async reconcile() {
-        await keeper?.run();
+        await sweeper?.run();
         await guard.run();
         await sender.run();
         return reconciler.run();

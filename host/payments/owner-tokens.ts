@@ -13,17 +13,17 @@ const claims = z.object({
 });
 
 /**
- * @param believed business time that is believed, ms
- * @param highest the latest that was believed before, ms
+ * @param trustedNow trusted business time, ms
+ * @param highest the latest that was trusted before, ms
  */
-export function createOwnerTokens(key: Buffer, believed: () => number, highest: number): OwnerTokens {
+export function createOwnerTokens(key: Buffer, trustedNow: () => number, highest: number): OwnerTokens {
   let latest = highest;
   let asked = performance.now();
   // Goes on where the clock is set back: that must not revive a token.
   const now = () => {
     const elapsed = performance.now() - asked;
     asked += elapsed;
-    latest = Math.max(latest + elapsed, believed());
+    latest = Math.max(latest + elapsed, trustedNow());
     return Math.floor(latest);
   };
   const sign = (body: string) => createHmac('sha256', key).update(body).digest();

@@ -20,19 +20,19 @@ import type { Payer, ProofRequest, ProofResult } from './types.ts';
 /** TIP-20 pathUSD: a proof moves no token, but a challenge names one. */
 const PATH_USD = '0x20c0000000000000000000000000000000000000';
 
-export interface ProofDeskOptions {
+export interface ProofVerifierOptions {
   network: MppNetwork | undefined;
   challengeKey: string;
   challenger: Challenger;
   keys: PaymentKeys;
 }
 
-export class ProofDesk {
-  readonly #options: ProofDeskOptions;
+export class ProofVerifier {
+  readonly #options: ProofVerifierOptions;
   readonly #chainId: number;
   readonly #method: ReturnType<typeof tempo.charge>;
 
-  constructor(options: ProofDeskOptions) {
+  constructor(options: ProofVerifierOptions) {
     this.#options = options;
     this.#chainId = options.network?.chain.id ?? tempoChain.id;
     // Without a network every chain call fails at once, and only plain wallets can prove themselves.

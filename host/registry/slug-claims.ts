@@ -1,9 +1,9 @@
 /** Who may deploy to a slug, and who is doing so just now. */
 import { Problem } from '../shared/problem.ts';
-import { savedBelief } from './believed-time.ts';
 import { and, eq, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { type Deployment, slugClaims } from './schema/deployments.ts';
+import { savedTrustedTime } from './trusted-clock.ts';
 
 export class SlugClaims {
   readonly #db: Database;
@@ -22,8 +22,8 @@ export class SlugClaims {
     if (current.state !== 'decommissioned') return 'taken';
     if (current.owner === owner) return 'free';
     // What another takes does not come back when a clock that was ahead is set right.
-    const believed = Math.min(now, (await savedBelief(this.#db))?.at ?? now);
-    return (current.freeAt ?? 0) <= believed ? 'free' : 'cooling';
+    const trustedNow = Math.min(now, (await savedTrustedTime(this.#db))?.at ?? now);
+    return (current.freeAt ?? 0) <= trustedNow ? 'free' : 'cooling';
   }
 
   /**

@@ -96,7 +96,7 @@ async function requireWithin(folder: string | undefined, file: string): Promise<
   const way = path.relative(folder, found);
   const outside = way === '..' || way.startsWith(`..${path.sep}`) || path.isAbsolute(way);
   if (outside && !found.split(path.sep).includes('node_modules'))
-    throw new Error(`${found} is outside of ${folder}. If the project is to have it, name the folder of both: --root.`);
+    throw new Error(`${found} is outside of ${folder}. To include it, name a folder that holds both with --root.`);
   // A pipe or a device would be read for ever.
   if (!(await stat(found)).isFile()) throw new Error(`${found} is not a regular file.`);
 }

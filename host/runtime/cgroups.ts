@@ -104,14 +104,14 @@ function read(folder: string, name: string): string {
 }
 
 /** Groups of what runs. Others, of a host that was killed, are removed. */
-const GROUP_OF_A_CELL = /^cell-\d+$/;
+const GROUP_OF_A_SANDBOX = /^cell-\d+$/;
 
 /** How long after its end the kernel may still count a process, and how often it is tried meanwhile, ms. */
 const GONE_MS = 30_000;
 const RETRY_MS = 200;
 
 function sweep(folder: string): void {
-  for (const name of readdirSync(folder)) if (GROUP_OF_A_CELL.test(name)) remove(path.join(folder, name));
+  for (const name of readdirSync(folder)) if (GROUP_OF_A_SANDBOX.test(name)) remove(path.join(folder, name));
 }
 
 /** An empty group costs the kernel some memory: none must stay behind. */

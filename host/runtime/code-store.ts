@@ -84,9 +84,11 @@ export class CodeStore {
       this.#cache.set(digest, cached);
       return cached;
     }
-    if (!DIGEST.test(digest)) throw new Problem('internal', `not a digest: ${digest}`);
+    if (!DIGEST.test(digest)) throw new Problem('internal', `invalid code digest: ${digest}`);
     const bundle = await this.#read(path.join(this.#folder, digest)).catch((error: Error) => {
-      throw new Problem('start_failed', 'The code of this version is missing on this host.', { cause: error });
+      throw new Problem('start_failed', 'The code of this version is missing on this host; deploy it again.', {
+        cause: error,
+      });
     });
     if (digestOf(bundle) !== digest) {
       throw new Problem('start_failed', 'The code of this version is damaged on this host; deploy it again.');

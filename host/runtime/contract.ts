@@ -1,6 +1,6 @@
 /**
- * What the runtime offers to the program that composes the host, and what it needs from it.
- * Nothing here does anything: it is the page to read before calling `createRuntime`.
+ * The runtime's interface: what it offers to the supervisor and what it needs from it. Types only; read this before
+ * calling `createRuntime`.
  */
 import type { Logger } from 'pino';
 import type { BindingServers } from '../bindings/server.ts';
@@ -23,6 +23,7 @@ export type InstanceState = 'cold' | 'starting' | 'warm' | 'draining';
 /** Why an instance ended. The first group is the host's own doing, the second the tenant's. */
 export type ExitReason =
   | 'idle'
+  /** `bloated`: idle and using much memory. The word is part of the API, so it stays. */
   | 'swollen'
   | 'memory_pressure'
   | 'replaced'

@@ -9,7 +9,6 @@ import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { Activity } from './activity.ts';
-import { type CellOptions, startCell } from './cell.ts';
 import type {
   ExitReason,
   InstanceState,
@@ -18,8 +17,9 @@ import type {
   RuntimeEvent,
   ScheduledResult,
 } from './contract.ts';
-import { Instance, type InstanceExit } from './instance.ts';
+import { type InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
+import { type PrewarmedSandboxOptions, startPrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { Services } from './services.ts';
 import type { Standby } from './standby.ts';
 import { TrackRecord } from './track-record.ts';
@@ -30,7 +30,7 @@ export interface RunnerOptions {
   dependencies: RuntimeDependencies;
   standby: Standby;
   /** Where the kernel keeps the limits. */
-  cgroups: CellOptions['cgroups'];
+  cgroups: PrewarmedSandboxOptions['cgroups'];
   nextGeneration(): number;
   /** Makes room for one more instance. @throws Problem overloaded */
   admit(): Promise<void>;
@@ -57,9 +57,9 @@ export class DeploymentRunner {
   readonly #activity = new Activity();
   readonly #record = new TrackRecord();
   #current: WatchedInstance | undefined;
-  #starting: Promise<Instance> | undefined;
+  #starting: Promise<InstanceProcess> | undefined;
   /** Old instances with requests in flight. */
-  readonly #draining = new Set<Instance>();
+  readonly #draining = new Set<InstanceProcess>();
   /** Starts, replacements and closings happen one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #services: Services | undefined;
@@ -67,7 +67,7 @@ export class DeploymentRunner {
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #processesUsed = false;
   /** The instance whose failure the edges know. */
-  #told: Instance | undefined;
+  #told: InstanceProcess | undefined;
 
   constructor(options: RunnerOptions) {
     this.slug = options.slug;
@@ -108,7 +108,7 @@ export class DeploymentRunner {
   }
 
   /** @throws Problem */
-  async acquire(): Promise<Instance> {
+  async acquire(): Promise<InstanceProcess> {
     this.#activity.touch();
     const current = this.#current?.instance;
     if (current?.alive) return current;
@@ -162,7 +162,7 @@ export class DeploymentRunner {
   }
 
   async #runOnce(cron: string, scheduledTimeMs: number): Promise<Omit<ScheduledResult, 'durationMs'>> {
-    let instance: Instance;
+    let instance: InstanceProcess;
     try {
       instance = await this.acquire();
     } catch (error) {
@@ -256,7 +256,7 @@ export class DeploymentRunner {
     return current?.alive ? { slug: this.slug, generation: current.generation, socket: current.socket } : undefined;
   }
 
-  async #startCold(): Promise<Instance> {
+  async #startCold(): Promise<InstanceProcess> {
     const running = this.#current?.instance;
     if (running?.alive) return running;
     this.#record.refuseWhileBackingOff();
@@ -280,15 +280,15 @@ export class DeploymentRunner {
   }
 
   /** Starts an instance beside whatever runs, and makes it the current one. */
-  async #start(spec: InstanceSpec): Promise<Instance> {
+  async #start(spec: InstanceSpec): Promise<InstanceProcess> {
     const { dependencies, nextGeneration, standby } = this.#options;
     const { config, sandbox, log } = dependencies;
     const tenant = spec.tenant;
     const generation = nextGeneration();
     this.#tenant = tenant;
     const known = this.#services;
-    const cell = known
-      ? await startCell({
+    const prewarmed = known
+      ? await startPrewarmedSandbox({
           sandbox,
           listenFolder: known.listenFolder(generation),
           servicesFolder: known.folder,
@@ -301,14 +301,14 @@ export class DeploymentRunner {
       new Services({
         dependencies,
         spec,
-        cell,
+        prewarmed,
         onBindingDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
       });
     this.#services = services;
-    const starting = Instance.start({
+    const starting = InstanceProcess.start({
       spec,
       generation,
-      cell,
+      prewarmed,
       heapMb: config.heapMb,
       startTimeoutMs: config.startTimeoutMs,
       onLog: (entry) => this.#log(entry),
@@ -332,7 +332,7 @@ export class DeploymentRunner {
     }
   }
 
-  #adopt(instance: Instance): void {
+  #adopt(instance: InstanceProcess): void {
     const { memoryBytes, cpuStallMs } = this.#options.dependencies.config;
     this.#current = new WatchedInstance(instance, {
       memoryBytes,
@@ -347,7 +347,7 @@ export class DeploymentRunner {
   }
 
   /** Tells the edges first: those who wait for an answer should get the reason, not a broken connection. */
-  #kill(instance: Instance, reason: LimitReason, detail: string): void {
+  #kill(instance: InstanceProcess, reason: LimitReason, detail: string): void {
     if (instance.ending) return;
     // Whoever asks from now on gets a new one.
     if (this.#current?.instance === instance) this.#current = undefined;
@@ -356,7 +356,7 @@ export class DeploymentRunner {
     void instance.kill(reason, detail, Promise.race([told, delay(TELL_MS, undefined, { ref: false })]));
   }
 
-  #tellEdges(instance: Instance, reason: ExitReason, detail: string): Promise<void> | undefined {
+  #tellEdges(instance: InstanceProcess, reason: ExitReason, detail: string): Promise<void> | undefined {
     const code = FAILURES[reason];
     if (code === undefined || instance === this.#told) return undefined;
     this.#told = instance;
@@ -365,7 +365,7 @@ export class DeploymentRunner {
   }
 
   /** The process is gone, for whatever reason. */
-  #ended(instance: Instance, exit: InstanceExit): void {
+  #ended(instance: InstanceProcess, exit: InstanceExit): void {
     const { reason, detail } = exit;
     const { log } = this.#options.dependencies;
     const wasCurrent = this.#current?.instance === instance;
@@ -399,7 +399,7 @@ export class DeploymentRunner {
     }
   }
 
-  #countCpu(instance: Instance): void {
+  #countCpu(instance: InstanceProcess): void {
     const cpuMs = instance.takeCpuMs();
     if (cpuMs > 0) this.#emit({ type: 'used', slug: this.slug, tenant: instance.spec.tenant, cpuMs });
   }
@@ -412,7 +412,7 @@ export class DeploymentRunner {
   }
 
   /** Takes an instance out of service, lets its requests end, ends it. */
-  async #end(instance: Instance, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
+  async #end(instance: InstanceProcess, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
     const { edges } = this.#options.dependencies;

@@ -30,7 +30,7 @@ export async function tryToBreak(sandbox: Sandbox): Promise<Attempt[]> {
   if (sandbox.level === 'none') {
     throw new Problem(
       'conflict',
-      'There is no sandbox to test: runtime.sandbox is "none". Tenants can do everything the host can.',
+      'There is no sandbox to test: runtime.sandbox is "none", so tenants can do whatever the host can. Set it to "auto".',
     );
   }
   const folder = mkdtempSync(path.join(tmpdir(), 'turnpike-doctor-'));

@@ -12,8 +12,8 @@ export interface Candidate {
 
 export interface EvictionLimits {
   idleMs: number;
-  swollenIdleMs: number;
-  swollenBytes: number;
+  bloatedIdleMs: number;
+  bloatedBytes: number;
   /** For all instances together, bytes. */
   totalBytes: number;
 }
@@ -40,7 +40,7 @@ export function chooseEvictions(
   for (const candidate of candidates) {
     const idleMs = now - candidate.lastActive;
     if (candidate.inFlight > 0) staying.push(candidate);
-    else if (candidate.privateBytes >= limits.swollenBytes && idleMs >= limits.swollenIdleMs) {
+    else if (candidate.privateBytes >= limits.bloatedBytes && idleMs >= limits.bloatedIdleMs) {
       evictions.push({ slug: candidate.slug, reason: 'swollen' });
     } else if (idleMs >= limits.idleMs) evictions.push({ slug: candidate.slug, reason: 'idle' });
     else staying.push(candidate);

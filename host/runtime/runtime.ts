@@ -6,12 +6,12 @@ import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { CellOptions } from './cell.ts';
 import { Cgroups } from './cgroups.ts';
-import { Company } from './company.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
+import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
+import { SoloTenant } from './solo-tenant.ts';
 import { Standby } from './standby.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
@@ -37,7 +37,7 @@ const SHORT_SHARE = 0.06;
 
 /** Folder of all instances' sockets, one numbered folder each. */
 const CELLS = 'c';
-/** Cells that wait for the next cold start. */
+/** Prewarmed sandboxes that wait for the next cold start. */
 const STANDBY = 1;
 
 const DETAILS: Record<Eviction['reason'], string> = {
@@ -57,11 +57,11 @@ class Node implements Runtime {
   readonly isolation: Runtime['isolation'];
   readonly #dependencies: RuntimeDependencies;
   readonly #standby: Standby;
-  readonly #cgroups: CellOptions['cgroups'];
+  readonly #cgroups: PrewarmedSandboxOptions['cgroups'];
   readonly #runners = new Map<string, DeploymentRunner>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
-  readonly #company = new Company();
+  readonly #soloTenant = new SoloTenant();
   readonly #totalBytes: number;
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
@@ -71,17 +71,17 @@ class Node implements Runtime {
   constructor(dependencies: RuntimeDependencies) {
     this.#dependencies = dependencies;
     const { sandbox, config, runFolder, log } = dependencies;
-    const cells = path.join(runFolder, CELLS);
+    const waiting = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
     const leftovers = endLeftovers(runFolder);
     if (leftovers.length > 0) log.info({ processes: leftovers.length }, 'sandboxes of the last run were ended');
-    rmSync(cells, { recursive: true, force: true });
+    rmSync(waiting, { recursive: true, force: true });
     const opened = Cgroups.open();
     if ('reason' in opened) log.debug({ reason: opened.reason }, 'limits are kept by the watchdog alone');
     else this.#cgroups = { groups: opened.cgroups, memoryBytes: config.memoryBytes };
     const limits = this.#cgroups ? 'limits kept by cgroups' : 'limits kept by a watchdog';
     this.isolation = { level: sandbox.level, detail: `${sandbox.detail}; ${limits}` };
-    this.#standby = new Standby({ sandbox, folder: cells, count: STANDBY, cgroups: this.#cgroups, log });
+    this.#standby = new Standby({ sandbox, folder: waiting, count: STANDBY, cgroups: this.#cgroups, log });
     this.#totalBytes = config.totalMemoryBytes || Math.floor(os.totalmem() * TOTAL_SHARE);
     this.#timer = setInterval(() => this.#tick(), BUSY_TICK_MS);
     this.#timer.unref();
@@ -130,7 +130,7 @@ class Node implements Runtime {
     for (const report of traffic) {
       const { slug, requests, inFlight } = report;
       this.#runners.get(slug)?.reportTraffic(report);
-      if (requests > 0 || inFlight > 0) this.#company.seen(slug, now);
+      if (requests > 0 || inFlight > 0) this.#soloTenant.seen(slug, now);
     }
   }
 
@@ -182,8 +182,8 @@ class Node implements Runtime {
       }
       if (tick % COUNT_TICKS === 0) runner.countCpu();
       if (!everyone && !seen?.busy) continue;
-      const { cpuMs } = runner.sample(now, this.#company.isAlone(slug, now));
-      if (seen && cpuMs > seen.cpuMs) this.#company.seen(slug, now);
+      const { cpuMs } = runner.sample(now, this.#soloTenant.isAlone(slug, now));
+      if (seen && cpuMs > seen.cpuMs) this.#soloTenant.seen(slug, now);
       this.#seen.set(slug, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });
     }
     if (tick % IDLE_TICKS === 0) this.#evict(0);
@@ -199,8 +199,8 @@ class Node implements Runtime {
       this.#candidates(),
       {
         idleMs: config.idleMs,
-        swollenIdleMs: config.swollenIdleMs,
-        swollenBytes: config.swollenBytes,
+        bloatedIdleMs: config.bloatedIdleMs,
+        bloatedBytes: config.bloatedBytes,
         totalBytes: this.#totalBytes,
       },
       performance.now(),

@@ -9,15 +9,15 @@ import { BINDINGS, bindingSet, enabledBindings, NO_BINDINGS } from '../bindings/
 import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { Cell } from './cell.ts';
 import type { RuntimeDependencies } from './contract.ts';
+import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { folderOf } from './standby.ts';
 
 export interface ServicesOptions {
   dependencies: RuntimeDependencies;
   spec: InstanceSpec;
-  /** The cell of the first instance: the sockets go into its folder, for its user. */
-  cell: Cell;
+  /** The sandbox of the first instance: the sockets go into its folder, for its user. */
+  prewarmed: PrewarmedSandbox;
   onBindingDeath(detail: string): void;
 }
 
@@ -31,17 +31,17 @@ export class Services {
 
   constructor(options: ServicesOptions) {
     this.#options = options;
-    this.folder = options.cell.servicesFolder;
+    this.folder = options.prewarmed.servicesFolder;
   }
 
   /** The user for whom the sockets are. */
   get uid(): number | undefined {
-    return this.#options.cell.uid;
+    return this.#options.prewarmed.uid;
   }
 
-  /** A folder for one more instance on these services; never one of the cell's own, such as `s`. */
+  /** A folder for one more instance on these services; never one of the sandbox's own, such as `s`. */
   listenFolder(generation: number): string {
-    return path.join(folderOf(this.#options.cell), `g${generation.toString(36)}`);
+    return path.join(folderOf(this.#options.prewarmed), `g${generation.toString(36)}`);
   }
 
   /** Processes of the bindings, beside the instance's own. */
@@ -99,7 +99,7 @@ export class Services {
   }
 
   async close(): Promise<void> {
-    const { dependencies, spec, cell } = this.#options;
+    const { dependencies, spec, prewarmed } = this.#options;
     const { tenant } = spec;
     // A part that is being restarted has forgotten the tenant anyway.
     await Promise.allSettled([
@@ -107,7 +107,7 @@ export class Services {
       dependencies.egress.close({ tenant }),
       ...[...this.#served.values()].map((served) => served.close()),
     ]);
-    rmSync(folderOf(cell), { recursive: true, force: true });
+    rmSync(folderOf(prewarmed), { recursive: true, force: true });
   }
 
   /** Keys of the bindings that the storage process serves. */
@@ -118,7 +118,7 @@ export class Services {
   /** @throws Problem start_failed where this host does not offer the binding */
   #prepare({ key, env, store }: Binding): void {
     if (store || this.#served.has(key)) return;
-    const { dependencies, spec, cell, onBindingDeath } = this.#options;
+    const { dependencies, spec, prewarmed, onBindingDeath } = this.#options;
     const server = dependencies.servers.get(key);
     if (!server) {
       throw new Problem('start_failed', `This deployment asks for the ${env} binding, which this host does not offer.`);
@@ -128,8 +128,8 @@ export class Services {
       slug: spec.slug,
       servicesFolder: this.folder,
       socket: path.join(this.folder, `${key}.sock`),
-      cellFolder: folderOf(cell),
-      clientUid: cell.uid,
+      sandboxFolder: folderOf(prewarmed),
+      clientUid: prewarmed.uid,
       permit: () => this.#permit(key),
       onDeath: onBindingDeath,
     });

@@ -1,29 +1,34 @@
 /**
- * Keeps a cell or two ready for the next cold start. One that waits costs about 5 MB; a cold start through it takes less
- * than a bare workerd's own, since what is left to do is to read the configuration.
+ * Keeps a few prewarmed sandboxes ready for cold starts. Each costs about 5 MB. A cold start in one is faster than starting
+ * workerd alone, because workerd only has to read its configuration.
  */
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Sandbox } from '../sandbox/confinement.ts';
-import { type Cell, type CellOptions, cellFolders, startCell } from './cell.ts';
+import {
+  type PrewarmedSandbox,
+  type PrewarmedSandboxOptions,
+  sandboxFolders,
+  startPrewarmedSandbox,
+} from './prewarmed-sandbox.ts';
 
 export interface StandbyOptions {
   sandbox: Sandbox;
-  /** Cells make folders named by a number in it. */
+  /** Holds one folder per prewarmed sandbox, named by a number. */
   folder: string;
-  /** Cells that wait at most. */
+  /** Largest number of prewarmed sandboxes. */
   count: number;
-  cgroups?: CellOptions['cgroups'];
+  cgroups?: PrewarmedSandboxOptions['cgroups'];
   log: Logger;
 }
 
-/** New cells are made once no start was asked for this long, ms: a start should have the machine for itself. */
+/** Sandboxes are prepared after this long without a cold start, ms, so that they do not slow a start down. */
 const QUIET_MS = 150;
 
 export class Standby {
   readonly #options: StandbyOptions;
-  readonly #ready: Cell[] = [];
+  readonly #ready: PrewarmedSandbox[] = [];
   #number = 0;
   #timer: NodeJS.Timeout | undefined;
   #filling = false;
@@ -34,26 +39,30 @@ export class Standby {
     this.#fillLater();
   }
 
-  /** A cell that nobody has used: a waiting one, or a new one. Its folder is `folderOf(cell)`. */
-  async take(): Promise<Cell> {
+  /** Returns an unused sandbox: a prewarmed one, or a new one. Its folder is `folderOf(prewarmed)`. */
+  async take(): Promise<PrewarmedSandbox> {
     this.#fillLater();
     for (;;) {
-      const cell = this.#ready.pop();
-      if (!cell) return this.#start();
-      if (cell.process.pid() !== undefined) return cell;
-      this.#discard(cell);
+      const prewarmed = this.#ready.pop();
+      if (!prewarmed) return this.#start();
+      if (prewarmed.process.pid() !== undefined) return prewarmed;
+      this.#discard(prewarmed);
     }
   }
 
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    await Promise.all(this.#ready.splice(0).map((cell) => this.#discard(cell)));
+    await Promise.all(this.#ready.splice(0).map((prewarmed) => this.#discard(prewarmed)));
   }
 
-  #start(): Promise<Cell> {
+  #start(): Promise<PrewarmedSandbox> {
     const { sandbox, folder, cgroups } = this.#options;
-    return startCell({ sandbox, cgroups, ...cellFolders(path.join(folder, (this.#number++).toString(36))) });
+    return startPrewarmedSandbox({
+      sandbox,
+      cgroups,
+      ...sandboxFolders(path.join(folder, (this.#number++).toString(36))),
+    });
   }
 
   #fillLater(): void {
@@ -67,35 +76,38 @@ export class Standby {
     this.#filling = true;
     try {
       while (this.#ready.length < this.#options.count && !this.#closed) {
-        const cell = await this.#start();
-        if (this.#closed) await this.#discard(cell);
-        else this.#ready.push(cell);
-        void cell.process.exited.then(() => this.#forget(cell));
+        const prewarmed = await this.#start();
+        if (this.#closed) await this.#discard(prewarmed);
+        else this.#ready.push(prewarmed);
+        void prewarmed.process.exited.then(() => this.#forget(prewarmed));
       }
     } catch (error) {
-      this.#options.log.warn({ err: error }, 'no cell could be made ready');
+      this.#options.log.warn(
+        { err: error },
+        'could not prepare a sandbox for the next cold start; the start will prepare its own',
+      );
     } finally {
       this.#filling = false;
     }
   }
 
-  /** One that died while it waited. */
-  #forget(cell: Cell): void {
-    const at = this.#ready.indexOf(cell);
+  /** Removes a sandbox that died before it was used. */
+  #forget(prewarmed: PrewarmedSandbox): void {
+    const at = this.#ready.indexOf(prewarmed);
     if (at < 0) return;
     this.#ready.splice(at, 1);
-    rmSync(folderOf(cell), { recursive: true, force: true });
+    rmSync(folderOf(prewarmed), { recursive: true, force: true });
     this.#fillLater();
   }
 
-  async #discard(cell: Cell): Promise<void> {
-    cell.process.kill();
-    await cell.process.ended;
-    rmSync(folderOf(cell), { recursive: true, force: true });
+  async #discard(prewarmed: PrewarmedSandbox): Promise<void> {
+    prewarmed.process.kill();
+    await prewarmed.process.ended;
+    rmSync(folderOf(prewarmed), { recursive: true, force: true });
   }
 }
 
-/** The folder that holds all of a standing cell's. */
-export function folderOf(cell: Cell): string {
-  return path.dirname(cell.servicesFolder);
+/** The folder that holds everything of a sandbox. */
+export function folderOf(prewarmed: PrewarmedSandbox): string {
+  return path.dirname(prewarmed.servicesFolder);
 }

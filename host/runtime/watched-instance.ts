@@ -7,7 +7,7 @@ import { CpuShare } from '../sandbox/cpu-share.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import type { Standing } from '../shared/priority.ts';
 import type { ExitReason } from './contract.ts';
-import type { Instance } from './instance.ts';
+import type { InstanceProcess } from './instance-process.ts';
 import { StallWatch } from './stall-watch.ts';
 
 export type LimitReason = Extract<ExitReason, 'cpu_exceeded' | 'memory_exceeded'>;
@@ -23,13 +23,13 @@ export interface WatchOptions {
 }
 
 export class WatchedInstance {
-  readonly instance: Instance;
+  readonly instance: InstanceProcess;
   readonly #options: WatchOptions;
   readonly #stall: StallWatch;
   readonly #share: CpuShare;
   #weighed: Standing | undefined;
 
-  constructor(instance: Instance, options: WatchOptions) {
+  constructor(instance: InstanceProcess, options: WatchOptions) {
     const { cpuStallMs, yielding, onExceeded } = options;
     this.instance = instance;
     this.#options = options;

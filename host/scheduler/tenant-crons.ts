@@ -12,7 +12,7 @@ import { FairPlaces } from '../shared/fair-places.ts';
 import { KeyedLock } from '../shared/mutex.ts';
 import type { Scheduler } from './index.ts';
 
-export interface TenantCronsParts {
+export interface TenantCronsDeps {
   scheduler: Scheduler;
   history: CronRuns;
   clock: Clock;
@@ -52,14 +52,14 @@ const BUILTIN = 0;
 const TENANTS = 1;
 
 export class TenantCrons {
-  readonly #parts: TenantCronsParts;
+  readonly #deps: TenantCronsDeps;
   readonly #planned = new Map<TenantId, Planned>();
   readonly #turns = new KeyedLock();
   readonly #places: FairPlaces;
 
-  constructor(parts: TenantCronsParts) {
-    this.#parts = parts;
-    const { atOnce = AT_ONCE } = parts;
+  constructor(deps: TenantCronsDeps) {
+    this.#deps = deps;
+    const { atOnce = AT_ONCE } = deps;
     this.#places = new FairPlaces(atOnce, [
       { places: atOnce, perParty: atOnce },
       { places: atOnce - Math.floor(atOnce * KEPT), perParty: OF_ONE_OWNER },
@@ -73,7 +73,7 @@ export class TenantCrons {
 
   /** Call once at start, before `set`. */
   async recover(): Promise<void> {
-    await this.#parts.history.interruptAll(this.#parts.clock.now());
+    await this.#deps.history.interruptAll(this.#deps.clock.now());
   }
 
   /** Makes `crons` what the active deployment runs; an empty list ends it. Call for every deployment and change. */
@@ -85,7 +85,7 @@ export class TenantCrons {
       if (known?.slug === slug && known.jobs.size === wanted.size && crons.every((cron) => known.jobs.has(cron)))
         return;
       if (known?.slug !== slug) this.#cancel(tenant);
-      const { history, clock, scheduler } = this.#parts;
+      const { history, clock, scheduler } = this.#deps;
       const since = await history.setTriggers(tenant, crons, clock.now());
       // What stays is left alone: it may be running, and only its own job knows that.
       const jobs = this.#planned.get(tenant)?.jobs ?? new Map<string, () => void>();
@@ -109,7 +109,7 @@ export class TenantCrons {
   remove(tenant: TenantId): Promise<void> {
     return this.#turns.run(tenant, async () => {
       this.#cancel(tenant);
-      await this.#parts.history.setTriggers(tenant, [], this.#parts.clock.now());
+      await this.#deps.history.setTriggers(tenant, [], this.#deps.clock.now());
     });
   }
 
@@ -119,7 +119,7 @@ export class TenantCrons {
   }
 
   async #run(whose: CronOwner, cron: string, scheduledAt: number): Promise<'again' | undefined> {
-    const { history, clock, run, log, onRun, holdMs = HOLD_MS } = this.#parts;
+    const { history, clock, run, log, onRun, holdMs = HOLD_MS } = this.#deps;
     const { tenant, slug, owner, builtin } = whose;
     const leave = await this.#places.take({ lane: builtin ? BUILTIN : TENANTS, party: owner, member: tenant });
     const held = setTimeout(leave, holdMs).unref();

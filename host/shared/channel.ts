@@ -95,7 +95,7 @@ export class Channel<Remote extends Methods> {
       case 'call':
         try {
           const method = local[message.method];
-          if (!method) throw new Problem('not_implemented', `no method ${message.method}`);
+          if (!method) throw new Problem('not_implemented', `unknown method ${message.method}`);
           this.#send({ kind: 'done', id: message.id, result: await method(message.argument as never, handle) });
         } catch (error) {
           const { code, message: detail, errors, extensions } = asProblem(error);
@@ -113,7 +113,7 @@ export class Channel<Remote extends Methods> {
 }
 
 function gone(): Problem {
-  return new Problem('not_ready', 'A part of the host is restarting; try again in a second.', {
+  return new Problem('not_ready', 'A process of the host is restarting; try again in a second.', {
     headers: { 'retry-after': '1' },
   });
 }

@@ -91,8 +91,8 @@ export const configSchema = z.strictObject({
   runtime: z.strictObject({
     sandbox: z.enum(['auto', 'bwrap', 'unshare', 'none']).describe('how instances are confined'),
     idleMs: ms.describe('idle time after which an instance is ended'),
-    swollenIdleMs: ms.describe('idle time after which an instance over swollenBytes is ended'),
-    swollenBytes: bytes.describe('private bytes from which an idle instance counts as swollen'),
+    bloatedIdleMs: ms.describe('idle time after which an instance over bloatedBytes is ended'),
+    bloatedBytes: bytes.describe('private bytes from which an idle instance counts as bloated'),
     startTimeoutMs: ms.describe('longest start of an instance'),
     cpuStallMs: ms.describe('event loop stall under CPU load after which an instance is killed'),
     heapMb: z.number().int().positive().describe('JS heap of an instance, MB'),

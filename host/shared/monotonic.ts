@@ -1,7 +1,7 @@
 /**
- * Time that only goes on, ms: CLOCK_MONOTONIC, the same for all processes of the machine. For durations and deadlines: a
- * step of the machine's clock (NTP, a resumed virtual machine) must not end a query or a process as late.
- * `performance.now()` does within one process.
+ * Monotonic time, ms (CLOCK_MONOTONIC), shared by all processes of the machine. Use it for durations and deadlines: a step
+ * of the system clock (NTP, a resumed virtual machine) must not make a query or a process time out. Within one process,
+ * `performance.now()` is enough.
  */
 export function monotonicMs(): number {
   const [seconds, nanoseconds] = process.hrtime();

@@ -1,4 +1,4 @@
-/** Lets one asynchronous piece of work run at a time, in the order of asking. */
+/** Runs asynchronous functions one at a time, in the order of the calls. */
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 
@@ -9,7 +9,7 @@ export class Mutex {
   }
 }
 
-/** One piece of work at a time per key, in the order of arrival; different keys do not wait for each other. */
+/** Runs functions with the same key one at a time, in the order of the calls; different keys do not wait for each other. */
 export class KeyedLock {
   readonly #tails = new Map<string, Promise<void>>();
 

@@ -2,7 +2,7 @@
 import { isIP } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
-/** Whom limits by address count: the address, and of IPv6 the /64, for whoever has one address has the whole of it. */
+/** The unit that per-address limits count: the IPv4 address, or the IPv6 /64, because one client usually owns all of a /64. */
 export function networkOf(address: string): string {
   if (!ipaddr.isValid(address)) return address;
   const parsed = ipaddr.process(address);

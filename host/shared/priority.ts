@@ -23,23 +23,23 @@ export type Standing = Appetite | 'alone';
 /** Nice values; five steps are about a factor of three. */
 export interface Levels extends Record<Standing, number> {
   edge: number;
-  part: number;
+  process: number;
 }
 
 /**
  * As root. Other programs of the machine stand between tenants that want little and those that want more. A tenant that
  * is alone is what all parts work for: with the weight of other programs 10 MB answers flowed by a fifth more slowly.
  */
-export const RAISED: Levels = { edge: -12, light: -8, part: -3, alone: -3, steady: 4, hungry: 19 };
+export const RAISED: Levels = { edge: -12, light: -8, process: -3, alone: -3, steady: 4, hungry: 19 };
 /** Who may not raise anything can only lower: what is not the edge yields to other programs, too. */
-export const LOWERED: Levels = { edge: 0, light: 3, part: 7, alone: 7, steady: 9, hungry: 19 };
+export const LOWERED: Levels = { edge: 0, light: 3, process: 7, alone: 7, steady: 9, hungry: 19 };
 
 /**
  * Time slices for the same order, microseconds; 0: the kernel's, 1,400 on two cores. All are shorter than that, and long
  * enough for a piece of work: who has used up a slice may have to wait for a tick again (with 100 for the edge it took
  * 4 % more CPU a request).
  */
-const SLICES: Levels = { edge: 600, light: 800, part: 1_000, alone: 0, steady: 0, hungry: 0 };
+const SLICES: Levels = { edge: 600, light: 800, process: 1_000, alone: 0, steady: 0, hungry: 0 };
 
 /** `cpu.weight` of cgroup v2 for the same order, 1 to 10,000; all parts together have {@link HOST_WEIGHT}. */
 export const WEIGHTS: Record<Standing, number> = { light: 300, alone: 300, steady: 100, hungry: 2 };
@@ -49,8 +49,8 @@ export const HOST_WEIGHT = 1_000;
 let levels = LOWERED;
 
 /** For a part that leads a session of its own. Best effort. */
-export function setPartPriority(pid: number, part: string): void {
-  const kind = part === 'edge' ? 'edge' : 'part';
+export function setProcessPriority(pid: number, process: string): void {
+  const kind = process === 'edge' ? 'edge' : 'process';
   if (renice(pid, RAISED[kind])) levels = RAISED;
   else renice(pid, LOWERED[kind]);
   setSessionPriority(pid, levels[kind]);
@@ -75,8 +75,8 @@ export function setTenantPriority(pids: number[], standing: Standing): boolean {
  * @param light for as long as nobody has to be protected from anybody
  */
 export function setOwnPriority(light: boolean): void {
-  if (![RAISED.edge, RAISED.part].includes(os.getPriority())) return;
-  const nice = light ? RAISED.part : RAISED.edge;
+  if (![RAISED.edge, RAISED.process].includes(os.getPriority())) return;
+  const nice = light ? RAISED.process : RAISED.edge;
   renice(process.pid, nice);
   setSessionPriority(process.pid, nice);
 }

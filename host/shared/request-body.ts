@@ -173,7 +173,7 @@ function tooLarge(limit: number): Problem {
 }
 
 function tooSlow(): Problem {
-  return new Problem('request_timeout', 'The body came too slowly; send it again over a better connection.');
+  return new Problem('request_timeout', 'The request body arrived too slowly; send it again over a faster connection.');
 }
 
 function busy(detail: string): Problem {

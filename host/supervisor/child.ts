@@ -7,9 +7,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { Channel, type Methods } from '../shared/channel.ts';
 import { Problem } from '../shared/problem.ts';
-import { type PartName, partProcess } from './part-process.ts';
+import { type ProcessName, takeProcess } from './prefork.ts';
 
-export type PartState = 'starting' | 'ready' | 'restarting' | 'stopped';
+export type ProcessState = 'starting' | 'ready' | 'restarting' | 'stopped';
 
 const FIRST_BACKOFF_MS = 50;
 const LONGEST_BACKOFF_MS = 5_000;
@@ -19,7 +19,7 @@ const STOP_MS = 3_000;
 
 export interface ChildOptions<Remote extends Methods> {
   name: string;
-  part: PartName;
+  process: ProcessName;
   log: Logger;
   /** What the child may call. */
   local: Methods;
@@ -34,7 +34,7 @@ export class Child<Remote extends Methods> {
   readonly #options: ChildOptions<Remote>;
   #process: ChildProcess | undefined;
   #channel: Channel<Remote> | undefined;
-  #state: PartState = 'starting';
+  #state: ProcessState = 'starting';
   #backoffMs = 0;
   #restarts = 0;
 
@@ -43,7 +43,7 @@ export class Child<Remote extends Methods> {
     this.#options = options;
   }
 
-  get state(): PartState {
+  get state(): ProcessState {
     return this.#state;
   }
 
@@ -63,7 +63,7 @@ export class Child<Remote extends Methods> {
   /** @throws Problem not_ready while the child is not running */
   channel(): Channel<Remote> {
     if (!this.#channel || this.#state === 'stopped') {
-      throw new Problem('not_ready', `The ${this.name} part is restarting; try again in a second.`, {
+      throw new Problem('not_ready', `The ${this.name} process is restarting; try again in a second.`, {
         headers: { 'retry-after': '1' },
       });
     }
@@ -84,9 +84,9 @@ export class Child<Remote extends Methods> {
   }
 
   async #launch(): Promise<void> {
-    const { name, part, local, log, setUp } = this.#options;
+    const { name, process: kind, local, log, setUp } = this.#options;
     const startedAt = performance.now();
-    const child = partProcess(part);
+    const child = takeProcess(kind);
     this.#process = child;
     const channel = new Channel<Remote>(child, local);
     const died = new Promise<string>((resolve) => {
@@ -106,7 +106,7 @@ export class Child<Remote extends Methods> {
     this.#state = 'ready';
     died.then((reason) => {
       if (this.#state === 'stopped') return;
-      log.error({ part: name, reason }, 'a part of the host died; starting it again');
+      log.error({ part: name, reason }, 'a child process of the host died; restarting it');
       channel.close();
       this.#channel = undefined;
       if (performance.now() - startedAt > HEALTHY_AFTER_MS) this.#backoffMs = 0;
@@ -120,16 +120,19 @@ export class Child<Remote extends Methods> {
       this.#restarts += 1;
       await delay(this.#backoffMs);
       this.#backoffMs = Math.min(LONGEST_BACKOFF_MS, Math.max(FIRST_BACKOFF_MS, this.#backoffMs * 2));
-      if ((this.#state as PartState) === 'stopped') return;
+      if ((this.#state as ProcessState) === 'stopped') return;
       try {
         await this.#launch();
       } catch (error) {
-        this.#options.log.error({ part: this.name, err: error }, 'a part of the host did not start');
+        this.#options.log.error({ part: this.name, err: error }, 'a child process of the host did not start; retrying');
         continue;
       }
       await this.#options.onRestart?.().catch((error) => {
         // When it died meanwhile, the next start restores it.
-        this.#options.log.error({ part: this.name, err: error }, 'a part of the host was not restored whole');
+        this.#options.log.error(
+          { part: this.name, err: error },
+          'child process restarted, but restoring its state failed',
+        );
       });
       return;
     }

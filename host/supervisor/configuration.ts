@@ -48,10 +48,10 @@ export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): 
   const all = settings();
   const tree = readTree(DEFAULTS);
   const own = readOwnFile(folder, notice);
-  if (own) merge(tree, own.tree, [], own.file);
+  if (own) merge(tree, own.tree, [], own.file, notice);
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith('TURNPIKE_') || text === undefined || NOT_SETTINGS.has(name)) continue;
-    const setting = all.find((candidate) => candidate.env === name);
+    const setting = named(all, 'env', name, notice);
     if (!setting)
       throw unknown(
         name,
@@ -61,7 +61,7 @@ export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): 
     assign(tree, setting.path, parseText(setting, text, name));
   }
   for (const [flag, text] of splitFlags(flags, all)) {
-    const setting = all.find((candidate) => candidate.flag === flag);
+    const setting = named(all, 'flag', flag, notice);
     if (!setting)
       throw unknown(
         flag,
@@ -73,7 +73,32 @@ export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): 
   const parsed = configSchema.safeParse(tree);
   if (parsed.success) return parsed.data;
   const faults = parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`);
-  throw new Problem('invalid_config', `The configuration is not acceptable: ${faults.join('; ')}.`);
+  throw new Problem('invalid_config', `The configuration is invalid: ${faults.join('; ')}.`);
+}
+
+/** Settings that have a new name: earlier one -> present one. The earlier one is still read, with a notice. */
+const RENAMED: Record<string, string> = {
+  'runtime.swollenIdleMs': 'runtime.bloatedIdleMs',
+  'runtime.swollenBytes': 'runtime.bloatedBytes',
+};
+
+/** The setting that a name stands for; tells the operator when the name is an earlier one. */
+function named(
+  all: Setting[],
+  kind: 'env' | 'flag',
+  name: string,
+  notice: (text: string) => void,
+): Setting | undefined {
+  const present = all.find((candidate) => candidate[kind] === name);
+  const former = Object.keys(RENAMED).find((key) => outsideNames(key.split('.'))[kind] === name);
+  if (present || former === undefined) return present;
+  const renamed = all.find((candidate) => candidate.key === RENAMED[former]);
+  if (renamed) notice(renamedNotice(name, renamed[kind]));
+  return renamed;
+}
+
+function renamedNotice(former: string, present: string): string {
+  return `The setting ${former} is now called ${present}; please rename it.`;
 }
 
 /** Records: their keys (slugs, names of secrets) are free; everything else is known. */
@@ -88,12 +113,18 @@ export function settings(): Setting[] {
   return leaves(configSchema, []).map(({ path: place, schema }) => ({
     path: place,
     key: place.join('.'),
-    env: `TURNPIKE_${place.map((part) => words(part).join('_').toUpperCase()).join('_')}`,
-    flag: `--${place.map((part) => words(part).join('-')).join('-')}`,
+    ...outsideNames(place),
     description: schema.description ?? '',
     type: kind(schema),
     default: place.reduce<unknown>((node, key) => (node as Tree)[key], defaults),
   }));
+}
+
+function outsideNames(place: string[]): { env: string; flag: string } {
+  return {
+    env: `TURNPIKE_${place.map((part) => words(part).join('_').toUpperCase()).join('_')}`,
+    flag: `--${place.map((part) => words(part).join('-')).join('-')}`,
+  };
 }
 
 function leaves(schema: z.ZodType, place: string[]): { path: string[]; schema: z.ZodType }[] {
@@ -158,8 +189,11 @@ function ownerOfText(file: string): ReturnType<typeof ownerOfFile> {
   }
 }
 
-function merge(into: Tree, from: Tree, place: string[], source: string): void {
-  for (const [key, value] of Object.entries(from)) {
+function merge(into: Tree, from: Tree, place: string[], source: string, notice: (text: string) => void): void {
+  for (const [given, value] of Object.entries(from)) {
+    const renamed = RENAMED[[...place, given].join('.')];
+    const key = renamed?.split('.').at(-1) ?? given;
+    if (renamed !== undefined) notice(renamedNotice([...place, given].join('.'), `${renamed} (in ${source})`));
     if (place.length === 0 && key === '$schema') continue;
     if (!Object.hasOwn(into, key)) {
       if (!FREE_KEYS.has(place.slice(0, 2).join('.'))) {
@@ -174,7 +208,7 @@ function merge(into: Tree, from: Tree, place: string[], source: string): void {
     }
     const present = into[key];
     if (!isTree(present)) into[key] = value;
-    else if (isTree(value)) merge(present, value, [...place, key], source);
+    else if (isTree(value)) merge(present, value, [...place, key], source, notice);
     else throw new Problem('invalid_config', `${[...place, key].join('.')} in ${source} must be an object.`);
   }
 }
@@ -196,7 +230,7 @@ function* splitFlags(flags: string[], all: Setting[]): Generator<[string, string
     if (!flag.startsWith('--'))
       throw new Problem(
         'invalid_config',
-        `Not understood: ${flag}. Settings are flags such as --port 8402; see --help.`,
+        `Unknown argument: ${flag}. Settings are flags such as --port 8402; see --help.`,
       );
     const setting = all.find((candidate) => candidate.flag === flag);
     if (inline !== undefined) yield [flag, inline];

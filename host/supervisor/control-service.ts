@@ -8,10 +8,10 @@ import type { BindingServers } from '../bindings/server.ts';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
+import type { ControlDeps } from '../control/deps.ts';
 import { handshakes } from '../control/handshakes.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
 import { Lifecycle } from '../control/lifecycle.ts';
-import type { ControlParts } from '../control/parts.ts';
 import type { RoutePublisher } from '../control/route-publisher.ts';
 import { endpointTable, pageTable } from '../control/routes.ts';
 import { tenantRequest, tenantSocket } from '../control/tenant-requests.ts';
@@ -19,7 +19,7 @@ import { DomainChecks } from '../domains/domain-checks.ts';
 import { OwnershipRecords } from '../domains/ownership-record.ts';
 import type { Payments } from '../payments/index.ts';
 import type { Network } from '../payments/network/index.ts';
-import { BelievedTime } from '../registry/believed-time.ts';
+import { TrustedClock } from '../registry/trusted-clock.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import { Pipeline } from '../runtime/deploy/pipeline.ts';
@@ -30,7 +30,7 @@ import { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import { KeyedLock, Mutex } from '../shared/mutex.ts';
-import type { BindingParts } from './binding-parts.ts';
+import type { BindingProcesses } from './binding-processes.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import type { Observation } from './observation.ts';
@@ -44,7 +44,7 @@ import type { Tls } from './tls.ts';
 const DOMAIN_SWEEP_MS = 15_000;
 const CODE_SWEEP_MS = 86_400_000;
 
-export interface ControlServiceOptions extends BindingParts {
+export interface ControlServiceOptions extends BindingProcesses {
   config: Config;
   folders: Folders;
   log: Logger;
@@ -70,7 +70,7 @@ export interface ControlServiceOptions extends BindingParts {
 }
 
 export interface ControlService {
-  parts: ControlParts;
+  deps: ControlDeps;
   parse: ReturnType<typeof deploymentParser>;
   crons: TenantCrons;
   adminPort: number;
@@ -94,11 +94,11 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
     onRun: (run) => observation.metrics.onCronRun(run),
   });
-  const believed = new BelievedTime(stores.registry.db, clock);
-  const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options, believed), crons, deployments });
+  const trustedClock = new TrustedClock(stores.registry.db, clock);
+  const timedWork = new TimedWork({ scheduler, lifecycle: openLifecycle(options, trustedClock), crons, deployments });
   const pipeline = openPipeline(options);
   onStop(() => pipeline.close());
-  const parts: ControlParts = {
+  const deps: ControlDeps = {
     config,
     clock,
     log,
@@ -133,7 +133,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     domains,
     records: new OwnershipRecords(config.domains.resolver),
     clock,
-    believed: () => believed.now(),
+    trustedNow: () => trustedClock.now(),
     log,
     registrarTokenHashes: config.domains.registrarTokens,
     servesAtOnce: tls.servesAtOnce,
@@ -143,9 +143,9 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
       tls.namesChanged();
     },
   });
-  const endpoints = endpointTable(parts, parse, checks, stores.cronRuns);
+  const endpoints = endpointTable(deps, parse, checks, stores.cronRuns);
   const pages = pageTable({
-    control: parts,
+    control: deps,
     endpoints,
     version,
     network,
@@ -158,14 +158,14 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
     log,
     challenge: tls.challenge,
     observe: onControlRequest,
-    tenant: (request, context, slug) => tenantRequest(parts, instanceClient.forward, request, context, slug),
+    tenant: (request, context, slug) => tenantRequest(deps, instanceClient.forward, request, context, slug),
   });
   const { Backups } = await import('../backup/index.ts');
   const backups = new Backups({
     config,
     dataFolder: folders.data,
     hostVersion: version,
-    believed: async () => (await believed.now()) - clock.offsetMs,
+    trustedNow: async () => (await trustedClock.now()) - clock.offsetMs,
     live: {
       copyStores: (folder) => storage.channel().call('backup', { folder }),
       serviceFolders: () => new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug)])),
@@ -173,7 +173,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   });
   const operatorApi = await serveOperatorApi({
     ...options,
-    control: parts,
+    control: deps,
     timedWork,
     backups,
     forward: instanceClient.forward,
@@ -181,17 +181,17 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   onStop(() => operatorApi.close());
 
   return {
-    parts,
+    deps,
     parse,
     crons,
     adminPort: operatorApi.port,
     serve(socket) {
       const sockets = handshakes(
         (request, context, slug, caller) =>
-          tenantSocket(parts, request, context, slug, caller, async () => app.fetch(request)),
+          tenantSocket(deps, request, context, slug, caller, async () => app.fetch(request)),
         log,
       );
-      return serve(app.fetch, { socket }, { early: bareAnswers(parts, onControlRequest), handshakes: sockets });
+      return serve(app.fetch, { socket }, { early: bareAnswers(deps, onControlRequest), handshakes: sockets });
     },
     async start() {
       await timedWork.start();
@@ -209,14 +209,14 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
   };
 }
 
-function openLifecycle(options: ControlServiceOptions, believed: BelievedTime): Lifecycle {
+function openLifecycle(options: ControlServiceOptions, trustedClock: TrustedClock): Lifecycle {
   const { config, folders, log, clock, stores, logs, runtime, routes, storage, servers, hostEgressSocket } = options;
   return new Lifecycle({
     config: config.slugs,
     clock,
     log,
     deployments: stores.deployments,
-    believed,
+    trustedClock,
     routes,
     runtime,
     logs,

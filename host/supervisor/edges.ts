@@ -23,7 +23,7 @@ export class Edges {
       const name = options.count === 1 ? 'edge' : `edge-${index + 1}`;
       return new Child<EdgeMethods>({
         name,
-        part: 'edge',
+        process: 'edge',
         log: options.log,
         local: options.local,
         async setUp(channel) {

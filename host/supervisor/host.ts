@@ -25,7 +25,7 @@ import { AdjustableClock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeTraffic } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import { bindingParts } from './binding-parts.ts';
+import { bindingProcesses } from './binding-processes.ts';
 import { readClockOffset } from './clock-setting.ts';
 import { openControl } from './control-service.ts';
 import { Edges } from './edges.ts';
@@ -34,7 +34,7 @@ import { openRuntime, openServers } from './instances.ts';
 import { bindSocket } from './listening-socket.ts';
 import { openMailer } from './mailer.ts';
 import { createObservation } from './observation.ts';
-import { edgeInit, isLoopback } from './part-settings.ts';
+import { edgeInit, isLoopback } from './process-settings.ts';
 import { openSpeechEngine } from './speech-engine.ts';
 import { openStores } from './stores.ts';
 import { openTls } from './tls.ts';
@@ -145,7 +145,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
 
   // --- child processes -------------------------------------------------------------------------------------------
   const ownCallerKey = randomBytes(32).toString('hex');
-  const { storage, egress, hostEgressSocket } = bindingParts({
+  const { storage, egress, hostEgressSocket } = bindingProcesses({
     config,
     folders,
     publicUrl,
@@ -310,7 +310,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   // In the background: the host serves meanwhile.
   const stopping = new AbortController();
   onStop(() => stopping.abort());
-  void deployBuiltins(control.parts, control.parse, {
+  void deployBuiltins(control.deps, control.parse, {
     folder: BUILTIN_TENANTS,
     owner: builtinOwner(network),
     forward: instanceClient.forward,

@@ -14,7 +14,7 @@ import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { BindingParts } from './binding-parts.ts';
+import type { BindingProcesses } from './binding-processes.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import type { Mailer } from './mailer.ts';
@@ -22,7 +22,7 @@ import type { Observation } from './observation.ts';
 import type { SpeechEngine } from './speech-engine.ts';
 import type { Stores } from './stores.ts';
 
-export interface InstancesOptions extends Pick<BindingParts, 'storage' | 'egress'> {
+export interface InstancesOptions extends Pick<BindingProcesses, 'storage' | 'egress'> {
   config: Config;
   folders: Folders;
   stores: Stores;
@@ -47,7 +47,7 @@ export function openRuntime(options: InstancesOptions): Runtime {
   async function resolve(slug: string): Promise<InstanceSpec> {
     const row = await deployments.bySlug(slug);
     if (row?.state !== 'active')
-      throw new Problem('not_found', `${slug} does not run: it is ${row?.state ?? 'not deployed'}.`);
+      throw new Problem('not_found', `${slug} is not running: it is ${row?.state ?? 'not deployed'}.`);
     return {
       slug,
       tenant: row.tenant,

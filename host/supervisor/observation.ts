@@ -1,8 +1,8 @@
-/** Health and metrics of the whole host, read from its parts when somebody asks. */
+/** Health and metrics of the whole host, read from its components on request. */
 
 import type { Logger } from 'pino';
 import type { EngineProcess } from '../../builtin-tenants/speech/engine/start.ts';
-import { type HealthDocument, health, type Part } from '../observability/health.ts';
+import { type Component, type HealthDocument, health } from '../observability/health.ts';
 import { createHostMetrics, type HostMetrics } from '../observability/host-metrics.ts';
 import { metricsText } from '../observability/metrics-text.ts';
 import type { Payments } from '../payments/index.ts';
@@ -17,7 +17,7 @@ import type { Child } from './child.ts';
 /** What follows from it, and what to do. */
 export const NETWORK_FAILS = 'payments do not work until it answers; check payments.rpcUrl and payments.x402.rpcUrl';
 
-export interface ObservationParts {
+export interface ObservationDeps {
   version: string;
   log: Logger;
   startedAt: number;
@@ -50,8 +50,8 @@ export interface Observation {
   setReady(): void;
 }
 
-export function createObservation(parts: ObservationParts): Observation {
-  const { version, startedAt, deployments } = parts;
+export function createObservation(deps: ObservationDeps): Observation {
+  const { version, startedAt, deployments } = deps;
   let ready = false;
   let networkHealth: NetworkHealth = { ok: true, detail: 'not asked yet' };
   const metrics = createHostMetrics({
@@ -59,15 +59,15 @@ export function createObservation(parts: ObservationParts): Observation {
     instances() {
       const byState: Record<string, number> = {};
       let memoryBytes = 0;
-      for (const { status } of parts.runtime().list()) {
+      for (const { status } of deps.runtime().list()) {
         byState[status.state] = (byState[status.state] ?? 0) + 1;
         memoryBytes += status.memoryBytes ?? 0;
       }
       return { byState, memoryBytes };
     },
-    restarts: () => Object.fromEntries(parts.children().map((child) => [child.name, child.restarts])),
+    restarts: () => Object.fromEntries(deps.children().map((child) => [child.name, child.restarts])),
     async payments() {
-      const open = await parts.payments().ledger.open();
+      const open = await deps.payments().ledger.open();
       const byState: Record<string, number> = {};
       for (const { kind } of open) byState[kind] = (byState[kind] ?? 0) + 1;
       const owed = open
@@ -76,11 +76,11 @@ export function createObservation(parts: ObservationParts): Observation {
       return { byState, owedMicroUsd: owed };
     },
     stoppedPayouts: () =>
-      parts
+      deps
         .payments()
         .ledger.stopped()
         ?.violations.map(({ invariant }) => invariant) ?? [],
-    queues: () => ({ cron: parts.crons().waiting }),
+    queues: () => ({ cron: deps.crons().waiting }),
   });
 
   return {
@@ -88,7 +88,7 @@ export function createObservation(parts: ObservationParts): Observation {
     metricsText: () =>
       metricsText(
         metrics.registry,
-        parts.children().map((child) => ({
+        deps.children().map((child) => ({
           process: child.name,
           read: async () => child.channel().call('metrics', undefined),
         })),
@@ -97,31 +97,31 @@ export function createObservation(parts: ObservationParts): Observation {
       health(
         [
           { name: 'control', state: ready ? 'ready' : 'starting', essential: true },
-          ...parts.children().map((child): Part => ({ name: child.name, state: child.state, essential: true })),
+          ...deps.children().map((child): Component => ({ name: child.name, state: child.state, essential: true })),
           {
             name: 'network',
-            state: parts.network().name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
+            state: deps.network().name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
             essential: false,
             detail: networkHealth.detail,
           },
-          ...builtinParts(parts),
-          ...stoppedPart(parts.payments()),
+          ...builtinComponents(deps),
+          ...stoppedComponent(deps.payments()),
         ],
         {
           version,
           uptimeMs: Date.now() - startedAt,
           extra: {
-            isolation: parts.runtime().isolation,
-            payments: { network: parts.network().name, testMoney: parts.network().testMoney },
+            isolation: deps.runtime().isolation,
+            payments: { network: deps.network().name, testMoney: deps.network().testMoney },
           },
         },
       ),
     async checkNetwork() {
       const { ok: before } = networkHealth;
-      networkHealth = await parts.network().healthy();
+      networkHealth = await deps.network().healthy();
       const { ok, detail } = networkHealth;
-      if (before && !ok) parts.log.warn({ detail }, `the payment network fails: ${NETWORK_FAILS}`);
-      if (!before && ok) parts.log.info({ detail }, 'the payment network is well again');
+      if (before && !ok) deps.log.warn({ detail }, `the payment network fails: ${NETWORK_FAILS}`);
+      if (!before && ok) deps.log.info({ detail }, 'the payment network is well again');
       return networkHealth;
     },
     setReady() {
@@ -131,8 +131,8 @@ export function createObservation(parts: ObservationParts): Observation {
 }
 
 /** What is switched on counts until it answers for the first time; later it is no reason to take the host out of service. */
-function builtinParts({ builtins, builtinsWaiting, speechEngine }: ObservationParts): Part[] {
-  const tenants = builtins.map((name): Part => {
+function builtinComponents({ builtins, builtinsWaiting, speechEngine }: ObservationDeps): Component[] {
+  const tenants = builtins.map((name): Component => {
     if (!builtinsWaiting.has(name)) return { name, state: 'ready', essential: true };
     return { name, state: 'starting', essential: true, detail: 'does not answer yet; the log says why' };
   });
@@ -143,7 +143,7 @@ function builtinParts({ builtins, builtinsWaiting, speechEngine }: ObservationPa
 }
 
 /** What the public is told of a check that failed: which, and not whom it concerns. */
-function stoppedPart({ ledger }: Payments): Part[] {
+function stoppedComponent({ ledger }: Payments): Component[] {
   const stopped = ledger.stopped();
   if (!stopped) return [{ name: 'payouts', state: 'ready', essential: false }];
   const what = stopped.violations.map((one) => one.what).join('; ');

@@ -3,13 +3,13 @@ import path from 'node:path';
 import type { Logger } from 'pino';
 import type { BackupChoice, Backups } from '../backup/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
+import type { ControlDeps } from '../control/deps.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
-import { payPassage } from '../control/operator/pay-passage.ts';
-import type { ControlParts } from '../control/parts.ts';
+import { payProxy } from '../control/operator/pay-proxy.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import { Problem } from '../shared/problem.ts';
-import type { BindingParts } from './binding-parts.ts';
+import type { BindingProcesses } from './binding-processes.ts';
 import { writeClockOffset } from './clock-setting.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
@@ -18,8 +18,8 @@ import { serve } from './server.ts';
 import type { Stores } from './stores.ts';
 import type { TimedWork } from './timed-work.ts';
 
-export interface OperatorApiOptions extends Pick<BindingParts, 'storage' | 'egress'> {
-  control: ControlParts;
+export interface OperatorApiOptions extends Pick<BindingProcesses, 'storage' | 'egress'> {
+  control: ControlDeps;
   clock: AdjustableClock;
   stores: Stores;
   folders: Folders;
@@ -48,7 +48,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
     metrics: observation.metricsText,
     async moveClock(offsetMs: number) {
       if (!config.clock.movable) {
-        throw new Problem('forbidden', 'Business time moves only where the host was started with --clock-movable.');
+        throw new Problem('forbidden', 'The clock cannot be moved; start the host with --clock-movable to allow it.');
       }
       clock.setOffset(offsetMs);
       await writeClockOffset(registry.db, offsetMs);
@@ -62,7 +62,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,
-    pay: payPassage({ deployments, secrets, forward, publicUrl }),
+    pay: payProxy({ deployments, secrets, forward, publicUrl }),
     backup: (choice: BackupChoice) => backups.run(choice),
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());

@@ -1,5 +1,5 @@
 /**
- * TLS of the host: the HTTPS port, what edges are told of it, and with `tls.mode = acme` the keeper of certificates,
+ * TLS of the host: the HTTPS port, what edges are told of it, and with `tls.mode = acme` the certificate renewer,
  * which asks for the host's own names and for verified domains of tenants, and for nothing else.
  */
 import { randomBytes } from 'node:crypto';
@@ -45,43 +45,43 @@ export interface Tls {
 }
 
 /** @throws Problem when the HTTPS port is taken */
-export async function openTls(parts: TlsParts): Promise<Tls> {
-  const { mode, port, redirect, proxyProtocol, certificates } = parts.config.tls;
-  const socket = mode === 'off' ? undefined : bindSocket(parts.config.host, port, '--tls-port');
-  const acme = mode === 'acme' ? await openAcme(parts) : undefined;
+export async function openTls(deps: TlsParts): Promise<Tls> {
+  const { mode, port, redirect, proxyProtocol, certificates } = deps.config.tls;
+  const socket = mode === 'off' ? undefined : bindSocket(deps.config.host, port, '--tls-port');
+  const acme = mode === 'acme' ? await openAcme(deps) : undefined;
   return {
     edge: {
       mode,
       redirect,
       proxyProtocol,
       certificates,
-      ...(socket ? { port: socket.port, ...publicPort(parts.config.publicUrl) } : {}),
-      ...(acme ? { folder: parts.folder } : {}),
+      ...(socket ? { port: socket.port, ...publicPort(deps.config.publicUrl) } : {}),
+      ...(acme ? { folder: deps.folder } : {}),
       ticketKeys: randomBytes(TICKET_KEY_BYTES),
     },
     socket,
-    servesAtOnce: (domain) => mode === 'off' || byFile(certificates, domain) || (acme?.keeper.has(domain) ?? false),
-    namesChanged: () => acme?.keeper.wake(),
+    servesAtOnce: (domain) => mode === 'off' || byFile(certificates, domain) || (acme?.renewer.has(domain) ?? false),
+    namesChanged: () => acme?.renewer.wake(),
     challenge: (token) => acme?.board.proof(token),
-    start: async () => acme?.keeper.start(),
+    start: async () => acme?.renewer.start(),
     async stop() {
-      await acme?.keeper.stop();
+      await acme?.renewer.stop();
       socket?.close();
     },
   };
 }
 
-async function openAcme(parts: TlsParts): Promise<AcmeCertificates> {
+async function openAcme(deps: TlsParts): Promise<AcmeCertificates> {
   // Loaded only where it is used: it would be a tenth of every start.
   const { acmeCertificates } = await import('../certificates/index.ts');
-  const { config, folder, clock, log, domains, deployments, tellEdges, pushRoutes } = parts;
+  const { config, folder, clock, log, domains, deployments, tellEdges, pushRoutes } = deps;
   return acmeCertificates({
     folder,
     config: config.tls.acme,
     clock,
     log,
     wanted: async () =>
-      [...ownNames(parts), ...(await domains.servableNames())].filter((name) => !byFile(config.tls.certificates, name)),
+      [...ownNames(deps), ...(await domains.servableNames())].filter((name) => !byFile(config.tls.certificates, name)),
     async outcome(name, state) {
       const valid = state.validTo !== undefined && state.validTo > clock.now();
       const reason = state.reason ? `certificate: ${state.reason}` : null;

@@ -19,6 +19,7 @@ import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import Database from 'libsql';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { backupId, keepNewest } from '../../host/backup/backup-store.ts';
 import { bounded, readBounded, within } from '../../host/backup/bounded.ts';
 import { filesBelow } from '../../host/backup/copying.ts';
 import { createBackup } from '../../host/backup/create.ts';
@@ -27,7 +28,6 @@ import { makeContent, manifestText, openManifest } from '../../host/backup/manif
 import { openBackupStore } from '../../host/backup/open-store.ts';
 import { BackupKeys } from '../../host/backup/passphrase.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
-import { backupId, keepNewest } from '../../host/backup/store.ts';
 import { openRegistry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';

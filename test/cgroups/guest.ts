@@ -1,14 +1,14 @@
 /**
- * Runs inside the virtual machine that scripts/test-cgroups.mjs starts, in a cgroup that is delegated as systemd does it: real cells of
+ * Runs inside the virtual machine that scripts/test-cgroups.mjs starts, in a cgroup that is delegated as systemd does it: real sandboxes of
  * the runtime, whose limits the kernel keeps. Prints one line a check, and `end` last.
  */
 import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { cellFolders, startCell } from '../../host/runtime/cell.ts';
 import { type Cgroup, Cgroups } from '../../host/runtime/cgroups.ts';
-import { Instance } from '../../host/runtime/instance.ts';
+import { InstanceProcess } from '../../host/runtime/instance-process.ts';
+import { sandboxFolders, startPrewarmedSandbox } from '../../host/runtime/prewarmed-sandbox.ts';
 import { detectSandbox } from '../../host/sandbox/index.ts';
 import { spawnConfined } from '../../host/sandbox/spawn.ts';
 import type { InstanceSpec } from '../../host/shared/contracts.ts';
@@ -55,20 +55,24 @@ check(
 
 const sandbox = await detectSandbox('bwrap');
 let number = 0;
-async function start(code: string, memoryBytes: number): Promise<{ instance: Instance; group: string }> {
+async function start(code: string, memoryBytes: number): Promise<{ instance: InstanceProcess; group: string }> {
   const folder = `/run/cells/${number++}`;
   mkdirSync(folder, { recursive: true });
-  const cell = await startCell({ sandbox, ...cellFolders(folder), cgroups: { groups: cgroups, memoryBytes } });
-  const instance = await Instance.start({
+  const prewarmed = await startPrewarmedSandbox({
+    sandbox,
+    ...sandboxFolders(folder),
+    cgroups: { groups: cgroups, memoryBytes },
+  });
+  const instance = await InstanceProcess.start({
     spec: specOf(code),
     generation: number,
-    cell,
+    prewarmed,
     heapMb: 512,
     startTimeoutMs: 120_000,
     onLog: () => undefined,
     onDiagnostic: (text) => console.log(`workerd: ${text}`),
   });
-  return { instance, group: `${GROUP}/cell-${cell.process.helper}` };
+  return { instance, group: `${GROUP}/cell-${prewarmed.process.helper}` };
 }
 
 function ask(socketPath: string): Promise<string> {

@@ -1,6 +1,6 @@
 import { expect, it, vi } from 'vitest';
 import { moveBuiltinClocks } from '../../host/control/builtin-secrets.ts';
-import type { ControlParts } from '../../host/control/parts.ts';
+import type { ControlDeps } from '../../host/control/deps.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { KeyedLock, Mutex } from '../../host/shared/mutex.ts';
 
@@ -27,7 +27,7 @@ it('tells of a moved clock after what is being deployed, which was given the tim
     runtime: { activate: async () => undefined },
     routes: { push: async () => undefined },
     scheduleChanged: () => undefined,
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
 
   const deployed = Promise.withResolvers<void>();
   const deploying = builtinTurns.run(async () => {

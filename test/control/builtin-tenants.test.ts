@@ -1,6 +1,6 @@
 import { beforeEach, expect, it, vi } from 'vitest';
 import { checkBuiltins, deployBuiltins } from '../../host/control/builtin-tenants.ts';
-import type { ControlParts } from '../../host/control/parts.ts';
+import type { ControlDeps } from '../../host/control/deps.ts';
 import { Mutex } from '../../host/shared/mutex.ts';
 
 const OWNER = { address: '0x00000000000000000000000000000000000000aa', did: 'did:pkh:eip155:1:0xaa' };
@@ -9,7 +9,7 @@ const parts = {
   config: { builtinTenants: { secrets: {} } },
   builtinTurns: new Mutex(),
   log: { error, info: vi.fn() },
-} as unknown as ControlParts;
+} as unknown as ControlDeps;
 /** No tenant is in this folder. */
 const deploy = (stopping: AbortSignal, pausesMs: number[]) =>
   deployBuiltins(parts, vi.fn(), {

@@ -103,7 +103,7 @@ describe('slugs', () => {
 });
 
 it.each([
-  [{ secrets: { 'A-B': 'x' } }, '/secrets/A-B is no name of a secret: letters'],
+  [{ secrets: { 'A-B': 'x' } }, '/secrets/A-B is an invalid secret name: use letters'],
   [{ bindings: { kv: 'yes' } }, '/bindings/kv takes true or false'],
   [{ bidnings: {} }, '/bidnings is not known; /openapi.json lists the fields'],
 ])('says of %j what is acceptable', async (body, words) => {

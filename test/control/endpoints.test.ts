@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import type { ControlDeps } from '../../host/control/deps.ts';
 import type { Call } from '../../host/control/endpoint.ts';
 import { domainEndpoints } from '../../host/control/endpoints/domains.ts';
 import { logsEndpoint } from '../../host/control/endpoints/logs.ts';
 import { updateEndpoint } from '../../host/control/endpoints/update.ts';
-import type { ControlParts } from '../../host/control/parts.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
 import { KeyedLock } from '../../host/shared/mutex.ts';
 
@@ -56,7 +56,7 @@ it('a follower of a log that does not read costs a bounded amount of memory', as
     logs: followed,
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' }),
   )) as Response;
@@ -96,7 +96,7 @@ it.each([
     logs,
     deployments: { bySlug: async () => deployment },
     payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
   const response = (await logsEndpoint(parts).handle(
     call('GET', `/_admin/abc/logs${query}`, { accept: 'text/event-stream', ...headers }),
   )) as Response;
@@ -131,7 +131,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
     // Meanwhile the owner sets another payee: deployment was read before.
     pipeline: { accept: async () => ({ digest: 'd', bytes: 1, handlers: ['fetch'] }) },
     releaseCode: async () => undefined,
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
   const endpoint = updateEndpoint(parts, async () => ({ code: 'export default {}' }));
   await expect(Promise.resolve(endpoint.handle(call('PUT', '/_admin/code/abc')))).rejects.toThrow('enough');
   expect(changes[0]?.settings ?? {}).not.toHaveProperty('payTo');
@@ -142,7 +142,7 @@ it('a body that nobody has proved to own is read no further than an attachment n
     config: { baseDomain: 'localhost' },
     publicUrl: 'http://h',
     deployments: { bySlug: async () => undefined },
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
   const [attach] = domainEndpoints(parts, { vouches: () => false } as never);
   const body = `{"domain":[${'[],'.repeat(7_000_000)}0]}`;
   const request = new Request('http://h/_admin/abc/domains', { method: 'POST', body });

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
+import type { ControlDeps } from '../../host/control/deps.ts';
 import { deployEndpoint } from '../../host/control/endpoints/deploy.ts';
 import { Lifecycle } from '../../host/control/lifecycle.ts';
-import type { ControlParts } from '../../host/control/parts.ts';
 import type { Completion } from '../../host/payments/types.ts';
 import { Deployments, type NewDeployment } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
@@ -58,7 +58,7 @@ it('a paid deploy that is live is not called failed, which would owe its payer a
     scheduleChanged: () => undefined,
     releaseCode: async () => undefined,
     payments: { registerCompletion: (_: string, completion: Completion) => (complete = completion) },
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
   deployEndpoint(parts, async () => ({}));
   refuseLogOf('abc');
   expect(await complete?.(input('abc') as never, {} as never)).toMatchObject({ status: 201 });

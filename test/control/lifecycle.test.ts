@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { Lifecycle, type LifecycleParts } from '../../host/control/lifecycle.ts';
-import { BelievedTime, believe } from '../../host/registry/believed-time.ts';
+import { Lifecycle, type LifecycleDeps } from '../../host/control/lifecycle.ts';
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { advance, TrustedClock } from '../../host/registry/trusted-clock.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { newDeployment } from '../registry/support/new-deployment.ts';
 
@@ -34,16 +34,16 @@ afterEach(() => {
   rmSync(folder, { recursive: true });
 });
 
-const lifecycle = (parts: Partial<LifecycleParts> = {}) =>
+const lifecycle = (parts: Partial<LifecycleDeps> = {}) =>
   new Lifecycle({
     config: { reserved: [], termDays: 30, graceDays: GRACE_DAYS, cooldownDays: 30 },
     clock,
     log: pino({ level: 'silent' }),
     deployments,
-    believed: new BelievedTime(registry.db, parts.clock ?? clock),
-    routes: { push: async (slug: string) => void pushed.push(slug) } as unknown as LifecycleParts['routes'],
+    trustedClock: new TrustedClock(registry.db, parts.clock ?? clock),
+    routes: { push: async (slug: string) => void pushed.push(slug) } as unknown as LifecycleDeps['routes'],
     runtime: { stop: async (slug: string) => void stopped.push(slug) },
-    logs: { append: async () => undefined } as unknown as LifecycleParts['logs'],
+    logs: { append: async () => undefined } as unknown as LifecycleDeps['logs'],
     tenantsFolder: folder,
     purgeStorage: async () => undefined,
     removeCode: async () => undefined,
@@ -75,7 +75,7 @@ it('keeps what is renewed while others, whose grace period is over too, are ende
     // The owner's payment settles now.
     if (slug === 'first') await deployments.terms.renew(renewed, 'pay_1', TERM, clock.now());
   };
-  await lifecycle({ routes: { push } as unknown as LifecycleParts['routes'] }).tick();
+  await lifecycle({ routes: { push } as unknown as LifecycleDeps['routes'] }).tick();
   expect(await deployments.bySlug('first')).toMatchObject({ state: 'decommissioned' });
   expect(await deployments.byTenant(renewed)).toMatchObject({ state: 'active', purgeAt: null });
 });
@@ -140,14 +140,14 @@ it('a century by the operator’s hand, and back, ends nothing, warns of nothing
   expect(await deployments.claims.availability('deleted', other, clock.now())).toBe('free');
 });
 
-it('a leap is believed when it has lasted for half a day, and a small one at once', () => {
+it('a jump of the clock is trusted after half a day, a small one at once', () => {
   const HOUR = 3_600_000;
   const start = { at: NOW, doubtedMs: 0 };
-  expect(believe(start, NOW + HOUR, 1_000)).toMatchObject({ at: NOW + HOUR, doubtedMs: 0 });
-  const doubted = believe(start, NOW + 70 * DAY_MS, HOUR);
+  expect(advance(start, NOW + HOUR, 1_000)).toMatchObject({ at: NOW + HOUR, doubtedMs: 0 });
+  const doubted = advance(start, NOW + 70 * DAY_MS, HOUR);
   expect(doubted).toMatchObject({ at: NOW + HOUR, doubtedMs: HOUR });
-  expect(believe(doubted, NOW + 70 * DAY_MS, 10 * HOUR)).toMatchObject({ at: NOW + 11 * HOUR, doubtedMs: 11 * HOUR });
-  expect(believe(doubted, NOW + 70 * DAY_MS, 11 * HOUR)).toMatchObject({ at: NOW + 70 * DAY_MS, doubtedMs: 0 });
+  expect(advance(doubted, NOW + 70 * DAY_MS, 10 * HOUR)).toMatchObject({ at: NOW + 11 * HOUR, doubtedMs: 11 * HOUR });
+  expect(advance(doubted, NOW + 70 * DAY_MS, 11 * HOUR)).toMatchObject({ at: NOW + 70 * DAY_MS, doubtedMs: 0 });
   // What was over stays over.
-  expect(believe(doubted, NOW, HOUR)).toEqual({ at: NOW, doubtedMs: 0, highest: NOW + HOUR });
+  expect(advance(doubted, NOW, HOUR)).toEqual({ at: NOW, doubtedMs: 0, highest: NOW + HOUR });
 });

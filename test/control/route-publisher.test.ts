@@ -1,6 +1,6 @@
 /** What the edges are told of a slug while it is being deployed. */
 import { expect, it } from 'vitest';
-import { RoutePublisher, type RoutePublisherDependencies } from '../../host/control/route-publisher.ts';
+import { RoutePublisher, type RoutePublisherDeps } from '../../host/control/route-publisher.ts';
 import type { Route } from '../../host/shared/contracts.ts';
 
 function rig(deploying: string[] = []) {
@@ -19,7 +19,7 @@ function rig(deploying: string[] = []) {
     config: { requestIdleMs: 1, maxBodyBytes: 1, pathPages: 'sandbox' },
     edges: () => [edge],
     deploying,
-  } as unknown as RoutePublisherDependencies);
+  } as unknown as RoutePublisherDeps);
   return {
     table,
     known,

@@ -4,9 +4,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import type { ControlDeps } from '../../host/control/deps.ts';
 import type { Call } from '../../host/control/endpoint.ts';
 import { updateEndpoint } from '../../host/control/endpoints/update.ts';
-import type { ControlParts } from '../../host/control/parts.ts';
 import { Deployments } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
@@ -19,7 +19,7 @@ let folder: string;
 let registry: Registry;
 let deployments: Deployments;
 let secrets: Secrets;
-let parts: ControlParts;
+let parts: ControlDeps;
 const removed: string[] = [];
 const released: string[] = [];
 /** Bytes of what is accepted. */
@@ -64,7 +64,7 @@ beforeEach(async () => {
         if ('BAD' in values) throw new Problem('start_failed', 'BAD does not start');
       },
     },
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
   await deployments.create(newDeployment({ tenant: 't1', slug: 'abc' }), 0);
 });
 afterEach(() => {

@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import type { ControlParts } from '../../host/control/parts.ts';
+import type { ControlDeps } from '../../host/control/deps.ts';
 import { bringIntoService } from '../../host/control/versions.ts';
 import { Deployments, newTenantId } from '../../host/registry/deployments.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
@@ -51,7 +51,7 @@ const put = (digest: string) => {
     routes: { push: async () => undefined },
     scheduleChanged: () => undefined,
     removeCode: async () => undefined,
-  } as unknown as ControlParts;
+  } as unknown as ControlDeps;
   const code = { digest, bytes: 1, handlers: ['fetch'], note: 'update' };
   return updates.run(present.tenant, () =>
     bringIntoService(parts, present, { code, secrets: secrets.seal(present.tenant, { KEY: digest }) }),

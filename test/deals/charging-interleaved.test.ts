@@ -5,7 +5,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type Credit, chargeDue, resumeAll } from '../../builtin-tenants/deals/src/watches/charging.ts';
 import { LATE_MS, PERIOD_MS } from '../../builtin-tenants/deals/src/watches/periods.ts';
-import { Watches } from '../../builtin-tenants/deals/src/watches/store.ts';
+import { Watches } from '../../builtin-tenants/deals/src/watches/watch-store.ts';
 import { type ChargedWatches, chargedWatches, DAY_PRICE, ledgerIsSound } from './support/charged-watches.ts';
 import { DAY_MS, NOON } from './support/parts.ts';
 import { gatedDatabase, Stepped } from './support/stepped.ts';

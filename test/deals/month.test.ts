@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import type { Database } from '../../builtin-tenants/deals/src/environment.ts';
 import { chargeDue, resume, resumeAll } from '../../builtin-tenants/deals/src/watches/charging.ts';
 import { LATE_MS, PERIOD_MS } from '../../builtin-tenants/deals/src/watches/periods.ts';
-import { Watches } from '../../builtin-tenants/deals/src/watches/store.ts';
+import { Watches } from '../../builtin-tenants/deals/src/watches/watch-store.ts';
 import { chargedWatches, DAY_PRICE, ledgerIsSound } from './support/charged-watches.ts';
 import { gatedDatabase } from './support/stepped.ts';
 

@@ -5,8 +5,8 @@ import { MIGRATIONS } from '../../builtin-tenants/deals/src/database/migrations.
 import type { Deal } from '../../builtin-tenants/deals/src/prices/publish.ts';
 import { findDeals, parseSearch } from '../../builtin-tenants/deals/src/prices/query.ts';
 import { evaluateDue } from '../../builtin-tenants/deals/src/watches/run.ts';
-import { Watches } from '../../builtin-tenants/deals/src/watches/store.ts';
 import { parseWatch } from '../../builtin-tenants/deals/src/watches/watch.ts';
+import { Watches } from '../../builtin-tenants/deals/src/watches/watch-store.ts';
 import { type MemoryDatabase, memoryDatabase } from './support/memory-database.ts';
 import { DAY_MS, deal, HOUR_MS, NOON } from './support/parts.ts';
 

@@ -1,8 +1,8 @@
 /** The rules that are sold: their own vectors hold, in this engine and in another one. */
 import { describe, expect, test } from 'vitest';
+import { publishRules, readRules } from '../../builtin-tenants/deals/src/rules/published-rules.ts';
 import { type Facts, RULES } from '../../builtin-tenants/deals/src/rules/ruleset.ts';
 import { Scorer } from '../../builtin-tenants/deals/src/rules/score.ts';
-import { publishRules, readRules } from '../../builtin-tenants/deals/src/rules/store.ts';
 import { recompute } from './support/buyer.ts';
 import { memoryDatabase } from './support/memory-database.ts';
 import { FACTS } from './support/parts.ts';

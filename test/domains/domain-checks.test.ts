@@ -20,7 +20,7 @@ let domains: Domains;
 let clock: AdjustableClock;
 let checks: DomainChecks;
 /** Undefined: as the clock says. */
-let believed: number | undefined;
+let trustedNow: number | undefined;
 /** Whether the DNS does not answer. */
 let silent: boolean;
 /** Values of the TXT record. */
@@ -38,7 +38,7 @@ beforeEach(async () => {
   clock = new AdjustableClock(0);
   record = [];
   changed = [];
-  believed = undefined;
+  trustedNow = undefined;
   silent = false;
   meanwhile = async () => {};
   const records = {
@@ -53,7 +53,7 @@ beforeEach(async () => {
     domains,
     records,
     clock,
-    believed: async () => believed ?? clock.now(),
+    trustedNow: async () => trustedNow ?? clock.now(),
     log: pino({ level: 'silent' }),
     registrarTokenHashes: [],
     servesAtOnce: () => false,
@@ -126,13 +126,13 @@ describe('a clock that leaps', () => {
     record = [];
     clock.setOffset(DAY + MINUTE);
     await checks.sweep();
-    believed = clock.now();
+    trustedNow = clock.now();
     clock.setOffset(36_500 * DAY);
     await checks.sweep();
     await checks.sweep();
     expect(await domains.byName(NAME)).toMatchObject({ state: 'verified' });
     clock.setOffset(DAY + 2 * MINUTE);
-    believed = undefined;
+    trustedNow = undefined;
     record = [ownershipToken(NAME, 'one')];
     await checks.sweep();
     expect(await domains.byName(NAME)).toMatchObject({ state: 'verified', failingSince: null });

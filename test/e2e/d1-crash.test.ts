@@ -12,7 +12,7 @@ const WRITERS = 4;
 const KILLS = 6;
 
 describe('kill -9 of the SQL process', () => {
-  test.each(['engine', 'keeper and engine'])('%s: no acknowledged write is lost, none is torn', async (victims) => {
+  test.each(['engine', 'supervisor and engine'])('%s: no acknowledged write is lost, none is torn', async (victims) => {
     const rig = await SqlRig.start(program, {}, handler);
     try {
       await rig.query('CREATE TABLE w (id INTEGER PRIMARY KEY, a TEXT, b TEXT)');
@@ -130,7 +130,7 @@ describe('the engine', () => {
     const rig = await SqlRig.start(program, {}, handler);
     try {
       await rig.query('SELECT 1');
-      const [keeper = 0, engine = 0] = rig.processes();
+      const [supervisor = 0, engine = 0] = rig.processes();
       rig.sql.stdin?.end();
       const alive = (pid: number): boolean => {
         try {
@@ -140,7 +140,7 @@ describe('the engine', () => {
           return false;
         }
       };
-      await expect.poll(() => [alive(keeper), alive(engine)], { timeout: 5_000 }).toEqual([false, false]);
+      await expect.poll(() => [alive(supervisor), alive(engine)], { timeout: 5_000 }).toEqual([false, false]);
     } finally {
       await rig.stop();
     }

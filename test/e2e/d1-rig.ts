@@ -40,7 +40,7 @@ export class SqlRig {
   readonly database = join(this.folder, 'db.sqlite');
   readonly #program: SqlProgram;
   readonly #settings: object;
-  /** Module that the keeper loads before its program. */
+  /** Module that the supervisor loads before its program. */
   readonly #preload: string | undefined;
   sql!: ChildProcess;
   /** What the SQL process wrote to standard error. */
@@ -57,7 +57,7 @@ export class SqlRig {
 
   /**
    * @param settings more settings of the SQL process, such as `timeoutMs` or `remote`
-   * @param preload URL of a module that the keeper loads before its program
+   * @param preload URL of a module that the supervisor loads before its program
    */
   static async start(program: SqlProgram, settings: object = {}, handler?: string, preload?: string): Promise<SqlRig> {
     const rig = new SqlRig(program, settings, preload);
@@ -83,12 +83,12 @@ export class SqlRig {
     throw new Error(`the SQL process did not start: ${this.log}`);
   }
 
-  /** Process ids of keeper and engine. */
+  /** Process ids of supervisor and engine. */
   processes(): number[] {
-    const keeper = this.sql.pid ?? 0;
+    const supervisor = this.sql.pid ?? 0;
     return [
-      keeper,
-      ...readFileSync(`/proc/${keeper}/task/${keeper}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
+      supervisor,
+      ...readFileSync(`/proc/${supervisor}/task/${supervisor}/children`, 'utf8').split(' ').filter(Boolean).map(Number),
     ];
   }
 

@@ -40,7 +40,7 @@ describe('DB on a file', () => {
 });
 
 test('a query is not late because the clock of the machine was set', async () => {
-  // Each signal sets the keeper's clock ahead by an hour.
+  // Each signal sets the supervisor's clock ahead by an hour.
   const setsClock = `let ahead = 0; process.on('SIGUSR2', () => { ahead += 3_600_000; });
     const { now } = Date; Date.now = () => now() + ahead;`;
   const preload = `data:text/javascript,${encodeURIComponent(setsClock)}`;

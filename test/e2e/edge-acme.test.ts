@@ -181,7 +181,7 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
         () => false,
       ),
     );
-    certificates = await keeper('http-01');
+    certificates = await renewer('http-01');
     harness.onControl = (request, response) => {
       const proof = certificates.board.proof((request.url ?? '').split('/').at(-1) ?? '');
       response.statusCode = proof === undefined ? 404 : 200;
@@ -190,14 +190,14 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
   });
 
   afterAll(async () => {
-    await certificates?.keeper.stop();
+    await certificates?.renewer.stop();
     for (const program of programs) program.kill('SIGKILL');
     await workerd?.stop();
     await harness?.close();
     await rm(folder, { recursive: true, force: true });
   });
 
-  async function keeper(challenge: 'http-01' | 'tls-alpn-01', dnsHook = ''): Promise<AcmeCertificates> {
+  async function renewer(challenge: 'http-01' | 'tls-alpn-01', dnsHook = ''): Promise<AcmeCertificates> {
     const made = await acmeCertificates({
       folder: join(folder, 'certificates'),
       config: {
@@ -218,15 +218,15 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
         outcomes.push({ name, reason });
       },
     });
-    await made.keeper.start();
+    await made.renewer.start();
     return made;
   }
 
   async function want(...wanted: string[]): Promise<void> {
     names = wanted;
     outcomes.length = 0;
-    certificates.keeper.wake();
-    await certificates.keeper.settled();
+    certificates.renewer.wake();
+    await certificates.renewer.settled();
   }
 
   test('two names at once by HTTP-01, served to stock clients', async () => {
@@ -243,19 +243,19 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
 
   test('a renewal at two thirds of life is shown at once', async () => {
     const before = (await get('one.test', root)).serial;
-    const { validFrom = 0, validTo = 0 } = certificates.keeper.status('one.test') ?? {};
+    const { validFrom = 0, validTo = 0 } = certificates.renewer.status('one.test') ?? {};
     clock.setOffset(((validTo - validFrom) * 2) / 3 + DAY);
-    await certificates.keeper.settled();
+    await certificates.renewer.settled();
     expect((await get('one.test', root)).serial).not.toBe(before);
     clock.setOffset(0);
-    await certificates.keeper.settled();
+    await certificates.renewer.settled();
   });
 
   test('a name that points elsewhere is never issued, and the reason is told', async () => {
     await dns('add-a', { host: 'away.test', addresses: ['127.0.0.9'] });
     await want('one.test', 'two.test', 'away.test');
     expect(outcomes).toEqual([{ name: 'away.test', reason: expect.stringMatching(/.+/) }]);
-    expect(certificates.keeper.has('away.test')).toBe(false);
+    expect(certificates.renewer.has('away.test')).toBe(false);
     await expect(get('away.test', root)).rejects.toThrow();
   });
 
@@ -270,21 +270,21 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
     });
     expect((await get('two.test', root)).url).toBe('https://two.test/');
     clock.setOffset(3_600_000);
-    await certificates.keeper.settled();
+    await certificates.renewer.settled();
     await startPebble();
     clock.setOffset(2 * 3_600_000);
-    await certificates.keeper.settled();
-    expect(certificates.keeper.has('alpn.test')).toBe(true);
+    await certificates.renewer.settled();
+    expect(certificates.renewer.has('alpn.test')).toBe(true);
     clock.setOffset(0);
-    await certificates.keeper.settled();
+    await certificates.renewer.settled();
   });
 
   test('TLS-ALPN-01, with the account that is kept', async () => {
-    await certificates.keeper.stop();
+    await certificates.renewer.stop();
     const account = await readFile(join(folder, 'certificates', 'account.key'), 'utf8');
     await rm(join(folder, 'certificates', 'alpn.test.pem'));
     names = [];
-    certificates = await keeper('tls-alpn-01');
+    certificates = await renewer('tls-alpn-01');
     // No HTTP way to it, so that only TLS can have shown it.
     harness.onControl = (_request, response) => response.writeHead(404).end();
     await want('alpn.test');
@@ -293,7 +293,7 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
   });
 
   test('a wildcard by a DNS hook', async () => {
-    await certificates.keeper.stop();
+    await certificates.renewer.stop();
     const hook = join(folder, 'hook.mjs');
     await writeFile(
       hook,
@@ -301,7 +301,7 @@ describe.skipIf(!available('pebble', 'pebble-challtestsrv', 'openssl'))('with pe
        const path = action === 'set' ? 'set-txt' : 'clear-txt';
        await fetch('http://127.0.0.1:${dnsManagement}/' + path, { method: 'POST', body: JSON.stringify({ host: host + '.', value }) });`,
     );
-    certificates = await keeper('http-01', `${process.execPath} ${hook}`);
+    certificates = await renewer('http-01', `${process.execPath} ${hook}`);
     await want('*.apps.test');
     expect(outcomes).toEqual([{ name: '*.apps.test', reason: undefined }]);
     const socket = connectTls({

@@ -14,10 +14,10 @@ const KINDS = ['kv', 'r2', 'd1'] as const;
 const WRITERS = 2;
 /** Writes of one request, side by side. */
 const BATCH = 50;
-const VICTIMS = ['storage', 'sql engine', 'supervisor', 'sql keeper', 'storage', 'supervisor', 'sql engine'];
+const VICTIMS = ['storage', 'sql engine', 'supervisor', 'sql supervisor', 'storage', 'supervisor', 'sql engine'];
 const COMMANDS: Record<string, RegExp> = {
   storage: /host\/storage\/main/,
-  'sql keeper': /sql\.mjs$/,
+  'sql supervisor': /sql\.mjs$/,
   'sql engine': /sql\.mjs engine$/,
 };
 

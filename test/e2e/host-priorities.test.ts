@@ -65,18 +65,18 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
     expect([slicesOf(/host\/edge\/main/), slicesOf(/host\/storage\/main/)]).toEqual([[600_000], [1_000_000]]);
 
   let asking = true;
-  let company = true;
+  let together = true;
   const busy = (async () => {
-    while (asking) await Promise.all([ask('busy'), ask('busy'), company ? ask('modest') : undefined]);
+    while (asking) await Promise.all([ask('busy'), ask('busy'), together ? ask('modest') : undefined]);
   })();
   try {
     await comesToBe(() => yielding() === 1 && goFirst() === 1 && (!TAKES_SLICES || quick() === 1));
-    company = false;
+    together = false;
     // Nobody is left to step back for, nor for the edge to go before, where it can come back from that.
     const likeParts = () => niceOf(INSTANCE).filter((nice) => nice === storage).length;
     const alone = edge < 0 ? storage : edge;
     await comesToBe(() => likeParts() === 1 && goFirst() === 1 && niceOf(/host\/edge\/main/)[0] === alone);
-    company = true;
+    together = true;
     await comesToBe(() => niceOf(/host\/edge\/main/)[0] === edge);
     await comesToBe(() => yielding() === 1);
   } finally {

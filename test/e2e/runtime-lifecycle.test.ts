@@ -11,7 +11,7 @@ let rig: RuntimeRig;
 
 beforeAll(async () => {
   rig = await RuntimeRig.start({
-    runtime: { idleMs: 4_000, swollenIdleMs: 300, swollenBytes: 60_000_000, cpuStallMs: 1_500, startTimeoutMs: 4_000 },
+    runtime: { idleMs: 4_000, bloatedIdleMs: 300, bloatedBytes: 60_000_000, cpuStallMs: 1_500, startTimeoutMs: 4_000 },
   });
 });
 afterAll(() => rig?.stop());

@@ -31,7 +31,7 @@ import type {
 } from '../../host/shared/contracts.ts';
 import { Problem } from '../../host/shared/problem.ts';
 import { bindSocket, type ListeningSocket } from '../../host/supervisor/listening-socket.ts';
-import { type PartName, partProcess } from '../../host/supervisor/part-process.ts';
+import { type ProcessName, takeProcess } from '../../host/supervisor/prefork.ts';
 
 export interface RigOptions {
   runtime?: Partial<Config['runtime']>;
@@ -260,8 +260,8 @@ export class RuntimeRig {
     };
   }
 
-  #fork<M extends Methods>(part: PartName, local: Methods): Channel<M> {
-    const child = partProcess(part);
+  #fork<M extends Methods>(part: ProcessName, local: Methods): Channel<M> {
+    const child = takeProcess(part);
     this.#children.push(child);
     return new Channel<M>(child, local);
   }

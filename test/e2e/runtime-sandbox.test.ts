@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import type { Writable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { cellFolders, startCell } from '../../host/runtime/cell.ts';
 import { tryToBreak } from '../../host/runtime/doctor.ts';
+import { sandboxFolders, startPrewarmedSandbox } from '../../host/runtime/prewarmed-sandbox.ts';
 import { type Confinement, type Sandbox, SECCOMP_FD } from '../../host/sandbox/confinement.ts';
 import { detectSandbox } from '../../host/sandbox/index.ts';
 import { endLeftovers } from '../../host/sandbox/leftovers.ts';
@@ -56,9 +56,9 @@ describe('what workerd finds inside', () => {
     'with %s: what its allocator needs for a cache of each CPU, and no more of the machine',
     async (_, sandbox) => {
       const folder = mkdtempSync(join(tmpdir(), 'cell-'));
-      const { process: cell } = await startCell({ sandbox, ...cellFolders(folder) });
+      const { process: prewarmed } = await startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder) });
       try {
-        const pid = await until(() => cell.pid(), 5_000, 'the sandbox to be whole');
+        const pid = await until(() => prewarmed.pid(), 5_000, 'the sandbox to be whole');
         const name = () => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
         await until(() => name() === 'workerd', 5_000, 'workerd to run');
         const variables = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').filter(Boolean);
@@ -74,8 +74,8 @@ describe('what workerd finds inside', () => {
           'devices/system/cpu/possible',
         ]);
       } finally {
-        cell.kill();
-        await cell.ended;
+        prewarmed.kill();
+        await prewarmed.ended;
         rmSync(folder, { recursive: true, force: true });
       }
     },
@@ -84,11 +84,11 @@ describe('what workerd finds inside', () => {
 
 describe('end of the host', () => {
   const HOST = `
-    const { startCell, cellFolders } = await import(${JSON.stringify(fileURLToPath(new URL('../../host/runtime/cell.ts', import.meta.url)))});
+    const { startPrewarmedSandbox, sandboxFolders } = await import(${JSON.stringify(fileURLToPath(new URL('../../host/runtime/prewarmed-sandbox.ts', import.meta.url)))});
     const { detectSandbox } = await import(${JSON.stringify(fileURLToPath(new URL('../../host/sandbox/index.ts', import.meta.url)))});
     const [level, folder] = process.argv.slice(-2);
-    const cell = await startCell({ sandbox: await detectSandbox(level), ...cellFolders(folder) });
-    const find = setInterval(() => { const pid = cell.process.pid(); if (pid) { clearInterval(find); console.log(pid); } }, 5);
+    const prewarmed = await startPrewarmedSandbox({ sandbox: await detectSandbox(level), ...sandboxFolders(folder) });
+    const find = setInterval(() => { const pid = prewarmed.process.pid(); if (pid) { clearInterval(find); console.log(pid); } }, 5);
     setInterval(() => {}, 1000);
   `;
 

@@ -9,7 +9,7 @@ import { expect, it } from 'vitest';
 import { EdgeAgent, SecureEdgeAgent } from '../../host/egress/edge-agent.ts';
 import { readPreface } from '../../host/http/preface/preface.ts';
 import { loadConfig } from '../../host/supervisor/configuration.ts';
-import { egressInit } from '../../host/supervisor/part-settings.ts';
+import { egressInit } from '../../host/supervisor/process-settings.ts';
 
 const PEM = execFileSync(
   'openssl',

@@ -7,7 +7,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import config from '../../config/turnpike.default.json' with { type: 'json' };
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { PaymentKeys } from '../../host/payments/settlement/keys.ts';
-import { PaymentStore } from '../../host/payments/settlement/store.ts';
+import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { paymentClaims } from '../../host/registry/schema/payments.ts';
 import { ManualClock } from '../../host/shared/clock.ts';

@@ -8,7 +8,7 @@ import { Debts } from '../../host/payments/outgoing/debts.ts';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
-import { PaymentStore } from '../../host/payments/settlement/store.ts';
+import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { micro } from '../../host/shared/money.ts';
 

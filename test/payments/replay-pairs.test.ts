@@ -11,7 +11,7 @@ import type { Offer, Terms } from '../../host/payments/rails/terms.ts';
 import { type Place, placeOf } from '../../host/payments/settlement/again.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
-import { PaymentStore } from '../../host/payments/settlement/store.ts';
+import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import type { RailName } from '../../host/payments/types.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';

@@ -13,8 +13,8 @@ import { type SettleResult, type Terms, termsFromText } from '../../host/payment
 import { placeOf } from '../../host/payments/settlement/again.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
+import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { replay } from '../../host/payments/settlement/replay.ts';
-import { PaymentStore } from '../../host/payments/settlement/store.ts';
 import { openClient } from '../../host/registry/client.ts';
 import { migrate, openRegistry, type Registry, readMigrations } from '../../host/registry/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';

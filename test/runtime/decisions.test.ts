@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { afterFailure, NO_FAILURES } from '../../host/runtime/back-off.ts';
-import { Company } from '../../host/runtime/company.ts';
 import { type Candidate, chooseEvictions } from '../../host/runtime/eviction.ts';
+import { SoloTenant } from '../../host/runtime/solo-tenant.ts';
 import { StallWatch } from '../../host/runtime/stall-watch.ts';
 import { CpuShare } from '../../host/sandbox/cpu-share.ts';
 import type { Appetite } from '../../host/shared/priority.ts';
@@ -24,7 +24,7 @@ describe('back-off', () => {
 });
 
 describe('evictions', () => {
-  const limits = { idleMs: 300_000, swollenIdleMs: 10_000, swollenBytes: 100, totalBytes: 1_000 };
+  const limits = { idleMs: 300_000, bloatedIdleMs: 10_000, bloatedBytes: 100, totalBytes: 1_000 };
   const now = 1_000_000;
   const one = (slug: string, idleMs: number, privateBytes = 10, inFlight = 0): Candidate => ({
     slug,
@@ -154,28 +154,28 @@ describe('stall watch', () => {
   });
 });
 
-describe('company', () => {
+describe('solo tenant', () => {
   it('is whoever else did something in the last ten seconds', () => {
-    const company = new Company();
-    expect(company.isAlone('a', 0)).toBe(true);
-    company.seen('a', 0);
-    company.seen('a', 1_000);
-    expect(company.isAlone('a', 1_000)).toBe(true);
-    expect(company.isAlone('b', 1_000)).toBe(false);
-    company.seen('b', 2_000);
+    const soloTenant = new SoloTenant();
+    expect(soloTenant.isAlone('a', 0)).toBe(true);
+    soloTenant.seen('a', 0);
+    soloTenant.seen('a', 1_000);
+    expect(soloTenant.isAlone('a', 1_000)).toBe(true);
+    expect(soloTenant.isAlone('b', 1_000)).toBe(false);
+    soloTenant.seen('b', 2_000);
     for (let at = 2_000; at < 12_000; at += 100) {
-      company.seen('a', at);
-      expect(company.isAlone('a', at)).toBe(false);
+      soloTenant.seen('a', at);
+      expect(soloTenant.isAlone('a', at)).toBe(false);
     }
-    expect(company.isAlone('a', 12_000)).toBe(true);
+    expect(soloTenant.isAlone('a', 12_000)).toBe(true);
   });
 
   it('is each of many', () => {
-    const company = new Company();
+    const soloTenant = new SoloTenant();
     for (let at = 0; at < 30_000; at += 100) {
       for (const slug of ['a', 'b', 'c']) {
-        company.seen(slug, at);
-        if (at > 0) expect(company.isAlone(slug, at)).toBe(false);
+        soloTenant.seen(slug, at);
+        if (at > 0) expect(soloTenant.isAlone(slug, at)).toBe(false);
       }
     }
   });

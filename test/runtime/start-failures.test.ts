@@ -5,28 +5,28 @@ import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { type Cell, cellFolders } from '../../host/runtime/cell.ts';
 import { DeploymentRunner, type RunnerOptions } from '../../host/runtime/deployment-runner.ts';
+import { type PrewarmedSandbox, sandboxFolders } from '../../host/runtime/prewarmed-sandbox.ts';
 import type { InstanceSpec } from '../../host/shared/contracts.ts';
 
 let folder: string;
-let cell: Cell;
+let prewarmed: PrewarmedSandbox;
 const kill = vi.fn();
 
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), 'start-'));
   const { promise, resolve } = Promise.withResolvers<{ code: number }>();
   kill.mockReset().mockImplementation(() => resolve({ code: 137 }));
-  const { listenFolder, servicesFolder } = cellFolders(join(folder, 'c'));
+  const { listenFolder, servicesFolder } = sandboxFolders(join(folder, 'c'));
   for (const made of [listenFolder, servicesFolder]) mkdirSync(made, { recursive: true });
   const process = { exited: promise, ended: promise, helper: undefined, pid: () => undefined, terminate: kill, kill };
   const streams = { stdin: new PassThrough(), stdout: new PassThrough(), stderr: new PassThrough() };
-  cell = {
+  prewarmed = {
     listenFolder,
     servicesFolder,
     uid: undefined,
     inside: { listen: '/run/listen', services: '/run/services' },
-    process: { ...process, ...streams, control: new PassThrough() } as unknown as Cell['process'],
+    process: { ...process, ...streams, control: new PassThrough() } as unknown as PrewarmedSandbox['process'],
     cgroup: undefined,
   };
 });
@@ -53,7 +53,7 @@ function runner(runFolder: string, over: Partial<InstanceSpec> = {}): Deployment
   return new DeploymentRunner({
     slug: 'hello',
     databaseProgram: Promise.resolve(''),
-    standby: { take: async () => cell },
+    standby: { take: async () => prewarmed },
     cgroups: undefined,
     nextGeneration: () => 1,
     admit: nothing,
@@ -69,13 +69,13 @@ function runner(runFolder: string, over: Partial<InstanceSpec> = {}): Deployment
   } as unknown as RunnerOptions);
 }
 
-test('a link that cannot be made ends the cell', async () => {
+test('a link that cannot be made ends the sandbox', async () => {
   await expect(runner(join(folder, 'missing')).acquire()).rejects.toThrow('ENOENT');
   await vi.waitFor(() => expect(kill).toHaveBeenCalled());
   await vi.waitFor(() => expect(existsSync(join(folder, 'c'))).toBe(false));
 });
 
-test('a configuration that cannot be written ends the cell', async () => {
+test('a configuration that cannot be written ends the sandbox', async () => {
   await expect(runner(folder, { compatibilityFlags: undefined as never }).acquire()).rejects.toThrow(TypeError);
   await vi.waitFor(() => expect(kill).toHaveBeenCalled());
   await vi.waitFor(() => expect(existsSync(join(folder, 'c'))).toBe(false));

@@ -5,11 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Client } from 'minio';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { keepNewest } from '../../host/backup/backup-store.ts';
 import { createBackup } from '../../host/backup/create.ts';
 import { fetchObjects, placeObjects } from '../../host/backup/objects.ts';
 import { openBackupStore } from '../../host/backup/open-store.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
-import { keepNewest } from '../../host/backup/store.ts';
 import { callR2, StorageRig, TENANT } from '../e2e/storage-rig.ts';
 import { Radosgw } from './radosgw.ts';
 

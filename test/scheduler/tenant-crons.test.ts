@@ -6,7 +6,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { CronRuns } from '../../host/registry/cron-runs.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { createScheduler, type Scheduler } from '../../host/scheduler/index.ts';
-import { TenantCrons, type TenantCronsParts } from '../../host/scheduler/tenant-crons.ts';
+import { TenantCrons, type TenantCronsDeps } from '../../host/scheduler/tenant-crons.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 
 const START = Date.parse('2026-11-21T10:00:30Z');
@@ -34,7 +34,7 @@ afterEach(async () => {
 });
 
 /** A host that starts on the same registry. */
-function start(run: TenantCronsParts['run'], more: Partial<TenantCronsParts> = {}): TenantCrons {
+function start(run: TenantCronsDeps['run'], more: Partial<TenantCronsDeps> = {}): TenantCrons {
   return new TenantCrons({ scheduler, history, clock, log, run, ...more });
 }
 

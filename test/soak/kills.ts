@@ -16,7 +16,7 @@ const KINDS: Record<string, RegExp | undefined> = {
   egress: /host\/egress\/main/,
   workerd: /^\S*workerd serve /,
   sandbox: /^\S*bwrap /,
-  'sql keeper': /sql\.mjs$/,
+  'sql supervisor': /sql\.mjs$/,
   'sql engine': /sql\.mjs engine$/,
   chain: /^\S*anvil /,
   bundler: /bundle-worker|esbuild /,

@@ -7,7 +7,7 @@ it('leaves no process behind that could not be set up', async () => {
   let starts = 0;
   const child: Child<Record<string, never>> = new Child({
     name: 'egress',
-    part: 'egress',
+    process: 'egress',
     log: pino({ level: 'silent' }),
     local: {},
     async setUp() {

@@ -75,6 +75,23 @@ describe('configuration', () => {
     });
   });
 
+  it('still reads a setting by its earlier name, and says its present one', () => {
+    const notices: string[] = [];
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ runtime: { swollenBytes: 7 } }));
+    const { runtime } = loadConfig({
+      folder,
+      env: { TURNPIKE_RUNTIME_SWOLLEN_BYTES: '9' },
+      flags: ['--runtime-swollen-idle-ms=8'],
+      notice: (text) => notices.push(text),
+    });
+    expect(runtime).toMatchObject({ bloatedBytes: 9, bloatedIdleMs: 8 });
+    expect(notices).toEqual([
+      expect.stringContaining('The setting runtime.swollenBytes is now called runtime.bloatedBytes'),
+      expect.stringContaining('is now called TURNPIKE_RUNTIME_BLOATED_BYTES'),
+      expect.stringContaining('is now called --runtime-bloated-idle-ms'),
+    ]);
+  });
+
   it('gives every setting one flag and one variable', () => {
     const all = settings();
     expect(new Set(all.map((setting) => setting.flag)).size).toBe(all.length);
@@ -85,7 +102,7 @@ describe('configuration', () => {
   it.each([
     ['a flag', () => load(['--prot', '1']), /Unknown setting --prot .*Did you mean --port\?/],
     ['a variable', () => load([], { TURNPIKE_ADMINPORT: '1' }), /Did you mean TURNPIKE_ADMIN_PORT\?/],
-    ['a stray word', () => load(['8402']), /Not understood: 8402/],
+    ['a stray word', () => load(['8402']), /Unknown argument: 8402/],
     ['a number that is none', () => load(['--port', 'x']), /--port takes a whole number/],
     ['a number out of range', () => load(['--port', '70000']), /port: /],
     ['a price of nothing', () => load(['--prices-deploy', '0.00']), /prices\.deploy: expected more than 0/],

@@ -1,6 +1,6 @@
 /** What counts for whether the host is ready. */
 import { expect, it } from 'vitest';
-import { createObservation, type ObservationParts } from '../../host/supervisor/observation.ts';
+import { createObservation, type ObservationDeps } from '../../host/supervisor/observation.ts';
 
 const engine = { now: false, ever: false };
 const said: string[] = [];
@@ -17,7 +17,7 @@ const observation = createObservation({
   builtins: ['speech', 'pay'],
   builtinsWaiting: waiting,
   speechEngine: () => ({ running: () => engine.now, hasRun: () => engine.ever }),
-} as unknown as ObservationParts);
+} as unknown as ObservationDeps);
 observation.setReady();
 
 it('the host is ready once each built-in tenant is deployed and the speech engine runs, and stays so', () => {

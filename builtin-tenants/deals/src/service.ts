@@ -5,16 +5,16 @@ import { fillDemoHistory } from './demo/history.ts';
 import { businessNow, type Env } from './environment.ts';
 import { GatewayKeys } from './http/gateway-signature.ts';
 import { publishDeals } from './prices/publish.ts';
+import { type PublishedRules, publishRules } from './rules/published-rules.ts';
 import { RULES } from './rules/ruleset.ts';
 import { Scorer } from './rules/score.ts';
-import { type PublishedRules, publishRules } from './rules/store.ts';
 import { collectDue, configuredSources, givenSources, syncSources } from './sources/collect.ts';
 import { isPrivate } from './sources/source.ts';
 import { chargeDue, resumeAll } from './watches/charging.ts';
 import { payPlatform } from './watches/credit.ts';
 import { deliverEvents } from './watches/deliver.ts';
 import { evaluateDue } from './watches/run.ts';
-import { Watches } from './watches/store.ts';
+import { Watches } from './watches/watch-store.ts';
 
 export interface Service {
   env: Env;

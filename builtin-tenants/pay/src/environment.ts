@@ -47,5 +47,5 @@ export function checkEnvironment(env: Env): void {
   for (const name of REQUIRED) {
     if (!env[name]) throw new Error(`The secret ${name} is not set; the host sets it for the built-in tenant.`);
   }
-  if (env.PAY_SECRET.length < 32) throw new Error('PAY_SECRET is too short.');
+  if (env.PAY_SECRET.length < 32) throw new Error('PAY_SECRET is too short; it needs at least 32 characters.');
 }

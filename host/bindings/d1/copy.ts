@@ -44,7 +44,10 @@ export async function copySql(from: string, to: string, socket: string | undefin
     }
     await delay(TIME_STEP_MS * 2 ** Math.min(attempt, 6));
   }
-  throw new Problem('overloaded', 'A tenant’s database is written to too much to be copied. Try the backup again.');
+  throw new Problem(
+    'overloaded',
+    'A tenant writes to its database faster than the backup can copy it; try the backup again later.',
+  );
 }
 
 /** Identity, size and time of the last change, once that is long enough ago for the next change to show. */

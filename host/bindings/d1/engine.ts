@@ -1,5 +1,5 @@
 /**
- * The process that holds the database. It gets its connections from the keeper, runs their queries one after the
+ * The process that holds the database. It gets its connections from the supervisor, runs their queries one after the
  * other, and commits brief writes that came together in one transaction. It may die at any moment.
  */
 import type { Socket } from 'node:net';
@@ -13,13 +13,13 @@ import { failureText, type StatementResult, successText } from './protocol.ts';
 import type { SqlSettings } from './settings.ts';
 import { EmbeddedStore } from './store.ts';
 
-/** From keeper to engine. A connection comes along as the message's handle. */
+/** From supervisor to engine. A connection comes along as the message's handle. */
 export type ToEngine =
   | { kind: 'open'; settings: SqlSettings; careful: boolean }
   | { kind: 'connection'; slot: number }
   | { kind: 'end' };
-/** From engine to keeper. */
-export type ToKeeper = { kind: 'ready' } | { kind: 'failed'; reason: string } | { kind: 'closed'; slot: number };
+/** From engine to supervisor. */
+export type ToSupervisor = { kind: 'ready' } | { kind: 'failed'; reason: string } | { kind: 'closed'; slot: number };
 
 /** File descriptor of the in-flight table: behind standard streams and the message channel. */
 export const TABLE_FILE = 4;
@@ -40,7 +40,7 @@ export function runEngine(): void {
   let resumeTimer: NodeJS.Timeout | undefined;
 
   const slotOf = (call: Call): number => slots.get(call.connection) ?? -1;
-  const tell = (message: ToKeeper): void => {
+  const tell = (message: ToSupervisor): void => {
     process.send?.(message);
   };
 
@@ -159,7 +159,7 @@ export function runEngine(): void {
         if (queue.length === 0) close();
     }
   });
-  // The keeper is gone: nobody is left to serve.
+  // The supervisor is gone: nobody is left to serve.
   process.on('disconnect', () => process.exit(0));
 }
 

@@ -1,6 +1,6 @@
 /**
- * What every connection is doing, in a small file shared by keeper and engine: when an engine dies,
- * the keeper reads from it whom to answer what. A write to it costs a microsecond, a message would cost twenty.
+ * What every connection is doing, in a small file shared by supervisor and engine: when an engine dies,
+ * the supervisor reads from it whom to answer what. A write to it costs a microsecond, a message would cost twenty.
  */
 import { ftruncateSync, readSync, writeSync } from 'node:fs';
 import { monotonicMs } from '../../shared/monotonic.ts';
@@ -55,7 +55,7 @@ export class InFlightWriter {
   }
 }
 
-/** The keeper's side. */
+/** The supervisor's side. */
 export class InFlightReader {
   readonly #file: number;
   #table = Buffer.alloc(MAX_CONNECTIONS * RECORD);

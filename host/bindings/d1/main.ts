@@ -1,6 +1,6 @@
 /**
  * Entry of a tenant's SQL process, started by the host inside the tenant's sandbox: settings as one JSON line on
- * standard input, `{"event":"listening"}` on standard output when it serves. With a local database it is the keeper
+ * standard input, `{"event":"listening"}` on standard output when it serves. With a local database it is the supervisor
  * and forks itself as the engine; with a remote one it forwards.
  */
 import { readSync } from 'node:fs';
@@ -32,10 +32,10 @@ async function serve(settings: SqlSettings, listening: () => void): Promise<() =
     const { serveRemote } = await import('./forward.ts');
     return serveRemote(settings, settings.remote, listening);
   }
-  const { Keeper } = await import('./keeper.ts');
-  const keeper = new Keeper(settings, { program: fileURLToPath(import.meta.url), argument: ENGINE, log });
-  keeper.listen(listening);
-  return () => keeper.stop();
+  const { EngineSupervisor } = await import('./engine-supervisor.ts');
+  const supervisor = new EngineSupervisor(settings, { program: fileURLToPath(import.meta.url), argument: ENGINE, log });
+  supervisor.listen(listening);
+  return () => supervisor.stop();
 }
 
 /** Synchronously, and no further than the line: the rest of the stream is the lifeline. */

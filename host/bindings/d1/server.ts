@@ -3,10 +3,10 @@ import { mkdirSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { BindingServer, ServerHost } from '../server.ts';
-import { Database } from './database.ts';
 import { buildDatabaseProgram } from './database-program.ts';
 import { FOLDER } from './files.ts';
 import { removeNamespace } from './namespaces.ts';
+import { OnDemandDatabase } from './on-demand-database.ts';
 
 const PROGRAM = 'd1.mjs';
 /** Folder of the process' own socket. Short: a unix socket's path holds 107 bytes. */
@@ -18,14 +18,14 @@ export function d1Server({ config, tenantsFolder, runFolder, sandbox, log }: Ser
   const program = buildDatabaseProgram(path.join(runFolder, PROGRAM));
   program.catch((error) => log.error({ err: error }, 'databases cannot start'));
   return {
-    serve({ tenant, servicesFolder, cellFolder, clientUid, onDeath }) {
-      const database = new Database({
+    serve({ tenant, servicesFolder, sandboxFolder, clientUid, onDeath }) {
+      const database = new OnDemandDatabase({
         tenant,
         sandbox,
         storage,
         program,
         dataFolder: path.join(tenantsFolder, tenant, FOLDER),
-        socketFolder: path.join(cellFolder, SOCKETS),
+        socketFolder: path.join(sandboxFolder, SOCKETS),
         servicesFolder,
         clientUid,
         startTimeoutMs: runtime.startTimeoutMs,

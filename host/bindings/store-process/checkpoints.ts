@@ -43,7 +43,7 @@ export class Checkpoints {
 }
 
 /** Decides when one database's log is brought into its file. */
-export class LogKeeper {
+export class LogCheckpointer {
   readonly #path: string;
   readonly #checkpoints: Pick<Checkpoints, 'run'>;
   /** In frames, each a page. */

@@ -5,7 +5,7 @@
 import { closeSync, fdatasync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import Libsql from 'libsql';
-import { type Checkpoints, LogKeeper } from './checkpoints.ts';
+import { type Checkpoints, LogCheckpointer } from './checkpoints.ts';
 import { makeFolder, syncFolder } from './folders.ts';
 import { Refusal } from './refusal.ts';
 
@@ -49,7 +49,7 @@ interface Done {
 export class Database {
   readonly path: string;
   readonly #connection: Libsql.Database;
-  readonly #log: LogKeeper;
+  readonly #log: LogCheckpointer;
   readonly #sync: NonNullable<DatabaseOptions['sync']>;
   readonly #begin: Writer;
   readonly #end: Writer;
@@ -81,7 +81,7 @@ export class Database {
     // #settle does the same sync on the same file and answers after it, so what is acknowledged is as safe as with FULL.
     this.#connection.exec('PRAGMA synchronous=NORMAL');
     const pageBytes = Number(this.reader('PRAGMA page_size').get([])?.[0]);
-    this.#log = new LogKeeper(options.path, pageBytes, options.checkpoints);
+    this.#log = new LogCheckpointer(options.path, pageBytes, options.checkpoints);
     this.#connection.exec('PRAGMA wal_autocheckpoint=0');
     this.#begin = this.writer('BEGIN IMMEDIATE');
     this.#end = this.writer('COMMIT');

@@ -1,12 +1,12 @@
 /** DELETE /_admin/:slug: the owner decommissions; data goes after the grace period. */
 import { DAY_MS } from '../../registry/deployments.ts';
+import type { ControlDeps } from '../deps.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { requireOwner } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 
-export function deleteEndpoint(parts: ControlParts): Endpoint {
-  const { config, clock, deployments, routes, runtime, logs } = parts;
+export function deleteEndpoint(deps: ControlDeps): Endpoint {
+  const { config, clock, deployments, routes, runtime, logs } = deps;
   const { graceDays, cooldownDays } = config.slugs;
   return {
     method: 'DELETE',
@@ -23,15 +23,15 @@ export function deleteEndpoint(parts: ControlParts): Endpoint {
       410: 'It was decommissioned before.',
     },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `DELETE /_admin/${call.params.slug}`);
+      const owned = await requireOwner(deps, call, `DELETE /_admin/${call.params.slug}`);
       if ('response' in owned) return owned.response;
       const { slug, tenant } = owned.deployment;
       const gone = await deployments.terms.decommission(tenant, clock.now(), graceDays * DAY_MS, cooldownDays * DAY_MS);
       await routes.push(slug);
-      parts.scheduleChanged();
+      deps.scheduleChanged();
       await runtime.stop(slug, 'stopped');
       await logs.append(tenant, { kind: 'platform', event: 'decommissioned', text: 'by the owner' });
-      return json(await describe(parts, gone));
+      return json(await describe(deps, gone));
     },
   };
 }

@@ -5,9 +5,9 @@ import { type NewDeployment, newTenantId } from '../../registry/deployments.ts';
 import type { Asker } from '../../runtime/deploy/deploy-turns.ts';
 import { type Money, parseUsd } from '../../shared/money.ts';
 import { checkSlug, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../deployment-input.ts';
+import type { ControlDeps } from '../deps.ts';
 import { describe } from '../describe.ts';
 import type { Endpoint } from '../endpoint.ts';
-import type { ControlParts } from '../parts.ts';
 import { deployBodySchema } from '../schemas.ts';
 import { checkPayTo, newSettings } from '../settings.ts';
 
@@ -22,8 +22,8 @@ interface Prepared extends NewDeployment {
   unpaid?: { asker: Asker; spentMs: number };
 }
 
-export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): Endpoint {
-  const { config, clock, deployments, payments, pipeline, routes, secrets, log } = parts;
+export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endpoint {
+  const { config, clock, deployments, payments, pipeline, routes, secrets, log } = deps;
   const price: Money = parseUsd(config.prices.deploy);
 
   async function prepare(request: Request, body: Uint8Array, payer: Payer, address: string): Promise<Prepared> {
@@ -31,7 +31,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
     const slug = checkSlug(input.slug, config.slugs.reserved);
     if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
     const settings = newSettings(input, payer.address, clock.now());
-    checkPayTo(settings, parts.payments);
+    checkPayTo(settings, deps.payments);
     const tenant = newTenantId();
     const now = clock.now();
     await deployments.claims.take(slug, tenant, payer.address, now, CLAIM_MS);
@@ -71,7 +71,7 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
     const { slug, tenant, code, unpaid } = prepared as unknown as Prepared;
     if (unpaid) pipeline.wasted(unpaid.asker, unpaid.spentMs);
     await giveUp(slug, tenant);
-    await parts.releaseCode(code.digest);
+    await deps.releaseCode(code.digest);
   }
 
   payments.registerCompletion(
@@ -80,17 +80,17 @@ export function deployEndpoint(parts: ControlParts, parse: DeploymentParser): En
       const { unpaid: _, ...paid } = prepared as unknown as Prepared;
       const deployment = await deployments.create(paid, clock.now());
       await routes.push(deployment.slug);
-      parts.scheduleChanged();
-      await parts.logs.append(deployment.tenant, { kind: 'platform', event: 'deployed', text: 'version 1 is live' });
+      deps.scheduleChanged();
+      await deps.logs.append(deployment.tenant, { kind: 'platform', event: 'deployed', text: 'version 1 is live' });
       log.info({ slug: deployment.slug, tenant: deployment.tenant }, 'deployed');
-      const body = JSON.stringify(await describe(parts, deployment));
+      const body = JSON.stringify(await describe(deps, deployment));
       // At the end: what fails is tried again, and others may hold the same code.
-      await parts.releaseCode(deployment.digest);
+      await deps.releaseCode(deployment.digest);
       return {
         status: 201,
         headers: {
           'content-type': 'application/json; charset=utf-8',
-          location: `${parts.publicUrl}/${deployment.slug}/`,
+          location: `${deps.publicUrl}/${deployment.slug}/`,
         },
         body,
       };

@@ -8,17 +8,17 @@ import type { Domain } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { fieldProblem } from '../deployment-input.ts';
+import type { ControlDeps } from '../deps.ts';
 import { type Call, type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { living, requireOwner } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 
 const attachBody = z.strictObject({ domain: z.unknown(), registrarToken: z.string().max(500).optional() });
 const MAX_DOMAINS = 100;
 const MAX_BODY_BYTES = 16_384;
 
-export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endpoint[] {
-  const { domains, config, publicUrl } = parts;
+export function domainEndpoints(deps: ControlDeps, checks: DomainChecks): Endpoint[] {
+  const { domains, config, publicUrl } = deps;
   const own = { publicHost: new URL(publicUrl).hostname, baseDomain: config.baseDomain };
 
   const attach: Endpoint = {
@@ -55,12 +55,15 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
       const body = attachBody.safeParse(await readSmall(call));
       const vouched = body.success && body.data.registrarToken !== undefined;
       if (vouched && !checks.vouches(body.data.registrarToken ?? '')) {
-        throw new Problem('forbidden', 'The registrarToken is not one that the operator of this host trusts.');
+        throw new Problem(
+          'forbidden',
+          'The operator of this host does not trust this registrarToken; ask the operator to add it to domains.registrarTokens.',
+        );
       }
       const scope = `POST /_admin/${call.params.slug}/domains`;
       const owned = vouched
-        ? { deployment: await living(parts, call.params.slug ?? '') }
-        : await requireOwner(parts, call, scope);
+        ? { deployment: await living(deps, call.params.slug ?? '') }
+        : await requireOwner(deps, call, scope);
       if ('response' in owned) return owned.response;
       if (!body.success) throw fieldProblem('/domain', 'is the name to attach: send {"domain": "api.example.com"}');
       const domain = parseDomain(body.data.domain, own);
@@ -81,7 +84,7 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
     description: 'State of each domain, the reason where it waits for something, and what to set in the DNS.',
     responses: { 200: '`{domains: [...]}`' },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/domains`);
+      const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/domains`);
       if ('response' in owned) return owned.response;
       const rows = await domains.ofTenant(owned.deployment.tenant);
       return json({ domains: (await Promise.all(rows.map((row) => checks.refresh(row)))).map((row) => view(row)) });
@@ -97,7 +100,7 @@ export function domainEndpoints(parts: ControlParts, checks: DomainChecks): Endp
     responses: { 204: 'Detached.', 404: 'The slug has no such domain.' },
     handle: async (call) => {
       const { slug, domain = '' } = call.params;
-      const owned = await requireOwner(parts, call, `DELETE /_admin/${slug}/domains/${domain}`);
+      const owned = await requireOwner(deps, call, `DELETE /_admin/${slug}/domains/${domain}`);
       if ('response' in owned) return owned.response;
       const name = parseDomain(domain, own);
       if (!(await checks.detach(name, owned.deployment.tenant))) {

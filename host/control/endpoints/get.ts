@@ -1,10 +1,11 @@
 /** GET /_admin/get/:slug: what everybody may know of a deployment. */
+
+import type { ControlDeps } from '../deps.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { noDeployment } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 
-export function getEndpoint(parts: ControlParts): Endpoint {
+export function getEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/get/:slug',
@@ -14,9 +15,9 @@ export function getEndpoint(parts: ControlParts): Endpoint {
       'State, owner, version, bindings, expiry, limits, paid routes. Never code, secrets or names of secrets.',
     responses: { 200: 'The metadata.', 404: 'There is no such deployment.' },
     handle: async ({ params }) => {
-      const deployment = await parts.deployments.bySlug(params.slug ?? '');
+      const deployment = await deps.deployments.bySlug(params.slug ?? '');
       if (!deployment) throw noDeployment(params.slug ?? '');
-      return json(await describe(parts, deployment));
+      return json(await describe(deps, deployment));
     },
   };
 }

@@ -2,17 +2,17 @@
 
 import type { LogEntry } from '../../runtime/logs/log-entry.ts';
 import { Problem } from '../../shared/problem.ts';
+import type { ControlDeps } from '../deps.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { requireOwner } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 
 const DEFAULT_LIMIT = 200;
 const MAX_LIMIT = 5_000;
 /** A comment is sent this often, so that proxies keep a quiet stream open. */
 const HEARTBEAT_MS = 15_000;
 
-export function logsEndpoint(parts: ControlParts): Endpoint {
+export function logsEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/:slug/logs',
@@ -24,7 +24,7 @@ export function logsEndpoint(parts: ControlParts): Endpoint {
       'the newest lines, then every further one; `Last-Event-ID` goes on where a stream was cut.',
     responses: { 200: '`{entries: [{id, time, kind, ...}]}`, or events', 403: 'Another wallet owns the slug.' },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/logs`);
+      const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/logs`);
       if ('response' in owned) return owned.response;
       const { tenant } = owned.deployment;
       const { searchParams } = new URL(call.request.url);
@@ -34,16 +34,16 @@ export function logsEndpoint(parts: ControlParts): Endpoint {
       if ((call.request.headers.get('accept') ?? '').includes('text/event-stream')) {
         // Who was cut off wants all that was missed, not the lines to begin with.
         const resumed = call.request.headers.has('last-event-id');
-        return stream(parts, tenant, call.request.signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
+        return stream(deps, tenant, call.request.signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
       }
-      const entries = await parts.logs.read(tenant, { limit, after, since });
+      const entries = await deps.logs.read(tenant, { limit, after, since });
       return json({ slug: owned.deployment.slug, entries: entries.map((entry) => view(entry)) });
     },
   };
 }
 
 function stream(
-  { logs }: ControlParts,
+  { logs }: ControlDeps,
   tenant: string,
   signal: AbortSignal,
   from: { limit: number; after: number; since: number },
@@ -88,7 +88,7 @@ function stream(
 }
 
 async function* entriesOf(
-  logs: ControlParts['logs'],
+  logs: ControlDeps['logs'],
   tenant: string,
   signal: AbortSignal,
   from: { limit: number; after: number; since: number },

@@ -4,18 +4,18 @@ import type { Deployment } from '../../registry/schema/deployments.ts';
 import { parseUsd } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import { SLUG } from '../deployment-input.ts';
+import type { ControlDeps } from '../deps.ts';
 import { describe } from '../describe.ts';
 import type { Endpoint } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { living, notOwner } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 
 const OPERATION = 'renew';
 const DAY_MS = 86_400_000;
 
 /** What a renewal of this deployment costs and does; the expired tenant's own 402 uses it too. */
-export function renewal(parts: ControlParts, deployment: Pick<Deployment, 'slug'>): PaidOperation {
-  const { config } = parts;
+export function renewal(deps: ControlDeps, deployment: Pick<Deployment, 'slug'>): PaidOperation {
+  const { config } = deps;
   return {
     name: OPERATION,
     scope: `renew:${deployment.slug}`,
@@ -23,26 +23,26 @@ export function renewal(parts: ControlParts, deployment: Pick<Deployment, 'slug'
     description: `Renew ${deployment.slug} for ${config.slugs.termDays} days (owner only)`,
     maxBodyBytes: config.runtime.maxBodyBytes,
     prepare: async (payer) => {
-      const current = await living(parts, deployment.slug);
+      const current = await living(deps, deployment.slug);
       if (payer.address !== current.owner) throw notOwner(current, payer.address);
       return { tenant: current.tenant };
     },
   };
 }
 
-export function renewEndpoint(parts: ControlParts): Endpoint {
-  const { config, clock, deployments, payments, routes, logs } = parts;
+export function renewEndpoint(deps: ControlDeps): Endpoint {
+  const { config, clock, deployments, payments, routes, logs } = deps;
 
   payments.registerCompletion(OPERATION, async (prepared: Json, payment) => {
     const { tenant } = prepared as { tenant: string };
     const renewed = await deployments.terms.renew(tenant, payment.id, config.slugs.termDays * DAY_MS, clock.now());
     await routes.push(renewed.slug);
-    parts.scheduleChanged();
+    deps.scheduleChanged();
     await logs.append(tenant, { kind: 'platform', event: 'renewed', text: `runs until ${iso(renewed.expiresAt)}` });
     return {
       status: 200,
       headers: { 'content-type': 'application/json; charset=utf-8' },
-      body: JSON.stringify(await describe(parts, renewed)),
+      body: JSON.stringify(await describe(deps, renewed)),
     };
   });
 
@@ -64,7 +64,7 @@ export function renewEndpoint(parts: ControlParts): Endpoint {
     // Whether the slug lives is looked up with the payment: an unpaid call gets its 402 first, as everywhere.
     handle: async ({ request, context, params: { slug = '' } }) => {
       if (!SLUG.test(slug)) throw new Problem('not_found', `There is no deployment ${slug}.`);
-      return await payments.paidOperation(request, context, renewal(parts, { slug }));
+      return await payments.paidOperation(request, context, renewal(deps, { slug }));
     },
   };
 }

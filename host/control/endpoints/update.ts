@@ -4,10 +4,10 @@ import type { Deployment } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { type DeploymentInput, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../deployment-input.ts';
+import type { ControlDeps } from '../deps.ts';
 import { describe } from '../describe.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 import { updateBodySchema } from '../schemas.ts';
 import { changedSettings, checkPayTo } from '../settings.ts';
 import { bringIntoService } from '../versions.ts';
@@ -15,8 +15,8 @@ import { bringIntoService } from '../versions.ts';
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
 const LOADED_WITH = ['compatibilityDate', 'compatibilityFlags', 'bindings', 'secrets', 'secretChanges'] as const;
 
-export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): Endpoint {
-  const { config, deployments, pipeline, secrets, logs, updates } = parts;
+export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endpoint {
+  const { config, deployments, pipeline, secrets, logs, updates } = deps;
   return {
     method: 'PUT',
     path: '/_admin/code/:slug',
@@ -39,7 +39,7 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       503: 'Too many updates wait; `retry-after` says when to try again.',
     },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `PUT /_admin/code/${call.params.slug}`);
+      const owned = await requireOwner(deps, call, `PUT /_admin/code/${call.params.slug}`);
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
       const body = await readBody(call.request, deploymentBodyBytes(config.runtime), call.context.clientIp);
@@ -50,20 +50,20 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
         throw new Problem('bad_request', 'Nothing to change: give code, secrets or settings.');
       }
       const updated = await updates.run(deployment.tenant, async () =>
-        update(await stillLiving(parts, deployment), input),
+        update(await stillLiving(deps, deployment), input),
       );
       await logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
         text: hasCode(input) ? `version ${updated.version} is live` : 'settings changed',
       });
-      return json(await describe(parts, updated));
+      return json(await describe(deps, updated));
     },
   };
 
   async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
     const settings = changedSettings(input, deployment);
-    checkPayTo(settings, parts.payments);
+    checkPayTo(settings, deps.payments);
     if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
       throw fieldProblem('/crons', 'needs code that exports scheduled()');
     }
@@ -72,7 +72,7 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
     try {
       return await change(deployment, input, settings, code);
     } finally {
-      if (code) await parts.releaseCode(code.digest);
+      if (code) await deps.releaseCode(code.digest);
     }
   }
 
@@ -107,7 +107,7 @@ export function updateEndpoint(parts: ControlParts, parse: DeploymentParser): En
       ...(input.secrets ? { secrets: secrets.seal(tenant, input.secrets) } : {}),
       ...(input.secretChanges ? { secretChanges: splitChanges(tenant, input.secretChanges) } : {}),
     };
-    return bringIntoService(parts, deployment, change);
+    return bringIntoService(deps, deployment, change);
   }
 
   /** The secrets as they will be: top-level code may read them. */

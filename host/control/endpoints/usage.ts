@@ -2,15 +2,15 @@
 import { DAY_MS } from '../../registry/deployments.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
+import type { ControlDeps } from '../deps.ts';
 import { type Endpoint, json } from '../endpoint.ts';
 import { requireOwner } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 
 const DEFAULT_DAYS = 30;
 const MAX_DAYS = 400;
 
-export function usageEndpoint(parts: ControlParts): Endpoint {
-  const { clock, usage, payments } = parts;
+export function usageEndpoint(deps: ControlDeps): Endpoint {
+  const { clock, usage, payments } = deps;
   return {
     method: 'GET',
     path: '/_admin/:slug/usage',
@@ -21,7 +21,7 @@ export function usageEndpoint(parts: ControlParts): Endpoint {
       'With `Accept: text/csv`: every payment, one line each.',
     responses: { 200: '`{days, storage, debtUsd, revenue}`, or CSV', 403: 'Another wallet owns the slug.' },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/usage`);
+      const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/usage`);
       if ('response' in owned) return owned.response;
       const { tenant, slug } = owned.deployment;
       const from = day(clock.now() - (daysOf(call.request.url) - 1) * DAY_MS);
@@ -41,7 +41,7 @@ export function usageEndpoint(parts: ControlParts): Endpoint {
         days: await usage.byDay(tenant, from),
         /** Owed to callers whose answers broke off; held back from later revenue. */
         debtUsd: formatUsd(await payments.ledger.debt(tenant)),
-        storage: await parts.storageUsage(tenant),
+        storage: await deps.storageUsage(tenant),
         revenue: revenue.map((row) => ({
           day: row.day,
           route: row.route,

@@ -4,14 +4,14 @@ import type { Deployment } from '../../registry/schema/deployments.ts';
 import { Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { fieldProblem } from '../deployment-input.ts';
+import type { ControlDeps } from '../deps.ts';
 import { describe } from '../describe.ts';
 import { type Call, type Endpoint, json } from '../endpoint.ts';
 import { iso } from '../metadata.ts';
 import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
-import type { ControlParts } from '../parts.ts';
 import { bringIntoService, KEPT_VERSIONS } from '../versions.ts';
 
-export function versionsEndpoint(parts: ControlParts): Endpoint {
+export function versionsEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/:slug/versions',
@@ -20,9 +20,9 @@ export function versionsEndpoint(parts: ControlParts): Endpoint {
     description: `The newest ${KEPT_VERSIONS.count} versions of the code, newest first; older ones are forgotten, and so are those past ${KEPT_VERSIONS.bytes / 1_048_576} MB together. Secrets and settings are not part of a version.`,
     responses: { 200: '`{current, versions: [{version, codeDigest, bytes, note, createdAt}]}`' },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `GET /_admin/${call.params.slug}/versions`);
+      const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/versions`);
       if ('response' in owned) return owned.response;
-      const rows = await parts.deployments.versions(owned.deployment.tenant);
+      const rows = await deps.deployments.versions(owned.deployment.tenant);
       return json({
         slug: owned.deployment.slug,
         current: owned.deployment.version,
@@ -41,7 +41,7 @@ export function versionsEndpoint(parts: ControlParts): Endpoint {
 const MAX_BODY_BYTES = 4_096;
 const rollbackBody = z.strictObject({ version: z.number().int().positive() });
 
-export function rollbackEndpoint(parts: ControlParts): Endpoint {
+export function rollbackEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'POST',
     path: '/_admin/:slug/rollback',
@@ -67,37 +67,37 @@ export function rollbackEndpoint(parts: ControlParts): Endpoint {
       422: 'That version does not load with the settings and secrets of now.',
     },
     handle: async (call) => {
-      const owned = await requireOwner(parts, call, `POST /_admin/${call.params.slug}/rollback`);
+      const owned = await requireOwner(deps, call, `POST /_admin/${call.params.slug}/rollback`);
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
       const { version } = await readVersion(call);
-      const updated = await parts.updates.run(deployment.tenant, async () =>
-        rollBack(parts, await stillLiving(parts, deployment), version),
+      const updated = await deps.updates.run(deployment.tenant, async () =>
+        rollBack(deps, await stillLiving(deps, deployment), version),
       );
-      await parts.logs.append(deployment.tenant, {
+      await deps.logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
         text: `version ${updated.version} is live: version ${version} again`,
       });
-      return json(await describe(parts, updated));
+      return json(await describe(deps, updated));
     },
   };
 }
 
-async function rollBack(parts: ControlParts, deployment: Deployment, version: number): Promise<Deployment> {
+async function rollBack(deps: ControlDeps, deployment: Deployment, version: number): Promise<Deployment> {
   const { tenant, slug, crons } = deployment;
-  const target = (await parts.deployments.versions(tenant)).find((row) => row.version === version);
+  const target = (await deps.deployments.versions(tenant)).find((row) => row.version === version);
   if (!target) throw new Problem('not_found', `${slug} has no version ${version}; see /versions.`);
   if (crons.length > 0 && !target.handlers.includes('scheduled')) {
     throw fieldProblem('/version', `is a version without scheduled(), which the deployment's crons need`);
   }
   const { digest, bytes, handlers } = target;
-  await parts.pipeline.check(digest, {
+  await deps.pipeline.check(digest, {
     ...deployment,
-    secrets: await parts.secrets.reveal(tenant),
+    secrets: await deps.secrets.reveal(tenant),
     asker: askerOf(deployment),
   });
-  return bringIntoService(parts, deployment, { code: { digest, bytes, handlers, note: `rollback to ${version}` } });
+  return bringIntoService(deps, deployment, { code: { digest, bytes, handlers, note: `rollback to ${version}` } });
 }
 
 async function readVersion({ request, context }: Call): Promise<{ version: number }> {

@@ -15,7 +15,7 @@ import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { iso } from '../metadata.ts';
 
-export interface OperatorParts {
+export interface OperatorDeps {
   tokenHash: string;
   /** Names, beside those of loopback, by which the operator's port may be called; lowercase. */
   names: readonly string[];
@@ -47,12 +47,12 @@ const backupBody = z.strictObject({
 const resolveBody = z.strictObject({ action: z.enum(['retry', 'paid', 'waive']), reference: z.string().optional() });
 
 /** @param trusted whether who connects has proved to be the operator already (unix socket) */
-export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono {
-  const { payments, deployments, secrets } = parts;
+export function createOperatorApp(deps: OperatorDeps, trusted: boolean): Hono {
+  const { payments, deployments, secrets } = deps;
   const app = new Hono();
   app.use(async function requireOwnName(c, next) {
     // A page whose name was pointed at this machine comes with its own name (DNS rebinding).
-    if (!trusted && !isOwnName(c.req.header('host') ?? new URL(c.req.url).host, parts.names)) {
+    if (!trusted && !isOwnName(c.req.header('host') ?? new URL(c.req.url).host, deps.names)) {
       throw new Problem(
         'forbidden',
         'The operator API answers at this machine’s loopback names and at the host’s own name; call it as http://127.0.0.1:<port>.',
@@ -62,20 +62,20 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
   });
   app.onError((error) => {
     const problem = asProblem(error);
-    if (problem.code === 'internal') parts.log.error({ err: error }, 'unexpected error in the operator API');
+    if (problem.code === 'internal') deps.log.error({ err: error }, 'unexpected error in the operator API');
     return problem.toResponse();
   });
   app.get('/metrics', async (c) =>
-    c.text(await parts.metrics(), 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }),
+    c.text(await deps.metrics(), 200, { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' }),
   );
   app.get('/healthz', (c) => {
-    const { ready, body } = parts.health();
+    const { ready, body } = deps.health();
     return c.json(body as object, ready ? 200 : 503);
   });
-  app.get('/ask', async (c) => c.body(null, (await parts.mayServe(c.req.query('domain') ?? '')) ? 200 : 404));
+  app.get('/ask', async (c) => c.body(null, (await deps.mayServe(c.req.query('domain') ?? '')) ? 200 : 404));
 
   app.use(async function requireToken(c, next) {
-    if (!trusted && !isOperator(c.req.header('authorization'), parts.tokenHash)) {
+    if (!trusted && !isOperator(c.req.header('authorization'), deps.tokenHash)) {
       throw new Problem(
         'unauthorized',
         'Give the operator token, which the first start printed: Authorization: Bearer <token>. Over run/operator.sock of the data folder none is needed.',
@@ -83,10 +83,10 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
     }
     await next();
   });
-  app.get('/clock', (c) => c.json({ now: iso(Date.now() + parts.clockOffset()), offsetMs: parts.clockOffset() }));
+  app.get('/clock', (c) => c.json({ now: iso(Date.now() + deps.clockOffset()), offsetMs: deps.clockOffset() }));
   app.post('/clock', async (c) => {
     const body = parse(clockBody, await readJson(c.req.raw));
-    const moved = await parts.moveClock('offsetMs' in body ? body.offsetMs : parts.clockOffset() + body.advanceMs);
+    const moved = await deps.moveClock('offsetMs' in body ? body.offsetMs : deps.clockOffset() + body.advanceMs);
     return c.json({ now: iso(moved.now), offsetMs: moved.offsetMs });
   });
   app.get('/tenants', async (c) =>
@@ -106,10 +106,8 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
     }),
   );
   app.post('/secrets/rotate', async (c) => c.json({ resealed: await secrets.rotate() }));
-  app.post('/backup', async (c) =>
-    c.json((await parts.backup(parse(backupBody, await readJson(c.req.raw)))) as object),
-  );
-  app.all('/pay/*', (c) => parts.pay(c.req.raw));
+  app.post('/backup', async (c) => c.json((await deps.backup(parse(backupBody, await readJson(c.req.raw)))) as object));
+  app.all('/pay/*', (c) => deps.pay(c.req.raw));
   app.get('/payments', async (c) =>
     c.json({
       stopped: payments.ledger.stopped() ?? null,
@@ -155,7 +153,7 @@ export function createOperatorApp(parts: OperatorParts, trusted: boolean): Hono 
   app.notFound(() =>
     new Problem(
       'not_found',
-      'The operator API has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments /pay',
+      'The operator API has no such path. It has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments /pay',
     ).toResponse(),
   );
   return app;

@@ -4,7 +4,7 @@ import type { Deployments } from '../../registry/deployments.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
 import { type ClientNetwork, mppxExample } from './stock-clients.ts';
 
-export interface LandingParts {
+export interface LandingDeps {
   payments: Payments;
   publicUrl: string;
   price: string;
@@ -19,7 +19,7 @@ const BUILTIN: Record<string, string> = {
   pay: 'the pay platform: prepaid credit and per-call payment before any API',
 };
 
-export function landingPage({ payments, deployments, publicUrl, price, termDays, network }: LandingParts): Page {
+export function landingPage({ payments, deployments, publicUrl, price, termDays, network }: LandingDeps): Page {
   return {
     path: '/',
     render: async () => {

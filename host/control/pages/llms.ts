@@ -7,7 +7,7 @@ import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { type Page, textPage } from './page.ts';
 import { type ClientNetwork, mppxExample, x402Example } from './stock-clients.ts';
 
-export interface LlmsParts {
+export interface LlmsDeps {
   endpoints: Endpoint[];
   payments: Payments;
   deployments: Deployments;
@@ -20,18 +20,11 @@ export interface LlmsParts {
 const MAX_LISTED_TENANTS = 100;
 const MAX_LISTED_ROUTES = 200;
 
-export function llmsPage(parts: LlmsParts): Page {
-  return { path: '/llms.txt', render: async () => textPage(await llmsText(parts), 'text/plain') };
+export function llmsPage(deps: LlmsDeps): Page {
+  return { path: '/llms.txt', render: async () => textPage(await llmsText(deps), 'text/plain') };
 }
 
-async function llmsText({
-  endpoints,
-  payments,
-  deployments,
-  publicUrl,
-  termDays,
-  network,
-}: LlmsParts): Promise<string> {
+async function llmsText({ endpoints, payments, deployments, publicUrl, termDays, network }: LlmsDeps): Promise<string> {
   const { testMoney } = payments.status();
   const x402 = x402Example(publicUrl, network);
   const deploy = endpoints.find((endpoint) => endpoint.path === '/_admin/deploy');

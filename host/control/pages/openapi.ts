@@ -6,7 +6,7 @@ import type { OfferInfo, Payments } from '../../payments/types.ts';
 import type { Endpoint, JsonSchema } from '../endpoint.ts';
 import { type Page, textPage } from './page.ts';
 
-export interface OpenApiParts {
+export interface OpenApiDeps {
   endpoints: Endpoint[];
   payments: Payments;
   publicUrl: string;
@@ -28,14 +28,14 @@ const SECURITY: Record<Endpoint['access'], JsonSchema[]> = {
 
 const problem = { $ref: '#/components/schemas/Problem' };
 
-export function openApiPage(parts: OpenApiParts): Page {
+export function openApiPage(deps: OpenApiDeps): Page {
   return {
     path: '/openapi.json',
-    render: () => textPage(JSON.stringify(openApiDocument(parts), null, 2), 'application/json'),
+    render: () => textPage(JSON.stringify(openApiDocument(deps), null, 2), 'application/json'),
   };
 }
 
-export function openApiDocument({ endpoints, payments, publicUrl, version }: OpenApiParts): JsonSchema {
+export function openApiDocument({ endpoints, payments, publicUrl, version }: OpenApiDeps): JsonSchema {
   const paths: Record<string, Record<string, JsonSchema>> = {};
   for (const endpoint of endpoints) {
     const path = endpoint.path.replace(/:(\w+)/g, '{$1}');

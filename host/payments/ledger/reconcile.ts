@@ -8,8 +8,8 @@ import { inArray, isNotNull, notInArray, sql } from '../../registry/drizzle.ts';
 import { ledger, paymentChannels, paymentOutgoing } from '../../registry/schema/payments.ts';
 import type { Network } from '../network/types.ts';
 import { assetId, lower } from '../rails/terms.ts';
-import type { SessionDesk } from '../sessions/desk.ts';
-import type { PaymentStore } from '../settlement/store.ts';
+import type { SessionVerifier } from '../sessions/verifier.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { ReconciliationReport } from '../types.ts';
 
 /** Tempo takes fees by a transfer to this address. */
@@ -29,7 +29,7 @@ interface Asset {
 export interface ReconcileOptions {
   store: PaymentStore;
   network: Network;
-  desk: SessionDesk | undefined;
+  verifier: SessionVerifier | undefined;
   /** Balance of a collecting wallet that was there before the books began; noted once. */
   opening(asset: string, balance: () => Promise<bigint>): Promise<bigint>;
 }
@@ -158,8 +158,8 @@ export class Reconciler {
   }
 
   async #compareChannels(): Promise<ReconciliationReport['differences']> {
-    const { desk, store } = this.#options;
-    if (!desk) return [];
+    const { verifier, store } = this.#options;
+    if (!verifier) return [];
     const rows = await store.db
       .select()
       .from(paymentChannels)
@@ -176,7 +176,7 @@ export class Reconciler {
           });
         continue;
       }
-      const state = await desk.chain.state(row.id);
+      const state = await verifier.chain.state(row.id);
       if (row.state === 'closed') {
         if (state.deposit !== 0n)
           differences.push({ what: `channel ${row.id}`, ledger: 'closed', chain: `open with ${state.deposit}` });

@@ -14,7 +14,7 @@ import { formatUsd, micro, subtract, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Sender } from '../outgoing/sender.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
-import type { PaymentStore } from '../settlement/store.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { LedgerLine, OpenItem, PaymentsLedger, RevenueRow } from '../types.ts';
 
 const DAY_MS = 86_400_000;

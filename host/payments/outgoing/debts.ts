@@ -7,7 +7,7 @@ import { and, asc, eq, isNotNull, sql } from '../../registry/drizzle.ts';
 import { isOpenOutgoing, type OutgoingRow, paymentOutgoing, payments } from '../../registry/schema/payments.ts';
 import { type Money, subtract } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
-import type { PaymentStore } from '../settlement/store.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 
 const isDebt = and(isOpenOutgoing, eq(paymentOutgoing.state, 'waiting'), isNotNull(paymentOutgoing.debtor));
 

@@ -18,7 +18,7 @@ import { add, type Money, ZERO } from '../../shared/money.ts';
 import { Mutex } from '../../shared/mutex.ts';
 import * as book from '../ledger/book.ts';
 import type { SettleResult } from '../rails/terms.ts';
-import type { PaymentStore } from '../settlement/store.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { Debts } from './debts.ts';
 import type { Wallet } from './wallets.ts';
 

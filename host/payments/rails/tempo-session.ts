@@ -7,7 +7,7 @@ import type { PaymentRow } from '../../registry/schema/payments.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';
-import type { SessionDesk } from '../sessions/desk.ts';
+import type { SessionVerifier } from '../sessions/verifier.ts';
 import type { Address } from '../types.ts';
 import type { Presented } from './credential.ts';
 import type { Rail } from './rail.ts';
@@ -17,8 +17,8 @@ import { assetId, lower, type MppOffer, type Terms } from './terms.ts';
 const SUGGESTED_CALLS = 20n;
 const SUGGESTED_LIMIT = 10_000_000n;
 
-export function tempoSession(options: { network: MppNetwork; payee: Address; desk: SessionDesk }): Rail {
-  const { network, payee, desk } = options;
+export function tempoSession(options: { network: MppNetwork; payee: Address; verifier: SessionVerifier }): Rail {
+  const { network, payee, verifier } = options;
   return {
     name: 'tempo/session',
 
@@ -51,7 +51,7 @@ export function tempoSession(options: { network: MppNetwork; payee: Address; des
 
     async verify(presented: Presented) {
       if (presented.via !== 'mpp') throw new Problem('payment_invalid', 'Not an MPP credential.');
-      return desk.authorize(presented.credential);
+      return verifier.authorize(presented.credential);
     },
 
     // The books settle sessions (store.capturedFromChannel); no state of a session payment waits for the chain.

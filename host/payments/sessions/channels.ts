@@ -12,7 +12,7 @@ import {
 import type { Statement } from '../../registry/statements.ts';
 import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
 import * as book from '../ledger/book.ts';
-import type { PaymentStore } from '../settlement/store.ts';
+import type { PaymentStore } from '../settlement/payment-store.ts';
 
 export interface SignedAmount {
   cumulative: Money;

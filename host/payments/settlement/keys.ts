@@ -2,7 +2,7 @@
 import { and, eq, isNotNull, lt } from '../../registry/drizzle.ts';
 import { settings } from '../../registry/schema/deployments.ts';
 import { type PaymentRow, paymentClaims, paymentKeys, payments } from '../../registry/schema/payments.ts';
-import type { PaymentStore } from './store.ts';
+import type { PaymentStore } from './payment-store.ts';
 
 const FORGOTTEN = 'claims-forgotten-until';
 /** So long after they expired: a clock that was an hour ahead must not refuse what is good now, ms. */
@@ -54,7 +54,7 @@ export class PaymentKeys {
 
   /**
    * Forgets answers older than `answersMs` and claims that cannot matter any more.
-   * @param now business time that is believed, ms
+   * @param now trusted business time, ms
    * @param highest real time that is over for good, ms
    */
   async sweep(answersMs: number, now: number, highest: number): Promise<void> {

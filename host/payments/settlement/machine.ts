@@ -16,8 +16,8 @@ import type { SettledPayment } from '../types.ts';
 import { type Asked, matchOffer } from './admission.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
 import { PaymentKeys } from './keys.ts';
+import { newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
 import { chargeReceipt } from './receipts.ts';
-import { newPaymentId, type PaymentStore, type StoredAnswer } from './store.ts';
 
 /** Longest time that a caller waits for the chain before hearing that the payment is pending, ms. */
 const SETTLE_WAIT_MS = 12_000;

@@ -3,8 +3,8 @@ import type { PaymentRow } from '../../registry/schema/payments.ts';
 import { formatUsd, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Again } from './again.ts';
+import type { PaymentStore } from './payment-store.ts';
 import { receiptHeaders } from './receipts.ts';
-import type { PaymentStore } from './store.ts';
 
 /** @param headersOf the headers of an answer, made as they were the first time */
 export async function replay(

@@ -17,12 +17,12 @@ import { type Presented, readCredential } from '../rails/credential.ts';
 import type { Terms } from '../rails/terms.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
 import type { ChannelStore } from '../sessions/channels.ts';
-import type { SessionDesk } from '../sessions/desk.ts';
 import { sessionReceipt } from '../sessions/receipt.ts';
+import type { SessionVerifier } from '../sessions/verifier.ts';
 import { type Again, type Place, placeOf } from '../settlement/again.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
+import type { StoredAnswer } from '../settlement/payment-store.ts';
 import { replay } from '../settlement/replay.ts';
-import type { StoredAnswer } from '../settlement/store.ts';
 import type { Bare402, BareCall, Forward, OpenSocket, PaidRoute, SocketCaller, TollDeployment } from '../types.ts';
 import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
 import { chargeOf, maxPrice } from './charge.ts';
@@ -39,7 +39,7 @@ export interface TollOptions {
   offers: OfferBook;
   challenger: Challenger;
   challengeKey: string;
-  sessions: { desk: SessionDesk; channels: ChannelStore } | undefined;
+  sessions: { verifier: SessionVerifier; channels: ChannelStore } | undefined;
   feeBps: number;
   realm(): string;
   forward: Forward;
@@ -115,7 +115,7 @@ export class Toll {
     const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
     if (!route) throw new Problem('not_found', 'No WebSocket is for sale here; try again.');
     const { challenger, machine, openSocket, sessions } = this.#options;
-    const sockets = new PaidSockets(machine, caller, sessions?.desk.calls, (visit, row, signal) =>
+    const sockets = new PaidSockets(machine, caller, sessions?.verifier.calls, (visit, row, signal) =>
       openSocket(deployment.slug, forwarded(request, undefined), handlerHeaders(visit, row), signal),
     );
     return this.#pass(request, context, deployment, route, {
@@ -222,8 +222,8 @@ export class Toll {
   async #manage(presented: Presented): Promise<Response | undefined> {
     const { sessions } = this.#options;
     if (presented.rail !== 'tempo/session' || presented.via !== 'mpp' || !sessions) return undefined;
-    const { action } = sessions.desk.read(presented.credential);
-    return action === 'topUp' || action === 'close' ? sessions.desk.manage(presented.credential) : undefined;
+    const { action } = sessions.verifier.read(presented.credential);
+    return action === 'topUp' || action === 'close' ? sessions.verifier.manage(presented.credential) : undefined;
   }
 
   async #unpaid({ request, deployment, route, prepared, challenge, body, context }: Visit): Promise<Response> {
@@ -274,7 +274,7 @@ export class Toll {
   /** Forwards, decides what it costs, and settles. Calls `done` when the payment is final. */
   async #work(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response> {
     const { machine } = this.#options;
-    const deadline = new Deadline(begun, machine, visit.request.signal, this.#options.sessions?.desk.calls);
+    const deadline = new Deadline(begun, machine, visit.request.signal, this.#options.sessions?.verifier.calls);
     try {
       return await this.#answer(visit, begun, deadline, done);
     } finally {

@@ -207,7 +207,10 @@ function tooBusy(): Problem {
 }
 
 function tooComplicated(): Problem {
-  return new Problem('code_rejected', 'The code is too complicated to bundle, or too deeply nested.');
+  return new Problem(
+    'code_rejected',
+    'The bundler cannot process this code: it is too complex or too deeply nested. Simplify it.',
+  );
 }
 
 function tooLarge(bytes: number, maxBytes: number): Problem {

@@ -91,7 +91,7 @@ export class DeployTurns {
       const waitMs = this.#unpaid.waitMs(key, freeMs);
       if (waitMs === 0) continue;
       const seconds = Math.ceil(waitMs / 1_000);
-      throw new Problem('rate_limited', `Too much of your code was refused lately; try again in ${seconds} s.`, {
+      throw new Problem('rate_limited', `Too many of your recent deploys were rejected; try again in ${seconds} s.`, {
         headers: { 'retry-after': String(seconds) },
       });
     }
@@ -105,11 +105,11 @@ export class DeployTurns {
       if (error.why === 'party') {
         throw new Problem(
           'rate_limited',
-          `${WAITING_OF_ONE} of your deploys wait for their turn already; send the next when one is answered.`,
+          `${WAITING_OF_ONE} of your deploys are queued already; send the next when one of them is answered.`,
           { headers: { 'retry-after': String(OWN_RETRY_S) } },
         );
       }
-      throw new Problem('overloaded', `Too many deploys wait for their turn; try again in ${FULL_RETRY_S} s.`, {
+      throw new Problem('overloaded', `Too many deploys are queued; try again in ${FULL_RETRY_S} s.`, {
         headers: { 'retry-after': String(FULL_RETRY_S) },
       });
     }

@@ -9,8 +9,8 @@ import { NO_BINDINGS } from '../../bindings/index.ts';
 import type { Sandbox } from '../../sandbox/confinement.ts';
 import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
-import { cellFolders, startCell } from '../cell.ts';
-import { Instance } from '../instance.ts';
+import { InstanceProcess } from '../instance-process.ts';
+import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
 import { getText } from '../system-calls.ts';
 import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
 
@@ -61,13 +61,13 @@ export class Prober {
   async probe(subject: ProbeSubject): Promise<Handler[]> {
     const { sandbox, runFolder, heapMb, startTimeoutMs } = this.#options;
     const folder = mkdtempSync(path.join(runFolder, '.probe-'));
-    let instance: Instance | undefined;
+    let instance: InstanceProcess | undefined;
     try {
-      instance = await Instance.start({
+      instance = await InstanceProcess.start({
         spec: probeSpec(subject),
         generation: 0,
         // Nothing to talk to: loading a module must not need anything.
-        cell: await startCell({ sandbox, ...cellFolders(folder) }),
+        prewarmed: await startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder) }),
         heapMb,
         startTimeoutMs,
         mappedModule: subject.bundle.modules[0]?.name ?? '',
@@ -89,7 +89,7 @@ export class Prober {
   }
 
   /** Ends a probe that computes or allocates for too long. */
-  #watch(instance: Instance, subject: ProbeSubject): void {
+  #watch(instance: InstanceProcess, subject: ProbeSubject): void {
     const { memoryBytes, loadCpuMs = LOAD_CPU_MS } = this.#options;
     let settled = !subject.yielding || instance.weigh('steady');
     const timer = setInterval(() => {

@@ -81,7 +81,7 @@ export class Mappings {
       const code = text.charCodeAt(at);
       if (code === COMMA || code === SEMICOLON) break;
       const digit = VALUE_OF[code] ?? -1;
-      if (digit < 0) throw new TypeError('The mappings hold a character that is no digit of theirs.');
+      if (digit < 0) throw new TypeError('The source map’s mappings contain a character that is not base64 VLQ.');
       value |= (digit & 31) << shift;
       shift += 5;
       if (digit & 32) continue;

@@ -69,7 +69,7 @@ const config :Workerd.Config = (
   const subject = await startTurnpike(
     HELLO,
     {},
-    { flags: { 'runtime-idle-ms': '100', 'runtime-swollen-idle-ms': '100' } },
+    { flags: { 'runtime-idle-ms': '100', 'runtime-bloated-idle-ms': '100' } },
   );
   try {
     const bare: number[] = [];

@@ -3,8 +3,8 @@
 import { migrate } from '../../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Charge, ChargeOutcome, Credit } from '../../../builtin-tenants/deals/src/watches/charging.ts';
-import { Watches } from '../../../builtin-tenants/deals/src/watches/store.ts';
 import { parseWatch, type WatchRow } from '../../../builtin-tenants/deals/src/watches/watch.ts';
+import { Watches } from '../../../builtin-tenants/deals/src/watches/watch-store.ts';
 import { MIGRATIONS as PAY_MIGRATIONS } from '../../../builtin-tenants/pay/src/database/migrations.ts';
 import { Ledger } from '../../../builtin-tenants/pay/src/ledger.ts';
 import { type MemoryDatabase, memoryDatabase } from './memory-database.ts';

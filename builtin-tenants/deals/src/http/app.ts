@@ -7,7 +7,7 @@ import { DEMO_PRODUCTS, demoCatalog, demoPrice } from '../demo/shop.ts';
 import { pages } from '../pages/index.ts';
 import { findDeals, parseSearch } from '../prices/query.ts';
 import { invalidField, Problem } from '../problem.ts';
-import { readRules } from '../rules/store.ts';
+import { readRules } from '../rules/published-rules.ts';
 import { rulesReference, type Service } from '../service.ts';
 import { givenSources } from '../sources/collect.ts';
 import { isPrivate } from '../sources/source.ts';
@@ -158,7 +158,7 @@ function asksFor(call: Signed, serviceSlug: string, meterSlug: string): Response
   }
   const [line] = call.usage;
   if (call.usage.length === 1 && line?.meterSlug === meterSlug && line.quantity === 1) return undefined;
-  throw new Problem('conflict', 'Something else was paid for; nothing is charged.');
+  throw new Problem('conflict', 'The payment was for another request; nothing is charged. Pay for this request.');
 }
 
 /** Watches belong to accounts: a wallet that pays once cannot be charged every day. */

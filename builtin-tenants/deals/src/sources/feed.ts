@@ -31,6 +31,7 @@ export function parsePointers(xml: string, feedUrl: string): string[] {
     },
   });
   for (const _ of pieces);
-  if (root === undefined || !['rss', 'feed', 'rdf:RDF'].includes(root)) throw new Error('the document is no feed');
+  if (root === undefined || !['rss', 'feed', 'rdf:RDF'].includes(root))
+    throw new Error('the document is not an RSS or Atom feed');
   return [...urls];
 }

@@ -6,8 +6,8 @@
  * platform is asked what was charged: that counts, and anything else is as if it had never been tried.
  */
 import { chargeKey, duePeriod } from './periods.ts';
-import type { Claim, ClaimOutcome, Watches } from './store.ts';
 import type { WatchRow } from './watch.ts';
+import type { Claim, ClaimOutcome, Watches } from './watch-store.ts';
 
 export interface Charge {
   key: string;

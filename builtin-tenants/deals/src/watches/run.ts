@@ -3,8 +3,8 @@ import type { Database } from '../environment.ts';
 import type { Deal } from '../prices/publish.ts';
 import { conditions, type DealQuery } from '../prices/query.ts';
 import { evaluate, type Memory } from './evaluate.ts';
-import type { DueWatch, Watches } from './store.ts';
 import type { Trigger } from './watch.ts';
+import type { DueWatch, Watches } from './watch-store.ts';
 
 const A_RUN = 200;
 const MOST_MATCHES = 200;

@@ -34,7 +34,10 @@ export async function askPrice(
   );
   // A service may charge for another one of the same origin, not for anybody's.
   if (!price || price.service.origin !== call.service.origin) {
-    throw new Problem('upstream_failed', 'The origin asked for a price that this platform does not know.');
+    throw new Problem(
+      'upstream_failed',
+      'The origin requested a price that is not in its catalog. Nothing was charged.',
+    );
   }
   return { price, balance };
 }

@@ -238,7 +238,7 @@ function conflict(): Problem {
 function inProgress(): Problem {
   return new Problem(
     'in_progress',
-    'The same call is being worked on; ask again in a second.',
+    'The same call is still in progress; try again in a second.',
     {},
     { 'retry-after': '1' },
   );

@@ -90,7 +90,7 @@ export async function readPrice(answer: Response): Promise<{ asked: AskedPrice }
   const { serviceSlug, usage } = body as Partial<AskedPrice>;
   const lines = parseUsage(usage);
   if (typeof serviceSlug !== 'string' || !SLUG.test(serviceSlug) || !lines) {
-    throw new Problem('upstream_failed', 'The origin asked for a price in a way that is not understood.');
+    throw new Problem('upstream_failed', 'The origin requested a price in an unknown format. Nothing was charged.');
   }
   return { asked: { serviceSlug, usage: lines } };
 }

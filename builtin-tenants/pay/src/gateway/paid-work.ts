@@ -33,7 +33,11 @@ export async function work(
     if (!answer.ok) {
       await money.release();
       await (BROKEN_OFF.includes(answer.status) ? calls.unanswered(claim) : calls.forget(claim));
-      if (answer.status === 402) throw new Problem('upstream_failed', 'The origin asked again. Nothing was charged.');
+      if (answer.status === 402)
+        throw new Problem(
+          'upstream_failed',
+          'The origin requested payment again after it was paid. Nothing was charged.',
+        );
       return toCaller(answer, requestId);
     }
     const headers = answeredHeaders(answer.headers);
@@ -89,6 +93,6 @@ async function readSmall(answer: Response): Promise<Uint8Array<ArrayBuffer> | un
   try {
     return new Uint8Array(await answer.arrayBuffer());
   } catch {
-    throw new Problem('upstream_failed', 'The origin broke off its answer. Nothing was charged.');
+    throw new Problem('upstream_failed', 'The origin closed the connection during its response. Nothing was charged.');
   }
 }

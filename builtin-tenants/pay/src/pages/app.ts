@@ -175,7 +175,7 @@ async function signedIn(visitors: Visitors, c: Context): Promise<{ human: Human 
 /** The account asked for, if it is one of theirs; the main one where none was. */
 function pick(all: Account[], id: string | undefined): Account {
   const account = id === undefined || id === '' ? all[0] : all.find((one) => one.id === id);
-  if (!account) throw new Problem('not_found', 'There is no such account of yours.');
+  if (!account) throw new Problem('not_found', 'You have no such account; choose one of those on your dashboard.');
   return account;
 }
 

@@ -1,15 +1,15 @@
-/** The processes of the host's parts. At a start they are forked ahead, to load their code while the supervisor loads its own. */
+/** Forks the host's child processes. At startup it forks them early, so that they load their code while the supervisor loads its own. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import hostProcess from '../../scripts/host-process.json' with { type: 'json' };
-import { setPartPriority } from '../shared/priority.ts';
+import { setProcessPriority } from '../shared/priority.ts';
 import { withDescriptorTable } from './descriptor-table.ts';
 
-/** Parts that run in processes of their own. */
-export type PartName = 'storage' | 'egress' | 'edge';
+/** Child processes of the host. */
+export type ProcessName = 'storage' | 'egress' | 'edge';
 
 /** Folder of each part's main.ts. */
-const FOLDERS: Record<PartName, string> = {
+const FOLDERS: Record<ProcessName, string> = {
   storage: '../bindings/store-process/',
   egress: '../egress/',
   edge: '../edge/',
@@ -17,7 +17,7 @@ const FOLDERS: Record<PartName, string> = {
 
 const OPENSSL_CONFIG = fileURLToPath(new URL('../edge/tls/openssl.cnf', import.meta.url));
 /** Flags of Node. */
-const FLAGS: Record<PartName, string[]> = {
+const FLAGS: Record<ProcessName, string[]> = {
   // Bodies lie outside the heap, and only a collection frees them: collected young and often, they cause fewer full
   // collections (14 % fewer instructions for a put of 100 KiB). Full ones mark all that lives to free little, so they wait
   // until the heap has grown threefold (10 % fewer; 14 MB more under load).
@@ -30,55 +30,55 @@ const FLAGS: Record<PartName, string[]> = {
 };
 
 /** Settings of the C library. */
-const MALLOC: Record<PartName, Record<string, string>> = {
+const MALLOC: Record<ProcessName, Record<string, string>> = {
   storage: {},
   egress: {},
   // Where bodies and heads of callers lay between what stays, an edge kept 40 MB of what 3,000 callers had sent.
   edge: hostProcess.env,
 };
 
-/** Descriptors that there is room for from the start. */
-const DESCRIPTORS: Record<PartName, number> = {
+/** Size of each process's descriptor table at its start. */
+const DESCRIPTORS: Record<ProcessName, number> = {
   storage: 0,
   egress: 4_096,
   // A caller's connection and the instance's, for all requests that one slug may have under way.
   edge: 8_192,
 };
 
-const ahead: { part: PartName; process: ChildProcess }[] = [];
+const ahead: { name: ProcessName; process: ChildProcess }[] = [];
 
-/** Those that nobody takes end with this process. */
-export function forkAhead(parts: PartName[]): void {
-  for (const part of parts) ahead.push({ part, process: forkPart(part) });
+/** Forks processes that `takeProcess` returns later; unused ones end with this process. */
+export function prefork(names: ProcessName[]): void {
+  for (const name of names) ahead.push({ name, process: forkProcess(name) });
 }
 
-/** @returns a process that waits to be told what it is for */
-export function partProcess(part: PartName): ChildProcess {
-  const index = ahead.findIndex((one) => one.part === part);
+/** @returns a preforked process, or a new one; it waits for its `init` message */
+export function takeProcess(name: ProcessName): ChildProcess {
+  const index = ahead.findIndex((one) => one.name === name);
   const [found] = index < 0 ? [] : ahead.splice(index, 1);
-  return found?.process.connected ? found.process : forkPart(part);
+  return found?.process.connected ? found.process : forkProcess(name);
 }
 
-function forkPart(part: PartName): ChildProcess {
-  const entry = fileURLToPath(new URL(`${FOLDERS[part]}main.ts`, import.meta.url));
+function forkProcess(name: ProcessName): ChildProcess {
+  const entry = fileURLToPath(new URL(`${FOLDERS[name]}main.ts`, import.meta.url));
   const { PATH = '', TZ, NODE_COMPILE_CACHE } = process.env;
-  const child = withDescriptorTable(['ignore', 'inherit', 'inherit', 'ipc'], DESCRIPTORS[part], (stdio) =>
+  const child = withDescriptorTable(['ignore', 'inherit', 'inherit', 'ipc'], DESCRIPTORS[name], (stdio) =>
     fork(entry, [], {
       serialization: 'advanced',
       // Nothing else of the operator's environment is passed on: it may hold secrets.
       env: {
         NODE_ENV: 'production',
         PATH,
-        ...MALLOC[part],
+        ...MALLOC[name],
         ...(TZ ? { TZ } : {}),
         ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
       },
-      execArgv: ['--disable-warning=ExperimentalWarning', ...FLAGS[part]],
+      execArgv: ['--disable-warning=ExperimentalWarning', ...FLAGS[name]],
       stdio,
       // A session of its own, which has a weight of its own. It ends all the same when its channel closes.
       detached: true,
     }),
   );
-  if (child.pid !== undefined) setPartPriority(child.pid, part);
+  if (child.pid !== undefined) setProcessPriority(child.pid, name);
   return child;
 }

@@ -1,6 +1,6 @@
 /**
- * The operator's way to the pay platform's own operator API: whoever is the operator of this host need not know the
- * platform's key. Only that API is reached, nothing else of the tenant.
+ * Forwards `/pay/*` of the host's operator API to the pay platform's operator API and adds the platform's key, which the
+ * operator need not know. It reaches no other path of that tenant.
  */
 import { randomUUID } from 'node:crypto';
 import type { Deployments } from '../../registry/deployments.ts';
@@ -10,7 +10,7 @@ import type { ForwardToTenant } from '../tenant-requests.ts';
 
 const SLUG = 'pay';
 
-export interface PayPassageParts {
+export interface PayProxyDeps {
   deployments: Pick<Deployments, 'bySlug'>;
   secrets: Pick<Secrets, 'reveal'>;
   forward: ForwardToTenant;
@@ -18,7 +18,7 @@ export interface PayPassageParts {
 }
 
 /** @returns what answers `/pay/<path>` of the operator's API with the platform's `/operator/<path>` */
-export function payPassage({ deployments, secrets, forward, publicUrl }: PayPassageParts) {
+export function payProxy({ deployments, secrets, forward, publicUrl }: PayProxyDeps) {
   return async (request: Request): Promise<Response> => {
     const present = await deployments.bySlug(SLUG);
     if (!present?.builtin || present.state !== 'active') {

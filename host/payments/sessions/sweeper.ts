@@ -7,9 +7,9 @@ import type { ChannelRow } from '../../registry/schema/payments.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, micro } from '../../shared/money.ts';
 import { atomic, type ChannelStore } from './channels.ts';
-import type { SessionDesk } from './desk.ts';
+import type { SessionVerifier } from './verifier.ts';
 
-export interface KeeperSchedule {
+export interface SweepSchedule {
   /** Settle when a channel owes this much. */
   settleAmount: Money;
   /** Settle at the latest so long after the last settlement, ms. */
@@ -18,7 +18,7 @@ export interface KeeperSchedule {
   idleMs: number;
 }
 
-export const DEFAULT_SCHEDULE: KeeperSchedule = {
+export const DEFAULT_SCHEDULE: SweepSchedule = {
   settleAmount: micro(5_000_000),
   settleEveryMs: 3_600_000,
   idleMs: 24 * 3_600_000,
@@ -32,22 +32,22 @@ const LOOK_MS = 30_000;
 /** A deposit that did not arrive so long after it was noted never will: its transaction has expired. */
 const OPENING_MS = 120_000;
 
-export class ChannelKeeper {
-  readonly #desk: SessionDesk;
+export class ChannelSweeper {
+  readonly #verifier: SessionVerifier;
   readonly #channels: ChannelStore;
-  readonly #schedule: KeeperSchedule;
+  readonly #schedule: SweepSchedule;
   readonly #clock: Clock;
   readonly #log: Logger;
   readonly #looking = new Set<string>();
 
   constructor(options: {
-    desk: SessionDesk;
+    verifier: SessionVerifier;
     channels: ChannelStore;
-    schedule?: KeeperSchedule;
+    schedule?: SweepSchedule;
     clock: Clock;
     log: Logger;
   }) {
-    this.#desk = options.desk;
+    this.#verifier = options.verifier;
     this.#channels = options.channels;
     this.#schedule = options.schedule ?? DEFAULT_SCHEDULE;
     this.#clock = options.clock;
@@ -75,7 +75,7 @@ export class ChannelKeeper {
     if (this.#looking.has(id)) return;
     this.#looking.add(id);
     try {
-      await this.#desk.exclusively(id, () => this.#look(id));
+      await this.#verifier.exclusively(id, () => this.#look(id));
     } catch (error) {
       this.#log.warn({ err: error, channel: id }, 'channel could not be looked after; it is tried again');
     } finally {
@@ -87,23 +87,23 @@ export class ChannelKeeper {
     const channel = await this.#channels.byId(id);
     switch (channel?.state) {
       case 'opening':
-        if (await this.#desk.confirmOpening(channel)) return;
+        if (await this.#verifier.confirmOpening(channel)) return;
         if (channel.createdAt + OPENING_MS < this.#clock.now())
           await this.#channels.failed(id, 'the deposit never arrived');
         return;
       case 'open':
-        return this.#keep(await this.#catchUp(await this.#desk.refresh(channel)));
+        return this.#keep(await this.#catchUp(await this.#verifier.refresh(channel)));
       case 'closing':
-        await this.#desk.close(await this.#catchUp(channel));
+        await this.#verifier.close(await this.#catchUp(channel));
         return;
     }
   }
 
   /** The process may have died after the chain settled and before the books said so. */
   async #catchUp(channel: ChannelRow): Promise<ChannelRow> {
-    const settled = atomic((await this.#desk.chain.state(channel.id)).settled);
+    const settled = atomic((await this.#verifier.chain.state(channel.id)).settled);
     if (settled <= channel.settled) return channel;
-    const event = await this.#desk.chain.lastEvent(channel, 'Settled');
+    const event = await this.#verifier.chain.lastEvent(channel, 'Settled');
     if (event) await this.#channels.settled(channel, settled, event.transactionHash, false);
     return (await this.#channels.byId(channel.id)) ?? channel;
   }
@@ -113,11 +113,11 @@ export class ChannelKeeper {
     const owed = channel.captured - channel.settled;
     const idle = channel.usedAt + this.#schedule.idleMs < now;
     if (channel.closeRequestedAt !== 0 || (channel.reserved === 0n && idle)) {
-      await this.#desk.close(channel);
+      await this.#verifier.close(channel);
     } else if (owed > 0n) {
       const since = channel.settledAt ?? channel.createdAt;
       const due = owed >= this.#schedule.settleAmount || since + this.#schedule.settleEveryMs < now;
-      if (due) await this.#desk.chain.settle(channel);
+      if (due) await this.#verifier.chain.settle(channel);
     }
   }
 }

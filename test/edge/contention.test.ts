@@ -1,15 +1,15 @@
 /** One tenant alone, or several: when the edge says so. */
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { Crowd } from '../../host/edge/crowd.ts';
+import { Contention } from '../../host/edge/contention.ts';
 
 describe('who goes through the edge', () => {
   let said: boolean[];
-  let crowd: Crowd;
+  let contention: Contention;
 
   /** One after the other, every 10 ms. */
   function pass(slugs: string[], ms: number): void {
     for (let at = 0; at < ms; at += 10) {
-      crowd.seen(slugs[(at / 10) % slugs.length] ?? '');
+      contention.seen(slugs[(at / 10) % slugs.length] ?? '');
       vi.advanceTimersByTime(10);
     }
   }
@@ -17,7 +17,7 @@ describe('who goes through the edge', () => {
   beforeEach(() => {
     vi.useFakeTimers();
     said = [];
-    crowd = new Crowd((alone) => said.push(alone));
+    contention = new Contention((alone) => said.push(alone));
   });
   afterEach(() => {
     vi.useRealTimers();
@@ -26,27 +26,27 @@ describe('who goes through the edge', () => {
   test('the first tenant is alone at once, and stays so without a timer', () => {
     pass(['one'], 3_000);
     expect(said).toEqual([true]);
-    expect(crowd.alone).toBe(true);
+    expect(contention.alone).toBe(true);
     expect(vi.getTimerCount()).toBe(0);
   });
 
   test('another is told of at its first request, and that it has gone a second later', () => {
     pass(['one'], 100);
-    crowd.seen('two');
+    contention.seen('two');
     expect(said).toEqual([true, false]);
-    crowd.seen('one');
+    contention.seen('one');
     vi.advanceTimersByTime(990);
     expect(said).toEqual([true, false]);
     vi.advanceTimersByTime(20);
     expect(said).toEqual([true, false, true]);
-    expect(crowd.alone).toBe(true);
+    expect(contention.alone).toBe(true);
   });
 
-  test('two that take turns are a crowd for as long as both come', () => {
+  test('two tenants that take turns contend for as long as both come', () => {
     pass(['one', 'two'], 5_000);
     expect(said).toEqual([true, false]);
     pass(['two'], 900);
-    expect(crowd.alone).toBe(false);
+    expect(contention.alone).toBe(false);
     pass(['two'], 200);
     expect(said).toEqual([true, false, true]);
     expect(vi.getTimerCount()).toBe(0);
@@ -54,7 +54,7 @@ describe('who goes through the edge', () => {
 
   test('who comes every half a second counts all the time', () => {
     for (let round = 0; round < 10; round += 1) {
-      crowd.seen('two');
+      contention.seen('two');
       pass(['one'], 500);
     }
     expect(said).toEqual([true, false]);
@@ -62,7 +62,7 @@ describe('who goes through the edge', () => {
 
   test('what control answers counts as one more', () => {
     pass(['one'], 100);
-    crowd.seen('');
-    expect(crowd.alone).toBe(false);
+    contention.seen('');
+    expect(contention.alone).toBe(false);
   });
 });

@@ -1,6 +1,6 @@
 /**
- * Keeps a certificate for every name that is served: obtains the missing, renews at two thirds of life, backs off
- * after failures, and forgets names that are not served any more. What it has is in one folder, one file a name.
+ * Renews certificates: obtains one for every served name, renews it after two thirds of its lifetime, backs off after
+ * failures, and deletes those of names that are no longer served. One folder holds them, one file per name.
  */
 import { X509Certificate } from 'node:crypto';
 import { readdir, readFile, rm } from 'node:fs/promises';
@@ -12,7 +12,7 @@ import { writePrivateFile } from '../shared/private-file.ts';
 import { type Authority, AuthorityError } from './authority.ts';
 import { type CertificateState, dueAt, nextTry } from './schedule.ts';
 
-export interface KeeperParts {
+export interface RenewerDeps {
   /** Holds `<name>.pem` (key and chain) and `<name>.json` (failures). */
   folder: string;
   authority: Authority;
@@ -20,7 +20,7 @@ export interface KeeperParts {
   log: Logger;
   /** Names to have certificates for: verified ones only. `*.` at the start for a wildcard. */
   wanted(): Promise<string[]>;
-  /** A file in the folder changed: edges look again. */
+  /** Tells the edges that a file in the folder changed. */
   changed(name: string): Promise<void>;
   /** A certificate was obtained, or could not be. */
   outcome(name: string, state: CertificateState): Promise<void>;
@@ -28,13 +28,13 @@ export interface KeeperParts {
 
 const CHECK_MS = 60_000;
 const AT_ONCE = 2;
-/** Between two certificates of one name. */
+/** Shortest time between two certificates for one name, ms. */
 const AGAIN_MS = 3_600_000;
 
-export class CertificateKeeper {
-  readonly #parts: KeeperParts;
+export class CertificateRenewer {
+  readonly #deps: RenewerDeps;
   readonly #states = new Map<string, CertificateState>();
-  /** Obtained, and refused by the disk: authorities give only a few of one name in a week. */
+  /** Certificates that were issued but could not be saved: authorities issue only a few per name and week. */
   readonly #unsaved = new Map<string, string>();
   #timer: NodeJS.Timeout | undefined;
   #unsubscribe: (() => void) | undefined;
@@ -42,15 +42,15 @@ export class CertificateKeeper {
   #again = false;
   #stopped = false;
 
-  constructor(parts: KeeperParts) {
-    this.#parts = parts;
+  constructor(deps: RenewerDeps) {
+    this.#deps = deps;
   }
 
   async start(): Promise<void> {
     await this.#load();
     this.#timer = setInterval(() => this.wake(), CHECK_MS);
     this.#timer.unref();
-    this.#unsubscribe = this.#parts.clock.onStep(() => this.wake());
+    this.#unsubscribe = this.#deps.clock.onStep(() => this.wake());
     this.wake();
   }
 
@@ -69,7 +69,7 @@ export class CertificateKeeper {
       return;
     }
     this.#running = this.#round()
-      .catch((error: unknown) => this.#parts.log.error({ err: error }, 'certificates were not looked after'))
+      .catch((error: unknown) => this.#deps.log.error({ err: error }, 'certificate renewal failed; it will be retried'))
       .finally(() => {
         this.#running = undefined;
         if (this.#again) {
@@ -87,7 +87,7 @@ export class CertificateKeeper {
   /** Whether a valid certificate for the name is there. */
   has(name: string): boolean {
     const { validTo } = this.#states.get(name) ?? {};
-    return validTo !== undefined && validTo > this.#parts.clock.now();
+    return validTo !== undefined && validTo > this.#deps.clock.now();
   }
 
   status(name: string): CertificateState | undefined {
@@ -98,7 +98,7 @@ export class CertificateKeeper {
     return [...this.#states.values()];
   }
 
-  /** Tries a name now, whatever its last failures say. */
+  /** Tries a name now, ignoring the pause after its last failures. */
   retry(name: string): void {
     const state = this.#states.get(name);
     if (state) state.nextTryAt = undefined;
@@ -106,7 +106,7 @@ export class CertificateKeeper {
   }
 
   async #round(): Promise<void> {
-    const { wanted, clock } = this.#parts;
+    const { wanted, clock } = this.#deps;
     const names = new Set(await wanted());
     for (const name of this.#states.keys()) if (!names.has(name)) await this.#forget(name);
     const due = [...names].filter((name) => dueAt(this.#state(name), clock.now()) <= clock.now());
@@ -119,7 +119,7 @@ export class CertificateKeeper {
   }
 
   async #obtain(name: string): Promise<void> {
-    const { authority, clock, wanted, changed, outcome, log, folder } = this.#parts;
+    const { authority, clock, wanted, changed, outcome, log, folder } = this.#deps;
     // The round may be long; a name that was detached meanwhile is not asked for.
     if (!(await wanted()).includes(name)) return;
     const state = this.#state(name);
@@ -153,9 +153,9 @@ export class CertificateKeeper {
   async #forget(name: string): Promise<void> {
     this.#states.delete(name);
     this.#unsaved.delete(name);
-    await rm(path.join(this.#parts.folder, certificateFile(name)), { force: true });
+    await rm(path.join(this.#deps.folder, certificateFile(name)), { force: true });
     await rm(this.#failureFile(name), { force: true });
-    await this.#parts.changed(name);
+    await this.#deps.changed(name);
   }
 
   #state(name: string): CertificateState {
@@ -168,11 +168,11 @@ export class CertificateKeeper {
   }
 
   #failureFile(name: string): string {
-    return path.join(this.#parts.folder, certificateFile(name).replace(/\.pem$/, '.json'));
+    return path.join(this.#deps.folder, certificateFile(name).replace(/\.pem$/, '.json'));
   }
 
   async #load(): Promise<void> {
-    const { folder, log } = this.#parts;
+    const { folder, log } = this.#deps;
     for (const file of await readdir(folder)) {
       const name = file.replace(/\.(pem|json)$/, '').replace(/^_wildcard/, '*');
       if (name === file.replace(/^_wildcard/, '*')) continue;

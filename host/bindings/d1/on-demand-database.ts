@@ -1,6 +1,6 @@
 /**
- * A tenant's `d1.sock`: there from the start, with a process behind it from the first connection on. Until that
- * process listens, and after it died, this listener takes connections and passes them through, so no query is refused.
+ * A tenant's `d1.sock`. The socket exists from the start; the database process starts with the first connection. While
+ * that process is not listening, this listener accepts connections and forwards them later, so that no query is refused.
  */
 import { chmodSync, lchownSync, lstatSync, renameSync, rmSync } from 'node:fs';
 import net from 'node:net';
@@ -13,7 +13,7 @@ import { BACKLOG } from '../../shared/backlog.ts';
 import { setTenantPriority } from '../../shared/priority.ts';
 import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from './database-process.ts';
 
-export interface DatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
+export interface OnDemandDatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
   /** Where workerd looks for the socket. */
   servicesFolder: string;
   /** The user of those who connect; undefined where the host is not root. */
@@ -29,8 +29,8 @@ const RESTART_PAUSE_MS = 1_000;
 const REST_MS = 20_000;
 const TERMINATE_MS = 3_000;
 
-export class Database {
-  readonly #options: DatabaseOptions;
+export class OnDemandDatabase {
+  readonly #options: OnDemandDatabaseOptions;
   /** The name that workerd connects to; listener and process take turns behind it, by renames. */
   readonly #public: string;
   #opened: Promise<void> | undefined;
@@ -54,7 +54,7 @@ export class Database {
   /** Where the process' own socket is: connections that came too early are passed on to it. */
   #behind: string | undefined;
 
-  constructor(options: DatabaseOptions) {
+  constructor(options: OnDemandDatabaseOptions) {
     this.#options = options;
     this.#public = path.join(options.servicesFolder, SOCKET_NAME);
   }
@@ -191,7 +191,7 @@ export class Database {
 
   async #start(): Promise<string> {
     const { socketFolder, tenant, clientUid, log, onDeath } = this.#options;
-    if (this.#closed) throw new Error('closed');
+    if (this.#closed) throw new Error('the database is closed');
     if (performance.now() - this.#failedAt < RESTART_PAUSE_MS) throw new Error('the database process just failed');
     const own = path.join(socketFolder, SOCKET_NAME);
     let child: ConfinedProcess | undefined;
@@ -230,7 +230,7 @@ export class Database {
  */
 function permit(socket: string, uid: number | undefined): void {
   if (uid === undefined) return;
-  if (!lstatSync(socket).isSocket()) throw new Error(`${SOCKET_NAME} is no socket`);
+  if (!lstatSync(socket).isSocket()) throw new Error(`${SOCKET_NAME} is not a socket`);
   chmodSync(socket, 0o600);
   lchownSync(socket, uid, uid);
 }

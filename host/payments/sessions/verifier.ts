@@ -36,7 +36,7 @@ const CHAIN_STATE_MS = 15_000;
 /** How long a close waits for the calls that it ended, ms. */
 const END_CALLS_MS = 10_000;
 
-export class SessionDesk {
+export class SessionVerifier {
   readonly network: SessionNetwork;
   readonly chain: ChannelChain;
   readonly calls = new ChannelCalls();

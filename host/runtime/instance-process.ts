@@ -10,7 +10,6 @@ import type { ConfinedProcess, ProcessEnd } from '../sandbox/spawn.ts';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
-import type { Cell } from './cell.ts';
 import type { Cgroup } from './cgroups.ts';
 import { encodeConfig } from './config.ts';
 import type { ExitReason } from './contract.ts';
@@ -18,13 +17,14 @@ import type { NewLogEntry } from './logs/log-entry.ts';
 import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
 import { parseOutputLine } from './logs/workerd-output.ts';
+import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { askScheduled, ping, type ScheduledAnswer } from './system-calls.ts';
 
-export interface InstanceOptions {
+export interface InstanceProcessOptions {
   spec: InstanceSpec;
   generation: number;
   /** The waiting process that is to become the instance; ended with it. */
-  cell: Cell;
+  prewarmed: PrewarmedSandbox;
   heapMb: number;
   startTimeoutMs: number;
   /** A line for the owner, with secrets masked. */
@@ -32,11 +32,11 @@ export interface InstanceOptions {
   /** A line of workerd's own for the host's log. */
   onDiagnostic(text: string): void;
   /** It is about to end by itself, for this reason. */
-  onFailing?(instance: Instance, exit: InstanceExit): void;
+  onFailing?(instance: InstanceProcess, exit: InstanceExit): void;
   /** The module that the source map belongs to. Default: the entry. */
   mappedModule?: string;
   /** Called while it loads the code, for those who watch that. */
-  onSpawned?(instance: Instance): void;
+  onSpawned?(instance: InstanceProcess): void;
 }
 
 export interface InstanceExit {
@@ -61,7 +61,7 @@ const OUT_OF_MEMORY: InstanceExit = {
   detail: 'The process took more memory than it may have.',
 };
 
-export class Instance {
+export class InstanceProcess {
   readonly spec: InstanceSpec;
   readonly generation: number;
   /** Where it serves requests. */
@@ -81,15 +81,15 @@ export class Instance {
   #countedMs = 0;
   readonly #runs = new Set<Promise<unknown>>();
 
-  private constructor(options: InstanceOptions) {
-    const { process, listenFolder: folder } = options.cell;
+  private constructor(options: InstanceProcessOptions) {
+    const { process, listenFolder: folder } = options.prewarmed;
     this.spec = options.spec;
     this.generation = options.generation;
     this.socket = path.join(folder, 'http.sock');
     this.startedAt = Date.now();
     this.#systemSocket = path.join(folder, 'system.sock');
     this.#process = process;
-    this.#cgroup = options.cell.cgroup;
+    this.#cgroup = options.prewarmed.cgroup;
     void process.exited.then(() => {
       this.#alive = false;
     });
@@ -104,13 +104,13 @@ export class Instance {
    * @returns once it listens
    * @throws Problem start_failed with workerd's own words; nothing is left behind, whatever is thrown
    */
-  static async start(options: InstanceOptions): Promise<Instance> {
-    const { spec, cell } = options;
-    const instance = new Instance(options);
+  static async start(options: InstanceProcessOptions): Promise<InstanceProcess> {
+    const { spec, prewarmed } = options;
+    const instance = new InstanceProcess(options);
     try {
       const diagnostics = instance.#readOutput(options);
       options.onSpawned?.(instance);
-      cell.process.stdin.end(encodeConfig(spec, cell.inside, options.heapMb));
+      prewarmed.process.stdin.end(encodeConfig(spec, prewarmed.inside, options.heapMb));
       await instance.#listening(options.startTimeoutMs, diagnostics);
       return instance;
     } catch (error) {
@@ -204,7 +204,7 @@ export class Instance {
     return this.#reason !== undefined;
   }
 
-  #readOutput(options: InstanceOptions): string[] {
+  #readOutput(options: InstanceProcessOptions): string[] {
     const { spec } = options;
     const mask = createMask(spec.secrets);
     const mapStack = createStackMapper(

@@ -1,6 +1,6 @@
 /**
- * A sandbox with a workerd in it that waits for its configuration. Everything that costs time before a tenant is known
- * (namespaces, mounts, loading the program) is over by then.
+ * Starts a sandbox with a workerd in it that waits for its configuration. The slow steps that do not depend on a tenant
+ * (namespaces, mounts, loading the program) are done before a tenant needs it.
  */
 import { chownSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -10,33 +10,33 @@ import { randomUser } from '../sandbox/users.ts';
 import type { Cgroup, Cgroups } from './cgroups.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
-export interface Cell {
+export interface PrewarmedSandbox {
   /** Holds `http.sock` and `system.sock` once it is configured. */
   listenFolder: string;
-  /** Holds the sockets that the instance may use; put there by others, before or after. */
+  /** Holds the sockets that the instance may use; other modules create them there at any time. */
   servicesFolder: string;
   /** The user of the process; undefined: the host's own. */
   uid: number | undefined;
   /** The two folders as the process sees them. */
   inside: { listen: string; services: string };
   process: ConfinedProcess;
-  /** Set where the kernel keeps the limits. */
+  /** Set if cgroups enforce the limits. */
   cgroup: Cgroup | undefined;
 }
 
-export interface CellOptions {
+export interface PrewarmedSandboxOptions {
   sandbox: Sandbox;
-  /** Made for this cell; removed by whoever ends it. */
+  /** Created for this sandbox; whoever ends the sandbox removes it. */
   listenFolder: string;
   servicesFolder: string;
-  /** Default: a user of its own. A second cell on the same services needs the first one's. */
+  /** Default: a user of its own. A second sandbox on the same services needs the first one's. */
   uid?: number | undefined;
   cgroups?: { groups: Cgroups; memoryBytes: number } | undefined;
 }
 
 /** workerd ends when it cannot accept a connection: room for all callers that the edge lets in, and two calls of each. */
 const OPEN_FILES = 16_384;
-/** Threads of one cell's user: the old and the new instance of a deployment share theirs. */
+/** Threads of one sandbox's user: the old and the new instance of a deployment share theirs. */
 const PROCESSES = 128;
 /**
  * workerd's allocator, TCMalloc, keeps a cache for each CPU by restartable sequences (rseq). A thread can register one
@@ -45,20 +45,20 @@ const PROCESSES = 128;
  * https://github.com/google/tcmalloc/blob/master/docs/design.md#per-cpu-mode
  */
 const ENVIRONMENT = { GLIBC_TUNABLES: 'glibc.pthread.rseq=0' };
-/** How many processors there may be: it has those caches only where it can read that. */
+/** Number of processors: TCMalloc keeps per-CPU caches only if it can read this file. */
 const PROCESSORS: Bind[] = ['/sys/devices/system/cpu/possible']
   .filter((file) => existsSync(file))
   .map((file) => ({ from: file, to: file }));
 /** The kernel's limit over the watchdog's: page cache and socket buffers count only there. */
 const HARD_LIMIT = 1.5;
 
-export async function startCell({
+export async function startPrewarmedSandbox({
   sandbox,
   listenFolder,
   servicesFolder,
   cgroups,
   uid = randomUser(),
-}: CellOptions): Promise<Cell> {
+}: PrewarmedSandboxOptions): Promise<PrewarmedSandbox> {
   rmSync(listenFolder, { recursive: true, force: true });
   mkdirSync(listenFolder, { recursive: true, mode: 0o700 });
   mkdirSync(servicesFolder, { recursive: true, mode: 0o755 });
@@ -94,12 +94,12 @@ export async function startCell({
   };
 }
 
-/** The folders of a cell that stands alone: `<folder>/l` and `<folder>/s`. */
-export function cellFolders(folder: string): Pick<CellOptions, 'listenFolder' | 'servicesFolder'> {
+/** The folders of a sandbox that stands alone: `<folder>/l` and `<folder>/s`. */
+export function sandboxFolders(folder: string): Pick<PrewarmedSandboxOptions, 'listenFolder' | 'servicesFolder'> {
   return { listenFolder: path.join(folder, 'l'), servicesFolder: path.join(folder, 's') };
 }
 
-/** No more than the host may have itself (`Max open files` of proc_pid_limits(5), soft and hard): a limit cannot be raised. */
+/** At most the host's own hard limit (`Max open files` in proc_pid_limits(5)), because a limit cannot be raised. */
 function openFiles(): number {
   const limits = /^Max open files\s+\d+\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'));
   return Math.min(OPEN_FILES, Number(limits?.[1] ?? OPEN_FILES));

@@ -1,4 +1,4 @@
-/** The two processes behind tenants' bindings and their way out: storage (KV and objects) and egress. */
+/** Starts the storage process (KV and objects) and the egress process (outbound requests of tenants). */
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { LogStore } from '../runtime/logs/log-store.ts';
@@ -7,12 +7,12 @@ import type { Config } from '../shared/config.ts';
 import type { ControlForEgress, EgressMethods, StorageMethods } from '../shared/contracts.ts';
 import { Child } from './child.ts';
 import type { Folders } from './folders.ts';
-import { egressInit, storageInit } from './part-settings.ts';
+import { egressInit, storageInit } from './process-settings.ts';
 
 /** The identity under which the host itself calls out (notify webhooks). */
 const OWN_EGRESS = 'host';
 
-export interface BindingPartsOptions {
+export interface BindingProcessesOptions {
   config: Config;
   folders: Folders;
   publicUrl: string;
@@ -23,23 +23,23 @@ export interface BindingPartsOptions {
   ownCallerKey: string;
   log: Logger;
   logs: LogStore;
-  /** A part came back after its death: what was open in it has to be opened again. */
-  onRestart(part: 'storage' | 'egress'): Promise<void>;
+  /** A process was restarted: whatever was open in it must be opened again. */
+  onRestart(process: 'storage' | 'egress'): Promise<void>;
 }
 
-export interface BindingParts {
+export interface BindingProcesses {
   storage: Child<StorageMethods>;
   egress: Child<EgressMethods>;
   /** Socket by which the host itself calls out. */
   hostEgressSocket: string;
 }
 
-export function bindingParts(options: BindingPartsOptions): BindingParts {
+export function bindingProcesses(options: BindingProcessesOptions): BindingProcesses {
   const { config, folders, publicUrl, ports, clock, ownCallerKey, log, logs, onRestart } = options;
   const hostEgressSocket = path.join(folders.run, 'egress.sock');
   const storage = new Child<StorageMethods>({
     name: 'storage',
-    part: 'storage',
+    process: 'storage',
     log,
     local: {},
     async setUp(channel) {
@@ -49,7 +49,7 @@ export function bindingParts(options: BindingPartsOptions): BindingParts {
   });
   const egress = new Child<EgressMethods>({
     name: 'egress',
-    part: 'egress',
+    process: 'egress',
     log,
     local: {
       notices: async (notices) => {

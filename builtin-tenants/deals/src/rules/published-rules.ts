@@ -21,7 +21,9 @@ export async function publishRules(db: Database, now: number, rules: RuleSet = R
     .run();
   const stored = await readRules(db, rules.version);
   if (stored?.digest !== digest)
-    throw new Error(`The rules of version ${rules.version} were published with another text; give them a new version.`);
+    throw new Error(
+      `The rules of version ${rules.version} were already published with different content; give them a new version number.`,
+    );
   return stored;
 }
 

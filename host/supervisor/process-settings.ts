@@ -1,4 +1,4 @@
-/** What each child process is told at its start: pure functions of the configuration. */
+/** Computes the `init` message of each child process from the configuration. Pure functions. */
 import { TrustedProxies } from '../edge/caller.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeInit, EdgeTls, EgressInit, StorageInit } from '../shared/contracts.ts';

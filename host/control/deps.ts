@@ -1,4 +1,4 @@
-/** What control is composed of; main.ts makes these and hands them to the endpoints. */
+/** The dependencies of control's endpoints; the supervisor creates them and passes them in. */
 import type { Logger } from 'pino';
 import type { Payments } from '../payments/types.ts';
 import type { Deployments } from '../registry/deployments.ts';
@@ -14,7 +14,7 @@ import type { StorageUsage, TenantId } from '../shared/contracts.ts';
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { RoutePublisher } from './route-publisher.ts';
 
-export interface ControlParts {
+export interface ControlDeps {
   config: Config;
   clock: Clock;
   log: Logger;
@@ -25,11 +25,11 @@ export interface ControlParts {
   domains: Domains;
   usage: Usage;
   routes: RoutePublisher;
-  /** Bundles, probes and stores code; what it refuses costs nothing. */
+  /** Bundles, probes and stores code. Rejected code is not charged. */
   pipeline: Pick<Pipeline, 'accept' | 'check' | 'wasted'>;
   /** Removes code that no version uses any more. */
   removeCode(digests: string[]): Promise<void>;
-  /** What `pipeline.accept` stored is named by now, or never will be: then it goes. */
+  /** Releases the upload's hold on this bundle; deletes it if no version references it. */
   releaseCode(digest: string): Promise<void>;
   runtime: Runtime;
   payments: Payments;
@@ -37,9 +37,9 @@ export interface ControlParts {
   storageUsage(tenant: TenantId): Promise<StorageUsage>;
   /** Key of a test wallet that pages may show; only on the local network. */
   demoWalletKey: string | undefined;
-  /** Changes of one deployment, by tenant: what does not start must be taken back before the next is made. */
+  /** Serialises changes of one deployment, by tenant: a change that does not start is rolled back before the next begins. */
   updates: KeyedLock;
-  /** Changes of built-in tenants: the host's own deploying and a step of the clock would undo each other. */
+  /** Serialises changes of built-in tenants: the deploy at startup and a step of the clock would undo each other. */
   builtinTurns: Mutex;
   /** Tells the scheduler that crons or expiry dates changed. */
   scheduleChanged(): void;

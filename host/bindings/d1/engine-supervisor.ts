@@ -1,6 +1,6 @@
 /**
  * The first process of a tenant's database: accepts its connections and hands them to an engine, keeping a copy of
- * each. When the engine dies, by a query's doing or by passing its deadline, the keeper answers those who waited
+ * each. When the engine dies, by a query's doing or by passing its deadline, the supervisor answers those who waited
  * and gives the other connections to the next engine. It never reads a byte of them, and never runs SQL.
  */
 import { type ChildProcess, fork } from 'node:child_process';
@@ -10,7 +10,7 @@ import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import { BACKLOG } from '../../shared/backlog.ts';
 import { monotonicMs } from '../../shared/monotonic.ts';
-import type { ToEngine, ToKeeper } from './engine.ts';
+import type { ToEngine, ToSupervisor } from './engine.ts';
 import { MESSAGES, timedOut } from './failure.ts';
 import { InFlightReader, MAX_CONNECTIONS, PHASE } from './inflight.ts';
 import type { SqlSettings } from './settings.ts';
@@ -26,16 +26,16 @@ const YIELDING_PRIORITY = 10;
 const ENGINE_HEAP_MB = 160;
 const IN_QUERY: ReadonlySet<number> = new Set([PHASE.running, PHASE.uncommitted]);
 
-export interface KeeperOptions {
+export interface EngineSupervisorOptions {
   /** The program to fork for an engine, and its argument. */
   program: string;
   argument: string;
   log: (event: Record<string, unknown>) => void;
 }
 
-export class Keeper {
+export class EngineSupervisor {
   readonly #settings: SqlSettings;
-  readonly #options: KeeperOptions;
+  readonly #options: EngineSupervisorOptions;
   readonly #connections: (Socket | undefined)[] = [];
   readonly #table: InFlightReader;
   readonly #tableFile: number;
@@ -58,7 +58,7 @@ export class Keeper {
   /** The last engine aborted, as libSQL does on text that is not UTF-8. */
   #aborted = false;
 
-  constructor(settings: SqlSettings, options: KeeperOptions) {
+  constructor(settings: SqlSettings, options: EngineSupervisorOptions) {
     this.#settings = settings;
     this.#options = options;
     this.#tableFile = openTable(settings);
@@ -128,7 +128,7 @@ export class Keeper {
     this.#yields = false;
     this.#ending = false;
     this.#lastActive = monotonicMs();
-    engine.on('message', (message: ToKeeper) => {
+    engine.on('message', (message: ToSupervisor) => {
       // A dead engine's last words may come after its successor has its connections.
       if (this.#engine === engine) this.#hear(message);
     });
@@ -142,7 +142,7 @@ export class Keeper {
     this.#watch = setInterval(() => this.#look(), Math.max(10, Math.min(WATCH_MS, this.#settings.timeoutMs / 8)));
   }
 
-  #hear(message: ToKeeper): void {
+  #hear(message: ToSupervisor): void {
     switch (message.kind) {
       case 'ready':
         this.#ready = true;
@@ -253,7 +253,7 @@ export class Keeper {
   }
 }
 
-/** A whole HTTP answer: the keeper speaks no more HTTP than this. */
+/** A whole HTTP answer: the supervisor speaks no more HTTP than this. */
 function response(message: string): string {
   const body = JSON.stringify({ success: false, error: message });
   const length = Buffer.byteLength(body);

@@ -1,20 +1,20 @@
-/** Whether a tenant has the machine to itself: only where others are served, too, must somebody step back for them. */
+/** Detects when only one tenant is active, so that it needs no lower CPU priority. */
 
-/** How long others count after they did something, ms. */
+/** How long a tenant counts as active after its last activity, ms. */
 const REMEMBERED_MS = 10_000;
 
-export class Company {
-  /** Who did something last, and when; and the last one before that was somebody else. */
+export class SoloTenant {
+  /** The tenant that was active last, and the one before it that was another tenant. */
   #last: { slug: string; at: number } | undefined;
   #other: { slug: string; at: number } | undefined;
 
-  /** A tenant was called, or used CPU. @param at ms, never less than before */
+  /** Records that a tenant was called or used CPU. @param at monotonic time, ms */
   seen(slug: string, at: number): void {
     if (this.#last && this.#last.slug !== slug) this.#other = this.#last;
     this.#last = { slug, at };
   }
 
-  /** @returns false while any other tenant did something of late */
+  /** @returns false if any other tenant was active recently */
   isAlone(slug: string, at: number): boolean {
     const other = this.#last?.slug === slug ? this.#other : this.#last;
     return other === undefined || at - other.at >= REMEMBERED_MS;

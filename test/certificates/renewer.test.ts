@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { AuthorityError } from '../../host/certificates/authority.ts';
-import { CertificateKeeper, type KeeperParts } from '../../host/certificates/keeper.ts';
+import { CertificateRenewer, type RenewerDeps } from '../../host/certificates/renewer.ts';
 import { dueAt, nextTry } from '../../host/certificates/schedule.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 
@@ -43,22 +43,22 @@ let failing: Error | undefined;
 let wanted: string[];
 let changed: string[];
 let outcomes: string[];
-let keepers: CertificateKeeper[];
+let renewers: CertificateRenewer[];
 
 beforeEach(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'keeper-'));
+  folder = await mkdtemp(join(tmpdir(), 'renewer-'));
   clock = new AdjustableClock();
-  [issued, wanted, changed, outcomes, keepers] = [[], ['a.test', 'b.test'], [], [], []];
+  [issued, wanted, changed, outcomes, renewers] = [[], ['a.test', 'b.test'], [], [], []];
   failing = undefined;
 });
 
 afterEach(async () => {
-  await Promise.all(keepers.map((keeper) => keeper.stop()));
+  await Promise.all(renewers.map((renewer) => renewer.stop()));
   await rm(folder, { recursive: true, force: true });
 });
 
-async function started(changes: Partial<KeeperParts> = {}): Promise<CertificateKeeper> {
-  const keeper = new CertificateKeeper({
+async function started(changes: Partial<RenewerDeps> = {}): Promise<CertificateRenewer> {
+  const renewer = new CertificateRenewer({
     folder,
     clock,
     log: pino({ level: 'silent' }),
@@ -78,25 +78,25 @@ async function started(changes: Partial<KeeperParts> = {}): Promise<CertificateK
     },
     ...changes,
   });
-  keepers.push(keeper);
-  await keeper.start();
-  await keeper.settled();
-  return keeper;
+  renewers.push(renewer);
+  await renewer.start();
+  await renewer.settled();
+  return renewer;
 }
 
-async function at(keeper: CertificateKeeper, offsetMs: number): Promise<void> {
+async function at(renewer: CertificateRenewer, offsetMs: number): Promise<void> {
   clock.setOffset(offsetMs);
-  await keeper.settled();
+  await renewer.settled();
 }
 
 test('every wanted name gets one, once', async () => {
-  const keeper = await started();
+  const renewer = await started();
   expect(issued.sort()).toEqual(['a.test', 'b.test']);
   expect(changed.sort()).toEqual(['a.test', 'b.test']);
-  expect(keeper.has('a.test')).toBe(true);
-  expect(keeper.has('c.test')).toBe(false);
-  keeper.wake();
-  await keeper.settled();
+  expect(renewer.has('a.test')).toBe(true);
+  expect(renewer.has('c.test')).toBe(false);
+  renewer.wake();
+  await renewer.settled();
   expect(issued).toHaveLength(2);
   expect((await readdir(folder)).sort()).toEqual(['a.test.pem', 'b.test.pem']);
   expect(await readFile(join(folder, 'a.test.pem'), 'utf8')).toBe(PEM);
@@ -104,19 +104,19 @@ test('every wanted name gets one, once', async () => {
 
 test('it is renewed at two thirds of its life, and not before', async () => {
   wanted = ['a.test'];
-  const keeper = await started();
-  await at(keeper, 59 * DAY);
+  const renewer = await started();
+  await at(renewer, 59 * DAY);
   expect(issued).toHaveLength(1);
-  await at(keeper, 60.1 * DAY);
+  await at(renewer, 60.1 * DAY);
   expect(issued).toHaveLength(2);
 });
 
 test('an answer that is no certificate does not take the place of one that serves', async () => {
   wanted = ['a.test'];
   const answers = [PEM];
-  const keeper = await started({ authority: { issue: async () => answers.shift() ?? 'nothing' } });
-  await at(keeper, 61 * DAY);
-  expect(keeper.has('a.test')).toBe(true);
+  const renewer = await started({ authority: { issue: async () => answers.shift() ?? 'nothing' } });
+  await at(renewer, 61 * DAY);
+  expect(renewer.has('a.test')).toBe(true);
   expect(outcomes.at(-1)).not.toBe('a.test ok');
   expect(await readFile(join(folder, 'a.test.pem'), 'utf8')).toBe(PEM);
 });
@@ -124,10 +124,10 @@ test('an answer that is no certificate does not take the place of one that serve
 test('one that is due again at once is asked for once an hour', async () => {
   wanted = ['a.test'];
   clock.setOffset(70 * DAY);
-  const keeper = await started();
-  for (let minute = 1; minute < 60; minute++) await at(keeper, 70 * DAY + minute * MINUTE);
+  const renewer = await started();
+  for (let minute = 1; minute < 60; minute++) await at(renewer, 70 * DAY + minute * MINUTE);
   expect(issued).toHaveLength(1);
-  await at(keeper, 70 * DAY + 61 * MINUTE);
+  await at(renewer, 70 * DAY + 61 * MINUTE);
   expect(issued).toHaveLength(2);
 });
 
@@ -140,75 +140,75 @@ test('what is in the folder survives a restart', async () => {
 });
 
 test('a name that is not wanted any more is forgotten at once', async () => {
-  const keeper = await started();
+  const renewer = await started();
   wanted = ['b.test'];
-  keeper.wake();
-  await keeper.settled();
+  renewer.wake();
+  await renewer.settled();
   expect(await readdir(folder)).toEqual(['b.test.pem']);
   expect(changed).toContain('a.test');
-  expect(keeper.has('a.test')).toBe(false);
+  expect(renewer.has('a.test')).toBe(false);
 });
 
 test('a name that was detached while others were obtained is not asked for', async () => {
-  const keeper = await started({
+  const renewer = await started({
     wanted: (() => {
       let calls = 0;
       return async () => (calls++ === 0 ? ['a.test'] : []);
     })(),
   });
   expect(issued).toEqual([]);
-  expect(keeper.has('a.test')).toBe(false);
+  expect(renewer.has('a.test')).toBe(false);
 });
 
 describe('failures', () => {
   test('are told, backed off, and lose nothing', async () => {
     wanted = ['a.test'];
     failing = new AuthorityError('the authority is away');
-    const keeper = await started();
+    const renewer = await started();
     expect(outcomes).toEqual(['a.test the authority is away']);
-    expect(keeper.status('a.test')).toMatchObject({ failures: 1, reason: 'the authority is away' });
-    await at(keeper, 30_000);
+    expect(renewer.status('a.test')).toMatchObject({ failures: 1, reason: 'the authority is away' });
+    await at(renewer, 30_000);
     expect(issued).toHaveLength(1);
-    await at(keeper, MINUTE + 1_000);
+    await at(renewer, MINUTE + 1_000);
     expect(issued).toHaveLength(2);
     failing = undefined;
-    await at(keeper, 60 * MINUTE);
-    expect(keeper.status('a.test')).toMatchObject({ failures: 0, reason: undefined });
+    await at(renewer, 60 * MINUTE);
+    expect(renewer.status('a.test')).toMatchObject({ failures: 0, reason: undefined });
     expect(await readdir(folder)).toEqual(['a.test.pem']);
   });
 
   test('of a renewal leave the old certificate in service', async () => {
     wanted = ['a.test'];
-    const keeper = await started();
+    const renewer = await started();
     failing = new AuthorityError('away');
-    await at(keeper, 61 * DAY);
-    expect(keeper.has('a.test')).toBe(true);
-    expect(keeper.status('a.test')?.reason).toBe('away');
-    await at(keeper, 91 * DAY);
-    expect(keeper.has('a.test')).toBe(false);
+    await at(renewer, 61 * DAY);
+    expect(renewer.has('a.test')).toBe(true);
+    expect(renewer.status('a.test')?.reason).toBe('away');
+    await at(renewer, 91 * DAY);
+    expect(renewer.has('a.test')).toBe(false);
   });
 
   test('are remembered over a restart', async () => {
     wanted = ['a.test'];
     failing = new AuthorityError('slow down', 3_600_000);
     await (await started()).stop();
-    const keeper = await started();
+    const renewer = await started();
     expect(issued).toHaveLength(1);
-    expect(keeper.status('a.test')).toMatchObject({ failures: 1, reason: 'slow down' });
-    await at(keeper, 59 * MINUTE);
+    expect(renewer.status('a.test')).toMatchObject({ failures: 1, reason: 'slow down' });
+    await at(renewer, 59 * MINUTE);
     expect(issued).toHaveLength(1);
-    await at(keeper, 61 * MINUTE);
+    await at(renewer, 61 * MINUTE);
     expect(issued).toHaveLength(2);
   });
 
   test('can be retried at once by the operator', async () => {
     wanted = ['a.test'];
     failing = new AuthorityError('no');
-    const keeper = await started();
+    const renewer = await started();
     failing = undefined;
-    keeper.retry('a.test');
-    await keeper.settled();
-    expect(keeper.has('a.test')).toBe(true);
+    renewer.retry('a.test');
+    await renewer.settled();
+    expect(renewer.has('a.test')).toBe(true);
   });
 });
 
@@ -232,13 +232,13 @@ describe('a folder that takes no more files', () => {
     wanted = ['a.test'];
     // Stands for a full disk.
     await mkdir(join(folder, 'a.test.pem'));
-    const keeper = await started();
-    expect(keeper.has('a.test')).toBe(false);
+    const renewer = await started();
+    expect(renewer.has('a.test')).toBe(false);
     // No half of a key stays beside it.
     expect((await readdir(folder)).sort()).toEqual(['a.test.json', 'a.test.pem']);
     await rm(join(folder, 'a.test.pem'), { recursive: true });
-    await at(keeper, 2 * MINUTE);
-    expect(keeper.has('a.test')).toBe(true);
+    await at(renewer, 2 * MINUTE);
+    expect(renewer.has('a.test')).toBe(true);
     expect(await readFile(join(folder, 'a.test.pem'), 'utf8')).toBe(PEM);
     expect(issued).toEqual(['a.test']);
   });
