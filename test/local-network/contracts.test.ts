@@ -6,8 +6,8 @@ import {
   localChannelReserve,
   localUsdc,
   x402Permit2Proxies,
-} from '../../host/payments/contracts/index.ts';
-import { RESERVE_ADDRESS } from '../../host/payments/network/session-reserve.ts';
+} from '../../host/local-network/contracts/index.ts';
+import { RESERVE_ADDRESS } from '../../host/local-network/session-reserve.ts';
 
 type Item = { type: string; name?: string };
 

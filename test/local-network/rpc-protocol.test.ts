@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { MAX_BATCH, parseRpcRequest } from '../../host/payments/network/rpc-protocol.ts';
+import { MAX_BATCH, parseRpcRequest } from '../../host/local-network/rpc-protocol.ts';
 
 const call = (method: string, params: unknown = []) => ({ jsonrpc: '2.0', id: 1, method, params });
 const parse = (body: unknown) => parseRpcRequest(JSON.stringify(body));

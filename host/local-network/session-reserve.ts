@@ -7,7 +7,7 @@ import { TxEnvelopeTempo } from 'ox/tempo';
 import { type Address, decodeFunctionData, encodeFunctionData, erc20Abi, type Hex, keccak256, maxUint256 } from 'viem';
 import { Addresses, Transaction } from 'viem/tempo';
 import { concatHex } from 'viem/utils';
-import { localChannelReserve } from '../contracts/index.ts';
+import { localChannelReserve } from './contracts/index.ts';
 import type { JsonRpcSocket } from './json-rpc-socket.ts';
 
 export const RESERVE_ADDRESS = Addresses.tip20ChannelReserve as Address;

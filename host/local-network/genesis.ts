@@ -2,6 +2,7 @@
  * The first start of the embedded chain: puts the contracts in place and gives every wallet its test money.
  */
 import { type Address, concatHex, encodeFunctionData, erc20Abi, type Hex, maxUint256 } from 'viem';
+import type { NetworkKeys } from '../payments/network/keys.ts';
 import {
   CREATE2_DEPLOYER_ADDRESS,
   localChannelReserve,
@@ -10,9 +11,8 @@ import {
   PERMIT2_ADDRESS,
   USDC_ADDRESS,
   x402Permit2Proxies,
-} from '../contracts/index.ts';
+} from './contracts/index.ts';
 import type { JsonRpcSocket } from './json-rpc-socket.ts';
-import type { NetworkKeys } from './keys.ts';
 import { RESERVE_ADDRESS } from './session-reserve.ts';
 
 /** Test money per wallet and token: 10,000 USD, in micro-USD. */

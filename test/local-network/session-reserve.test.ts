@@ -1,7 +1,7 @@
 import { encodeFunctionData, pad } from 'viem';
 import { Abis } from 'viem/tempo';
 import { describe, expect, test } from 'vitest';
-import { RESERVE_ADDRESS, reserveCallOf, simulatedDeposit } from '../../host/payments/network/session-reserve.ts';
+import { RESERVE_ADDRESS, reserveCallOf, simulatedDeposit } from '../../host/local-network/session-reserve.ts';
 
 const payer = pad('0x1', { size: 20 });
 const payee = pad('0x2', { size: 20 });

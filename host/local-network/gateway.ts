@@ -4,7 +4,7 @@
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { Problem } from '../../shared/problem.ts';
+import { Problem } from '../shared/problem.ts';
 import type { EmbeddedChain } from './embedded-chain.ts';
 import { type RpcAnswer, RpcDisconnected, type RpcError } from './json-rpc-socket.ts';
 import { MAX_BODY_BYTES, parseRpcRequest, type RpcCall } from './rpc-protocol.ts';

@@ -8,7 +8,7 @@ import { existsSync } from 'node:fs';
 import { readFile, rm, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
-import { Problem } from '../../shared/problem.ts';
+import { Problem } from '../shared/problem.ts';
 import { JsonRpcSocket } from './json-rpc-socket.ts';
 
 const START_TIMEOUT_MS = 15_000;

@@ -2,7 +2,7 @@ import { appendFileSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Journal } from '../../host/payments/network/journal.ts';
+import { Journal } from '../../host/local-network/journal.ts';
 
 let folder: string;
 let path: string;
