@@ -38,6 +38,10 @@ describe('the rules of the house', () => {
     expect(offenders('host/shared', (target) => !target.startsWith('host/shared/'))).toEqual([]);
   });
 
+  it('the local network knows nothing of payments', () => {
+    expect(offenders('host/local-network', (target) => !/^host\/(local-network|shared)\//.test(target))).toEqual([]);
+  });
+
   it('built-in tenants import nothing from the host', () => {
     expect(offenders('builtin-tenants', (target) => target.startsWith('host/'))).toEqual([]);
   });

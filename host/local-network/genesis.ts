@@ -2,7 +2,6 @@
  * The first start of the embedded chain: puts the contracts in place and gives every wallet its test money.
  */
 import { type Address, concatHex, encodeFunctionData, erc20Abi, type Hex, maxUint256 } from 'viem';
-import type { NetworkKeys } from '../payments/network/keys.ts';
 import {
   CREATE2_DEPLOYER_ADDRESS,
   localChannelReserve,
@@ -21,8 +20,16 @@ export const INITIAL_BALANCE = 10_000_000_000n;
 /** Fees are zero, yet a Tempo account must hold some fee token to send; the host's own accounts get 10 USD. */
 const HOST_BALANCE = 10_000_000n;
 
+/** Who gets test money at the first start. */
+export interface Funded {
+  /** For trying and testing: much of every token. */
+  wallets: readonly { address: Address }[];
+  /** Accounts of the host that only send: a little of the fee token. */
+  senders: readonly { address: Address }[];
+}
+
 /** Sets up a chain that has nothing yet. */
-export async function setUpChain(chain: JsonRpcSocket, keys: NetworkKeys): Promise<void> {
+export async function setUpChain(chain: JsonRpcSocket, { wallets, senders }: Funded): Promise<void> {
   // The first block is dated 1970, and mppx simulates with `validAfter` above 1: there has to be a block of today.
   await chain.request('evm_mine');
   await chain.request('anvil_setCode', [RESERVE_ADDRESS, localChannelReserve.runtime]);
@@ -30,10 +37,9 @@ export async function setUpChain(chain: JsonRpcSocket, keys: NetworkKeys): Promi
 
   const [bank] = await chain.request<Address[]>('eth_accounts');
   if (bank === undefined) throw new Error('anvil has no account of its own');
-  const { facilitator, settler, feePayer } = keys.accounts;
   const grants: [Address, bigint][] = [
-    ...keys.wallets.map(({ address }): [Address, bigint] => [address, INITIAL_BALANCE]),
-    ...[facilitator, settler, feePayer].map(({ address }): [Address, bigint] => [address, HOST_BALANCE]),
+    ...wallets.map(({ address }): [Address, bigint] => [address, INITIAL_BALANCE]),
+    ...senders.map(({ address }): [Address, bigint] => [address, HOST_BALANCE]),
   ];
   for (const [to, amount] of grants) {
     await send(
@@ -44,12 +50,12 @@ export async function setUpChain(chain: JsonRpcSocket, keys: NetworkKeys): Promi
     );
   }
   await as(chain, USDC_ADDRESS, async () => {
-    for (const { address } of keys.wallets) {
+    for (const { address } of wallets) {
       const data = encodeFunctionData({ abi: localUsdc.abi, functionName: 'mint', args: [address, INITIAL_BALANCE] });
       await send(chain, USDC_ADDRESS, USDC_ADDRESS, data);
     }
   });
-  for (const { address } of keys.wallets) {
+  for (const { address } of wallets) {
     const data = encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args: [PERMIT2_ADDRESS, maxUint256] });
     await as(chain, address, () => send(chain, address, USDC_ADDRESS, data));
     await chain.request('anvil_setNonce', [address, '0x0']);

@@ -45,7 +45,8 @@ beforeAll(async () => {
     stateFile: undefined,
     confinement: findConfinement(),
   });
-  await setUpChain(chain.rpc, keys);
+  const { facilitator, settler, feePayer } = keys.accounts;
+  await setUpChain(chain.rpc, { wallets: keys.wallets, senders: [facilitator, settler, feePayer] });
 });
 
 afterAll(async () => {
