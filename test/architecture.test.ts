@@ -60,6 +60,16 @@ describe('the rules of the house', () => {
     expect(loading.map((file) => path.relative(ROOT, file))).toEqual(['host/registry/drizzle.ts']);
   });
 
+  it('the registry imports only what is shared, and nobody else writes SQL with drizzle', () => {
+    expect(offenders('host/registry', (target) => !/^host\/(registry|shared)\//.test(target))).toEqual([]);
+    const others = sources('host').filter((file) => !file.startsWith(path.join(ROOT, 'host/registry')));
+    const drizzling = others.filter((file) =>
+      /'(?:drizzle-orm\b|[^']*registry\/drizzle\.ts)/.test(readFileSync(file, 'utf8')),
+    );
+    expect(drizzling.map((file) => path.relative(ROOT, file))).toEqual([]);
+    expect(sources('host/registry').some((file) => /'\.\.?\/drizzle\.ts'/.test(readFileSync(file, 'utf8')))).toBe(true);
+  });
+
   it('bodies of requests are read whole in one place, which has a budget', () => {
     const whole = /\b(?:request|req|c\.req(?:\.raw)?|call\.request)\.(?:arrayBuffer|text|json|formData|bytes|blob)\(/;
     // Runs inside of a handler's process.

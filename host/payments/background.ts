@@ -1,8 +1,6 @@
 /** The timed work of payments: pending settlements, what is owed, channels, holds that run out, old answers. */
 import type { Logger } from 'pino';
 import type { BelievedTime } from '../registry/believed-time.ts';
-import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
-import { isOpenPayment, payments } from '../registry/schema/payments.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Guard } from './ledger/guard.ts';
 import type { Sender } from './outgoing/sender.ts';
@@ -62,6 +60,7 @@ export class Background {
     if (keeper) this.#every(60_000, () => keeper.run());
     this.#every(600_000, async () => {
       const highest = (await believed.highest()) - clock.offsetMs;
+      await machine.store.answers.sweep(KEEP_ANSWERS_MS);
       await machine.keys.sweep(KEEP_ANSWERS_MS, await believed.now(), highest);
     });
   }
@@ -99,19 +98,8 @@ export class Background {
   /** Holds of tenants: settled when their signature runs out, given back when nobody captures them. */
   async #holds(): Promise<void> {
     const { machine, believed } = this.#options;
-    const { db } = machine.store;
-    const due = await db
-      .select()
-      .from(payments)
-      .where(
-        and(
-          isOpenPayment,
-          eq(payments.kind, 'binding'),
-          eq(payments.state, 'working'),
-          isNotNull(payments.settleBefore),
-          lt(payments.settleBefore, Date.now() + HOLD_MARGIN_MS),
-        ),
-      );
+    const { queries } = machine.store;
+    const due = await queries.endingHolds(Date.now() + HOLD_MARGIN_MS);
     for (const row of due) {
       await machine.exclusively(row, async () => {
         const current = await machine.store.byId(row.id);
@@ -120,17 +108,7 @@ export class Background {
         else await machine.store.released(current, 'the hold ran out');
       });
     }
-    const forgotten = await db
-      .select()
-      .from(payments)
-      .where(
-        and(
-          isOpenPayment,
-          eq(payments.kind, 'binding'),
-          eq(payments.state, 'settled'),
-          lt(payments.updatedAt, (await believed.now()) - FORGOTTEN_HOLD_MS),
-        ),
-      );
+    const forgotten = await queries.settledHolds((await believed.now()) - FORGOTTEN_HOLD_MS);
     for (const row of forgotten) {
       if (row.charged === null)
         await machine.exclusively(

@@ -5,10 +5,12 @@
 import path from 'node:path';
 import type { Logger } from 'pino';
 import { BelievedTime } from '../registry/believed-time.ts';
-import { eq } from '../registry/drizzle.ts';
 import type { Registry } from '../registry/index.ts';
-import { settings } from '../registry/schema/deployments.ts';
-import type { PaymentRow } from '../registry/schema/payments.ts';
+import { ChannelStore } from '../registry/payments/channels.ts';
+import { Debts } from '../registry/payments/debts.ts';
+import { Invariants } from '../registry/payments/invariants.ts';
+import type { PaymentRow } from '../registry/payments/schema.ts';
+import { addSetting, readSetting } from '../registry/settings.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import { type Money, micro, parseUsd, ZERO } from '../shared/money.ts';
@@ -16,13 +18,11 @@ import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { PaymentService } from './bindings/service.ts';
 import { Guard } from './ledger/guard.ts';
-import { Invariants } from './ledger/invariants.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
 import type { Network } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
-import { Debts } from './outgoing/debts.ts';
 import { Sender } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
@@ -37,7 +37,6 @@ import { tempoCharge } from './rails/tempo-charge.ts';
 import { tempoSession } from './rails/tempo-session.ts';
 import { lower } from './rails/terms.ts';
 import { uptoAvailable, x402Rails } from './rails/x402.ts';
-import { ChannelStore } from './sessions/channels.ts';
 import { SessionDesk } from './sessions/desk.ts';
 import { ChannelKeeper, type KeeperSchedule } from './sessions/keeper.ts';
 import { sessionReceipt } from './sessions/receipt.ts';
@@ -85,7 +84,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const believed = options.believed ?? new BelievedTime(registry.db, clock);
   const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log);
   const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
-  const channels = new ChannelStore(store);
+  const channels = new ChannelStore(store.books);
   const { mpp, x402, hostAccounts } = network;
   const desk = mpp ? new SessionDesk({ network: mpp, settler: hostAccounts.settler, channels, log }) : undefined;
   const collector = lower(hostAccounts.settler.address);
@@ -104,7 +103,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         onChange: offersChanged,
       })
     : undefined;
-  const debts = new Debts(store, offersChanged);
+  const debts = new Debts(store.books, offersChanged);
   const rails: Rail[] = [
     ...(mpp ? [tempoCharge({ network: mpp, collector, challengeKey })] : []),
     ...(mpp && desk ? [tempoSession({ network: mpp, payee: collector, desk })] : []),
@@ -188,7 +187,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     : undefined;
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
   const background = new Background({ ...recovery, sender, keeper, guard, gas, payoutEveryMs, believed, clock });
-  const reconciler = new Reconciler({ store, network, desk, opening: openingBalance(registry) });
+  const reconciler = new Reconciler({ store, channels, network, desk, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
     machine,
@@ -289,10 +288,10 @@ function paymentEnd(row: PaymentRow): PaymentEnd {
 function openingBalance(registry: Registry) {
   return async (asset: string, balance: () => Promise<bigint>): Promise<bigint> => {
     const name = `payments-opening:${asset}`;
-    const [row] = await registry.db.select().from(settings).where(eq(settings.name, name));
-    if (row) return BigInt(row.value);
+    const kept = await readSetting(registry.db, name);
+    if (kept !== undefined) return BigInt(kept);
     const value = await balance();
-    await registry.db.insert(settings).values({ name, value: value.toString() }).onConflictDoNothing();
+    await addSetting(registry.db, name, value.toString());
     return value;
   };
 }

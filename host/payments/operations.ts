@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
-import type { PaymentRow } from '../registry/schema/payments.ts';
+import type { PaymentRow } from '../registry/payments/schema.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody } from '../shared/request-body.ts';

@@ -7,6 +7,7 @@ import { Store, tempo } from 'mppx/server';
 import { Methods, Proof } from 'mppx/tempo';
 import { createClient, custom, recoverTypedDataAddress } from 'viem';
 import { tempo as tempoChain } from 'viem/chains';
+import type { PaymentKeys } from '../registry/payments/keys.ts';
 import { micro } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import type { MppNetwork } from './network/types.ts';
@@ -14,7 +15,6 @@ import { type ChallengeContext, type Challenger, type PreparedOffers, prepareOff
 import { type MppCredential, readCredential } from './rails/credential.ts';
 import { lower, payerDid, type Terms } from './rails/terms.ts';
 import { matchOffer } from './settlement/admission.ts';
-import type { PaymentKeys } from './settlement/keys.ts';
 import type { Payer, ProofRequest, ProofResult } from './types.ts';
 
 /** TIP-20 pathUSD: a proof moves no token, but a challenge names one. */

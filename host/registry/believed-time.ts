@@ -4,9 +4,8 @@
  */
 
 import type { Clock } from '../shared/clock.ts';
-import { eq } from './drizzle.ts';
 import type { Database } from './index.ts';
-import { settings } from './schema/deployments.ts';
+import { readSetting, savedSetting } from './settings.ts';
 
 const NAME = 'believed-time';
 /** Leaps up to this are believed at once: those of a restart, and of a clock that is set now and then. */
@@ -40,8 +39,8 @@ export function believe({ at, doubtedMs, highest = at }: Belief, now: number, el
 
 /** As it was kept last, ten minutes ago at most on a running host; undefined on a new one. */
 export async function savedBelief(db: Database): Promise<Belief | undefined> {
-  const [row] = await db.select().from(settings).where(eq(settings.name, NAME));
-  return row && (JSON.parse(row.value) as Belief);
+  const kept = await readSetting(db, NAME);
+  return kept === undefined ? undefined : (JSON.parse(kept) as Belief);
 }
 
 export class BelievedTime {
@@ -98,11 +97,7 @@ export class BelievedTime {
   }
 
   async #save(belief: Belief): Promise<void> {
-    const value = JSON.stringify(belief);
-    await this.#db
-      .insert(settings)
-      .values({ name: NAME, value })
-      .onConflictDoUpdate({ target: settings.name, set: { value } });
+    await savedSetting(this.#db, NAME, JSON.stringify(belief));
     this.#saved = belief.at;
   }
 }

@@ -3,7 +3,7 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { ChannelCalls } from '../../host/payments/sessions/calls.ts';
 import type { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { Deadline } from '../../host/payments/toll/deadline.ts';
-import type { PaymentRow } from '../../host/registry/schema/payments.ts';
+import type { PaymentRow } from '../../host/registry/payments/schema.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
 const machine = { release: async () => {} } as unknown as SettlementMachine;

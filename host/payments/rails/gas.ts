@@ -3,8 +3,9 @@
  * and nothing for a tenant whose settlements have used up the day's budget.
  */
 import type { Registry } from '../../registry/index.ts';
+import { GasStore } from '../../registry/payments/gas.ts';
 import type { Clock } from '../../shared/clock.ts';
-import { type Money, micro, ZERO } from '../../shared/money.ts';
+import { add, type Money, micro, ZERO } from '../../shared/money.ts';
 import type { GasUse } from '../types.ts';
 import type { Terms } from './terms.ts';
 
@@ -35,12 +36,14 @@ export function settlementCost(gasPrice: bigint, coinUsd: number): Money {
 
 export class Gas {
   readonly #options: GasOptions;
+  readonly #store: GasStore;
   #cost: Money = ZERO;
   #day = '';
-  #spent = new Map<string, bigint>();
+  #spent = new Map<string, Money>();
 
   constructor(options: GasOptions) {
     this.#options = options;
+    this.#store = new GasStore(options.registry);
   }
 
   /** Asks the network for the price. Without an answer the last one counts: nothing could be settled either. */
@@ -73,12 +76,8 @@ export class Gas {
     if (tenant === null || this.#cost === ZERO) return;
     await this.#readDay();
     const wasUsedUp = this.#isUsedUp(tenant);
-    this.#spent.set(tenant, (this.#spent.get(tenant) ?? 0n) + this.#cost);
-    await this.#options.registry.client.execute({
-      sql: `INSERT INTO payment_gas (day, tenant, settlements, micro_usd) VALUES (?, ?, 1, ?)
-        ON CONFLICT (day, tenant) DO UPDATE SET settlements = settlements + 1, micro_usd = micro_usd + excluded.micro_usd`,
-      args: [this.#day, tenant, Number(this.#cost)],
-    });
+    this.#spent.set(tenant, add(this.#spent.get(tenant) ?? ZERO, this.#cost));
+    await this.#store.add(this.#day, tenant, this.#cost);
     if (!wasUsedUp && this.#isUsedUp(tenant)) this.#options.onChange();
   }
 
@@ -87,7 +86,7 @@ export class Gas {
     await this.#readDay();
     const { budget } = this.#options;
     return [...this.#spent]
-      .map(([tenant, spent]) => ({ tenant, spent: micro(spent), budget, isUsedUp: this.#isUsedUp(tenant) }))
+      .map(([tenant, spent]) => ({ tenant, spent, budget, isUsedUp: this.#isUsedUp(tenant) }))
       .sort((a, b) => Number(b.spent - a.spent))
       .slice(0, 20);
   }
@@ -99,11 +98,7 @@ export class Gas {
   async #readDay(): Promise<boolean> {
     const day = new Date(this.#options.clock.now()).toISOString().slice(0, 10);
     if (day === this.#day) return false;
-    const { rows } = await this.#options.registry.client.execute({
-      sql: 'SELECT tenant, micro_usd FROM payment_gas WHERE day = ?',
-      args: [day],
-    });
-    this.#spent = new Map(rows.map((row) => [String(row.tenant), BigInt(Number(row.micro_usd))]));
+    this.#spent = await this.#store.of(day);
     this.#day = day;
     return true;
   }

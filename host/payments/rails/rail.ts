@@ -1,5 +1,5 @@
 /** What every way of paying can do. Rails move money on chains; they keep no books. */
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
 import type { RailName } from '../types.ts';
 import type { Presented } from './credential.ts';

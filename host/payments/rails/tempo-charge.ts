@@ -8,7 +8,7 @@ import { Methods } from 'mppx/tempo';
 import { type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
 import { getTransactionReceipt, sendRawTransactionSync } from 'viem/actions';
 import { Transaction } from 'viem/tempo';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';
 import type { Address } from '../types.ts';

@@ -3,7 +3,7 @@
  * no chain. A voucher authorizes, the books decide what it cost, and closing returns the rest of the deposit.
  */
 import { Session } from 'mppx/tempo';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { MppNetwork } from '../network/types.ts';

@@ -4,7 +4,7 @@
  */
 import { PERMIT2_ADDRESS, x402UptoPermit2ProxyABI, x402UptoPermit2ProxyAddress } from '@x402/evm';
 import { decodeFunctionData, type Hex, parseAbi, parseAbiItem } from 'viem';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
 import type { X402Client } from '../network/types.ts';
 import type { X402Payload } from './credential.ts';

@@ -9,7 +9,7 @@ import { PERMIT2_ADDRESS, toFacilitatorEvmSigner, x402UptoPermit2ProxyAddress } 
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
 import type { Account, Hex } from 'viem';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { X402Network } from '../network/types.ts';

@@ -6,7 +6,8 @@ import type { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import { type Hex, keccak256, zeroAddress } from 'viem';
 import { getTransactionReceipt } from 'viem/actions';
-import type { ChannelRow } from '../../registry/schema/payments.ts';
+import { atomic, type SignedAmount } from '../../registry/payments/channels.ts';
+import type { ChannelRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -15,7 +16,6 @@ import { assetId, lower, payerDid, type Verified } from '../rails/terms.ts';
 import type { Address } from '../types.ts';
 import { ChannelCalls } from './calls.ts';
 import { ChannelChain, type ChannelChainOptions } from './chain.ts';
-import { atomic, type SignedAmount } from './channels.ts';
 import {
   type Close,
   type Open,

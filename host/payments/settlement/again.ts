@@ -3,7 +3,7 @@
  * only, by that comparison, and nothing answers from a stored payment without one.
  */
 import { createHash } from 'node:crypto';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Presented } from '../rails/credential.ts';
 import { type Terms, termsFromText } from '../rails/terms.ts';
 

@@ -4,7 +4,8 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import { PaymentKeys } from '../../registry/payments/keys.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -15,7 +16,6 @@ import { type SettleResult, termsToText, type Verified } from '../rails/terms.ts
 import type { SettledPayment } from '../types.ts';
 import { type Asked, matchOffer } from './admission.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
-import { PaymentKeys } from './keys.ts';
 import { chargeReceipt } from './receipts.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './store.ts';
 
@@ -60,7 +60,7 @@ export class SettlementMachine {
     log: Logger;
   }) {
     this.store = options.store;
-    this.keys = new PaymentKeys(options.store);
+    this.keys = new PaymentKeys(options.store.books);
     this.#rails = new Map(options.rails.map((rail) => [rail.name, rail]));
     this.#channels = options.channels;
     this.#log = options.log;

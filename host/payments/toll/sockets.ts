@@ -4,7 +4,7 @@
  */
 
 import type { InstanceSocket } from '../../edge/instance-fetch.ts';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { ChannelCalls } from '../sessions/calls.ts';

@@ -5,7 +5,8 @@
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import { matchPaidRoute } from '../../edge/paid-routes.ts';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { ChannelStore } from '../../registry/payments/channels.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
@@ -16,7 +17,6 @@ import type { ChallengeContext, Challenger, PreparedOffers } from '../rails/chal
 import { type Presented, readCredential } from '../rails/credential.ts';
 import type { Terms } from '../rails/terms.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
-import type { ChannelStore } from '../sessions/channels.ts';
 import type { SessionDesk } from '../sessions/desk.ts';
 import { sessionReceipt } from '../sessions/receipt.ts';
 import { type Again, type Place, placeOf } from '../settlement/again.ts';

@@ -1,5 +1,10 @@
 /** The statements that go with a step of a payment: the ledger's lines, and what has to be sent because of it. */
-import type { Database } from '../../registry/index.ts';
+
+import type { Clock } from '../../shared/clock.ts';
+import { type Money, subtract, ZERO } from '../../shared/money.ts';
+import type { Database, Registry } from '../index.ts';
+import { type Builder, type BuiltStatement, built, inserts } from '../statements.ts';
+import * as book from './book.ts';
 import {
   type ChannelRow,
   ledger,
@@ -7,11 +12,7 @@ import {
   type OutgoingState,
   type PaymentRow,
   paymentOutgoing,
-} from '../../registry/schema/payments.ts';
-import { inserts } from '../../registry/statements.ts';
-import { type Money, subtract, ZERO } from '../../shared/money.ts';
-import * as book from '../ledger/book.ts';
-import type { Statement } from './store.ts';
+} from './schema.ts';
 
 /** What of a lost charge its channel need not pay any more: all that no settlement took or may be taking just now. */
 export function leftInChannel(channel: Pick<ChannelRow, 'state' | 'captured' | 'settled'>, lost: Money): Money {
@@ -20,19 +21,32 @@ export function leftInChannel(channel: Pick<ChannelRow, 'state' | 'captured' | '
   return left < lost ? left : lost;
 }
 
-export class Postings {
-  readonly #now: () => number;
+export type Statement = Builder | BuiltStatement;
+
+/** What everything that writes payments shares: the database, the time, and the statements that go with a step. */
+export class Books {
+  readonly db: Database;
+  /** Business time, ms. */
+  readonly now: () => number;
+  readonly #client: Registry['client'];
   readonly #insertLines: (rows: (typeof ledger.$inferInsert)[]) => Statement;
   readonly #insertOutgoing: (rows: (typeof paymentOutgoing.$inferInsert)[]) => Statement;
 
-  constructor(db: Database, now: () => number) {
-    this.#now = now;
+  constructor({ db, client }: Pick<Registry, 'db' | 'client'>, clock: Pick<Clock, 'now'>) {
+    this.db = db;
+    this.#client = client;
+    this.now = () => clock.now();
     this.#insertLines = inserts(db, ledger);
     this.#insertOutgoing = inserts(db, paymentOutgoing);
   }
 
+  /** All or nothing. */
+  async write(statements: Statement[]): Promise<void> {
+    if (statements.length > 0) await this.#client.batch(statements.map(built));
+  }
+
   lines(entries: book.Entry[]): Statement[] {
-    const at = this.#now();
+    const at = this.now();
     return entries.length === 0 ? [] : [this.#insertLines(entries.map((entry) => ({ ...entry, at })))];
   }
 
@@ -64,7 +78,7 @@ export class Postings {
     if (row.channel !== null) return this.dueOfChannel(row.channel);
     return {
       sql: `UPDATE payment_outgoing SET state = 'owed', covered = 1, updated_at = ? WHERE payment = ? AND state = 'waiting'`,
-      args: [this.#now(), row.id],
+      args: [this.now(), row.id],
     };
   }
 
@@ -77,7 +91,7 @@ export class Postings {
           FROM payment_outgoing o JOIN payments p ON p.id = o.payment
           WHERE o.channel = ? AND o.state = 'waiting' AND (o.kind = 'refund' OR p.state = 'answered'))
         WHERE total <= (SELECT settled - committed FROM payment_channels WHERE id = ?))`,
-      args: [this.#now(), channel, channel],
+      args: [this.now(), channel, channel],
     };
   }
 
@@ -89,7 +103,7 @@ export class Postings {
     state: OutgoingState,
     suffix = '',
   ): Statement {
-    const now = this.#now();
+    const now = this.now();
     return this.#insertOutgoing([
       {
         id: `${row.id.replace('pay_', 'out_')}-${kind}${suffix === '' ? '' : `-${suffix}`}`,

@@ -3,22 +3,23 @@
  * host collects for that tenant later; meanwhile all that the tenant sells is collected, so that there is something to
  * hold back. The operator's own money never pays it.
  */
-import { and, asc, eq, isNotNull, sql } from '../../registry/drizzle.ts';
-import { isOpenOutgoing, type OutgoingRow, paymentOutgoing, payments } from '../../registry/schema/payments.ts';
+
 import { type Money, subtract } from '../../shared/money.ts';
-import * as book from '../ledger/book.ts';
-import type { PaymentStore } from '../settlement/store.ts';
+import { and, asc, eq, isNotNull, sql } from '../drizzle.ts';
+import * as book from './book.ts';
+import type { Books } from './books.ts';
+import { isOpenOutgoing, type OutgoingRow, paymentOutgoing, payments } from './schema.ts';
 
 const isDebt = and(isOpenOutgoing, eq(paymentOutgoing.state, 'waiting'), isNotNull(paymentOutgoing.debtor));
 
 export class Debts {
-  readonly #store: PaymentStore;
+  readonly #books: Books;
   readonly #onChange: () => void;
   #debtors = new Set<string>();
 
   /** @param onChange a tenant has debts now, or has none any more */
-  constructor(store: PaymentStore, onChange: () => void) {
-    this.#store = store;
+  constructor(books: Books, onChange: () => void) {
+    this.#books = books;
     this.#onChange = onChange;
   }
 
@@ -36,8 +37,8 @@ export class Debts {
 
   /** The wallet that these are to go back from is the tenant's, not the host's. */
   async note(rows: OutgoingRow[]): Promise<void> {
-    const { db } = this.#store;
-    await this.#store.write(
+    const { db } = this.#books;
+    await this.#books.write(
       rows.map(({ id, payment, source }) =>
         db
           .update(paymentOutgoing)
@@ -45,7 +46,7 @@ export class Debts {
             state: 'waiting',
             debtor: sql`(SELECT coalesce(tenant, pay_to) FROM payments WHERE id = ${payment})` as unknown as string,
             error: `the tenant’s wallet ${source} received it and owes it: it is held back from the tenant’s later revenue`,
-            updatedAt: this.#store.now(),
+            updatedAt: this.#books.now(),
           })
           .where(eq(paymentOutgoing.id, id)),
       ),
@@ -69,8 +70,8 @@ export class Debts {
   }
 
   async #move(debt: OutgoingRow, payout: OutgoingRow, part: Money, isWhole: boolean): Promise<void> {
-    const { db } = this.#store;
-    const updatedAt = this.#store.now();
+    const { db } = this.#books;
+    const updatedAt = this.#books.now();
     const change: Partial<OutgoingRow> =
       part === payout.amount
         ? { state: 'waived', error: `held back for ${debt.id}, which the tenant owes` }
@@ -79,19 +80,19 @@ export class Debts {
     const paid: Partial<OutgoingRow> = isWhole
       ? { state: 'owed', covered: true, source: payout.source, attempts: 0, error: null }
       : {};
-    await this.#store.write([
+    await this.#books.write([
       db
         .update(paymentOutgoing)
         .set({ ...change, updatedAt })
         .where(eq(paymentOutgoing.id, payout.id)),
       db.update(paymentOutgoing).set({ withheld, updatedAt }).where(eq(paymentOutgoing.id, debt.id)),
       ...(isWhole ? [db.update(paymentOutgoing).set(paid).where(eq(paymentOutgoing.id, debt.id))] : []),
-      ...this.#store.lines(book.heldBack(debt, payout, part)),
+      ...this.#books.lines(book.heldBack(debt, payout, part)),
     ]);
   }
 
   #open(): Promise<OutgoingRow[]> {
-    return this.#store.db
+    return this.#books.db
       .select()
       .from(paymentOutgoing)
       .where(isDebt)
@@ -99,7 +100,7 @@ export class Debts {
   }
 
   async #due({ debtor, asset }: OutgoingRow): Promise<OutgoingRow[]> {
-    const rows = await this.#store.db
+    const rows = await this.#books.db
       .select({ row: paymentOutgoing })
       .from(paymentOutgoing)
       .innerJoin(payments, eq(payments.id, paymentOutgoing.payment))

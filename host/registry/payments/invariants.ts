@@ -2,7 +2,7 @@
  * What must hold in the books at every moment. The ledger only grows, so each look reads the lines since the last one,
  * a piece at a time; of the rest it reads what is open. The first look after a start goes through everything.
  */
-import type { Registry } from '../../registry/index.ts';
+import type { Registry } from '../index.ts';
 
 /** Lines of the ledger that are read in one piece; the registry answers nobody else meanwhile. */
 const PIECE = 4_000;

@@ -1,5 +1,9 @@
 /** Session channels in the registry. What a channel owes is `captured`; `reserved` belongs to calls still at work. */
-import { and, eq, inArray, lte, sql } from '../../registry/drizzle.ts';
+
+import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
+import { and, eq, inArray, lte, sql } from '../drizzle.ts';
+import * as book from './book.ts';
+import type { Books, Statement } from './books.ts';
 import {
   type ChannelRow,
   isOpenOutgoing,
@@ -8,10 +12,7 @@ import {
   paymentOutgoing,
   payments,
   paymentVouchers,
-} from '../../registry/schema/payments.ts';
-import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
-import * as book from '../ledger/book.ts';
-import type { PaymentStore, Statement } from '../settlement/store.ts';
+} from './schema.ts';
 
 export interface SignedAmount {
   cumulative: Money;
@@ -19,12 +20,12 @@ export interface SignedAmount {
 }
 
 export class ChannelStore {
-  readonly #store: PaymentStore;
+  readonly #books: Books;
   readonly #byId: ReturnType<typeof preparedById>;
 
-  constructor(store: PaymentStore) {
-    this.#store = store;
-    this.#byId = preparedById(store.db);
+  constructor(books: Books) {
+    this.#books = books;
+    this.#byId = preparedById(books.db);
   }
 
   async byId(id: string): Promise<ChannelRow | undefined> {
@@ -32,7 +33,7 @@ export class ChannelStore {
   }
 
   async inState(...states: ChannelRow['state'][]): Promise<ChannelRow[]> {
-    return this.#store.db.select().from(paymentChannels).where(inArray(paymentChannels.state, states));
+    return this.#books.db.select().from(paymentChannels).where(inArray(paymentChannels.state, states));
   }
 
   /** Noted before the payer's transaction is sent, so that a deposit is never forgotten. */
@@ -43,9 +44,9 @@ export class ChannelStore {
     >,
     voucher: SignedAmount,
   ): Promise<void> {
-    const now = this.#store.now();
-    const { db } = this.#store;
-    await this.#store.write([
+    const now = this.#books.now();
+    const { db } = this.#books;
+    await this.#books.write([
       db
         .insert(paymentChannels)
         .values({
@@ -85,12 +86,12 @@ export class ChannelStore {
   /** Its payer took the deposit back. What waits for it is a person's to decide on: the money never came. */
   async withdrawn(id: string): Promise<void> {
     const error = 'its payer took the deposit back';
-    const { db } = this.#store;
+    const { db } = this.#books;
     const waiting = and(isOpenOutgoing, eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'));
-    const updatedAt = this.#store.now();
-    await this.#store.write([
+    const updatedAt = this.#books.now();
+    await this.#books.write([
       db.update(paymentChannels).set({ state: 'failed', error }).where(eq(paymentChannels.id, id)),
-      this.#store.dueOfChannel(id),
+      this.#books.dueOfChannel(id),
       db
         .update(paymentOutgoing)
         .set({ state: 'stuck', error: `the deposit never came: ${error}`, updatedAt })
@@ -114,11 +115,11 @@ export class ChannelStore {
 
   /** A greater voucher replaces the one before. */
   async voucher(id: string, voucher: SignedAmount): Promise<void> {
-    const { db } = this.#store;
-    await this.#store.write([
+    const { db } = this.#books;
+    await this.#books.write([
       db
         .update(paymentChannels)
-        .set({ voucher: voucher.cumulative, voucherSignature: voucher.signature, usedAt: this.#store.now() })
+        .set({ voucher: voucher.cumulative, voucherSignature: voucher.signature, usedAt: this.#books.now() })
         .where(and(eq(paymentChannels.id, id), lte(paymentChannels.voucher, voucher.cumulative))),
       db
         .insert(paymentVouchers)
@@ -141,12 +142,12 @@ export class ChannelStore {
    * that do not close. What still streams may have to be given back.
    */
   async settleable(channel: ChannelRow): Promise<SignedAmount | undefined> {
-    const [streaming] = await this.#store.db
+    const [streaming] = await this.#books.db
       .select({ sum: sql<number>`coalesce(sum(${payments.charged}), 0)` })
       .from(payments)
       .where(and(isOpenPayment, eq(payments.channel, channel.id), eq(payments.state, 'settled')));
     const answered = micro(channel.captured - BigInt(streaming?.sum ?? 0));
-    const [row] = await this.#store.db
+    const [row] = await this.#books.db
       .select()
       .from(paymentVouchers)
       .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, answered)))
@@ -160,8 +161,8 @@ export class ChannelStore {
    */
   async settled(channel: ChannelRow, total: Money, reference: string, closed: boolean): Promise<void> {
     const amount = subtract(total, channel.settled);
-    const { db } = this.#store;
-    const now = this.#store.now();
+    const { db } = this.#books;
+    const now = this.#books.now();
     const change = {
       settled: total,
       captured: sql`max(${paymentChannels.captured}, ${Number(total)})` as unknown as Money,
@@ -172,22 +173,22 @@ export class ChannelStore {
     if (amount > 0n) {
       const { id, payer, asset } = channel;
       statements.push(
-        ...this.#store.lines(book.channelSettled({ channel: id, payer, asset, amount, total, reference })),
+        ...this.#books.lines(book.channelSettled({ channel: id, payer, asset, amount, total, reference })),
       );
     }
     statements.push(
-      this.#store.dueOfChannel(channel.id),
+      this.#books.dueOfChannel(channel.id),
       db
         .delete(paymentVouchers)
         .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, total))),
     );
-    await this.#store.write(statements);
+    await this.#books.write(statements);
   }
 
   /** After a crash: what is reserved is what open payments hold. */
   async recountReserved(): Promise<void> {
-    const { db } = this.#store;
-    await this.#store.write([
+    const { db } = this.#books;
+    await this.#books.write([
       db.update(paymentChannels).set({
         reserved: sql`(SELECT coalesce(sum(authorized), 0) FROM payments
           WHERE payments.channel = payment_channels.id AND ${isOpenPayment} AND payments.state IN ('verified', 'working'))`,
@@ -196,11 +197,11 @@ export class ChannelStore {
   }
 
   async #set(id: string, change: Partial<ChannelRow>): Promise<void> {
-    await this.#store.write([this.#store.db.update(paymentChannels).set(change).where(eq(paymentChannels.id, id))]);
+    await this.#books.write([this.#books.db.update(paymentChannels).set(change).where(eq(paymentChannels.id, id))]);
   }
 }
 
-function preparedById(db: PaymentStore['db']) {
+function preparedById(db: Books['db']) {
   return db
     .select()
     .from(paymentChannels)

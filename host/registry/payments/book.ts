@@ -4,8 +4,9 @@
  * been promised by a channel) and whose it is. The lines of a transaction sum to zero; all claims together are what the
  * host's collecting wallets hold, less what channels still owe.
  */
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+
 import { type Money, share, subtract, ZERO } from '../../shared/money.ts';
+import type { PaymentRow } from './schema.ts';
 
 export interface Entry {
   txn: string;
