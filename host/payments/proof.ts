@@ -84,7 +84,7 @@ export class ProofDesk {
     const address = lower(source[2]);
     if (!(await this.#signedBy(credential, payload.data, address))) throw refused('The signature is not the wallet’s.');
     if (proof.expectedOwner !== undefined && address !== proof.expectedOwner)
-      throw new Problem('not_owner', 'Another wallet owns this. Nothing was changed.');
+      throw new Problem('not_owner', `${proof.expectedOwner} owns this, and ${address} signed. Nothing was changed.`);
     const expires = Date.parse(credential.challenge.expires ?? '');
     if (!(await this.#options.keys.claim(`proof:${credential.challenge.id}`, expires)))
       throw refused('This proof was used before; sign the new challenge.');
