@@ -3,9 +3,9 @@ import type { Logger } from 'pino';
 import type { BelievedTime } from '../registry/believed-time.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Guard } from './ledger/guard.ts';
+import type { ChannelKeeper } from './methods/tempo/sessions/keeper.ts';
+import type { Gas } from './methods/x402/gas.ts';
 import type { Sender } from './outgoing/sender.ts';
-import type { Gas } from './rails/gas.ts';
-import type { ChannelKeeper } from './sessions/keeper.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
 
 /** Refunds go this often at least, ms. */

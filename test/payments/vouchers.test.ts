@@ -3,7 +3,7 @@ import { Session } from 'mppx/tempo';
 import { type Hex, parseSignature, serializeSignature } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { expect, test } from 'vitest';
-import { type VoucherSignatures, voucherSignedBy } from '../../host/payments/sessions/voucher.ts';
+import { type VoucherSignatures, voucherSignedBy } from '../../host/payments/methods/tempo/sessions/voucher.ts';
 import { micro } from '../../host/shared/money.ts';
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;

@@ -7,10 +7,10 @@ import { getTransactionReceipt, readContract } from 'viem/actions';
 import type { ChannelStore } from '../../registry/payments/channels.ts';
 import { OutgoingStore } from '../../registry/payments/outgoing.ts';
 import { PaymentReports } from '../../registry/payments/reports.ts';
+import type { SessionDesk } from '../methods/tempo/sessions/desk.ts';
 import type { Network } from '../network/types.ts';
-import { assetId, lower } from '../rails/terms.ts';
-import type { SessionDesk } from '../sessions/desk.ts';
 import type { PaymentStore } from '../settlement/store.ts';
+import { assetId, lower } from '../terms.ts';
 import type { ReconciliationReport } from '../types.ts';
 
 /** Tempo takes fees by a transfer to this address. */

@@ -12,8 +12,8 @@ import { OutgoingStore } from '../../registry/payments/outgoing.ts';
 import type { OutgoingRow } from '../../registry/payments/schema.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import { Mutex } from '../../shared/mutex.ts';
-import type { SettleResult } from '../rails/terms.ts';
 import type { PaymentStore } from '../settlement/store.ts';
+import type { SettleResult } from '../terms.ts';
 import type { Wallet } from './wallets.ts';
 
 /** After that many refusals a person has to look at it. */

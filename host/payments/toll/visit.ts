@@ -2,7 +2,7 @@
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
-import type { ChallengeContext, PreparedOffers } from '../rails/challenge.ts';
+import type { ChallengeContext, PreparedOffers } from '../challenge.ts';
 import type { PaidRoute, TollDeployment } from '../types.ts';
 
 export interface Visit {

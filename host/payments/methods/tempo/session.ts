@@ -3,15 +3,15 @@
  * no chain. A voucher authorizes, the books decide what it cost, and closing returns the rest of the deposit.
  */
 import { Session } from 'mppx/tempo';
-import type { PaymentRow } from '../../registry/payments/schema.ts';
-import type { Money } from '../../shared/money.ts';
-import { Problem } from '../../shared/problem.ts';
-import type { MppNetwork } from '../network/types.ts';
-import type { SessionDesk } from '../sessions/desk.ts';
-import type { Address } from '../types.ts';
-import type { Presented } from './credential.ts';
-import type { Rail } from './rail.ts';
-import { assetId, lower, type MppOffer, type Terms } from './terms.ts';
+import type { PaymentRow } from '../../../registry/payments/schema.ts';
+import type { Money } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { MppNetwork } from '../../network/types.ts';
+import { assetId, lower, type MppOffer, type Terms } from '../../terms.ts';
+import type { Address } from '../../types.ts';
+import type { Presented } from '../credential.ts';
+import type { Rail } from '../method.ts';
+import type { SessionDesk } from './sessions/desk.ts';
 
 /** Deposit that clients are asked for: this many calls, but at most ten dollars unless one call costs more. */
 const SUGGESTED_CALLS = 20n;

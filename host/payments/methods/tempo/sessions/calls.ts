@@ -1,5 +1,5 @@
 /** The calls that are at work on session channels. A channel cannot be collected in full while a call holds a part of it. */
-import type { Problem } from '../../shared/problem.ts';
+import type { Problem } from '../../../../shared/problem.ts';
 
 interface Call {
   giveUp(problem: Problem): void;

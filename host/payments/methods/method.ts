@@ -1,9 +1,9 @@
 /** What every way of paying can do. Rails move money on chains; they keep no books. */
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
+import type { Offer, SettleResult, Terms, Verified } from '../terms.ts';
 import type { RailName } from '../types.ts';
 import type { Presented } from './credential.ts';
-import type { Offer, SettleResult, Terms, Verified } from './terms.ts';
 
 export interface Rail {
   name: RailName;

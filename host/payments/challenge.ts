@@ -4,8 +4,8 @@
  */
 import { createHmac, randomUUID } from 'node:crypto';
 import { PaymentRequest } from 'mppx';
-import { formatUsd } from '../../shared/money.ts';
-import { Problem, type ProblemCode } from '../../shared/problem.ts';
+import { formatUsd } from '../shared/money.ts';
+import { Problem, type ProblemCode } from '../shared/problem.ts';
 import type { MppOffer, Offer, Terms, X402Offer } from './terms.ts';
 
 /** Longest time between a 402 and its payment, ms. */

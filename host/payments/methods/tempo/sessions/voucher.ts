@@ -5,9 +5,9 @@
 import { Session } from 'mppx/tempo';
 import { recover } from 'tiny-secp256k1';
 import { type Hex, hashTypedData, hexToBytes, keccak256, type Address as ViemAddress } from 'viem';
-import type { Money } from '../../shared/money.ts';
-import { lower } from '../rails/terms.ts';
-import type { Address } from '../types.ts';
+import type { Money } from '../../../../shared/money.ts';
+import { lower } from '../../../terms.ts';
+import type { Address } from '../../../types.ts';
 import type { SessionNetwork } from './payload.ts';
 
 const { Voucher } = Session.Precompile;

@@ -8,15 +8,9 @@ import { Methods } from 'mppx/tempo';
 import { type Hex, keccak256, TransactionReceiptNotFoundError } from 'viem';
 import { getTransactionReceipt, sendRawTransactionSync } from 'viem/actions';
 import { Transaction } from 'viem/tempo';
-import type { PaymentRow } from '../../registry/payments/schema.ts';
-import { Problem } from '../../shared/problem.ts';
-import type { MppNetwork } from '../network/types.ts';
-import type { Address } from '../types.ts';
-import { isExpired } from './chain-time.ts';
-import { type Presented, readStored } from './credential.ts';
-import { assertFunded } from './funds.ts';
-import { isRefusal } from './node-errors.ts';
-import type { Rail } from './rail.ts';
+import type { PaymentRow } from '../../../registry/payments/schema.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { MppNetwork } from '../../network/types.ts';
 import {
   assetId,
   custodyOf,
@@ -26,7 +20,13 @@ import {
   payerDid,
   type SettleResult,
   type Terms,
-} from './terms.ts';
+} from '../../terms.ts';
+import type { Address } from '../../types.ts';
+import { isExpired } from '../chain/chain-time.ts';
+import { assertFunded } from '../chain/funds.ts';
+import { isRefusal } from '../chain/node-errors.ts';
+import { type Presented, readStored } from '../credential.ts';
+import type { Rail } from '../method.ts';
 
 /** Time left before a transaction expires in which a settlement is still begun, ms. */
 const SETTLE_MARGIN_MS = 4_000;

@@ -2,9 +2,9 @@
  * The terms of one thing that is for sale, and what a rail makes of them.
  * Pure: terms come from a paid route, an operation or a tenant's own challenge; offers are what a 402 advertises.
  */
-import type { Custody, PaymentKind } from '../../registry/payments/schema.ts';
-import { type Money, micro } from '../../shared/money.ts';
-import type { Address, Payer, RailName } from '../types.ts';
+import type { Custody, PaymentKind } from '../registry/payments/schema.ts';
+import { type Money, micro } from '../shared/money.ts';
+import type { Address, Payer, RailName } from './types.ts';
 
 export interface Terms {
   kind: PaymentKind;

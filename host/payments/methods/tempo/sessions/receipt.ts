@@ -1,7 +1,7 @@
 /** `Payment-Receipt` of sessions, as mppx clients read it to keep count. */
 import { Session } from 'mppx/tempo';
 import type { Hex } from 'viem';
-import type { ChannelRow } from '../../registry/payments/schema.ts';
+import type { ChannelRow } from '../../../../registry/payments/schema.ts';
 
 const { Protocol } = Session.Precompile;
 

@@ -3,10 +3,10 @@
  * finishes what a crash interrupted. Without it a payer could take its deposit back before the host has its share.
  */
 import type { Logger } from 'pino';
-import { atomic, type ChannelStore } from '../../registry/payments/channels.ts';
-import type { ChannelRow } from '../../registry/payments/schema.ts';
-import type { Clock } from '../../shared/clock.ts';
-import { type Money, micro } from '../../shared/money.ts';
+import { atomic, type ChannelStore } from '../../../../registry/payments/channels.ts';
+import type { ChannelRow } from '../../../../registry/payments/schema.ts';
+import type { Clock } from '../../../../shared/clock.ts';
+import { type Money, micro } from '../../../../shared/money.ts';
 import type { SessionDesk } from './desk.ts';
 
 export interface KeeperSchedule {

@@ -4,10 +4,10 @@
  */
 import { type Account, type EncodeFunctionDataParameters, encodeFunctionData, type Hex, keccak256 } from 'viem';
 import { getTransactionCount, prepareTransactionRequest, sendRawTransaction, signTransaction } from 'viem/actions';
-import { KeyedLock } from '../../shared/mutex.ts';
-import type { X402Network } from '../network/types.ts';
-import { isKnown } from './node-errors.ts';
-import { lower } from './terms.ts';
+import { KeyedLock } from '../../../shared/mutex.ts';
+import type { X402Network } from '../../network/types.ts';
+import { lower } from '../../terms.ts';
+import { isKnown } from '../chain/node-errors.ts';
 
 export interface EvmCall {
   to: Hex;

@@ -1,8 +1,8 @@
 /** What a payer is told whose wallet holds too little. */
 import { type Address, erc20Abi } from 'viem';
 import { readContract } from 'viem/actions';
-import { formatUsd, micro } from '../../shared/money.ts';
-import { Problem } from '../../shared/problem.ts';
+import { formatUsd, micro } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
 
 export interface Asked {
   client: Parameters<typeof readContract>[0];

@@ -2,12 +2,12 @@
  * What settling an x402 payment costs the host, which pays the gas: nothing is offered by x402 whose price is below it,
  * and nothing for a tenant whose settlements have used up the day's budget.
  */
-import type { Registry } from '../../registry/index.ts';
-import { GasStore } from '../../registry/payments/gas.ts';
-import type { Clock } from '../../shared/clock.ts';
-import { add, type Money, micro, ZERO } from '../../shared/money.ts';
-import type { GasUse } from '../types.ts';
-import type { Terms } from './terms.ts';
+import type { Registry } from '../../../registry/index.ts';
+import { GasStore } from '../../../registry/payments/gas.ts';
+import type { Clock } from '../../../shared/clock.ts';
+import { add, type Money, micro, ZERO } from '../../../shared/money.ts';
+import type { Terms } from '../../terms.ts';
+import type { GasUse } from '../../types.ts';
 
 /** Units that the dearer of both schemes uses, with a margin: `upto` was seen to take 110,000. */
 const UNITS = 150_000n;

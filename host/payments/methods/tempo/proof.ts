@@ -7,15 +7,15 @@ import { Store, tempo } from 'mppx/server';
 import { Methods, Proof } from 'mppx/tempo';
 import { createClient, custom, recoverTypedDataAddress } from 'viem';
 import { tempo as tempoChain } from 'viem/chains';
-import type { PaymentKeys } from '../registry/payments/keys.ts';
-import { micro } from '../shared/money.ts';
-import { Problem } from '../shared/problem.ts';
-import type { MppNetwork } from './network/types.ts';
-import { type ChallengeContext, type Challenger, type PreparedOffers, prepareOffers } from './rails/challenge.ts';
-import { type MppCredential, readCredential } from './rails/credential.ts';
-import { lower, payerDid, type Terms } from './rails/terms.ts';
-import { matchOffer } from './settlement/admission.ts';
-import type { Payer, ProofRequest, ProofResult } from './types.ts';
+import type { PaymentKeys } from '../../../registry/payments/keys.ts';
+import { micro } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
+import { type ChallengeContext, type Challenger, type PreparedOffers, prepareOffers } from '../../challenge.ts';
+import type { MppNetwork } from '../../network/types.ts';
+import { lower, payerDid, type Terms } from '../../terms.ts';
+import type { Payer, ProofRequest, ProofResult } from '../../types.ts';
+import { type MppCredential, readCredential } from '../credential.ts';
+import { matchOffer } from '../match.ts';
 
 /** TIP-20 pathUSD: a proof moves no token, but a challenge names one. */
 const PATH_USD = '0x20c0000000000000000000000000000000000000';

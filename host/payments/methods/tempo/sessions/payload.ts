@@ -5,10 +5,10 @@
 import { Session } from 'mppx/tempo';
 import type { Hex, Address as ViemAddress } from 'viem';
 import { z } from 'zod';
-import { type Money, micro } from '../../shared/money.ts';
-import { Problem } from '../../shared/problem.ts';
-import { lower } from '../rails/terms.ts';
-import type { Address } from '../types.ts';
+import { type Money, micro } from '../../../../shared/money.ts';
+import { Problem } from '../../../../shared/problem.ts';
+import { lower } from '../../../terms.ts';
+import type { Address } from '../../../types.ts';
 import type { VoucherSignatures } from './voucher.ts';
 
 export type Descriptor = Parameters<typeof Session.Precompile.Channel.computeId>[0] extends infer Input

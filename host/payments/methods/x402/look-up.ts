@@ -4,12 +4,12 @@
  */
 import { PERMIT2_ADDRESS, x402UptoPermit2ProxyABI, x402UptoPermit2ProxyAddress } from '@x402/evm';
 import { decodeFunctionData, type Hex, parseAbi, parseAbiItem } from 'viem';
-import type { PaymentRow } from '../../registry/payments/schema.ts';
-import type { Money } from '../../shared/money.ts';
-import type { X402Client } from '../network/types.ts';
-import type { X402Payload } from './credential.ts';
-import { searchBlocks } from './search-blocks.ts';
-import { lower, type SettleResult } from './terms.ts';
+import type { PaymentRow } from '../../../registry/payments/schema.ts';
+import type { Money } from '../../../shared/money.ts';
+import type { X402Client } from '../../network/types.ts';
+import { lower, type SettleResult } from '../../terms.ts';
+import { searchBlocks } from '../chain/search-blocks.ts';
+import type { X402Payload } from '../credential.ts';
 
 const TOKEN = parseAbi(['function authorizationState(address, bytes32) view returns (bool)']);
 const PERMIT2 = parseAbi(['function nonceBitmap(address, uint256) view returns (uint256)']);

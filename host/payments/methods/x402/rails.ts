@@ -9,17 +9,10 @@ import { PERMIT2_ADDRESS, toFacilitatorEvmSigner, x402UptoPermit2ProxyAddress } 
 import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
 import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
 import type { Account, Hex } from 'viem';
-import type { PaymentRow } from '../../registry/payments/schema.ts';
-import type { Money } from '../../shared/money.ts';
-import { Problem } from '../../shared/problem.ts';
-import type { X402Network } from '../network/types.ts';
-import { isExpired } from './chain-time.ts';
-import { type Presented, readStored, type X402Credential } from './credential.ts';
-import type { EvmLanes } from './evm-lane.ts';
-import { assertFunded } from './funds.ts';
-import type { Gas } from './gas.ts';
-import { isOpen } from './node-errors.ts';
-import type { Rail } from './rail.ts';
+import type { PaymentRow } from '../../../registry/payments/schema.ts';
+import type { Money } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { X402Network } from '../../network/types.ts';
 import {
   assetId,
   custodyOf,
@@ -30,8 +23,15 @@ import {
   type Terms,
   type X402Offer,
   type X402Requirements,
-} from './terms.ts';
-import { lookUp } from './x402-look-up.ts';
+} from '../../terms.ts';
+import { isExpired } from '../chain/chain-time.ts';
+import { assertFunded } from '../chain/funds.ts';
+import { isOpen } from '../chain/node-errors.ts';
+import { type Presented, readStored, type X402Credential } from '../credential.ts';
+import type { Rail } from '../method.ts';
+import type { EvmLanes } from './evm-lanes.ts';
+import type { Gas } from './gas.ts';
+import { lookUp } from './look-up.ts';
 
 /** How long a signature stays good, seconds; `slow` routes get the longer one. */
 const TIMEOUT_SECONDS = 300;

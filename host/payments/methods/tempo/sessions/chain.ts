@@ -3,12 +3,12 @@ import { Session } from 'mppx/tempo';
 import type { Logger } from 'pino';
 import type { Account, Hex } from 'viem';
 import { getContractEvents } from 'viem/actions';
-import type { ChannelStore } from '../../registry/payments/channels.ts';
-import type { ChannelRow } from '../../registry/payments/schema.ts';
-import { KeyedLock } from '../../shared/mutex.ts';
-import { Problem } from '../../shared/problem.ts';
-import type { MppNetwork } from '../network/types.ts';
-import { searchBlocks } from '../rails/search-blocks.ts';
+import type { ChannelStore } from '../../../../registry/payments/channels.ts';
+import type { ChannelRow } from '../../../../registry/payments/schema.ts';
+import { KeyedLock } from '../../../../shared/mutex.ts';
+import { Problem } from '../../../../shared/problem.ts';
+import type { MppNetwork } from '../../../network/types.ts';
+import { searchBlocks } from '../../chain/search-blocks.ts';
 
 const { Chain, escrowAbi, Protocol } = Session.Precompile;
 

@@ -4,9 +4,9 @@
  */
 import { PaymentRequest } from 'mppx';
 import { Problem } from '../../shared/problem.ts';
-import type { PreparedOffers } from '../rails/challenge.ts';
-import { acceptsRequirements, type MppCredential, type Presented, type X402Credential } from '../rails/credential.ts';
-import type { Offer } from '../rails/terms.ts';
+import type { PreparedOffers } from '../challenge.ts';
+import type { Offer } from '../terms.ts';
+import { acceptsRequirements, type MppCredential, type Presented, type X402Credential } from './credential.ts';
 
 export interface Asked {
   realm: string;

@@ -6,8 +6,8 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
 import { Credential, PaymentRequest } from 'mppx';
 import { z } from 'zod';
 import { Problem } from '../../shared/problem.ts';
+import { lower, type X402Requirements } from '../terms.ts';
 import type { RailName } from '../types.ts';
-import { lower, type X402Requirements } from './terms.ts';
 
 export interface MppCredential {
   via: 'mpp';
