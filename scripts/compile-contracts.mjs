@@ -1,4 +1,4 @@
-// Compiles host/payments/contracts/*.sol into host/payments/contracts/generated/*.ts, which are committed.
+// Compiles host/local-network/contracts/*.sol into host/local-network/contracts/generated/*.ts, which are committed.
 // Run it after changing a contract: `node scripts/compile-contracts.mjs`; with `--check` it only compares.
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 const solc = createRequire(import.meta.url)('solc');
-const folder = join(dirname(fileURLToPath(import.meta.url)), '../host/payments/contracts');
+const folder = join(dirname(fileURLToPath(import.meta.url)), '../host/local-network/contracts');
 const files = readdirSync(folder).filter((name) => name.endsWith('.sol'));
 
 const output = JSON.parse(

@@ -109,6 +109,10 @@ describe('the rules of the house', () => {
     expect(offenders('host/shared', (target) => !target.startsWith('host/shared/'))).toEqual([]);
   });
 
+  it('the local network knows nothing of payments', () => {
+    expect(offenders('host/local-network', (target) => !/^host\/(local-network|shared)\//.test(target))).toEqual([]);
+  });
+
   it('built-in tenants import nothing from the host', () => {
     expect(offenders('builtin-tenants', (target) => target.startsWith('host/'))).toEqual([]);
   });
@@ -125,6 +129,16 @@ describe('the rules of the house', () => {
       /^import (?!type )[^;]*from '(?:drizzle-orm|@libsql\/client)\b|require\('(?:drizzle-orm|@libsql\/client)\b/m;
     const loading = sources('host').filter((file) => loads.test(readFileSync(file, 'utf8')));
     expect(loading.map((file) => path.relative(ROOT, file))).toEqual(['host/registry/drizzle.ts']);
+  });
+
+  it('the registry imports only what is shared, and nobody else writes SQL with drizzle', () => {
+    expect(offenders('host/registry', (target) => !/^host\/(registry|shared)\//.test(target))).toEqual([]);
+    const others = sources('host').filter((file) => !file.startsWith(path.join(ROOT, 'host/registry')));
+    const drizzling = others.filter((file) =>
+      /'(?:drizzle-orm\b|[^']*registry\/drizzle\.ts)/.test(readFileSync(file, 'utf8')),
+    );
+    expect(drizzling.map((file) => path.relative(ROOT, file))).toEqual([]);
+    expect(sources('host/registry').some((file) => /'\.\.?\/drizzle\.ts'/.test(readFileSync(file, 'utf8')))).toBe(true);
   });
 
   it('bodies of requests are read whole in one place, which has a budget', () => {

@@ -1,13 +1,11 @@
 /** The timed work of payments: pending settlements, what is owed, channels, holds that run out, old answers. */
 import type { Logger } from 'pino';
-import { and, eq, isNotNull, lt } from '../registry/drizzle.ts';
-import { isOpenPayment, payments } from '../registry/schema/payments.ts';
 import type { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Guard } from './ledger/guard.ts';
+import type { ChannelSweeper } from './methods/tempo/sessions/sweeper.ts';
+import type { Gas } from './methods/x402/gas.ts';
 import type { Sender } from './outgoing/sender.ts';
-import type { Gas } from './rails/gas.ts';
-import type { ChannelSweeper } from './sessions/sweeper.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
 
 /** Refunds go this often at least, ms. */
@@ -62,6 +60,7 @@ export class Background {
     if (sweeper) this.#every(60_000, () => sweeper.run());
     this.#every(600_000, async () => {
       const highest = (await trustedClock.highest()) - clock.offsetMs;
+      await machine.store.answers.sweep(KEEP_ANSWERS_MS);
       await machine.keys.sweep(KEEP_ANSWERS_MS, await trustedClock.now(), highest);
     });
   }
@@ -99,19 +98,8 @@ export class Background {
   /** Holds of tenants: settled when their signature runs out, given back when nobody captures them. */
   async #holds(): Promise<void> {
     const { machine, trustedClock } = this.#options;
-    const { db } = machine.store;
-    const due = await db
-      .select()
-      .from(payments)
-      .where(
-        and(
-          isOpenPayment,
-          eq(payments.kind, 'binding'),
-          eq(payments.state, 'working'),
-          isNotNull(payments.settleBefore),
-          lt(payments.settleBefore, Date.now() + HOLD_MARGIN_MS),
-        ),
-      );
+    const { queries } = machine.store;
+    const due = await queries.endingHolds(Date.now() + HOLD_MARGIN_MS);
     for (const row of due) {
       await machine.exclusively(row, async () => {
         const current = await machine.store.byId(row.id);
@@ -120,17 +108,7 @@ export class Background {
         else await machine.store.released(current, 'the hold ran out');
       });
     }
-    const forgotten = await db
-      .select()
-      .from(payments)
-      .where(
-        and(
-          isOpenPayment,
-          eq(payments.kind, 'binding'),
-          eq(payments.state, 'settled'),
-          lt(payments.updatedAt, (await trustedClock.now()) - FORGOTTEN_HOLD_MS),
-        ),
-      );
+    const forgotten = await queries.settledHolds((await trustedClock.now()) - FORGOTTEN_HOLD_MS);
     for (const row of forgotten) {
       if (row.charged === null)
         await machine.exclusively(

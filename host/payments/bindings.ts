@@ -9,20 +9,20 @@ import { getRequestListener } from '@hono/node-server';
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import { z } from 'zod';
-import type { PaymentRow } from '../registry/schema/payments.ts';
+import type { PaymentRow } from '../registry/payments/schema.ts';
 import { BACKLOG } from '../shared/backlog.ts';
 import { formatUsd, type Money, micro, parseUsd } from '../shared/money.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody, releasingBodies } from '../shared/request-body.ts';
+import type { Challenger } from './challenge.ts';
+import { type Presented, readCredential } from './methods/credential.ts';
+import type { ProofVerifier } from './methods/tempo/proof.ts';
 import type { OfferBook } from './offers.ts';
-import type { ProofVerifier } from './proof.ts';
-import type { Challenger } from './rails/challenge.ts';
-import { type Presented, readCredential } from './rails/credential.ts';
-import type { Terms } from './rails/terms.ts';
 import { readIdempotencyKey } from './request.ts';
 import { placeOf } from './settlement/again.ts';
 import type { SettlementMachine } from './settlement/machine.ts';
 import { receiptHeaders } from './settlement/receipts.ts';
+import type { Terms } from './terms.ts';
 import type { Address, PaymentBindings } from './types.ts';
 
 const usd = z

@@ -4,10 +4,12 @@
  */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import { eq } from '../registry/drizzle.ts';
 import type { Registry } from '../registry/index.ts';
-import { settings } from '../registry/schema/deployments.ts';
-import type { PaymentRow } from '../registry/schema/payments.ts';
+import { ChannelStore } from '../registry/payments/channels.ts';
+import { Debts } from '../registry/payments/debts.ts';
+import { Invariants } from '../registry/payments/invariants.ts';
+import type { PaymentRow } from '../registry/payments/schema.ts';
+import { addSetting, readSetting } from '../registry/settings.ts';
 import { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
@@ -15,36 +17,33 @@ import { type Money, micro, parseUsd, ZERO } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
 import { PaymentService } from './bindings.ts';
+import { Challenger } from './challenge.ts';
 import { Guard } from './ledger/guard.ts';
-import { Invariants } from './ledger/invariants.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
+import { readStored } from './methods/credential.ts';
+import type { Rail } from './methods/method.ts';
+import { tempoCharge } from './methods/tempo/charge.ts';
+import { ProofVerifier } from './methods/tempo/proof.ts';
+import { tempoSession } from './methods/tempo/session.ts';
+import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
+import { ChannelSweeper, type SweepSchedule } from './methods/tempo/sessions/sweeper.ts';
+import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
+import { EvmLanes } from './methods/x402/evm-lanes.ts';
+import { Gas } from './methods/x402/gas.ts';
+import { uptoAvailable, x402Rails } from './methods/x402/rails.ts';
 import type { Network } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
-import { Debts } from './outgoing/debts.ts';
 import { Sender } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
 import { openPaymentsKey } from './payments-key.ts';
-import { ProofVerifier } from './proof.ts';
-import { Challenger } from './rails/challenge.ts';
-import { readStored } from './rails/credential.ts';
-import { EvmLanes } from './rails/evm-lane.ts';
-import { Gas } from './rails/gas.ts';
-import type { Rail } from './rails/rail.ts';
-import { tempoCharge } from './rails/tempo-charge.ts';
-import { tempoSession } from './rails/tempo-session.ts';
-import { lower } from './rails/terms.ts';
-import { uptoAvailable, x402Rails } from './rails/x402.ts';
-import { ChannelStore } from './sessions/channels.ts';
-import { sessionReceipt } from './sessions/receipt.ts';
-import { ChannelSweeper, type SweepSchedule } from './sessions/sweeper.ts';
-import { SessionVerifier } from './sessions/verifier.ts';
 import { Answers } from './settlement/answers.ts';
 import { SettlementMachine } from './settlement/machine.ts';
 import { PaymentStore } from './settlement/payment-store.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
+import { lower } from './terms.ts';
 import { Toll } from './toll/toll.ts';
 import type { Forward, OpenSocket, PaymentEnd, Payments } from './types.ts';
 
@@ -85,7 +84,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const trustedClock = options.trustedClock ?? new TrustedClock(registry.db, clock);
   const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log);
   const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
-  const channels = new ChannelStore(store);
+  const channels = new ChannelStore(store.books);
   const { mpp, x402, hostAccounts } = network;
   const verifier = mpp
     ? new SessionVerifier({ network: mpp, settler: hostAccounts.settler, channels, log })
@@ -106,7 +105,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         onChange: offersChanged,
       })
     : undefined;
-  const debts = new Debts(store, offersChanged);
+  const debts = new Debts(store.books, offersChanged);
   const rails: Rail[] = [
     ...(mpp ? [tempoCharge({ network: mpp, collector, challengeKey })] : []),
     ...(mpp && verifier ? [tempoSession({ network: mpp, payee: collector, verifier })] : []),
@@ -196,7 +195,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     : undefined;
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
   const background = new Background({ ...recovery, sender, sweeper, guard, gas, payoutEveryMs, trustedClock, clock });
-  const reconciler = new Reconciler({ store, network, verifier, opening: openingBalance(registry) });
+  const reconciler = new Reconciler({ store, channels, network, verifier, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
     machine,
@@ -297,10 +296,10 @@ function paymentEnd(row: PaymentRow): PaymentEnd {
 function openingBalance(registry: Registry) {
   return async (asset: string, balance: () => Promise<bigint>): Promise<bigint> => {
     const name = `payments-opening:${asset}`;
-    const [row] = await registry.db.select().from(settings).where(eq(settings.name, name));
-    if (row) return BigInt(row.value);
+    const kept = await readSetting(registry.db, name);
+    if (kept !== undefined) return BigInt(kept);
     const value = await balance();
-    await registry.db.insert(settings).values({ name, value: value.toString() }).onConflictDoNothing();
+    await addSetting(registry.db, name, value.toString());
     return value;
   };
 }

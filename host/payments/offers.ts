@@ -1,8 +1,8 @@
 /** What is for sale and how it can be paid: asks every rail for its offer, and remembers the answers per set of terms. */
 import type { Money } from '../shared/money.ts';
-import { type PreparedOffers, prepareOffers } from './rails/challenge.ts';
-import type { Rail } from './rails/rail.ts';
-import { type Terms, termsToText } from './rails/terms.ts';
+import { type PreparedOffers, prepareOffers } from './challenge.ts';
+import type { Rail } from './methods/method.ts';
+import { type Terms, termsToText } from './terms.ts';
 import type { Address, OfferInfo } from './types.ts';
 
 /** Sets of terms kept; a host has a few per tenant. */

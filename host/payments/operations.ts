@@ -4,21 +4,21 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
-import type { PaymentRow } from '../registry/schema/payments.ts';
+import type { PaymentRow } from '../registry/payments/schema.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody } from '../shared/request-body.ts';
+import type { ChallengeContext, Challenger } from './challenge.ts';
+import { EXPOSED_HEADERS } from './challenge.ts';
+import { readCredential } from './methods/credential.ts';
+import { matchOffer } from './methods/match.ts';
 import type { OfferBook } from './offers.ts';
-import type { ChallengeContext, Challenger } from './rails/challenge.ts';
-import { EXPOSED_HEADERS } from './rails/challenge.ts';
-import { readCredential } from './rails/credential.ts';
-import type { Terms } from './rails/terms.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from './request.ts';
-import { matchOffer } from './settlement/admission.ts';
 import { type Again, placeOf } from './settlement/again.ts';
 import { type SettlementMachine, settledPayment } from './settlement/machine.ts';
 import { receiptHeaders } from './settlement/receipts.ts';
 import { lost, replay } from './settlement/replay.ts';
+import type { Terms } from './terms.ts';
 import type { Completion, Json, PaidOperation, Payer } from './types.ts';
 
 const DEFAULT_MAX_BODY = 64 * 1024 * 1024;

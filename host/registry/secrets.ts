@@ -3,8 +3,8 @@ import type { TenantId } from '../shared/contracts.ts';
 import { Mutex } from '../shared/mutex.ts';
 import { and, eq, inArray, ne, or, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
+import { payments } from './payments/schema.ts';
 import { secrets } from './schema/deployments.ts';
-import { payments } from './schema/payments.ts';
 import type { Sealed, SecretBox } from './secret-box.ts';
 
 export interface SealedSecret extends Sealed {

@@ -3,9 +3,8 @@
  * time: an expiry caused by a wrong clock can be undone when the clock is corrected, a deletion cannot.
  */
 import type { Clock } from '../shared/clock.ts';
-import { eq } from './drizzle.ts';
 import type { Database } from './index.ts';
-import { settings } from './schema/deployments.ts';
+import { readSetting, savedSetting } from './settings.ts';
 
 /** Name of the row in the registry's `settings`. Stored in existing registries, so it cannot change. */
 const NAME = 'believed-time';
@@ -44,10 +43,10 @@ export function advance(
   return { ...next, highest: Math.max(highest, next.at) };
 }
 
-/** The time as saved last, at most ten minutes ago on a running host; undefined on a new host. */
+/** As it was kept last, ten minutes ago at most on a running host; undefined on a new one. */
 export async function savedTrustedTime(db: Database): Promise<TrustedTime | undefined> {
-  const [row] = await db.select().from(settings).where(eq(settings.name, NAME));
-  return row && (JSON.parse(row.value) as TrustedTime);
+  const kept = await readSetting(db, NAME);
+  return kept === undefined ? undefined : (JSON.parse(kept) as TrustedTime);
 }
 
 export class TrustedClock {
@@ -104,11 +103,7 @@ export class TrustedClock {
   }
 
   async #save(trusted: TrustedTime): Promise<void> {
-    const value = JSON.stringify(trusted);
-    await this.#db
-      .insert(settings)
-      .values({ name: NAME, value })
-      .onConflictDoUpdate({ target: settings.name, set: { value } });
+    await savedSetting(this.#db, NAME, JSON.stringify(trusted));
     this.#saved = trusted.at;
   }
 }

@@ -1,8 +1,8 @@
 /** Which stored code may be removed: what no version runs, and no deploy that is being paid for waits for. */
 import type { Transaction } from './deployment-memory.ts';
 import { and, inArray, isNotNull } from './drizzle.ts';
+import { payments } from './payments/schema.ts';
 import { versions } from './schema/deployments.ts';
-import { payments } from './schema/payments.ts';
 
 /** Asked for at once: SQLite takes only so many values. */
 const BATCH = 500;

@@ -18,12 +18,17 @@ import {
 } from 'viem';
 import { generatePrivateKey, privateKeyToAccount, sign } from 'viem/accounts';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { localChannelReserve, localUsdc, PATH_USD_ADDRESS, USDC_ADDRESS } from '../../host/payments/contracts/index.ts';
-import { type Anvil, findConfinement, startAnvil } from '../../host/payments/network/anvil.ts';
-import { setUpChain } from '../../host/payments/network/genesis.ts';
-import type { RpcError } from '../../host/payments/network/json-rpc-socket.ts';
+import { type Anvil, findConfinement, startAnvil } from '../../host/local-network/anvil.ts';
+import {
+  localChannelReserve,
+  localUsdc,
+  PATH_USD_ADDRESS,
+  USDC_ADDRESS,
+} from '../../host/local-network/contracts/index.ts';
+import { setUpChain } from '../../host/local-network/genesis.ts';
+import type { RpcError } from '../../host/local-network/json-rpc-socket.ts';
+import { allowDeposit, RESERVE_ADDRESS } from '../../host/local-network/session-reserve.ts';
 import { loadNetworkKeys, type NetworkKeys } from '../../host/payments/network/keys.ts';
-import { allowDeposit, RESERVE_ADDRESS } from '../../host/payments/network/session-reserve.ts';
 
 const CHAIN_ID = 1337;
 let folder: string;
@@ -40,7 +45,8 @@ beforeAll(async () => {
     stateFile: undefined,
     confinement: findConfinement(),
   });
-  await setUpChain(chain.rpc, keys);
+  const { facilitator, settler, feePayer } = keys.accounts;
+  await setUpChain(chain.rpc, { wallets: keys.wallets, senders: [facilitator, settler, feePayer] });
 });
 
 afterAll(async () => {

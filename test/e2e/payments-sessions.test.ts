@@ -4,8 +4,8 @@ import { Session } from 'mppx/tempo';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { DEFAULT_SCHEDULE } from '../../host/payments/methods/tempo/sessions/sweeper.ts';
 import type { Network } from '../../host/payments/network/index.ts';
-import { DEFAULT_SCHEDULE } from '../../host/payments/sessions/sweeper.ts';
 import { balance, mppOf, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
 
 let network: Network;

@@ -4,7 +4,7 @@ import path from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type AnswerBudget, Answers } from '../../host/payments/settlement/answers.ts';
-import type { PaymentRow } from '../../host/registry/schema/payments.ts';
+import type { PaymentRow } from '../../host/registry/payments/schema.ts';
 
 const BLOCK = 4096;
 const WIDE: AnswerBudget = { tenantBytes: 100 * BLOCK, totalBytes: 100 * BLOCK, reserveBytes: 0 };

@@ -1,7 +1,7 @@
 /** The books: every step balances, and the operator's share loses nothing to rounding. */
 import { expect, test } from 'vitest';
-import * as book from '../../host/payments/ledger/book.ts';
-import type { PaymentRow } from '../../host/registry/schema/payments.ts';
+import * as book from '../../host/registry/payments/book.ts';
+import type { PaymentRow } from '../../host/registry/payments/schema.ts';
 import { micro } from '../../host/shared/money.ts';
 
 const payment = (change: Partial<PaymentRow> = {}) =>

@@ -2,14 +2,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import pino from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import config from '../../config/turnpike.default.json' with { type: 'json' };
-import { Answers } from '../../host/payments/settlement/answers.ts';
-import { PaymentKeys } from '../../host/payments/settlement/keys.ts';
-import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
-import { paymentClaims } from '../../host/registry/schema/payments.ts';
+import { Books } from '../../host/registry/payments/books.ts';
+import { PaymentKeys } from '../../host/registry/payments/keys.ts';
+import { paymentClaims } from '../../host/registry/payments/schema.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
@@ -18,18 +15,16 @@ const DAY_MS = 24 * 60 * MINUTE_MS;
 
 let folder: string;
 let registry: Registry;
-let answers: Answers;
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'claims-'));
   registry = await openRegistry(path.join(folder, 'registry.db'));
-  answers = new Answers(path.join(folder, 'answers'), config.payments.answers, pino({ level: 'silent' }));
 });
 afterEach(() => {
   registry.close();
   rmSync(folder, { recursive: true });
 });
 
-const open = () => new PaymentKeys(new PaymentStore(registry, new ManualClock(NOW), answers));
+const open = () => new PaymentKeys(new Books(registry, new ManualClock(NOW)));
 const kept = async () => (await registry.db.select().from(paymentClaims)).map(({ key }) => key);
 
 it('a proof is not accepted again after the clock was set back, in this process and the next', async () => {

@@ -1,15 +1,10 @@
 /** Challenges and credentials: ours are mppx's, byte for byte, and foreign or altered ones are refused. */
 import { Challenge, Credential, PaymentRequest } from 'mppx';
 import { expect, test } from 'vitest';
-import {
-  Challenger,
-  type PreparedOffers,
-  prepareOffers,
-  serializeChallenge,
-} from '../../host/payments/rails/challenge.ts';
-import { readCredential } from '../../host/payments/rails/credential.ts';
-import type { Offer, Terms } from '../../host/payments/rails/terms.ts';
-import { matchOffer } from '../../host/payments/settlement/admission.ts';
+import { Challenger, type PreparedOffers, prepareOffers, serializeChallenge } from '../../host/payments/challenge.ts';
+import { readCredential } from '../../host/payments/methods/credential.ts';
+import { matchOffer } from '../../host/payments/methods/match.ts';
+import type { Offer, Terms } from '../../host/payments/terms.ts';
 import { micro } from '../../host/shared/money.ts';
 import { Problem } from '../../host/shared/problem.ts';
 

@@ -2,9 +2,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { Gas, settlementCost } from '../../host/payments/methods/x402/gas.ts';
 import { OfferBook } from '../../host/payments/offers.ts';
-import { Gas, settlementCost } from '../../host/payments/rails/gas.ts';
-import { custodyOf, type Terms } from '../../host/payments/rails/terms.ts';
+import { custodyOf, type Terms } from '../../host/payments/terms.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { type Money, micro, ZERO } from '../../host/shared/money.ts';
 

@@ -4,13 +4,13 @@ import path from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Guard } from '../../host/payments/ledger/guard.ts';
-import { Invariants } from '../../host/payments/ledger/invariants.ts';
-import { Debts } from '../../host/payments/outgoing/debts.ts';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { type NewPayment, PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { Debts } from '../../host/registry/payments/debts.ts';
+import { Invariants } from '../../host/registry/payments/invariants.ts';
 import { micro, ZERO } from '../../host/shared/money.ts';
 
 let folder: string;
@@ -58,7 +58,7 @@ async function start() {
     wallets: [wallet],
     log,
     maySend: () => guard.maySend,
-    debts: new Debts(store, () => {}),
+    debts: new Debts(store.books, () => {}),
     minPayout: ZERO,
   });
   await guard.load();

@@ -9,20 +9,20 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Invariants } from '../../host/payments/ledger/invariants.ts';
 import { Reports } from '../../host/payments/ledger/reports.ts';
 import type { Operations } from '../../host/payments/operations.ts';
-import { Debts } from '../../host/payments/outgoing/debts.ts';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
-import type { SettleResult } from '../../host/payments/rails/terms.ts';
-import { ChannelStore } from '../../host/payments/sessions/channels.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { recoverAll } from '../../host/payments/settlement/recovery.ts';
+import type { SettleResult } from '../../host/payments/terms.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
-import type { PaymentRow } from '../../host/registry/schema/payments.ts';
+import { ChannelStore } from '../../host/registry/payments/channels.ts';
+import { Debts } from '../../host/registry/payments/debts.ts';
+import { Invariants } from '../../host/registry/payments/invariants.ts';
+import type { PaymentRow } from '../../host/registry/payments/schema.ts';
 import { type Money, micro, ZERO } from '../../host/shared/money.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
@@ -75,7 +75,7 @@ beforeEach(async () => {
   };
   const answers = new Answers(path.join(folder, 'answers'), { tenantBytes: 0, totalBytes: 0, reserveBytes: 0 }, log);
   store = new PaymentStore(registry, { now: () => 1 } as never, answers);
-  channels = new ChannelStore(store);
+  channels = new ChannelStore(store.books);
   machine = new SettlementMachine({ store, rails: [], channels: undefined, log });
   const sent = (hash: string): SettleResult => {
     // A wallet looks for the receipt first.
@@ -98,7 +98,7 @@ beforeEach(async () => {
       return sent(hash);
     },
   };
-  debts = new Debts(store, () => {});
+  debts = new Debts(store.books, () => {});
   sender = new Sender({ store, wallets: [wallet], log, maySend: () => true, debts, minPayout: ZERO });
   reports = new Reports({ store, machine, sender, continue: async () => {} });
 });

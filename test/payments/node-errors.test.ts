@@ -5,7 +5,7 @@ import { createClient, http } from 'viem';
 import { sendRawTransaction } from 'viem/actions';
 import { base } from 'viem/chains';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { isKnown, isNonceUsed, isOpen, isRefusal } from '../../host/payments/rails/node-errors.ts';
+import { isKnown, isNonceUsed, isOpen, isRefusal } from '../../host/payments/methods/chain/node-errors.ts';
 
 let server: Server;
 let answer: object;

@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Debts } from '../../host/payments/outgoing/debts.ts';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import { Debts } from '../../host/registry/payments/debts.ts';
 import { micro } from '../../host/shared/money.ts';
 
 const DAY_MS = 86_400_000;
@@ -34,7 +34,7 @@ beforeEach(async () => {
   sent = {};
   count = 0;
   store = new PaymentStore(registry, { now: () => now } as never, answers);
-  debts = new Debts(store, () => {});
+  debts = new Debts(store.books, () => {});
   const wallets = ['a', 'b'].map(
     (asset): Wallet => ({
       asset,

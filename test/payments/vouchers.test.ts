@@ -3,8 +3,8 @@ import { Session } from 'mppx/tempo';
 import { type Hex, parseSignature, serializeSignature } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { expect, test } from 'vitest';
-import type { VoucherSignatures } from '../../host/payments/sessions/payload.ts';
-import { voucherSignedBy } from '../../host/payments/sessions/voucher.ts';
+import type { VoucherSignatures } from '../../host/payments/methods/tempo/sessions/payload.ts';
+import { voucherSignedBy } from '../../host/payments/methods/tempo/sessions/voucher.ts';
 import { micro } from '../../host/shared/money.ts';
 
 const ORDER = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n;

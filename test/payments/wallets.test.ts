@@ -3,9 +3,9 @@ import { createClient, custom, type Hex, keccak256, parseTransaction, publicActi
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { base } from 'viem/chains';
 import { beforeEach, expect, test, vi } from 'vitest';
+import { EvmLanes } from '../../host/payments/methods/x402/evm-lanes.ts';
 import type { Network } from '../../host/payments/network/types.ts';
 import { openWallets, type SignedTransfer } from '../../host/payments/outgoing/wallets.ts';
-import { EvmLanes } from '../../host/payments/rails/evm-lane.ts';
 import { micro } from '../../host/shared/money.ts';
 
 const account = privateKeyToAccount(generatePrivateKey());

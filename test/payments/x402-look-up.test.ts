@@ -2,10 +2,10 @@
 import { createClient, custom, type Hex, pad, publicActions, toEventSelector, toHex } from 'viem';
 import { base } from 'viem/chains';
 import { expect, test } from 'vitest';
+import type { X402Payload } from '../../host/payments/methods/credential.ts';
+import { lookUp } from '../../host/payments/methods/x402/look-up.ts';
 import type { X402Client } from '../../host/payments/network/types.ts';
-import type { X402Payload } from '../../host/payments/rails/credential.ts';
-import { lookUp } from '../../host/payments/rails/x402-look-up.ts';
-import type { PaymentRow } from '../../host/registry/schema/payments.ts';
+import type { PaymentRow } from '../../host/registry/payments/schema.ts';
 import { micro } from '../../host/shared/money.ts';
 
 const [payer, recipient, other] = ['11', '22', '33'].map((byte) => `0x${byte.repeat(20)}` as Hex) as [Hex, Hex, Hex];

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { eq, sql } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
-import { ledger, type PaymentRow, payments } from '../../host/registry/schema/payments.ts';
+import { ledger, type PaymentRow, payments } from '../../host/registry/payments/schema.ts';
 import { built, compiled, inserts, updates } from '../../host/registry/statements.ts';
 import { micro } from '../../host/shared/money.ts';
 

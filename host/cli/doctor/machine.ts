@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 import { delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import systemPackages from '../../../config/system-packages.json' with { type: 'json' };
-import { anvilBinary, findConfinement } from '../../payments/network/anvil.ts';
+import { anvilBinary, findConfinement } from '../../local-network/anvil.ts';
 import { type Attempt, tryToBreak } from '../../runtime/doctor.ts';
 import { detectSandbox } from '../../sandbox/index.ts';
 import { lacksUsers } from '../../sandbox/users.ts';

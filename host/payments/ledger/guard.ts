@@ -3,12 +3,11 @@
  * bring money in. Kept in the registry, so that a restart does not send what a check has stopped.
  */
 import type { Logger } from 'pino';
-import { eq } from '../../registry/drizzle.ts';
 import type { Registry } from '../../registry/index.ts';
-import { settings } from '../../registry/schema/deployments.ts';
+import { INVARIANTS, type Invariant, type Violation } from '../../registry/payments/invariants.ts';
+import { readSetting, savedSetting } from '../../registry/settings.ts';
 import { Mutex } from '../../shared/mutex.ts';
 import type { StoppedPayouts } from '../types.ts';
-import { INVARIANTS, type Invariant, type Violation } from './invariants.ts';
 
 const NAME = 'payments-stopped';
 
@@ -36,8 +35,8 @@ export class Guard {
 
   /** Must be called before anything is sent. */
   async load(): Promise<void> {
-    const [row] = await this.#registry.db.select().from(settings).where(eq(settings.name, NAME));
-    this.#kept = row ? (JSON.parse(row.value) as Kept) : { stopped: undefined, accepted: [] };
+    const kept = await readSetting(this.#registry.db, NAME);
+    this.#kept = kept === undefined ? { stopped: undefined, accepted: [] } : (JSON.parse(kept) as Kept);
   }
 
   get #state(): Kept {
@@ -113,11 +112,7 @@ export class Guard {
   async #keep(kept: Kept): Promise<void> {
     // Stopped at once, also where it cannot be written.
     if (kept.stopped) this.#kept = kept;
-    const value = JSON.stringify(kept);
-    await this.#registry.db
-      .insert(settings)
-      .values({ name: NAME, value })
-      .onConflictDoUpdate({ target: settings.name, set: { value } });
+    await savedSetting(this.#registry.db, NAME, JSON.stringify(kept));
     this.#kept = kept;
   }
 }

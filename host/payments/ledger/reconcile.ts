@@ -4,12 +4,13 @@
  */
 import { type Hex, parseAbiItem, parseEventLogs } from 'viem';
 import { getTransactionReceipt, readContract } from 'viem/actions';
-import { inArray, isNotNull, notInArray, sql } from '../../registry/drizzle.ts';
-import { ledger, paymentChannels, paymentOutgoing } from '../../registry/schema/payments.ts';
+import type { ChannelStore } from '../../registry/payments/channels.ts';
+import { OutgoingStore } from '../../registry/payments/outgoing.ts';
+import { PaymentReports } from '../../registry/payments/reports.ts';
+import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
 import type { Network } from '../network/types.ts';
-import { assetId, lower } from '../rails/terms.ts';
-import type { SessionVerifier } from '../sessions/verifier.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
+import { assetId, lower } from '../terms.ts';
 import type { ReconciliationReport } from '../types.ts';
 
 /** Tempo takes fees by a transfer to this address. */
@@ -28,6 +29,7 @@ interface Asset {
 
 export interface ReconcileOptions {
   store: PaymentStore;
+  channels: ChannelStore;
   network: Network;
   verifier: SessionVerifier | undefined;
   /** Balance of a collecting wallet that was there before the books began; noted once. */
@@ -39,10 +41,12 @@ type Movements = Map<string, bigint>;
 
 export class Reconciler {
   readonly #options: ReconcileOptions;
+  readonly #reports: PaymentReports;
   readonly #assets: Asset[];
 
   constructor(options: ReconcileOptions) {
     this.#options = options;
+    this.#reports = new PaymentReports(options.store.books.db);
     const { mpp, x402, hostAccounts } = options.network;
     this.#assets = [
       ...(mpp
@@ -97,10 +101,7 @@ export class Reconciler {
   }
 
   async #references(asset: string): Promise<Map<string, { account: string; amount: bigint }[]>> {
-    const rows = await this.#options.store.db
-      .select()
-      .from(ledger)
-      .where(sql`${ledger.asset} = ${asset} AND ${isNotNull(ledger.reference)}`);
+    const rows = await this.#reports.onChain(asset);
     const byReference = new Map<string, { account: string; amount: bigint }[]>();
     for (const { reference, account, amount } of rows) {
       const key = reference ?? '';
@@ -143,14 +144,8 @@ export class Reconciler {
 
   /** What the wallet holds must be what it held at the beginning and what the books say it keeps for others. */
   async #compareWallet(asset: Asset, fees: bigint): Promise<ReconciliationReport['differences'][number] | undefined> {
-    const [row] = await this.#options.store.db
-      .select({ sum: sql<number>`coalesce(sum(${ledger.amount}), 0)` })
-      .from(ledger)
-      .where(
-        sql`${ledger.asset} = ${asset.id} AND ${ledger.account} LIKE 'claim:%' AND ${ledger.reference} IS NOT NULL`,
-      );
     const opening = await this.#options.opening(asset.id, async () => 0n);
-    const expected = opening + BigInt(row?.sum ?? 0) - fees;
+    const expected = opening + (await this.#reports.kept(asset.id)) - fees;
     const found = await this.#balance(asset);
     return found === expected
       ? undefined
@@ -158,13 +153,10 @@ export class Reconciler {
   }
 
   async #compareChannels(): Promise<ReconciliationReport['differences']> {
-    const { verifier, store } = this.#options;
+    const { verifier, channels, store } = this.#options;
     if (!verifier) return [];
-    const rows = await store.db
-      .select()
-      .from(paymentChannels)
-      .where(inArray(paymentChannels.state, ['open', 'closed', 'failed']));
-    const unpaid = await this.#unpaidChannels();
+    const rows = await channels.inState('open', 'closed', 'failed');
+    const unpaid = await new OutgoingStore(store.books).unpaidChannels();
     const differences: ReconciliationReport['differences'] = [];
     for (const row of rows) {
       if (row.state === 'failed') {
@@ -191,43 +183,19 @@ export class Reconciler {
     return differences;
   }
 
-  /** Channels that payouts depend on which nobody has paid or waived. */
-  async #unpaidChannels(): Promise<Set<string | null>> {
-    const rows = await this.#options.store.db
-      .selectDistinct({ channel: paymentOutgoing.channel })
-      .from(paymentOutgoing)
-      .where(notInArray(paymentOutgoing.state, ['sent', 'waived']));
-    return new Set(rows.map(({ channel }) => channel));
-  }
-
-  /** Transactions whose lines do not sum to zero: the writer refuses them, so one of these is a damaged file. */
+  /** Only a damaged file has these. */
   async #unbalanced(): Promise<ReconciliationReport['differences']> {
-    const rows = await this.#options.store.db
-      .select({ txn: ledger.txn, asset: ledger.asset, sum: sql<number>`sum(${ledger.amount})` })
-      .from(ledger)
-      .groupBy(ledger.txn, ledger.asset)
-      .having(sql`sum(${ledger.amount}) <> 0`);
+    const rows = await this.#reports.unbalanced();
     return rows.map((row) => ({ what: `ledger transaction ${row.txn}`, ledger: String(row.sum), chain: '0' }));
   }
 
-  /** Whoever has a claim below zero was sent more than was theirs. A channel's is what it has yet to pay. */
   async #negative(): Promise<ReconciliationReport['differences']> {
-    const rows = await this.#options.store.db
-      .select({ account: ledger.account, sum: sql<number>`sum(${ledger.amount})` })
-      .from(ledger)
-      .where(sql`${ledger.account} LIKE 'claim:%' AND ${ledger.account} NOT LIKE 'claim:channel:%'`)
-      .groupBy(ledger.account, ledger.asset)
-      .having(sql`sum(${ledger.amount}) < 0`);
+    const rows = await this.#reports.negative();
     return rows.map((row) => ({ what: `account ${row.account}`, ledger: String(row.sum), chain: 'at least 0' }));
   }
 
   async #accounts(): Promise<ReconciliationReport['accounts']> {
-    const rows = await this.#options.store.db
-      .select({ account: ledger.account, asset: ledger.asset, balance: sql<number>`sum(${ledger.amount})` })
-      .from(ledger)
-      .groupBy(ledger.account, ledger.asset)
-      .having(sql`sum(${ledger.amount}) <> 0`)
-      .orderBy(ledger.account);
+    const rows = await this.#reports.accounts();
     return rows.map((row) => ({ ...row, balance: String(row.balance) }));
   }
 }

@@ -1,16 +1,8 @@
 /** What the books say: revenue by route and day, every payment as CSV, totals, and what needs a person. */
-import type { SQL } from 'drizzle-orm';
-import { and, asc, eq, gte, inArray, isNotNull, lt, or, sql } from '../../registry/drizzle.ts';
-import {
-  isOpenOutgoing,
-  isOpenPayment,
-  ledger,
-  type OutgoingRow,
-  type PaymentRow,
-  paymentOutgoing,
-  payments,
-} from '../../registry/schema/payments.ts';
-import { formatUsd, micro, subtract, ZERO } from '../../shared/money.ts';
+import { OutgoingStore } from '../../registry/payments/outgoing.ts';
+import { type PaymentFilter, PaymentReports } from '../../registry/payments/reports.ts';
+import type { OutgoingRow, PaymentRow } from '../../registry/payments/schema.ts';
+import { formatUsd, subtract, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Sender } from '../outgoing/sender.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
@@ -36,55 +28,21 @@ export interface ReportsOptions {
 
 export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume' | 'gas'> {
   readonly #options: ReportsOptions;
+  readonly #reports: PaymentReports;
+  readonly #outgoing: OutgoingStore;
 
   constructor(options: ReportsOptions) {
     this.#options = options;
-  }
-
-  get #db() {
-    return this.#options.store.db;
+    this.#reports = new PaymentReports(options.store.books.db);
+    this.#outgoing = new OutgoingStore(options.store.books);
   }
 
   async revenue(filter: Filter): Promise<RevenueRow[]> {
-    const day = sql<string>`strftime('%Y-%m-%d', coalesce(${payments.settledAt}, ${payments.updatedAt}) / 1000, 'unixepoch')`;
-    const total = (column: SQL | typeof payments.charged) => sql<number>`coalesce(sum(${column}), 0)`;
-    const rows = await this.#db
-      .select({
-        day,
-        slug: payments.slug,
-        route: payments.name,
-        payments: sql<number>`count(*)`,
-        gross: total(payments.charged),
-        fee: total(sql`CASE WHEN ${payments.state} IN ('refund_owed', 'refunded') THEN 0 ELSE ${payments.fee} END`),
-        refunded: total(
-          sql`CASE WHEN ${payments.state} IN ('refund_owed', 'refunded') THEN ${payments.refunded} ELSE 0 END`,
-        ),
-      })
-      .from(payments)
-      .where(
-        and(
-          isNotNull(payments.charged),
-          inArray(payments.state, ['settled', 'answered', 'refund_owed', 'refunded']),
-          ...conditions(filter),
-        ),
-      )
-      .groupBy(day, payments.slug, payments.name)
-      .orderBy(asc(day), asc(payments.slug), asc(payments.name));
-    return rows.map((row) => ({
-      ...row,
-      slug: row.slug ?? '',
-      gross: micro(row.gross),
-      fee: micro(row.fee),
-      refunded: micro(row.refunded),
-    }));
+    return this.#reports.revenue(read(filter));
   }
 
   async csv(filter: Filter): Promise<string> {
-    const rows = await this.#db
-      .select()
-      .from(payments)
-      .where(and(...conditions(filter)))
-      .orderBy(asc(payments.createdAt), asc(payments.id));
+    const rows = await this.#reports.payments(read(filter));
     const head =
       'time,payment,slug,what,rail,asset,payer,pay_to,authorized_usd,charged_usd,fee_usd,refunded_usd,state,reference';
     const lines = rows.map((row) =>
@@ -111,12 +69,7 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
   }
 
   async lines({ payment, limit = 1000 }: { payment?: string; limit?: number }): Promise<LedgerLine[]> {
-    const rows = await this.#db
-      .select()
-      .from(ledger)
-      .where(payment === undefined ? undefined : eq(ledger.payment, payment))
-      .orderBy(asc(ledger.id))
-      .limit(limit);
+    const rows = await this.#reports.lines(payment, limit);
     return rows.map(({ txn, payment: of, reference, at, account, asset, amount, kind }) => ({
       transaction: txn,
       at,
@@ -130,23 +83,7 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
   }
 
   async open(): Promise<OpenItem[]> {
-    const [pending, outgoing] = await Promise.all([
-      this.#db
-        .select()
-        .from(payments)
-        .where(and(isOpenPayment, eq(payments.state, 'settling'), isNotNull(payments.pendingSince)))
-        .orderBy(asc(payments.createdAt)),
-      this.#db
-        .select()
-        .from(paymentOutgoing)
-        .where(
-          and(
-            isOpenOutgoing,
-            or(inArray(paymentOutgoing.state, ['owed', 'sending', 'stuck']), isNotNull(paymentOutgoing.debtor)),
-          ),
-        )
-        .orderBy(asc(paymentOutgoing.createdAt)),
-    ]);
+    const [pending, outgoing] = await Promise.all([this.#reports.pending(), this.#outgoing.open()]);
     return [...pending.map(pendingItem), ...outgoing.map(outgoingItem)];
   }
 
@@ -158,25 +95,24 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
     const { sender } = this.#options;
     await sender.exclusively(() => this.#resolveOutgoing(id, how));
     if (how.action === 'retry') await sender.run(undefined, ZERO);
-    const [after] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
+    const after = await this.#outgoing.byId(id);
     return after && (isDebt(after) || ['owed', 'sending', 'stuck'].includes(after.state))
       ? outgoingItem(after)
       : undefined;
   }
 
   async #resolveOutgoing(id: string, how: { action: 'retry' | 'paid' | 'waive'; reference?: string }): Promise<void> {
-    const [row] = await this.#db.select().from(paymentOutgoing).where(eq(paymentOutgoing.id, id));
+    const row = await this.#outgoing.byId(id);
     if (!row || row.state === 'sent' || row.state === 'waived' || (row.state === 'waiting' && !isDebt(row)))
       throw new Problem('not_found', `Nothing is open under ${id}; list what is with: turnpike payments`);
-    const { store, sender } = this.#options;
-    const now = store.now();
+    const { sender } = this.#options;
+    const { books } = this.#options.store;
+    const change = (columns: Partial<OutgoingRow>) => this.#outgoing.changed([row], columns);
     switch (how.action) {
       case 'retry':
         if (row.channel !== null && !row.covered) throw neverCame();
         if (row.state === 'stuck')
-          await store.write([
-            this.#set(id, { state: 'owed', attempts: 0, error: null, transfer: null, updatedAt: now }),
-          ]);
+          await books.write([change({ state: 'owed', attempts: 0, error: null, transfer: null })]);
         break;
       case 'paid': {
         if (row.channel !== null && !row.covered) throw neverCame();
@@ -187,26 +123,17 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
         const { reference } = how;
         if (reference === undefined || !/^0x[0-9a-fA-F]{64}$/.test(reference))
           throw new Problem('invalid_field', 'Give the hash of the transaction that paid it as reference.');
-        await store.write([
-          this.#set(id, { state: 'sent', error: null, updatedAt: now }),
-          ...(await sender.sentStatements(row, reference)),
-        ]);
+        await books.write([change({ state: 'sent', error: null }), ...(await sender.sentStatements(row, reference))]);
         break;
       }
       case 'waive':
         if (row.state === 'sending')
           throw new Problem('conflict', 'It is being sent just now; look again in a minute.');
         // What was held back is the payer's by now.
-        await store.write([
+        await books.write([
           isDebt(row) && row.withheld > 0n
-            ? this.#set(id, {
-                state: 'owed',
-                amount: row.withheld,
-                covered: true,
-                source: await this.#holder(id),
-                updatedAt: now,
-              })
-            : this.#set(id, { state: 'waived', error: 'waived by the operator', updatedAt: now }),
+            ? change({ state: 'owed', amount: row.withheld, covered: true, source: await this.#outgoing.holderOf(id) })
+            : change({ state: 'waived', error: 'waived by the operator' }),
         ]);
     }
   }
@@ -221,51 +148,18 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
     return after?.state === 'settling' ? pendingItem(after) : undefined;
   }
 
-  #set(id: string, change: Partial<OutgoingRow>) {
-    return this.#db.update(paymentOutgoing).set(change).where(eq(paymentOutgoing.id, id));
-  }
-
-  async debt(tenant: string) {
-    const [row] = await this.#db
-      .select({ sum: sql<number>`coalesce(sum(amount - withheld), 0)` })
-      .from(paymentOutgoing)
-      .where(and(eq(paymentOutgoing.debtor, tenant), eq(paymentOutgoing.state, 'waiting')));
-    return micro(row?.sum ?? 0);
-  }
-
-  /** The wallet that holds what was held back for a debt. */
-  async #holder(debt: string): Promise<string> {
-    const [row] = await this.#db
-      .select({ source: paymentOutgoing.source })
-      .from(ledger)
-      .innerJoin(paymentOutgoing, eq(ledger.txn, sql`${debt} || ':held:' || ${paymentOutgoing.id}`))
-      .limit(1);
-    if (!row) throw new Error(`nothing was held back for ${debt}`);
-    return row.source;
+  debt(tenant: string) {
+    return this.#outgoing.debt(tenant);
   }
 
   async summary() {
-    const rows = await this.#db
-      .select({
-        asset: payments.asset,
-        gross: sql<number>`coalesce(sum(CASE WHEN ${payments.kind} <> 'operation' THEN ${payments.charged} END), 0)`,
-        fees: sql<number>`coalesce(sum(${payments.fee}), 0)`,
-        operations: sql<number>`coalesce(sum(CASE WHEN ${payments.kind} = 'operation' THEN ${payments.charged} END), 0)`,
-      })
-      .from(payments)
-      .where(inArray(payments.state, ['settled', 'answered']))
-      .groupBy(payments.asset);
-    const owed = await this.#db
-      .select({ asset: paymentOutgoing.asset, amount: sql<number>`sum(${paymentOutgoing.amount})` })
-      .from(paymentOutgoing)
-      .where(isOpenOutgoing)
-      .groupBy(paymentOutgoing.asset);
-    return rows.map((row) => ({
-      asset: row.asset,
-      gross: formatUsd(micro(row.gross)),
-      fees: formatUsd(micro(row.fees)),
-      operations: formatUsd(micro(row.operations)),
-      owed: formatUsd(micro(owed.find(({ asset }) => asset === row.asset)?.amount ?? 0)),
+    const rows = await this.#reports.summary();
+    return rows.map(({ asset, gross, fees, operations, owed }) => ({
+      asset,
+      gross: formatUsd(gross),
+      fees: formatUsd(fees),
+      operations: formatUsd(operations),
+      owed: formatUsd(owed),
     }));
   }
 }
@@ -281,14 +175,14 @@ function neverCame(): Problem {
   );
 }
 
-function conditions({ tenant, slug, from, to }: Filter): SQL[] {
-  const at = sql`coalesce(${payments.settledAt}, ${payments.updatedAt})`;
-  return [
-    ...(tenant === undefined ? [] : [eq(payments.tenant, tenant)]),
-    ...(slug === undefined ? [] : [eq(payments.slug, slug)]),
-    ...(from === undefined ? [] : [gte(at, dayStart(from))]),
-    ...(to === undefined ? [] : [lt(at, dayStart(to) + DAY_MS)]),
-  ];
+/** @throws Problem `invalid_field` */
+function read({ tenant, slug, from, to }: Filter): PaymentFilter {
+  return {
+    ...(tenant === undefined ? {} : { tenant }),
+    ...(slug === undefined ? {} : { slug }),
+    ...(from === undefined ? {} : { from: dayStart(from) }),
+    ...(to === undefined ? {} : { before: dayStart(to) + DAY_MS }),
+  };
 }
 
 /** @throws Problem `invalid_field` */

@@ -10,11 +10,10 @@ import { Problem } from '../../shared/problem.ts';
 import { TEMPO_NETWORKS, withRpc, X402_NETWORKS } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys } from './keys.ts';
-import { startLocalNetwork } from './local.ts';
+import { openLocal } from './local.ts';
 import { usesTestMoney } from './test-money.ts';
 import type { MppNetwork, Network, X402Network } from './types.ts';
 
-export type { LocalNetworkFile } from './local.ts';
 export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';
 
 const HEALTH_TIMEOUT_MS = 2_000;
@@ -38,7 +37,7 @@ export async function openNetwork({ config, dataFolder, log }: NetworkOptions): 
         'payments.x402.network must be empty with payments.network = local, which has its own.',
       );
     }
-    return startLocalNetwork({ config: payments, dataFolder, keys, log });
+    return openLocal({ config: payments, dataFolder, keys, log });
   }
   const mpp = payments.network === 'none' ? undefined : openTempo(payments.network, payments);
   const x402 = payments.x402.network === '' ? undefined : await openX402(payments.x402.network, payments, log);

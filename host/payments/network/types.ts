@@ -2,23 +2,10 @@
  * What the rest of the host knows of payment networks: one shape for the embedded chain, Tempo and Base.
  * The rails (MPP, x402) are built from it; nothing outside this folder starts a chain or reads a key file.
  */
-import type {
-  Account,
-  Address,
-  Chain,
-  Client,
-  Hex,
-  PrivateKeyAccount,
-  PublicActions,
-  Transport,
-  WalletActions,
-} from 'viem';
+import type { Account, Address, Chain, Client, PrivateKeyAccount, PublicActions, Transport, WalletActions } from 'viem';
+import type { TestWallet } from '../../local-network/index.ts';
 
-/** A test wallet of the local network. The key is test money's, yet it stays in files of mode 0600. */
-export interface TestWallet {
-  address: Address;
-  privateKey: Hex;
-}
+export type { TestWallet };
 
 /** Keys that the host signs with. Kept in `<data>/network-keys.json`, mode 0600, never printed. */
 export interface HostAccounts {

@@ -5,21 +5,15 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
-import { and, asc, eq, inArray, lt, sql } from '../../registry/drizzle.ts';
-import {
-  isOpenOutgoing,
-  type OutgoingRow,
-  paymentOutgoing,
-  payments,
-  paymentTransfers,
-} from '../../registry/schema/payments.ts';
-import type { Statement } from '../../registry/statements.ts';
+import * as book from '../../registry/payments/book.ts';
+import type { Statement } from '../../registry/payments/books.ts';
+import type { Debts } from '../../registry/payments/debts.ts';
+import { OutgoingStore } from '../../registry/payments/outgoing.ts';
+import type { OutgoingRow } from '../../registry/payments/schema.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import { Mutex } from '../../shared/mutex.ts';
-import * as book from '../ledger/book.ts';
-import type { SettleResult } from '../rails/terms.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
-import type { Debts } from './debts.ts';
+import type { SettleResult } from '../terms.ts';
 import type { Wallet } from './wallets.ts';
 
 /** After that many refusals a person has to look at it. */
@@ -40,6 +34,7 @@ export interface SenderOptions {
 
 export class Sender {
   readonly #store: PaymentStore;
+  readonly #outgoing: OutgoingStore;
   readonly #wallets: readonly Wallet[];
   readonly #log: Logger;
   readonly #maySend: () => boolean;
@@ -49,6 +44,7 @@ export class Sender {
 
   constructor({ store, wallets, log, maySend, debts, minPayout }: SenderOptions) {
     this.#store = store;
+    this.#outgoing = new OutgoingStore(store.books);
     this.#wallets = wallets;
     this.#log = log;
     this.#maySend = maySend;
@@ -75,40 +71,14 @@ export class Sender {
     if (!this.#maySend()) return;
     await this.#resume();
     await this.#debts.withhold();
-    const { db } = this.#store;
-    const due = await db
-      .select()
-      .from(paymentOutgoing)
-      .where(
-        and(
-          isOpenOutgoing,
-          eq(paymentOutgoing.state, 'owed'),
-          inArray(paymentOutgoing.kind, [...kinds]),
-          lt(paymentOutgoing.attempts, MAX_ATTEMPTS),
-          minPayout > 0n ? this.#isEnough(minPayout) : undefined,
-        ),
-      )
-      .orderBy(asc(paymentOutgoing.createdAt))
-      .limit(500);
+    const due = await this.#outgoing.due(kinds, MAX_ATTEMPTS, minPayout, LONGEST_WAIT_MS);
     for (const rows of groups(due)) await this.#pay(rows);
-  }
-
-  /** By recipient and not by row: many small ones make a payout. */
-  #isEnough(minPayout: Money) {
-    const { kind, asset, source, recipient } = paymentOutgoing;
-    return sql`(${kind} = 'refund' OR (${kind}, ${asset}, ${source}, ${recipient}) IN (
-      SELECT kind, asset, source, recipient FROM payment_outgoing
-      WHERE state NOT IN ('sent', 'waived') AND state = 'owed' AND kind IN ('payout', 'fee')
-      GROUP BY kind, asset, source, recipient
-      HAVING sum(amount) >= ${Number(minPayout)} OR min(created_at) <= ${this.#store.now() - LONGEST_WAIT_MS}))`;
   }
 
   /** Transactions that were signed before a crash, or whose outcome was not known. */
   async #resume(): Promise<void> {
-    const { db } = this.#store;
-    const open = await db.select().from(paymentTransfers).where(eq(paymentTransfers.state, 'sending'));
-    for (const transfer of open) {
-      const rows = await db.select().from(paymentOutgoing).where(eq(paymentOutgoing.transfer, transfer.id));
+    for (const transfer of await this.#outgoing.sending()) {
+      const rows = await this.#outgoing.ofTransfer(transfer.id);
       const wallet = this.#wallet(transfer.asset);
       if (!wallet) continue;
       const signed = {
@@ -141,18 +111,10 @@ export class Sender {
     let result: SettleResult;
     try {
       result = await wallet.pay(first.source, transfers, async (signed) => {
-        await this.#store.write([
-          this.#store.db.insert(paymentTransfers).values({
-            id,
-            asset: first.asset,
-            source: first.source,
-            transactionRaw: signed.raw,
-            hash: signed.hash,
-            validUntil: signed.validUntil,
-            state: 'sending',
-            createdAt: this.#store.now(),
-          }),
-          this.#change(chosen, { state: 'sending', transfer: id }),
+        const { raw: transactionRaw, hash, validUntil } = signed;
+        await this.#store.books.write([
+          this.#outgoing.signed({ id, asset: first.asset, source: first.source, transactionRaw, hash, validUntil }),
+          this.#outgoing.changed(chosen, { state: 'sending', transfer: id }),
         ]);
       });
     } catch (error) {
@@ -166,21 +128,18 @@ export class Sender {
   }
 
   async #finish(id: string, rows: OutgoingRow[], result: SettleResult): Promise<void> {
-    const { db } = this.#store;
     if (result.status === 'unknown') return;
     if (result.status === 'failed') {
-      await this.#store.write([
-        db.update(paymentTransfers).set({ state: 'failed' }).where(eq(paymentTransfers.id, id)),
-      ]);
+      await this.#store.books.write([this.#outgoing.ended(id, 'failed')]);
       await this.#failed(rows, result.reason);
       return;
     }
     const statements: Statement[] = [
-      db.update(paymentTransfers).set({ state: 'sent' }).where(eq(paymentTransfers.id, id)),
-      this.#change(rows, { state: 'sent', error: null }),
+      this.#outgoing.ended(id, 'sent'),
+      this.#outgoing.changed(rows, { state: 'sent', error: null }),
     ];
     for (const row of rows) statements.push(...(await this.sentStatements(row, result.reference)));
-    await this.#store.write(statements);
+    await this.#store.books.write(statements);
   }
 
   /** What the books and the payment say once money for a row has arrived. */
@@ -200,18 +159,8 @@ export class Sender {
       held: payment.custody !== 'direct' || row.covered,
       reference,
     };
-    const statements = this.#store.lines(book.sent(entry));
-    if (row.kind === 'refund') {
-      // Several refunds of one payment may go out at once; it is refunded when what was lost has gone back.
-      const refunded = sql`${payments.refunded} + ${Number(row.amount)}`;
-      const state = payment.state === 'refund_owed' && row.id.endsWith('-lost') ? { state: 'refunded' as const } : {};
-      statements.push(
-        this.#store.db
-          .update(payments)
-          .set({ refunded, ...state })
-          .where(eq(payments.id, row.payment)),
-      );
-    }
+    const statements = this.#store.books.lines(book.sent(entry));
+    if (row.kind === 'refund') statements.push(this.#outgoing.refunded(row, payment));
     return statements;
   }
 
@@ -223,15 +172,7 @@ export class Sender {
   }
 
   async #mark(rows: OutgoingRow[], change: Partial<OutgoingRow>): Promise<void> {
-    await this.#store.write([this.#change(rows, change)]);
-  }
-
-  #change(rows: OutgoingRow[], change: Partial<OutgoingRow>): Statement {
-    const ids = rows.map((row) => row.id);
-    return this.#store.db
-      .update(paymentOutgoing)
-      .set({ ...change, updatedAt: this.#store.now() })
-      .where(inArray(paymentOutgoing.id, ids));
+    await this.#store.books.write([this.#outgoing.changed(rows, change)]);
   }
 
   #wallet(asset: string): Wallet | undefined {

@@ -9,11 +9,11 @@ import {
 } from 'viem/actions';
 import { Actions } from 'viem/tempo';
 import type { Money } from '../../shared/money.ts';
+import { isExpired } from '../methods/chain/chain-time.ts';
+import { isNonceUsed, isRefusal } from '../methods/chain/node-errors.ts';
+import type { EvmLanes } from '../methods/x402/evm-lanes.ts';
 import type { Network } from '../network/types.ts';
-import { isExpired } from '../rails/chain-time.ts';
-import type { EvmLanes } from '../rails/evm-lane.ts';
-import { isNonceUsed, isRefusal } from '../rails/node-errors.ts';
-import { assetId, lower, type SettleResult } from '../rails/terms.ts';
+import { assetId, lower, type SettleResult } from '../terms.ts';
 
 /** Tempo's longest life of a transaction without a nonce is 30 s. */
 const TEMPO_LIFE_S = 25;

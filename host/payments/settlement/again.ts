@@ -3,9 +3,9 @@
  * only, by that comparison, and nothing answers from a stored payment without one.
  */
 import { createHash } from 'node:crypto';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
-import type { Presented } from '../rails/credential.ts';
-import { type Terms, termsFromText } from '../rails/terms.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
+import type { Presented } from '../methods/credential.ts';
+import { type Terms, termsFromText } from '../terms.ts';
 
 /** Where a payment is shown, and with what. */
 export interface Place {

@@ -8,7 +8,7 @@ import { createHash } from 'node:crypto';
 import { type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 
 export interface WholeAnswer {
   status: number;

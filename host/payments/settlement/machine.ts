@@ -4,18 +4,18 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import { PaymentKeys } from '../../registry/payments/keys.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
-import type { PreparedOffers } from '../rails/challenge.ts';
-import type { Presented } from '../rails/credential.ts';
-import type { Rail } from '../rails/rail.ts';
-import { type SettleResult, termsToText, type Verified } from '../rails/terms.ts';
+import type { PreparedOffers } from '../challenge.ts';
+import type { Presented } from '../methods/credential.ts';
+import { type Asked, matchOffer } from '../methods/match.ts';
+import type { Rail } from '../methods/method.ts';
+import { type SettleResult, termsToText, type Verified } from '../terms.ts';
 import type { SettledPayment } from '../types.ts';
-import { type Asked, matchOffer } from './admission.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
-import { PaymentKeys } from './keys.ts';
 import { newPaymentId, type PaymentStore, type StoredAnswer } from './payment-store.ts';
 import { chargeReceipt } from './receipts.ts';
 
@@ -60,7 +60,7 @@ export class SettlementMachine {
     log: Logger;
   }) {
     this.store = options.store;
-    this.keys = new PaymentKeys(options.store);
+    this.keys = new PaymentKeys(options.store.books);
     this.#rails = new Map(options.rails.map((rail) => [rail.name, rail]));
     this.#channels = options.channels;
     this.#log = options.log;

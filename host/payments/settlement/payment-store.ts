@@ -3,23 +3,15 @@
  * has to be sent are written together or not at all. Callers hold the payment's lock.
  */
 import { randomBytes } from 'node:crypto';
-import { and, eq, inArray, sql } from '../../registry/drizzle.ts';
 import type { Registry } from '../../registry/index.ts';
-import {
-  isOpenPayment,
-  type PaymentRow,
-  paymentChannels,
-  paymentOutgoing,
-  payments,
-} from '../../registry/schema/payments.ts';
-import { built, type Statement } from '../../registry/statements.ts';
+import * as book from '../../registry/payments/book.ts';
+import { Books, leftInChannel, type Statement } from '../../registry/payments/books.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
+import { paidCallStatements, paymentQueries } from '../../registry/payments/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, subtract, ZERO } from '../../shared/money.ts';
-import * as book from '../ledger/book.ts';
 import type { Again } from './again.ts';
 import type { Answers, WholeAnswer } from './answers.ts';
-import { leftInChannel, Postings } from './postings.ts';
-import { paidCallStatements } from './statements.ts';
 
 export interface StoredAnswer {
   status: number;
@@ -61,28 +53,22 @@ const FINAL: readonly PaymentRow['state'][] = ['answered', 'released', 'refund_o
 
 export class PaymentStore {
   readonly answers: Answers;
-  readonly #registry: Registry;
-  readonly #clock: Clock;
-  readonly #postings: Postings;
+  readonly books: Books;
+  readonly queries: ReturnType<typeof paymentQueries>;
   readonly #onFinal: (row: PaymentRow) => void;
   readonly #statements: ReturnType<typeof paidCallStatements>;
 
   /** @param onFinal told of every payment that comes to a final state, after it is written */
   constructor(registry: Registry, clock: Clock, answers: Answers, onFinal: (row: PaymentRow) => void = () => {}) {
     this.answers = answers;
-    this.#registry = registry;
-    this.#clock = clock;
     this.#onFinal = onFinal;
-    this.#postings = new Postings(registry.db, () => clock.now());
+    this.books = new Books(registry, clock);
+    this.queries = paymentQueries(this.books);
     this.#statements = paidCallStatements(registry.db);
   }
 
-  get db() {
-    return this.#registry.db;
-  }
-
   now(): number {
-    return this.#clock.now();
+    return this.books.now();
   }
 
   async byCredential(credentialId: string): Promise<PaymentRow | undefined> {
@@ -95,11 +81,7 @@ export class PaymentStore {
 
   /** What a crash left between two states, oldest first. */
   async open(): Promise<PaymentRow[]> {
-    return this.db
-      .select()
-      .from(payments)
-      .where(and(isOpenPayment, inArray(payments.state, [...OPEN_STATES])))
-      .orderBy(payments.createdAt);
+    return this.queries.inStates(OPEN_STATES);
   }
 
   /**
@@ -138,7 +120,7 @@ export class PaymentStore {
       ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
       : { ...fresh, attempts: 1, createdAt: now };
     const { insert, update } = this.#statements;
-    await this.write([previous ? update(row.id, row) : insert([row]), ...this.#reserve(row, now, voucher)]);
+    await this.books.write([previous ? update(row.id, row) : insert([row]), ...this.#reserve(row, now, voucher)]);
     return row;
   }
 
@@ -180,7 +162,7 @@ export class PaymentStore {
     const moved = row.rail === 'x402/upto' ? (charged ?? row.authorized) : row.authorized;
     const next: PaymentRow = { ...row, reference };
     const lines = moved === 0n ? [] : book.settledOnChain(next, moved, reference);
-    const capture = charged === undefined ? undefined : this.#postings.capture(next, moved, charged);
+    const capture = charged === undefined ? undefined : this.books.capture(next, moved, charged);
     return this.#update(
       row,
       {
@@ -191,13 +173,13 @@ export class PaymentStore {
         settledAt: this.now(),
         ...(capture ? capture.columns : {}),
       },
-      [...this.#postings.lines(lines), ...(capture?.statements ?? [])],
+      [...this.books.lines(lines), ...(capture?.statements ?? [])],
     );
   }
 
   /** Work that was settled for beforehand is done, and this is what it cost; the rest goes back. */
   async captured(row: PaymentRow, charged: Money, answer: StoredAnswer | undefined): Promise<PaymentRow> {
-    const capture = this.#postings.capture(row, row.authorized, charged);
+    const capture = this.books.capture(row, row.authorized, charged);
     return this.#update(row, { ...capture.columns, ...(await this.#keep(row, answer)) }, capture.statements);
   }
 
@@ -231,8 +213,8 @@ export class PaymentStore {
           charged: Number(charged),
           now,
         }),
-        ...(charged === 0n ? [] : this.#postings.lines(book.captured(row, row.authorized, charged))),
-        ...this.#postings.owed(row, charged, ZERO),
+        ...(charged === 0n ? [] : this.books.lines(book.captured(row, row.authorized, charged))),
+        ...this.books.owed(row, charged, ZERO),
       ],
     );
   }
@@ -271,7 +253,7 @@ export class PaymentStore {
         clientGone,
         ...(await this.#keep(row, answer)),
       },
-      [this.#postings.due(row)],
+      [this.books.due(row)],
     );
   }
 
@@ -296,11 +278,14 @@ export class PaymentStore {
     const back = row.charged ?? row.authorized;
     const statements: Statement[] = [];
     if (row.custody === 'collected') {
-      if (row.charged === null) statements.push(...this.#postings.lines(book.captured(row, row.authorized, ZERO)));
+      if (row.charged === null) statements.push(...this.books.lines(book.captured(row, row.authorized, ZERO)));
       else if (row.charged > 0n)
-        statements.push(...this.#postings.lines(book.returned(row, row.charged, ZERO)), this.#waived(row, reason));
+        statements.push(
+          ...this.books.lines(book.returned(row, row.charged, ZERO)),
+          this.queries.waived(row.id, reason),
+        );
     }
-    if (back > 0n) statements.push(this.#postings.outgoing(row, 'refund', row.payer, back, 'owed', 'lost'));
+    if (back > 0n) statements.push(this.books.outgoing(row, 'refund', row.payer, back, 'owed', 'lost'));
     return this.#update(row, { state: 'refund_owed', error: reason, credential: null }, statements);
   }
 
@@ -309,49 +294,28 @@ export class PaymentStore {
     const amount = row.charged ?? ZERO;
     const id = row.channel ?? '';
     for (;;) {
-      const [channel] = await this.db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
+      const channel = await this.queries.channel(id);
       if (!channel) throw new Error(`payment ${row.id} has no channel`);
       const notTaken = leftInChannel(channel, amount);
       const back = subtract(amount, notTaken);
-      // Breaks the column's CHECK, and with it the transaction, where the channel has changed since it was read.
-      const captured = sql`CASE WHEN ${paymentChannels.state} = ${channel.state}
-        AND ${paymentChannels.settled} = ${Number(channel.settled)}
-        AND ${paymentChannels.captured} >= ${paymentChannels.settled} + ${Number(notTaken)}
-        THEN ${paymentChannels.captured} - ${Number(notTaken)} ELSE -1 END`;
       const change: Partial<PaymentRow> =
         back === 0n
           ? { state: 'refunded', refunded: amount, error: reason, charged: ZERO, fee: ZERO }
           : { state: 'refund_owed', refunded: notTaken, error: reason };
       try {
         return await this.#update(row, { ...change, credential: null }, [
-          this.db.update(paymentChannels).set({ captured }).where(eq(paymentChannels.id, id)),
-          ...(amount === 0n ? [] : this.#postings.lines(book.returned(row, amount, notTaken))),
-          this.#waived(row, reason),
+          this.queries.lessCaptured(channel, notTaken),
+          ...(amount === 0n ? [] : this.books.lines(book.returned(row, amount, notTaken))),
+          this.queries.waived(row.id, reason),
           ...(back === 0n
             ? []
-            : [
-                this.#postings.outgoing(row, 'refund', row.payer, back, 'waiting', 'lost'),
-                this.#postings.dueOfChannel(id),
-              ]),
+            : [this.books.outgoing(row, 'refund', row.payer, back, 'waiting', 'lost'), this.books.dueOfChannel(id)]),
         ]);
       } catch (error) {
-        const [now] = await this.db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
+        const now = await this.queries.channel(id);
         if (!now || (now.state === channel.state && now.settled === channel.settled)) throw error;
       }
     }
-  }
-
-  #waived(row: PaymentRow, reason: string): Statement {
-    const { payment, kind, state } = paymentOutgoing;
-    return this.db
-      .update(paymentOutgoing)
-      .set({ state: 'waived', error: reason, updatedAt: this.now() })
-      .where(and(eq(payment, row.id), inArray(kind, ['payout', 'fee']), inArray(state, ['waiting', 'owed', 'stuck'])));
-  }
-
-  /** What waits for the money of a channel and is covered by what the chain paid becomes due. */
-  dueOfChannel(channel: string): Statement {
-    return this.#postings.dueOfChannel(channel);
   }
 
   /** What a payment was answered with; undefined where it was not kept, or where it is not known which path it was of. */
@@ -383,19 +347,11 @@ export class PaymentStore {
     return { answerStatus: status, answerComplete: body !== undefined };
   }
 
-  async write(statements: Statement[]): Promise<void> {
-    if (statements.length > 0) await this.#registry.client.batch(statements.map(built));
-  }
-
-  lines(entries: book.Entry[]): Statement[] {
-    return this.#postings.lines(entries);
-  }
-
   async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {
     // Noted by the first transition of the capture, whichever it is.
     const captured = row.capturedBy === null ? {} : { capturedBy: row.capturedBy };
     const full = { ...change, ...captured, updatedAt: this.now() };
-    await this.write([this.#statements.update(row.id, full), ...more]);
+    await this.books.write([this.#statements.update(row.id, full), ...more]);
     const next = { ...row, ...full };
     if (next.state !== row.state && FINAL.includes(next.state)) this.#onFinal(next);
     return next;

@@ -1,6 +1,6 @@
 /** Receipts: `Payment-Receipt` for MPP clients and `PAYMENT-RESPONSE` for x402 clients, for what was settled only. */
 import { Receipt } from 'mppx';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
 
 /** Headers of a settled charge, as JSON for the registry. */

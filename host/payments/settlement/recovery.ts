@@ -3,7 +3,7 @@
  * moved, let it go where none did, and note a refund where the work was lost.
  */
 import type { Logger } from 'pino';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Operations } from '../operations.ts';
 import type { SettlementMachine } from './machine.ts';
 

@@ -1,5 +1,5 @@
 /** The answer to a credential that was used before: the very answer of the first time, as far as it was kept. */
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { formatUsd, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Again } from './again.ts';

@@ -1,7 +1,7 @@
 /** Requests as handlers may see them, and answers as payers get them. */
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
-import { EXPOSED_HEADERS } from '../rails/challenge.ts';
+import { EXPOSED_HEADERS } from '../challenge.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import { answerHeaders } from './answer.ts';
 

@@ -4,10 +4,10 @@
  */
 
 import type { InstanceSocket } from '../../http/instance/fetch.ts';
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
-import type { ChannelCalls } from '../sessions/calls.ts';
+import type { ChannelCalls } from '../methods/tempo/sessions/calls.ts';
 import type { Again } from '../settlement/again.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import type { StoredAnswer } from '../settlement/payment-store.ts';

@@ -1,8 +1,8 @@
 /** One call of a paid route, with all that is known of it before it is paid. */
-import type { PaymentRow } from '../../registry/schema/payments.ts';
+import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { formatUsd, type Money } from '../../shared/money.ts';
-import type { ChallengeContext, PreparedOffers } from '../rails/challenge.ts';
+import type { ChallengeContext, PreparedOffers } from '../challenge.ts';
 import type { PaidRoute, TollDeployment } from '../types.ts';
 
 export interface Visit {

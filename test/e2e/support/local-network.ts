@@ -8,17 +8,17 @@ import { privateKeyToAccount } from 'viem/accounts';
 import { Actions } from 'viem/tempo';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
 import { loadNetworkKeys } from '../../../host/payments/network/keys.ts';
-import { type LocalNetwork, startLocalNetwork } from '../../../host/payments/network/local.ts';
+import { type LocalPaymentNetwork, openLocal } from '../../../host/payments/network/local.ts';
 import type { MppNetwork, X402Network } from '../../../host/payments/network/types.ts';
 import type { Config } from '../../../host/shared/config.ts';
 
-export type TestNetwork = LocalNetwork & { mpp: MppNetwork; x402: X402Network; folder: string };
+export type TestNetwork = LocalPaymentNetwork & { mpp: MppNetwork; x402: X402Network; folder: string };
 
 export async function startTestNetwork(
   options: { folder?: string; payments?: Partial<Config['payments']> } = {},
 ): Promise<TestNetwork> {
   const folder = options.folder ?? (await mkdtemp(join(tmpdir(), 'turnpike-network-')));
-  const network = await startLocalNetwork({
+  const network = await openLocal({
     config: { ...(defaults.payments as Config['payments']), ...options.payments },
     dataFolder: folder,
     keys: await loadNetworkKeys(folder),

@@ -1,0 +1,72 @@
+/**
+ * MPP `tempo/session`: the payer deposits into a channel and signs cumulative vouchers; a call only needs a voucher,
+ * no chain. A voucher authorizes, the books decide what it cost, and closing returns the rest of the deposit.
+ */
+import { Session } from 'mppx/tempo';
+import type { PaymentRow } from '../../../registry/payments/schema.ts';
+import type { Money } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { MppNetwork } from '../../network/types.ts';
+import { assetId, lower, type MppOffer, type Terms } from '../../terms.ts';
+import type { Address } from '../../types.ts';
+import type { Presented } from '../credential.ts';
+import type { Rail } from '../method.ts';
+import type { SessionVerifier } from './sessions/verifier.ts';
+
+/** Deposit that clients are asked for: this many calls, but at most ten dollars unless one call costs more. */
+const SUGGESTED_CALLS = 20n;
+const SUGGESTED_LIMIT = 10_000_000n;
+
+export function tempoSession(options: { network: MppNetwork; payee: Address; verifier: SessionVerifier }): Rail {
+  const { network, payee, verifier } = options;
+  return {
+    name: 'tempo/session',
+
+    offer(terms: Terms): MppOffer | undefined {
+      // Where a call fails or costs less nothing has to move, so sessions are for metered routes.
+      if (terms.kind !== 'route' || terms.mode !== 'metered') return undefined;
+      return {
+        via: 'mpp',
+        rail: 'tempo/session',
+        method: 'tempo',
+        intent: 'session',
+        custody: 'channel',
+        asset: assetId(network.chain.id, network.currency),
+        recipient: payee,
+        payTo: lower(terms.payTo ?? network.recipient),
+        request: {
+          amount: terms.amount.toString(),
+          currency: network.currency,
+          recipient: payee,
+          unitType: 'request',
+          suggestedDeposit: suggestedDeposit(terms.amount).toString(),
+          methodDetails: {
+            chainId: network.chain.id,
+            escrowContract: Session.Precompile.Protocol.tip20ChannelEscrow,
+            sessionProtocol: 'v2',
+          },
+        },
+      };
+    },
+
+    async verify(presented: Presented) {
+      if (presented.via !== 'mpp') throw new Problem('payment_invalid', 'Not an MPP credential.');
+      return verifier.authorize(presented.credential);
+    },
+
+    // The books settle sessions (store.capturedFromChannel); no state of a session payment waits for the chain.
+    async settle(payment: PaymentRow) {
+      return { status: 'settled', reference: payment.channel ?? '' };
+    },
+
+    async reconcile(payment: PaymentRow) {
+      return { status: 'settled', reference: payment.channel ?? '' };
+    },
+  };
+}
+
+function suggestedDeposit(price: Money): bigint {
+  const several = price * SUGGESTED_CALLS;
+  if (several <= SUGGESTED_LIMIT) return several;
+  return price > SUGGESTED_LIMIT ? price : SUGGESTED_LIMIT;
+}

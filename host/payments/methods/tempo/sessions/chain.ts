@@ -1,0 +1,126 @@
+/** Channels on the chain: reading them, and collecting what they owe with or without closing them. */
+import { Session } from 'mppx/tempo';
+import type { Logger } from 'pino';
+import type { Account, Hex } from 'viem';
+import { getContractEvents } from 'viem/actions';
+import type { ChannelStore } from '../../../../registry/payments/channels.ts';
+import type { ChannelRow } from '../../../../registry/payments/schema.ts';
+import { KeyedLock } from '../../../../shared/mutex.ts';
+import { Problem } from '../../../../shared/problem.ts';
+import type { MppNetwork } from '../../../network/types.ts';
+import { searchBlocks } from '../../chain/search-blocks.ts';
+
+const { Chain, escrowAbi, Protocol } = Session.Precompile;
+
+export interface ChannelChainOptions {
+  network: MppNetwork;
+  /** The wallet that channels pay, and that closes them. */
+  settler: Account;
+  channels: ChannelStore;
+  log: Logger;
+}
+
+export class ChannelChain {
+  readonly #options: ChannelChainOptions;
+  readonly #turn = new KeyedLock();
+
+  constructor(options: ChannelChainOptions) {
+    this.#options = options;
+  }
+
+  state(id: string) {
+    return Chain.getChannelState(this.#options.network.getClient(), id as Hex, Protocol.tip20ChannelEscrow);
+  }
+
+  /**
+   * Closes a channel that takes no more calls on the chain: what was captured goes to the host, the rest back to the payer. It presents the
+   * voucher that calls were served for. One that comes with the wish to close adds nothing, and may not be collectable.
+   */
+  async close(channel: ChannelRow): Promise<ChannelRow> {
+    const { channels, log } = this.#options;
+    // A close that was begun may be on the chain already: the process may have died before the books said so. Or its
+    // payer was quicker, and took the deposit back.
+    if (channel.state === 'closing' && (await this.state(channel.id)).deposit === 0n) {
+      const closed = await this.lastEvent(channel, 'ChannelClosed');
+      if (!closed)
+        throw new Problem('payment_pending', 'The channel is gone from the chain; its closing was not found yet.');
+      const paid = 'settledToPayee' in closed.args ? closed.args.settledToPayee : 0n;
+      if (paid < channel.captured) await channels.withdrawn(channel.id);
+      else await channels.settled(channel, channel.captured, closed.transactionHash, true);
+      return (await channels.byId(channel.id)) ?? channel;
+    }
+    try {
+      const hash = await this.#sent((client, options) =>
+        Chain.closeOnChain(
+          client,
+          JSON.parse(channel.descriptor),
+          channel.voucher,
+          channel.captured,
+          channel.voucherSignature as Hex,
+          channel.escrow as Hex,
+          options,
+        ),
+      );
+      await channels.settled(channel, channel.captured, hash, true);
+      log.info({ channel: channel.id, captured: channel.captured.toString() }, 'channel closed');
+    } catch (error) {
+      log.warn({ err: error, channel: channel.id }, 'channel could not be closed yet');
+      // What older vouchers cover is collected meanwhile, so that less is left to lose.
+      await this.settle(channel).catch((reason) => log.warn({ err: reason, channel: channel.id }, 'nor settled'));
+      throw new Problem('payment_pending', 'The channel could not be closed now; it is tried again by itself.', {
+        cause: error,
+      });
+    }
+    return (await channels.byId(channel.id)) ?? channel;
+  }
+
+  /** Takes what was captured so far without closing. */
+  async settle(channel: ChannelRow): Promise<void> {
+    const { channels } = this.#options;
+    const voucher = await channels.settleable(channel);
+    if (!voucher) return;
+    const hash = await this.#sent((client, options) =>
+      Chain.settleOnChain(
+        client,
+        JSON.parse(channel.descriptor),
+        voucher.cumulative,
+        voucher.signature as Hex,
+        channel.escrow as Hex,
+        options,
+      ),
+    );
+    await channels.settled(channel, voucher.cumulative, hash, false);
+  }
+
+  /** The last time that a channel was closed or settled on the chain, by whom ever. */
+  async lastEvent(channel: ChannelRow, eventName: 'ChannelClosed' | 'Settled') {
+    const client = this.#options.network.getClient();
+    return searchBlocks(client, channel.createdAt, async (blocks) => {
+      const logs = await getContractEvents(client, {
+        address: channel.escrow as Hex,
+        abi: escrowAbi,
+        eventName,
+        args: { channelId: channel.id as Hex },
+        strict: true,
+        ...blocks,
+      });
+      return logs.at(-1);
+    });
+  }
+
+  /** The settler's transactions go out one after the other: they count up one nonce. */
+  async #sent(
+    send: (
+      client: ReturnType<MppNetwork['getClient']>,
+      options: { account: Account; candidateFeeTokens: Hex[] },
+    ) => Promise<Hex>,
+  ): Promise<Hex> {
+    const { network, settler } = this.#options;
+    const client = network.getClient(settler);
+    return this.#turn.run('settler', async () => {
+      const hash = await send(client, { account: settler, candidateFeeTokens: [network.currency] });
+      await Chain.waitForSuccessfulReceipt(client as never, hash);
+      return hash;
+    });
+  }
+}

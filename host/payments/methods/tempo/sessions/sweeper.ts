@@ -1,0 +1,123 @@
+/**
+ * Keeps channels: settles what they owe on a schedule, closes those that their payer gave up or wants back, and
+ * finishes what a crash interrupted. Without it a payer could take its deposit back before the host has its share.
+ */
+import type { Logger } from 'pino';
+import { atomic, type ChannelStore } from '../../../../registry/payments/channels.ts';
+import type { ChannelRow } from '../../../../registry/payments/schema.ts';
+import type { Clock } from '../../../../shared/clock.ts';
+import { type Money, micro } from '../../../../shared/money.ts';
+import type { SessionVerifier } from './verifier.ts';
+
+export interface SweepSchedule {
+  /** Settle when a channel owes this much. */
+  settleAmount: Money;
+  /** Settle at the latest so long after the last settlement, ms. */
+  settleEveryMs: number;
+  /** Close a channel that was not used for so long, ms. */
+  idleMs: number;
+}
+
+export const DEFAULT_SCHEDULE: SweepSchedule = {
+  settleAmount: micro(5_000_000),
+  settleEveryMs: 3_600_000,
+  idleMs: 24 * 3_600_000,
+};
+
+/** Channels that are looked after at a time. */
+const AT_ONCE = 8;
+/** A channel that takes longer holds up no other: its work goes on beside theirs, ms. */
+const LOOK_MS = 30_000;
+
+/** A deposit that did not arrive so long after it was noted never will: its transaction has expired. */
+const OPENING_MS = 120_000;
+
+export class ChannelSweeper {
+  readonly #verifier: SessionVerifier;
+  readonly #channels: ChannelStore;
+  readonly #schedule: SweepSchedule;
+  readonly #clock: Clock;
+  readonly #log: Logger;
+  readonly #looking = new Set<string>();
+
+  constructor(options: {
+    verifier: SessionVerifier;
+    channels: ChannelStore;
+    schedule?: SweepSchedule;
+    clock: Clock;
+    log: Logger;
+  }) {
+    this.#verifier = options.verifier;
+    this.#channels = options.channels;
+    this.#schedule = options.schedule ?? DEFAULT_SCHEDULE;
+    this.#clock = options.clock;
+    this.#log = options.log;
+  }
+
+  /** One look at every channel that is not closed; those that their payer wants back come first. */
+  async run(): Promise<void> {
+    const channels = await this.#channels.inState('opening', 'open', 'closing');
+    const isUrgent = ({ state, closeRequestedAt }: ChannelRow) => state === 'closing' || closeRequestedAt !== 0;
+    const queue = [...channels.filter(isUrgent), ...channels.filter((channel) => !isUrgent(channel))].values();
+    const work = async () => {
+      for (const { id } of queue) {
+        const look = this.#lookSafely(id);
+        let timer: NodeJS.Timeout | undefined;
+        await Promise.race([look, new Promise((resolve) => (timer = setTimeout(resolve, LOOK_MS)))]);
+        clearTimeout(timer);
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, work));
+  }
+
+  /** One look at a time: what a look before is still at is not begun again. */
+  async #lookSafely(id: string): Promise<void> {
+    if (this.#looking.has(id)) return;
+    this.#looking.add(id);
+    try {
+      await this.#verifier.exclusively(id, () => this.#look(id));
+    } catch (error) {
+      this.#log.warn({ err: error, channel: id }, 'channel could not be looked after; it is tried again');
+    } finally {
+      this.#looking.delete(id);
+    }
+  }
+
+  async #look(id: string): Promise<void> {
+    const channel = await this.#channels.byId(id);
+    switch (channel?.state) {
+      case 'opening':
+        if (await this.#verifier.confirmOpening(channel)) return;
+        if (channel.createdAt + OPENING_MS < this.#clock.now())
+          await this.#channels.failed(id, 'the deposit never arrived');
+        return;
+      case 'open':
+        return this.#keep(await this.#catchUp(await this.#verifier.refresh(channel)));
+      case 'closing':
+        await this.#verifier.close(await this.#catchUp(channel));
+        return;
+    }
+  }
+
+  /** The process may have died after the chain settled and before the books said so. */
+  async #catchUp(channel: ChannelRow): Promise<ChannelRow> {
+    const settled = atomic((await this.#verifier.chain.state(channel.id)).settled);
+    if (settled <= channel.settled) return channel;
+    const event = await this.#verifier.chain.lastEvent(channel, 'Settled');
+    if (event) await this.#channels.settled(channel, settled, event.transactionHash, false);
+    return (await this.#channels.byId(channel.id)) ?? channel;
+  }
+
+  async #keep(channel: ChannelRow): Promise<void> {
+    const now = this.#clock.now();
+    const owed = channel.captured - channel.settled;
+    const idle = channel.usedAt + this.#schedule.idleMs < now;
+    if (channel.closeRequestedAt !== 0 || (channel.reserved === 0n && idle)) {
+      await this.#verifier.close(channel);
+    } else if (owed > 0n) {
+      const since = channel.settledAt ?? channel.createdAt;
+      const due = owed >= this.#schedule.settleAmount || since + this.#schedule.settleEveryMs < now;
+      if (due) await this.#verifier.chain.settle(channel);
+    }
+  }
+}

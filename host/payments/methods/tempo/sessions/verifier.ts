@@ -1,0 +1,388 @@
+/**
+ * Accepts session credentials: opens channels, takes vouchers (twice, late or out of order: a voucher authorizes, it
+ * is not spent), tops up, and closes on the payer's wish. Chain calls happen only where the chain has to change.
+ */
+import type { Credential } from 'mppx';
+import { Session } from 'mppx/tempo';
+import { type Hex, keccak256, zeroAddress } from 'viem';
+import { getTransactionReceipt } from 'viem/actions';
+import { atomic, type SignedAmount } from '../../../../registry/payments/channels.ts';
+import type { ChannelRow } from '../../../../registry/payments/schema.ts';
+import type { Money } from '../../../../shared/money.ts';
+import { KeyedLock } from '../../../../shared/mutex.ts';
+import { Problem } from '../../../../shared/problem.ts';
+import { assetId, lower, payerDid, type Verified } from '../../../terms.ts';
+import type { Address } from '../../../types.ts';
+import { describe } from '../charge.ts';
+import { ChannelCalls } from './calls.ts';
+import { ChannelChain, type ChannelChainOptions } from './chain.ts';
+import {
+  type Close,
+  type Open,
+  readSessionPayload,
+  type SessionNetwork,
+  type SessionPayload,
+  signerOf,
+  type TopUp,
+  type Voucher,
+} from './payload.ts';
+import { sessionReceipt } from './receipt.ts';
+import { voucherSignedBy } from './voucher.ts';
+
+const { Chain, Protocol } = Session.Precompile;
+
+/** How long the chain's word on a channel (is it being closed by its payer?) is believed, ms. */
+const CHAIN_STATE_MS = 15_000;
+/** How long a close waits for the calls that it ended, ms. */
+const END_CALLS_MS = 10_000;
+
+export class SessionVerifier {
+  readonly network: SessionNetwork;
+  readonly chain: ChannelChain;
+  readonly calls = new ChannelCalls();
+  readonly #options: ChannelChainOptions;
+  /** When the chain was asked about a channel, ms of `performance.now()`; oldest first. */
+  readonly #checkedAt = new Map<string, number>();
+  readonly #locks = new KeyedLock();
+
+  constructor(options: ChannelChainOptions) {
+    this.#options = options;
+    this.chain = new ChannelChain(options);
+    this.network = {
+      chainId: options.network.chain.id,
+      signatures: options.network.voucherSignatures,
+      escrow: Protocol.tip20ChannelEscrow,
+      token: options.network.currency,
+      payee: lower(options.settler.address),
+    };
+  }
+
+  read(credential: Credential.Credential): SessionPayload {
+    return readSessionPayload(credential.payload, this.network);
+  }
+
+  /**
+   * The voucher that a call's receipt may speak of, atomic units. Clients forget the vouchers of calls that failed and
+   * refuse receipts for more than they remember: so it is the call's own voucher, where that covers what was captured.
+   */
+  acknowledged(credential: Credential.Credential, channel: Pick<ChannelRow, 'voucher' | 'captured'>): Money {
+    const payload = this.read(credential);
+    const own = 'cumulativeAmount' in payload ? payload.cumulativeAmount : channel.voucher;
+    return own < channel.voucher && own >= channel.captured ? own : channel.voucher;
+  }
+
+  /** Checks a credential that wants to be served. @throws Problem `payment_invalid` */
+  async authorize(credential: Credential.Credential): Promise<Verified> {
+    const payload = this.read(credential);
+    const price = atomic(BigInt(String(credential.challenge.request.amount)));
+    if (payload.action !== 'open' && payload.action !== 'voucher')
+      throw new Problem('payment_invalid', `A ${payload.action} does not pay for a call.`);
+    return this.#locks.run(payload.channelId, async () => {
+      const opened = payload.action === 'open' ? await this.#open(payload, credential, price) : undefined;
+      const { channel, voucher } = opened
+        ? { channel: opened, voucher: undefined }
+        : await this.#accept(payload, credential.source, price);
+      return {
+        ...(voucher ? { voucher } : {}),
+        payer: { address: channel.payer as Address, did: payerDid(channel.chainId, channel.payer) },
+        settleBefore: Number.POSITIVE_INFINITY,
+        channel: channel.id,
+        opened: opened !== undefined,
+      };
+    });
+  }
+
+  /**
+   * Credentials that manage a channel without asking for content: top-up, close, and a bare open or voucher.
+   * @returns the 204 with its receipt
+   */
+  async manage(credential: Credential.Credential): Promise<Response> {
+    const payload = this.read(credential);
+    const receipt = await this.#receipt(payload, credential);
+    return new Response(null, {
+      status: 204,
+      headers: {
+        'payment-receipt': receipt,
+        'cache-control': 'no-store',
+        'access-control-expose-headers': 'Payment-Receipt',
+      },
+    });
+  }
+
+  async #receipt(payload: SessionPayload, credential: Credential.Credential): Promise<string> {
+    // Without the channel's lock: anybody may send a top-up, and the chain may take minutes.
+    if (payload.action === 'topUp') return this.#topUp(payload, credential);
+    return this.#locks.run(payload.channelId, async () => {
+      switch (payload.action) {
+        case 'close':
+          return this.#close(payload, credential);
+        case 'open':
+        case 'voucher': {
+          const price = atomic(0n);
+          const opened = payload.action === 'open' ? await this.#open(payload, credential, price) : undefined;
+          if (opened) return sessionReceipt(opened, credential.challenge.id);
+          const { channel, voucher } = await this.#accept(payload, credential.source, price);
+          if (voucher) await this.#options.channels.voucher(channel.id, voucher);
+          return sessionReceipt(channel, credential.challenge.id);
+        }
+      }
+    });
+  }
+
+  /** With the channel's lock held: for settlement and recovery. */
+  exclusively<T>(id: string, work: () => Promise<T>): Promise<T> {
+    return this.#locks.run(id, work);
+  }
+
+  /** @returns undefined when the channel exists already: then the credential counts as a voucher */
+  async #open(payload: Open, credential: Credential.Credential, price: Money): Promise<ChannelRow | undefined> {
+    const { channels, network } = this.#options;
+    const known = await channels.byId(payload.channelId);
+    if (known && known.state !== 'opening' && known.state !== 'failed') return undefined;
+    if (known?.state === 'opening' && (await this.confirmOpening(known))) return channels.byId(payload.channelId);
+    const { chainId, escrow, token, payee } = this.network;
+    const { descriptor, cumulativeAmount, signature } = payload;
+    const signer = signerOf(descriptor);
+    try {
+      const result = await Chain.broadcastOpenTransaction({
+        chainId,
+        client: network.getClient() as never,
+        challengeExpires: credential.challenge.expires,
+        escrowContract: escrow,
+        expectedAuthorizedSigner: descriptor.authorizedSigner,
+        expectedChannelId: payload.channelId,
+        expectedCurrency: token,
+        expectedOperator: zeroAddress,
+        expectedPayee: payee,
+        expectedExpiringNonceHash: descriptor.expiringNonceHash,
+        expectedPayer: descriptor.payer,
+        serializedTransaction: payload.transaction,
+        beforeBroadcast: async ({ openDeposit }) => {
+          if (cumulativeAmount < price || cumulativeAmount > openDeposit || openDeposit < price)
+            throw new Problem('payment_invalid', 'The deposit and the first voucher must cover the price.');
+          if (!this.#signed(payload.channelId, cumulativeAmount, signature, signer))
+            throw new Problem('payment_invalid', 'The voucher signature is not valid.');
+          await channels.opening(
+            {
+              id: payload.channelId,
+              asset: assetId(chainId, token),
+              payer: lower(descriptor.payer),
+              payee,
+              signer,
+              descriptor: JSON.stringify(descriptor),
+              escrow,
+              chainId,
+              openTransaction: payload.transaction,
+            },
+            { cumulative: cumulativeAmount, signature },
+          );
+        },
+      });
+      await channels.opened(payload.channelId, atomic(result.state.deposit), result.txHash);
+      this.#noteChecked(payload.channelId);
+      return channels.byId(payload.channelId);
+    } catch (error) {
+      const noted = await channels.byId(payload.channelId);
+      if (noted && (await this.confirmOpening(noted))) return channels.byId(payload.channelId);
+      if (error instanceof Problem) throw error;
+      throw new Problem('payment_invalid', `The channel could not be opened: ${describe(error)}`, { cause: error });
+    }
+  }
+
+  /** Asks the chain whether a noted deposit arrived. @returns whether the channel is open now */
+  async confirmOpening(channel: ChannelRow): Promise<boolean> {
+    try {
+      const state = await this.chain.state(channel.id);
+      if (state.deposit === 0n) return false;
+      await this.#options.channels.opened(channel.id, atomic(state.deposit), channel.openHash);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  /** @returns the channel, and the voucher where it is greater than the one before: it is for the caller to write */
+  async #accept(
+    payload: Voucher | Open,
+    source: string | undefined,
+    price: Money,
+  ): Promise<{ channel: ChannelRow; voucher?: SignedAmount }> {
+    const { channelId, cumulativeAmount, signature } = payload;
+    const channel = await this.#usable(channelId);
+    const from = lower(source?.split(':').pop() ?? '');
+    if (from !== channel.payer && from !== channel.signer)
+      throw new Problem('payment_invalid', 'The credential’s source is not the payer of the channel.');
+    if (cumulativeAmount > channel.deposit)
+      throw new Problem('payment_invalid', 'The voucher is over the deposit; top the channel up.', {
+        extensions: { session: view(channel) },
+      });
+    if (!this.#signed(channelId, cumulativeAmount, signature, channel.signer as Address))
+      throw new Problem('payment_invalid', 'The voucher signature is not valid.');
+    const greater = cumulativeAmount > channel.voucher;
+    const authorized = greater ? cumulativeAmount : channel.voucher;
+    if (authorized - channel.captured - channel.reserved < price)
+      throw new Problem('payment_invalid', 'The vouchers do not cover this call; sign a greater one.', {
+        extensions: { session: view(channel) },
+      });
+    if (!greater) return { channel };
+    const voucher = { cumulative: cumulativeAmount, signature };
+    return { channel: { ...channel, voucher: cumulativeAmount, voucherSignature: signature }, voucher };
+  }
+
+  /** An open channel that its payer is not closing. Asks the chain now and then. */
+  async #usable(id: string): Promise<ChannelRow> {
+    const { channels } = this.#options;
+    let channel = await channels.byId(id);
+    if (channel?.state === 'opening' && (await this.confirmOpening(channel))) channel = await channels.byId(id);
+    if (channel?.state !== 'open')
+      throw new Problem(
+        'payment_invalid',
+        channel ? 'The channel is closed; open a new one.' : 'The channel is not known here; open one.',
+      );
+    const checkedAt = this.#checkedAt.get(id) ?? Number.NEGATIVE_INFINITY;
+    if (performance.now() - checkedAt > CHAIN_STATE_MS) channel = await this.refresh(channel);
+    if (channel.closeRequestedAt !== 0)
+      throw new Problem('payment_invalid', 'The channel is being closed by its payer; open a new one.');
+    return channel;
+  }
+
+  /** Reads the channel's deposit and close request from the chain. */
+  async refresh(channel: ChannelRow): Promise<ChannelRow> {
+    const { channels } = this.#options;
+    try {
+      const state = await this.chain.state(channel.id);
+      if (state.deposit === 0n) {
+        if (await this.chain.lastEvent(channel, 'ChannelClosed')) await channels.withdrawn(channel.id);
+        throw new Problem('payment_invalid', 'The deposit of the channel is gone from the chain; open a new one.');
+      }
+      await channels.chainState(channel.id, {
+        deposit: atomic(state.deposit),
+        closeRequestedAt: state.closeRequestedAt,
+      });
+      this.#noteChecked(channel.id);
+      return (await channels.byId(channel.id)) ?? channel;
+    } catch (error) {
+      if (error instanceof Problem) throw error;
+      throw new Problem('payment_invalid', 'The network does not answer about the channel; try again.', {
+        cause: error,
+      });
+    }
+  }
+
+  #noteChecked(id: string): void {
+    const now = performance.now();
+    this.#checkedAt.delete(id);
+    this.#checkedAt.set(id, now);
+    for (const [other, at] of this.#checkedAt) {
+      if (now - at <= CHAIN_STATE_MS) break;
+      this.#checkedAt.delete(other);
+    }
+  }
+
+  async #topUp(payload: TopUp, credential: Credential.Credential): Promise<string> {
+    const { channels, network } = this.#options;
+    const channel = await this.#usable(payload.channelId);
+    const client = network.getClient() as never;
+    const topUp = {
+      additionalDeposit: payload.additionalDeposit,
+      chainId: this.network.chainId,
+      challengeExpires: credential.challenge.expires,
+      descriptor: payload.descriptor,
+      escrowContract: this.network.escrow,
+      expectedChannelId: payload.channelId,
+      expectedCurrency: this.network.token,
+      serializedTransaction: payload.transaction,
+    };
+    const failed = (error: unknown) =>
+      new Problem('payment_invalid', `The top-up failed: ${describe(error)}`, { cause: error });
+    try {
+      const { transaction } = Chain.validateTopUpCredentialTransaction(topUp);
+      if (lower(transaction.from ?? '') !== channel.payer) throw new Error('it is not signed by the channel’s payer');
+    } catch (error) {
+      throw failed(error);
+    }
+    try {
+      const { newDeposit } = await Chain.broadcastTopUpTransaction({ ...topUp, client });
+      await channels.deposited(channel.id, atomic(newDeposit));
+    } catch (error) {
+      // The same top-up again: the chain has it already, and its deposit says it all.
+      if (!(await this.#succeeded(payload.transaction))) throw failed(error);
+      await this.refresh(channel);
+    }
+    return sessionReceipt(
+      (await channels.byId(channel.id)) ?? channel,
+      credential.challenge.id,
+      keccak256(payload.transaction),
+    );
+  }
+
+  async #succeeded(transaction: Hex): Promise<boolean> {
+    return getTransactionReceipt(this.#options.network.getClient(), { hash: keccak256(transaction) }).then(
+      ({ status }) => status === 'success',
+      () => false,
+    );
+  }
+
+  async #close(payload: Close, credential: Credential.Credential): Promise<string> {
+    const { channels } = this.#options;
+    const channel = await channels.byId(payload.channelId);
+    if (!channel) throw new Problem('payment_invalid', 'The channel is not known here.');
+    if (!this.#signed(channel.id, payload.cumulativeAmount, payload.signature, channel.signer as Address))
+      throw new Problem('payment_invalid', 'The closing voucher’s signature is not valid.');
+    const answer = (row: ChannelRow) =>
+      sessionReceipt(
+        { ...row, voucher: payload.cumulativeAmount },
+        credential.challenge.id,
+        row.closeHash ?? undefined,
+      );
+    if (channel.state === 'closed') return answer(channel);
+    if (payload.cumulativeAmount < channel.captured)
+      throw new Problem(
+        'payment_invalid',
+        `The closing voucher must be at least ${channel.captured}, which was spent.`,
+      );
+    const { deposit } = payload.cumulativeAmount > channel.deposit ? await this.refresh(channel) : channel;
+    if (payload.cumulativeAmount > deposit)
+      throw new Problem('payment_invalid', `The closing voucher must be at most ${deposit}, the channel’s deposit.`);
+    return answer(await this.close(channel));
+  }
+
+  /**
+   * Closes a channel, with its lock held: calls that are still at work are given up and not charged, what was captured
+   * is collected, the rest goes back to the payer.
+   * @throws Problem `in_progress` where a call does not end, `payment_pending` where the chain does not take it now
+   */
+  async close({ id }: ChannelRow): Promise<ChannelRow> {
+    const { channels } = this.#options;
+    await channels.closing(id);
+    await this.calls.end(
+      id,
+      new Problem('conflict', 'The payer closes the session. Nothing was charged.'),
+      END_CALLS_MS,
+    );
+    const channel = await channels.byId(id);
+    if (!channel) throw new Problem('payment_invalid', 'The channel is not known here.');
+    if (channel.reserved > 0n) {
+      await this.chain.settle(channel);
+      throw new Problem(
+        'in_progress',
+        'Calls on this channel are still at work; it is closed by itself when they end.',
+      );
+    }
+    return this.chain.close(channel);
+  }
+
+  #signed(channelId: string, cumulative: Money, signature: string, signer: Address): boolean {
+    return voucherSignedBy(this.network, { channelId, cumulative, signature }, signer);
+  }
+}
+
+/** What a payer needs to know to go on with its channel. */
+function view(channel: ChannelRow): Record<string, string> {
+  return {
+    channelId: channel.id,
+    deposit: channel.deposit.toString(),
+    acceptedCumulative: channel.voucher.toString(),
+    spent: channel.captured.toString(),
+  };
+}

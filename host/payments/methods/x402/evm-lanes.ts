@@ -1,0 +1,92 @@
+/**
+ * One EVM account, one transaction at a time from nonce to broadcast: settlements and payouts of the same account must
+ * not take the same nonce. Confirmations are not waited for, so several may be on their way.
+ */
+import { type Account, type EncodeFunctionDataParameters, encodeFunctionData, type Hex, keccak256 } from 'viem';
+import { getTransactionCount, prepareTransactionRequest, sendRawTransaction, signTransaction } from 'viem/actions';
+import { KeyedLock } from '../../../shared/mutex.ts';
+import type { X402Network } from '../../network/types.ts';
+import { lower } from '../../terms.ts';
+import { isKnown } from '../chain/node-errors.ts';
+
+export interface EvmCall {
+  to: Hex;
+  data: Hex;
+  gas?: bigint;
+}
+
+/** Nodes behind a balancer may not know yet what another of them took, ms. */
+const REMEMBER_MS = 60_000;
+
+export class EvmLanes {
+  readonly #network: X402Network;
+  readonly #locks = new KeyedLock();
+  readonly #last = new Map<string, { nonce: number; at: number }>();
+
+  constructor(network: X402Network) {
+    this.#network = network;
+  }
+
+  /**
+   * Signs with the next nonce and hands the transaction to `broadcast` before the next one gets its turn.
+   * @param broadcast sends it; if it throws, the nonce counts as unused
+   * @param isTaken whether the node has it now; if not, the nonce counts as unused: the node keeps what comes after a
+   *   nonce that is missing until somebody uses that
+   */
+  async run<T>(
+    account: Account,
+    call: EvmCall,
+    broadcast: (signed: { raw: Hex; hash: Hex; nonce: number }) => Promise<T>,
+    isTaken: (result: T) => boolean = () => true,
+  ): Promise<T> {
+    return this.#locks.run(lower(account.address), async () => {
+      const client = this.#network.getClient(account);
+      const nonce = await this.#nonce(account.address);
+      const prepared = await prepareTransactionRequest(client, {
+        account,
+        chain: this.#network.chain,
+        nonce,
+        to: call.to,
+        data: call.data,
+        ...(call.gas === undefined ? {} : { gas: call.gas }),
+      });
+      const raw = await signTransaction(client, prepared as never);
+      const result = await broadcast({ raw, hash: keccak256(raw), nonce });
+      if (isTaken(result)) this.#last.set(lower(account.address), { nonce, at: performance.now() });
+      return result;
+    });
+  }
+
+  send(account: Account, call: EvmCall): Promise<Hex> {
+    const client = this.#network.getClient();
+    return this.run(account, call, async ({ raw, hash }) => {
+      try {
+        return await sendRawTransaction(client, { serializedTransaction: raw });
+      } catch (error) {
+        if (isKnown(error)) return hash;
+        throw error;
+      }
+    });
+  }
+
+  /** What x402's signer needs to write: contract calls and plain ones. */
+  signer(account: Account) {
+    return {
+      writeContract: (input: EncodeFunctionDataParameters & { address: Hex; gas?: bigint; dataSuffix?: Hex }) => {
+        const data = encodeFunctionData(input);
+        return this.send(account, {
+          to: input.address,
+          data: input.dataSuffix === undefined ? data : `${data}${input.dataSuffix.slice(2)}`,
+          ...(input.gas === undefined ? {} : { gas: input.gas }),
+        });
+      },
+      sendTransaction: (call: EvmCall) => this.send(account, call),
+    };
+  }
+
+  async #nonce(address: Hex): Promise<number> {
+    const pending = await getTransactionCount(this.#network.getClient(), { address, blockTag: 'pending' });
+    const last = this.#last.get(lower(address));
+    return last && last.at + REMEMBER_MS > performance.now() && last.nonce >= pending ? last.nonce + 1 : pending;
+  }
+}

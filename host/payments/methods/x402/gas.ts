@@ -1,0 +1,105 @@
+/**
+ * What settling an x402 payment costs the host, which pays the gas: nothing is offered by x402 whose price is below it,
+ * and nothing for a tenant whose settlements have used up the day's budget.
+ */
+import type { Registry } from '../../../registry/index.ts';
+import { GasStore } from '../../../registry/payments/gas.ts';
+import type { Clock } from '../../../shared/clock.ts';
+import { add, type Money, micro, ZERO } from '../../../shared/money.ts';
+import type { Terms } from '../../terms.ts';
+import type { GasUse } from '../../types.ts';
+
+/** Units that the dearer of both schemes uses, with a margin: `upto` was seen to take 110,000. */
+const UNITS = 150_000n;
+const WEI = 10n ** 18n;
+
+export interface GasOptions {
+  registry: Pick<Registry, 'client'>;
+  clock: Clock;
+  /** Wei for a unit; asks the network. */
+  gasPrice: () => Promise<bigint>;
+  /** Of the network's coin, whole USD. */
+  coinUsd: number;
+  /** Prices below are not offered, whatever gas costs. */
+  minPrice: Money;
+  /** For a tenant and a day. */
+  budget: Money;
+  /** What is offered may be another now. */
+  onChange: () => void;
+}
+
+/** @param gasPrice in wei, of a unit. @returns what a settlement costs, rounded up */
+export function settlementCost(gasPrice: bigint, coinUsd: number): Money {
+  const microUsd = UNITS * gasPrice * BigInt(Math.round(coinUsd * 1e6));
+  return micro((microUsd + WEI - 1n) / WEI);
+}
+
+export class Gas {
+  readonly #options: GasOptions;
+  readonly #store: GasStore;
+  #cost: Money = ZERO;
+  #day = '';
+  #spent = new Map<string, Money>();
+
+  constructor(options: GasOptions) {
+    this.#options = options;
+    this.#store = new GasStore(options.registry);
+  }
+
+  /** Asks the network for the price. Without an answer the last one counts: nothing could be settled either. */
+  async refresh(): Promise<void> {
+    const { gasPrice, coinUsd, onChange } = this.#options;
+    const cost = await gasPrice().then(
+      (price) => settlementCost(price, coinUsd),
+      () => this.#cost,
+    );
+    const isNewDay = await this.#readDay();
+    if (cost === this.#cost && !isNewDay) return;
+    this.#cost = cost;
+    onChange();
+  }
+
+  get floor(): Money {
+    const { minPrice } = this.#options;
+    if (this.#cost > minPrice) return this.#cost;
+    return minPrice;
+  }
+
+  /** What the operator sells itself is its own to price. */
+  mayOffer({ kind, amount, tenant }: Terms): boolean {
+    if (kind === 'operation' || tenant === undefined) return true;
+    return amount >= this.floor && !this.#isUsedUp(tenant);
+  }
+
+  /** A settlement for this tenant goes to the network; one that fails costs, too. */
+  async note(tenant: string | null): Promise<void> {
+    if (tenant === null || this.#cost === ZERO) return;
+    await this.#readDay();
+    const wasUsedUp = this.#isUsedUp(tenant);
+    this.#spent.set(tenant, add(this.#spent.get(tenant) ?? ZERO, this.#cost));
+    await this.#store.add(this.#day, tenant, this.#cost);
+    if (!wasUsedUp && this.#isUsedUp(tenant)) this.#options.onChange();
+  }
+
+  /** Today's, the dearest first. */
+  async use(): Promise<GasUse[]> {
+    await this.#readDay();
+    const { budget } = this.#options;
+    return [...this.#spent]
+      .map(([tenant, spent]) => ({ tenant, spent, budget, isUsedUp: this.#isUsedUp(tenant) }))
+      .sort((a, b) => Number(b.spent - a.spent))
+      .slice(0, 20);
+  }
+
+  #isUsedUp(tenant: string): boolean {
+    return (this.#spent.get(tenant) ?? 0n) >= this.#options.budget && this.#cost > ZERO;
+  }
+
+  async #readDay(): Promise<boolean> {
+    const day = new Date(this.#options.clock.now()).toISOString().slice(0, 10);
+    if (day === this.#day) return false;
+    this.#spent = await this.#store.of(day);
+    this.#day = day;
+    return true;
+  }
+}

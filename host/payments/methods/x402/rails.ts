@@ -1,0 +1,222 @@
+/**
+ * x402 `exact` (EIP-3009) and `upto` (Permit2) with the facilitator in this process. Stock clients pay both; `upto`
+ * settles what was used. The facilitator's account sends, and its nonce manager lets settlements run side by side.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { x402Facilitator } from '@x402/core/facilitator';
+import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
+import { PERMIT2_ADDRESS, toFacilitatorEvmSigner, x402UptoPermit2ProxyAddress } from '@x402/evm';
+import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
+import type { Account, Hex } from 'viem';
+import type { PaymentRow } from '../../../registry/payments/schema.ts';
+import type { Money } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { X402Network } from '../../network/types.ts';
+import {
+  assetId,
+  custodyOf,
+  lower,
+  type Offer,
+  payerDid,
+  type SettleResult,
+  type Terms,
+  type X402Offer,
+  type X402Requirements,
+} from '../../terms.ts';
+import { isExpired } from '../chain/chain-time.ts';
+import { assertFunded } from '../chain/funds.ts';
+import { isOpen } from '../chain/node-errors.ts';
+import { type Presented, readStored, type X402Credential } from '../credential.ts';
+import type { Rail } from '../method.ts';
+import type { EvmLanes } from './evm-lanes.ts';
+import type { Gas } from './gas.ts';
+import { lookUp } from './look-up.ts';
+
+/** How long a signature stays good, seconds; `slow` routes get the longer one. */
+const TIMEOUT_SECONDS = 300;
+const SLOW_TIMEOUT_SECONDS = 3_600;
+
+/** x402 refuses to settle in the last six seconds of a signature. */
+const SETTLE_MARGIN_MS = 10_000;
+
+/** What the facilitator asks the network. */
+const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
+
+export interface X402Options {
+  network: X402Network;
+  facilitator: Account;
+  lanes: EvmLanes;
+  challengeKey: string;
+  gas: Gas;
+  /** Whether Permit2 and x402's proxy exist on the chain. */
+  upto: boolean;
+}
+
+/** Whether Permit2 and x402's proxy for `upto` are on the chain. */
+export async function uptoAvailable(network: X402Network): Promise<boolean> {
+  const client = network.getClient();
+  const addresses = [PERMIT2_ADDRESS, x402UptoPermit2ProxyAddress] as Hex[];
+  const codes = await Promise.all(addresses.map((address) => client.getCode({ address }).catch(() => undefined)));
+  return codes.every((code) => code !== undefined && code !== '0x');
+}
+
+export function x402Rails({ network, facilitator: account, lanes, challengeKey, gas, upto }: X402Options): Rail[] {
+  const chainId = network.chain.id;
+  const client = network.getClient(account);
+  const asking = new AsyncLocalStorage<{ isOpen: boolean }>();
+  const signer = toFacilitatorEvmSigner(
+    noting({ ...client, ...lanes.signer(account), address: account.address }, (error) => {
+      const asked = asking.getStore();
+      if (asked && isOpen(error)) asked.isOpen = true;
+    }) as never,
+  );
+  const facilitator = new x402Facilitator();
+  facilitator.register(network.network, new ExactEvmScheme(signer));
+  if (upto) facilitator.register(network.network, new UptoEvmScheme(signer));
+  const collector = lower(account.address);
+
+  function requirements(scheme: 'exact' | 'upto', terms: Terms, recipient: string): X402Requirements {
+    return {
+      scheme,
+      network: network.network,
+      asset: network.token,
+      amount: terms.amount.toString(),
+      payTo: recipient,
+      maxTimeoutSeconds: terms.slow || terms.kind === 'binding' ? SLOW_TIMEOUT_SECONDS : TIMEOUT_SECONDS,
+      extra: {
+        name: network.name,
+        version: network.version,
+        assetTransferMethod: scheme === 'exact' ? 'eip3009' : 'permit2',
+        ...(scheme === 'upto' ? { facilitatorAddress: account.address } : {}),
+        ...(terms.meta?.token === undefined ? {} : { challenge: terms.meta.token }),
+      },
+    };
+  }
+
+  function stored(payment: PaymentRow): X402Credential {
+    const presented = readStored(payment.rail as Rail['name'], payment.credential ?? '', challengeKey);
+    if (presented.via !== 'x402') throw new Error('not an x402 credential');
+    return presented;
+  }
+
+  const chain = { client, token: network.token, expired: false };
+
+  async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
+    const accepted = presented.payload.accepted as PaymentRequirements;
+    const asked = { isOpen: false };
+    try {
+      const result = await asking.run(asked, () =>
+        facilitator.settle(presented.payload as PaymentPayload, { ...accepted, amount: amount.toString() }),
+      );
+      if (result.success) return { status: 'settled', reference: result.transaction };
+      if (result.errorReason?.includes('pending'))
+        return { status: 'unknown', reason: 'the network did not confirm in time' };
+      const found = await lookUp(chain, presented.payload, payment, amount);
+      if (found) return found;
+      // The facilitator calls that failed, too; but the node may have taken the transaction.
+      if (asked.isOpen) return { status: 'unknown', reason: 'the network did not say whether it took the payment' };
+      return { status: 'failed', reason: reason(result.errorReason) };
+    } catch (error) {
+      const found = await lookUp(chain, presented.payload, payment, amount);
+      return found ?? { status: 'unknown', reason: reason(error instanceof Error ? error.name : undefined) };
+    }
+  }
+
+  function rail(scheme: 'exact' | 'upto'): Rail {
+    const name = `x402/${scheme}` as const;
+    return {
+      name,
+      offer(terms): X402Offer | undefined {
+        // A metered route is sold by what it used; a tenant's own challenge may be captured in part, either way.
+        if (terms.kind === 'route' && (scheme === 'upto') !== (terms.mode === 'metered')) return undefined;
+        if (terms.kind === 'operation' && scheme === 'upto') return undefined;
+        if (!gas.mayOffer(terms)) return undefined;
+        const custody = custodyOf(name, terms);
+        const payTo = lower(terms.payTo ?? network.recipient);
+        const recipient = custody === 'collected' ? collector : payTo;
+        const asset = assetId(chainId, network.token);
+        return {
+          via: 'x402',
+          rail: name,
+          custody,
+          asset,
+          recipient,
+          payTo,
+          requirements: requirements(scheme, terms, recipient),
+        };
+      },
+
+      async verify(presented: Presented, offer: Offer) {
+        if (presented.via !== 'x402' || offer.via !== 'x402')
+          throw new Problem('payment_invalid', 'Not an x402 payment.');
+        const { payload } = presented.payload;
+        let answer: Awaited<ReturnType<typeof facilitator.verify>>;
+        try {
+          answer = await facilitator.verify(
+            presented.payload as PaymentPayload,
+            offer.requirements as PaymentRequirements,
+          );
+        } catch (error) {
+          throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause: error });
+        }
+        const [from, until] =
+          'authorization' in payload
+            ? [payload.authorization.from, payload.authorization.validBefore]
+            : [payload.permit2Authorization.from, payload.permit2Authorization.deadline];
+        if (!answer.isValid) {
+          const microUsd = BigInt(offer.requirements.amount);
+          if (answer.invalidReason?.endsWith('insufficient_balance'))
+            await assertFunded({ client, chain: network.chain, token: network.token, wallet: from as Hex, microUsd });
+          throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+        }
+        const limit = BigInt(Date.now()) + 24n * 3_600_000n;
+        const untilMs = BigInt(until) * 1000n;
+        return {
+          payer: { address: lower(from), did: payerDid(chainId, from) },
+          settleBefore: Number(untilMs < limit ? untilMs : limit) - SETTLE_MARGIN_MS,
+        };
+      },
+
+      async settle(payment, amount) {
+        await gas.note(payment.tenant);
+        return send(stored(payment), payment, amount);
+      },
+
+      async reconcile(payment, amount) {
+        const presented = stored(payment);
+        const expired = await isExpired(client, (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS);
+        const found = await lookUp({ ...chain, expired }, presented.payload, payment, amount);
+        if (found) return found;
+        if (expired) return { status: 'failed', reason: 'the authorization expired before the network took it' };
+        const again = await send(presented, payment, amount);
+        // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
+        return again.status === 'failed' ? { ...again, status: 'unknown' } : again;
+      },
+    };
+  }
+
+  return upto ? [rail('exact'), rail('upto')] : [rail('exact')];
+}
+
+/** The same signer, which tells why calls of the network fail. */
+function noting<T extends object>(signer: T, onError: (error: unknown) => void): T {
+  const entries = ASKING.filter((name) => name in signer).map((name) => {
+    const ask = signer[name as keyof T] as (...values: unknown[]) => Promise<unknown>;
+    const noted = async (...values: unknown[]) => {
+      try {
+        return await ask(...values);
+      } catch (error) {
+        onError(error);
+        throw error;
+      }
+    };
+    return [name, noted];
+  });
+  return { ...signer, ...Object.fromEntries(entries) };
+}
+
+/** x402's reason codes are safe to show; anything else is not. */
+function reason(code: string | undefined): string {
+  return code !== undefined && /^[a-z0-9_]{3,80}$/i.test(code) ? code : 'the payment was refused';
+}

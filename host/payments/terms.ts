@@ -1,0 +1,131 @@
+/**
+ * The terms of one thing that is for sale, and what a rail makes of them.
+ * Pure: terms come from a paid route, an operation or a tenant's own challenge; offers are what a 402 advertises.
+ */
+import type { Custody, PaymentKind } from '../registry/payments/schema.ts';
+import { type Money, micro } from '../shared/money.ts';
+import type { Address, Payer, RailName } from './types.ts';
+
+export interface Terms {
+  kind: PaymentKind;
+  /** Operation name, or method and path of the route. */
+  name: string;
+  /** A credential is good for this scope only. */
+  scope: string;
+  slug: string | undefined;
+  tenant: string | undefined;
+  /** The price, or the most a metered call can cost. */
+  amount: Money;
+  mode: 'fixed' | 'metered';
+  /** Work may outlast a signed transaction: settle first, refund if it fails. */
+  slow: boolean;
+  /** Undefined: the operator's wallet on the rail's network. */
+  payTo: Address | undefined;
+  /** The operator's share, 1/100 %. */
+  feeBps: number;
+  /** The host has to hold what this brings: the tenant has debts. Set by the book of offers. */
+  collected?: boolean;
+  description: string;
+  sku: string | undefined;
+  pricingVersion: number | undefined;
+  /** What else a tenant's own challenge carries; authenticated, given back at verification. */
+  meta?: Record<string, string>;
+}
+
+/** Terms as a payment row keeps them, so that recovery does not depend on the present deployment. */
+export function termsToText(terms: Terms): string {
+  return JSON.stringify({ ...terms, amount: terms.amount.toString() });
+}
+
+export function termsFromText(text: string): Terms {
+  const stored = JSON.parse(text) as Terms & { amount: string };
+  return {
+    ...stored,
+    slug: stored.slug ?? undefined,
+    tenant: stored.tenant ?? undefined,
+    payTo: stored.payTo ?? undefined,
+    sku: stored.sku ?? undefined,
+    pricingVersion: stored.pricingVersion ?? undefined,
+    amount: micro(BigInt(stored.amount)),
+  };
+}
+
+/** The x402 `PaymentRequirements` of an offer, as they go over the wire. */
+export interface X402Requirements {
+  scheme: 'exact' | 'upto';
+  network: `${string}:${string}`;
+  asset: string;
+  amount: string;
+  payTo: string;
+  maxTimeoutSeconds: number;
+  extra: Record<string, unknown>;
+}
+
+interface OfferBase {
+  rail: RailName;
+  /** CAIP-19-like `eip155:<chain>/<token>` in lower case: the asset in the books. */
+  asset: string;
+  custody: Custody;
+  /** Address that the chain pays, lower case. */
+  recipient: Address;
+  /** Who the money is for in the end, lower case. */
+  payTo: Address;
+}
+
+/** An offer of MPP: the canonical challenge request. */
+export interface MppOffer extends OfferBase {
+  via: 'mpp';
+  method: 'tempo';
+  intent: 'charge' | 'session';
+  request: Record<string, unknown>;
+}
+
+export interface X402Offer extends OfferBase {
+  via: 'x402';
+  requirements: X402Requirements;
+}
+
+export type Offer = MppOffer | X402Offer;
+
+/** A credential that can pay, checked in every way short of moving money. */
+export interface Verified {
+  payer: Payer;
+  /** After this moment (ms, real time) the credential can no longer be settled. */
+  settleBefore: number;
+  /** Session channel that backs it. */
+  channel?: string;
+  /** A voucher greater than the channel's last, to be noted together with the payment. */
+  voucher?: { cumulative: Money; signature: string };
+  /** The credential opened its channel: the payer's deposit moved, so the answer carries a receipt in any case. */
+  opened?: boolean;
+}
+
+export type SettleResult =
+  | { status: 'settled'; reference: string }
+  /** It did not happen and will not: nothing was charged. */
+  | { status: 'failed'; reason: string }
+  /** It may or may not have happened: ask again later. */
+  | { status: 'unknown'; reason: string };
+
+/** Where money goes for these terms: straight to the payee where nothing has to be split or given back. */
+export function custodyOf(rail: RailName, terms: Terms): Custody {
+  if (rail === 'tempo/session') return 'channel';
+  if (terms.kind === 'operation') return 'direct';
+  if (terms.feeBps > 0 || terms.collected) return 'collected';
+  if (rail === 'x402/upto') return 'direct';
+  if (terms.kind === 'binding' || terms.mode === 'metered') return 'collected';
+  // A Tempo transaction lives 25 s after signing; an EIP-3009 authorization as long as we ask for.
+  return terms.slow && rail === 'tempo/charge' ? 'collected' : 'direct';
+}
+
+export function lower(address: string): Address {
+  return address.toLowerCase() as Address;
+}
+
+export function assetId(chainId: number, token: string): string {
+  return `eip155:${chainId}/${token.toLowerCase()}`;
+}
+
+export function payerDid(chainId: number, address: string): string {
+  return `did:pkh:eip155:${chainId}:${address.toLowerCase()}`;
+}

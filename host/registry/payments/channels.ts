@@ -1,0 +1,212 @@
+/** Session channels in the registry. What a channel owes is `captured`; `reserved` belongs to calls still at work. */
+
+import { type Money, micro, subtract, ZERO } from '../../shared/money.ts';
+import { and, eq, inArray, lte, sql } from '../drizzle.ts';
+import * as book from './book.ts';
+import type { Books, Statement } from './books.ts';
+import {
+  type ChannelRow,
+  isOpenOutgoing,
+  isOpenPayment,
+  paymentChannels,
+  paymentOutgoing,
+  payments,
+  paymentVouchers,
+} from './schema.ts';
+
+export interface SignedAmount {
+  cumulative: Money;
+  signature: string;
+}
+
+export class ChannelStore {
+  readonly #books: Books;
+  readonly #byId: ReturnType<typeof preparedById>;
+
+  constructor(books: Books) {
+    this.#books = books;
+    this.#byId = preparedById(books.db);
+  }
+
+  async byId(id: string): Promise<ChannelRow | undefined> {
+    return this.#byId.get({ id });
+  }
+
+  async inState(...states: ChannelRow['state'][]): Promise<ChannelRow[]> {
+    return this.#books.db.select().from(paymentChannels).where(inArray(paymentChannels.state, states));
+  }
+
+  /** Noted before the payer's transaction is sent, so that a deposit is never forgotten. */
+  async opening(
+    channel: Pick<
+      ChannelRow,
+      'id' | 'asset' | 'payer' | 'payee' | 'signer' | 'descriptor' | 'escrow' | 'chainId' | 'openTransaction'
+    >,
+    voucher: SignedAmount,
+  ): Promise<void> {
+    const now = this.#books.now();
+    const { db } = this.#books;
+    await this.#books.write([
+      db
+        .insert(paymentChannels)
+        .values({
+          ...channel,
+          state: 'opening',
+          openHash: null,
+          deposit: ZERO,
+          voucher: voucher.cumulative,
+          voucherSignature: voucher.signature,
+          reserved: ZERO,
+          captured: ZERO,
+          units: 0,
+          settled: ZERO,
+          closeRequestedAt: 0,
+          closeHash: null,
+          error: null,
+          createdAt: now,
+          usedAt: now,
+          settledAt: null,
+        })
+        .onConflictDoNothing(),
+      db
+        .insert(paymentVouchers)
+        .values({ channel: channel.id, cumulative: voucher.cumulative, signature: voucher.signature })
+        .onConflictDoNothing(),
+    ]);
+  }
+
+  async opened(id: string, deposit: Money, hash: string | null): Promise<void> {
+    await this.#set(id, { state: 'open', deposit, openHash: hash, error: null });
+  }
+
+  async failed(id: string, error: string): Promise<void> {
+    await this.#set(id, { state: 'failed', error });
+  }
+
+  /** Its payer took the deposit back. What waits for it is a person's to decide on: the money never came. */
+  async withdrawn(id: string): Promise<void> {
+    const error = 'its payer took the deposit back';
+    const { db } = this.#books;
+    const waiting = and(isOpenOutgoing, eq(paymentOutgoing.channel, id), eq(paymentOutgoing.state, 'waiting'));
+    const updatedAt = this.#books.now();
+    await this.#books.write([
+      db.update(paymentChannels).set({ state: 'failed', error }).where(eq(paymentChannels.id, id)),
+      this.#books.dueOfChannel(id),
+      db
+        .update(paymentOutgoing)
+        .set({ state: 'stuck', error: `the deposit never came: ${error}`, updatedAt })
+        .where(and(waiting, inArray(paymentOutgoing.kind, ['payout', 'fee']))),
+      // Who took everything back itself has its refund.
+      db.update(paymentOutgoing).set({ state: 'waived', error, updatedAt }).where(waiting),
+    ]);
+  }
+
+  async chainState(id: string, state: { deposit: Money; closeRequestedAt: number }): Promise<void> {
+    await this.#set(id, {
+      deposit: sql`max(deposit, ${Number(state.deposit)})` as unknown as Money,
+      closeRequestedAt: state.closeRequestedAt,
+    });
+  }
+
+  /** A top-up was seen on the chain. It takes back the payer's request to close, if there was one. */
+  async deposited(id: string, deposit: Money): Promise<void> {
+    await this.chainState(id, { deposit, closeRequestedAt: 0 });
+  }
+
+  /** A greater voucher replaces the one before. */
+  async voucher(id: string, voucher: SignedAmount): Promise<void> {
+    const { db } = this.#books;
+    await this.#books.write([
+      db
+        .update(paymentChannels)
+        .set({ voucher: voucher.cumulative, voucherSignature: voucher.signature, usedAt: this.#books.now() })
+        .where(and(eq(paymentChannels.id, id), lte(paymentChannels.voucher, voucher.cumulative))),
+      db
+        .insert(paymentVouchers)
+        .values({ channel: id, cumulative: voucher.cumulative, signature: voucher.signature })
+        .onConflictDoNothing(),
+    ]);
+  }
+
+  /** From here on no call can begin on it, and its `captured` does not shrink. */
+  async closing(id: string): Promise<void> {
+    await this.#set(id, { state: 'closing' });
+  }
+
+  async reopened(id: string, error: string): Promise<void> {
+    await this.#set(id, { state: 'open', error });
+  }
+
+  /**
+   * The greatest voucher that asks for no more than was captured for answers that are out; presented by settlements
+   * that do not close. What still streams may have to be given back.
+   */
+  async settleable(channel: ChannelRow): Promise<SignedAmount | undefined> {
+    const [streaming] = await this.#books.db
+      .select({ sum: sql<number>`coalesce(sum(${payments.charged}), 0)` })
+      .from(payments)
+      .where(and(isOpenPayment, eq(payments.channel, channel.id), eq(payments.state, 'settled')));
+    const answered = micro(channel.captured - BigInt(streaming?.sum ?? 0));
+    const [row] = await this.#books.db
+      .select()
+      .from(paymentVouchers)
+      .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, answered)))
+      .orderBy(sql`${paymentVouchers.cumulative} DESC`)
+      .limit(1);
+    return row && row.cumulative > channel.settled ? row : undefined;
+  }
+
+  /**
+   * The chain moved what was captured up to `total` to the host; payouts that wait for it become due, oldest first.
+   */
+  async settled(channel: ChannelRow, total: Money, reference: string, closed: boolean): Promise<void> {
+    const amount = subtract(total, channel.settled);
+    const { db } = this.#books;
+    const now = this.#books.now();
+    const change = {
+      settled: total,
+      captured: sql`max(${paymentChannels.captured}, ${Number(total)})` as unknown as Money,
+      settledAt: now,
+      ...(closed ? { state: 'closed' as const, closeHash: reference, error: null } : {}),
+    };
+    const statements: Statement[] = [db.update(paymentChannels).set(change).where(eq(paymentChannels.id, channel.id))];
+    if (amount > 0n) {
+      const { id, payer, asset } = channel;
+      statements.push(
+        ...this.#books.lines(book.channelSettled({ channel: id, payer, asset, amount, total, reference })),
+      );
+    }
+    statements.push(
+      this.#books.dueOfChannel(channel.id),
+      db
+        .delete(paymentVouchers)
+        .where(and(eq(paymentVouchers.channel, channel.id), lte(paymentVouchers.cumulative, total))),
+    );
+    await this.#books.write(statements);
+  }
+
+  /** After a crash: what is reserved is what open payments hold. */
+  async recountReserved(): Promise<void> {
+    const { db } = this.#books;
+    await this.#books.write([
+      db.update(paymentChannels).set({
+        reserved: sql`(SELECT coalesce(sum(authorized), 0) FROM payments
+          WHERE payments.channel = payment_channels.id AND ${isOpenPayment} AND payments.state IN ('verified', 'working'))`,
+      }),
+    ]);
+  }
+
+  async #set(id: string, change: Partial<ChannelRow>): Promise<void> {
+    await this.#books.write([this.#books.db.update(paymentChannels).set(change).where(eq(paymentChannels.id, id))]);
+  }
+}
+
+function preparedById(db: Books['db']) {
+  return db
+    .select()
+    .from(paymentChannels)
+    .where(eq(paymentChannels.id, sql.placeholder('id')))
+    .prepare();
+}
+
+export const atomic = (value: bigint): Money => micro(value);

@@ -1,0 +1,133 @@
+/** The statements of every paid call, whose text is built once: see registry/statements.ts. */
+import { and, eq, inArray, isNotNull, lt, sql } from '../drizzle.ts';
+import type { Registry } from '../index.ts';
+import { compiled, inserts, updates } from '../statements.ts';
+import type { Books } from './books.ts';
+import {
+  type ChannelRow,
+  isOpenPayment,
+  type PaymentRow,
+  paymentChannels,
+  paymentOutgoing,
+  payments,
+  paymentVouchers,
+} from './schema.ts';
+
+export function paidCallStatements(db: Registry['db']) {
+  const { placeholder } = sql;
+  const { id, reserved, captured, units, state, voucher, voucherSignature } = paymentChannels;
+  const ofChannel = eq(id, placeholder('channel'));
+  const greater = sql`${placeholder('cumulative')} > ${voucher}`;
+  const reserve = {
+    // A channel that is not open (any more) breaks the column's CHECK, and with it the whole transaction.
+    reserved: sql`CASE WHEN ${state} = 'open' THEN ${reserved} + ${placeholder('amount')} ELSE -1 END`,
+    usedAt: sql`${placeholder('now')}`,
+  };
+  const reserveByVoucher = {
+    ...reserve,
+    voucher: sql`max(${voucher}, ${placeholder('cumulative')})`,
+    voucherSignature: sql`CASE WHEN ${greater} THEN ${placeholder('signature')} ELSE ${voucherSignature} END`,
+  };
+  const capture = {
+    reserved: sql`${reserved} - ${placeholder('authorized')}`,
+    captured: sql`${captured} + ${placeholder('charged')}`,
+    units: sql`${units} + 1`,
+    usedAt: sql`${placeholder('now')}`,
+  };
+  const giveBack = { reserved: sql`${reserved} - ${placeholder('authorized')}` };
+  return {
+    byCredential: db
+      .select()
+      .from(payments)
+      .where(eq(payments.credentialId, placeholder('credentialId')))
+      .prepare(),
+    byId: db
+      .select()
+      .from(payments)
+      .where(eq(payments.id, placeholder('id')))
+      .prepare(),
+    insert: inserts(db, payments),
+    update: updates(db, payments, payments.id),
+    reserve: compiled(db.update(paymentChannels).set(reserve).where(ofChannel)),
+    reserveByVoucher: compiled(db.update(paymentChannels).set(reserveByVoucher).where(ofChannel)),
+    voucher: compiled(
+      db
+        .insert(paymentVouchers)
+        .values({
+          channel: placeholder('channel'),
+          cumulative: placeholder('cumulative'),
+          signature: placeholder('signature'),
+        })
+        .onConflictDoNothing(),
+    ),
+    capture: compiled(db.update(paymentChannels).set(capture).where(ofChannel)),
+    giveBack: compiled(db.update(paymentChannels).set(giveBack).where(ofChannel)),
+  };
+}
+
+/** What is asked for and changed more rarely. */
+export function paymentQueries({ db, now }: Books) {
+  const isOpenHold = and(isOpenPayment, eq(payments.kind, 'binding'));
+  return {
+    /** Oldest first. */
+    inStates: async (states: readonly PaymentRow['state'][]): Promise<PaymentRow[]> =>
+      db
+        .select()
+        .from(payments)
+        .where(and(isOpenPayment, inArray(payments.state, [...states])))
+        .orderBy(payments.createdAt),
+
+    /** Holds whose signature runs out before a moment, real time, ms. */
+    endingHolds: async (before: number): Promise<PaymentRow[]> =>
+      db
+        .select()
+        .from(payments)
+        .where(
+          and(
+            isOpenHold,
+            eq(payments.state, 'working'),
+            isNotNull(payments.settleBefore),
+            lt(payments.settleBefore, before),
+          ),
+        ),
+
+    /** Settled holds that were not touched since a moment, business time, ms. */
+    settledHolds: async (before: number): Promise<PaymentRow[]> =>
+      db
+        .select()
+        .from(payments)
+        .where(and(isOpenHold, eq(payments.state, 'settled'), lt(payments.updatedAt, before))),
+
+    channel: async (id: string): Promise<ChannelRow | undefined> => {
+      const [row] = await db.select().from(paymentChannels).where(eq(paymentChannels.id, id));
+      return row;
+    },
+
+    /**
+     * Takes `amount` off what a channel owes. Breaks the column's CHECK, and with it the transaction, where the channel
+     * has changed since it was read.
+     */
+    lessCaptured({ id, state, settled }: ChannelRow, amount: bigint) {
+      const captured = sql`CASE WHEN ${paymentChannels.state} = ${state}
+        AND ${paymentChannels.settled} = ${Number(settled)}
+        AND ${paymentChannels.captured} >= ${paymentChannels.settled} + ${Number(amount)}
+        THEN ${paymentChannels.captured} - ${Number(amount)} ELSE -1 END`;
+      return db.update(paymentChannels).set({ captured }).where(eq(paymentChannels.id, id));
+    },
+
+    /** What would be paid out of a payment is not any more. */
+    waived(payment: string, reason: string) {
+      const { kind, state } = paymentOutgoing;
+      return db
+        .update(paymentOutgoing)
+        .set({ state: 'waived', error: reason, updatedAt: now() })
+        .where(
+          and(
+            eq(paymentOutgoing.payment, payment),
+            inArray(kind, ['payout', 'fee']),
+            inArray(state, ['waiting', 'owed', 'stuck']),
+          ),
+        );
+    },
+  };
+}
