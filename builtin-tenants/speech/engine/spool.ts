@@ -87,11 +87,11 @@ async function* pieces(body: Readable, signal: AbortSignal): AsyncGenerator<Buff
 
 /** (`Promise.race` with one promise for all reads would keep each piece until the last.) */
 async function unlessAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  signal.throwIfAborted();
   const { promise, resolve, reject } = Promise.withResolvers<T>();
-  const abort = () => reject(signal.reason);
-  signal.addEventListener('abort', abort, { once: true });
   work.then(resolve, reject);
+  const abort = () => reject(signal.reason);
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort, { once: true });
   return await promise.finally(() => signal.removeEventListener('abort', abort));
 }
 
