@@ -141,6 +141,14 @@ describe('the rules of the house', () => {
     expect(sources('host/registry').some((file) => /'\.\.?\/drizzle\.ts'/.test(readFileSync(file, 'utf8')))).toBe(true);
   });
 
+  it('nothing outside of payments/methods asks by which method something is paid', () => {
+    const asks = /\bvia\b.{0,4}(?:===|!==|:) '(?:mpp|x402)'|'(?:tempo|x402)\/|rail\.startsWith\(/;
+    const others = sources('host').filter((file) => !file.startsWith(path.join(ROOT, 'host/payments/methods')));
+    const asking = others.filter((file) => asks.test(readFileSync(file, 'utf8')));
+    expect(asking.map((file) => path.relative(ROOT, file))).toEqual([]);
+    expect(asks.test("if (presented.via === 'x402') return;")).toBe(true);
+  });
+
   it('bodies of requests are read whole in one place, which has a budget', () => {
     const whole = /\b(?:request|req|c\.req(?:\.raw)?|call\.request)\.(?:arrayBuffer|text|json|formData|bytes|blob)\(/;
     // Runs inside of a handler's process.

@@ -15,7 +15,8 @@ import { formatUsd, type Money, micro, parseUsd } from '../shared/money.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody, releasingBodies } from '../shared/request-body.ts';
 import type { Challenger } from './challenge.ts';
-import { type Presented, readCredential } from './methods/credential.ts';
+import { methodOf, readCredential } from './methods/index.ts';
+import type { Presented } from './methods/method.ts';
 import type { ProofVerifier } from './methods/tempo/proof.ts';
 import type { OfferBook } from './offers.ts';
 import { readIdempotencyKey } from './request.ts';
@@ -175,13 +176,14 @@ export class PaymentService implements PaymentBindings {
       throw new Problem('payment_invalid', 'The payment was made for something else (bind does not match).');
     if (body.amount !== undefined && body.amount !== amount)
       throw new Problem('payment_invalid', `The payment is for ${formatUsd(amount)} USD.`);
+    const named = methodOf(presented).named(presented);
     const admitted = await machine.admit({
       presented,
       prepared: offers.prepare(this.#terms(tenant, amount, meta)),
       asked: {
         realm: realm(),
-        resource: body.resource ?? (presented.via === 'x402' ? (presented.payload.resource?.url ?? '') : ''),
-        digest: presented.via === 'mpp' ? presented.credential.challenge.digest : undefined,
+        resource: body.resource ?? named.resource ?? '',
+        digest: named.digest,
         now: Date.now(),
       },
       place: placeOf(
@@ -299,18 +301,18 @@ export class PaymentService implements PaymentBindings {
     return { hold: row.id, state: row.state, amount: formatUsd(row.charged ?? micro(0)), headers: receiptHeaders(row) };
   }
 
-  /** What the challenge said: in MPP's authenticated `opaque`, or in the token that x402 clients echo. */
+  /** What the challenge said: authenticated by the credential, or in the token that clients echo. */
   #claims(tenant: Tenant, presented: Presented): { amount: Money; meta: Record<string, string> } {
-    if (presented.via === 'mpp') {
-      const { n: _nonce, scope, token: _token, ...meta } = presented.meta;
+    const named = methodOf(presented).named(presented);
+    if (named.meta) {
+      const { n: _nonce, scope, token: _token, ...meta } = named.meta;
       if (scope !== scopeOf(tenant)) throw new Problem('payment_invalid', 'The payment is for another seller.');
-      return { amount: micro(BigInt(String(presented.credential.challenge.request.amount))), meta };
+      return { amount: micro(named.amount), meta };
     }
-    const { extra, amount } = presented.payload.accepted;
-    const claims = this.#readToken(extra?.challenge);
-    if (claims?.tenant !== tenant.tenant || claims.amount !== amount)
+    const claims = this.#readToken(named.token);
+    if (claims?.tenant !== tenant.tenant || BigInt(claims.amount) !== named.amount)
       throw new Problem('payment_invalid', 'The payment is for another seller or another price.');
-    return { amount: micro(BigInt(amount)), meta: claims.meta };
+    return { amount: micro(named.amount), meta: claims.meta };
   }
 
   #terms(tenant: Tenant, amount: Money, meta: Record<string, string>, description?: string): Terms {

@@ -21,9 +21,9 @@ import { Challenger } from './challenge.ts';
 import { Guard } from './ledger/guard.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
-import { readStored } from './methods/credential.ts';
 import type { Rail } from './methods/method.ts';
 import { tempoCharge } from './methods/tempo/charge.ts';
+import { readMpp } from './methods/tempo/credential.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
 import { tempoSession } from './methods/tempo/session.ts';
 import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
@@ -114,7 +114,6 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
           network: x402,
           facilitator: hostAccounts.facilitator,
           lanes,
-          challengeKey,
           gas,
           upto: await uptoAvailable(x402),
         })
@@ -134,8 +133,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         if (!channel) return '{}';
         const captured = micro(channel.captured + charged);
         const after = { ...channel, captured, units: channel.units + 1 };
-        const presented = row.credential ? readStored('tempo/session', row.credential, challengeKey) : undefined;
-        const voucher = presented?.via === 'mpp' ? verifier?.acknowledged(presented.credential, after) : undefined;
+        const presented = row.credential ? readMpp(row.credential, challengeKey) : undefined;
+        const voucher = presented && verifier?.acknowledged(presented.credential, after);
         return JSON.stringify({
           'payment-receipt': sessionReceipt({ ...after, voucher: voucher ?? after.voucher }, row.credentialId),
         });

@@ -1,6 +1,7 @@
 /** What is for sale and how it can be paid: asks every rail for its offer, and remembers the answers per set of terms. */
 import type { Money } from '../shared/money.ts';
 import { type PreparedOffers, prepareOffers } from './challenge.ts';
+import { methodOf } from './methods/index.ts';
 import type { Rail } from './methods/method.ts';
 import { type Terms, termsToText } from './terms.ts';
 import type { Address, OfferInfo } from './types.ts';
@@ -65,22 +66,9 @@ export class OfferBook {
       pricingVersion: undefined,
     };
     const text = description === undefined ? {} : { description };
-    return this.prepare(terms).offers.map((offer) =>
-      offer.via === 'mpp'
-        ? {
-            intent: offer.intent,
-            method: offer.method,
-            amount: amount.toString(),
-            currency: String(offer.request.currency),
-            ...text,
-          }
-        : {
-            intent: offer.requirements.scheme,
-            method: 'x402',
-            amount: amount.toString(),
-            currency: `${offer.requirements.network}/${offer.requirements.asset}`,
-            ...text,
-          },
-    );
+    return this.prepare(terms).offers.map((offer) => {
+      const { intent, method, currency } = methodOf(offer).describe(offer);
+      return { intent, method, amount: amount.toString(), currency, ...text };
+    });
   }
 }

@@ -10,8 +10,7 @@ import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody } from '../shared/request-body.ts';
 import type { ChallengeContext, Challenger } from './challenge.ts';
 import { EXPOSED_HEADERS } from './challenge.ts';
-import { readCredential } from './methods/credential.ts';
-import { matchOffer } from './methods/match.ts';
+import { methodOf, readCredential } from './methods/index.ts';
 import type { OfferBook } from './offers.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from './request.ts';
 import { type Again, placeOf } from './settlement/again.ts';
@@ -68,11 +67,11 @@ export class Operations {
       const small = length !== undefined && length <= DIGEST_BYTES;
       if (presented && !small && !body && !(await machine.knows(presented))) {
         // What can be told without the body is told before it.
-        const own = presented.via === 'mpp' ? presented.credential.challenge.digest : undefined;
-        matchOffer(presented, prepared, {
+        const method = methodOf(presented);
+        method.match(presented, prepared, {
           realm: challenge.realm,
           resource: challenge.resource,
-          digest: own,
+          digest: method.named(presented).digest,
           now: Date.now(),
         });
       }

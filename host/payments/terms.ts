@@ -50,18 +50,10 @@ export function termsFromText(text: string): Terms {
   };
 }
 
-/** The x402 `PaymentRequirements` of an offer, as they go over the wire. */
-export interface X402Requirements {
-  scheme: 'exact' | 'upto';
-  network: `${string}:${string}`;
-  asset: string;
-  amount: string;
-  payTo: string;
-  maxTimeoutSeconds: number;
-  extra: Record<string, unknown>;
-}
-
-interface OfferBase {
+/** What a method asks for on the wire stands in its own kind of offer. */
+export interface Offer {
+  /** The method of payment that made it, as `PaymentMethod.via`. */
+  via: string;
   rail: RailName;
   /** CAIP-19-like `eip155:<chain>/<token>` in lower case: the asset in the books. */
   asset: string;
@@ -71,21 +63,6 @@ interface OfferBase {
   /** Who the money is for in the end, lower case. */
   payTo: Address;
 }
-
-/** An offer of MPP: the canonical challenge request. */
-export interface MppOffer extends OfferBase {
-  via: 'mpp';
-  method: 'tempo';
-  intent: 'charge' | 'session';
-  request: Record<string, unknown>;
-}
-
-export interface X402Offer extends OfferBase {
-  via: 'x402';
-  requirements: X402Requirements;
-}
-
-export type Offer = MppOffer | X402Offer;
 
 /** A credential that can pay, checked in every way short of moving money. */
 export interface Verified {
@@ -107,15 +84,21 @@ export type SettleResult =
   /** It may or may not have happened: ask again later. */
   | { status: 'unknown'; reason: string };
 
+/** What a rail can do with money that decides where it goes. */
+export interface RailTraits {
+  /** Takes less than was authorized, where a call cost less. */
+  takesParts: boolean;
+  /** What is signed is good for as long as slow work takes. */
+  outlastsSlowWork: boolean;
+}
+
 /** Where money goes for these terms: straight to the payee where nothing has to be split or given back. */
-export function custodyOf(rail: RailName, terms: Terms): Custody {
-  if (rail === 'tempo/session') return 'channel';
+export function custodyOf({ takesParts, outlastsSlowWork }: RailTraits, terms: Terms): Custody {
   if (terms.kind === 'operation') return 'direct';
   if (terms.feeBps > 0 || terms.collected) return 'collected';
-  if (rail === 'x402/upto') return 'direct';
+  if (takesParts) return 'direct';
   if (terms.kind === 'binding' || terms.mode === 'metered') return 'collected';
-  // A Tempo transaction lives 25 s after signing; an EIP-3009 authorization as long as we ask for.
-  return terms.slow && rail === 'tempo/charge' ? 'collected' : 'direct';
+  return terms.slow && !outlastsSlowWork ? 'collected' : 'direct';
 }
 
 export function lower(address: string): Address {

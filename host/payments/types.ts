@@ -19,8 +19,8 @@ export interface Payer {
   did: string;
 }
 
-/** The ways in which a credential can pay. */
-export type RailName = 'tempo/charge' | 'tempo/session' | 'x402/exact' | 'x402/upto';
+/** A way in which a credential can pay: the method and what it is called there, such as `tempo/charge`. */
+export type RailName = `${string}/${string}`;
 
 /** A payment that went through: the money is with its recipient (or held for it) and is never asked for again. */
 export interface SettledPayment {
@@ -127,7 +127,8 @@ export interface Bare402 {
 
 /** One way to pay as discovery prints it. */
 export interface OfferInfo {
-  intent: 'charge' | 'session' | 'exact' | 'upto';
+  /** Such as `charge`, `session`, `exact`, `upto`. */
+  intent: string;
   method: string;
   /** Atomic integer string. */
   amount: string;

@@ -1,10 +1,12 @@
 /** Challenges and credentials: ours are mppx's, byte for byte, and foreign or altered ones are refused. */
 import { Challenge, Credential, PaymentRequest } from 'mppx';
 import { expect, test } from 'vitest';
-import { Challenger, type PreparedOffers, prepareOffers, serializeChallenge } from '../../host/payments/challenge.ts';
-import { readCredential } from '../../host/payments/methods/credential.ts';
-import { matchOffer } from '../../host/payments/methods/match.ts';
-import type { Offer, Terms } from '../../host/payments/terms.ts';
+import { Challenger, type PreparedOffers, prepareOffers } from '../../host/payments/challenge.ts';
+import { methodOf, readCredential } from '../../host/payments/methods/index.ts';
+import type { Asked, Presented } from '../../host/payments/methods/method.ts';
+import { type MppOffer, serializeChallenge } from '../../host/payments/methods/tempo/offer.ts';
+import type { X402Offer } from '../../host/payments/methods/x402/offer.ts';
+import type { Terms } from '../../host/payments/terms.ts';
 import { micro } from '../../host/shared/money.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
@@ -24,7 +26,7 @@ const terms: Terms = {
   sku: 'x:v1',
   pricingVersion: 2,
 };
-const offers: Offer[] = [
+const offers: (MppOffer | X402Offer)[] = [
   {
     via: 'mpp',
     rail: 'tempo/charge',
@@ -56,6 +58,8 @@ const offers: Offer[] = [
 ];
 const prepared = prepareOffers(terms, offers);
 const context = { realm: 'api.example.com', resource: 'https://api.example.com/x' };
+const matchOffer = (presented: Presented, sold: PreparedOffers, what: Asked) =>
+  methodOf(presented).match(presented, sold, what);
 const asked = { ...context, digest: undefined, now: Date.now() };
 
 function issued(extra: object = {}): Challenge.Challenge {
@@ -120,7 +124,7 @@ test('a credential of ours matches its offer, once it is asked for the same thin
   expect(refusedFor({ realm: 'evil.example' })).toThrow('another host');
   expect(refusedFor({ now: Date.now() + 3_600_000 })).toThrow('expired');
   expect(refusedFor({}, prepareOffers({ ...terms, scope: 'route:t:GET /y' }, offers))).toThrow('something else');
-  const dearer = { ...offers[0], request: { amount: '20000' } } as Offer;
+  const dearer = { ...offers[0], request: { amount: '20000' } } as MppOffer;
   expect(refusedFor({}, prepareOffers(terms, [dearer]))).toThrow('price');
 });
 

@@ -82,7 +82,7 @@ test('a debtor’s offers are collected, as soon as the debt is known', () => {
       intent: 'charge',
       method: 'tempo',
       request: {},
-      custody: custodyOf('tempo/charge', of),
+      custody: custodyOf({ takesParts: false, outlastsSlowWork: false }, of),
     }),
   };
   const offers = new OfferBook([rail as never], (tenant) => tenant === 't' && owes);
@@ -93,5 +93,5 @@ test('a debtor’s offers are collected, as soon as the debt is known', () => {
   offers.changed();
   expect(offers.edition).not.toBe(edition);
   expect([custody('t'), custody('other')]).toEqual(['collected', 'direct']);
-  expect(custodyOf('x402/upto', terms(10, { collected: true }))).toBe('collected');
+  expect(custodyOf({ takesParts: true, outlastsSlowWork: true }, terms(10, { collected: true }))).toBe('collected');
 });

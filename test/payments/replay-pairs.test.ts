@@ -4,14 +4,15 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { challengeMeta, prepareOffers } from '../../host/payments/challenge.ts';
-import type { Presented } from '../../host/payments/methods/credential.ts';
-import type { Rail } from '../../host/payments/methods/method.ts';
+import { prepareOffers } from '../../host/payments/challenge.ts';
+import type { Presented, Rail } from '../../host/payments/methods/method.ts';
+import { challengeMeta, type MppOffer } from '../../host/payments/methods/tempo/offer.ts';
+import type { X402Offer } from '../../host/payments/methods/x402/offer.ts';
 import { type Place, placeOf } from '../../host/payments/settlement/again.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
-import type { Offer, Terms } from '../../host/payments/terms.ts';
+import type { Terms } from '../../host/payments/terms.ts';
 import type { RailName } from '../../host/payments/types.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
@@ -52,7 +53,7 @@ function rail(name: RailName): Rail {
   };
 }
 
-function offerOf(name: RailName, terms: Terms): Offer {
+function offerOf(name: RailName, terms: Terms): MppOffer | X402Offer {
   const base = { rail: name, asset: 'eip155:1/0x1', custody: 'direct', recipient: PAYEE, payTo: PAYEE } as const;
   const amount = terms.amount.toString();
   if (name === 'tempo/charge' || name === 'tempo/session')

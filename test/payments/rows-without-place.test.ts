@@ -8,7 +8,7 @@ import pino from 'pino';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { PaymentService } from '../../host/payments/bindings.ts';
 import { prepareOffers } from '../../host/payments/challenge.ts';
-import type { Presented } from '../../host/payments/methods/credential.ts';
+import type { Presented } from '../../host/payments/methods/method.ts';
 import { placeOf } from '../../host/payments/settlement/again.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { SettlementMachine } from '../../host/payments/settlement/machine.ts';

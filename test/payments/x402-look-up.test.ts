@@ -2,7 +2,7 @@
 import { createClient, custom, type Hex, pad, publicActions, toEventSelector, toHex } from 'viem';
 import { base } from 'viem/chains';
 import { expect, test } from 'vitest';
-import type { X402Payload } from '../../host/payments/methods/credential.ts';
+import type { X402Payload } from '../../host/payments/methods/x402/credential.ts';
 import { lookUp } from '../../host/payments/methods/x402/look-up.ts';
 import type { X402Client } from '../../host/payments/network/types.ts';
 import type { PaymentRow } from '../../host/registry/payments/schema.ts';

@@ -1,10 +1,96 @@
-/** What every way of paying can do. Rails move money on chains; they keep no books. */
+/** What a method of payment is: all that the rest of payments knows of it. See README.md for how to add one. */
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
+import type { Problem } from '../../shared/problem.ts';
 import type { Offer, SettleResult, Terms, Verified } from '../terms.ts';
-import type { RailName } from '../types.ts';
-import type { Presented } from './credential.ts';
+import type { OfferInfo, RailName } from '../types.ts';
 
+/** A credential as a caller sent it: of the right shape, and nothing more is known of it. */
+export interface Presented {
+  /** The method that read it, as `PaymentMethod.via`. */
+  via: string;
+  rail: RailName;
+  /** Tells one payment from all others, whatever its signature. */
+  id: string;
+  /** SHA-256 of all that was sent: two signatures for one payment are two credentials. */
+  hash: string;
+  /** The credential as it was sent; its rail reads it again to settle it. */
+  text: string;
+}
+
+/** What a payment has to be for. */
+export interface Asked {
+  realm: string;
+  /** URL of the resource as the caller sees it. */
+  resource: string;
+  /** Digest of the request's body; undefined when there is none or it was not read. */
+  digest: string | undefined;
+  /** Real time, ms. */
+  now: number;
+}
+
+/** What a credential says about what it is for. */
+export interface Named {
+  /** Atomic units of the price that was accepted. */
+  amount: bigint;
+  /** Digest of the request's body, where the credential is bound to it. */
+  digest?: string | undefined;
+  /** URL of the resource, where the credential names it. */
+  resource?: string | undefined;
+  /** What our challenge carried, where the credential authenticates it. */
+  meta?: Record<string, string>;
+  /** What the payer sent back of `Terms.meta.token`, where it does not. */
+  token?: unknown;
+}
+
+/** What changes from one 402 to the next. */
+export interface Issue {
+  /** HMAC key of our challenges. */
+  key: string;
+  realm: string;
+  resource: string;
+  /** `sha-256=<base64>` of the body that the credential will be bound to. */
+  digest?: string | undefined;
+  /** What payers are told about the price. */
+  description: string;
+  /** Why a payment is asked for (again); undefined: none was offered. */
+  problem: Problem | undefined;
+}
+
+/** Writes the headers by which a 402 carries the offers of one method. */
+export type Announce = (issue: Issue) => Record<string, string>;
+
+export interface PaymentMethod {
+  /** Stands in its offers and credentials. */
+  readonly via: string;
+  /** First parts of the names of its rails. */
+  readonly family: string;
+  /** Rails that move what was charged; the others move what was authorized. */
+  readonly partialRails?: readonly RailName[];
+  /**
+   * @param key HMAC key of our challenges
+   * @returns undefined when the request offers no payment by this method
+   * @throws Problem `payment_invalid` for anything that is not a well-formed credential of ours
+   */
+  read(headers: Headers, key: string): Presented | undefined;
+  named(presented: Presented): Named;
+  /** `Presented.hash` as payments of before places were noted have it. */
+  formerHash?(presented: Presented): string;
+  /**
+   * Whether a credential is for what is being asked: the right scope, the present price, this request's body, in time.
+   * Pure; what the credential says about the payer's money is the rail's to check.
+   * @throws Problem `payment_invalid`
+   */
+  match(presented: Presented, sold: { terms: Terms; offers: readonly Offer[] }, asked: Asked): Offer;
+  /** @param offers those of this method, at least one. Touches no chain and no disk: unpaid calls stay cheap */
+  announce(offers: readonly Offer[], terms: Terms): Announce;
+  /** An offer as discovery documents print it. */
+  describe(offer: Offer): Pick<OfferInfo, 'intent' | 'method' | 'currency'>;
+  /** Headers of the receipt of a settled charge. */
+  receipt(row: PaymentRow, reference: string, charged: Money): Record<string, string>;
+}
+
+/** One way to pay by a method, on a network. Rails move money on chains; they keep no books. */
 export interface Rail {
   name: RailName;
   /** Undefined where this rail cannot sell these terms. */

@@ -4,7 +4,8 @@
  */
 import { createHash } from 'node:crypto';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
-import type { Presented } from '../methods/credential.ts';
+import { methodOf } from '../methods/index.ts';
+import type { Presented } from '../methods/method.ts';
 import { type Terms, termsFromText } from '../terms.ts';
 
 /** Where a payment is shown, and with what. */
@@ -54,12 +55,8 @@ export class Again {
 
 /** Whether a payment was begun with this very credential. */
 export function sameCredential(row: PaymentRow, presented: Presented): boolean {
-  // Of rows without a place, the hash of x402 is that of the signed part.
-  const hash =
-    row.place === null && presented.via === 'x402'
-      ? createHash('sha256').update(JSON.stringify(presented.payload.payload)).digest('hex')
-      : presented.hash;
-  return row.credentialHash === hash;
+  const former = row.place === null ? methodOf(presented).formerHash?.(presented) : undefined;
+  return row.credentialHash === (former ?? presented.hash);
 }
 
 /** Whether a stored payment was made on these terms. */

@@ -10,9 +10,8 @@ import { type Money, ZERO } from '../../shared/money.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { PreparedOffers } from '../challenge.ts';
-import type { Presented } from '../methods/credential.ts';
-import { type Asked, matchOffer } from '../methods/match.ts';
-import type { Rail } from '../methods/method.ts';
+import { methodOf } from '../methods/index.ts';
+import type { Asked, Presented, Rail } from '../methods/method.ts';
 import { type SettleResult, termsToText, type Verified } from '../terms.ts';
 import type { SettledPayment } from '../types.ts';
 import { Again, type Place, sameCredential, sameTerms } from './again.ts';
@@ -77,7 +76,7 @@ export class SettlementMachine {
         done();
         return known;
       }
-      const offer = matchOffer(presented, prepared, asked);
+      const offer = methodOf(presented).match(presented, prepared, asked);
       const verified = await this.rail(presented.rail).verify(presented, offer);
       const { terms } = prepared;
       const begin = () =>

@@ -10,6 +10,7 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { paidCallStatements, paymentQueries } from '../../registry/payments/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
 import { type Money, subtract, ZERO } from '../../shared/money.ts';
+import { takesParts } from '../methods/index.ts';
 import type { Again } from './again.ts';
 import type { Answers, WholeAnswer } from './answers.ts';
 
@@ -159,7 +160,7 @@ export class PaymentStore {
 
   /** The chain has it: the money of a charge moved. `charged` is undefined while the work still goes on. */
   async settled(row: PaymentRow, reference: string, charged: Money | undefined, receipt: string): Promise<PaymentRow> {
-    const moved = row.rail === 'x402/upto' ? (charged ?? row.authorized) : row.authorized;
+    const moved = takesParts(row.rail) ? (charged ?? row.authorized) : row.authorized;
     const next: PaymentRow = { ...row, reference };
     const lines = moved === 0n ? [] : book.settledOnChain(next, moved, reference);
     const capture = charged === undefined ? undefined : this.books.capture(next, moved, charged);

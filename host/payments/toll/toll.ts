@@ -12,7 +12,8 @@ import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.ts';
-import { type Presented, readCredential } from '../methods/credential.ts';
+import { readCredential } from '../methods/index.ts';
+import type { Presented } from '../methods/method.ts';
 import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
 import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
 import type { OfferBook } from '../offers.ts';
@@ -221,9 +222,7 @@ export class Toll {
 
   async #manage(presented: Presented): Promise<Response | undefined> {
     const { sessions } = this.#options;
-    if (presented.rail !== 'tempo/session' || presented.via !== 'mpp' || !sessions) return undefined;
-    const { action } = sessions.verifier.read(presented.credential);
-    return action === 'topUp' || action === 'close' ? sessions.verifier.manage(presented.credential) : undefined;
+    return sessions?.verifier.managed(presented);
   }
 
   async #unpaid({ request, deployment, route, prepared, challenge, body, context }: Visit): Promise<Response> {

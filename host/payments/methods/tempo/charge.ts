@@ -11,22 +11,14 @@ import { Transaction } from 'viem/tempo';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { MppNetwork } from '../../network/types.ts';
-import {
-  assetId,
-  custodyOf,
-  lower,
-  type MppOffer,
-  type Offer,
-  payerDid,
-  type SettleResult,
-  type Terms,
-} from '../../terms.ts';
+import { assetId, custodyOf, lower, type Offer, payerDid, type SettleResult, type Terms } from '../../terms.ts';
 import type { Address } from '../../types.ts';
 import { isExpired } from '../chain/chain-time.ts';
 import { assertFunded } from '../chain/funds.ts';
 import { isRefusal } from '../chain/node-errors.ts';
-import { type Presented, readStored } from '../credential.ts';
-import type { Rail } from '../method.ts';
+import type { Presented, Rail } from '../method.ts';
+import { mppOf, readMpp } from './credential.ts';
+import { type MppOffer, mppOffer } from './offer.ts';
 
 /** Time left before a transaction expires in which a settlement is still begun, ms. */
 const SETTLE_MARGIN_MS = 4_000;
@@ -55,6 +47,9 @@ interface Transfer {
 const takenApart = new Map<string, SignedTransaction>();
 const TAKEN_APART = 64;
 
+/** A transaction lives 25 s after it is signed. */
+export const TEMPO_CHARGE = { takesParts: false, outlastsSlowWork: false };
+
 export interface TempoChargeOptions {
   network: MppNetwork;
   /** Receives what has to be split or may be given back. */
@@ -73,14 +68,11 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
   });
 
   async function transactionOf(payment: PaymentRow): Promise<Transfer> {
-    const presented = readStored('tempo/charge', payment.credential ?? '', challengeKey);
-    if (presented.via !== 'mpp') throw new Error('not an MPP credential');
-    return signedTransaction(presented.credential.payload);
+    return signedTransaction(readMpp(payment.credential ?? '', challengeKey).credential.payload);
   }
 
   async function requireFunds(wallet: Hex, offer: Offer): Promise<void> {
-    if (offer.via !== 'mpp') return;
-    const microUsd = BigInt(String(offer.request.amount));
+    const microUsd = BigInt(String(mppOffer(offer).request.amount));
     await assertFunded({ client, chain: network.chain, token: network.currency, wallet, microUsd });
   }
 
@@ -115,7 +107,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     name: 'tempo/charge',
 
     offer(terms: Terms): MppOffer {
-      const custody = custodyOf('tempo/charge', terms);
+      const custody = custodyOf(TEMPO_CHARGE, terms);
       const payTo = lower(terms.payTo ?? network.recipient);
       const recipient = custody === 'collected' ? collector : payTo;
       return {
@@ -137,8 +129,8 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
       };
     },
 
-    async verify(presented: Presented, offer: Offer) {
-      if (presented.via !== 'mpp') throw new Problem('payment_invalid', 'Not an MPP credential.');
+    async verify(given: Presented, offer: Offer) {
+      const presented = mppOf(given);
       const payload = Methods.charge.schema.credential.payload.safeParse(presented.credential.payload);
       if (!payload.success || payload.data.type !== 'transaction')
         throw new Problem(

@@ -14,8 +14,9 @@ import { type ChallengeContext, type Challenger, type PreparedOffers, prepareOff
 import type { MppNetwork } from '../../network/types.ts';
 import { lower, payerDid, type Terms } from '../../terms.ts';
 import type { Payer, ProofRequest, ProofResult } from '../../types.ts';
-import { type MppCredential, readCredential } from '../credential.ts';
-import { matchOffer } from '../match.ts';
+import { readCredential } from '../index.ts';
+import { isMpp, type MppCredential } from './credential.ts';
+import { type MppOffer, matchMpp } from './offer.ts';
 
 /** TIP-20 pathUSD: a proof moves no token, but a challenge names one. */
 const PATH_USD = '0x20c0000000000000000000000000000000000000';
@@ -56,8 +57,7 @@ export class ProofVerifier {
     try {
       const presented = readCredential(headers, challengeKey);
       if (!presented) return { response: challenger.response(prepared, context) };
-      if (presented.via !== 'mpp')
-        throw refused('Ownership is proved with a zero-amount MPP credential, not with x402.');
+      if (!isMpp(presented)) throw refused('Ownership is proved with a zero-amount MPP credential, not with x402.');
       payer = await this.#verify(presented, prepared, context, proof);
     } catch (error) {
       if (error instanceof Problem && error.code === 'payment_invalid')
@@ -73,7 +73,7 @@ export class ProofVerifier {
     context: ChallengeContext,
     proof: ProofRequest,
   ): Promise<Payer> {
-    matchOffer(presented, prepared, { ...context, digest: undefined, now: Date.now() });
+    matchMpp(presented, prepared, { ...context, digest: undefined, now: Date.now() });
     const { credential } = presented;
     const payload = Methods.charge.schema.credential.payload.safeParse(credential.payload);
     if (!payload.success || payload.data.type !== 'proof')
@@ -135,19 +135,18 @@ export class ProofVerifier {
     };
     const currency = this.#options.network?.currency ?? PATH_USD;
     const recipient = lower(this.#options.network?.recipient ?? '0x0000000000000000000000000000000000000000');
-    return prepareOffers(terms, [
-      {
-        via: 'mpp',
-        rail: 'tempo/charge',
-        method: 'tempo',
-        intent: 'charge',
-        custody: 'direct',
-        asset: '',
-        recipient,
-        payTo: recipient,
-        request: { amount: '0', currency, recipient, methodDetails: { chainId: this.#chainId } },
-      },
-    ]);
+    const offer: MppOffer = {
+      via: 'mpp',
+      rail: 'tempo/charge',
+      method: 'tempo',
+      intent: 'charge',
+      custody: 'direct',
+      asset: '',
+      recipient,
+      payTo: recipient,
+      request: { amount: '0', currency, recipient, methodDetails: { chainId: this.#chainId } },
+    };
+    return prepareOffers(terms, [offer]);
   }
 }
 

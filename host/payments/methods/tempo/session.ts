@@ -5,12 +5,12 @@
 import { Session } from 'mppx/tempo';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
-import { Problem } from '../../../shared/problem.ts';
 import type { MppNetwork } from '../../network/types.ts';
-import { assetId, lower, type MppOffer, type Terms } from '../../terms.ts';
+import { assetId, lower, type Terms } from '../../terms.ts';
 import type { Address } from '../../types.ts';
-import type { Presented } from '../credential.ts';
-import type { Rail } from '../method.ts';
+import type { Presented, Rail } from '../method.ts';
+import { mppOf } from './credential.ts';
+import type { MppOffer } from './offer.ts';
 import type { SessionVerifier } from './sessions/verifier.ts';
 
 /** Deposit that clients are asked for: this many calls, but at most ten dollars unless one call costs more. */
@@ -50,8 +50,7 @@ export function tempoSession(options: { network: MppNetwork; payee: Address; ver
     },
 
     async verify(presented: Presented) {
-      if (presented.via !== 'mpp') throw new Problem('payment_invalid', 'Not an MPP credential.');
-      return verifier.authorize(presented.credential);
+      return verifier.authorize(mppOf(presented).credential);
     },
 
     // The books settle sessions (store.capturedFromChannel); no state of a session payment waits for the chain.

@@ -9,7 +9,7 @@ import type { Money } from '../../../shared/money.ts';
 import type { X402Client } from '../../network/types.ts';
 import { lower, type SettleResult } from '../../terms.ts';
 import { searchBlocks } from '../chain/search-blocks.ts';
-import type { X402Payload } from '../credential.ts';
+import type { X402Payload } from './credential.ts';
 
 const TOKEN = parseAbi(['function authorizationState(address, bytes32) view returns (bool)']);
 const PERMIT2 = parseAbi(['function nonceBitmap(address, uint256) view returns (uint256)']);

@@ -13,25 +13,16 @@ import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { X402Network } from '../../network/types.ts';
-import {
-  assetId,
-  custodyOf,
-  lower,
-  type Offer,
-  payerDid,
-  type SettleResult,
-  type Terms,
-  type X402Offer,
-  type X402Requirements,
-} from '../../terms.ts';
+import { assetId, custodyOf, lower, type Offer, payerDid, type SettleResult, type Terms } from '../../terms.ts';
 import { isExpired } from '../chain/chain-time.ts';
 import { assertFunded } from '../chain/funds.ts';
 import { isOpen } from '../chain/node-errors.ts';
-import { type Presented, readStored, type X402Credential } from '../credential.ts';
-import type { Rail } from '../method.ts';
+import type { Presented, Rail } from '../method.ts';
+import { readX402, type X402Credential, x402Of } from './credential.ts';
 import type { EvmLanes } from './evm-lanes.ts';
 import type { Gas } from './gas.ts';
 import { lookUp } from './look-up.ts';
+import { type X402Offer, type X402Requirements, x402Offer } from './offer.ts';
 
 /** How long a signature stays good, seconds; `slow` routes get the longer one. */
 const TIMEOUT_SECONDS = 300;
@@ -47,7 +38,6 @@ export interface X402Options {
   network: X402Network;
   facilitator: Account;
   lanes: EvmLanes;
-  challengeKey: string;
   gas: Gas;
   /** Whether Permit2 and x402's proxy exist on the chain. */
   upto: boolean;
@@ -61,7 +51,7 @@ export async function uptoAvailable(network: X402Network): Promise<boolean> {
   return codes.every((code) => code !== undefined && code !== '0x');
 }
 
-export function x402Rails({ network, facilitator: account, lanes, challengeKey, gas, upto }: X402Options): Rail[] {
+export function x402Rails({ network, facilitator: account, lanes, gas, upto }: X402Options): Rail[] {
   const chainId = network.chain.id;
   const client = network.getClient(account);
   const asking = new AsyncLocalStorage<{ isOpen: boolean }>();
@@ -95,9 +85,7 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
   }
 
   function stored(payment: PaymentRow): X402Credential {
-    const presented = readStored(payment.rail as Rail['name'], payment.credential ?? '', challengeKey);
-    if (presented.via !== 'x402') throw new Error('not an x402 credential');
-    return presented;
+    return readX402(payment.credential ?? '');
   }
 
   const chain = { client, token: network.token, expired: false };
@@ -132,7 +120,7 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
         if (terms.kind === 'route' && (scheme === 'upto') !== (terms.mode === 'metered')) return undefined;
         if (terms.kind === 'operation' && scheme === 'upto') return undefined;
         if (!gas.mayOffer(terms)) return undefined;
-        const custody = custodyOf(name, terms);
+        const custody = custodyOf({ takesParts: scheme === 'upto', outlastsSlowWork: true }, terms);
         const payTo = lower(terms.payTo ?? network.recipient);
         const recipient = custody === 'collected' ? collector : payTo;
         const asset = assetId(chainId, network.token);
@@ -147,16 +135,13 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
         };
       },
 
-      async verify(presented: Presented, offer: Offer) {
-        if (presented.via !== 'x402' || offer.via !== 'x402')
-          throw new Problem('payment_invalid', 'Not an x402 payment.');
+      async verify(given: Presented, offer: Offer) {
+        const presented = x402Of(given);
+        const { requirements: offered } = x402Offer(offer);
         const { payload } = presented.payload;
         let answer: Awaited<ReturnType<typeof facilitator.verify>>;
         try {
-          answer = await facilitator.verify(
-            presented.payload as PaymentPayload,
-            offer.requirements as PaymentRequirements,
-          );
+          answer = await facilitator.verify(presented.payload as PaymentPayload, offered as PaymentRequirements);
         } catch (error) {
           throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause: error });
         }
@@ -165,7 +150,7 @@ export function x402Rails({ network, facilitator: account, lanes, challengeKey, 
             ? [payload.authorization.from, payload.authorization.validBefore]
             : [payload.permit2Authorization.from, payload.permit2Authorization.deadline];
         if (!answer.isValid) {
-          const microUsd = BigInt(offer.requirements.amount);
+          const microUsd = BigInt(offered.amount);
           if (answer.invalidReason?.endsWith('insufficient_balance'))
             await assertFunded({ client, chain: network.chain, token: network.token, wallet: from as Hex, microUsd });
           throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);

@@ -13,7 +13,9 @@ import { KeyedLock } from '../../../../shared/mutex.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import { assetId, lower, payerDid, type Verified } from '../../../terms.ts';
 import type { Address } from '../../../types.ts';
+import type { Presented } from '../../method.ts';
 import { describe } from '../charge.ts';
+import { isMpp } from '../credential.ts';
 import { ChannelCalls } from './calls.ts';
 import { ChannelChain, type ChannelChainOptions } from './chain.ts';
 import {
@@ -90,6 +92,16 @@ export class SessionVerifier {
         opened: opened !== undefined,
       };
     });
+  }
+
+  /**
+   * What a credential that only manages a channel is answered with.
+   * @returns undefined for one that asks for content, or is of no session
+   */
+  async managed(presented: Presented): Promise<Response | undefined> {
+    if (presented.rail !== 'tempo/session' || !isMpp(presented)) return undefined;
+    const { action } = this.read(presented.credential);
+    return action === 'topUp' || action === 'close' ? this.manage(presented.credential) : undefined;
   }
 
   /**

@@ -1,0 +1,41 @@
+/** MPP on Tempo: charges and sessions. */
+import { Credential, Receipt } from 'mppx';
+import type { PaymentRow } from '../../../registry/payments/schema.ts';
+import type { Money } from '../../../shared/money.ts';
+import type { PaymentMethod } from '../method.ts';
+import { mppOf, readMpp } from './credential.ts';
+import { announceMpp, matchMpp, mppOffer } from './offer.ts';
+
+export const tempo: PaymentMethod = {
+  via: 'mpp',
+  family: 'tempo',
+  read(headers, key) {
+    const authorization = headers.get('authorization');
+    const payment = authorization === null ? null : Credential.extractPaymentScheme(authorization);
+    return payment === null ? undefined : readMpp(payment, key);
+  },
+  named(presented) {
+    const { credential, meta } = mppOf(presented);
+    const { request, digest } = credential.challenge;
+    return { amount: BigInt(String(request.amount)), digest, meta };
+  },
+  match: matchMpp,
+  announce: announceMpp,
+  describe(offer) {
+    const { intent, method, request } = mppOffer(offer);
+    return { intent, method, currency: String(request.currency) };
+  },
+  receipt: (row, reference, charged) => ({ 'payment-receipt': mppReceipt('tempo', row, reference, charged) }),
+};
+
+/** `Payment-Receipt` as MPP clients read it. */
+export function mppReceipt(method: string, row: PaymentRow, reference: string, charged: Money): string {
+  return Receipt.serialize({
+    method,
+    status: 'success',
+    timestamp: new Date().toISOString(),
+    reference,
+    externalId: row.id,
+    amount: charged.toString(),
+  } as never);
+}

@@ -1,0 +1,115 @@
+/** x402 credentials (`PAYMENT-SIGNATURE`): only their shape is checked. */
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import { Problem } from '../../../shared/problem.ts';
+import { lower } from '../../terms.ts';
+import type { Presented } from '../method.ts';
+
+/** `id` is network, payer and nonce; `hash` is of what is signed, and of what was accepted and named with it. */
+export interface X402Credential extends Presented {
+  via: 'x402';
+  rail: 'x402/exact' | 'x402/upto';
+  payload: X402Payload;
+}
+
+const hex = z
+  .string()
+  .regex(/^0x[0-9a-fA-F]*$/)
+  .max(16_384);
+const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/);
+const atomic = z.string().regex(/^\d{1,78}$/);
+
+const exactPayload = z.object({
+  signature: hex,
+  authorization: z.object({
+    from: address,
+    to: address,
+    value: atomic,
+    validAfter: atomic,
+    validBefore: atomic,
+    nonce: z.string().regex(/^0x[0-9a-fA-F]{64}$/),
+  }),
+});
+
+const uptoPayload = z.object({
+  signature: hex,
+  permit2Authorization: z.object({
+    from: address,
+    permitted: z.object({ token: address, amount: atomic }),
+    spender: address,
+    nonce: atomic,
+    deadline: atomic,
+    witness: z.object({ to: address, facilitator: address, validAfter: atomic }),
+  }),
+});
+
+/** x402 v2 `PaymentPayload` (x402 specification, section 5.2). */
+const paymentPayload = z.object({
+  x402Version: z.literal(2),
+  resource: z
+    .object({ url: z.string().max(8192) })
+    .loose()
+    .optional(),
+  accepted: z.object({
+    scheme: z.enum(['exact', 'upto']),
+    network: z.string().regex(/^eip155:\d{1,12}$/),
+    asset: address,
+    amount: atomic,
+    payTo: address,
+    maxTimeoutSeconds: z.number(),
+    extra: z.record(z.string(), z.unknown()).optional(),
+  }),
+  payload: z.union([exactPayload, uptoPayload]),
+  extensions: z.record(z.string(), z.unknown()).optional(),
+});
+
+export type X402Payload = z.infer<typeof paymentPayload>;
+
+export function isX402(presented: Presented): presented is X402Credential {
+  return presented.via === 'x402';
+}
+
+/** @throws Problem `payment_invalid` for a credential of another method */
+export function x402Of(presented: Presented): X402Credential {
+  if (isX402(presented)) return presented;
+  throw new Problem('payment_invalid', 'Not an x402 payment.');
+}
+
+/** @throws Problem `payment_invalid` */
+export function readX402(text: string): X402Credential {
+  let payload: X402Payload;
+  try {
+    payload = paymentPayload.parse(JSON.parse(Buffer.from(text, 'base64').toString('utf8')));
+  } catch (error) {
+    throw new Problem('payment_invalid', 'PAYMENT-SIGNATURE is not a readable x402 v2 payment.', { cause: error });
+  }
+  const { scheme, network } = payload.accepted;
+  const exact = 'authorization' in payload.payload;
+  if (exact !== (scheme === 'exact'))
+    throw new Problem('payment_invalid', `The payload does not fit the scheme ${scheme}.`);
+  const [from, nonce] =
+    'authorization' in payload.payload
+      ? [payload.payload.authorization.from, payload.payload.authorization.nonce.toLowerCase()]
+      : [payload.payload.permit2Authorization.from, BigInt(payload.payload.permit2Authorization.nonce).toString()];
+  return {
+    via: 'x402',
+    rail: scheme === 'exact' ? 'x402/exact' : 'x402/upto',
+    id: `x402:${scheme}:${network}:${lower(from)}:${nonce}`,
+    hash: sha256(canonicalJson(payload)),
+    text,
+    payload,
+  };
+}
+
+/** The same text for the same value, in whatever order its members came. */
+function canonicalJson(value: unknown): string {
+  return JSON.stringify(value, (_name, member: unknown) =>
+    typeof member === 'object' && member !== null && !Array.isArray(member)
+      ? Object.fromEntries(Object.entries(member).sort(([a], [b]) => (a < b ? -1 : 1)))
+      : member,
+  );
+}
+
+export function sha256(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}

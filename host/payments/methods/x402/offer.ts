@@ -1,0 +1,89 @@
+/** Offers of x402 as they go over the wire, and whether a credential is for one of them. */
+import { Problem } from '../../../shared/problem.ts';
+import { lower, type Offer } from '../../terms.ts';
+import type { Announce, Asked, Presented } from '../method.ts';
+import { type X402Payload, x402Of } from './credential.ts';
+
+/** Resources whose header is remembered, per set of terms. */
+const MAX_RESOURCES = 100;
+
+/** The x402 `PaymentRequirements` of an offer, as they go over the wire. */
+export interface X402Requirements {
+  scheme: 'exact' | 'upto';
+  network: `${string}:${string}`;
+  asset: string;
+  amount: string;
+  payTo: string;
+  maxTimeoutSeconds: number;
+  extra: Record<string, unknown>;
+}
+
+export interface X402Offer extends Offer {
+  via: 'x402';
+  requirements: X402Requirements;
+}
+
+/** @throws Error for an offer of another method */
+export function x402Offer(offer: Offer): X402Offer {
+  if (offer.via !== 'x402') throw new Error('not an offer of x402');
+  return offer as X402Offer;
+}
+
+export function matchX402(presented: Presented, { offers }: { offers: readonly Offer[] }, asked: Asked): Offer {
+  const { payload, rail } = x402Of(presented);
+  const match = offers.find(
+    (offer) =>
+      offer.via === 'x402' && offer.rail === rail && acceptsRequirements(payload, x402Offer(offer).requirements),
+  );
+  if (!match) throw refused('The accepted requirements are not what is offered now.');
+  if (payload.resource !== undefined && !sameResource(payload.resource.url, asked.resource))
+    throw refused('The payment names another resource.');
+  return match;
+}
+
+/** Whether the payer accepted exactly what is offered now. */
+function acceptsRequirements(payload: X402Payload, offered: X402Requirements): boolean {
+  const { accepted } = payload;
+  return (
+    accepted.scheme === offered.scheme &&
+    accepted.network === offered.network &&
+    lower(accepted.asset) === lower(offered.asset) &&
+    accepted.amount === offered.amount &&
+    lower(accepted.payTo) === lower(offered.payTo)
+  );
+}
+
+/** Fragments do not travel; everything else must be equal. */
+function sameResource(a: string, b: string): boolean {
+  return a === b || (URL.canParse(a) && URL.canParse(b) && withoutHash(a) === withoutHash(b));
+}
+
+function withoutHash(text: string): string {
+  const url = new URL(text);
+  url.hash = '';
+  return url.href;
+}
+
+function refused(detail: string): Problem {
+  return new Problem('payment_invalid', `${detail} Pay the new challenge.`);
+}
+
+/** x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource. */
+export function announceX402(offers: readonly Offer[]): Announce {
+  const accepts = offers.map((offer) => x402Offer(offer).requirements);
+  const headers = new Map<string, string>();
+  return ({ resource, description, problem }) => {
+    const known = problem ? undefined : headers.get(resource);
+    if (known !== undefined) return { 'payment-required': known };
+    const header = Buffer.from(
+      JSON.stringify({
+        x402Version: 2,
+        error: problem?.message ?? 'PAYMENT-SIGNATURE header is required',
+        resource: { url: resource, description },
+        accepts,
+      }),
+    ).toString('base64');
+    if (!problem && headers.size < MAX_RESOURCES) headers.set(resource, header);
+    return { 'payment-required': header };
+  };
+}
