@@ -21,17 +21,14 @@ import { Challenger } from './challenge.ts';
 import { Guard } from './ledger/guard.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
-import type { Rail } from './methods/method.ts';
-import { tempoCharge } from './methods/tempo/charge.ts';
+import { openRails } from './methods/index.ts';
 import { readMpp } from './methods/tempo/credential.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
-import { tempoSession } from './methods/tempo/session.ts';
 import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
 import { ChannelSweeper, type SweepSchedule } from './methods/tempo/sessions/sweeper.ts';
 import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
 import { Gas } from './methods/x402/gas.ts';
-import { uptoAvailable, x402Rails } from './methods/x402/rails.ts';
 import type { Network } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
@@ -106,19 +103,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       })
     : undefined;
   const debts = new Debts(store.books, offersChanged);
-  const rails: Rail[] = [
-    ...(mpp ? [tempoCharge({ network: mpp, collector, challengeKey })] : []),
-    ...(mpp && verifier ? [tempoSession({ network: mpp, payee: collector, verifier })] : []),
-    ...(x402 && lanes && gas
-      ? x402Rails({
-          network: x402,
-          facilitator: hostAccounts.facilitator,
-          lanes,
-          gas,
-          upto: await uptoAvailable(x402),
-        })
-      : []),
-  ];
+  const rails = await openRails({ network, collector, challengeKey, verifier, lanes, gas });
   const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
   book = offers;
   const challenger = new Challenger(challengeKey, network.testMoney, `${options.publicUrl}/docs`);

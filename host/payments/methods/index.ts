@@ -1,11 +1,31 @@
 /** The one list of methods of payment. Nothing outside of this folder asks by which one something is paid. */
 import type { Offer } from '../terms.ts';
-import type { PaymentMethod, Presented } from './method.ts';
-import { tempo } from './tempo/index.ts';
+import type { PaymentMethod, Presented, Rail } from './method.ts';
+import { type TempoNeeds, tempo, tempoRails } from './tempo/index.ts';
 import { x402 } from './x402/index.ts';
+import { type X402Needs, x402Rails } from './x402/rails.ts';
+
+/** What the methods need of the host to take payments. */
+export interface MethodHost extends TempoNeeds, X402Needs {}
+
+interface Entry {
+  method: PaymentMethod;
+  /** Opens its rails on a network: none where it cannot pay there. */
+  rails(host: MethodHost): Rail[] | Promise<Rail[]>;
+}
 
 /** In the order in which offers are announced. */
-export const METHODS: readonly PaymentMethod[] = [tempo, x402];
+const ENTRIES: readonly Entry[] = [
+  { method: tempo, rails: tempoRails },
+  { method: x402, rails: x402Rails },
+];
+
+export const METHODS: readonly PaymentMethod[] = ENTRIES.map(({ method }) => method);
+
+/** All ways to pay on this host's networks. */
+export async function openRails(host: MethodHost): Promise<Rail[]> {
+  return (await Promise.all(ENTRIES.map(({ rails }) => rails(host)))).flat();
+}
 
 /** @throws Error for what no method made: a defect, never a caller's fault */
 export function methodOf({ via }: Pick<Presented | Offer, 'via'>): PaymentMethod {

@@ -2,9 +2,33 @@
 import { Credential, Receipt } from 'mppx';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
-import type { PaymentMethod } from '../method.ts';
+import type { Network } from '../../network/types.ts';
+import type { Address } from '../../types.ts';
+import type { PaymentMethod, Rail } from '../method.ts';
+import { tempoCharge } from './charge.ts';
 import { mppOf, readMpp } from './credential.ts';
 import { announceMpp, matchMpp, mppOffer } from './offer.ts';
+import { tempoSession } from './session.ts';
+import type { SessionVerifier } from './sessions/verifier.ts';
+
+/** What MPP needs of the host. */
+export interface TempoNeeds {
+  network: Network;
+  /** Receives what is paid. */
+  collector: Address;
+  /** HMAC key of our challenges. */
+  challengeKey: string;
+  /** Undefined where nothing is paid by sessions. */
+  verifier: SessionVerifier | undefined;
+}
+
+export function tempoRails({ network: { mpp: network }, collector, challengeKey, verifier }: TempoNeeds): Rail[] {
+  if (!network) return [];
+  return [
+    tempoCharge({ network, collector, challengeKey }),
+    ...(verifier ? [tempoSession({ network, payee: collector, verifier })] : []),
+  ];
+}
 
 export const tempo: PaymentMethod = {
   via: 'mpp',

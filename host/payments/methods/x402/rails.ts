@@ -12,7 +12,7 @@ import type { Account, Hex } from 'viem';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
-import type { X402Network } from '../../network/types.ts';
+import type { Network, X402Network } from '../../network/types.ts';
 import { assetId, custodyOf, lower, type Offer, payerDid, type SettleResult, type Terms } from '../../terms.ts';
 import { isExpired } from '../chain/chain-time.ts';
 import { assertFunded } from '../chain/funds.ts';
@@ -34,7 +34,28 @@ const SETTLE_MARGIN_MS = 10_000;
 /** What the facilitator asks the network. */
 const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
 
-export interface X402Options {
+/** What x402 needs of the host; undefined where the network has no EVM chain. */
+export interface X402Needs {
+  network: Network;
+  lanes: EvmLanes | undefined;
+  gas: Gas | undefined;
+}
+
+/** Whether Permit2 and x402's proxy for `upto` are on the chain. */
+async function uptoAvailable(network: X402Network): Promise<boolean> {
+  const client = network.getClient();
+  const addresses = [PERMIT2_ADDRESS, x402UptoPermit2ProxyAddress] as Hex[];
+  const codes = await Promise.all(addresses.map((address) => client.getCode({ address }).catch(() => undefined)));
+  return codes.every((code) => code !== undefined && code !== '0x');
+}
+
+export async function x402Rails({ network: { x402, hostAccounts }, lanes, gas }: X402Needs): Promise<Rail[]> {
+  if (!x402 || !lanes || !gas) return [];
+  const upto = await uptoAvailable(x402);
+  return railsOf({ network: x402, facilitator: hostAccounts.facilitator, lanes, gas, upto });
+}
+
+interface X402Options {
   network: X402Network;
   facilitator: Account;
   lanes: EvmLanes;
@@ -43,15 +64,7 @@ export interface X402Options {
   upto: boolean;
 }
 
-/** Whether Permit2 and x402's proxy for `upto` are on the chain. */
-export async function uptoAvailable(network: X402Network): Promise<boolean> {
-  const client = network.getClient();
-  const addresses = [PERMIT2_ADDRESS, x402UptoPermit2ProxyAddress] as Hex[];
-  const codes = await Promise.all(addresses.map((address) => client.getCode({ address }).catch(() => undefined)));
-  return codes.every((code) => code !== undefined && code !== '0x');
-}
-
-export function x402Rails({ network, facilitator: account, lanes, gas, upto }: X402Options): Rail[] {
+function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Options): Rail[] {
   const chainId = network.chain.id;
   const client = network.getClient(account);
   const asking = new AsyncLocalStorage<{ isOpen: boolean }>();
