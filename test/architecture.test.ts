@@ -1,5 +1,5 @@
 /** The rules of the house about who may import whom, checked on the sources themselves. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
@@ -115,6 +115,19 @@ describe('the rules of the house', () => {
 
   it('built-in tenants import nothing from the host', () => {
     expect(offenders('builtin-tenants', (target) => target.startsWith('host/'))).toEqual([]);
+  });
+
+  it('no file of the host knows a built-in tenant by its name', () => {
+    const names = readdirSync(path.join(ROOT, 'builtin-tenants'), { withFileTypes: true })
+      .filter((entry) => existsSync(path.join(entry.parentPath, entry.name, 'turnpike.json')))
+      .map(({ name }) => name);
+    expect(names.length).toBeGreaterThan(2);
+    const named = new RegExp(`['"\`](?:${names.join('|')})['"\`]|^ {2}(?:${names.join('|')}): '`, 'm');
+    // The command line has commands for what the pay platform offers.
+    const others = sources('host').filter((file) => !file.startsWith(path.join(ROOT, 'host/cli')));
+    const naming = others.filter((file) => named.test(readFileSync(file, 'utf8')));
+    expect(naming.map((file) => path.relative(ROOT, file))).toEqual([]);
+    expect(named.test("if (slug === 'pay') return;")).toBe(true);
   });
 
   it('no program imports tests', () => {

@@ -3,23 +3,18 @@
  * owned by the operator's wallet. A start with newer sources brings the newer version into service.
  */
 import { randomUUID } from 'node:crypto';
-import { existsSync, readdirSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
-import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { DAY_MS, newTenantId } from '../registry/deployments.ts';
 import { bundleProject } from '../runtime/bundle-project.ts';
 import type { Asker } from '../runtime/deploy/deploy-turns.ts';
-import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { builtinSecrets } from './builtin-secrets.ts';
+import type { Builtin } from './builtins.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlDeps } from './deps.ts';
 import { changedSettings, newSettings } from './settings.ts';
 import type { ForwardToTenant } from './tenant-requests.ts';
 import { bringIntoService } from './versions.ts';
-
-const MANIFEST = 'turnpike.json';
 
 /** Built-in tenants never expire; the registry still wants a date. */
 const FOREVER_MS = 100 * 365 * DAY_MS;
@@ -32,44 +27,20 @@ export interface BuiltinOwner {
 }
 
 /**
- * @param folder in which each built-in tenant has its own
- * @throws Problem invalid_config for a name that none has
- */
-export function checkBuiltins(folder: string, { enabled, secrets }: Config['builtinTenants']): void {
-  const known = readdirSync(folder).filter((name) => existsSync(path.join(folder, name, MANIFEST)));
-  const names = { enabled, secrets: Object.keys(secrets) };
-  for (const [setting, given] of Object.entries(names)) {
-    const unknown = given.find((name) => !known.includes(name));
-    if (unknown === undefined) continue;
-    throw new Problem(
-      'invalid_config',
-      `builtinTenants.${setting}: there is no built-in tenant ${unknown}; there are ${known.join(', ')}.`,
-    );
-  }
-}
-
-/**
  * Deploys or updates one built-in tenant.
  * @param secrets what the host adds for this tenant, over the manifest's own
- * @throws Problem when the folder or its code is not acceptable
+ * @throws Problem when its manifest or its code is not acceptable
  */
 export async function deployBuiltin(
   deps: ControlDeps,
   parse: DeploymentParser,
-  folder: string,
+  { name: slug, main, body }: Builtin,
   owner: BuiltinOwner,
   secrets: Record<string, string>,
 ): Promise<void> {
   const { deployments, clock, pipeline, routes, logs, log } = deps;
-  const manifestFile = path.join(folder, MANIFEST);
-  const {
-    main,
-    $schema: _schema,
-    ...manifest
-  } = JSON.parse(await readFile(manifestFile, 'utf8')) as Record<string, unknown>;
-  const bundle = await bundleProject(path.join(folder, String(main)));
-  const input = await parse(Buffer.from(JSON.stringify({ ...manifest, ...bundle })), 'application/json');
-  const slug = path.basename(folder);
+  const bundle = await bundleProject(main);
+  const input = await parse(Buffer.from(JSON.stringify({ ...body, ...bundle })), 'application/json');
   const values = { ...input.secrets, ...secrets };
   const present = await deployments.bySlug(slug);
   if (present && present.state !== 'decommissioned') {
@@ -127,8 +98,6 @@ function sorted(record: Record<string, string>): [string, string][] {
 const PAUSES_MS = [5_000, 15_000, 60_000, 300_000];
 
 export interface BuiltinDeployment {
-  /** In which each built-in tenant has its own folder. */
-  folder: string;
   owner: BuiltinOwner;
   /** Sends a request to the tenant. */
   forward: ForwardToTenant;
@@ -144,7 +113,7 @@ export interface BuiltinDeployment {
 export async function deployBuiltins(
   deps: ControlDeps,
   parse: DeploymentParser,
-  { folder, owner, forward, waiting, stopping, pausesMs = PAUSES_MS }: BuiltinDeployment,
+  { owner, forward, waiting, stopping, pausesMs = PAUSES_MS }: BuiltinDeployment,
 ): Promise<void> {
   const { secrets } = deps.config.builtinTenants;
   for (let attempt = 0; waiting.size > 0 && !stopping.aborted; attempt += 1) {
@@ -158,8 +127,10 @@ export async function deployBuiltins(
       if (stopping.aborted) break;
       try {
         await deps.builtinTurns.run(async () => {
-          const given = { ...(await builtinSecrets(deps, name)), ...secrets[name] };
-          await deployBuiltin(deps, parse, path.join(folder, name), owner, given);
+          const builtin = deps.builtins.find((one) => one.name === name);
+          if (!builtin) throw new Error(`there is no built-in tenant ${name}`);
+          const given = { ...(await builtinSecrets(deps, builtin)), ...secrets[name] };
+          await deployBuiltin(deps, parse, builtin, owner, given);
         });
       } catch (error) {
         failed(error, name);

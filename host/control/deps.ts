@@ -12,6 +12,7 @@ import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageUsage, TenantId } from '../shared/contracts.ts';
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
+import type { Builtin } from './builtins.ts';
 import type { RoutePublisher } from './route-publisher.ts';
 
 export interface ControlDeps {
@@ -39,6 +40,8 @@ export interface ControlDeps {
   demoWalletKey: string | undefined;
   /** Serialises changes of one deployment, by tenant: a change that does not start is rolled back before the next begins. */
   updates: KeyedLock;
+  /** The built-in tenants of this version, enabled or not. */
+  builtins: readonly Builtin[];
   /** Serialises changes of built-in tenants: the deploy at startup and a step of the clock would undo each other. */
   builtinTurns: Mutex;
   /** Tells the scheduler that crons or expiry dates changed. */

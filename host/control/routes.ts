@@ -54,10 +54,10 @@ export interface PageDeps {
 }
 
 export function pageTable({ control, endpoints, version, network, health }: PageDeps): Page[] {
-  const { config, payments, deployments, publicUrl } = control;
+  const { config, payments, deployments, builtins, publicUrl } = control;
   const { termDays } = config.slugs;
   return [
-    landingPage({ payments, deployments, publicUrl, price: config.prices.deploy, termDays, network }),
+    landingPage({ payments, deployments, builtins, publicUrl, price: config.prices.deploy, termDays, network }),
     docsPage(endpoints, publicUrl, network),
     llmsPage({ endpoints, payments, deployments, publicUrl, termDays, network }),
     openApiPage({ endpoints, payments, publicUrl, version }),

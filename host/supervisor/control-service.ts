@@ -7,6 +7,7 @@ import type { Logger } from 'pino';
 import type { BindingServers } from '../bindings/server.ts';
 import { createApp } from '../control/app.ts';
 import { bareAnswers } from '../control/bare-answers.ts';
+import type { Builtin } from '../control/builtins.ts';
 import { deploymentParser } from '../control/deployment-input.ts';
 import type { ControlDeps } from '../control/deps.ts';
 import { handshakes } from '../control/handshakes.ts';
@@ -58,6 +59,8 @@ export interface ControlServiceOptions extends BindingProcesses {
   scheduler: Scheduler;
   tls: Tls;
   servers: BindingServers;
+  /** The built-in tenants of this version. */
+  builtins: readonly Builtin[];
   runtime: Runtime;
   instanceClient: InstanceClient;
   edges: Edges;
@@ -124,6 +127,7 @@ export async function openControl(options: ControlServiceOptions): Promise<Contr
         log.warn({ err: error }, 'refused code was not removed; tried again within a day');
       });
     },
+    builtins: options.builtins,
     builtinTurns: new Mutex(),
     scheduleChanged: () => void timedWork.plan(),
     demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,

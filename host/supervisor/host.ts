@@ -9,7 +9,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { checkCertificateFiles } from '../certificates/files.ts';
-import { type BuiltinOwner, checkBuiltins, deployBuiltins } from '../control/builtin-tenants.ts';
+import { type BuiltinOwner, deployBuiltins } from '../control/builtin-tenants.ts';
+import { readBuiltins, wantedCompanions } from '../control/builtins.ts';
 import { readContext } from '../control/edge-context.ts';
 import { createInstanceClient } from '../control/instance-client.ts';
 import { RoutePublisher } from '../control/route-publisher.ts';
@@ -113,7 +114,8 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const scheduler = createScheduler({ clock, log });
   onStop(() => scheduler.stop());
   refuseTestMoneyInPublic(config);
-  checkBuiltins(BUILTIN_TENANTS, config.builtinTenants);
+  const builtins = readBuiltins(BUILTIN_TENANTS, config.builtinTenants);
+  const wanted = wantedCompanions(builtins, config.builtinTenants.enabled);
 
   const builtinsWaiting = new Set(config.builtinTenants.enabled);
   const observation = createObservation({
@@ -161,11 +163,11 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   // Waited for when the edges are there, too.
   bindingsReady.catch(() => undefined);
 
-  const speech = openSpeechEngine(config, folders, log);
+  const speech = wanted.has('speech-engine') ? openSpeechEngine(config, folders, log) : undefined;
   onStop(() => speech?.engine.stop());
-  const mailer = await openMailer(config, folders, log);
+  const mailer = wanted.has('mailer') ? await openMailer(config, folders, log) : undefined;
   onStop(() => mailer?.close());
-  if (config.payments.network !== 'local' && config.builtinTenants.enabled.includes('pay') && !mailer)
+  if (config.payments.network !== 'local' && wanted.has('mailer') && !mailer)
     log.warn(
       'the pay platform gives no welcome bonus: set mail.smtpUrl and mail.from, so that it can confirm addresses',
     );
@@ -186,8 +188,11 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     sandbox,
     clock,
     log,
-    speech,
-    mailer,
+    builtins,
+    companions: {
+      ...(speech ? { 'speech-engine': speech.socket } : {}),
+      ...(mailer ? { mailer: mailer.socket } : {}),
+    },
     edges: () => edges,
     servers,
     observation,
@@ -282,6 +287,7 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
     egress,
     hostEgressSocket,
     servers,
+    builtins,
     runtime,
     instanceClient,
     edges,
@@ -311,7 +317,6 @@ async function compose({ config, folders, log, version, onStop }: Composition): 
   const stopping = new AbortController();
   onStop(() => stopping.abort());
   void deployBuiltins(control.deps, control.parse, {
-    folder: BUILTIN_TENANTS,
     owner: builtinOwner(network),
     forward: instanceClient.forward,
     waiting: builtinsWaiting,

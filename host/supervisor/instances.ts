@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import { storeQuotas } from '../bindings/index.ts';
 import { openBindingServers } from '../bindings/open-servers.ts';
 import type { BindingServers } from '../bindings/server.ts';
+import type { Builtin, Companion } from '../control/builtins.ts';
 import { tollView } from '../control/toll-view.ts';
 import type { Payments } from '../payments/index.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
@@ -17,9 +18,7 @@ import { Problem } from '../shared/problem.ts';
 import type { BindingProcesses } from './binding-processes.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
-import type { Mailer } from './mailer.ts';
 import type { Observation } from './observation.ts';
-import type { SpeechEngine } from './speech-engine.ts';
 import type { Stores } from './stores.ts';
 
 export interface InstancesOptions extends Pick<BindingProcesses, 'storage' | 'egress'> {
@@ -31,18 +30,27 @@ export interface InstancesOptions extends Pick<BindingProcesses, 'storage' | 'eg
   sandbox: Sandbox;
   clock: Clock;
   log: Logger;
-  speech: SpeechEngine | undefined;
-  mailer: Mailer | undefined;
+  /** Sockets of what runs beside built-in tenants: a tenant's fetch() reaches those that it asks for. */
+  companions: Companions;
+  builtins: readonly Builtin[];
   edges(): Edges;
   servers: BindingServers;
   observation: Observation;
 }
 
+/** By name, those that run. */
+export type Companions = Partial<Record<Companion, string>>;
+
 export function openRuntime(options: InstancesOptions): Runtime {
-  const { config, folders, stores, codeStore, logs, sandbox, clock, log, speech, mailer, edges, servers, observation } =
-    options;
+  const { config, folders, stores, codeStore, logs, sandbox, clock, log, edges, servers, observation } = options;
   const { storage, egress } = options;
   const { deployments, secrets, usage } = stores;
+
+  const companionsOf = (slug: string) =>
+    (options.builtins.find(({ name }) => name === slug)?.asks.companions ?? []).flatMap((name) => {
+      const socket = options.companions[name];
+      return socket === undefined ? [] : [`unix:${socket}`];
+    });
 
   async function resolve(slug: string): Promise<InstanceSpec> {
     const row = await deployments.bySlug(slug);
@@ -58,11 +66,7 @@ export function openRuntime(options: InstancesOptions): Runtime {
       secrets: await secrets.reveal(row.tenant),
       bindings: row.bindings,
       crons: row.crons,
-      egressAllow: [
-        ...(config.runtime.egressAllow[slug] ?? []),
-        ...(slug === 'speech' && speech ? [`unix:${speech.socket}`] : []),
-        ...(slug === 'pay' && mailer ? [`unix:${mailer.socket}`] : []),
-      ],
+      egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],
     };
   }
 

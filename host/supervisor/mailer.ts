@@ -1,4 +1,4 @@
-/** Sends the pay platform's e-mails by the operator's SMTP server. That tenant alone reaches it, over a socket of its own. */
+/** Sends e-mails of a built-in tenant by the operator's SMTP server. Those that ask for it alone reach it, over a socket. */
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import http from 'node:http';
@@ -22,11 +22,11 @@ export interface Mailer {
  * @returns undefined where no SMTP server is configured
  */
 export async function openMailer(
-  { mail, builtinTenants }: Pick<Config, 'mail' | 'builtinTenants'>,
+  { mail }: Pick<Config, 'mail'>,
   folders: Pick<Folders, 'run'>,
   log: Logger,
 ): Promise<Mailer | undefined> {
-  if (mail.smtpUrl === '' || !builtinTenants.enabled.includes('pay')) return undefined;
+  if (mail.smtpUrl === '') return undefined;
   const { createTransport } = await import('nodemailer');
   const transport = createTransport({
     url: mail.smtpUrl,

@@ -6,7 +6,7 @@ import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import type { ControlDeps } from '../control/deps.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
 import { createOperatorApp } from '../control/operator/app.ts';
-import { payProxy } from '../control/operator/pay-proxy.ts';
+import { builtinApis } from '../control/operator/builtin-apis.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import { Problem } from '../shared/problem.ts';
 import type { BindingProcesses } from './binding-processes.ts';
@@ -62,7 +62,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,
-    pay: payProxy({ deployments, secrets, forward, publicUrl }),
+    builtinApis: builtinApis(control.builtins, { deployments, secrets, forward, publicUrl }),
     backup: (choice: BackupChoice) => backups.run(choice),
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());

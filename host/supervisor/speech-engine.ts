@@ -1,4 +1,4 @@
-/** The optional engine process of the speech tenant: started where that tenant and the engine are switched on. */
+/** The speech engine, a process beside the tenant that asks for it; started where it is switched on. */
 import path from 'node:path';
 import type { Logger } from 'pino';
 import { type EngineProcess, engineSettings, startSpeechEngine } from '../../builtin-tenants/speech/engine/start.ts';
@@ -12,7 +12,7 @@ export interface SpeechEngine {
 }
 
 export function openSpeechEngine(config: Config, folders: Folders, log: Logger): SpeechEngine | undefined {
-  if (!config.speech.engine || !config.builtinTenants.enabled.includes('speech')) return undefined;
+  if (!config.speech.engine) return undefined;
   const socket = path.join(folders.run, 'speech-engine.sock');
   const spool = path.join(folders.data, 'speech-spool');
   return { engine: startSpeechEngine(engineSettings(config.speech, { socket, spool }), log), socket };

@@ -15,6 +15,7 @@ it('tells of a moved clock after what is being deployed, which was given the tim
     return [];
   });
   const parts = {
+    builtins: [{ name: 'pay', asks: { secrets: { KEY: 'generate', CLOCK_OFFSET_MS: 'clockOffset' } } }],
     builtinTurns,
     updates: new KeyedLock(),
     clock,

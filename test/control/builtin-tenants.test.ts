@@ -1,5 +1,6 @@
 import { beforeEach, expect, it, vi } from 'vitest';
-import { checkBuiltins, deployBuiltins } from '../../host/control/builtin-tenants.ts';
+import { deployBuiltins } from '../../host/control/builtin-tenants.ts';
+import { readBuiltins, wantedCompanions } from '../../host/control/builtins.ts';
 import type { ControlDeps } from '../../host/control/deps.ts';
 import { Mutex } from '../../host/shared/mutex.ts';
 
@@ -7,13 +8,13 @@ const OWNER = { address: '0x00000000000000000000000000000000000000aa', did: 'did
 const error = vi.fn();
 const parts = {
   config: { builtinTenants: { secrets: {} } },
+  builtins: [],
   builtinTurns: new Mutex(),
   log: { error, info: vi.fn() },
 } as unknown as ControlDeps;
-/** No tenant is in this folder. */
+/** No tenant has these names. */
 const deploy = (stopping: AbortSignal, pausesMs: number[]) =>
   deployBuiltins(parts, vi.fn(), {
-    folder: import.meta.dirname,
     owner: OWNER,
     forward: vi.fn(),
     waiting: new Set(['one', 'two']),
@@ -53,6 +54,12 @@ it.each([
   [{ enabled: ['speech', 'deal'], secrets: {} }, 'builtinTenants.enabled: there is no built-in tenant deal; there are'],
   [{ enabled: [], secrets: { pai: {} } }, 'builtinTenants.secrets: there is no built-in tenant pai; there are'],
 ])('a name that no built-in tenant has is refused: %j', (given, message) => {
-  expect(() => checkBuiltins('builtin-tenants', given)).toThrow(message);
-  expect(() => checkBuiltins('builtin-tenants', { enabled: ['speech'], secrets: { pay: {} } })).not.toThrow();
+  expect(() => readBuiltins('builtin-tenants', given)).toThrow(message);
+});
+
+it('companions are those of enabled tenants', () => {
+  const builtins = readBuiltins('builtin-tenants', { enabled: ['speech'], secrets: { pay: {} } });
+  expect(builtins.map(({ name }) => name).sort()).toEqual(['deals', 'pay', 'speech']);
+  expect([...wantedCompanions(builtins, ['deals', 'speech'])]).toEqual(['speech-engine']);
+  expect([...wantedCompanions(builtins, ['pay'])]).toEqual(['mailer']);
 });

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest';
 import { createOperatorApp } from '../../host/control/operator/app.ts';
 
-const app = createOperatorApp({ tokenHash: '0'.repeat(64) } as never, true);
+const app = createOperatorApp({ builtinApis: new Map(), tokenHash: '0'.repeat(64) } as never, true);
 const post = async (path: string, body: string) => {
   const response = await app.request(path, { method: 'POST', body });
   return { status: response.status, ...((await response.json()) as { code: string; detail: string }) };
@@ -28,13 +28,18 @@ it.each([
   ['127.0.0.1.evil.example', 403],
   ['localhost.evil.example', 403],
 ])('answers on the port only where it is called by a name of its own: %s', async (host, status) => {
-  const parts = { tokenHash: '0'.repeat(64), names: ['metrics.internal'], metrics: async () => '' };
+  const parts = {
+    builtinApis: new Map(),
+    tokenHash: '0'.repeat(64),
+    names: ['metrics.internal'],
+    metrics: async () => '',
+  };
   const strict = createOperatorApp(parts as never, false);
   expect((await strict.request('/metrics', { headers: { host } })).status).toBe(status);
 });
 
 it('tells who has no token where none is needed', async () => {
-  const strict = createOperatorApp({ tokenHash: '0'.repeat(64), names: [] } as never, false);
+  const strict = createOperatorApp({ builtinApis: new Map(), tokenHash: '0'.repeat(64), names: [] } as never, false);
   expect(await (await strict.request('/tenants')).json()).toMatchObject({
     code: 'unauthorized',
     detail: expect.stringContaining('run/operator.sock'),

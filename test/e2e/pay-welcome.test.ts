@@ -51,11 +51,7 @@ beforeAll(async () => {
   await once(smtp, 'listening');
   const { port } = smtp.address() as AddressInfo;
   const mail = { smtpUrl: `smtp://127.0.0.1:${port}`, from: 'pay@example.com' };
-  const opened = await openMailer(
-    { mail, builtinTenants: { enabled: ['pay'], secrets: {} } },
-    { run: folder },
-    pino({ level: 'silent' }),
-  );
+  const opened = await openMailer({ mail }, { run: folder }, pino({ level: 'silent' }));
   if (!opened) throw new Error('the mailer is off');
   mailer = opened;
   rig = await startPayRig(network, {

@@ -14,6 +14,7 @@ import { formatUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { iso } from '../metadata.ts';
+import type { BuiltinApis } from './builtin-apis.ts';
 
 export interface OperatorDeps {
   tokenHash: string;
@@ -29,8 +30,8 @@ export interface OperatorDeps {
   moveClock(offsetMs: number): Promise<{ now: number; offsetMs: number }>;
   clockOffset(): number;
   backup(choice: BackupChoice): Promise<unknown>;
-  /** Answers `/pay/*`: the pay platform's own operator API. */
-  pay(request: Request): Promise<Response>;
+  /** Operator APIs of built-in tenants. */
+  builtinApis: BuiltinApis;
   /** Caddy's on-demand TLS question: may a certificate be made for this name? */
   mayServe(domain: string): Promise<boolean>;
 }
@@ -107,7 +108,7 @@ export function createOperatorApp(deps: OperatorDeps, trusted: boolean): Hono {
   );
   app.post('/secrets/rotate', async (c) => c.json({ resealed: await secrets.rotate() }));
   app.post('/backup', async (c) => c.json((await deps.backup(parse(backupBody, await readJson(c.req.raw)))) as object));
-  app.all('/pay/*', (c) => deps.pay(c.req.raw));
+  for (const [slug, api] of deps.builtinApis) app.all(`/${slug}/*`, (c) => api(c.req.raw));
   app.get('/payments', async (c) =>
     c.json({
       stopped: payments.ledger.stopped() ?? null,
@@ -153,7 +154,7 @@ export function createOperatorApp(deps: OperatorDeps, trusted: boolean): Hono {
   app.notFound(() =>
     new Problem(
       'not_found',
-      'The operator API has no such path. It has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments /pay',
+      `The operator API has no such path. It has: /metrics /healthz /ask /clock /tenants /secrets/rotate /backup /payments ${[...deps.builtinApis.keys()].map((slug) => `/${slug}`).join(' ')}`,
     ).toResponse(),
   );
   return app;

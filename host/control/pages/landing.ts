@@ -1,6 +1,7 @@
 /** GET /: what this host is, how to deploy in a minute. */
 import type { Payments } from '../../payments/types.ts';
 import type { Deployments } from '../../registry/deployments.ts';
+import type { Builtin } from '../builtins.ts';
 import { escapeHtml, htmlPage, type Page } from './page.ts';
 import { type ClientNetwork, mppxExample } from './stock-clients.ts';
 
@@ -11,19 +12,23 @@ export interface LandingDeps {
   termDays: number;
   network: ClientNetwork;
   deployments: Deployments;
+  builtins: readonly Builtin[];
 }
 
-const BUILTIN: Record<string, string> = {
-  speech: 'transcription, text to speech and text intelligence, paid per call',
-  deals: 'price drops verified by their own history, rules and watches',
-  pay: 'the pay platform: prepaid credit and per-call payment before any API',
-};
-
-export function landingPage({ payments, deployments, publicUrl, price, termDays, network }: LandingDeps): Page {
+export function landingPage({
+  payments,
+  deployments,
+  builtins,
+  publicUrl,
+  price,
+  termDays,
+  network,
+}: LandingDeps): Page {
   return {
     path: '/',
     render: async () => {
       const builtin = await deployments.builtin();
+      const about = (slug: string) => builtins.find(({ name }) => name === slug)?.asks.description ?? '';
       const { testMoney } = payments.status();
       const url = escapeHtml(publicUrl);
       return htmlPage(
@@ -41,7 +46,7 @@ ${testMoney ? `<p class="note">This host runs on the <b>${escapeHtml(network.nam
 <tr><td><a href="/openapi.json">/openapi.json</a></td><td>the same for machines (OpenAPI 3.1 with payment information)</td></tr>
 <tr><td><a href="/healthz">/healthz</a></td><td>is it well</td></tr>
 </table>
-${builtin.length === 0 ? '' : `<h2>Services on this host</h2><table>${builtin.map((slug) => `<tr><td><a href="/${escapeHtml(slug)}/">/${escapeHtml(slug)}</a></td><td>${escapeHtml(BUILTIN[slug] ?? '')}</td></tr>`).join('\n')}</table>`}`,
+${builtin.length === 0 ? '' : `<h2>Services on this host</h2><table>${builtin.map((slug) => `<tr><td><a href="/${escapeHtml(slug)}/">/${escapeHtml(slug)}</a></td><td>${escapeHtml(about(slug))}</td></tr>`).join('\n')}</table>`}`,
       );
     },
   };
