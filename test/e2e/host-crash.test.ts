@@ -16,7 +16,7 @@ const WRITERS = 2;
 const BATCH = 50;
 const VICTIMS = ['storage', 'sql engine', 'supervisor', 'sql supervisor', 'storage', 'supervisor', 'sql engine'];
 const COMMANDS: Record<string, RegExp> = {
-  storage: /host\/storage\/main/,
+  storage: /store-process\/main/,
   'sql supervisor': /sql\.mjs$/,
   'sql engine': /sql\.mjs engine$/,
 };

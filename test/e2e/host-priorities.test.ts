@@ -55,14 +55,14 @@ it('the edge, then who wants little, then the other parts, then who keeps a core
     );
   await Promise.all([ask('modest'), ask('busy')]);
   const [edge = 0] = niceOf(/host\/edge\/main/);
-  const [storage = 0] = niceOf(/host\/storage\/main/);
+  const [storage = 0] = niceOf(/store-process\/main/);
   expect(edge).toBeLessThan(storage);
   const goFirst = () => niceOf(INSTANCE).filter((nice) => edge < nice && nice < storage).length;
   const yielding = () => niceOf(INSTANCE).filter((nice) => nice === 19).length;
   const quick = () => slicesOf(INSTANCE).filter((slice) => slice === 800_000).length;
   await comesToBe(() => goFirst() >= 2 && yielding() === 0 && (!TAKES_SLICES || quick() >= 2));
   if (TAKES_SLICES)
-    expect([slicesOf(/host\/edge\/main/), slicesOf(/host\/storage\/main/)]).toEqual([[600_000], [1_000_000]]);
+    expect([slicesOf(/host\/edge\/main/), slicesOf(/store-process\/main/)]).toEqual([[600_000], [1_000_000]]);
 
   let asking = true;
   let together = true;

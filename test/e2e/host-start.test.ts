@@ -68,7 +68,7 @@ describe('a host that runs', () => {
 
   it.each([
     ['edge', /host\/edge\/main/],
-    ['storage', /host\/storage\/main/],
+    ['storage', /store-process\/main/],
     ['egress', /host\/egress\/main/],
     ['workerd', /workerd serve/],
     ['anvil', /^\S*anvil /],

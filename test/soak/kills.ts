@@ -12,7 +12,7 @@ const GIVE_UP_MS = 60_000;
 /** Command lines of the kinds of processes; the supervisor is the root of them all. */
 const KINDS: Record<string, RegExp | undefined> = {
   edge: /host\/edge\/main/,
-  storage: /host\/storage\/main/,
+  storage: /store-process\/main/,
   egress: /host\/egress\/main/,
   workerd: /^\S*workerd serve /,
   sandbox: /^\S*bwrap /,
