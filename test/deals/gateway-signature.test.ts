@@ -3,10 +3,10 @@ import { randomUUID } from 'node:crypto';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
-import { migrate } from '../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Env } from '../../builtin-tenants/deals/src/environment.ts';
 import { GatewayKeys, verifyGateway } from '../../builtin-tenants/deals/src/http/gateway-signature.ts';
+import { migrate } from '../../builtin-tenants/kit/migrate.ts';
 import { type MemoryDatabase, memoryDatabase } from './support/memory-database.ts';
 import { COMPONENTS, digestOf, newSigningPair, type Parts, type SigningPair, signRequest } from './support/signing.ts';
 

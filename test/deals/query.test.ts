@@ -1,12 +1,12 @@
 /** The filter of GET /v1/deals: what it takes, what it finds, and cursors that belong to their query. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { migrate } from '../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Deal } from '../../builtin-tenants/deals/src/prices/publish.ts';
 import { findDeals, parseSearch } from '../../builtin-tenants/deals/src/prices/query.ts';
 import { evaluateDue } from '../../builtin-tenants/deals/src/watches/run.ts';
 import { parseWatch } from '../../builtin-tenants/deals/src/watches/watch.ts';
 import { Watches } from '../../builtin-tenants/deals/src/watches/watch-store.ts';
+import { migrate } from '../../builtin-tenants/kit/migrate.ts';
 import { type MemoryDatabase, memoryDatabase } from './support/memory-database.ts';
 import { DAY_MS, deal, HOUR_MS, NOON } from './support/parts.ts';
 

@@ -1,7 +1,7 @@
 /** What the README and the host's pages print for stock clients, run word by word in a folder of its own. */
 import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { MPPX_COMMAND } from '../../builtin-tenants/common/stock-clients.ts';
+import { MPPX_COMMAND } from '../../builtin-tenants/kit/stock-clients.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
 import { startHost, type TestHost, until } from './support/host.ts';

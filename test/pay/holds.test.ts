@@ -1,10 +1,10 @@
 /** A call is noted in the transaction that holds its credit: both are there or neither, whatever becomes of the answer. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { migrate } from '../../builtin-tenants/common/migrate.ts';
+import { migrate } from '../../builtin-tenants/kit/migrate.ts';
+import { Ledger } from '../../builtin-tenants/pay/src/credit/ledger.ts';
 import { MIGRATIONS } from '../../builtin-tenants/pay/src/database/migrations.ts';
 import type { Env } from '../../builtin-tenants/pay/src/environment.ts';
 import { type CallClaim, Calls } from '../../builtin-tenants/pay/src/gateway/calls.ts';
-import { Ledger } from '../../builtin-tenants/pay/src/ledger.ts';
 import { createPlatform, sweep } from '../../builtin-tenants/pay/src/platform.ts';
 import { type MemoryDatabase, memoryDatabase } from '../deals/support/memory-database.ts';
 

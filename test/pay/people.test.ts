@@ -1,9 +1,9 @@
 /** Who counts as one person and as one caller. */
 import { beforeEach, describe, expect, test } from 'vitest';
-import { migrate } from '../../builtin-tenants/common/migrate.ts';
+import { migrate } from '../../builtin-tenants/kit/migrate.ts';
+import { canonicalEmail } from '../../builtin-tenants/pay/src/accounts/email.ts';
+import { Humans } from '../../builtin-tenants/pay/src/accounts/humans.ts';
 import { MIGRATIONS } from '../../builtin-tenants/pay/src/database/migrations.ts';
-import { canonicalEmail } from '../../builtin-tenants/pay/src/email.ts';
-import { Humans } from '../../builtin-tenants/pay/src/humans.ts';
 import { limitCaller, networkOf } from '../../builtin-tenants/pay/src/rate-limit.ts';
 import { type MemoryDatabase, memoryDatabase } from '../deals/support/memory-database.ts';
 

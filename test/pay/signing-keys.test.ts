@@ -1,6 +1,6 @@
 /** The gateway always has a key to sign with, whatever the clock did. */
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { migrate } from '../../builtin-tenants/common/migrate.ts';
+import { migrate } from '../../builtin-tenants/kit/migrate.ts';
 import { MIGRATIONS } from '../../builtin-tenants/pay/src/database/migrations.ts';
 import { SigningKeys } from '../../builtin-tenants/pay/src/gateway/signing-keys.ts';
 import { type MemoryDatabase, memoryDatabase } from '../deals/support/memory-database.ts';

@@ -1,12 +1,12 @@
 /** The welcome bonus: for each person on the local network; elsewhere once for each confirmed mailbox, up to a total. */
 import { beforeEach, describe, expect, test } from 'vitest';
-import { migrate } from '../../builtin-tenants/common/migrate.ts';
+import { migrate } from '../../builtin-tenants/kit/migrate.ts';
+import { mailboxOf } from '../../builtin-tenants/pay/src/accounts/email.ts';
+import { Humans } from '../../builtin-tenants/pay/src/accounts/humans.ts';
+import { Welcome, welcomeTerms } from '../../builtin-tenants/pay/src/accounts/welcome.ts';
+import { Ledger } from '../../builtin-tenants/pay/src/credit/ledger.ts';
 import { MIGRATIONS } from '../../builtin-tenants/pay/src/database/migrations.ts';
-import { mailboxOf } from '../../builtin-tenants/pay/src/email.ts';
 import type { Env } from '../../builtin-tenants/pay/src/environment.ts';
-import { Humans } from '../../builtin-tenants/pay/src/humans.ts';
-import { Ledger } from '../../builtin-tenants/pay/src/ledger.ts';
-import { Welcome, welcomeTerms } from '../../builtin-tenants/pay/src/welcome.ts';
 import { type MemoryDatabase, memoryDatabase } from '../deals/support/memory-database.ts';
 
 const NOW = 1_000_000;

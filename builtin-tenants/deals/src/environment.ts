@@ -1,9 +1,9 @@
 /** The bindings of this tenant, and what is derived from them once: addresses and business time. */
 
-import type { Database } from '../../common/database.ts';
+import type { Database } from '../../kit/database.ts';
 
-export { businessNow } from '../../common/business-time.ts';
-export type { Database, Statement } from '../../common/database.ts';
+export { businessNow } from '../../kit/business-time.ts';
+export type { Database, Statement } from '../../kit/database.ts';
 
 /** Pages as they were fetched, for evidence. */
 export interface Bucket {

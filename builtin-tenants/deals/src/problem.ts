@@ -1,6 +1,7 @@
 /** Errors of this service: RFC 9457 problems with a code from a closed table. */
 
 import type { z } from 'zod/mini';
+import { problemsOf } from '../../kit/problem.ts';
 
 const PROBLEMS = {
   invalid_json: [400, 'The body is not JSON'],
@@ -14,37 +15,7 @@ const PROBLEMS = {
   not_ready: [503, 'Not ready'],
 } as const satisfies Record<string, readonly [number, string]>;
 
-export type ProblemCode = keyof typeof PROBLEMS;
-
-export class Problem extends Error {
-  readonly code: ProblemCode;
-  readonly status: number;
-  readonly extensions: Record<string, unknown>;
-
-  /** @param detail one sentence for the caller that says what to do next */
-  constructor(code: ProblemCode, detail: string, extensions: Record<string, unknown> = {}) {
-    super(detail);
-    this.name = 'Problem';
-    this.code = code;
-    this.status = PROBLEMS[code][0];
-    this.extensions = extensions;
-  }
-
-  toResponse(): Response {
-    const { code, status, extensions } = this;
-    return new Response(
-      JSON.stringify({
-        ...extensions,
-        type: `https://turnpike.dev/problems/${code}`,
-        title: PROBLEMS[code][1],
-        status,
-        code,
-        detail: this.message,
-      }),
-      { status, headers: { 'content-type': 'application/problem+json', 'cache-control': 'no-store' } },
-    );
-  }
-}
+export class Problem extends problemsOf(PROBLEMS) {}
 
 /** What a schema of zod mini wants, which has no words of its own for it. */
 export function fault(issue: z.core.$ZodIssue | undefined): string {

@@ -1,5 +1,5 @@
 /** The service put together from its bindings: what the cron does, and what must be there before anything is answered. */
-import { migrate } from '../../common/migrate.ts';
+import { migrate } from '../../kit/migrate.ts';
 import { MIGRATIONS } from './database/migrations.ts';
 import { fillDemoHistory } from './demo/history.ts';
 import { businessNow, type Env } from './environment.ts';

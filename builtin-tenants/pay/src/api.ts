@@ -2,11 +2,11 @@
 
 import { Hono } from 'hono';
 import { cors } from 'hono/cors';
-import { internalApp } from './charges.ts';
+import { labelIn } from './accounts/label.ts';
+import { meApp, requireAccount } from './accounts/me.ts';
+import { internalApp } from './credit/charges.ts';
 import { llmsText, openApi } from './docs.ts';
 import { payUrl } from './environment.ts';
-import { labelIn } from './label.ts';
-import { meApp, requireAccount } from './me.ts';
 import { OWN_SEGMENTS, operatorApp } from './operator.ts';
 import type { Platform } from './platform.ts';
 import { Problem } from './problem.ts';

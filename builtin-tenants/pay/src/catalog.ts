@@ -1,7 +1,9 @@
 /** Services, meters and plans: rows that the operator changes. Usage becomes a price here. */
 import { ask, firstRow, type Question } from './database/questions.ts';
 import { type Database, type Env, payUrl, type Statement } from './environment.ts';
-import { MOST } from './money.ts';
+
+/** Largest amount of one movement, micro-USD: a million USD. */
+export const MOST = 1_000_000_000_000;
 
 export interface Service {
   slug: string;

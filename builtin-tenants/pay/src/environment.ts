@@ -1,9 +1,9 @@
 /** The bindings of this tenant, and what is derived from them once: addresses, secrets, business time. */
 
-import type { Database } from '../../common/database.ts';
+import type { Database } from '../../kit/database.ts';
 
-export { businessNow } from '../../common/business-time.ts';
-export type { Database, Statement } from '../../common/database.ts';
+export { businessNow } from '../../kit/business-time.ts';
+export type { Database, Statement } from '../../kit/database.ts';
 
 export interface Fetcher {
   fetch(url: string, init?: RequestInit): Promise<Response>;

@@ -1,7 +1,7 @@
 /** The pay platform as a Worker: pages on their own host name, the API and the gateway on the host's. */
-/// <reference path="../../common/workers.d.ts" />
+/// <reference path="../../kit/workers.d.ts" />
 import { waitUntil } from 'cloudflare:workers';
-import { migrate } from '../../common/migrate.ts';
+import { migrate } from '../../kit/migrate.ts';
 import { apiApp } from './api.ts';
 import { MIGRATIONS } from './database/migrations.ts';
 import { checkEnvironment, type Env, payUrl } from './environment.ts';

@@ -1,12 +1,12 @@
 /** `/operator/*`: services, meters, plans, service keys and grants, changed by the operator with its key. */
 import { Hono } from 'hono';
-import { type Catalog, SLUG } from './catalog.ts';
+import { formatUsd, parseUsd } from '../../kit/usd.ts';
+import { newId, newSecret, sameText, sha256Hex } from './accounts/tokens.ts';
+import { type Catalog, MOST, SLUG } from './catalog.ts';
+import type { Ledger } from './credit/ledger.ts';
+import type { OriginEvents } from './credit/origin-events.ts';
 import type { Database } from './environment.ts';
-import type { Ledger } from './ledger.ts';
-import { formatUsd, MOST, parseUsd } from './money.ts';
-import type { OriginEvents } from './origin-events.ts';
 import { invalidField, Problem } from './problem.ts';
-import { newId, newSecret, sameText, sha256Hex } from './tokens.ts';
 
 export interface OperatorParts {
   db: Database;

@@ -1,19 +1,19 @@
 /** Everything the platform is made of, put together from its bindings. It serves many requests at once and keeps nothing of any. */
-import { Accounts } from './accounts.ts';
+import { Accounts } from './accounts/accounts.ts';
+import { Confirmation } from './accounts/confirmation.ts';
+import { DeviceFlow } from './accounts/device-flow.ts';
+import { Humans } from './accounts/humans.ts';
+import { Welcome, welcomeTerms } from './accounts/welcome.ts';
 import { Catalog } from './catalog.ts';
-import { Confirmation } from './confirmation.ts';
-import { DeviceFlow } from './device-flow.ts';
+import { Ledger } from './credit/ledger.ts';
+import { OriginEvents } from './credit/origin-events.ts';
+import { Purchases } from './credit/purchases.ts';
 import { businessNow, type Database, type Env, payUrl } from './environment.ts';
 import { ABANDONED_MS, Calls } from './gateway/calls.ts';
 import { CreditChallenges } from './gateway/credit-challenge.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { CaptureFailed, Payments } from './gateway/payments.ts';
 import { SigningKeys } from './gateway/signing-keys.ts';
-import { Humans } from './humans.ts';
-import { Ledger } from './ledger.ts';
-import { OriginEvents } from './origin-events.ts';
-import { Purchases } from './purchases.ts';
-import { Welcome, welcomeTerms } from './welcome.ts';
 
 /** A hold that nobody settled for this long has lost its owner: longer than any origin may take. */
 const HOLD_ABANDONED_MS = 5 * ABANDONED_MS;

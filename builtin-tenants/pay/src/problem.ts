@@ -1,4 +1,5 @@
 /** Errors of the platform: RFC 9457 problems with a code from a closed table, as everywhere on this host. */
+import { problemsOf } from '../../kit/problem.ts';
 
 const PROBLEMS = {
   invalid_json: [400, 'The body is not JSON'],
@@ -20,47 +21,7 @@ const PROBLEMS = {
   upstream_timeout: [504, 'The origin did not answer in time'],
 } as const satisfies Record<string, readonly [number, string]>;
 
-export type ProblemCode = keyof typeof PROBLEMS;
-
-export class Problem extends Error {
-  readonly code: ProblemCode;
-  readonly status: number;
-  readonly extensions: Record<string, unknown>;
-  readonly headers: Record<string, string>;
-
-  /** @param detail one sentence for the caller that says what to do next */
-  constructor(
-    code: ProblemCode,
-    detail: string,
-    extensions: Record<string, unknown> = {},
-    headers: Record<string, string> = {},
-  ) {
-    super(detail);
-    this.name = 'Problem';
-    this.code = code;
-    this.status = PROBLEMS[code][0];
-    this.extensions = extensions;
-    this.headers = headers;
-  }
-
-  toDocument(): Record<string, unknown> {
-    return {
-      ...this.extensions,
-      type: `https://turnpike.dev/problems/${this.code}`,
-      title: PROBLEMS[this.code][1],
-      status: this.status,
-      code: this.code,
-      detail: this.message,
-    };
-  }
-
-  toResponse(): Response {
-    return new Response(JSON.stringify(this.toDocument()), {
-      status: this.status,
-      headers: { 'content-type': 'application/problem+json', 'cache-control': 'no-store', ...this.headers },
-    });
-  }
-}
+export class Problem extends problemsOf(PROBLEMS) {}
 
 /** @param pointer JSON pointer of the bad field */
 export function invalidField(pointer: string, detail: string): Problem {

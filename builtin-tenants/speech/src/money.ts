@@ -2,6 +2,9 @@
  * Amounts are whole micro-USD (1 USD = 1,000,000), far below where JavaScript numbers stop being exact.
  * What is charged is rounded up to the next micro-USD, never by floating point.
  */
+import { parseUsd as parseAmount } from '../../kit/usd.ts';
+
+export { formatUsd } from '../../kit/usd.ts';
 
 /** Whole micro-USD. */
 export type MicroUsd = number;
@@ -11,17 +14,9 @@ export type MicroUsd = number;
  * @throws RangeError for anything else
  */
 export function parseUsd(text: string): MicroUsd {
-  const match = /^(\d{1,6})(?:\.(\d{1,6}))?$/.exec(text.trim());
-  if (match === null) throw new RangeError(`not an amount in USD: ${text.slice(0, 40)}`);
-  return Number(match[1]) * 1_000_000 + Number((match[2] ?? '').padEnd(6, '0'));
-}
-
-/** `50000` is `0.05`: at least two decimals, at most six. */
-export function formatUsd(amount: MicroUsd): string {
-  const fraction = String(amount % 1_000_000)
-    .padStart(6, '0')
-    .replace(/0{1,4}$/, '');
-  return `${Math.floor(amount / 1_000_000)}.${fraction}`;
+  const amount = parseAmount(text.trim());
+  if (amount === undefined) throw new RangeError(`not an amount in USD: ${text.slice(0, 40)}`);
+  return amount;
 }
 
 /** @param billableMs whole milliseconds of audio over all channels; a started micro-USD is charged */

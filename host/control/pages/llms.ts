@@ -1,5 +1,5 @@
 /** GET /llms.txt: what this host is and how to call and pay every endpoint, for agents and people in a hurry. */
-import { MPPX_COMMAND } from '../../../builtin-tenants/common/stock-clients.ts';
+import { MPPX_COMMAND } from '../../../builtin-tenants/kit/stock-clients.ts';
 import type { Payments } from '../../payments/types.ts';
 import type { Deployments } from '../../registry/deployments.ts';
 import { formatUsd } from '../../shared/money.ts';

@@ -1,5 +1,5 @@
 /** How stock clients pay this host, as its pages print it. */
-import { MPPX_COMMAND, X402_PACKAGES } from '../../../builtin-tenants/common/stock-clients.ts';
+import { MPPX_COMMAND, X402_PACKAGES } from '../../../builtin-tenants/kit/stock-clients.ts';
 
 /** The payment network, as far as clients have to be told of it. */
 export interface ClientNetwork {

@@ -1,12 +1,12 @@
 /** Watches and the real credit ledger on databases in memory, with a clock of the test. */
 
-import { migrate } from '../../../builtin-tenants/common/migrate.ts';
 import { MIGRATIONS } from '../../../builtin-tenants/deals/src/database/migrations.ts';
 import type { Charge, ChargeOutcome, Credit } from '../../../builtin-tenants/deals/src/watches/charging.ts';
 import { parseWatch, type WatchRow } from '../../../builtin-tenants/deals/src/watches/watch.ts';
 import { Watches } from '../../../builtin-tenants/deals/src/watches/watch-store.ts';
+import { migrate } from '../../../builtin-tenants/kit/migrate.ts';
+import { Ledger } from '../../../builtin-tenants/pay/src/credit/ledger.ts';
 import { MIGRATIONS as PAY_MIGRATIONS } from '../../../builtin-tenants/pay/src/database/migrations.ts';
-import { Ledger } from '../../../builtin-tenants/pay/src/ledger.ts';
 import { type MemoryDatabase, memoryDatabase } from './memory-database.ts';
 
 export const DAY_PRICE = 100_000;

@@ -1,9 +1,9 @@
 /** A call of what the gateway sells: how it came, who makes it, and how its answer goes back. */
-import type { Account, Accounts, Opened } from '../accounts.ts';
-import { authorizationOf } from '../authorization.ts';
+import type { Account, Accounts, Opened } from '../accounts/accounts.ts';
+import { authorizationOf } from '../accounts/authorization.ts';
 import type { Catalog, Service } from '../catalog.ts';
+import type { Ledger } from '../credit/ledger.ts';
 import type { Database } from '../environment.ts';
-import type { Ledger } from '../ledger.ts';
 import { Problem } from '../problem.ts';
 import { type Calls, IDEMPOTENCY } from './calls.ts';
 import type { CreditChallenges } from './credit-challenge.ts';

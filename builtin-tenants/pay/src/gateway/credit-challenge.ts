@@ -3,10 +3,10 @@
  * everything in it, so nothing needs to be stored until it is paid; it is bound to one request.
  */
 
-import { authorizationOf } from '../authorization.ts';
+import { authorizationOf } from '../accounts/authorization.ts';
+import { base64url, bytesOf, fromBase64url, type MacKey, macKey, macUnder, sameText } from '../accounts/tokens.ts';
 import type { UsageLine } from '../catalog.ts';
 import { Problem } from '../problem.ts';
-import { base64url, bytesOf, fromBase64url, type MacKey, macKey, macUnder, sameText } from '../tokens.ts';
 
 const LIFE_MS = 300_000;
 const METHOD = 'credit';

@@ -1,8 +1,9 @@
 /** Calls that are paid from prepaid credit: held in the ledger, then taken together with the answer that is kept. */
+
+import { formatUsd } from '../../../kit/usd.ts';
+import { newId } from '../accounts/tokens.ts';
 import type { Statement } from '../environment.ts';
-import { formatUsd } from '../money.ts';
 import { Problem } from '../problem.ts';
-import { newId } from '../tokens.ts';
 import { type Call, type GatewayParts, idempotencyKey } from './call.ts';
 import type { CallClaim } from './calls.ts';
 import type { CreditPayment, CreditRequest } from './credit-challenge.ts';

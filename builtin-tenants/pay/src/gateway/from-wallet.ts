@@ -1,7 +1,8 @@
 /** Calls that a wallet pays: held by the host's `PAYMENTS`, and taken once the answer is stored. */
+
+import { sha256Hex } from '../accounts/tokens.ts';
 import type { Price } from '../catalog.ts';
 import { Problem } from '../problem.ts';
-import { sha256Hex } from '../tokens.ts';
 import { askPrice, wanted } from './asking.ts';
 import { bearer, type Call, type GatewayParts, idempotencyKey, toCaller } from './call.ts';
 import type { CallClaim } from './calls.ts';

@@ -2,12 +2,13 @@
  * The gateway: sells what lies behind it. A call is forwarded unpaid to learn its price; the caller pays, from a
  * wallet or from credit; it is forwarded again with what was paid; and money moves only if the origin answers 2xx.
  */
-import type { Account } from '../accounts.ts';
+
+import { formatUsd } from '../../../kit/usd.ts';
+import type { Account } from '../accounts/accounts.ts';
+import { newId, sha256Hex } from '../accounts/tokens.ts';
 import type { Price } from '../catalog.ts';
 import { askBoth } from '../database/questions.ts';
-import { formatUsd } from '../money.ts';
 import { Problem } from '../problem.ts';
-import { newId, sha256Hex } from '../tokens.ts';
 import { type Asked, askPrice, wanted } from './asking.ts';
 import { bearer, bearerOf, type Call, type GatewayParts, idempotencyKey, toCaller } from './call.ts';
 import { challengeHeader, presentedCredit } from './credit-challenge.ts';

@@ -1,6 +1,7 @@
 /** The host's `PAYMENTS` binding: challenges in MPP and x402, and payments that are held until the work is done. */
+
+import { formatUsd } from '../../../kit/usd.ts';
 import type { Fetcher } from '../environment.ts';
-import { formatUsd } from '../money.ts';
 import { Problem } from '../problem.ts';
 
 export interface WantedPayment {

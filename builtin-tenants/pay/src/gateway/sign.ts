@@ -1,6 +1,6 @@
 /** Signs a forward so that its origin can tell it from a direct call: RFC 9421 over RFC 9530 digests. */
 import { createSignature, webcrypto } from 'http-message-sig';
-import { sha256Base64 } from '../tokens.ts';
+import { sha256Base64 } from '../accounts/tokens.ts';
 import type { SigningKeys } from './signing-keys.ts';
 
 /** What an origin must find covered, in this order. */

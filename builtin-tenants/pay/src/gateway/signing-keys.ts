@@ -2,8 +2,9 @@
  * The Ed25519 keys that sign what the gateway forwards. They rotate with overlap: a key is in the directory an hour
  * before it signs and an hour after it signed last, so that no origin meets a key it could not know. Real time.
  */
+
+import { base64url, bytesOf, fromBase64url, sha256Base64 } from '../accounts/tokens.ts';
 import type { Database } from '../environment.ts';
-import { base64url, bytesOf, fromBase64url, sha256Base64 } from '../tokens.ts';
 
 const HOUR_MS = 3_600_000;
 const SIGNS_MS = 7 * 24 * HOUR_MS;

@@ -3,17 +3,17 @@
  * nothing of an origin is ever served there.
  */
 import { type Context, Hono } from 'hono';
-import type { Account, Accounts } from '../accounts.ts';
-import type { Confirmation } from '../confirmation.ts';
-import type { DeviceFlow } from '../device-flow.ts';
+import type { Account, Accounts } from '../accounts/accounts.ts';
+import type { Confirmation } from '../accounts/confirmation.ts';
+import type { DeviceFlow } from '../accounts/device-flow.ts';
+import type { Human, Humans } from '../accounts/humans.ts';
+import { overview } from '../accounts/me.ts';
+import type { Welcome } from '../accounts/welcome.ts';
+import type { Ledger } from '../credit/ledger.ts';
+import { statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
-import type { Human, Humans } from '../humans.ts';
-import type { Ledger } from '../ledger.ts';
-import { overview } from '../me.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
-import { statement, statementCsv } from '../statement.ts';
-import type { Welcome } from '../welcome.ts';
 import { dashboardPage } from './dashboard.ts';
 import { codePage, confirmPage, decidedPage, messagePage, signPage } from './forms.ts';
 import { PAGE_HEADERS } from './layout.ts';

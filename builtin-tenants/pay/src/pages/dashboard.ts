@@ -1,8 +1,8 @@
 /** What a person sees of their accounts: credit, how long it lasts, every movement, and the credentials. */
 import { html } from 'hono/html';
-import type { Account, Credential } from '../accounts.ts';
-import type { overview } from '../me.ts';
-import type { Statement } from '../statement.ts';
+import type { Account, Credential } from '../accounts/accounts.ts';
+import type { overview } from '../accounts/me.ts';
+import type { Statement } from '../credit/statement.ts';
 import { csrfField, page } from './layout.ts';
 import type { Visitor } from './visitor.ts';
 

@@ -1,6 +1,6 @@
 /** Signing up, signing in, and confirming what a program asked for: the pages with forms. */
 import { html } from 'hono/html';
-import type { PendingCode } from '../device-flow.ts';
+import type { PendingCode } from '../accounts/device-flow.ts';
 import { csrfField, page } from './layout.ts';
 import type { Visitor } from './visitor.ts';
 

@@ -4,9 +4,9 @@
  */
 import type { Context } from 'hono';
 import { deleteCookie, getCookie, setCookie } from 'hono/cookie';
-import type { Human, Humans } from '../humans.ts';
+import type { Human, Humans } from '../accounts/humans.ts';
+import { mac, newSecret, sameText } from '../accounts/tokens.ts';
 import { Problem } from '../problem.ts';
-import { mac, newSecret, sameText } from '../tokens.ts';
 
 export interface Visitor {
   human: Human | undefined;

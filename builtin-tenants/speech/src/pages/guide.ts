@@ -1,7 +1,7 @@
 /**
  * GET /llms.txt and GET /docs: the same guide, as Markdown for agents and as a page for people.
  */
-import { MPPX_COMMAND, MPPX_PACKAGES } from '../../../common/stock-clients.ts';
+import { MPPX_COMMAND, MPPX_PACKAGES } from '../../../kit/stock-clients.ts';
 import { FREE_ROUTES, PAID_ROUTES } from '../catalogue.ts';
 import { formatUsd, priceOfAudio } from '../money.ts';
 import type { Settings } from '../settings.ts';

@@ -1,10 +1,10 @@
 /** People: sign-up with e-mail address and password, and the sessions of their browsers. */
 import { Buffer } from 'node:buffer';
 import { scrypt, timingSafeEqual } from 'node:crypto';
+import type { Database } from '../environment.ts';
+import { Problem } from '../problem.ts';
+import { limitCaller } from '../rate-limit.ts';
 import { canonicalEmail, emailToFind } from './email.ts';
-import type { Database } from './environment.ts';
-import { Problem } from './problem.ts';
-import { limitCaller } from './rate-limit.ts';
 import { newId, newSecret, sha256Hex } from './tokens.ts';
 
 const SESSION_MS = 30 * 24 * 3_600_000;

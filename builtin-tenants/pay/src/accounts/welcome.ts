@@ -2,10 +2,11 @@
  * The welcome bonus. On the local network it is test money, and everybody who signs up gets it. Elsewhere it is real:
  * it needs a confirmed e-mail address, is given once per mailbox, has an end, and all of them together have a limit.
  */
+
+import { parseUsd } from '../../../kit/usd.ts';
+import type { Ledger, NewGrant } from '../credit/ledger.ts';
+import type { Database, Env } from '../environment.ts';
 import { mailboxOf } from './email.ts';
-import type { Database, Env } from './environment.ts';
-import type { Ledger, NewGrant } from './ledger.ts';
-import { parseUsd } from './money.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -1,9 +1,10 @@
 /** Tells origins that credit arrived: an outbox, so that it is told also when an origin is away for a while. */
-import type { Catalog } from './catalog.ts';
-import type { Database, Statement } from './environment.ts';
-import { callOrigin } from './gateway/origin.ts';
-import type { SigningKeys } from './gateway/signing-keys.ts';
-import { bytesOf, newId } from './tokens.ts';
+
+import { bytesOf, newId } from '../accounts/tokens.ts';
+import type { Catalog } from '../catalog.ts';
+import type { Database, Statement } from '../environment.ts';
+import { callOrigin } from '../gateway/origin.ts';
+import type { SigningKeys } from '../gateway/signing-keys.ts';
 
 const LIFE_MS = 24 * 3_600_000;
 const FIRST_PAUSE_MS = 5_000;

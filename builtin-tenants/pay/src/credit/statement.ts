@@ -1,7 +1,8 @@
 /** An account's statement: every movement of its credit with the request that caused it, as rows and as CSV. */
-import type { UsageLine } from './catalog.ts';
-import type { Database } from './environment.ts';
-import { formatUsd } from './money.ts';
+
+import { formatUsd } from '../../../kit/usd.ts';
+import type { UsageLine } from '../catalog.ts';
+import type { Database } from '../environment.ts';
 
 export interface StatementLine {
   id: string;

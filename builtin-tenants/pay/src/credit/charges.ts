@@ -1,11 +1,11 @@
 /** `/internal/*`: what origins may do with credit, with their service key. See README.md. */
 import { Hono } from 'hono';
-import type { Accounts } from './accounts.ts';
-import { type Catalog, type Price, parseUsage, SLUG } from './catalog.ts';
-import type { Database } from './environment.ts';
+import type { Accounts } from '../accounts/accounts.ts';
+import { sameText, sha256Hex } from '../accounts/tokens.ts';
+import { type Catalog, type Price, parseUsage, SLUG } from '../catalog.ts';
+import type { Database } from '../environment.ts';
+import { invalidField, Problem } from '../problem.ts';
 import type { ChargeOutcome, Ledger, Movement } from './ledger.ts';
-import { invalidField, Problem } from './problem.ts';
-import { sameText, sha256Hex } from './tokens.ts';
 
 const MOST_CHARGES = 200;
 const KEY = /^[\x21-\x7e]{1,200}$/;

@@ -1,17 +1,17 @@
 /** `/me/*`: what an account's credential may see and do: balance, statement, credentials, claiming. */
 
 import { Hono } from 'hono';
+import { formatUsd } from '../../../kit/usd.ts';
+import type { Ledger } from '../credit/ledger.ts';
+import { noAccount } from '../credit/purchases.ts';
+import { type Statement, statement, statementCsv } from '../credit/statement.ts';
+import type { Database } from '../environment.ts';
+import { Problem } from '../problem.ts';
+import { limit } from '../rate-limit.ts';
 import type { Account, Accounts } from './accounts.ts';
 import { authorizationOf } from './authorization.ts';
 import type { DeviceFlow } from './device-flow.ts';
-import type { Database } from './environment.ts';
 import { labelIn } from './label.ts';
-import type { Ledger } from './ledger.ts';
-import { formatUsd } from './money.ts';
-import { Problem } from './problem.ts';
-import { noAccount } from './purchases.ts';
-import { limit } from './rate-limit.ts';
-import { type Statement, statement, statementCsv } from './statement.ts';
 
 const MOST_CREDENTIALS = 50;
 

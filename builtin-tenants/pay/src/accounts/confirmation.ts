@@ -1,8 +1,9 @@
 /** Shows that an e-mail address is its owner's: a code is sent to it, and typed in by the person. */
+
+import type { Database, Env } from '../environment.ts';
+import { Problem } from '../problem.ts';
+import { limit } from '../rate-limit.ts';
 import { mailboxOf } from './email.ts';
-import type { Database, Env } from './environment.ts';
-import { Problem } from './problem.ts';
-import { limit } from './rate-limit.ts';
 import { sameText, sha256Hex } from './tokens.ts';
 
 const HOUR_MS = 3_600_000;

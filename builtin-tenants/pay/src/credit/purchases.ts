@@ -2,15 +2,16 @@
  * Buying credit: a 402 for the amount, a settled payment, one grant. The grant's key is the payment's, so whatever is
  * repeated, and wherever this process dies, one payment makes one grant.
  */
-import type { Account } from './accounts.ts';
-import type { Catalog, Plan } from './catalog.ts';
-import type { Database } from './environment.ts';
-import { CaptureFailed, type Payments, paysByWallet, type WantedPayment } from './gateway/payments.ts';
+
+import { formatUsd } from '../../../kit/usd.ts';
+import type { Account } from '../accounts/accounts.ts';
+import { newId, sha256Hex } from '../accounts/tokens.ts';
+import type { Catalog, Plan } from '../catalog.ts';
+import type { Database } from '../environment.ts';
+import { CaptureFailed, type Payments, paysByWallet, type WantedPayment } from '../gateway/payments.ts';
+import { invalidField, Problem } from '../problem.ts';
 import type { Ledger } from './ledger.ts';
-import { formatUsd } from './money.ts';
 import type { OriginEvents } from './origin-events.ts';
-import { invalidField, Problem } from './problem.ts';
-import { newId, sha256Hex } from './tokens.ts';
 
 const DAY_MS = 86_400_000;
 /** A purchase that is older than this and not granted belongs to a process that died. */

@@ -1,6 +1,7 @@
 /** What the ledger writes: the statements of a transaction, which the seal at its end refuses unless they balance. */
-import type { Database, Statement } from './environment.ts';
-import { newId } from './tokens.ts';
+
+import { newId } from '../accounts/tokens.ts';
+import type { Database, Statement } from '../environment.ts';
 
 export interface Booking {
   kind: string;

@@ -2,9 +2,10 @@
  * The device flow of RFC 8628: a program shows a code, a person types it in a browser and confirms. The same with
  * another purpose hands an anonymous account over to a person. Real time: these are minutes of waiting people.
  */
+
+import type { Database } from '../environment.ts';
+import { Problem } from '../problem.ts';
 import type { Accounts } from './accounts.ts';
-import type { Database } from './environment.ts';
-import { Problem } from './problem.ts';
 import { newSecret, newUserCode, normalizeUserCode, sha256Hex } from './tokens.ts';
 
 export const CODE_LIFE_MS = 600_000;

@@ -1,10 +1,7 @@
 /**
- * Money is an integer number of micro-USD in a JS number: the database holds 64-bit integers, and 2^53 micro-USD are
- * nine billion USD, more than any account here may ever hold.
+ * Amounts in USD as text. Money is an integer number of micro-USD in a JS number: 2^53 micro-USD are nine billion USD,
+ * more than any account here may ever hold.
  */
-
-/** Largest amount of one movement, micro-USD: a million USD. */
-export const MOST = 1_000_000_000_000;
 
 /** `250000` -> `0.25`; at least two decimals, at most six, exact. */
 export function formatUsd(microUsd: number): string {
@@ -16,7 +13,7 @@ export function formatUsd(microUsd: number): string {
   return `${sign}${Math.floor(absolute / 1_000_000)}.${fraction}`;
 }
 
-/** Reads what formatUsd writes, and fewer decimals. @returns undefined for anything else */
+/** Reads what `formatUsd` writes, and fewer decimals. @returns undefined for anything else */
 export function parseUsd(text: unknown): number | undefined {
   const match = typeof text === 'string' ? /^(\d{1,7})(?:\.(\d{1,6}))?$/.exec(text) : null;
   if (!match) return undefined;

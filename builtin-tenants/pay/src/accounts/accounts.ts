@@ -1,6 +1,6 @@
 /** Accounts, their credentials, and the people behind them. Credentials are shown once and stored as digests. */
-import { ask, firstRow, known, type Question } from './database/questions.ts';
-import type { Database } from './environment.ts';
+import { ask, firstRow, known, type Question } from '../database/questions.ts';
+import type { Database } from '../environment.ts';
 import { newId, newSecret, sha256Hex } from './tokens.ts';
 import type { Welcome } from './welcome.ts';
 

@@ -2,11 +2,12 @@
  * The double-entry ledger of credit. Every movement is one database transaction that decides and books at once: which
  * grants pay is worked out by the statement that debits them, so no number of callers at the same time can overspend.
  */
-import { ask, firstRow, type Question } from './database/questions.ts';
-import type { Database, Statement } from './environment.ts';
-import { MOST } from './money.ts';
+
+import { newId } from '../accounts/tokens.ts';
+import { MOST } from '../catalog.ts';
+import { ask, firstRow, type Question } from '../database/questions.ts';
+import type { Database, Statement } from '../environment.ts';
 import { BURN_ORDER, Postings } from './postings.ts';
-import { newId } from './tokens.ts';
 
 export interface Movement {
   /** Unique for ever: the same movement again is the same key. */

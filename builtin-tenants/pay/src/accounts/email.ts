@@ -2,7 +2,7 @@
  * The boundary for e-mail addresses that people type. Each mailbox has one spelling, so that no second account can look
  * like the first: the local part is ASCII, the domain is in its ASCII form (UTS 46, as browsers and mail servers use it).
  */
-import { Problem } from './problem.ts';
+import { Problem } from '../problem.ts';
 
 /** `atext` of RFC 5322, in parts separated by single dots. */
 const LOCAL = /^(?=.{1,64}$)[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*$/;
