@@ -1,26 +1,32 @@
 /**
- * What an endpoint is. Each file in endpoints/ makes one; the table of them (routes.ts) is served by app.ts and is
- * also what /openapi.json, /llms.txt and /docs are generated from.
+ * What an endpoint is. Each file in api/owner/ and api/operator/ makes one or a few; the two tables of them (routes.ts,
+ * api/operator/index.ts) are served, and are what /openapi.json, /llms.txt and /docs are generated from.
  */
+import { z } from 'zod';
 import type { EdgeContext } from '../shared/contracts.ts';
 import type { Money } from '../shared/money.ts';
 
-export interface Call {
+export interface BaseCall {
   request: Request;
-  context: EdgeContext;
   /** Values of the `:name` parts of the path, decoded. */
   params: Record<string, string>;
+}
+
+/** A call that came through an edge. */
+export interface Call extends BaseCall {
+  context: EdgeContext;
 }
 
 /** A JSON Schema (2020-12), as OpenAPI 3.1 takes it. */
 export type JsonSchema = { [keyword: string]: unknown };
 
-export interface Endpoint {
+/** Owners and callers reach it through the edge; the operator at the operator's port and socket. */
+export interface Endpoint<C extends BaseCall = Call> {
   method: 'GET' | 'POST' | 'PUT' | 'DELETE';
   /** `/_admin/get/:slug` */
   path: string;
-  /** `paid`: 402 first; `owner`: a zero-amount proof of the owner's wallet; `public`: anybody. */
-  access: 'paid' | 'owner' | 'public';
+  /** `paid`: 402 first; `owner`: a zero-amount proof of the owner's wallet; `operator`: its token; `public`: anybody. */
+  access: 'paid' | 'owner' | 'operator' | 'public';
   /** Price of a paid endpoint. */
   price?: Money;
   summary: string;
@@ -29,13 +35,23 @@ export interface Endpoint {
   body?: { schema: JsonSchema; required: boolean };
   /** Status -> what it means. 402 and 5xx are added by the generator. */
   responses: Record<string, string>;
-  handle(call: Call): Promise<Response>;
+  handle(call: C): Promise<Response>;
 }
 
 /** The members of the body's schema, with what they hold; none where the endpoint takes no body. */
 export function bodyFields({ body }: Endpoint): { name: string; description: string }[] {
   const properties = (body?.schema.properties ?? {}) as Record<string, { description?: string }>;
   return Object.entries(properties).map(([name, { description = '' }]) => ({ name, description }));
+}
+
+/** Describes a body by the schema that checks it. */
+export function jsonBody(type: z.ZodType, required = true): NonNullable<Endpoint['body']> {
+  return { schema: jsonSchema(type), required };
+}
+
+export function jsonSchema(type: z.ZodType): JsonSchema {
+  const { $schema, ...schema } = z.toJSONSchema(type, { io: 'input' });
+  return schema;
 }
 
 export function json(body: unknown, status = 200, headers: Record<string, string> = {}): Response {

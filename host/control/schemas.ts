@@ -1,7 +1,6 @@
 /** JSON Schemas of request bodies, for /openapi.json. The checks themselves are in deployment-input.ts. */
-import { z } from 'zod';
 import { BINDINGS } from '../bindings/index.ts';
-import type { JsonSchema } from './endpoint.ts';
+import { type JsonSchema, jsonSchema } from './endpoint.ts';
 
 const properties: Record<string, JsonSchema> = {
   code: { type: 'string', description: 'One JavaScript or TypeScript module with a default export that has fetch().' },
@@ -88,8 +87,3 @@ export const updateBodySchema: JsonSchema = {
   },
   additionalProperties: false,
 };
-
-function jsonSchema(type: z.ZodType): JsonSchema {
-  const { $schema, ...schema } = z.toJSONSchema(type, { io: 'input' });
-  return schema;
-}

@@ -2,11 +2,12 @@
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { BackupChoice, Backups } from '../backup/index.ts';
+import { createOperatorApp, type OperatorAppOptions } from '../control/api/operator/app.ts';
+import { builtinApis } from '../control/api/operator/builtin-apis.ts';
+import { operatorEndpoints } from '../control/api/operator/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import type { ControlDeps } from '../control/deps.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
-import { createOperatorApp } from '../control/operator/app.ts';
-import { builtinApis } from '../control/operator/builtin-apis.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import { Problem } from '../shared/problem.ts';
 import type { BindingProcesses } from './binding-processes.ts';
@@ -28,22 +29,33 @@ export interface OperatorApiOptions extends Pick<BindingProcesses, 'storage' | '
   timedWork: TimedWork;
   backups: Backups;
   forward: InstanceClient['forward'];
+  version: string;
   log: Logger;
 }
 
 /** @returns the admin port, and what closes both */
 export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ port: number; close(): Promise<void> }> {
-  const { control, clock, stores, folders, observation, edges, storage, egress, timedWork, backups, forward, log } =
-    options;
+  const {
+    control,
+    clock,
+    stores,
+    folders,
+    observation,
+    edges,
+    storage,
+    egress,
+    timedWork,
+    backups,
+    forward,
+    version,
+    log,
+  } = options;
   const { config, publicUrl, payments } = control;
   const { registry, deployments, domains, secrets, operator } = stores;
-  const operatorParts = {
-    tokenHash: operator.hash,
-    names: config.adminNames.map((name) => name.toLowerCase()),
+  const endpoints = operatorEndpoints({
     deployments,
     secrets,
     payments,
-    log,
     health: observation.health,
     metrics: observation.metricsText,
     async moveClock(offsetMs: number) {
@@ -62,21 +74,28 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,
-    builtinApis: builtinApis(control.builtins, { deployments, secrets, forward, publicUrl }),
     backup: (choice: BackupChoice) => backups.run(choice),
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());
       return row !== undefined && row.state !== 'pending';
     },
+  });
+  const app: OperatorAppOptions = {
+    endpoints,
+    tokenHash: operator.hash,
+    names: config.adminNames.map((name) => name.toLowerCase()),
+    builtinApis: builtinApis(control.builtins, { deployments, secrets, forward, publicUrl }),
+    version,
+    log,
   };
   const onSocket = await serve(
-    createOperatorApp(operatorParts, true).fetch,
+    createOperatorApp(app, true).fetch,
     { socket: path.join(folders.run, 'operator.sock') },
     { strangers: true },
   );
   try {
     const onPort = await serve(
-      createOperatorApp(operatorParts, false).fetch,
+      createOperatorApp(app, false).fetch,
       { host: '127.0.0.1', port: config.adminPort },
       { strangers: true },
     );

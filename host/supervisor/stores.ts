@@ -1,5 +1,5 @@
 /** Everything that remembers: the registry and its repositories, the code store, owners' logs. */
-import { operatorToken } from '../control/operator/token.ts';
+import { operatorToken } from '../control/api/operator/token.ts';
 import { CronRuns } from '../registry/cron-runs.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { Domains } from '../registry/domains.ts';

@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { domainEndpoints } from '../../host/control/api/owner/domains.ts';
+import { logsEndpoint } from '../../host/control/api/owner/logs.ts';
+import { updateEndpoint } from '../../host/control/api/owner/update.ts';
 import type { ControlDeps } from '../../host/control/deps.ts';
 import type { Call } from '../../host/control/endpoint.ts';
-import { domainEndpoints } from '../../host/control/endpoints/domains.ts';
-import { logsEndpoint } from '../../host/control/endpoints/logs.ts';
-import { updateEndpoint } from '../../host/control/endpoints/update.ts';
 import { LogStore } from '../../host/runtime/logs/log-store.ts';
 import { KeyedLock } from '../../host/shared/mutex.ts';
 

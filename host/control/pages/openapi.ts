@@ -3,7 +3,7 @@
  * (the discovery extension that MPP clients read; see mppx/discovery).
  */
 import type { OfferInfo, Payments } from '../../payments/types.ts';
-import type { Endpoint, JsonSchema } from '../endpoint.ts';
+import type { BaseCall, Endpoint, JsonSchema } from '../endpoint.ts';
 import { type Page, textPage } from './page.ts';
 
 export interface OpenApiDeps {
@@ -23,6 +23,7 @@ export const PAYMENT_SCHEME: JsonSchema = {
 const SECURITY: Record<Endpoint['access'], JsonSchema[]> = {
   paid: [{ payment: [] }],
   owner: [{ payment: [] }, { ownerToken: [] }],
+  operator: [{ operatorToken: [] }],
   public: [],
 };
 
@@ -36,11 +37,6 @@ export function openApiPage(deps: OpenApiDeps): Page {
 }
 
 export function openApiDocument({ endpoints, payments, publicUrl, version }: OpenApiDeps): JsonSchema {
-  const paths: Record<string, Record<string, JsonSchema>> = {};
-  for (const endpoint of endpoints) {
-    const path = endpoint.path.replace(/:(\w+)/g, '{$1}');
-    paths[path] = { ...paths[path], [endpoint.method.toLowerCase()]: operation(endpoint, payments) };
-  }
   return {
     openapi: '3.1.0',
     info: {
@@ -55,45 +51,80 @@ export function openApiDocument({ endpoints, payments, publicUrl, version }: Ope
       categories: ['compute', 'hosting'],
       docs: { apiReference: `${publicUrl}/docs`, homepage: `${publicUrl}/`, llms: `${publicUrl}/llms.txt` },
     },
-    paths,
+    paths: pathsOf(endpoints, payments),
     components: {
       securitySchemes: {
         payment: PAYMENT_SCHEME,
         ownerToken: { type: 'http', scheme: 'bearer', description: 'From POST /_admin/session/{slug}.' },
       },
       schemas: {
-        Problem: {
-          type: 'object',
-          description: 'RFC 9457 problem document',
-          required: ['type', 'title', 'status', 'code', 'detail'],
-          properties: {
-            type: { type: 'string', format: 'uri' },
-            title: { type: 'string' },
-            status: { type: 'integer' },
-            code: { type: 'string', description: 'Stable; match on this.' },
-            detail: { type: 'string', description: 'What to do next.' },
-            requestId: { type: 'string' },
-            errors: {
-              type: 'array',
-              items: {
-                type: 'object',
-                properties: {
-                  pointer: { type: 'string' },
-                  detail: { type: 'string' },
-                  file: { type: 'string' },
-                  line: { type: 'integer' },
-                  column: { type: 'integer' },
-                },
-              },
-            },
-          },
-        },
+        Problem: PROBLEM,
       },
     },
   };
 }
 
-function operation(endpoint: Endpoint, payments: Payments): JsonSchema {
+const PROBLEM: JsonSchema = {
+  type: 'object',
+  description: 'RFC 9457 problem document',
+  required: ['type', 'title', 'status', 'code', 'detail'],
+  properties: {
+    type: { type: 'string', format: 'uri' },
+    title: { type: 'string' },
+    status: { type: 'integer' },
+    code: { type: 'string', description: 'Stable; match on this.' },
+    detail: { type: 'string', description: 'What to do next.' },
+    requestId: { type: 'string' },
+    errors: {
+      type: 'array',
+      items: {
+        type: 'object',
+        properties: {
+          pointer: { type: 'string' },
+          detail: { type: 'string' },
+          file: { type: 'string' },
+          line: { type: 'integer' },
+          column: { type: 'integer' },
+        },
+      },
+    },
+  },
+};
+
+/** The operator's API, which is not paid. @param origin at which it was asked */
+export function operatorDocument(
+  endpoints: readonly Endpoint<BaseCall>[],
+  origin: string,
+  version: string,
+): JsonSchema {
+  return {
+    openapi: '3.1.0',
+    info: { title: 'Turnpike: operator', version, license: { name: 'Apache-2.0', identifier: 'Apache-2.0' } },
+    servers: [{ url: origin }],
+    paths: pathsOf(endpoints),
+    components: {
+      securitySchemes: {
+        operatorToken: { type: 'http', scheme: 'bearer', description: 'The token that the first start printed.' },
+      },
+      schemas: { Problem: PROBLEM },
+    },
+  };
+}
+
+/** @param payments where some are paid */
+function pathsOf(
+  endpoints: readonly Endpoint<never>[],
+  payments?: Payments,
+): Record<string, Record<string, JsonSchema>> {
+  const paths: Record<string, Record<string, JsonSchema>> = {};
+  for (const endpoint of endpoints) {
+    const path = endpoint.path.replace(/:(\w+)/g, '{$1}');
+    paths[path] = { ...paths[path], [endpoint.method.toLowerCase()]: operation(endpoint, payments) };
+  }
+  return paths;
+}
+
+function operation(endpoint: Endpoint<never>, payments: Payments | undefined): JsonSchema {
   const parameters = [...endpoint.path.matchAll(/:(\w+)/g)].map(([, name]) => ({
     name,
     in: 'path',
@@ -122,18 +153,20 @@ function operation(endpoint: Endpoint, payments: Payments): JsonSchema {
       ...Object.fromEntries(
         Object.entries(endpoint.responses).map(([status, text]) => [status, response(status, text)]),
       ),
-      ...(endpoint.access === 'public' ? {} : { 402: response('402', paymentText(endpoint)) }),
+      ...(endpoint.access === 'paid' || endpoint.access === 'owner'
+        ? { 402: response('402', paymentText(endpoint)) }
+        : {}),
       default: response('default', 'Any other error'),
     },
   };
 }
 
-function offersOf(endpoint: Endpoint, payments: Payments): OfferInfo[] {
-  if (endpoint.access !== 'paid' || endpoint.price === undefined) return [];
+function offersOf(endpoint: Endpoint<never>, payments: Payments | undefined): OfferInfo[] {
+  if (endpoint.access !== 'paid' || endpoint.price === undefined || !payments) return [];
   return payments.offers(endpoint.price, { mode: 'fixed', description: endpoint.summary });
 }
 
-function paymentText(endpoint: Endpoint): string {
+function paymentText(endpoint: Endpoint<never>): string {
   return endpoint.access === 'paid'
     ? 'Payment is required: WWW-Authenticate: Payment (MPP) and PAYMENT-REQUIRED (x402)'
     : 'A zero-amount proof of the owner wallet is required: WWW-Authenticate: Payment';
@@ -149,7 +182,7 @@ function response(status: string, description: string): JsonSchema {
   };
 }
 
-function operationId(endpoint: Endpoint): string {
+function operationId(endpoint: Endpoint<never>): string {
   const words = endpoint.path.split('/').filter((part) => part && part !== '_admin' && !part.startsWith(':'));
   return [endpoint.method.toLowerCase(), ...(words.length > 0 ? words : ['deployment'])].join('-');
 }

@@ -1,9 +1,9 @@
 /** GET /_admin/get/:slug: what everybody may know of a deployment. */
 
-import type { ControlDeps } from '../deps.ts';
-import { describe } from '../describe.ts';
-import { type Endpoint, json } from '../endpoint.ts';
-import { noDeployment } from '../ownership.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { describe } from '../../describe.ts';
+import { type Endpoint, json } from '../../endpoint.ts';
+import { noDeployment } from '../../ownership.ts';
 
 export function getEndpoint(deps: ControlDeps): Endpoint {
   return {

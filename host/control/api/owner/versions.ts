@@ -1,15 +1,15 @@
 /** GET /_admin/:slug/versions and POST /_admin/:slug/rollback: the history of a slug's code, and going back in it. */
 import { z } from 'zod';
-import type { Deployment } from '../../registry/schema/deployments.ts';
-import { Problem } from '../../shared/problem.ts';
-import { readBody } from '../../shared/request-body.ts';
-import { fieldProblem } from '../deployment-input.ts';
-import type { ControlDeps } from '../deps.ts';
-import { describe } from '../describe.ts';
-import { type Call, type Endpoint, json } from '../endpoint.ts';
-import { iso } from '../metadata.ts';
-import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
-import { bringIntoService, KEPT_VERSIONS } from '../versions.ts';
+import type { Deployment } from '../../../registry/schema/deployments.ts';
+import { Problem } from '../../../shared/problem.ts';
+import { readBody } from '../../../shared/request-body.ts';
+import { fieldProblem } from '../../deployment-input.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { describe } from '../../describe.ts';
+import { type Call, type Endpoint, json } from '../../endpoint.ts';
+import { iso } from '../../metadata.ts';
+import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
+import { bringIntoService, KEPT_VERSIONS } from '../../versions.ts';
 
 export function versionsEndpoint(deps: ControlDeps): Endpoint {
   return {

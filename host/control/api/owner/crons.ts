@@ -1,9 +1,9 @@
 /** GET /_admin/:slug/crons: the schedule and its run history. */
-import type { CronRuns } from '../../registry/cron-runs.ts';
-import type { ControlDeps } from '../deps.ts';
-import { type Endpoint, json } from '../endpoint.ts';
-import { iso } from '../metadata.ts';
-import { requireOwner } from '../ownership.ts';
+import type { CronRuns } from '../../../registry/cron-runs.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { type Endpoint, json } from '../../endpoint.ts';
+import { iso } from '../../metadata.ts';
+import { requireOwner } from '../../ownership.ts';
 
 export function cronsEndpoint(deps: ControlDeps, history: CronRuns): Endpoint {
   return {

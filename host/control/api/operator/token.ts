@@ -1,7 +1,7 @@
 /** The operator's token: made at the first start, shown once, kept as a hash. */
 import { createHash, randomBytes } from 'node:crypto';
-import type { Database } from '../../registry/index.ts';
-import { addSetting, readSetting } from '../../registry/settings.ts';
+import type { Database } from '../../../registry/index.ts';
+import { addSetting, readSetting } from '../../../registry/settings.ts';
 
 const SETTING = 'operator-token-sha256';
 

@@ -1,15 +1,15 @@
 /** POST /_admin/deploy: pay, and a new slug is live; the payer becomes its owner. */
 
-import type { Json, Payer } from '../../payments/types.ts';
-import { type NewDeployment, newTenantId } from '../../registry/deployments.ts';
-import type { Asker } from '../../runtime/deploy/deploy-turns.ts';
-import { type Money, parseUsd } from '../../shared/money.ts';
-import { checkSlug, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../deployment-input.ts';
-import type { ControlDeps } from '../deps.ts';
-import { describe } from '../describe.ts';
-import type { Endpoint } from '../endpoint.ts';
-import { deployBodySchema } from '../schemas.ts';
-import { checkPayTo, newSettings } from '../settings.ts';
+import type { Json, Payer } from '../../../payments/types.ts';
+import { type NewDeployment, newTenantId } from '../../../registry/deployments.ts';
+import type { Asker } from '../../../runtime/deploy/deploy-turns.ts';
+import { type Money, parseUsd } from '../../../shared/money.ts';
+import { checkSlug, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../../deployment-input.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { describe } from '../../describe.ts';
+import type { Endpoint } from '../../endpoint.ts';
+import { deployBodySchema } from '../../schemas.ts';
+import { checkPayTo, newSettings } from '../../settings.ts';
 
 const OPERATION = 'deploy';
 const DAY_MS = 86_400_000;

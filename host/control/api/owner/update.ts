@@ -1,16 +1,21 @@
 /** PUT /_admin/code/:slug: the owner replaces code, secrets or settings; no request fails meanwhile. */
-import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../registry/deployments.ts';
-import type { Deployment } from '../../registry/schema/deployments.ts';
-import { Problem } from '../../shared/problem.ts';
-import { readBody } from '../../shared/request-body.ts';
-import { type DeploymentInput, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../deployment-input.ts';
-import type { ControlDeps } from '../deps.ts';
-import { describe } from '../describe.ts';
-import { type Endpoint, json } from '../endpoint.ts';
-import { askerOf, requireOwner, stillLiving } from '../ownership.ts';
-import { updateBodySchema } from '../schemas.ts';
-import { changedSettings, checkPayTo } from '../settings.ts';
-import { bringIntoService } from '../versions.ts';
+import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../../registry/deployments.ts';
+import type { Deployment } from '../../../registry/schema/deployments.ts';
+import { Problem } from '../../../shared/problem.ts';
+import { readBody } from '../../../shared/request-body.ts';
+import {
+  type DeploymentInput,
+  type DeploymentParser,
+  deploymentBodyBytes,
+  fieldProblem,
+} from '../../deployment-input.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { describe } from '../../describe.ts';
+import { type Endpoint, json } from '../../endpoint.ts';
+import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
+import { updateBodySchema } from '../../schemas.ts';
+import { changedSettings, checkPayTo } from '../../settings.ts';
+import { bringIntoService } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
 const LOADED_WITH = ['compatibilityDate', 'compatibilityFlags', 'bindings', 'secrets', 'secretChanges'] as const;

@@ -3,11 +3,11 @@
  * tenant's key, which the operator need not know. It reaches no other path of that tenant.
  */
 import { randomUUID } from 'node:crypto';
-import type { Deployments } from '../../registry/deployments.ts';
-import type { Secrets } from '../../registry/secrets.ts';
-import { Problem } from '../../shared/problem.ts';
-import type { Builtin } from '../builtins.ts';
-import type { ForwardToTenant } from '../tenant-requests.ts';
+import type { Deployments } from '../../../registry/deployments.ts';
+import type { Secrets } from '../../../registry/secrets.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { Builtin } from '../../builtins.ts';
+import type { ForwardToTenant } from '../../tenant-requests.ts';
 
 export interface BuiltinApiDeps {
   deployments: Pick<Deployments, 'bySlug'>;

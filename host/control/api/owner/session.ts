@@ -1,9 +1,9 @@
 /** POST /_admin/session/:slug: one proof, then a bearer token for a series of calls. */
 
-import type { ControlDeps } from '../deps.ts';
-import { type Endpoint, json } from '../endpoint.ts';
-import { iso } from '../metadata.ts';
-import { requireOwner } from '../ownership.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { type Endpoint, json } from '../../endpoint.ts';
+import { iso } from '../../metadata.ts';
+import { requireOwner } from '../../ownership.ts';
 
 export function sessionEndpoint(deps: ControlDeps): Endpoint {
   return {

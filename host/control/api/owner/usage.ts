@@ -1,10 +1,10 @@
 /** GET /_admin/:slug/usage: requests, errors, CPU, storage and revenue by day; also as CSV of payments. */
-import { DAY_MS } from '../../registry/deployments.ts';
-import { formatUsd } from '../../shared/money.ts';
-import { Problem } from '../../shared/problem.ts';
-import type { ControlDeps } from '../deps.ts';
-import { type Endpoint, json } from '../endpoint.ts';
-import { requireOwner } from '../ownership.ts';
+import { DAY_MS } from '../../../registry/deployments.ts';
+import { formatUsd } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { type Endpoint, json } from '../../endpoint.ts';
+import { requireOwner } from '../../ownership.ts';
 
 const DEFAULT_DAYS = 30;
 const MAX_DAYS = 400;

@@ -1,11 +1,11 @@
 /** GET /_admin/:slug/logs: the newest lines of the owner's log; as server-sent events with `Accept: text/event-stream`. */
 
-import type { LogEntry } from '../../runtime/logs/log-entry.ts';
-import { Problem } from '../../shared/problem.ts';
-import type { ControlDeps } from '../deps.ts';
-import { type Endpoint, json } from '../endpoint.ts';
-import { iso } from '../metadata.ts';
-import { requireOwner } from '../ownership.ts';
+import type { LogEntry } from '../../../runtime/logs/log-entry.ts';
+import { Problem } from '../../../shared/problem.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { type Endpoint, json } from '../../endpoint.ts';
+import { iso } from '../../metadata.ts';
+import { requireOwner } from '../../ownership.ts';
 
 const DEFAULT_LIMIT = 200;
 const MAX_LIMIT = 5_000;

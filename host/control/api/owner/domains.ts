@@ -1,17 +1,17 @@
 /** Domains of a slug: POST and GET /_admin/:slug/domains, DELETE /_admin/:slug/domains/:domain. */
 
 import { z } from 'zod';
-import type { DomainChecks } from '../../domains/domain-checks.ts';
-import { parseDomain } from '../../domains/domain-name.ts';
-import { recordName } from '../../domains/ownership-record.ts';
-import type { Domain } from '../../registry/schema/deployments.ts';
-import { Problem } from '../../shared/problem.ts';
-import { readBody } from '../../shared/request-body.ts';
-import { fieldProblem } from '../deployment-input.ts';
-import type { ControlDeps } from '../deps.ts';
-import { type Call, type Endpoint, json } from '../endpoint.ts';
-import { iso } from '../metadata.ts';
-import { living, requireOwner } from '../ownership.ts';
+import type { DomainChecks } from '../../../domains/domain-checks.ts';
+import { parseDomain } from '../../../domains/domain-name.ts';
+import { recordName } from '../../../domains/ownership-record.ts';
+import type { Domain } from '../../../registry/schema/deployments.ts';
+import { Problem } from '../../../shared/problem.ts';
+import { readBody } from '../../../shared/request-body.ts';
+import { fieldProblem } from '../../deployment-input.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { type Call, type Endpoint, json } from '../../endpoint.ts';
+import { iso } from '../../metadata.ts';
+import { living, requireOwner } from '../../ownership.ts';
 
 const attachBody = z.strictObject({ domain: z.unknown(), registrarToken: z.string().max(500).optional() });
 const MAX_DOMAINS = 100;

@@ -1,14 +1,14 @@
 /** POST /_admin/renew/:slug: the owner pays for one more term; also from the expired state. */
-import type { Json, PaidOperation } from '../../payments/types.ts';
-import type { Deployment } from '../../registry/schema/deployments.ts';
-import { parseUsd } from '../../shared/money.ts';
-import { Problem } from '../../shared/problem.ts';
-import { SLUG } from '../deployment-input.ts';
-import type { ControlDeps } from '../deps.ts';
-import { describe } from '../describe.ts';
-import type { Endpoint } from '../endpoint.ts';
-import { iso } from '../metadata.ts';
-import { living, notOwner } from '../ownership.ts';
+import type { Json, PaidOperation } from '../../../payments/types.ts';
+import type { Deployment } from '../../../registry/schema/deployments.ts';
+import { parseUsd } from '../../../shared/money.ts';
+import { Problem } from '../../../shared/problem.ts';
+import { SLUG } from '../../deployment-input.ts';
+import type { ControlDeps } from '../../deps.ts';
+import { describe } from '../../describe.ts';
+import type { Endpoint } from '../../endpoint.ts';
+import { iso } from '../../metadata.ts';
+import { living, notOwner } from '../../ownership.ts';
 
 const OPERATION = 'renew';
 const DAY_MS = 86_400_000;
