@@ -53,7 +53,7 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
       method: 'GET',
       path: '/payments/revenue',
       access: 'operator',
-      summary: 'Revenue by month and tenant',
+      summary: 'Revenue by day, deployment and route',
       description: 'Amounts are in USD.',
       responses: { 200: '`{revenue: [{gross, fee, refunded, …}]}`' },
       handle: async () =>
