@@ -1,5 +1,5 @@
 /** The demo shop of a fresh host: something is for sale at any business time, and nothing is not sold. */
-/// <reference path="../../builtin-tenants/deals/src/pages/text-modules.d.ts" />
+/// <reference path="../../builtin-tenants/kit/text-modules.d.ts" />
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, test } from 'vitest';

@@ -2,8 +2,8 @@
 
 import { Hono } from 'hono';
 import { cors } from 'hono/cors';
-import { labelIn } from './accounts/label.ts';
 import { meApp, requireAccount } from './accounts/me.ts';
+import { labelIn } from './accounts/request.ts';
 import { internalApp } from './credit/charges.ts';
 import { llmsText, openApi } from './docs.ts';
 import { payUrl } from './environment.ts';

@@ -9,9 +9,8 @@ import type { Database } from '../environment.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import type { Account, Accounts } from './accounts.ts';
-import { authorizationOf } from './authorization.ts';
 import type { DeviceFlow } from './device-flow.ts';
-import { labelIn } from './label.ts';
+import { authorizationOf, labelIn } from './request.ts';
 
 const MOST_CREDENTIALS = 50;
 

@@ -1,6 +1,6 @@
 /** A call of what the gateway sells: how it came, who makes it, and how its answer goes back. */
 import type { Account, Accounts, Opened } from '../accounts/accounts.ts';
-import { authorizationOf } from '../accounts/authorization.ts';
+import { authorizationOf } from '../accounts/request.ts';
 import type { Catalog, Service } from '../catalog.ts';
 import type { Ledger } from '../credit/ledger.ts';
 import type { Database } from '../environment.ts';

@@ -3,7 +3,7 @@
  * everything in it, so nothing needs to be stored until it is paid; it is bound to one request.
  */
 
-import { authorizationOf } from '../accounts/authorization.ts';
+import { authorizationOf } from '../accounts/request.ts';
 import { base64url, bytesOf, fromBase64url, type MacKey, macKey, macUnder, sameText } from '../accounts/tokens.ts';
 import type { UsageLine } from '../catalog.ts';
 import { Problem } from '../problem.ts';

@@ -1,7 +1,7 @@
 /**
  * The free routes.
  */
-/// <reference path="../text-modules.d.ts" />
+/// <reference path="../../../kit/text-modules.d.ts" />
 import type { Context } from 'hono';
 import type { App, AppEnv } from '../app.ts';
 import { VERSION } from '../catalogue.ts';
