@@ -32,7 +32,8 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
       path: '/payments/resume',
       access: 'operator',
       summary: 'Resume payouts',
-      description: 'After a check of the books failed and its cause is known. What it found is accepted until it finds it no more.',
+      description:
+        'After a check of the books failed and its cause is known. What it found is accepted until it finds it no more.',
       responses: { 200: '`{stopped}`: null where payouts run' },
       async handle() {
         await ledger.resume();
