@@ -111,7 +111,7 @@ const main :Workerd.Worker = (
   modules = [ (name = "worker.js", esModule = embed "worker.js") ],
   compatibilityDate = "2026-01-01",
   bindings = [ (name = "DB", wrapped = (
-    moduleName = "cloudflare-internal:d1-api", innerBindings = [ (name = "fetcher", service = "sql") ] )) ]
+    moduleName = "cloudflare-internal:d1-api", innerBindings = [ (name = "fetcher", service = "d1") ] )) ]
 );
 `,
     );
