@@ -17,8 +17,8 @@ const BATCH = 50;
 const VICTIMS = ['storage', 'sql engine', 'supervisor', 'sql supervisor', 'storage', 'supervisor', 'sql engine'];
 const COMMANDS: Record<string, RegExp> = {
   storage: /store-process\/main/,
-  'sql supervisor': /sql\.mjs$/,
-  'sql engine': /sql\.mjs engine$/,
+  'sql supervisor': /d1\.mjs$/,
+  'sql engine': /d1\.mjs engine$/,
 };
 
 /** Every id has its own content; one of 50 is too large to lie in the database of keys. */

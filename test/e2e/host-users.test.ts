@@ -18,7 +18,7 @@ const COUNTS = `export default {
   },
 };`;
 /** Handlers and databases, by the paths that they have inside. */
-const TENANTS = /^\/bin\/(?:workerd serve|node .*\/app\/sql\.mjs)/;
+const TENANTS = /^\/bin\/(?:workerd serve|node .*\/app\/d1\.mjs)/;
 const isRoot = process.getuid?.() === 0;
 
 interface Place {

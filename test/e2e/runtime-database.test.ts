@@ -31,7 +31,7 @@ function databaseProcesses(): number[] {
     .filter((pid) => {
       try {
         return (
-          readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes('/app/sql.mjs') &&
+          readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes('/app/d1.mjs') &&
           readFileSync(`/proc/${pid}/mountinfo`, 'latin1').includes(rig.folder)
         );
       } catch {

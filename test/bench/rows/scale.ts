@@ -72,8 +72,8 @@ async function memory(): Promise<RowResult> {
     const plain = (await settled(() => instanceBytes(host.pid, WORKERD), 8)) - waiting;
     await deploy(pay, host.url, { slug: 'with-db', code: WITH_DB, bindings: { d1: true } });
     await (await fetch(`${host.url}/with-db/`)).text();
-    const busy = instanceBytes(host.pid, /sql\.mjs/);
-    const sql = await settled(() => instanceBytes(host.pid, /sql\.mjs/), 25);
+    const busy = instanceBytes(host.pid, /d1\.mjs/);
+    const sql = await settled(() => instanceBytes(host.pid, /d1\.mjs/), 25);
     return {
       id: 'memory',
       title: 'Private memory, settled',
