@@ -15,7 +15,7 @@ const PACKAGES = ['qemu-system-x86', 'busybox-static', 'cpio', 'bubblewrap', 'ut
 const KERNEL_PACKAGE = 'linux-image-cloud-amd64';
 const LIMIT_MS = 300_000;
 /** What the sandboxes of the runtime need of the packages. */
-const MODULES = ['capnp-ts', 'tslib', 'debug', 'ms', 'workerd', '@cloudflare/workerd-linux-64'];
+const MODULES = ['capnp-ts', 'tslib', 'debug', 'ms', 'zod', 'workerd', '@cloudflare/workerd-linux-64'];
 
 const INIT = `#!/bin/busybox sh
 # A sandbox changes its root, which a root in the initial memory file system does not allow.
