@@ -4,10 +4,9 @@ import { mkdir, readdir, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import Database from 'libsql';
-import { Client } from 'minio';
 import { isExtent } from '../bindings/store-process/blobs/extents.ts';
+import { type S3Connection, s3Client } from '../bindings/store-process/blobs/s3-transport.ts';
 import { filesBelow } from './copying.ts';
-import type { S3Connection } from './s3-store.ts';
 
 export interface ObjectBucket extends S3Connection {
   bucket: string;
@@ -22,7 +21,7 @@ const NAMES = "SELECT blob FROM objects WHERE blob IS NOT NULL UNION SELECT blob
 
 /** Answers how many objects that an index names were not there any more. */
 export async function fetchObjects(settings: ObjectBucket, tenantsFolder: string): Promise<number> {
-  const client = connect(settings);
+  const client = s3Client(settings);
   let gone = 0;
   for (const tenant of await readdir(tenantsFolder)) {
     const index = path.join(tenantsFolder, tenant, INDEX);
@@ -46,7 +45,7 @@ export async function fetchObjects(settings: ObjectBucket, tenantsFolder: string
 
 /** Uploads what `fetchObjects` fetched, and removes it from this disk. */
 export async function placeObjects(settings: ObjectBucket, tenantsFolder: string): Promise<void> {
-  const client = connect(settings);
+  const client = s3Client(settings);
   if (!(await client.bucketExists(settings.bucket))) await client.makeBucket(settings.bucket, settings.region);
   for (const tenant of await readdir(tenantsFolder).catch(() => [])) {
     const folder = path.join(tenantsFolder, tenant, OBJECTS);
@@ -68,18 +67,4 @@ function namesIn(index: string): string[] {
   } finally {
     database.close();
   }
-}
-
-function connect({ endpoint, region, accessKey, secretKey }: S3Connection): Client {
-  const url = new URL(endpoint);
-  const secure = url.protocol === 'https:';
-  return new Client({
-    endPoint: url.hostname,
-    port: Number(url.port) || (secure ? 443 : 80),
-    useSSL: secure,
-    accessKey,
-    secretKey,
-    region,
-    pathStyle: true,
-  });
 }

@@ -1,8 +1,10 @@
 /** Where backups are kept: a folder, or a prefix in an S3 bucket. */
+
+import type { S3Connection } from '../bindings/store-process/blobs/s3-transport.ts';
 import { Problem } from '../shared/problem.ts';
 import type { BackupStore } from './backup-store.ts';
 import { FolderStore } from './folder-store.ts';
-import { type S3Connection, S3Store } from './s3-store.ts';
+import { S3Store } from './s3-store.ts';
 
 /**
  * @param target a folder, or `s3://bucket/prefix`

@@ -1,23 +1,18 @@
 /** Backups in an S3 bucket: `<prefix><id>/...`, with the manifest uploaded last. */
 import { rm } from 'node:fs/promises';
-import { request as httpRequest } from 'node:http';
-import { request as httpsRequest } from 'node:https';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
-import { Client } from 'minio';
-import { boundedRequests, type Send } from '../bindings/store-process/blobs/s3-transport.ts';
+import type { Client } from 'minio';
+import {
+  boundedRequests,
+  type S3Connection,
+  type Send,
+  s3Client,
+} from '../bindings/store-process/blobs/s3-transport.ts';
 import { BACKUP_ID, type BackupStore, removeLeftovers } from './backup-store.ts';
 import { readBounded, within } from './bounded.ts';
 import { filesBelow } from './copying.ts';
 import { LARGEST_MANIFEST, MANIFEST } from './layout.ts';
-
-export interface S3Connection {
-  /** URL of the service. */
-  endpoint: string;
-  region: string;
-  accessKey: string;
-  secretKey: string;
-}
 
 const REMOVE_AT_ONCE = 500;
 /** An answer that is not whole by then does not come, ms. */
@@ -46,25 +41,14 @@ export class S3Store implements BackupStore {
     scratch: string,
     { answerMs = ANSWER_MS, listMs = LIST_MS } = {},
   ) {
-    const url = new URL(connection.endpoint);
-    const secure = url.protocol === 'https:';
-    const options = {
-      endPoint: url.hostname,
-      port: Number(url.port) || (secure ? 443 : 80),
-      useSSL: secure,
-      accessKey: connection.accessKey,
-      secretKey: connection.secretKey,
-      region: connection.region,
-      pathStyle: true,
-    };
-    this.#client = new Client(options);
-    const send = boundedRequests(secure ? httpsRequest : httpRequest, answerMs);
+    this.#client = s3Client(connection);
+    const send = boundedRequests(connection, answerMs);
     this.#asker = (stop) => {
       const request: Send = (...asked) => {
         stop?.throwIfAborted();
         return send(...asked);
       };
-      return new Client({ ...options, transport: { request } as never });
+      return s3Client(connection, { transport: { request } as never });
     };
     this.#asking = this.#asker();
     this.#listMs = listMs;

@@ -1,21 +1,49 @@
 /**
- * How minio's requests go out: it waits for ever and collects whatever it is sent, so what an S3 service may take of
- * time and memory is bounded here.
+ * Clients of an S3 service, and how their requests go out: minio waits for ever and collects whatever it is sent, so
+ * what the service may take of time and memory is bounded here.
  */
-import type { ClientRequest, IncomingMessage } from 'node:http';
+import { type ClientRequest, request as httpRequest, type IncomingMessage } from 'node:http';
+import { request as httpsRequest } from 'node:https';
 import { pipeline, type Readable, Transform } from 'node:stream';
+import { Client, type ClientOptions } from 'minio';
+
+export interface S3Connection {
+  /** Such as `https://s3.example.com` or `http://127.0.0.1:9000`. */
+  endpoint: string;
+  region: string;
+  accessKey: string;
+  secretKey: string;
+}
 
 export type Send = (options: object, answered?: (response: IncomingMessage) => void) => ClientRequest;
 
 /** A page of a list has a thousand names; ours are short. */
 const MOST_ANSWER_BYTES = 2 * 1_048_576;
 
+/** @param more such as an agent, or the `transport` of `boundedRequests` */
+export function s3Client({ endpoint, ...connection }: S3Connection, more: Partial<ClientOptions> = {}): Client {
+  const { protocol, hostname, port } = new URL(endpoint);
+  const useSSL = protocol === 'https:';
+  const { region, accessKey, secretKey } = connection;
+  return new Client({
+    endPoint: hostname,
+    port: Number(port) || (useSSL ? 443 : 80),
+    useSSL,
+    region,
+    accessKey,
+    secretKey,
+    pathStyle: true,
+    ...more,
+  });
+}
+
 /**
  * Requests for parts of objects end when nothing comes any more, unless what came waits for its reader. All others
  * must be answered in that time, and briefly.
  * @param silenceMs longest silence on a connection
  */
-export function boundedRequests(send: Send, silenceMs: number): Send {
+export function boundedRequests({ endpoint }: S3Connection, silenceMs: number): Send {
+  const send: Send = new URL(endpoint).protocol === 'https:' ? httpsRequest : httpRequest;
   return (options, answered) => {
     const request = send(options);
     const isForPart = hasRange(options);

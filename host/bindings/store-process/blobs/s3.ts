@@ -6,19 +6,14 @@ import { Agent as HttpAgent, request as httpRequest } from 'node:http';
 import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
-import { Client } from 'minio';
+import type { Client } from 'minio';
 import type { BlobBackend, Bytes, ObjectBucket } from './backend.ts';
-import { boundedRequests, checkPart } from './s3-transport.ts';
+import { boundedRequests, checkPart, type S3Connection, s3Client } from './s3-transport.ts';
 
-export interface S3Settings {
-  /** Such as `https://s3.example.com` or `http://127.0.0.1:9000`. */
-  endpoint: string;
-  region: string;
+export interface S3Settings extends S3Connection {
   bucket: string;
   /** In front of every object name. */
   prefix: string;
-  accessKey: string;
-  secretKey: string;
 }
 
 const TRIES = 4;
@@ -56,21 +51,12 @@ export class S3Bucket implements ObjectBucket {
   }
 
   #connect(): Connection {
-    const { endpoint, accessKey, secretKey, region } = this.settings;
-    const url = new URL(endpoint);
-    const secure = url.protocol === 'https:';
+    const secure = new URL(this.settings.endpoint).protocol === 'https:';
     const options = { keepAlive: true, maxSockets: TENANT_CONNECTIONS };
     const agent = secure ? new HttpsAgent(options) : new HttpAgent(options);
-    const client = new Client({
-      endPoint: url.hostname,
-      port: Number(url.port) || (secure ? 443 : 80),
-      useSSL: secure,
-      accessKey,
-      secretKey,
-      region,
-      pathStyle: true,
+    const client = s3Client(this.settings, {
       transportAgent: agent,
-      transport: { request: boundedRequests(secure ? httpsRequest : httpRequest, this.#silenceMs) } as never,
+      transport: { request: boundedRequests(this.settings, this.#silenceMs) } as never,
     });
     return { client, agent, secure };
   }
