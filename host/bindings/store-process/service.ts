@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { AdjustableClock } from '../../shared/clock.ts';
 import type { StorageQuotas, StorageUsage, TenantId } from '../../shared/contracts.ts';
+import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
 import { Backup } from './backup.ts';
 import type { ObjectBucket } from './blobs/backend.ts';
@@ -56,7 +57,7 @@ export class StorageService {
   readonly #checkpoints: Checkpoints;
   readonly #sweeper: NodeJS.Timeout;
   /** Opening and closing of one tenant happen one after the other. */
-  readonly #turns = new Map<TenantId, Promise<unknown>>();
+  readonly #turns = new KeyedLock();
 
   constructor(options: ServiceOptions) {
     this.#root = options.root;
@@ -98,7 +99,7 @@ export class StorageService {
   /** Serves `<folder>/<key>.sock` of each of these stores. Again with other quotas: they hold from then on. */
   open(call: { tenant: TenantId; folder: string; stores: string[]; quotas: StorageQuotas }): Promise<void> {
     const id = checkedTenant(call.tenant);
-    return this.#inTurn(id, async () => {
+    return this.#turns.run(id, async () => {
       let tenant = this.#tenants.get(id);
       if (!tenant) {
         tenant = { gate: new Gate(call.quotas.requestsInFlight), quotas: call.quotas, servers: new Map() };
@@ -113,7 +114,7 @@ export class StorageService {
   /** Ends the sockets; the data stays. */
   close(call: { tenant: TenantId }): Promise<void> {
     const id = checkedTenant(call.tenant);
-    return this.#inTurn(id, () => this.#close(id));
+    return this.#turns.run(id, () => this.#close(id));
   }
 
   /** What the tenant keeps: bytes of keys, values and metadata, parts of open uploads included. */
@@ -126,7 +127,7 @@ export class StorageService {
   /** Removes everything of the tenant, on disk and on S3. Can be repeated after a failure. */
   purge(call: { tenant: TenantId }): Promise<void> {
     const id = checkedTenant(call.tenant);
-    return this.#inTurn(id, () => this.#backup.without(id, () => this.#purge(id)));
+    return this.#turns.run(id, () => this.#backup.without(id, () => this.#purge(id)));
   }
 
   /** Copies all tenants' stores while they work; the layout below `folder` is that below the root. */
@@ -230,18 +231,6 @@ export class StorageService {
 
   #folder(id: TenantId, key: string): string {
     return join(this.#root, id, key);
-  }
-
-  #inTurn<T>(id: TenantId, work: () => Promise<T>): Promise<T> {
-    const before = this.#turns.get(id) ?? Promise.resolve();
-    const turn = before.then(work, work);
-    const settled = turn
-      .catch(() => {})
-      .finally(() => {
-        if (this.#turns.get(id) === settled) this.#turns.delete(id);
-      });
-    this.#turns.set(id, settled);
-    return turn;
   }
 }
 
