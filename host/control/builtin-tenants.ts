@@ -2,7 +2,6 @@
  * Built-in tenants: folders of builtin-tenants/ that are deployed at start through the same pipeline as anyone's,
  * owned by the operator's wallet. A start with newer sources brings the newer version into service.
  */
-import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { DAY_MS, newTenantId } from '../registry/deployments.ts';
 import { bundleProject } from '../runtime/bundle-project.ts';
@@ -12,6 +11,7 @@ import { builtinSecrets } from './builtin-secrets.ts';
 import type { Builtin } from './builtins.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlDeps } from './deps.ts';
+import { ownContext } from './edge-context.ts';
 import { changedSettings, newSettings } from './settings.ts';
 import type { ForwardToTenant } from './tenant-requests.ts';
 import { bringIntoService } from './versions.ts';
@@ -157,15 +157,7 @@ async function requireAnswer(
   signal: AbortSignal,
 ): Promise<void> {
   const tenantPath = '/healthz';
-  const context = {
-    requestId: randomUUID(),
-    clientIp: '127.0.0.1',
-    proto: 'http' as const,
-    host: new URL(publicUrl).host,
-    slug,
-    prefix: `/${slug}`,
-    tenantPath,
-  };
+  const context = ownContext(publicUrl, slug, tenantPath);
   const response = await forward(slug, new Request(`${publicUrl}/${slug}${tenantPath}`, { signal }), context, {});
   await response.body?.cancel();
   if (!response.ok) throw new Error(`${tenantPath} of ${slug} answers ${response.status}`);

@@ -11,6 +11,12 @@ export function parseContext(header: string): EdgeContext {
   return JSON.parse(Buffer.from(header, 'base64url').toString('utf8')) as EdgeContext;
 }
 
+/** The context of a request that the host itself makes of a tenant. @param tenantPath path and query below its prefix */
+export function ownContext(publicUrl: string, slug: string, tenantPath: string): EdgeContext {
+  const { host } = new URL(publicUrl);
+  return { requestId: randomUUID(), clientIp: '127.0.0.1', proto: 'http', host, slug, prefix: `/${slug}`, tenantPath };
+}
+
 export function readContext(request: Request): EdgeContext {
   const header = request.headers.get(CONTEXT_HEADER);
   if (header) return parseContext(header);

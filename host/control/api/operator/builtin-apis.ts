@@ -2,11 +2,11 @@
  * Forwards `/<slug>/*` of the host's operator API to the operator API of a built-in tenant that has one, and adds the
  * tenant's key, which the operator need not know. It reaches no other path of that tenant.
  */
-import { randomUUID } from 'node:crypto';
 import type { Deployments } from '../../../registry/deployments.ts';
 import type { Secrets } from '../../../registry/secrets.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { Builtin } from '../../builtins.ts';
+import { ownContext } from '../../edge-context.ts';
 import type { ForwardToTenant } from '../../tenant-requests.ts';
 
 export interface BuiltinApiDeps {
@@ -42,14 +42,6 @@ async function forwarded(
   const { pathname, search } = new URL(request.url);
   const headers = new Headers(request.headers);
   headers.set('authorization', `Bearer ${key}`);
-  const context = {
-    requestId: randomUUID(),
-    clientIp: '127.0.0.1',
-    proto: 'http' as const,
-    host: new URL(publicUrl).host,
-    slug,
-    prefix: `/${slug}`,
-    tenantPath: api.path + pathname.slice(slug.length + 1) + search,
-  };
+  const context = ownContext(publicUrl, slug, api.path + pathname.slice(slug.length + 1) + search);
   return forward(slug, new Request(request, { headers }), context, {});
 }
