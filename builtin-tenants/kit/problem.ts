@@ -1,19 +1,19 @@
 /** Errors as RFC 9457 problems, with a code from a table that each tenant closes for itself. */
 
-/** code -> HTTP status, title */
-export type ProblemTable = Record<string, readonly [status: number, title: string]>;
-
-/** @returns the class of a tenant's problems: `class Problem extends problemsOf(TABLE) {}` */
-export function problemsOf<Table extends ProblemTable>(table: Table) {
+/**
+ * @param table code -> HTTP status, title
+ * @returns the class of a tenant's problems: `class Problem extends problemsOf(TABLE) {}`
+ */
+export function problemsOf<Code extends string>(table: Record<Code, readonly [status: number, title: string]>) {
   return class extends Error {
-    readonly code: keyof Table & string;
+    readonly code: Code;
     readonly status: number;
     readonly extensions: Record<string, unknown>;
     readonly headers: Record<string, string>;
 
     /** @param detail one sentence for the caller that says what to do next */
     constructor(
-      code: keyof Table & string,
+      code: Code,
       detail: string,
       extensions: Record<string, unknown> = {},
       headers: Record<string, string> = {},
@@ -21,7 +21,7 @@ export function problemsOf<Table extends ProblemTable>(table: Table) {
       super(detail);
       this.name = 'Problem';
       this.code = code;
-      this.status = entry(table, code)[0];
+      this.status = table[code][0];
       this.extensions = extensions;
       this.headers = headers;
     }
@@ -30,7 +30,7 @@ export function problemsOf<Table extends ProblemTable>(table: Table) {
       return {
         ...this.extensions,
         type: `https://turnpike.dev/problems/${this.code}`,
-        title: entry(table, this.code)[1],
+        title: table[this.code][1],
         status: this.status,
         code: this.code,
         detail: this.message,
@@ -44,8 +44,4 @@ export function problemsOf<Table extends ProblemTable>(table: Table) {
       });
     }
   };
-}
-
-function entry(table: ProblemTable, code: string): readonly [number, string] {
-  return table[code] ?? [500, 'Something went wrong here'];
 }
