@@ -51,7 +51,9 @@ export async function launch({ entry, args, development = false, env = {}, flags
   const path = join(root, entry);
   keepCompiledCode();
   if (node === process.execPath) {
-    const missing = Object.keys(env).some((name) => process.env[name] === undefined);
+    const missing =
+      Object.keys(env).some((name) => process.env[name] === undefined) ||
+      flags.some((flag) => !process.execArgv.includes(flag));
     // Another program in this process; it would lose a channel to its parent.
     if (missing && process.execve && !process.channel) {
       process.execve(node, [node, ...process.execArgv, ...flags, process.argv[1], ...args], { ...env, ...process.env });
