@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { PaymentService } from '../../../host/payments/bindings.ts';
+import { PaymentService } from '../../../host/payments/payment-service.ts';
 
 test('env.PAYMENTS does not read more than it takes', async () => {
   const service = new PaymentService({ log: console } as never);

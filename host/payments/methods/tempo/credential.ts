@@ -1,8 +1,9 @@
 /** MPP credentials (`Authorization: Payment`): checked are their shape, and that we issued the challenge. */
-import { createHash, createHmac, timingSafeEqual } from 'node:crypto';
+import { createHmac, timingSafeEqual } from 'node:crypto';
 import { Credential, PaymentRequest } from 'mppx';
 import { z } from 'zod';
 import { Problem } from '../../../shared/problem.ts';
+import { sha256 } from '../common.ts';
 import type { Presented } from '../method.ts';
 
 /** `id` is the challenge's: unique per 402. */
@@ -72,8 +73,4 @@ function isOurs(challenge: Credential.Credential['challenge'], key: string): boo
   const expected = Buffer.from(createHmac('sha256', key).update(input).digest('base64url'));
   const given = Buffer.from(challenge.id);
   return expected.length === given.length && timingSafeEqual(expected, given);
-}
-
-function sha256(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

@@ -1,9 +1,8 @@
 /** MPP on Tempo: charges and sessions. */
-import { Credential, Receipt } from 'mppx';
-import type { PaymentRow } from '../../../registry/payments/schema.ts';
-import type { Money } from '../../../shared/money.ts';
+import { Credential } from 'mppx';
 import type { Network } from '../../network/types.ts';
 import type { Address } from '../../types.ts';
+import { mppReceipt } from '../common.ts';
 import type { PaymentMethod, Rail } from '../method.ts';
 import { tempoCharge } from './charge.ts';
 import { mppOf, readMpp } from './credential.ts';
@@ -51,15 +50,3 @@ export const tempo: PaymentMethod = {
   },
   receipt: (row, reference, charged) => ({ 'payment-receipt': mppReceipt('tempo', row, reference, charged) }),
 };
-
-/** `Payment-Receipt` as MPP clients read it. */
-export function mppReceipt(method: string, row: PaymentRow, reference: string, charged: Money): string {
-  return Receipt.serialize({
-    method,
-    status: 'success',
-    timestamp: new Date().toISOString(),
-    reference,
-    externalId: row.id,
-    amount: charged.toString(),
-  } as never);
-}

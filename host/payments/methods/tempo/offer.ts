@@ -1,8 +1,8 @@
 /** Offers of MPP as they go over the wire, and whether a credential is for one of them. */
 import { createHmac, randomUUID } from 'node:crypto';
 import { PaymentRequest } from 'mppx';
-import { Problem } from '../../../shared/problem.ts';
 import type { Offer, Terms } from '../../terms.ts';
+import { notForThis } from '../common.ts';
 import type { Announce, Asked, Presented } from '../method.ts';
 import { mppOf } from './credential.ts';
 
@@ -41,22 +41,18 @@ export function matchMpp(
 ): Offer {
   const { credential, meta, rail } = mppOf(presented);
   const { challenge } = credential;
-  if (challenge.realm !== asked.realm) throw refused('The credential is for another host.');
-  if (meta.scope !== terms.scope) throw refused('The credential is for something else that is sold here.');
+  if (challenge.realm !== asked.realm) throw notForThis('The credential is for another host.');
+  if (meta.scope !== terms.scope) throw notForThis('The credential is for something else that is sold here.');
   const expires = Date.parse(challenge.expires ?? '');
-  if (!(expires > asked.now)) throw refused('The challenge has expired.');
+  if (!(expires > asked.now)) throw notForThis('The challenge has expired.');
   if (challenge.digest !== undefined && challenge.digest !== asked.digest)
-    throw refused('The credential was made for another request body.');
+    throw notForThis('The credential was made for another request body.');
   const request = PaymentRequest.serialize(challenge.request);
   const match = offers.find(
     (offer) => offer.via === 'mpp' && offer.rail === rail && canonical(mppOffer(offer)) === request,
   );
-  if (!match) throw refused('The price or the recipient has changed.');
+  if (!match) throw notForThis('The price or the recipient has changed.');
   return match;
-}
-
-function refused(detail: string): Problem {
-  return new Problem('payment_invalid', `${detail} Pay the new challenge.`);
 }
 
 /** One challenge per offer in `WWW-Authenticate`. */

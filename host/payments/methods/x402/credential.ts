@@ -1,8 +1,8 @@
 /** x402 credentials (`PAYMENT-SIGNATURE`): only their shape is checked. */
-import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { Problem } from '../../../shared/problem.ts';
 import { lower } from '../../terms.ts';
+import { sha256 } from '../common.ts';
 import type { Presented } from '../method.ts';
 
 /** `id` is network, payer and nonce; `hash` is of what is signed, and of what was accepted and named with it. */
@@ -108,8 +108,4 @@ function canonicalJson(value: unknown): string {
       ? Object.fromEntries(Object.entries(member).sort(([a], [b]) => (a < b ? -1 : 1)))
       : member,
   );
-}
-
-export function sha256(text: string): string {
-  return createHash('sha256').update(text).digest('hex');
 }

@@ -1,7 +1,8 @@
 /** x402 on EVM chains: `exact` by EIP-3009, `upto` by Permit2. */
+
+import { mppReceipt, sha256 } from '../common.ts';
 import type { PaymentMethod } from '../method.ts';
-import { mppReceipt } from '../tempo/index.ts';
-import { readX402, sha256, x402Of } from './credential.ts';
+import { readX402, x402Of } from './credential.ts';
 import { announceX402, matchX402, x402Offer } from './offer.ts';
 
 export const x402: PaymentMethod = {

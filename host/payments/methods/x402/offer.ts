@@ -1,6 +1,6 @@
 /** Offers of x402 as they go over the wire, and whether a credential is for one of them. */
-import { Problem } from '../../../shared/problem.ts';
 import { lower, type Offer } from '../../terms.ts';
+import { notForThis } from '../common.ts';
 import type { Announce, Asked, Presented } from '../method.ts';
 import { type X402Payload, x402Of } from './credential.ts';
 
@@ -35,9 +35,9 @@ export function matchX402(presented: Presented, { offers }: { offers: readonly O
     (offer) =>
       offer.via === 'x402' && offer.rail === rail && acceptsRequirements(payload, x402Offer(offer).requirements),
   );
-  if (!match) throw refused('The accepted requirements are not what is offered now.');
+  if (!match) throw notForThis('The accepted requirements are not what is offered now.');
   if (payload.resource !== undefined && !sameResource(payload.resource.url, asked.resource))
-    throw refused('The payment names another resource.');
+    throw notForThis('The payment names another resource.');
   return match;
 }
 
@@ -62,10 +62,6 @@ function withoutHash(text: string): string {
   const url = new URL(text);
   url.hash = '';
   return url.href;
-}
-
-function refused(detail: string): Problem {
-  return new Problem('payment_invalid', `${detail} Pay the new challenge.`);
 }
 
 /** x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource. */
