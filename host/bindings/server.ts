@@ -61,7 +61,7 @@ export interface ServedBinding {
 export interface BindingServer {
   /** Opens nothing yet. */
   serve(place: BindingPlace): ServedBinding;
-  /** What the owner is told of a tenant's data. */
+  /** Usage figures of a tenant's data, as the owner's API reports them. */
   usage?(tenant: TenantId): Promise<Record<string, number>>;
   /** Removes what a tenant keeps outside of its folder. Can be repeated after a failure. */
   purge?(tenant: TenantId): Promise<void>;

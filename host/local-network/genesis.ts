@@ -20,7 +20,7 @@ export const INITIAL_BALANCE = 10_000_000_000n;
 /** Fees are zero, yet a Tempo account must hold some fee token to send; the host's own accounts get 10 USD. */
 const HOST_BALANCE = 10_000_000n;
 
-/** Who gets test money at the first start. */
+/** Accounts that receive test money at the first start. */
 export interface Funded {
   /** For trying and testing: much of every token. */
   wallets: readonly { address: Address }[];

@@ -101,7 +101,7 @@ export class Services {
   async close(): Promise<void> {
     const { dependencies, spec, prewarmed } = this.#options;
     const { tenant } = spec;
-    // A part that is being restarted has forgotten the tenant anyway.
+    // A process that is being restarted has forgotten the tenant anyway.
     await Promise.allSettled([
       this.#stores().length > 0 ? dependencies.storage.close({ tenant }) : undefined,
       dependencies.egress.close({ tenant }),

@@ -159,7 +159,7 @@ export function runEngine(): void {
         if (queue.length === 0) close();
     }
   });
-  // The supervisor is gone: nobody is left to serve.
+  // The supervisor has exited, so no query can arrive.
   process.on('disconnect', () => process.exit(0));
 }
 

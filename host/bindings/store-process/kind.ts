@@ -38,7 +38,7 @@ export interface StoreKind<S extends Store = Store> {
   open(tenant: TenantId, folder: string, quota: () => number): S;
   /** Serves one tenant's store. */
   handler(options: HandlerOptions<S>): Handler;
-  /** What the owner is told of a store's size. */
+  /** Usage figures of a store, as the owner's API reports them. */
   usage(totals: { bytes: number; items: number }): Record<string, number>;
   /** Removes what a tenant keeps outside of its folder. Can be repeated after a failure. */
   purge?(tenant: TenantId): Promise<void>;

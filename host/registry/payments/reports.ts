@@ -112,7 +112,7 @@ export class PaymentReports {
       .having(sql`sum(${ledger.amount}) <> 0`);
   }
 
-  /** Whoever has a claim below zero was sent more than was theirs. A channel's is what it has yet to pay. */
+  /** Accounts that were paid more than they earned. (A channel's claim may be negative: it is what is still to be collected.) */
   async negative() {
     return this.#db
       .select({ account: ledger.account, sum: sql<number>`sum(${ledger.amount})` })
