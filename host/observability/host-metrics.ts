@@ -22,6 +22,8 @@ export interface HostGauges {
 
 export interface HostMetrics {
   registry: Registry;
+  /** Adds what is read when metrics are asked for. Call it once. */
+  watch(gauges: HostGauges): void;
   /** The runtime's events: pass `onEvent` to `createRuntime`. */
   onRuntimeEvent(
     event:
@@ -45,7 +47,7 @@ const COLD_START_SECONDS = [0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1, 2, 
 const REQUEST_SECONDS = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
 const RUN_SECONDS = [0.01, 0.05, 0.1, 0.5, 1, 5, 15, 60, 300];
 
-export function createHostMetrics(gauges: HostGauges): HostMetrics {
+export function createHostMetrics(): HostMetrics {
   const registry = new Registry();
   const registers = [registry];
   collectDefaultMetrics({
@@ -108,10 +110,10 @@ export function createHostMetrics(gauges: HostGauges): HostMetrics {
     labelNames: ['rail', 'kind', 'outcome'],
     registers,
   });
-  addGauges(gauges, registers);
 
   return {
     registry,
+    watch: (gauges) => addGauges(gauges, registers),
     onRuntimeEvent(event) {
       if (event.type === 'started') coldStarts.observe(event.coldStartMs / 1000);
       else if (event.type === 'start_failed') failedStarts.inc();

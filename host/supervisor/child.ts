@@ -17,30 +17,28 @@ const LONGEST_BACKOFF_MS = 5_000;
 const HEALTHY_AFTER_MS = 10_000;
 const STOP_MS = 3_000;
 
-export interface ChildOptions<Remote extends Methods> {
-  name: string;
-  process: ProcessName;
-  log: Logger;
+export interface ChildSetUp<Remote extends Methods> {
   /** What the child may call. */
   local: Methods;
   /** Runs after every start, the first one included; the child counts as ready when it is done. */
   setUp(channel: Channel<Remote>): Promise<void>;
-  /** Runs when a child that died is ready again: restores what it knew beside its settings. */
-  onRestart?(): Promise<void>;
 }
 
 export class Child<Remote extends Methods> {
   readonly name: string;
-  readonly #options: ChildOptions<Remote>;
+  readonly #kind: ProcessName;
+  readonly #log: Logger;
+  readonly #restartHandlers: (() => Promise<void>)[] = [];
   #process: ChildProcess | undefined;
   #channel: Channel<Remote> | undefined;
   #state: ProcessState = 'starting';
   #backoffMs = 0;
   #restarts = 0;
 
-  constructor(options: ChildOptions<Remote>) {
-    this.name = options.name;
-    this.#options = options;
+  constructor(name: string, kind: ProcessName, log: Logger) {
+    this.name = name;
+    this.#kind = kind;
+    this.#log = log;
   }
 
   get state(): ProcessState {
@@ -56,8 +54,13 @@ export class Child<Remote extends Methods> {
   }
 
   /** Rejects when the first start fails: the host then does not start. */
-  async start(): Promise<void> {
-    await this.#launch();
+  async start(setUp: ChildSetUp<Remote>): Promise<void> {
+    await this.#launch(setUp);
+  }
+
+  /** `restore` runs when a child that died is ready again: it tells the child what it knew beside its set-up. */
+  onRestart(restore: () => Promise<void>): void {
+    this.#restartHandlers.push(restore);
   }
 
   /** @throws Problem not_ready while the child is not running */
@@ -83,10 +86,11 @@ export class Child<Remote extends Methods> {
     clearTimeout(slow);
   }
 
-  async #launch(): Promise<void> {
-    const { name, process: kind, local, log, setUp } = this.#options;
+  async #launch(options: ChildSetUp<Remote>): Promise<void> {
+    const { name } = this;
+    const { local, setUp } = options;
     const startedAt = performance.now();
-    const child = takeProcess(kind);
+    const child = takeProcess(this.#kind);
     this.#process = child;
     const channel = new Channel<Remote>(child, local);
     const died = new Promise<string>((resolve) => {
@@ -106,15 +110,15 @@ export class Child<Remote extends Methods> {
     this.#state = 'ready';
     died.then((reason) => {
       if (this.#state === 'stopped') return;
-      log.error({ part: name, reason }, 'a child process of the host died; restarting it');
+      this.#log.error({ part: name, reason }, 'a child process of the host died; restarting it');
       channel.close();
       this.#channel = undefined;
       if (performance.now() - startedAt > HEALTHY_AFTER_MS) this.#backoffMs = 0;
-      void this.#restart();
+      void this.#restart(options);
     });
   }
 
-  async #restart(): Promise<void> {
+  async #restart(options: ChildSetUp<Remote>): Promise<void> {
     while (this.#state !== 'stopped') {
       this.#state = 'restarting';
       this.#restarts += 1;
@@ -122,17 +126,14 @@ export class Child<Remote extends Methods> {
       this.#backoffMs = Math.min(LONGEST_BACKOFF_MS, Math.max(FIRST_BACKOFF_MS, this.#backoffMs * 2));
       if ((this.#state as ProcessState) === 'stopped') return;
       try {
-        await this.#launch();
+        await this.#launch(options);
       } catch (error) {
-        this.#options.log.error({ part: this.name, err: error }, 'a child process of the host did not start; retrying');
+        this.#log.error({ part: this.name, err: error }, 'a child process of the host did not start; retrying');
         continue;
       }
-      await this.#options.onRestart?.().catch((error) => {
+      await Promise.all(this.#restartHandlers.map((restore) => restore())).catch((error) => {
         // When it died meanwhile, the next start restores it.
-        this.#options.log.error(
-          { part: this.name, err: error },
-          'child process restarted, but restoring its state failed',
-        );
+        this.#log.error({ part: this.name, err: error }, 'child process restarted, but restoring its state failed');
       });
       return;
     }

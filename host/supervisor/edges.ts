@@ -5,9 +5,8 @@ import type { EdgeInit, EdgeMethods, Route } from '../shared/contracts.ts';
 import { Child } from './child.ts';
 import type { ListeningSocket } from './listening-socket.ts';
 
-export interface EdgesOptions {
-  count: number;
-  log: Logger;
+/** What the processes need to serve. */
+export interface EdgeSetUp {
   /** The methods of ControlForEdge. */
   local: Methods;
   init(): EdgeInit;
@@ -18,25 +17,20 @@ export interface EdgesOptions {
 export class Edges {
   readonly children: Child<EdgeMethods>[];
 
-  constructor(options: EdgesOptions) {
-    this.children = Array.from({ length: options.count }, (_, index) => {
-      const name = options.count === 1 ? 'edge' : `edge-${index + 1}`;
-      return new Child<EdgeMethods>({
-        name,
-        process: 'edge',
-        log: options.log,
-        local: options.local,
-        async setUp(channel) {
-          await channel.call('init', options.init());
-          await channel.call('setRoutes', await options.routes());
-          for (const { kind, socket } of options.listeners) await channel.call('listen', { kind }, socket.handle);
-        },
-      });
-    });
+  constructor(count: number, log: Logger) {
+    this.children = Array.from(
+      { length: count },
+      (_, index) => new Child<EdgeMethods>(count === 1 ? 'edge' : `edge-${index + 1}`, 'edge', log),
+    );
   }
 
-  async start(): Promise<void> {
-    await Promise.all(this.children.map((child) => child.start()));
+  async start({ local, init, routes, listeners }: EdgeSetUp): Promise<void> {
+    const setUp = async (channel: Channel<EdgeMethods>): Promise<void> => {
+      await channel.call('init', init());
+      await channel.call('setRoutes', await routes());
+      for (const { kind, socket } of listeners) await channel.call('listen', { kind }, socket.handle);
+    };
+    await Promise.all(this.children.map((child) => child.start({ local, setUp })));
   }
 
   channels(): Channel<EdgeMethods>[] {

@@ -3,7 +3,7 @@
 import type { Logger } from 'pino';
 import type { EngineProcess } from '../../builtin-tenants/speech/engine/start.ts';
 import { type Component, type HealthDocument, health } from '../observability/health.ts';
-import { createHostMetrics, type HostMetrics } from '../observability/host-metrics.ts';
+import type { HostMetrics } from '../observability/host-metrics.ts';
 import { metricsText } from '../observability/metrics-text.ts';
 import type { Payments } from '../payments/index.ts';
 import type { Network, NetworkHealth } from '../payments/network/types.ts';
@@ -21,18 +21,18 @@ export interface ObservationDeps {
   version: string;
   log: Logger;
   startedAt: number;
+  metrics: HostMetrics;
   deployments: Deployments;
-  /** Made later than this is: asked for when it is needed. */
-  network(): Network;
-  runtime(): Runtime;
-  payments(): Payments;
-  crons(): TenantCrons;
-  children(): Child<ChildMethods>[];
+  network: Network;
+  runtime: Runtime;
+  payments: Payments;
+  crons: TenantCrons;
+  children: Child<ChildMethods>[];
   /** Built-in tenants that are switched on, and those of them that did not answer yet. */
   builtins: readonly string[];
   builtinsWaiting: ReadonlySet<string>;
   /** undefined: switched off */
-  speechEngine(): Pick<EngineProcess, 'running' | 'hasRun'> | undefined;
+  speechEngine: Pick<EngineProcess, 'running' | 'hasRun'> | undefined;
 }
 
 /** What every child process answers. */
@@ -41,7 +41,6 @@ interface ChildMethods extends Methods {
 }
 
 export interface Observation {
-  metrics: HostMetrics;
   metricsText(): Promise<string>;
   health(): { ready: boolean; body: HealthDocument };
   /** Asks the payment network how it is; between calls the last answer counts. Logs a change. */
@@ -51,23 +50,23 @@ export interface Observation {
 }
 
 export function createObservation(deps: ObservationDeps): Observation {
-  const { version, startedAt, deployments } = deps;
+  const { version, log, startedAt, metrics, deployments, network, runtime, payments, crons, children } = deps;
   let ready = false;
   let networkHealth: NetworkHealth = { ok: true, detail: 'not asked yet' };
-  const metrics = createHostMetrics({
+  metrics.watch({
     deployments: () => deployments.countByState(),
     instances() {
       const byState: Record<string, number> = {};
       let memoryBytes = 0;
-      for (const { status } of deps.runtime().list()) {
+      for (const { status } of runtime.list()) {
         byState[status.state] = (byState[status.state] ?? 0) + 1;
         memoryBytes += status.memoryBytes ?? 0;
       }
       return { byState, memoryBytes };
     },
-    restarts: () => Object.fromEntries(deps.children().map((child) => [child.name, child.restarts])),
+    restarts: () => Object.fromEntries(children.map((child) => [child.name, child.restarts])),
     async payments() {
-      const open = await deps.payments().ledger.open();
+      const open = await payments.ledger.open();
       const byState: Record<string, number> = {};
       for (const { kind } of open) byState[kind] = (byState[kind] ?? 0) + 1;
       const owed = open
@@ -75,20 +74,15 @@ export function createObservation(deps: ObservationDeps): Observation {
         .reduce((sum, { amount }) => sum + Number(parseUsd(amount)), 0);
       return { byState, owedMicroUsd: owed };
     },
-    stoppedPayouts: () =>
-      deps
-        .payments()
-        .ledger.stopped()
-        ?.violations.map(({ invariant }) => invariant) ?? [],
-    queues: () => ({ cron: deps.crons().waiting }),
+    stoppedPayouts: () => payments.ledger.stopped()?.violations.map(({ invariant }) => invariant) ?? [],
+    queues: () => ({ cron: crons.waiting }),
   });
 
   return {
-    metrics,
     metricsText: () =>
       metricsText(
         metrics.registry,
-        deps.children().map((child) => ({
+        children.map((child) => ({
           process: child.name,
           read: async () => child.channel().call('metrics', undefined),
         })),
@@ -97,31 +91,31 @@ export function createObservation(deps: ObservationDeps): Observation {
       health(
         [
           { name: 'control', state: ready ? 'ready' : 'starting', essential: true },
-          ...deps.children().map((child): Component => ({ name: child.name, state: child.state, essential: true })),
+          ...children.map((child): Component => ({ name: child.name, state: child.state, essential: true })),
           {
             name: 'network',
-            state: deps.network().name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
+            state: network.name === 'none' ? 'off' : networkHealth.ok ? 'ready' : 'degraded',
             essential: false,
             detail: networkHealth.detail,
           },
           ...builtinComponents(deps),
-          ...stoppedComponent(deps.payments()),
+          ...stoppedComponent(payments),
         ],
         {
           version,
           uptimeMs: Date.now() - startedAt,
           extra: {
-            isolation: deps.runtime().isolation,
-            payments: { network: deps.network().name, testMoney: deps.network().testMoney },
+            isolation: runtime.isolation,
+            payments: { network: network.name, testMoney: network.testMoney },
           },
         },
       ),
     async checkNetwork() {
       const { ok: before } = networkHealth;
-      networkHealth = await deps.network().healthy();
+      networkHealth = await network.healthy();
       const { ok, detail } = networkHealth;
-      if (before && !ok) deps.log.warn({ detail }, `the payment network fails: ${NETWORK_FAILS}`);
-      if (!before && ok) deps.log.info({ detail }, 'the payment network is well again');
+      if (before && !ok) log.warn({ detail }, `the payment network fails: ${NETWORK_FAILS}`);
+      if (!before && ok) log.info({ detail }, 'the payment network is well again');
       return networkHealth;
     },
     setReady() {
@@ -136,10 +130,9 @@ function builtinComponents({ builtins, builtinsWaiting, speechEngine }: Observat
     if (!builtinsWaiting.has(name)) return { name, state: 'ready', essential: true };
     return { name, state: 'starting', essential: true, detail: 'does not answer yet; the log says why' };
   });
-  const engine = speechEngine();
-  if (!engine) return tenants;
-  const state = engine.running() ? 'ready' : engine.hasRun() ? 'restarting' : 'starting';
-  return [...tenants, { name: 'speech-engine', state, essential: !engine.hasRun() }];
+  if (!speechEngine) return tenants;
+  const state = speechEngine.running() ? 'ready' : speechEngine.hasRun() ? 'restarting' : 'starting';
+  return [...tenants, { name: 'speech-engine', state, essential: !speechEngine.hasRun() }];
 }
 
 /** What the public is told of a check that failed: which, and not whom it concerns. */

@@ -9,8 +9,9 @@ import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import type { ControlDeps } from '../control/deps.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
+import type { EgressMethods, StorageMethods } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import type { BindingProcesses } from './binding-processes.ts';
+import type { Child } from './child.ts';
 import { writeClockOffset } from './clock-setting.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
@@ -19,37 +20,27 @@ import { serve } from './server.ts';
 import type { Stores } from './stores.ts';
 import type { TimedWork } from './timed-work.ts';
 
-export interface OperatorApiOptions extends Pick<BindingProcesses, 'storage' | 'egress'> {
-  control: ControlDeps;
+export interface OperatorApiOptions {
+  controlDeps: ControlDeps;
   clock: AdjustableClock;
   stores: Stores;
   folders: Folders;
   observation: Observation;
   edges: Edges;
+  storage: Child<StorageMethods>;
+  egress: Child<EgressMethods>;
   timedWork: TimedWork;
   backups: Backups;
-  forward: InstanceClient['forward'];
+  instanceClient: InstanceClient;
   version: string;
   log: Logger;
 }
 
 /** @returns the admin port, and what closes both */
 export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ port: number; close(): Promise<void> }> {
-  const {
-    control,
-    clock,
-    stores,
-    folders,
-    observation,
-    edges,
-    storage,
-    egress,
-    timedWork,
-    backups,
-    forward,
-    version,
-    log,
-  } = options;
+  const { controlDeps: control, clock, stores, folders, observation, edges, storage, egress } = options;
+  const { timedWork, backups, instanceClient, version, log } = options;
+  const { forward } = instanceClient;
   const { config, publicUrl, payments } = control;
   const { registry, deployments, domains, secrets, operator } = stores;
   const endpoints = operatorEndpoints({

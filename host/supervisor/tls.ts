@@ -6,28 +6,26 @@ import { randomBytes } from 'node:crypto';
 import { isIP } from 'node:net';
 import type { Logger } from 'pino';
 import type { AcmeCertificates } from '../certificates/index.ts';
-import type { Deployments } from '../registry/deployments.ts';
-import type { Domains } from '../registry/domains.ts';
+import type { RoutePublisher } from '../control/route-publisher.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type { EdgeMethods, EdgeTls } from '../shared/contracts.ts';
+import type { EdgeTls } from '../shared/contracts.ts';
+import type { Edges } from './edges.ts';
+import type { Folders } from './folders.ts';
 import { bindSocket, type ListeningSocket } from './listening-socket.ts';
+import type { Stores } from './stores.ts';
 
 const TICKET_KEY_BYTES = 48;
 
 export interface TlsParts {
   config: Config;
   publicUrl: string;
-  /** Where certificates are kept. */
-  folder: string;
+  folders: Folders;
   clock: Clock;
   log: Logger;
-  domains: Domains;
-  deployments: Deployments;
-  /** To every edge. */
-  tellEdges<K extends keyof EdgeMethods & string>(method: K, argument: Parameters<EdgeMethods[K]>[0]): Promise<unknown>;
-  /** Tells edges which names of a slug are served now. */
-  pushRoutes(slug: string): Promise<void>;
+  stores: Stores;
+  edges: Edges;
+  routes: RoutePublisher;
 }
 
 export interface Tls {
@@ -56,7 +54,7 @@ export async function openTls(deps: TlsParts): Promise<Tls> {
       proxyProtocol,
       certificates,
       ...(socket ? { port: socket.port, ...publicPort(deps.config.publicUrl) } : {}),
-      ...(acme ? { folder: deps.folder } : {}),
+      ...(acme ? { folder: deps.folders.certificates } : {}),
       ticketKeys: randomBytes(TICKET_KEY_BYTES),
     },
     socket,
@@ -74,9 +72,10 @@ export async function openTls(deps: TlsParts): Promise<Tls> {
 async function openAcme(deps: TlsParts): Promise<AcmeCertificates> {
   // Loaded only where it is used: it would be a tenth of every start.
   const { acmeCertificates } = await import('../certificates/index.ts');
-  const { config, folder, clock, log, domains, deployments, tellEdges, pushRoutes } = deps;
+  const { config, folders, clock, log, edges, routes } = deps;
+  const { domains, deployments } = deps.stores;
   return acmeCertificates({
-    folder,
+    folder: folders.certificates,
     config: config.tls.acme,
     clock,
     log,
@@ -88,11 +87,11 @@ async function openAcme(deps: TlsParts): Promise<AcmeCertificates> {
       const row = await domains.setServed(name, valid ? 'active' : 'verified', reason);
       if (!row) return;
       const deployment = await deployments.byTenant(row.tenant);
-      if (deployment) await pushRoutes(deployment.slug);
+      if (deployment) await routes.push(deployment.slug);
     },
     edges: {
-      certificateChanged: (certificate) => tellEdges('certificateChanged', certificate),
-      setTlsChallenge: (challenge) => tellEdges('setTlsChallenge', challenge),
+      certificateChanged: (certificate) => edges.each('certificateChanged', certificate),
+      setTlsChallenge: (challenge) => edges.each('setTlsChallenge', challenge),
     },
   });
 }

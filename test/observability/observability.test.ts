@@ -15,6 +15,12 @@ const gauges: HostGauges = {
   queues: () => ({ cron: 4 }),
 };
 
+function metricsOf(read: HostGauges = gauges) {
+  const metrics = createHostMetrics();
+  metrics.watch(read);
+  return metrics;
+}
+
 /** What a child sends: plain data. */
 async function child(requests: number) {
   const registry = new Registry();
@@ -28,7 +34,7 @@ async function child(requests: number) {
 
 describe('metrics', () => {
   test('come from all processes, each family once, each series with its process', async () => {
-    const { registry, onRuntimeEvent } = createHostMetrics(gauges);
+    const { registry, onRuntimeEvent } = metricsOf();
     onRuntimeEvent({ type: 'started', coldStartMs: 25 });
     onRuntimeEvent({ type: 'used', cpuMs: 1_500 });
     onRuntimeEvent({ type: 'stopped', reason: 'cpu_exceeded' });
@@ -49,7 +55,7 @@ describe('metrics', () => {
   });
 
   test('a child that is gone or hangs does not hide the others', async () => {
-    const { registry } = createHostMetrics(gauges);
+    const { registry } = metricsOf();
     const text = await metricsText(registry, [
       { process: 'edge-0', read: () => child(3) },
       { process: 'storage', read: () => Promise.reject(new Error('restarting')) },
@@ -62,7 +68,7 @@ describe('metrics', () => {
 
   test('a state that is over is not reported any more', async () => {
     let states: Record<string, number> = { expired: 2 };
-    const { registry } = createHostMetrics({ ...gauges, deployments: () => states });
+    const { registry } = metricsOf({ ...gauges, deployments: () => states });
     expect(await metricsText(registry, [])).toContain('state="expired"');
     states = { active: 1 };
     expect(await metricsText(registry, [])).not.toContain('state="expired"');

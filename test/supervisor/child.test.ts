@@ -5,20 +5,17 @@ import { Child } from '../../host/supervisor/child.ts';
 it('leaves no process behind that could not be set up', async () => {
   const pids: number[] = [];
   let starts = 0;
-  const child: Child<Record<string, never>> = new Child({
-    name: 'egress',
-    process: 'egress',
-    log: pino({ level: 'silent' }),
-    local: {},
-    async setUp() {
-      pids.push(child.pid ?? 0);
-      starts += 1;
-      // As when the folder of its socket is gone, or the disk is full.
-      if (starts === 2 || starts === 3) throw new Error('cannot listen');
-    },
-  });
+  const child = new Child<Record<string, never>>('egress', 'egress', pino({ level: 'silent' }));
   try {
-    await child.start();
+    await child.start({
+      local: {},
+      async setUp() {
+        pids.push(child.pid ?? 0);
+        starts += 1;
+        // As when the folder of its socket is gone, or the disk is full.
+        if (starts === 2 || starts === 3) throw new Error('cannot listen');
+      },
+    });
     process.kill(child.pid ?? 0, 'SIGKILL');
     await vi.waitFor(() => expect(starts).toBe(4), 20_000);
     await vi.waitFor(() => expect(child.state).toBe('ready'));

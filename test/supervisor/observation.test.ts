@@ -10,13 +10,14 @@ const observation = createObservation({
   version: '0.0.0',
   startedAt: 0,
   log: { warn: (_: object, text: string) => said.push(text), info: (_: object, text: string) => said.push(text) },
-  network: () => ({ name: 'local', testMoney: true, healthy: async () => ({ ok: answers, detail: '' }) }),
-  runtime: () => ({ isolation: {} }),
-  payments: () => ({ ledger: { stopped: () => undefined } }),
-  children: () => [],
+  metrics: { watch: () => undefined },
+  network: { name: 'local', testMoney: true, healthy: async () => ({ ok: answers, detail: '' }) },
+  runtime: { isolation: {} },
+  payments: { ledger: { stopped: () => undefined } },
+  children: [],
   builtins: ['speech', 'pay'],
   builtinsWaiting: waiting,
-  speechEngine: () => ({ running: () => engine.now, hasRun: () => engine.ever }),
+  speechEngine: { running: () => engine.now, hasRun: () => engine.ever },
 } as unknown as ObservationDeps);
 observation.setReady();
 

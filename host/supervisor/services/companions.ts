@@ -1,0 +1,48 @@
+/** Programs beside built-in tenants. Those that ask for one reach it, and nobody else does. */
+import { type Companion, wantedCompanions } from '../../control/builtins.ts';
+import { openMailer } from '../mailer.ts';
+import { service } from '../service.ts';
+import { openSpeechEngine } from '../speech-engine.ts';
+import { builtins } from './base.ts';
+import { config, folders, log } from './given.ts';
+
+const wanted = service({
+  name: 'wanted companions',
+  needs: { config, builtins },
+  start: ({ config, builtins }) => wantedCompanions(builtins, config.builtinTenants.enabled),
+});
+
+/** undefined: switched off */
+export const speechEngine = service({
+  name: 'speech engine',
+  needs: { config, folders, log, wanted },
+  start: ({ config, folders, log, wanted }) =>
+    wanted.has('speech-engine') ? openSpeechEngine(config, folders, log) : undefined,
+  stop: (speech) => speech?.engine.stop(),
+});
+
+const mailer = service({
+  name: 'mailer',
+  needs: { config, folders, log, wanted },
+  async start({ config, folders, log, wanted }) {
+    if (!wanted.has('mailer')) return undefined;
+    const mailer = await openMailer(config, folders, log);
+    if (config.payments.network !== 'local' && !mailer) {
+      log.warn(
+        'the pay platform gives no welcome bonus: set mail.smtpUrl and mail.from, so that it can confirm addresses',
+      );
+    }
+    return mailer;
+  },
+  stop: (mailer) => mailer?.close(),
+});
+
+/** Sockets of those that run, by name. */
+export const companions = service({
+  name: 'companions',
+  needs: { speechEngine, mailer },
+  start: ({ speechEngine, mailer }): Partial<Record<Companion, string>> => ({
+    ...(speechEngine ? { 'speech-engine': speechEngine.socket } : {}),
+    ...(mailer ? { mailer: mailer.socket } : {}),
+  }),
+});

@@ -1,0 +1,397 @@
+/**
+ * Control: what the platform itself answers to callers, owners and the operator, and what it does by the clock.
+ */
+import path from 'node:path';
+import { createApp } from '../../control/app.ts';
+import { bareAnswers } from '../../control/bare-answers.ts';
+import { type BuiltinOwner, deployBuiltins } from '../../control/builtin-tenants.ts';
+import { deploymentParser } from '../../control/deployment-input.ts';
+import type { ControlDeps } from '../../control/deps.ts';
+import { handshakes } from '../../control/handshakes.ts';
+import { Lifecycle } from '../../control/lifecycle.ts';
+import { endpointTable, pageTable } from '../../control/routes.ts';
+import { tenantRequest, tenantSocket } from '../../control/tenant-requests.ts';
+import { DomainChecks } from '../../domains/domain-checks.ts';
+import { OwnershipRecords } from '../../domains/ownership-record.ts';
+import type { Network } from '../../payments/network/index.ts';
+import { Pipeline } from '../../runtime/deploy/pipeline.ts';
+import { TenantCrons } from '../../scheduler/tenant-crons.ts';
+import { KeyedLock, Mutex } from '../../shared/mutex.ts';
+import { createObservation } from '../observation.ts';
+import { serveOperatorApi } from '../operator-api.ts';
+import { postOutside } from '../outside.ts';
+import { serve } from '../server.ts';
+import { service } from '../service.ts';
+import { TimedWork } from '../timed-work.ts';
+import {
+  builtins,
+  builtinsWaiting,
+  clock,
+  codeStore,
+  logs,
+  metrics,
+  publicUrl,
+  sandbox,
+  scheduler,
+  stores,
+  trustedClock,
+} from './base.ts';
+import { egress, ownEgressSocket, storage } from './binding-processes.ts';
+import { speechEngine } from './companions.ts';
+import { controlSocket, DRAIN_MS, edgeProcesses } from './edge-processes.ts';
+import { config, folders, log, version } from './given.ts';
+import { instanceClient, runtime, tenantData } from './instances.ts';
+import { network, payments } from './payments.ts';
+import { edges, routes, tls } from './traffic.ts';
+
+const DOMAIN_SWEEP_MS = 15_000;
+const CODE_SWEEP_MS = 86_400_000;
+const FLUSH_USAGE_MS = 5_000;
+const NETWORK_CHECK_MS = 10_000;
+const TRAFFIC_MS = 1_000;
+
+const startedAt = service({ name: 'start time', needs: {}, start: () => Date.now() });
+
+/** Removes code that no version uses any more. */
+const removeCode = service({
+  name: 'removal of code',
+  needs: { codeStore, stores },
+  start: ({ codeStore, stores: { deployments } }) =>
+    async function removeCode(digests: string[]): Promise<void> {
+      const isUnused = async (digest: string) => (await deployments.unusedCode([digest])).length > 0;
+      await Promise.all(digests.map((digest) => codeStore.remove(digest, () => isUnused(digest))));
+    },
+});
+
+const crons = service({
+  name: 'crons',
+  needs: { scheduler, stores, clock, log, runtime, metrics },
+  start: ({ scheduler, stores, clock, log, runtime, metrics }) =>
+    new TenantCrons({
+      scheduler,
+      history: stores.cronRuns,
+      clock,
+      log,
+      run: (slug, cron, time) => runtime.runScheduled(slug, cron, time),
+      onRun: (run) => metrics.onCronRun(run),
+    }),
+});
+
+const lifecycle = service({
+  name: 'lifecycle',
+  needs: {
+    config,
+    folders,
+    clock,
+    trustedClock,
+    log,
+    logs,
+    stores,
+    routes,
+    runtime,
+    tenantData,
+    removeCode,
+    ownEgressSocket,
+  },
+  start: ({ config, folders, stores, tenantData, ownEgressSocket, ...values }) =>
+    new Lifecycle({
+      ...values,
+      config: config.slugs,
+      deployments: stores.deployments,
+      tenantsFolder: folders.tenants,
+      purgeStorage: tenantData.purge,
+      post: (url, body, timeoutMs) => postOutside(ownEgressSocket, url, body, timeoutMs),
+    }),
+});
+
+const timedWork = service({
+  name: 'timed work',
+  needs: { scheduler, lifecycle, crons, stores },
+  start: ({ scheduler, lifecycle, crons, stores }) =>
+    new TimedWork({ scheduler, lifecycle, crons, deployments: stores.deployments }),
+});
+
+const pipeline = service({
+  name: 'deploy pipeline',
+  needs: { config, folders, clock, codeStore, sandbox },
+  start({ config, folders, clock, codeStore, sandbox }) {
+    const { heapMb, memoryBytes, startTimeoutMs, maxCodeBytes } = config.runtime;
+    return new Pipeline({
+      codeStore,
+      sandbox,
+      runFolder: folders.run,
+      now: () => clock.now(),
+      maxBytes: maxCodeBytes,
+      heapMb,
+      memoryBytes,
+      startTimeoutMs,
+    });
+  },
+  stop: (pipeline) => pipeline.close(),
+});
+
+const deploymentBodies = service({
+  name: 'parser of deployments',
+  needs: { config },
+  start: ({ config }) => deploymentParser(config.runtime),
+});
+
+const controlDeps = service({
+  name: 'control',
+  needs: {
+    config,
+    clock,
+    log,
+    logs,
+    publicUrl,
+    stores,
+    routes,
+    pipeline,
+    runtime,
+    network,
+    payments,
+    tenantData,
+    codeStore,
+    removeCode,
+    builtins,
+    timedWork,
+  },
+  start({ stores, network, tenantData, codeStore, timedWork, ...values }): ControlDeps {
+    const { deployments, secrets, domains, usage } = stores;
+    return {
+      ...values,
+      deployments,
+      secrets,
+      domains,
+      usage,
+      storageUsage: tenantData.usage,
+      updates: new KeyedLock(),
+      async releaseCode(digest) {
+        codeStore.release(digest);
+        await values.removeCode([digest]).catch((error: Error) => {
+          values.log.warn({ err: error }, 'refused code was not removed; tried again within a day');
+        });
+      },
+      builtinTurns: new Mutex(),
+      scheduleChanged: () => void timedWork.plan(),
+      demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
+    };
+  },
+});
+
+export const observation = service({
+  name: 'observation',
+  needs: {
+    config,
+    version,
+    log,
+    startedAt,
+    metrics,
+    stores,
+    network,
+    runtime,
+    payments,
+    crons,
+    edges,
+    storage,
+    egress,
+    builtinsWaiting,
+    speechEngine,
+  },
+  start: ({ config, stores, edges, storage, egress, speechEngine, ...values }) =>
+    createObservation({
+      ...values,
+      deployments: stores.deployments,
+      children: [...edges.children, storage, egress],
+      builtins: config.builtinTenants.enabled,
+      speechEngine: speechEngine?.engine,
+    }),
+});
+
+const domainChecks = service({
+  name: 'domain checks',
+  needs: { config, stores, clock, trustedClock, log, tls, routes },
+  start: ({ config, stores: { domains, deployments }, clock, trustedClock, log, tls, routes }) =>
+    new DomainChecks({
+      domains,
+      records: new OwnershipRecords(config.domains.resolver),
+      clock,
+      trustedNow: () => trustedClock.now(),
+      log,
+      registrarTokenHashes: config.domains.registrarTokens,
+      servesAtOnce: tls.servesAtOnce,
+      async onChange(_domain, tenant) {
+        const row = await deployments.byTenant(tenant);
+        if (row) await routes.push(row.slug);
+        tls.namesChanged();
+      },
+    }),
+});
+
+const backups = service({
+  name: 'backups',
+  // After payments: their code is not needed before a host serves.
+  needs: { config, folders, version, clock, trustedClock, storage, runtime, payments },
+  async start({ config, folders, version, clock, trustedClock, storage, runtime }) {
+    const { Backups } = await import('../../backup/index.ts');
+    return new Backups({
+      config,
+      dataFolder: folders.data,
+      hostVersion: version,
+      trustedNow: async () => (await trustedClock.now()) - clock.offsetMs,
+      live: {
+        copyStores: (folder) => storage.channel().call('backup', { folder }),
+        serviceFolders: () => new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug)])),
+      },
+    });
+  },
+});
+
+const endpoints = service({
+  name: 'endpoints',
+  needs: { controlDeps, deploymentBodies, domainChecks, stores },
+  start: ({ controlDeps, deploymentBodies, domainChecks, stores }) =>
+    endpointTable(controlDeps, deploymentBodies, domainChecks, stores.cronRuns),
+});
+
+export const operatorApi = service({
+  name: 'operator API',
+  needs: {
+    controlDeps,
+    stores,
+    folders,
+    clock,
+    observation,
+    edges,
+    storage,
+    egress,
+    timedWork,
+    backups,
+    instanceClient,
+    version,
+    log,
+  },
+  start: serveOperatorApi,
+  stop: (api) => api.close(),
+});
+
+/** Continues payments that a crash interrupted, by the endpoints that they were for; then sends what is due. */
+const paymentsWork = service({
+  name: 'payments work',
+  needs: { payments, endpoints },
+  async start({ payments }) {
+    await payments.start();
+    return payments;
+  },
+  stop: (payments) => payments.stop(),
+});
+
+const controlServer = service({
+  name: 'control server',
+  needs: {
+    controlDeps,
+    endpoints,
+    controlSocket,
+    observation,
+    metrics,
+    network,
+    tls,
+    instanceClient,
+    version,
+    log,
+    paymentsWork,
+  },
+  start({ controlDeps, endpoints, controlSocket, observation, metrics, network, tls, instanceClient, version, log }) {
+    const { health } = observation;
+    const app = createApp({
+      endpoints,
+      pages: pageTable({ control: controlDeps, endpoints, version, network, health }),
+      log,
+      challenge: tls.challenge,
+      observe: metrics.onControlRequest,
+      tenant: (request, context, slug) => tenantRequest(controlDeps, instanceClient.forward, request, context, slug),
+    });
+    const sockets = handshakes(
+      (request, context, slug, caller) =>
+        tenantSocket(controlDeps, request, context, slug, caller, async () => app.fetch(request)),
+      log,
+    );
+    const early = bareAnswers(controlDeps, metrics.onControlRequest);
+    return serve(app.fetch, { socket: controlSocket }, { early, handshakes: sockets });
+  },
+  stop: (server) => server.close(),
+});
+
+/** All that is done by the clock. */
+const timers = service({
+  name: 'timers',
+  needs: {
+    scheduler,
+    timedWork,
+    backups,
+    domainChecks,
+    codeStore,
+    stores,
+    runtime,
+    instanceClient,
+    observation,
+    log,
+    controlServer,
+  },
+  async start({ scheduler, timedWork, backups, domainChecks, codeStore, stores, log, ...values }) {
+    const { runtime, instanceClient, observation } = values;
+    await timedWork.start();
+    backups.schedule(scheduler, log);
+    scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => domainChecks.sweep());
+    const sweepCode = (): Promise<void> =>
+      codeStore
+        .sweep((digests) => stores.deployments.unusedCode(digests))
+        .catch((error: Error) => {
+          log.warn({ err: error }, 'code that nothing uses was not removed');
+        });
+    scheduler.every(CODE_SWEEP_MS, 'code', sweepCode);
+    void sweepCode();
+    scheduler.every(FLUSH_USAGE_MS, 'usage', () => stores.usage.flush());
+    // For the instances alone: in usage, an edge has counted what it handed over.
+    scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(instanceClient.traffic()));
+    scheduler.every(NETWORK_CHECK_MS, 'network health', () => observation.checkNetwork());
+  },
+});
+
+const certificates = service({
+  name: 'certificates',
+  needs: { tls, controlServer },
+  start: ({ tls }) => tls.start(),
+});
+
+/** Requests in flight end before anything stops that they may need. */
+export const serving = service({
+  name: 'serving',
+  needs: { edgeProcesses, controlServer, operatorApi, timers, certificates },
+  start: ({ edgeProcesses }) => edgeProcesses,
+  stop: (edges) => edges.stop(DRAIN_MS),
+});
+
+/** Deploys the built-in tenants in the background: the host serves meanwhile. */
+export const builtinDeploys = service({
+  name: 'deploys of built-in tenants',
+  needs: { controlDeps, deploymentBodies, network, instanceClient, builtinsWaiting, serving },
+  start({ controlDeps, deploymentBodies, network, instanceClient, builtinsWaiting }) {
+    const stopping = new AbortController();
+    void deployBuiltins(controlDeps, deploymentBodies, {
+      owner: builtinOwner(network),
+      forward: instanceClient.forward,
+      waiting: builtinsWaiting,
+      stopping: stopping.signal,
+    });
+    return stopping;
+  },
+  stop: (stopping) => stopping.abort(),
+});
+
+/** Built-in tenants belong to the wallet that receives the operator's money. */
+function builtinOwner(network: Network): BuiltinOwner {
+  const address = (network.mpp?.recipient ?? network.x402?.recipient ?? `0x${'0'.repeat(40)}`).toLowerCase();
+  const chain = network.mpp?.chain.id ?? network.x402?.chain.id ?? 0;
+  return { address, did: `did:pkh:eip155:${chain}:${address}` };
+}

@@ -1,0 +1,50 @@
+/** The edge processes: from here on the host serves. What is sold, and all that control answers, waits for control. */
+import path from 'node:path';
+import type { EdgeTraffic } from '../../shared/contracts.ts';
+import { edgeInit } from '../process-settings.ts';
+import { service } from '../service.ts';
+import { clock, ownCallerKey, publicSocket, stores } from './base.ts';
+import { config, folders } from './given.ts';
+import { runtime } from './instances.ts';
+import { edges, routes, tls } from './traffic.ts';
+
+/** How long requests in flight have when the host stops, ms. */
+export const DRAIN_MS = 4_000;
+
+/** Where edges hand over what control answers. */
+export const controlSocket = service({
+  name: 'control socket',
+  needs: { folders },
+  start: ({ folders }) => path.join(folders.run, 'control.sock'),
+});
+
+export const edgeProcesses = service({
+  name: 'edge processes',
+  needs: { config, publicSocket, controlSocket, tls, clock, ownCallerKey, runtime, routes, stores, edges },
+  async start({ config, publicSocket, controlSocket, tls, clock, ownCallerKey, runtime, routes, stores, edges }) {
+    const { deployments, usage } = stores;
+    async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
+      runtime.reportTraffic(traffic);
+      for (const { slug, requests, errors, bytesIn, bytesOut } of traffic) {
+        // Long answers and sockets have seconds without a new request.
+        if (requests + errors + bytesIn + bytesOut === 0) continue;
+        const row = await deployments.bySlug(slug);
+        if (row) usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
+      }
+    }
+    await edges.start({
+      local: {
+        acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
+        traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
+      },
+      init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey),
+      routes: () => routes.all(),
+      listeners: [
+        { kind: 'http', socket: publicSocket },
+        ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),
+      ],
+    });
+    return edges;
+  },
+  stop: (edges) => edges.stop(DRAIN_MS),
+});

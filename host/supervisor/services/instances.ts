@@ -1,0 +1,168 @@
+/** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
+import { storeQuotas } from '../../bindings/index.ts';
+import { openBindingServers } from '../../bindings/open-servers.ts';
+import { createInstanceClient } from '../../control/instance-client.ts';
+import { tollView } from '../../control/toll-view.ts';
+import type { Payments } from '../../payments/index.ts';
+import type { Runtime } from '../../runtime/contract.ts';
+import { createRuntime } from '../../runtime/runtime.ts';
+import type { InstanceSpec, TenantId } from '../../shared/contracts.ts';
+import { Problem } from '../../shared/problem.ts';
+import { service } from '../service.ts';
+import { builtins, clock, codeStore, logs, metrics, sandbox, stores } from './base.ts';
+import { egress, storage } from './binding-processes.ts';
+import { companions } from './companions.ts';
+import { config, folders, log } from './given.ts';
+import { edges } from './traffic.ts';
+
+/** Payments, for instances that start before they are there: loading them takes most of a start. */
+export const paymentsLater = service({
+  name: 'payments, later',
+  needs: {},
+  start() {
+    const later = Promise.withResolvers<Payments>();
+    later.promise.catch(() => undefined);
+    return later;
+  },
+  stop: (later) => later.reject(new Problem('not_ready', 'The host is stopping.')),
+});
+
+/** What serves the bindings that the storage process does not. */
+export const bindingServers = service({
+  name: 'binding servers',
+  needs: { config, folders, stores, sandbox, log, paymentsLater },
+  start: ({ config, folders, stores, sandbox, log, paymentsLater }) =>
+    openBindingServers({
+      config,
+      tenantsFolder: folders.tenants,
+      runFolder: folders.run,
+      sandbox,
+      log,
+      payments: {
+        async open({ tenant, slug, socket }) {
+          const deployment = await stores.deployments.byTenant(tenant);
+          if (!deployment) throw new Problem('not_found', `There is no deployment ${slug}.`);
+          const { bindings } = await paymentsLater.promise;
+          await bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
+        },
+        close: async ({ tenant }) => (await paymentsLater.promise).bindings.close({ tenant }),
+      },
+    }),
+});
+
+/** What a start of an instance reads of its deployment. */
+const instanceSpecs = service({
+  name: 'instance specs',
+  needs: { config, stores, codeStore, builtins, companions },
+  start({ config, stores: { deployments, secrets }, codeStore, builtins, companions }) {
+    const companionsOf = (slug: string) =>
+      (builtins.find(({ name }) => name === slug)?.asks.companions ?? []).flatMap((name) => {
+        const socket = companions[name];
+        return socket === undefined ? [] : [`unix:${socket}`];
+      });
+    return async function resolve(slug: string): Promise<InstanceSpec> {
+      const row = await deployments.bySlug(slug);
+      if (row?.state !== 'active')
+        throw new Problem('not_found', `${slug} is not running: it is ${row?.state ?? 'not deployed'}.`);
+      return {
+        slug,
+        tenant: row.tenant,
+        revision: String(row.revision),
+        bundle: await codeStore.get(row.digest),
+        compatibilityDate: row.compatibilityDate,
+        compatibilityFlags: row.compatibilityFlags,
+        secrets: await secrets.reveal(row.tenant),
+        bindings: row.bindings,
+        crons: row.crons,
+        egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],
+      };
+    };
+  },
+});
+
+export const runtime = service({
+  name: 'runtime',
+  needs: {
+    config,
+    folders,
+    logs,
+    sandbox,
+    clock,
+    log,
+    instanceSpecs,
+    storage,
+    egress,
+    edges,
+    bindingServers,
+    metrics,
+    stores,
+  },
+  start(values): Runtime {
+    const { config, folders, logs, sandbox, clock, log, storage, egress, edges, metrics, stores } = values;
+    const runtime = createRuntime({
+      config: config.runtime,
+      storeQuotas: storeQuotas(config),
+      runFolder: folders.run,
+      logs,
+      sandbox,
+      clock,
+      log,
+      resolve: values.instanceSpecs,
+      storage: {
+        open: (tenant) => storage.channel().call('open', tenant),
+        close: (tenant) => storage.channel().call('close', tenant),
+      },
+      egress: {
+        open: (tenant) => egress.channel().call('open', tenant),
+        close: (tenant) => egress.channel().call('close', tenant),
+      },
+      edges: {
+        setInstance: async (instance) => void (await edges.each('setInstance', instance)),
+        retire: async (instance) => {
+          const answers = await edges.each('retire', instance);
+          return { inFlight: answers.reduce((sum, { inFlight }) => sum + inFlight, 0) };
+        },
+        failed: async (instance) => void (await edges.each('failed', instance)),
+      },
+      servers: values.bindingServers,
+      onEvent(event) {
+        metrics.onRuntimeEvent(event);
+        if (event.type === 'used') stores.usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
+      },
+    });
+    // What was open in a process that died is opened again.
+    storage.onRestart(() => runtime.reopen('storage'));
+    egress.onRestart(() => runtime.reopen('egress'));
+    return runtime;
+  },
+  stop: (runtime) => runtime.close(),
+});
+
+/** Sends requests that control received to instances. */
+export const instanceClient = service({
+  name: 'instance client',
+  needs: { config, runtime },
+  start: ({ config, runtime }) => createInstanceClient(runtime, config.runtime.requestIdleMs),
+  stop: (client) => client.close(),
+});
+
+/** What tenants have stored, wherever it is. */
+export const tenantData = service({
+  name: 'data of tenants',
+  needs: { storage, bindingServers, stores, logs },
+  start: ({ storage, bindingServers, stores, logs }) => ({
+    usage: async (tenant: TenantId) => ({
+      ...(await storage.channel().call('usage', { tenant })),
+      ...Object.assign(
+        {},
+        ...(await Promise.all([...bindingServers.values()].map((server) => server.usage?.(tenant)))),
+      ),
+    }),
+    async purge(tenant: TenantId): Promise<void> {
+      await storage.channel().call('purge', { tenant });
+      for (const server of bindingServers.values()) await server.purge?.(tenant);
+      await stores.cronRuns.forget(tenant);
+      await logs.forget(tenant);
+    },
+  }),
+});

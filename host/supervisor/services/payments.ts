@@ -1,0 +1,73 @@
+/** The payment network and payments. Tenants are served first: loading this code takes most of a start. */
+import { setTimeout as delay } from 'node:timers/promises';
+import { readContext } from '../../control/edge-context.ts';
+import { loadPayments } from '../../payments/load.ts';
+import type { Network } from '../../payments/network/index.ts';
+import { service } from '../service.ts';
+import { clock, metrics, publicUrl, stores, trustedClock } from './base.ts';
+import { edgeProcesses } from './edge-processes.ts';
+import { config, folders, log } from './given.ts';
+import { instanceClient, paymentsLater, runtime } from './instances.ts';
+
+/** Loading payments waits this long in all for instances and databases that callers of a fresh host want. */
+const TENANTS_FIRST_MS = 2_500;
+/** What somebody who waited for the host asks for has begun to start by then. */
+const FIRST_CALLERS_MS = 10;
+
+const paymentsCode = service({
+  name: 'code of payments',
+  needs: { runtime, edgeProcesses },
+  start({ runtime }) {
+    const tenantsFirst = performance.now() + TENANTS_FIRST_MS;
+    return loadPayments(async () => {
+      await delay(FIRST_CALLERS_MS);
+      while (runtime.starting && performance.now() < tenantsFirst) await delay(FIRST_CALLERS_MS);
+    });
+  },
+});
+
+export const network = service({
+  name: 'payment network',
+  needs: { config, folders, clock, log, paymentsCode },
+  start: ({ config, folders, clock, log, paymentsCode }): Promise<Network> =>
+    paymentsCode.openNetwork({ config, dataFolder: folders.data, clock, log }),
+  stop: (network) => network.close(),
+});
+
+export const payments = service({
+  name: 'payments',
+  needs: {
+    config,
+    network,
+    stores,
+    folders,
+    publicUrl,
+    clock,
+    trustedClock,
+    log,
+    instanceClient,
+    metrics,
+    paymentsCode,
+    paymentsLater,
+  },
+  async start(values) {
+    const { config, network, stores, folders, publicUrl, clock, trustedClock, log, instanceClient, metrics } = values;
+    const payments = await values.paymentsCode.createPayments({
+      config: config.payments,
+      network,
+      registry: stores.registry,
+      dataFolder: folders.data,
+      publicUrl,
+      clock,
+      trustedClock,
+      log,
+      forward: (slug, request, headers, signal) =>
+        instanceClient.forward(slug, request, readContext(request), headers, signal),
+      openSocket: (slug, request, headers, signal) =>
+        instanceClient.openSocket(slug, request, readContext(request), headers, signal),
+      onPayment: metrics.onPayment,
+    });
+    values.paymentsLater.resolve(payments);
+    return payments;
+  },
+});

@@ -1,0 +1,36 @@
+/** What edges are told of routes and TLS. Their processes start later (edge-processes.ts), when they can be told all. */
+import { RoutePublisher } from '../../control/route-publisher.ts';
+import { Edges } from '../edges.ts';
+import { service } from '../service.ts';
+import { openTls } from '../tls.ts';
+import { clock, publicUrl, stores } from './base.ts';
+import { config, folders, log } from './given.ts';
+
+export const edges = service({
+  name: 'edges',
+  needs: { config, log },
+  start: ({ config, log }) => new Edges(config.edge.processes, log),
+  // When one of them could not start, too.
+  stop: (edges) => edges.stop(0),
+});
+
+export const routes = service({
+  name: 'routes',
+  needs: { config, stores, clock, edges },
+  start: ({ config, stores: { deployments, domains }, clock, edges }) =>
+    new RoutePublisher({
+      deployments,
+      domains,
+      clock,
+      config: { ...config.runtime, pathPages: config.edge.pathPages },
+      edges: () => edges.channels(),
+      deploying: config.builtinTenants.enabled,
+    }),
+});
+
+export const tls = service({
+  name: 'TLS',
+  needs: { config, folders, publicUrl, clock, log, stores, edges, routes },
+  start: openTls,
+  stop: (tls) => tls.stop(),
+});
