@@ -4,10 +4,13 @@
  */
 import { z } from 'zod';
 import { BINDINGS, bindingSet, bindingsSchema } from '../bindings/index.ts';
+import { paidRoutesSchema } from '../payments/paid-routes.ts';
 import type { CodeInput } from '../runtime/deploy/code-input.ts';
 import type { Config } from '../shared/config.ts';
 import type { BindingSet } from '../shared/contracts.ts';
-import { type FieldError, Problem } from '../shared/problem.ts';
+import { Problem } from '../shared/problem.ts';
+import { checked, fieldProblem, parseJson } from './body.ts';
+import { type Endpoint, jsonBody } from './endpoint.ts';
 
 /** What a slug looks like. */
 export const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
@@ -29,7 +32,8 @@ export interface DeploymentInput extends CodeInput {
   notify?: string | null;
 }
 
-function schema(config: Config['runtime']) {
+/** What a deploy or an update may hold: it checks the body, and describes it in /openapi.json. */
+function fields(config: Config['runtime']) {
   const secretValue = z
     .string()
     .refine((value) => Buffer.byteLength(value) <= config.maxSecretBytes, `at most ${config.maxSecretBytes} bytes`)
@@ -42,38 +46,85 @@ function schema(config: Config['runtime']) {
   const names = (record: Record<string, unknown>) =>
     Object.keys(record).every((name) => !reserved.has(name)) || undefined;
   return z.strictObject({
-    slug: z.string().optional(),
-    code: z.string().min(1, 'is empty').optional(),
+    slug: z
+      .string()
+      .describe('The name in the URL: 3 to 40 characters a-z, 0-9 and -.')
+      .meta({ pattern: SLUG.source })
+      .optional(),
+    code: z
+      .string()
+      .min(1, 'is empty')
+      .optional()
+      .describe('One JavaScript or TypeScript module with a default export that has fetch().'),
     modules: z
       .record(z.string(), z.union([z.string(), z.strictObject({ base64: z.base64() })]))
       .refine((modules) => Object.keys(modules).length > 0, 'is empty')
       .refine((modules) => Object.keys(modules).length <= 2_000, 'at most 2000 modules')
-      .optional(),
-    main: z.string().min(1).optional(),
+      .optional()
+      .describe('Module name -> source text, or {"base64": …} for bytes (.wasm, .bin). Use with main.'),
+    main: z.string().min(1).optional().describe('The entry among modules, such as index.ts.'),
     secrets: z
       .record(secretName, secretValue)
       .refine((secrets) => Object.keys(secrets).length <= config.maxSecrets, `at most ${config.maxSecrets} secrets`)
       .refine(names, areReserved)
-      .optional(),
-    secretChanges: z.record(secretName, secretValue.nullable()).refine(names, areReserved).optional(),
-    bindings: bindingsSchema.transform(bindingSet).optional(),
-    compatibilityDate: z.iso.date('expected YYYY-MM-DD').optional(),
+      .optional()
+      .describe('Name -> value; env.NAME in the handler. Never shown again.'),
+    secretChanges: z
+      .record(secretName, secretValue.nullable())
+      .refine(names, areReserved)
+      .optional()
+      .describe('Sets single secrets; null removes one. Not beside secrets.'),
+    bindings: bindingsSchema
+      .transform(bindingSet)
+      .optional()
+      .describe(`${BINDINGS.map(({ key, env }) => `${key}: env.${env}`).join(', ')}; such as {"kv":true}.`),
+    compatibilityDate: z.iso
+      .date('expected YYYY-MM-DD')
+      .optional()
+      .describe('YYYY-MM-DD: behaviour of the runtime as of this day.'),
     compatibilityFlags: z
       .array(z.string().regex(/^[a-z0-9_]{1,80}$/))
       .max(64)
-      .optional(),
-    crons: z.array(z.string().max(100)).max(8, 'at most 8 crons').optional(),
-    paidRoutes: z.array(z.unknown()).max(100, 'at most 100 paid routes').optional(),
+      .optional()
+      .describe('Flags of workerd by name.'),
+    crons: z
+      .array(z.string().max(100))
+      .max(8, 'at most 8 crons')
+      .optional()
+      .describe(
+        'Five-field cron expressions, UTC; run scheduled(). Two of a deployment begin at a time; others wait until one has ended or has run for 30 seconds.',
+      ),
+    paidRoutes: paidRoutesSchema
+      .optional()
+      .describe(
+        'Routes that cost money: {"method", "path", "price"} each, such as {"method":"POST","path":"/v1/x","price":"0.05"}; with "mode":"metered" the handler says in x-charge what it charges, at most the price.',
+      ),
     payTo: z
       .string()
       .regex(/^0x[0-9a-fA-F]{40}$/, 'expected 0x and 40 hexadecimal digits')
-      .optional(),
+      .optional()
+      .describe('Address that receives the revenue of paid routes; default: the owner.'),
     notify: z
       .url({ protocol: /^https?$/, error: 'expected an http or https URL' })
       .max(2_000)
       .nullable()
-      .optional(),
+      .optional()
+      .describe('Called before the deployment expires.'),
   });
+}
+
+/** Body of a deploy, as /openapi.json describes it. */
+export function deployBody(config: Config['runtime']): NonNullable<Endpoint['body']> {
+  const { secretChanges: _, slug, ...shape } = fields(config).shape;
+  const { schema, required } = jsonBody(z.strictObject({ slug: slug.unwrap(), ...shape }));
+  const either = [{ required: ['code'] }, { required: ['modules', 'main'] }];
+  const examples = [{ slug: 'hello', code: "export default { fetch: () => new Response('hi') }" }];
+  return { schema: { ...schema, anyOf: either, examples }, required };
+}
+
+/** Body of an update, as /openapi.json describes it. */
+export function updateBody(config: Config['runtime']): NonNullable<Endpoint['body']> {
+  return jsonBody(fields(config).omit({ slug: true }).meta({ minProperties: 1 }));
 }
 
 /** @param contentType of the body: JSON, or multipart/form-data with its boundary */
@@ -86,23 +137,11 @@ export function deploymentBodyBytes({ maxCodeBytes }: Pick<Config['runtime'], 'm
 
 /** @returns a parser of JSON or multipart bodies that throws Problems pointing at the bad fields */
 export function deploymentParser(config: Config['runtime']): DeploymentParser {
-  const shape = schema(config);
+  const schema = fields(config);
   return async (body, contentType) => {
-    const parsed = shape.safeParse(await readDocument(body, contentType));
-    if (!parsed.success) {
-      const errors = parsed.error.issues.flatMap((issue) => fieldErrors(issue));
-      throw new Problem(
-        'invalid_field',
-        `Not acceptable: ${errors.map((e) => `${e.pointer} ${e.detail}`).join('; ')}.`,
-        {
-          errors,
-        },
-      );
-    }
+    const input = checked(schema, await readDocument(body, contentType));
     // Absent and undefined mean the same: JSON knows no undefined.
-    return Object.fromEntries(
-      Object.entries(parsed.data).filter(([, value]) => value !== undefined),
-    ) as DeploymentInput;
+    return Object.fromEntries(Object.entries(input).filter(([, value]) => value !== undefined)) as DeploymentInput;
   };
 }
 
@@ -117,19 +156,11 @@ export function checkSlug(slug: string | undefined, reserved: string[]): string 
   return slug;
 }
 
-export function fieldProblem(pointer: string, detail: string): Problem {
-  return new Problem('invalid_field', `Not acceptable: ${pointer} ${detail}.`, { errors: [{ pointer, detail }] });
-}
-
 async function readDocument(body: Uint8Array, contentType: string): Promise<unknown> {
   if (contentType.startsWith('multipart/form-data')) return readMultipart(body, contentType);
   const text = new TextDecoder().decode(body);
   if (text.trim() === '') throw new Problem('invalid_json', 'The body is empty; send JSON with slug and code.');
-  try {
-    return JSON.parse(text);
-  } catch (error) {
-    throw new Problem('invalid_json', `The body is not JSON: ${(error as Error).message}`);
-  }
+  return parseJson(text);
 }
 
 /** A part named `metadata` with the JSON, every other part a module named by its file name, or by its field. */
@@ -140,12 +171,7 @@ async function readMultipart(body: Uint8Array, contentType: string): Promise<unk
   });
   const given = form.get('metadata');
   const text = typeof given === 'string' ? given : given ? await given.text() : '{}';
-  let metadata: Record<string, unknown>;
-  try {
-    metadata = JSON.parse(text) as Record<string, unknown>;
-  } catch (error) {
-    throw new Problem('invalid_json', `The metadata part is not JSON: ${(error as Error).message}`);
-  }
+  const metadata = parseJson(text, 'The metadata part') as Record<string, unknown>;
   const modules: NonNullable<CodeInput['modules']> = {};
   for (const [field, value] of form.entries()) {
     if (field === 'metadata') continue;
@@ -159,18 +185,4 @@ async function readMultipart(body: Uint8Array, contentType: string): Promise<unk
 /** `A, B and C` */
 function enumeration(names: string[]): string {
   return names.join(', ').replace(/, (?=[^,]*$)/, ' and ');
-}
-
-function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {
-  const base = issue.path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
-  if (issue.code === 'unrecognized_keys') {
-    return issue.keys.map((key) => ({
-      pointer: `${base}/${key}`,
-      detail: 'is not known; /openapi.json lists the fields',
-    }));
-  }
-  if (issue.code === 'invalid_key') {
-    return [{ pointer: base, detail: issue.issues.map(({ message }) => message).join('; ') }];
-  }
-  return [{ pointer: base || '/', detail: issue.message }];
 }

@@ -6,7 +6,8 @@ import type { DeploymentSettings } from '../registry/deployments.ts';
 import type { Deployment, StoredPaidRoute } from '../registry/schema/deployments.ts';
 import { newestCompatibilityDate } from '../runtime/deploy/compatibility.ts';
 import { checkCron } from '../scheduler/cron-expression.ts';
-import { type DeploymentInput, fieldProblem } from './deployment-input.ts';
+import { fieldProblem } from './body.ts';
+import type { DeploymentInput } from './deployment-input.ts';
 
 /** Whose behaviour new deployments get unless they say otherwise; an older workerd or clock knows only older ones. */
 const DEFAULT_COMPATIBILITY_DATE = '2026-11-01';

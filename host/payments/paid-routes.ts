@@ -26,13 +26,15 @@ const paidRoute = z.strictObject({
     .string()
     .transform((text) => text.toUpperCase())
     .pipe(z.enum(METHODS as [string, ...string[]], `is one of ${METHODS.join(' ')}`))
-    .default('*'),
+    .default('*')
+    .describe('such as GET; * for all'),
   path: z
     .string()
     .max(512)
     .regex(/^\/[A-Za-z0-9_~./-]*\*?$/, 'starts with "/", has plain segments, and may end in "*"')
-    .refine((path) => !/\/\.{1,2}(\/|$)|\/\//.test(path), 'has no empty, "." or ".." segments'),
-  price,
+    .refine((path) => !/\/\.{1,2}(\/|$)|\/\//.test(path), 'has no empty, "." or ".." segments')
+    .describe('such as /v1/x; may end in *'),
+  price: price.describe('USD, such as 0.05'),
   mode: z.enum(['fixed', 'metered']).default('fixed'),
   description: z.string().max(300).optional(),
   sku: z
@@ -41,8 +43,10 @@ const paidRoute = z.strictObject({
     .optional(),
   pricingVersion: z.number().int().min(0).optional(),
   checkBeforePay: z.boolean().optional(),
-  slow: z.boolean().optional(),
+  slow: z.boolean().optional().describe('settle first, refund if the work fails'),
 });
+
+export const paidRoutesSchema = z.array(paidRoute).max(100, 'at most 100 paid routes');
 
 /**
  * @param value what the tenant sent
@@ -50,7 +54,7 @@ const paidRoute = z.strictObject({
  * @throws Problem `invalid_field` that names every bad field
  */
 export function parsePaidRoutes(value: unknown, pointer = '/paidRoutes'): PaidRoute[] {
-  const parsed = z.array(paidRoute).max(100, 'at most 100 paid routes').safeParse(value);
+  const parsed = paidRoutesSchema.safeParse(value);
   if (!parsed.success) {
     const errors: FieldError[] = parsed.error.issues.map((issue) => ({
       pointer: [pointer, ...issue.path.map(String)].join('/'),

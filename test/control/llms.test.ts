@@ -1,10 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { createApp } from '../../builtin-tenants/speech/src/app.ts';
+import defaults from '../../config/turnpike.default.json' with { type: 'json' };
+import { deployBody } from '../../host/control/deployment-input.ts';
 import type { Endpoint } from '../../host/control/endpoint.ts';
 import { docsPage } from '../../host/control/pages/docs.ts';
 import { llmsPage } from '../../host/control/pages/llms.ts';
-import { deployBodySchema } from '../../host/control/schemas.ts';
+import { configSchema } from '../../host/shared/config.ts';
+
+const BODY = deployBody(configSchema.parse(defaults).runtime);
 
 const NETWORK = {
   name: 'local',
@@ -35,7 +39,7 @@ const endpoint = {
   access: 'public',
   summary: '',
   description: 'Deploys.',
-  body: { schema: deployBodySchema, required: true },
+  body: BODY,
   responses: { 400: '`errors` points at it.' },
   handle: () => Promise.reject(new Error('not called')),
 } satisfies Endpoint;
@@ -53,9 +57,7 @@ it('the plain text and the page tell every field of a body', async () => {
   };
   const text = await (await llmsPage(parts as never).render({} as never)).text();
   const page = await (await docsPage([endpoint], 'http://h', NETWORK).render({} as never)).text();
-  for (const [name, schema] of Object.entries(
-    deployBodySchema.properties as Record<string, { description?: string }>,
-  )) {
+  for (const [name, schema] of Object.entries(BODY.schema.properties as Record<string, { description?: string }>)) {
     expect(schema.description, name).toBeTruthy();
     expect(text).toContain(`- ${name}: ${schema.description}`);
     expect(page).toContain(`<td><code>${name}</code></td>`);

@@ -27,7 +27,9 @@ it.each(['/clock', '/payments/open/x'])('%s refuses a body that is not JSON', as
 });
 
 it('names what is wrong of the body as a whole', async () => {
-  expect((await post('/backup', '{"to":"x"}')).detail).toBe('The body: Unrecognized key: "to"');
+  expect((await post('/backup', '{"to":"x"}')).detail).toBe(
+    'Not acceptable: /to is not known; /openapi.json lists the fields.',
+  );
 });
 
 it.each([

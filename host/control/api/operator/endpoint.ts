@@ -4,8 +4,7 @@ import type { BackupChoice } from '../../../backup/index.ts';
 import type { Payments } from '../../../payments/types.ts';
 import type { Deployments } from '../../../registry/deployments.ts';
 import type { Secrets } from '../../../registry/secrets.ts';
-import { Problem } from '../../../shared/problem.ts';
-import { readBody } from '../../../shared/request-body.ts';
+import { readJson } from '../../body.ts';
 import type { BaseCall, Endpoint } from '../../endpoint.ts';
 
 /** `public`: for probes and scrapers on this machine; `operator`: with the token, or over the unix socket. */
@@ -28,20 +27,6 @@ export interface OperatorDeps {
 const MAX_BODY_BYTES = 65_536;
 
 /** @throws Problem `invalid_json`, `invalid_field`, `too_large` */
-export async function bodyOf<T>({ request }: BaseCall, schema: z.ZodType<T>): Promise<T> {
-  const text = (await readBody(request, MAX_BODY_BYTES, 'operator')).toString('utf8');
-  const parsed = schema.safeParse(text === '' ? {} : json(text));
-  if (parsed.success) return parsed.data;
-  throw new Problem(
-    'invalid_field',
-    parsed.error.issues.map((issue) => `${issue.path.join('.') || 'The body'}: ${issue.message}`).join('; '),
-  );
-}
-
-function json(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    throw new Problem('invalid_json', 'The body is not JSON; send an object.');
-  }
+export function bodyOf<T>({ request }: BaseCall, schema: z.ZodType<T>): Promise<T> {
+  return readJson(request, schema, { maxBytes: MAX_BODY_BYTES, caller: 'operator' });
 }

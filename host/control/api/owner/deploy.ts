@@ -4,11 +4,11 @@ import type { Json, Payer } from '../../../payments/types.ts';
 import { type NewDeployment, newTenantId } from '../../../registry/deployments.ts';
 import type { Asker } from '../../../runtime/deploy/deploy-turns.ts';
 import { type Money, parseUsd } from '../../../shared/money.ts';
-import { checkSlug, type DeploymentParser, deploymentBodyBytes, fieldProblem } from '../../deployment-input.ts';
+import { fieldProblem } from '../../body.ts';
+import { checkSlug, type DeploymentParser, deployBody, deploymentBodyBytes } from '../../deployment-input.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { describe } from '../../describe.ts';
 import type { Endpoint } from '../../endpoint.ts';
-import { deployBodySchema } from '../../schemas.ts';
 import { checkPayTo, newSettings } from '../../settings.ts';
 
 const OPERATION = 'deploy';
@@ -108,7 +108,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       `Costs ${config.prices.deploy} USD and lasts ${config.slugs.termDays} days. Call it without payment to get the 402 with the ways to pay; ` +
       'retry with the credential. Slug, code and settings are checked before the payment is settled: what is refused costs nothing. ' +
       'The paying wallet owns the slug. Answers the metadata of the deployment.',
-    body: { schema: deployBodySchema, required: true },
+    body: deployBody(config.runtime),
     responses: {
       201: 'Live. The metadata of the deployment, with its url.',
       400: 'A field is not acceptable; `errors` points at it.',

@@ -7,13 +7,23 @@ import { recordName } from '../../../domains/ownership-record.ts';
 import type { Domain } from '../../../registry/schema/deployments.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { readBody } from '../../../shared/request-body.ts';
-import { fieldProblem } from '../../deployment-input.ts';
+import { fieldProblem } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
-import { type Call, type Endpoint, json } from '../../endpoint.ts';
+import { type Call, type Endpoint, json, jsonBody } from '../../endpoint.ts';
 import { iso } from '../../metadata.ts';
 import { living, requireOwner } from '../../ownership.ts';
 
-const attachBody = z.strictObject({ domain: z.unknown(), registrarToken: z.string().max(500).optional() });
+const attachBody = z.strictObject({
+  domain: z
+    .string()
+    .describe('Name to attach, without a port.')
+    .meta({ examples: ['api.example.com'] }),
+  registrarToken: z
+    .string()
+    .max(500)
+    .optional()
+    .describe('Of a registrar that the operator trusts, whose word stands for the TXT record and the owner.'),
+});
 const MAX_DOMAINS = 100;
 const MAX_BODY_BYTES = 16_384;
 
@@ -30,21 +40,7 @@ export function domainEndpoints(deps: ControlDeps, checks: DomainChecks): Endpoi
       'Answers what to set in the DNS: a CNAME (or A) record to this host and a TXT record that shows the domain is yours. ' +
       'The state goes pending, verified, active; it is looked at in the background and with every GET. ' +
       'A registrar that the operator trusts attaches and verifies at once with its registrarToken, without the owner.',
-    body: {
-      schema: {
-        type: 'object',
-        required: ['domain'],
-        properties: {
-          domain: { type: 'string', description: 'Name to attach, without a port.', examples: ['api.example.com'] },
-          registrarToken: {
-            type: 'string',
-            description: 'Of a registrar that the operator trusts, whose word stands for the TXT record and the owner.',
-          },
-        },
-        additionalProperties: false,
-      },
-      required: true,
-    },
+    body: jsonBody(attachBody),
     responses: {
       202: '`{domain, state, dns, reason}`',
       400: 'Not a domain that can be attached.',

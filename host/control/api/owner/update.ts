@@ -3,17 +3,17 @@ import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../..
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { readBody } from '../../../shared/request-body.ts';
+import { fieldProblem } from '../../body.ts';
 import {
   type DeploymentInput,
   type DeploymentParser,
   deploymentBodyBytes,
-  fieldProblem,
+  updateBody,
 } from '../../deployment-input.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { describe } from '../../describe.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
-import { updateBodySchema } from '../../schemas.ts';
 import { changedSettings, checkPayTo } from '../../settings.ts';
 import { bringIntoService } from '../../versions.ts';
 
@@ -32,7 +32,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       'that is set). ' +
       'The new version is started beside the old one and takes over when it listens: no request fails. ' +
       'A version that is refused or does not start leaves everything as it was.',
-    body: { schema: updateBodySchema, required: true },
+    body: updateBody(config.runtime),
     responses: {
       200: 'In service. The metadata of the deployment.',
       400: 'A field is not acceptable; `errors` points at it.',

@@ -2,11 +2,10 @@
 import { z } from 'zod';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import { Problem } from '../../../shared/problem.ts';
-import { readBody } from '../../../shared/request-body.ts';
-import { fieldProblem } from '../../deployment-input.ts';
+import { fieldProblem, readJson } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { describe } from '../../describe.ts';
-import { type Call, type Endpoint, json } from '../../endpoint.ts';
+import { type Endpoint, json, jsonBody } from '../../endpoint.ts';
 import { iso } from '../../metadata.ts';
 import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
 import { bringIntoService, KEPT_VERSIONS } from '../../versions.ts';
@@ -39,7 +38,12 @@ export function versionsEndpoint(deps: ControlDeps): Endpoint {
 }
 
 const MAX_BODY_BYTES = 4_096;
-const rollbackBody = z.strictObject({ version: z.number().int().positive() });
+const rollbackBody = z.strictObject({
+  version: z
+    .int('takes the number of a version')
+    .positive()
+    .describe('Number of the version to go back to; see versions.'),
+});
 
 export function rollbackEndpoint(deps: ControlDeps): Endpoint {
   return {
@@ -49,17 +53,7 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
     summary: 'Go back to a version',
     description:
       'Makes an older version the newest one. Secrets, settings and data stay as they are: a version that does not load with them is refused.',
-    body: {
-      schema: {
-        type: 'object',
-        required: ['version'],
-        properties: {
-          version: { type: 'integer', minimum: 1, description: 'Number of the version to go back to; see versions.' },
-        },
-        additionalProperties: false,
-      },
-      required: true,
-    },
+    body: jsonBody(rollbackBody),
     responses: {
       200: 'In service. The metadata.',
       404: 'There is no such version.',
@@ -70,7 +64,8 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
       const owned = await requireOwner(deps, call, `POST /_admin/${call.params.slug}/rollback`);
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
-      const { version } = await readVersion(call);
+      const limits = { maxBytes: MAX_BODY_BYTES, caller: call.context.clientIp };
+      const { version } = await readJson(call.request, rollbackBody, limits);
       const updated = await deps.updates.run(deployment.tenant, async () =>
         rollBack(deps, await stillLiving(deps, deployment), version),
       );
@@ -98,17 +93,4 @@ async function rollBack(deps: ControlDeps, deployment: Deployment, version: numb
     asker: askerOf(deployment),
   });
   return bringIntoService(deps, deployment, { code: { digest, bytes, handlers, note: `rollback to ${version}` } });
-}
-
-async function readVersion({ request, context }: Call): Promise<{ version: number }> {
-  const bytes = await readBody(request, MAX_BODY_BYTES, context.clientIp);
-  let body: unknown;
-  try {
-    body = JSON.parse(bytes.toString('utf8'));
-  } catch {
-    throw new Problem('invalid_json', 'The body is not JSON; send {"version": N}.');
-  }
-  const parsed = rollbackBody.safeParse(body);
-  if (!parsed.success) throw fieldProblem('/version', 'takes the number of a version');
-  return parsed.data;
 }
