@@ -1,6 +1,7 @@
 /** Control's HTTP application: the endpoints of the endpoint table, the pages, and what edges hand over. */
 import { Hono } from 'hono';
 import type { Logger } from 'pino';
+import type { Payments } from '../payments/types.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readContext } from './edge-context.ts';
 import type { Endpoint } from './endpoint.ts';
@@ -9,6 +10,7 @@ import type { Page } from './pages/page.ts';
 export interface AppDeps {
   endpoints: Endpoint[];
   pages: Page[];
+  payments: Pick<Payments, 'headers'>;
   /** Requests that belong to a tenant (paid, expired, decommissioned). */
   tenant(request: Request, context: ReturnType<typeof readContext>, slug: string): Promise<Response>;
   /** The answer to an ACME HTTP-01 challenge that is on show now. */
@@ -18,17 +20,27 @@ export interface AppDeps {
   log: Logger;
 }
 
-const CORS = {
-  'access-control-allow-origin': '*',
-  'access-control-allow-methods': 'GET, HEAD, POST, PUT, DELETE, OPTIONS',
-  'access-control-allow-headers':
-    'authorization, content-type, idempotency-key, payment-signature, x-payment, x-request-id',
-  'access-control-expose-headers':
-    'www-authenticate, payment-required, payment-response, payment-receipt, x-request-id, location',
-};
+/** Scripts of every origin may call the API: it knows no cookies. */
+function corsHeaders({ headers }: Pick<Payments, 'headers'>): Record<string, string> {
+  const sent = [
+    'authorization',
+    'content-type',
+    'idempotency-key',
+    ...headers.credentials,
+    'x-payment',
+    'x-request-id',
+  ];
+  return {
+    'access-control-allow-origin': '*',
+    'access-control-allow-methods': 'GET, HEAD, POST, PUT, DELETE, OPTIONS',
+    'access-control-allow-headers': [...new Set(sent)].join(', '),
+    'access-control-expose-headers': `${headers.exposed}, X-Request-Id, Location`,
+  };
+}
 
-export function createApp({ endpoints, pages, tenant, challenge, observe, log }: AppDeps): Hono {
+export function createApp({ endpoints, pages, payments, tenant, challenge, observe, log }: AppDeps): Hono {
   const app = new Hono();
+  const cors = corsHeaders(payments);
 
   app.use(async function handOver(c, next) {
     const context = readContext(c.req.raw);
@@ -52,7 +64,7 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
 
   app.options(
     '/_admin/*',
-    () => new Response(null, { status: 204, headers: { ...CORS, 'access-control-max-age': '86400' } }),
+    () => new Response(null, { status: 204, headers: { ...cors, 'access-control-max-age': '86400' } }),
   );
 
   app.all('*', (c) => {
@@ -80,11 +92,11 @@ export function createApp({ endpoints, pages, tenant, challenge, observe, log }:
     return problem.toResponse(requestId);
   });
 
-  return withCommonHeaders(app, observe);
+  return withCommonHeaders(app, cors, observe);
 }
 
 /** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */
-function withCommonHeaders(inner: Hono, observe: AppDeps['observe']): Hono {
+function withCommonHeaders(inner: Hono, cors: Record<string, string>, observe: AppDeps['observe']): Hono {
   const outer = new Hono();
   outer.all('*', async (c) => {
     const context = readContext(c.req.raw);
@@ -95,7 +107,7 @@ function withCommonHeaders(inner: Hono, observe: AppDeps['observe']): Hono {
     // A tenant's own answer is passed on as it is; everything else is ours.
     if (context.slug !== undefined) return response;
     const headers = new Headers(response.headers);
-    for (const [name, value] of Object.entries(CORS)) if (!headers.has(name)) headers.set(name, value);
+    for (const [name, value] of Object.entries(cors)) if (!headers.has(name)) headers.set(name, value);
     headers.set('x-request-id', context.requestId);
     headers.set('x-content-type-options', 'nosniff');
     if (!headers.has('referrer-policy')) headers.set('referrer-policy', 'no-referrer');

@@ -4,11 +4,9 @@
  */
 import { formatUsd } from '../shared/money.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
-import { METHODS } from './methods/index.ts';
+import { EXPOSED_HEADERS, METHODS } from './methods/index.ts';
 import type { Announce } from './methods/method.ts';
 import type { Offer, Terms } from './terms.ts';
-
-export const EXPOSED_HEADERS = 'WWW-Authenticate, PAYMENT-REQUIRED, PAYMENT-RESPONSE, Payment-Receipt';
 
 export interface ChallengeContext {
   /** Protection space: the host name of the public origin. */

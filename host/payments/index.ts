@@ -20,7 +20,7 @@ import { Challenger } from './challenge.ts';
 import { Guard } from './ledger/guard.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
-import { openRails } from './methods/index.ts';
+import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openRails } from './methods/index.ts';
 import { readMpp } from './methods/tempo/credential.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
 import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
@@ -248,6 +248,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       },
     },
     offers: (amount, about) => offers.describe(amount, about),
+    headers: { credentials: CREDENTIAL_HEADERS, exposed: EXPOSED_HEADERS },
     hostWallets: [hostAccounts.settler, hostAccounts.facilitator, hostAccounts.feePayer].map(({ address }) =>
       lower(address),
     ),

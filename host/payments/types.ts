@@ -300,6 +300,8 @@ export interface Payments {
     amount: Money,
     options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string },
   ): OfferInfo[];
+  /** Names of header fields: of requests that may carry a credential, lower case; and of answers, for CORS. */
+  headers: { credentials: readonly string[]; exposed: string };
   /** Wallets that the host itself pays from, lower case. No revenue goes there: the books could not tell it apart. */
   hostWallets: readonly Address[];
   /** For healthz and the start screen. */

@@ -22,6 +22,20 @@ const ENTRIES: readonly Entry[] = [
 
 export const METHODS: readonly PaymentMethod[] = ENTRIES.map(({ method }) => method);
 
+/** Request headers that may carry a credential, in lower case. */
+export const CREDENTIAL_HEADERS: readonly string[] = METHODS.map(({ header }) => header);
+
+/** `access-control-expose-headers` of whatever concerns a payment. */
+export const EXPOSED_HEADERS = [...new Set(METHODS.flatMap(({ exposed }) => exposed))].join(', ');
+
+/** Removes the credentials of all methods. */
+export function removeCredentials(headers: Headers): void {
+  for (const { header, carries = () => true } of METHODS) {
+    const value = headers.get(header);
+    if (value !== null && carries(value)) headers.delete(header);
+  }
+}
+
 /** All ways to pay on this host's networks. */
 export async function openRails(host: MethodHost): Promise<Rail[]> {
   return (await Promise.all(ENTRIES.map(({ rails }) => rails(host)))).flat();

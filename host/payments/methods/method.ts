@@ -65,6 +65,12 @@ export interface PaymentMethod {
   readonly via: string;
   /** First parts of the names of its rails. */
   readonly family: string;
+  /** Request header that carries its credential, in lower case. */
+  readonly header: string;
+  /** Response headers of its 402s and receipts: scripts of other origins may read them. */
+  readonly exposed: readonly string[];
+  /** Whether a value of `header` is a credential of this method. Default: every value is. */
+  carries?(value: string): boolean;
   /** Rails that move what was charged; the others move what was authorized. */
   readonly partialRails?: readonly RailName[];
   /**

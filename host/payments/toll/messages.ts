@@ -1,7 +1,7 @@
 /** Requests as handlers may see them, and answers as payers get them. */
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
-import { EXPOSED_HEADERS } from '../challenge.ts';
+import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, removeCredentials } from '../methods/index.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import { answerHeaders } from './answer.ts';
 
@@ -15,10 +15,7 @@ const OURS = ['x-payer', 'x-payment-id', 'x-payment-attempt', 'x-payment-check',
 export function forwarded(request: Request, body: Uint8Array | undefined, paid = true): Request {
   const headers = new Headers(request.headers);
   for (const name of OURS) headers.delete(name);
-  if (paid) {
-    headers.delete('payment-signature');
-    if (/^payment /i.test(headers.get('authorization') ?? '')) headers.delete('authorization');
-  }
+  if (paid) removeCredentials(headers);
   const content = body ? Buffer.from(body) : request.body;
   return new Request(request.url, {
     method: request.method,
@@ -34,7 +31,7 @@ export function isPreflight(request: Request): boolean {
 }
 
 const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'];
-const PAYERS_HEADERS = ['authorization', 'content-type', 'idempotency-key', 'payment-signature', 'x-max-price'];
+const PAYERS_HEADERS = [...CREDENTIAL_HEADERS, 'content-type', 'idempotency-key', 'x-max-price'];
 
 /**
  * The host's own answer to OPTIONS of a priced path: the handler's could be what is sold.

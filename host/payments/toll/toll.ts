@@ -12,7 +12,7 @@ import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.ts';
-import { readCredential } from '../methods/index.ts';
+import { CREDENTIAL_HEADERS, readCredential } from '../methods/index.ts';
 import type { Presented } from '../methods/method.ts';
 import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
 import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
@@ -33,7 +33,7 @@ import { PaidSockets, unpaidSocket } from './sockets.ts';
 import { handlerHeaders, type Visit } from './visit.ts';
 
 /** Request headers that a 402 depends on. */
-const LOOKED_AT = ['authorization', 'payment-signature', 'x-max-price', 'transfer-encoding', 'upgrade'];
+const LOOKED_AT = [...CREDENTIAL_HEADERS, 'x-max-price', 'transfer-encoding', 'upgrade'];
 
 export interface TollOptions {
   machine: SettlementMachine;

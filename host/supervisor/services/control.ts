@@ -306,6 +306,7 @@ const controlServer = service({
     const app = createApp({
       endpoints,
       pages: pageTable({ control: controlDeps, endpoints, version, network, health }),
+      payments: controlDeps.payments,
       log,
       challenge: tls.challenge,
       observe: metrics.onControlRequest,

@@ -32,6 +32,9 @@ export function tempoRails({ network: { mpp: network }, collector, challengeKey,
 export const tempo: PaymentMethod = {
   via: 'mpp',
   family: 'tempo',
+  header: 'authorization',
+  exposed: ['WWW-Authenticate', 'Payment-Receipt'],
+  carries: (value) => /^payment /i.test(value),
   read(headers, key) {
     const authorization = headers.get('authorization');
     const payment = authorization === null ? null : Credential.extractPaymentScheme(authorization);

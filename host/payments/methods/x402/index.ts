@@ -8,9 +8,11 @@ import { announceX402, matchX402, x402Offer } from './offer.ts';
 export const x402: PaymentMethod = {
   via: 'x402',
   family: 'x402',
+  header: 'payment-signature',
+  exposed: ['PAYMENT-REQUIRED', 'PAYMENT-RESPONSE', 'Payment-Receipt'],
   partialRails: ['x402/upto'],
   read(headers) {
-    const signature = headers.get('payment-signature');
+    const signature = headers.get(x402.header);
     return signature === null ? undefined : readX402(signature);
   },
   named(presented) {
