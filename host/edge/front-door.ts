@@ -9,7 +9,7 @@ import { parseRequestHead, type RequestHead } from '../http/message/head.ts';
 import type { WireError } from '../http/message/wire-error.ts';
 import type { RequestHandler } from '../http/server/http1-connection.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
-import { matchPaidRoute } from '../shared/match-paid-route.ts';
+import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods } from '../shared/match-paid-route.ts';
 import { networkOf } from '../shared/network-of.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
@@ -48,6 +48,7 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'PATCH', 'OPTIO
 const REDIRECTED = new Set(['GET', 'HEAD']);
 const ALLOW = 'GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS';
 /** Control may wait for a chain to settle. */
+const OVERRIDE = new RegExp(`^(?:${OVERRIDE_FIELDS.join('|')}):(.*)$`, 'gim');
 const CONTROL_IDLE_MS = 300_000;
 const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 /** Control adds a generated description for tenants with prices. */
@@ -129,7 +130,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       );
       return;
     }
-    if (route.state !== 'active' || this.#hasPrice(tenant, head.method)) {
+    if (route.state !== 'active' || this.#hasPrice(tenant, head)) {
       this.#toControl(exchange, caller, requestId, tenant);
       return;
     }
@@ -211,10 +212,13 @@ export class FrontDoor implements RequestHandler<RequestHead> {
     proxied.toControl(control, text, networkOf(caller.ip));
   }
 
-  #hasPrice({ route, tenantPath }: TenantResolution, method: string): boolean {
+  #hasPrice({ route, tenantPath }: TenantResolution, { method, fields }: Exchange['head']): boolean {
     if (route.paidRoutes.length === 0) return false;
     if (tenantPath.split('?', 1)[0] === OPENAPI_PATH) return true;
-    return matchPaidRoute(route.paidRoutes, method, tenantPath) !== undefined;
+    const overrides = [...fields.matchAll(OVERRIDE)].map(([, value = '']) => value);
+    return [method, ...overridingMethods(overrides, tenantPath)].some(
+      (each) => matchPaidRoute(route.paidRoutes, each, tenantPath) !== undefined,
+    );
   }
 
   #here(exchange: Exchange, requestId: string, problem: Problem): void {

@@ -3,7 +3,7 @@
  * which they are matched. Edges and control match with the same function, so that both always agree on what costs money.
  */
 import { z } from 'zod';
-import { matchPaidRoute } from '../shared/match-paid-route.ts';
+import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods } from '../shared/match-paid-route.ts';
 import { parseUsd } from '../shared/money.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
 import type { PaidRoute } from './types.ts';
@@ -95,6 +95,25 @@ export function findPaidRoute(routes: readonly PaidRoute[], method: string, tena
   if (found === 'ambiguous')
     throw new Problem('bad_request', 'The path can be read in several ways; send it in its plain form.');
   return found;
+}
+
+/**
+ * As `findPaidRoute`, for a request whose handler may read its method from another field or from the query.
+ * @throws Problem `bad_request` where that method has another price: the caller would decide what was paid for
+ */
+export function findRouteOf(routes: readonly PaidRoute[], request: Request, tenantPath: string): PaidRoute | undefined {
+  const route = findPaidRoute(routes, request.method, tenantPath);
+  const overrides = OVERRIDE_FIELDS.map((name) => request.headers.get(name) ?? '');
+  for (const method of overridingMethods(overrides, tenantPath)) {
+    const meant = findPaidRoute(routes, method, tenantPath);
+    if (meant && meant !== route) {
+      throw new Problem(
+        'bad_request',
+        `${method} has a price of its own here; send the request with that method, not as an override.`,
+      );
+    }
+  }
+  return route;
 }
 
 /** The methods under which a path has a price. @throws as `findPaidRoute` */

@@ -11,6 +11,22 @@ export interface PaidRoute {
   path: string;
 }
 
+/** Request fields by which frameworks let a caller name another method than the request's own. */
+export const OVERRIDE_FIELDS = ['x-http-method-override', 'x-http-method', 'x-method-override'];
+/** The same in the query. */
+const OVERRIDE_PARAMETER = '_method';
+
+/**
+ * @param values of the override fields
+ * @returns methods that the handler may take the request for, beside its own; upper case
+ */
+export function overridingMethods(values: string[], tenantPath: string): string[] {
+  const named = values.flatMap((value) => value.split(','));
+  const query = tenantPath.indexOf('?');
+  if (query >= 0) named.push(...new URLSearchParams(tenantPath.slice(query)).getAll(OVERRIDE_PARAMETER));
+  return named.map((method) => method.trim().toUpperCase());
+}
+
 /** A path without anything that readers treat differently, but the case of its letters. */
 const PLAIN = /^(?:\/[A-Za-z0-9_~-](?:[A-Za-z0-9_~.-]*[A-Za-z0-9_~-])?)*\/?$/;
 

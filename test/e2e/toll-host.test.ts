@@ -176,6 +176,23 @@ test('stock clients pay fixed and metered routes; free paths stay free and forge
   expect(await balance('usdc', payTo)).toBe(22_300n);
 });
 
+test('a free method does not stand in for one that has a price', async () => {
+  const ask = (method: string, query: string, headers: Record<string, string>) =>
+    fetch(`${host.url}/shop/fixed${query}`, { method, headers, redirect: 'manual' });
+  expect((await ask('POST', '', {})).status).toBe(200);
+  for (const name of ['X-HTTP-Method-Override', 'x-http-method', 'X-Method-Override']) {
+    for (const value of ['GET', 'get', ' HEAD', 'PUT, GET']) {
+      const refused = await ask('POST', '', { [name]: value });
+      expect([refused.status, (await refused.json()).code], `${name}: ${value}`).toEqual([400, 'bad_request']);
+    }
+    expect((await ask('POST', '', { [name]: 'PUT' })).status).toBe(200);
+  }
+  expect((await ask('POST', '?_method=GET', {})).status).toBe(400);
+  expect((await ask('POST', '?a=b&%5Fmethod=get', {})).status).toBe(400);
+  // The method that is sent has the price already.
+  expect((await ask('GET', '', { 'x-http-method-override': 'GET' })).status).toBe(402);
+});
+
 test('a payment is bound to the body that it was asked for with', async () => {
   const client = mpp(1);
   const url = `${host.url}/shop/echo`;

@@ -17,7 +17,7 @@ import type { Presented } from '../methods/method.ts';
 import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
 import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
 import type { OfferBook } from '../offers.ts';
-import { findPaidRoute, pricedMethods, routeName } from '../paid-routes.ts';
+import { findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
 import { type Again, type Place, placeOf } from '../settlement/again.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
@@ -88,7 +88,7 @@ export class Toll {
 
   async handle(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response> {
     const tenantPath = context.tenantPath ?? '/';
-    const route = findPaidRoute(deployment.paidRoutes, request.method, tenantPath);
+    const route = findRouteOf(deployment.paidRoutes, request, tenantPath);
     if (request.method === 'OPTIONS' && (!route || isPreflight(request))) {
       const priced = pricedMethods(deployment.paidRoutes, tenantPath);
       if (priced.length > 0) return optionsAnswer(request, priced, context.requestId);
@@ -113,7 +113,7 @@ export class Toll {
     deployment: TollDeployment,
     caller: SocketCaller,
   ): Promise<Response | undefined> {
-    const route = findPaidRoute(deployment.paidRoutes, request.method, context.tenantPath ?? '/');
+    const route = findRouteOf(deployment.paidRoutes, request, context.tenantPath ?? '/');
     if (!route) throw new Problem('not_found', 'No WebSocket is for sale here; try again.');
     const { challenger, machine, openSocket, sessions } = this.#options;
     const sockets = new PaidSockets(machine, caller, sessions?.verifier.calls, (visit, row, signal) =>
