@@ -183,7 +183,10 @@ test('a free method does not stand in for one that has a price', async () => {
   for (const name of ['X-HTTP-Method-Override', 'x-http-method', 'X-Method-Override']) {
     for (const value of ['GET', 'get', ' HEAD', 'PUT, GET']) {
       const refused = await ask('POST', '', { [name]: value });
-      expect([refused.status, (await refused.json()).code], `${name}: ${value}`).toEqual([400, 'bad_request']);
+      expect([refused.status, ((await refused.json()) as { code: string }).code], `${name}: ${value}`).toEqual([
+        400,
+        'bad_request',
+      ]);
     }
     expect((await ask('POST', '', { [name]: 'PUT' })).status).toBe(200);
   }
