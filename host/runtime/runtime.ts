@@ -152,7 +152,7 @@ class Node implements Runtime {
   }
 
   #runner(slug: string): DeploymentRunner {
-    if (this.#closed) throw new Problem('not_ready', 'The host is stopping.');
+    if (this.#closed) throw new Problem('not_ready', 'The host is stopping; try again when it runs again.');
     let runner = this.#runners.get(slug);
     if (!runner) {
       runner = new DeploymentRunner({
@@ -217,7 +217,7 @@ class Node implements Runtime {
   }
 
   async #admit(): Promise<void> {
-    if (this.#closed) throw new Problem('not_ready', 'The host is stopping.');
+    if (this.#closed) throw new Problem('not_ready', 'The host is stopping; try again when it runs again.');
     if (this.#used() + START_BYTES <= this.#totalBytes) return;
     this.#evict(START_BYTES);
     const relief = this.#candidates().some(({ inFlight }) => inFlight === 0);

@@ -121,7 +121,10 @@ export class Services {
     const { dependencies, spec, prewarmed, onBindingDeath } = this.#options;
     const server = dependencies.servers.get(key);
     if (!server) {
-      throw new Problem('start_failed', `This deployment asks for the ${env} binding, which this host does not offer.`);
+      throw new Problem(
+        'start_failed',
+        `This deployment asks for ${env}, which this host does not offer; update it without that binding, or ask the operator.`,
+      );
     }
     const served = server.serve({
       tenant: spec.tenant,

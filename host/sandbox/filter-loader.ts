@@ -16,7 +16,10 @@ const SECCOMP_MODE_FILTER = 2;
  */
 export function filterLoader(perl: string, architecture: string = process.arch): string[] {
   if (architecture !== 'x64' && architecture !== 'arm64') {
-    throw new Problem('start_failed', `There is no system call filter for ${architecture}, only for x64 and arm64.`);
+    throw new Problem(
+      'start_failed',
+      `There is no system call filter for ${architecture}; run the host on x64 or arm64.`,
+    );
   }
   const prctl = LOOKED_INTO.prctl[architecture === 'x64' ? 0 : 1];
   return [

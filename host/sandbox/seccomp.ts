@@ -70,7 +70,10 @@ type Instruction = readonly [code: number, ifTrue: number, ifFalse: number, oper
 export function seccompProgram(profile: SeccompProfile, architecture: string = process.arch): Uint8Array {
   const known = ARCHITECTURES[architecture];
   if (!known) {
-    throw new Problem('start_failed', `There is no system call filter for ${architecture}, only for x64 and arm64.`);
+    throw new Problem(
+      'start_failed',
+      `There is no system call filter for ${architecture}; run the host on x64 or arm64.`,
+    );
   }
   const program: Instruction[] = [
     [LOAD, 0, 0, ARCH],

@@ -169,7 +169,7 @@ export function releasingBodies<Rest extends unknown[]>(
 }
 
 function tooLarge(limit: number): Problem {
-  return new Problem('too_large', `The body is larger than ${limit} bytes.`);
+  return new Problem('too_large', `The body is larger than ${limit} bytes, the most that is taken here.`);
 }
 
 function tooSlow(): Problem {

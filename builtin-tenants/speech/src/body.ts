@@ -16,7 +16,8 @@ export function contentType(request: Request): string {
  * @throws SpeechFailure INVALID_BODY, PAYLOAD_TOO_LARGE
  */
 export async function readText(request: Request, maxBytes: number): Promise<string> {
-  const tooLarge = () => new SpeechFailure('PAYLOAD_TOO_LARGE', `The body is larger than ${maxBytes} bytes.`);
+  const tooLarge = () =>
+    new SpeechFailure('PAYLOAD_TOO_LARGE', `The body is larger than ${maxBytes} bytes; send the text in parts.`);
   if (Number(request.headers.get('content-length') ?? 0) > maxBytes) throw tooLarge();
   const charset = charsetOf(request);
   const decoder = decoderOf(charset);

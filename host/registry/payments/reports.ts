@@ -1,4 +1,4 @@
-/** What the books say, as it stands in the registry: revenue, payments, lines of the ledger, totals. */
+/** Reports from the books in the registry: revenue, payments, lines of the ledger, totals. */
 import type { SQL } from 'drizzle-orm';
 import { type Money, micro } from '../../shared/money.ts';
 import { and, asc, eq, gte, inArray, isNotNull, lt, sql } from '../drizzle.ts';

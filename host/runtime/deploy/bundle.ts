@@ -194,7 +194,7 @@ export class Bundler {
 }
 
 function stopping(): Problem {
-  return new Problem('not_ready', 'The host is stopping.');
+  return new Problem('not_ready', 'The host is stopping; try again when it runs again.');
 }
 
 /** The bundler is a child of that process. @returns ms; 0 when it is gone */

@@ -1,6 +1,6 @@
 /**
- * Who may have code bundled and tried out, and when. It is work before payment, so callers take turns, owners who have
- * paid come before strangers, and whoever lets it be done for nothing waits longer and longer.
+ * Decides when whose code is bundled and probed. That is work before payment: callers take turns, owners who have paid
+ * come before strangers, and a caller whose code was refused waits longer each time.
  */
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
 import { networkOf } from '../../shared/network-of.ts';

@@ -24,7 +24,7 @@ export const paymentsLater = service({
     later.promise.catch(() => undefined);
     return later;
   },
-  stop: (later) => later.reject(new Problem('not_ready', 'The host is stopping.')),
+  stop: (later) => later.reject(new Problem('not_ready', 'The host is stopping; try again when it runs again.')),
 });
 
 /** What serves the bindings that the storage process does not. */

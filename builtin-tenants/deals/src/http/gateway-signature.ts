@@ -153,7 +153,7 @@ export class GatewayKeys {
 async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {
   const bytes = new Uint8Array(await request.arrayBuffer());
   if (bytes.byteLength > MAX_BODY_BYTES)
-    throw new Problem('too_large', `The body is larger than ${MAX_BODY_BYTES} bytes.`);
+    throw new Problem('too_large', `The body is larger than ${MAX_BODY_BYTES} bytes, the most that is taken here.`);
   return bytes;
 }
 

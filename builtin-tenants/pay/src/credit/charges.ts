@@ -190,7 +190,8 @@ function asProblem({ status, detail, amountMicroUsd, balanceMicroUsd }: ChargeRe
       balanceMicroUsd,
     });
   }
-  if (status === 'not_found') return new Problem('not_found', detail ?? 'Nothing is here.');
+  if (status === 'not_found')
+    return new Problem('not_found', detail ?? 'There is nothing by that id; check the ids in the request.');
   if (status === 'conflict') return new Problem('conflict', detail ?? 'The key was used.');
   return new Problem('invalid_field', detail ?? 'A field is not acceptable.');
 }
