@@ -7,6 +7,7 @@ import { d1 } from './d1/binding.ts';
 import { kv } from './kv/binding.ts';
 import { payments } from './payments/binding.ts';
 import { r2 } from './r2/binding.ts';
+import type { BindingServer, BindingServers, ServerHost } from './server.ts';
 
 export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments];
 
@@ -37,4 +38,14 @@ export function storeQuotas(config: Config): StorageQuotas {
 /** Limits of all bindings, by their names in a deployment's metadata. */
 export function bindingLimits(config: Config): Record<string, number> {
   return Object.assign({}, ...BINDINGS.map(({ limits }) => limits?.(config)));
+}
+
+/** The servers of all bindings that have one, by key. */
+export async function openBindingServers(host: ServerHost): Promise<BindingServers> {
+  const servers = new Map<string, BindingServer>();
+  for (const { key, server } of BINDINGS) {
+    const made = (await server?.())?.(host);
+    if (made) servers.set(key, made);
+  }
+  return servers;
 }

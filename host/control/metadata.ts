@@ -4,6 +4,7 @@ import { bindingLimits } from '../bindings/index.ts';
 import { DAY_MS } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
+import type { ControlDeps } from './deps.ts';
 
 const EXPIRY_WARNING_MS = 7 * DAY_MS;
 
@@ -72,4 +73,16 @@ export function subdomainUrl(publicUrl: string, slug: string, baseDomain: string
 
 export function iso(ms: number): string {
   return new Date(ms).toISOString();
+}
+
+/** The metadata of a deployment with what the registry and the runtime know of it now. */
+export async function describe(deps: ControlDeps, deployment: Deployment) {
+  const status = deps.runtime.status(deployment.slug);
+  return metadata(deployment, {
+    config: deps.config,
+    now: deps.clock.now(),
+    publicUrl: deps.publicUrl,
+    domains: await deps.domains.ofTenant(deployment.tenant),
+    runtime: { state: status.state, ...(status.lastExit ? { lastExit: status.lastExit } : {}) },
+  });
 }

@@ -18,3 +18,14 @@ export async function addSetting(db: Database, name: string, value: string): Pro
   const result = await db.insert(settings).values({ name, value }).onConflictDoNothing();
   return result.rowsAffected === 1;
 }
+
+const CLOCK_OFFSET = 'clock-offset-ms';
+
+/** @returns how far the operator moved business time, ms */
+export async function readClockOffset(db: Database): Promise<number> {
+  return Number((await readSetting(db, CLOCK_OFFSET)) ?? 0);
+}
+
+export async function writeClockOffset(db: Database, offsetMs: number): Promise<void> {
+  await savedSetting(db, CLOCK_OFFSET, String(offsetMs));
+}

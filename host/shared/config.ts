@@ -210,3 +210,8 @@ export const configSchema = z.strictObject({
 });
 
 export type Config = z.infer<typeof configSchema>;
+
+/** Whether payments move test money. Here, because it is asked before the code of the networks is loaded. */
+export function usesTestMoney({ network, x402 }: Config['payments']): boolean {
+  return network === 'local' || network === 'tempo-testnet' || x402.network === 'base-sepolia';
+}

@@ -3,8 +3,8 @@
  */
 import type { Logger } from 'pino';
 import { checkCertificateFiles } from '../certificates/files.ts';
-import { usesTestMoney } from '../payments/network/test-money.ts';
 import type { Config } from '../shared/config.ts';
+import { usesTestMoney } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Folders } from './folders.ts';
 import { isLoopback } from './process-settings.ts';

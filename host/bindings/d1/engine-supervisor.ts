@@ -9,7 +9,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { setPriority } from 'node:os';
 import { dirname } from 'node:path';
 import { BACKLOG } from '../../shared/backlog.ts';
-import { monotonicMs } from '../../shared/monotonic.ts';
+import { monotonicMs } from '../../shared/clock.ts';
 import type { ToEngine, ToSupervisor } from './engine.ts';
 import { MESSAGES, timedOut } from './failure.ts';
 import { InFlightReader, MAX_CONNECTIONS, PHASE } from './inflight.ts';

@@ -3,7 +3,7 @@
  * the supervisor reads from it whom to answer what. A write to it costs a microsecond, a message would cost twenty.
  */
 import { ftruncateSync, readSync, writeSync } from 'node:fs';
-import { monotonicMs } from '../../shared/monotonic.ts';
+import { monotonicMs } from '../../shared/clock.ts';
 
 export const PHASE = {
   /** No request; the connection may go to the next engine. */

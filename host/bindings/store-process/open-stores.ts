@@ -3,7 +3,7 @@
  * when too many are open and nobody uses it; the next call opens it again within a few milliseconds.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { collectGarbage } from '../../shared/garbage.ts';
+import { collectGarbage } from '../../shared/idle-memory.ts';
 import type { Blobs } from './blobs/blobs.ts';
 import type { Database } from './database.ts';
 

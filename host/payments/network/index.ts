@@ -6,12 +6,12 @@ import type { Logger } from 'pino';
 import { type Address, type Chain, erc20Abi, getAddress, parseAbi } from 'viem';
 import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
+import { usesTestMoney } from '../../shared/config.ts';
 import { Problem } from '../../shared/problem.ts';
 import { TEMPO_NETWORKS, withRpc, X402_NETWORKS } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys } from './keys.ts';
 import { openLocal } from './local.ts';
-import { usesTestMoney } from './test-money.ts';
 import type { MppNetwork, Network, X402Network } from './types.ts';
 
 export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';

@@ -1,8 +1,10 @@
 /** Programs beside built-in tenants. Those that ask for one reach it, and nobody else does. */
+
+import path from 'node:path';
+import { engineSettings, startSpeechEngine } from '../../../builtin-tenants/speech/engine/start.ts';
 import { type Companion, wantedCompanions } from '../../control/builtins.ts';
 import { openMailer } from '../mailer.ts';
 import { service } from '../service.ts';
-import { openSpeechEngine } from '../speech-engine.ts';
 import { builtins } from './base.ts';
 import { config, folders, log } from './given.ts';
 
@@ -16,8 +18,12 @@ const wanted = service({
 export const speechEngine = service({
   name: 'speech engine',
   needs: { config, folders, log, wanted },
-  start: ({ config, folders, log, wanted }) =>
-    wanted.has('speech-engine') ? openSpeechEngine(config, folders, log) : undefined,
+  start({ config, folders, log, wanted }) {
+    if (!wanted.has('speech-engine') || !config.speech.engine) return undefined;
+    const socket = path.join(folders.run, 'speech-engine.sock');
+    const spool = path.join(folders.data, 'speech-spool');
+    return { engine: startSpeechEngine(engineSettings(config.speech, { socket, spool }), log), socket };
+  },
   stop: (speech) => speech?.engine.stop(),
 });
 

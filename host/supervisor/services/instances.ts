@@ -1,6 +1,5 @@
 /** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
-import { storeQuotas } from '../../bindings/index.ts';
-import { openBindingServers } from '../../bindings/open-servers.ts';
+import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
 import { tollView } from '../../control/toll-view.ts';
 import type { Payments } from '../../payments/index.ts';

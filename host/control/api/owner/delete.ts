@@ -1,8 +1,8 @@
 /** DELETE /_admin/:slug: the owner decommissions; data goes after the grace period. */
 import { DAY_MS } from '../../../registry/deployments.ts';
 import type { ControlDeps } from '../../deps.ts';
-import { describe } from '../../describe.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
+import { describe } from '../../metadata.ts';
 import { requireOwner } from '../../ownership.ts';
 
 export function deleteEndpoint(deps: ControlDeps): Endpoint {

@@ -7,8 +7,8 @@ import { type Money, parseUsd } from '../../../shared/money.ts';
 import { fieldProblem } from '../../body.ts';
 import { checkSlug, type DeploymentParser, deployBody, deploymentBodyBytes } from '../../deployment-input.ts';
 import type { ControlDeps } from '../../deps.ts';
-import { describe } from '../../describe.ts';
 import type { Endpoint } from '../../endpoint.ts';
+import { describe } from '../../metadata.ts';
 import { checkPayTo, newSettings } from '../../settings.ts';
 
 const OPERATION = 'deploy';

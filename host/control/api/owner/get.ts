@@ -1,8 +1,8 @@
 /** GET /_admin/get/:slug: what everybody may know of a deployment. */
 
 import type { ControlDeps } from '../../deps.ts';
-import { describe } from '../../describe.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
+import { describe } from '../../metadata.ts';
 import { noDeployment } from '../../ownership.ts';
 
 export function getEndpoint(deps: ControlDeps): Endpoint {

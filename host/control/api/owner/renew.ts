@@ -5,9 +5,8 @@ import { parseUsd } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { SLUG } from '../../deployment-input.ts';
 import type { ControlDeps } from '../../deps.ts';
-import { describe } from '../../describe.ts';
 import type { Endpoint } from '../../endpoint.ts';
-import { iso } from '../../metadata.ts';
+import { describe, iso } from '../../metadata.ts';
 import { living, notOwner } from '../../ownership.ts';
 
 const OPERATION = 'renew';

@@ -11,8 +11,8 @@ import {
   updateBody,
 } from '../../deployment-input.ts';
 import type { ControlDeps } from '../../deps.ts';
-import { describe } from '../../describe.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
+import { describe } from '../../metadata.ts';
 import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
 import { changedSettings, checkPayTo } from '../../settings.ts';
 import { bringIntoService } from '../../versions.ts';

@@ -4,9 +4,8 @@ import type { Deployment } from '../../../registry/schema/deployments.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { fieldProblem, readJson } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
-import { describe } from '../../describe.ts';
 import { type Endpoint, json, jsonBody } from '../../endpoint.ts';
-import { iso } from '../../metadata.ts';
+import { describe, iso } from '../../metadata.ts';
 import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
 import { bringIntoService, KEPT_VERSIONS } from '../../versions.ts';
 
