@@ -105,6 +105,20 @@ describe('the rules of the house', () => {
     expect(circles(targets)).toEqual(['b c', 'd e']);
   });
 
+  it('the host serves tenants before it loads the packages of payments', () => {
+    const seen = new Set([path.join(ROOT, 'host/supervisor/host.ts')]);
+    const found: string[] = [];
+    for (const file of seen) {
+      const text = readFileSync(file, 'utf8');
+      for (const [, target = ''] of text.matchAll(/^(?:import|export)(?! type)[^;']*?'([^']+)'/gm)) {
+        if (/^(?:viem|mppx|@x402)\b/.test(target)) found.push(`${path.relative(ROOT, file)} imports ${target}`);
+        if (target.startsWith('.') && target.endsWith('.ts')) seen.add(path.resolve(path.dirname(file), target));
+      }
+    }
+    expect(seen.size).toBeGreaterThan(100);
+    expect(found).toEqual([]);
+  });
+
   it('shared imports nothing of ours', () => {
     expect(offenders('host/shared', (target) => !target.startsWith('host/shared/'))).toEqual([]);
   });

@@ -4,7 +4,6 @@
  */
 import type { InstanceSocket } from '../http/instance/fetch.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
-import { forwarded } from '../payments/toll/messages.ts';
 import type { SocketCaller } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
@@ -34,9 +33,6 @@ export type OpenTenantSocket = (
   headers: Record<string, string>,
   signal: AbortSignal,
 ) => Promise<InstanceSocket | Response>;
-
-/** Headers that tell the payer what was paid; kept when a renewal's answer gives way to the tenant's. */
-const RECEIPTS = ['payment-receipt', 'payment-response'];
 
 export async function tenantRequest(
   deps: ControlDeps,
@@ -125,9 +121,11 @@ async function renewAndForward(
     },
   );
   if (answer.status !== 200) return answer;
-  const response = await tenantRequest(deps, forward, forwarded(request, undefined), context, deployment.slug);
+  const { headers: fields, withoutCredentials } = deps.payments;
+  const response = await tenantRequest(deps, forward, withoutCredentials(request), context, deployment.slug);
   const headers = new Headers(response.headers);
-  for (const name of RECEIPTS) {
+  // What tells the payer what was paid stays, when a renewal's answer gives way to the tenant's.
+  for (const name of fields.exposed.split(', ')) {
     const value = answer.headers.get(name);
     if (value) headers.set(name, value);
   }

@@ -41,6 +41,7 @@ import { SettlementMachine } from './settlement/machine.ts';
 import { PaymentStore } from './settlement/payment-store.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
 import { lower } from './terms.ts';
+import { forwarded } from './toll/messages.ts';
 import { Toll } from './toll/toll.ts';
 import type { Forward, OpenSocket, PaymentEnd, Payments } from './types.ts';
 
@@ -249,6 +250,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     },
     offers: (amount, about) => offers.describe(amount, about),
     headers: { credentials: CREDENTIAL_HEADERS, exposed: EXPOSED_HEADERS },
+    withoutCredentials: (request) => forwarded(request, undefined),
     hostWallets: [hostAccounts.settler, hostAccounts.facilitator, hostAccounts.feePayer].map(({ address }) =>
       lower(address),
     ),

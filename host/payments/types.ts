@@ -302,6 +302,8 @@ export interface Payments {
   ): OfferInfo[];
   /** Names of header fields: of requests that may carry a credential, lower case; and of answers, for CORS. */
   headers: { credentials: readonly string[]; exposed: string };
+  /** The request as a handler may see it that was paid for: without credentials, and without what only the toll may say. */
+  withoutCredentials(request: Request): Request;
   /** Wallets that the host itself pays from, lower case. No revenue goes there: the books could not tell it apart. */
   hostWallets: readonly Address[];
   /** For healthz and the start screen. */
