@@ -1,9 +1,7 @@
 /** Backups of a host by its configuration: what the running host, the schedule and the command have in common. */
 import { readFile } from 'node:fs/promises';
 import path from 'node:path';
-import type { Logger } from 'pino';
 import { BINDINGS } from '../bindings/index.ts';
-import type { Scheduler } from '../scheduler/index.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import { keepNewest } from './backup-store.ts';
@@ -70,37 +68,6 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
 
 function lacksOf(config: Settings): string[] {
   return BINDINGS.flatMap(({ data }) => data?.elsewhere?.(config) ?? []);
-}
-
-/** The backups of a running host: one at a time, by schedule and on demand. */
-export class Backups {
-  readonly #request: Omit<BackupRequest, keyof BackupChoice>;
-  #turn: Promise<unknown> = Promise.resolve();
-
-  constructor(request: Omit<BackupRequest, keyof BackupChoice>) {
-    this.#request = request;
-  }
-
-  /** @throws Problem */
-  run(choice: BackupChoice = {}): Promise<BackupOutcome> {
-    const run = this.#turn.then(() => runBackup({ ...this.#request, ...choice }));
-    this.#turn = run.catch(() => undefined);
-    return run;
-  }
-
-  /** Plans `backup.schedule`, if there is one. */
-  schedule(scheduler: Pick<Scheduler, 'cron'>, log: Logger): void {
-    const { schedule } = this.#request.config.backup;
-    if (schedule === '') return;
-    scheduler.cron(schedule, 'backup', async () => {
-      try {
-        const { location, bytes, removed, lacks } = await this.run();
-        log.info({ location, bytes, removed, lacks }, 'a backup was made');
-      } catch (error) {
-        log.error({ err: error }, 'a backup failed');
-      }
-    });
-  }
 }
 
 export interface RestoreRequest {

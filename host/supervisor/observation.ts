@@ -13,9 +13,7 @@ import type { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { Methods } from '../shared/channel.ts';
 import { parseUsd } from '../shared/money.ts';
 import type { Child } from './child.ts';
-
-/** What follows from it, and what to do. */
-export const NETWORK_FAILS = 'payments do not work until it answers; check payments.rpcUrl and payments.x402.rpcUrl';
+import { NETWORK_FAILS } from './start-failures.ts';
 
 export interface ObservationDeps {
   version: string;

@@ -1,7 +1,8 @@
 /** The operator's API: on a socket in the data folder, and on the admin port of loopback. */
 import path from 'node:path';
 import type { Logger } from 'pino';
-import type { BackupChoice, Backups } from '../backup/index.ts';
+import type { Backups } from '../backup/backups.ts';
+import type { BackupChoice } from '../backup/index.ts';
 import { createOperatorApp, type OperatorAppOptions } from '../control/api/operator/app.ts';
 import { builtinApis } from '../control/api/operator/builtin-apis.ts';
 import { operatorEndpoints } from '../control/api/operator/index.ts';

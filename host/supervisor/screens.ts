@@ -3,7 +3,7 @@
 import { settings } from './configuration.ts';
 import type { Folders } from './folders.ts';
 import type { RunningHost } from './host.ts';
-import { NETWORK_FAILS } from './observation.ts';
+import { NETWORK_FAILS } from './start-failures.ts';
 
 export function startScreen(host: Omit<RunningHost, 'stop'>, folders: Folders, version: string): string {
   const { network } = host;

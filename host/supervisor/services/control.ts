@@ -2,6 +2,7 @@
  * Control: what the platform itself answers to callers, owners and the operator, and what it does by the clock.
  */
 import path from 'node:path';
+import { Backups } from '../../backup/backups.ts';
 import { createApp } from '../../control/app.ts';
 import { bareAnswers } from '../../control/bare-answers.ts';
 import { type BuiltinOwner, deployBuiltins } from '../../control/builtin-tenants.ts';
@@ -230,11 +231,9 @@ const domainChecks = service({
 
 const backups = service({
   name: 'backups',
-  // After payments: their code is not needed before a host serves.
-  needs: { config, folders, version, clock, trustedClock, storage, runtime, payments },
-  async start({ config, folders, version, clock, trustedClock, storage, runtime }) {
-    const { Backups } = await import('../../backup/index.ts');
-    return new Backups({
+  needs: { config, folders, version, clock, trustedClock, storage, runtime },
+  start: ({ config, folders, version, clock, trustedClock, storage, runtime }) =>
+    new Backups({
       config,
       dataFolder: folders.data,
       hostVersion: version,
@@ -243,8 +242,7 @@ const backups = service({
         copyStores: (folder) => storage.channel().call('backup', { folder }),
         serviceFolders: () => new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug)])),
       },
-    });
-  },
+    }),
 });
 
 const endpoints = service({
