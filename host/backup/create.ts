@@ -6,6 +6,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
 import { BINDINGS } from '../bindings/index.ts';
+import { DEFAULT_STORE, kindOfStore, serviceName, storesOf } from '../bindings/stores.ts';
 import { writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import { type BackupStore, backupId } from './backup-store.ts';
@@ -46,7 +47,7 @@ export interface BackupSummary {
   finishedAt: string;
 }
 
-/** Folders below a tenant's that their binding copies, and those that the storage process does. */
+/** Kinds of stores that their binding copies, and those that the storage process does. */
 const COPIED: ReadonlySet<string> = new Set(BINDINGS.flatMap(({ data }) => data?.folder ?? []));
 const STORES: ReadonlySet<string> = new Set(BINDINGS.flatMap(({ key, store }) => (store ? [key] : [])));
 const OBJECT_ATTEMPTS = 5;
@@ -125,15 +126,19 @@ async function stage(
   for (const tenant of await readdir(tenants).catch(() => [])) {
     const from = path.join(tenants, tenant);
     const service = services.get(tenant);
+    const names = await readdir(from).catch(() => []);
     for (const { key, data } of BINDINGS) {
       if (!data) continue;
       const copy = await data.copy();
-      const socket = service && path.join(service, `${key}.sock`);
-      await copy(path.join(from, data.folder), path.join(copies, tenant, data.folder), socket);
+      for (const name of storesOf(data.folder, names)) {
+        const id = name.slice(data.folder.length + 1) || DEFAULT_STORE;
+        const socket = service && path.join(service, `${serviceName(key, id)}.sock`);
+        await copy(path.join(from, name), path.join(copies, tenant, name), socket);
+      }
     }
     // Logs, and whatever else there is; without a host, the stores too.
     await copyFolder(from, path.join(copies, tenant), (file) => {
-      const folder = file.split('/')[0] ?? '';
+      const folder = kindOfStore(file.split('/')[0] ?? '');
       return !COPIED.has(folder) && (copyStores === undefined || !STORES.has(folder));
     });
   }

@@ -8,17 +8,18 @@ import type { Worker_Binding } from '../capnp/generated/workerd.cjs';
 import type { Config } from '../shared/config.ts';
 import type { MakeBindingServer } from './server.ts';
 import type { MakeStoreKind } from './store-process/kind.ts';
+import { STORE_ID } from './stores.ts';
 
 export interface Binding {
   /** Its name in `{"bindings": {"kv": true}}` and in `--kv`, of its socket `kv.sock`, and of its service in workerd. */
   key: string;
-  /** `STORE` for `env.STORE`; no secret may have this name. */
+  /** `STORE` for `env.STORE`: what it is called where a deployment gives it no name. */
   env: string;
   /** What Cloudflare calls it, such as `KV`, where it has a counterpart there. */
   title?: string;
   /** A few words for help texts: `key-value storage`. */
   summary: string;
-  /** What a deployment may ask for. `false` means that it does not want the binding. */
+  /** What a deployment may ask for: {@link stores} or {@link named}. */
   settings: z.ZodType;
   /** Limits that everybody may know, by their names in a deployment's metadata. */
   limits?(config: Config): Record<string, number>;
@@ -39,12 +40,12 @@ export interface WorkerdBinding {
   wholeUrls: boolean;
   /** Source of a module that wraps the service. The tenant's code cannot import it. */
   module?: { name: string; source(): string };
-  /** Fills in everything but the name. */
+  /** Fills in everything but the name. @param service of the store that it leads to */
   write(binding: Worker_Binding, service: string): void;
 }
 
 export interface BindingData {
-  /** Name of its folder below each tenant's. */
+  /** Name of its stores' folders below each tenant's, as `storeName` completes it. */
   folder: string;
   /** For backups: copies such a folder. @param socket of the binding, where its tenant runs */
   copy(): Promise<(from: string, to: string, socket: string | undefined) => Promise<void>>;
@@ -52,5 +53,23 @@ export interface BindingData {
   elsewhere?(config: Pick<Config, 'storage'>): string | undefined;
 }
 
-/** Settings of a binding that has none: it is there or not. */
-export const onOrOff = z.union([z.boolean(), z.strictObject({})], 'takes true or false');
+/** Bindings of one kind, at most. */
+const MOST = 32;
+const ENV_NAME = /^[A-Za-z_$][\w$]{0,63}$/;
+const name = z.string().regex(ENV_NAME, 'is an invalid name: use letters, digits, _ and $ (at most 64)');
+const id = z
+  .string()
+  .regex(STORE_ID, 'is an invalid id: use letters, digits, _, - and . (at most 64)')
+  .optional()
+  .describe('finds the data again where the name changes; default: the name');
+
+/** `true`: there is one, under its usual name. Else a name in env each -> its settings. */
+function byName<Settings extends z.ZodType>(settings: Settings) {
+  const record = z.record(name, settings);
+  return z.union([z.boolean(), record.refine((all) => Object.keys(all).length <= MOST, `at most ${MOST}`)]);
+}
+
+/** For bindings to what is kept: `{"SESSIONS": {"id": "sessions"}}`. */
+export const stores = byName(z.strictObject({ id }));
+/** For all others: `{"PAY": {}}`. */
+export const named = byName(z.strictObject({}));

@@ -8,6 +8,7 @@ import { kv } from './kv/binding.ts';
 import { payments } from './payments/binding.ts';
 import { r2 } from './r2/binding.ts';
 import type { BindingServer, BindingServers, ServerHost } from './server.ts';
+import { DEFAULT_STORE, serviceName } from './stores.ts';
 
 export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments];
 
@@ -21,13 +22,41 @@ export const bindingsSchema = z.strictObject(
   ),
 );
 
-/** The bindings that are on. @param asked by key, as `bindingsSchema` accepts it */
-export function bindingSet(asked: Record<string, unknown>): BindingSet {
-  return Object.fromEntries(BINDINGS.map(({ key }) => [key, (asked[key] ?? false) !== false]));
+/** What a deployment has, in the shape that is kept of it. @param asked by key, as `bindingsSchema` accepts it */
+export function bindingSet(asked: z.infer<typeof bindingsSchema>): BindingSet {
+  return Object.fromEntries(BINDINGS.map(({ key }) => [key, kept(asked[key] as BindingSet[string] | undefined)]));
 }
 
-export function enabledBindings(set: BindingSet): Binding[] {
-  return BINDINGS.filter(({ key }) => set[key]);
+function kept(asked: BindingSet[string] | undefined): BindingSet[string] {
+  if (typeof asked !== 'object') return asked ?? false;
+  return Object.keys(asked).length === 0 || asked;
+}
+
+/** One binding of a deployment. */
+export interface Bound {
+  binding: Binding;
+  /** In env. */
+  name: string;
+  /** Of its store. */
+  id: string;
+  /** Of its socket and of its service in workerd; two names of one store share them. */
+  service: string;
+}
+
+export function boundBindings(set: BindingSet): Bound[] {
+  return BINDINGS.flatMap((binding) => {
+    const { key, env } = binding;
+    const asked = set[key] === true ? { [env]: {} } : set[key] || {};
+    return Object.entries(asked).map(([name, settings]): Bound => {
+      const id = settings.id ?? (name === env ? DEFAULT_STORE : name);
+      return { binding, name, id, service: serviceName(key, id) };
+    });
+  });
+}
+
+/** Without those that lead to the same store as another. */
+export function distinctServices(bound: Iterable<Bound>): Bound[] {
+  return [...new Map([...bound].map((one) => [one.service, one])).values()];
 }
 
 /** What bounds a tenant's stores: the limits of all bindings. */

@@ -23,6 +23,10 @@ export interface ServerHost {
 export interface BindingPlace {
   tenant: TenantId;
   slug: string;
+  /** Id of the store that it leads to. */
+  store: string;
+  /** Name of the binding's service: no other of the deployment has it. */
+  service: string;
   /** Folder of the deployment's sockets, and in it the one of this binding. */
   servicesFolder: string;
   socket: string;

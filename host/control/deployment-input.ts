@@ -16,6 +16,9 @@ import { type Endpoint, jsonBody } from './endpoint.ts';
 export const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
 /** `/_admin/get/logs` is the metadata of the slug `logs`: under these names an owner's own endpoints are not reached. */
 const ENDPOINTS = ['code', 'deploy', 'get', 'renew', 'session'];
+/** As many as Cloudflare allows. */
+const MOST_VARS = 128;
+const MAX_VARS_BYTES = 65_536;
 const SECRET_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
 
 export interface DeploymentInput extends CodeInput {
@@ -24,6 +27,7 @@ export interface DeploymentInput extends CodeInput {
   /** Updates only: single secrets to set, or to remove with null. */
   secretChanges?: Record<string, string | null>;
   bindings?: BindingSet;
+  vars?: Record<string, unknown>;
   compatibilityDate?: string;
   compatibilityFlags?: string[];
   crons?: string[];
@@ -41,10 +45,6 @@ function fields(config: Config['runtime']) {
   const secretName = z
     .string()
     .regex(SECRET_NAME, 'is an invalid secret name: use letters, digits and _ (at most 64, not starting with a digit)');
-  const reserved = new Set(BINDINGS.map(({ env }) => env));
-  const areReserved = `${enumeration([...reserved])} are names of bindings`;
-  const names = (record: Record<string, unknown>) =>
-    Object.keys(record).every((name) => !reserved.has(name)) || undefined;
   return z.strictObject({
     slug: z
       .string()
@@ -66,18 +66,24 @@ function fields(config: Config['runtime']) {
     secrets: z
       .record(secretName, secretValue)
       .refine((secrets) => Object.keys(secrets).length <= config.maxSecrets, `at most ${config.maxSecrets} secrets`)
-      .refine(names, areReserved)
       .optional()
       .describe('Name -> value; env.NAME in the handler. Never shown again.'),
     secretChanges: z
       .record(secretName, secretValue.nullable())
-      .refine(names, areReserved)
       .optional()
       .describe('Sets single secrets; null removes one. Not beside secrets.'),
+    vars: z
+      .record(secretName, z.json())
+      .refine((vars) => Object.keys(vars).length <= MOST_VARS, `at most ${MOST_VARS} vars`)
+      .refine((vars) => Buffer.byteLength(JSON.stringify(vars)) <= MAX_VARS_BYTES, `at most ${MAX_VARS_BYTES} bytes`)
+      .optional()
+      .describe('Name -> text or JSON; env.NAME in the handler. Not for secrets: they are kept as they are.'),
     bindings: bindingsSchema
       .transform(bindingSet)
       .optional()
-      .describe(`${BINDINGS.map(({ key, env }) => `${key}: env.${env}`).join(', ')}; such as {"kv":true}.`),
+      .describe(
+        `${BINDINGS.map(({ key, env }) => `${key}: env.${env}`).join(', ')}; such as {"kv":true}, or by names of your own: {"kv":{"SESSIONS":{},"CACHE":{}}}.`,
+      ),
     compatibilityDate: z.iso
       .date('expected YYYY-MM-DD')
       .optional()
@@ -180,9 +186,4 @@ async function readMultipart(body: Uint8Array, contentType: string): Promise<unk
       typeof value === 'string' ? value : { base64: Buffer.from(await value.arrayBuffer()).toString('base64') };
   }
   return Object.keys(modules).length > 0 ? { ...metadata, modules } : metadata;
-}
-
-/** `A, B and C` */
-function enumeration(names: string[]): string {
-  return names.join(', ').replace(/, (?=[^,]*$)/, ' and ');
 }

@@ -1,5 +1,5 @@
 /** Turns an owner's input into stored settings: applies defaults, cross-field rules and the checks of other modules. */
-import { NO_BINDINGS } from '../bindings/index.ts';
+import { boundBindings, NO_BINDINGS } from '../bindings/index.ts';
 import { parsePaidRoutes } from '../payments/paid-routes.ts';
 import type { Payments } from '../payments/types.ts';
 import type { DeploymentSettings } from '../registry/deployments.ts';
@@ -20,6 +20,7 @@ export function newSettings(input: DeploymentInput, owner: string, now: number):
     compatibilityDate: input.compatibilityDate ?? standard,
     compatibilityFlags: input.compatibilityFlags ?? [],
     bindings: input.bindings ?? NO_BINDINGS,
+    vars: input.vars ?? {},
     crons: checkCrons(input.crons ?? []),
     paidRoutes: checkRoutes(input.paidRoutes ?? []),
     payTo: (input.payTo ?? owner).toLowerCase(),
@@ -33,6 +34,7 @@ export function changedSettings(input: DeploymentInput, present: Deployment): De
     compatibilityDate: input.compatibilityDate ?? present.compatibilityDate,
     compatibilityFlags: input.compatibilityFlags ?? present.compatibilityFlags,
     bindings: input.bindings ?? present.bindings,
+    vars: input.vars ?? present.vars,
     crons: input.crons ? checkCrons(input.crons) : present.crons,
     paidRoutes: input.paidRoutes ? checkRoutes(input.paidRoutes) : present.paidRoutes,
     payTo: (input.payTo ?? present.payTo).toLowerCase(),
@@ -47,6 +49,23 @@ export function changedSettings(input: DeploymentInput, present: Deployment): De
 export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<Payments, 'hostWallets'>): void {
   if (hostWallets.some((wallet) => wallet === payTo))
     throw fieldProblem('/payTo', 'is a wallet of this host itself; name a wallet of your own');
+}
+
+/**
+ * Each name in env means one thing.
+ * @param secrets names of the secrets as they will be
+ * @throws Problem invalid_field
+ */
+export function checkNames({ bindings, vars }: DeploymentSettings, secrets: Iterable<string>): void {
+  const taken = new Map<string, string>();
+  const take = (name: string, what: string, pointer: string) => {
+    const other = taken.get(name);
+    if (other) throw fieldProblem(pointer, `names ${name}, which is ${other} already; rename one of the two`);
+    taken.set(name, what);
+  };
+  for (const { binding, name } of boundBindings(bindings)) take(name, `a binding (${binding.key})`, `/bindings/${binding.key}`);
+  for (const name of Object.keys(vars)) take(name, 'a var', `/vars/${name}`);
+  for (const name of secrets) take(name, 'a secret', '/secrets');
 }
 
 function checkCrons(crons: string[]): string[] {

@@ -28,6 +28,7 @@ export interface DeploymentSettings {
   compatibilityDate: string;
   compatibilityFlags: string[];
   bindings: BindingSet;
+  vars: Record<string, unknown>;
   crons: string[];
   paidRoutes: StoredPaidRoute[];
   payTo: string;
@@ -80,7 +81,7 @@ export function newTenantId(): TenantId {
 /** What a change may set. All else has its own ways: an end, a renewal or a warning may have come meanwhile. */
 function changeable(row: Deployment) {
   const { digest, handlers, version, compatibilityDate, compatibilityFlags } = row;
-  const { bindings, crons, paidRoutes, payTo, notify } = row;
+  const { bindings, vars, crons, paidRoutes, payTo, notify } = row;
   return {
     digest,
     handlers,
@@ -88,6 +89,7 @@ function changeable(row: Deployment) {
     compatibilityDate,
     compatibilityFlags,
     bindings,
+    vars,
     crons,
     paidRoutes,
     payTo,

@@ -3,7 +3,7 @@
  * Tenants' strings are only ever values in it: there is no text format that they could break out of.
  */
 import { type List, Message } from 'capnp-ts';
-import { enabledBindings } from '../bindings/index.ts';
+import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
 import {
   Config,
   type HttpOptions,
@@ -37,31 +37,32 @@ export function encodeConfig(
   heapMb: number,
   v8Flags: string[] = memoryFlags(heapMb),
 ): Uint8Array {
-  const bindings = enabledBindings(spec.bindings);
+  const bindings = boundBindings(spec.bindings);
+  const services = distinctServices(bindings);
   const message = new Message();
   const config = message.initRoot(Config);
 
-  const services = config.initServices(3 + bindings.length);
-  const main = services.get(0);
+  const list = config.initServices(3 + services.length);
+  const main = list.get(0);
   main.setName('main');
   const worker = main.initWorker();
   writeModules(worker.initModules(spec.bundle.modules.length), spec.bundle.modules);
   worker.setCompatibilityDate(spec.compatibilityDate);
   const flags = worker.initCompatibilityFlags(spec.compatibilityFlags.length);
   for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
-  writeBindings(spec, (length) => worker.initBindings(length));
+  writeBindings(spec, bindings, (length) => worker.initBindings(length));
 
-  writeSystem(services.get(1));
+  writeSystem(list.get(1));
   // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
   // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours
   // takes its name, which is also every worker's default for fetch() and connect().
-  writeExternal(services.get(2), 'internet', `unix:${paths.services}/egress.sock`).setStyle(HttpOptions_Style.PROXY);
-  for (const [index, { key, workerd }] of bindings.entries()) {
-    const http = writeExternal(services.get(3 + index), key, `unix:${paths.services}/${key}.sock`);
-    if (workerd.wholeUrls) http.setStyle(HttpOptions_Style.PROXY);
+  writeExternal(list.get(2), 'internet', `unix:${paths.services}/egress.sock`).setStyle(HttpOptions_Style.PROXY);
+  for (const [index, { binding, service }] of services.entries()) {
+    const http = writeExternal(list.get(3 + index), service, `unix:${paths.services}/${service}.sock`);
+    if (binding.workerd.wholeUrls) http.setStyle(HttpOptions_Style.PROXY);
   }
 
-  const wrappers = bindings.flatMap(({ workerd }) => workerd.module ?? []);
+  const wrappers = [...new Set(bindings.flatMap(({ binding }) => binding.workerd.module ?? []))];
   if (wrappers.length > 0) {
     const modules = config.initExtensions(1).get(0).initModules(wrappers.length);
     for (const [index, { name, source }] of wrappers.entries()) {
@@ -119,18 +120,29 @@ function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void 
   }
 }
 
-function writeBindings(spec: InstanceSpec, init: (length: number) => List<Worker_Binding>): void {
-  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(spec.secrets).map(
+function writeBindings(
+  { secrets, vars }: InstanceSpec,
+  bindings: Bound[],
+  init: (length: number) => List<Worker_Binding>,
+): void {
+  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(secrets).map(
     ([name, value]) =>
       (binding) => {
         binding.setName(name);
         binding.setText(value);
       },
   );
-  for (const { key, env, workerd } of enabledBindings(spec.bindings)) {
+  for (const [name, value] of Object.entries(vars)) {
     writers.push((binding) => {
-      binding.setName(env);
-      workerd.write(binding, key);
+      binding.setName(name);
+      if (typeof value === 'string') binding.setText(value);
+      else binding.setJson(JSON.stringify(value));
+    });
+  }
+  for (const { binding, name, service } of bindings) {
+    writers.push((target) => {
+      target.setName(name);
+      binding.workerd.write(target, service);
     });
   }
   const list = init(writers.length);

@@ -4,9 +4,9 @@
  */
 import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import type { Binding } from '../bindings/binding.ts';
-import { BINDINGS, bindingSet, enabledBindings, NO_BINDINGS } from '../bindings/index.ts';
+import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
 import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
+import { storeName } from '../bindings/stores.ts';
 import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { RuntimeDependencies } from './contract.ts';
@@ -25,8 +25,9 @@ export class Services {
   /** Folder of the sockets. */
   readonly folder: string;
   readonly #options: ServicesOptions;
-  #bindings: BindingSet = NO_BINDINGS;
-  /** Bindings that the storage process does not serve, by key. */
+  /** All that were opened, by their services. */
+  readonly #bound = new Map<string, Bound>();
+  /** Those that the storage process does not serve. */
   readonly #served = new Map<string, ServedBinding>();
 
   constructor(options: ServicesOptions) {
@@ -54,10 +55,10 @@ export class Services {
    * uses its own.
    */
   async open(bindings: BindingSet): Promise<void> {
-    for (const binding of enabledBindings(bindings)) this.#prepare(binding);
-    this.#bindings = bindingSet(
-      Object.fromEntries(BINDINGS.map(({ key }) => [key, bindings[key] || this.#bindings[key]])),
-    );
+    for (const bound of distinctServices(boundBindings(bindings))) {
+      this.#prepare(bound);
+      this.#bound.set(bound.service, bound);
+    }
     await Promise.all([
       this.openStorage(),
       this.openEgress(),
@@ -67,7 +68,7 @@ export class Services {
 
   /** Starts what these bindings have of their own ahead of the first call. */
   warm(bindings: BindingSet): void {
-    for (const [key, { processes }] of this.#served) if (bindings[key]) processes?.warm();
+    for (const { service } of boundBindings(bindings)) this.#served.get(service)?.processes?.warm();
   }
 
   /** Again after the storage process was started anew. */
@@ -78,10 +79,10 @@ export class Services {
     await dependencies.storage.open({
       tenant: spec.tenant,
       folder: this.folder,
-      stores,
+      stores: stores.map(({ binding, id, service }) => ({ name: storeName(binding.key, id), socket: `${service}.sock` })),
       quotas: dependencies.storeQuotas,
     });
-    this.#permit(...stores);
+    this.#permit(...stores.map(({ service }) => service));
   }
 
   /** Again after the egress process was started anew. */
@@ -110,33 +111,35 @@ export class Services {
     rmSync(folderOf(prewarmed), { recursive: true, force: true });
   }
 
-  /** Keys of the bindings that the storage process serves. */
-  #stores(): string[] {
-    return enabledBindings(this.#bindings).flatMap(({ key, store }) => (store ? [key] : []));
+  /** Those that the storage process serves. */
+  #stores(): Bound[] {
+    return [...this.#bound.values()].filter(({ binding }) => binding.store);
   }
 
   /** @throws Problem start_failed where this host does not offer the binding */
-  #prepare({ key, env, store }: Binding): void {
-    if (store || this.#served.has(key)) return;
+  #prepare({ binding, name, id, service }: Bound): void {
+    if (binding.store || this.#served.has(service)) return;
     const { dependencies, spec, prewarmed, onBindingDeath } = this.#options;
-    const server = dependencies.servers.get(key);
+    const server = dependencies.servers.get(binding.key);
     if (!server) {
       throw new Problem(
         'start_failed',
-        `This deployment asks for ${env}, which this host does not offer; update it without that binding, or ask the operator.`,
+        `This deployment asks for ${name}, which this host does not offer; update it without that binding, or ask the operator.`,
       );
     }
     const served = server.serve({
       tenant: spec.tenant,
       slug: spec.slug,
+      store: id,
+      service,
       servicesFolder: this.folder,
-      socket: path.join(this.folder, `${key}.sock`),
+      socket: path.join(this.folder, `${service}.sock`),
       sandboxFolder: folderOf(prewarmed),
       clientUid: prewarmed.uid,
-      permit: () => this.#permit(key),
+      permit: () => this.#permit(service),
       onDeath: onBindingDeath,
     });
-    this.#served.set(key, served);
+    this.#served.set(service, served);
   }
 
   /** Connecting takes write permission on the socket, and the sockets are made by processes of another user. */

@@ -160,14 +160,21 @@ export interface StorageQuotas {
   requestsInFlight: number;
 }
 
+export interface StoreSocket {
+  /** As `storeName` makes it: `kv`, `kv.sessions`. */
+  name: string;
+  /** Name of the file. */
+  socket: string;
+}
+
 /** How much a tenant's stores keep, by names such as `kvBytes` and `kvKeys`. */
 export type StorageUsage = Record<string, number>;
 
 export interface StorageMethods {
   [name: string]: (argument: never) => unknown;
   init(init: StorageInit): void;
-  /** Serves `<folder>/<key>.sock` of these bindings, such as `kv`, until `close`. Idempotent. */
-  open(tenant: { tenant: TenantId; folder: string; stores: string[]; quotas: StorageQuotas }): void;
+  /** Serves these stores on sockets in `folder` until `close`. Idempotent. */
+  open(tenant: { tenant: TenantId; folder: string; stores: StoreSocket[]; quotas: StorageQuotas }): void;
   close(tenant: { tenant: TenantId }): void;
   usage(tenant: { tenant: TenantId }): StorageUsage;
   /** Removes all data of the tenant, on every backend. Idempotent. */
@@ -267,8 +274,11 @@ export interface CodeBundle {
   sourceMap: string | undefined;
 }
 
-/** Key of a binding (host/bindings) -> whether the deployment has it. One that came later is absent in older records. */
-export type BindingSet = Record<string, boolean>;
+/**
+ * Key of a binding (host/bindings) -> whether the deployment has it, or its names in env with the ids of their stores.
+ * One that came later is absent in older records.
+ */
+export type BindingSet = Record<string, boolean | Record<string, { id?: string | undefined }>>;
 
 /** Everything needed to start an instance of a deployment. Secrets are in clear: keep it in memory only. */
 export interface InstanceSpec {
@@ -280,6 +290,8 @@ export interface InstanceSpec {
   compatibilityDate: string;
   compatibilityFlags: string[];
   secrets: Record<string, string>;
+  /** Plain values in env: text, or what JSON can hold. */
+  vars: Record<string, unknown>;
   bindings: BindingSet;
   crons: string[];
   /** Private addresses the operator opened for this slug's fetch(): `host:port` or `unix:<path>`. */

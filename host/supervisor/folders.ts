@@ -4,7 +4,7 @@ import { accessSync, constants, lstatSync, mkdirSync, mkdtempSync, readlinkSync,
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 
-/** A unix socket's path holds 107 bytes; `/<40 of a slug>/payments.sock` takes 54 of them. */
+/** A unix socket's path holds 107 bytes; `/<40 of a slug>/s/kv.<6 of a digest>.sock` takes 57 of them. */
 const LONGEST_RUN_FOLDER = 50;
 
 export interface Folders {

@@ -34,6 +34,7 @@ function specOf(code: string): InstanceSpec {
     compatibilityFlags: [],
     secrets: {},
     bindings: {},
+    vars: {},
     crons: [],
     egressAllow: [],
   } as unknown as InstanceSpec;

@@ -90,6 +90,7 @@ export class RuntimeRig {
       bundle,
       compatibilityDate: '2026-10-01',
       compatibilityFlags: deployment.compatibilityFlags ?? [],
+      vars: {},
       secrets: deployment.secrets ?? {},
       bindings: { ...NONE, ...deployment.bindings },
       crons: [],

@@ -42,6 +42,7 @@ test('secrets of a deploy that is being paid survive a rotation', async () => {
         settings: {
           compatibilityDate: '2026-01-01',
           compatibilityFlags: [],
+          vars: {},
           bindings: {} as never,
           crons: [],
           paidRoutes: [],

@@ -22,6 +22,7 @@ function spec(over: Partial<InstanceSpec> = {}): InstanceSpec {
     },
     compatibilityDate: '2026-10-01',
     compatibilityFlags: [],
+    vars: {},
     secrets: {},
     bindings: NONE,
     crons: [],

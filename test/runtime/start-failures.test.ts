@@ -40,6 +40,7 @@ function spec(over: Partial<InstanceSpec>): InstanceSpec {
     bundle: { modules: [], sourceMap: undefined },
     compatibilityDate: '2026-10-01',
     compatibilityFlags: [],
+    vars: {},
     secrets: {},
     bindings: { kv: false, d1: false, r2: false, payments: false },
     crons: [],

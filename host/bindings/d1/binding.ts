@@ -1,5 +1,5 @@
 /** `env.DB`: D1. */
-import { type Binding, onOrOff } from '../binding.ts';
+import { type Binding, stores } from '../binding.ts';
 import { FOLDER } from './files.ts';
 
 export const d1: Binding = {
@@ -7,7 +7,7 @@ export const d1: Binding = {
   env: 'DB',
   title: 'D1',
   summary: 'SQL database',
-  settings: onOrOff,
+  settings: stores,
   limits: ({ storage }) => ({ sqlBytes: storage.sqlBytes }),
   server: async () => (await import('./server.ts')).d1Server,
   data: {

@@ -18,6 +18,10 @@ export interface DatabaseProcessOptions {
   tenant: TenantId;
   sandbox: Sandbox;
   storage: Config['storage'];
+  /** Of the database on a libSQL server. */
+  namespace: string;
+  /** What the database may grow to now. */
+  quotaBytes(): Promise<number>;
   /** What `buildDatabaseProgram` wrote. */
   program: Promise<string>;
   /** Folder of the database file, created where missing. */
@@ -70,7 +74,7 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
     socket: `${sandbox.inside(socket)}/${SOCKET_NAME}`,
     database: `${sandbox.inside(data)}/${FILE}`,
     native: sandbox.inside(binding),
-    quotaBytes: storage.sqlBytes,
+    quotaBytes: Math.max(1, await options.quotaBytes()),
     timeoutMs: storage.sqlTimeoutMs,
     // Standard input stays open: when the host ends, however it ends, so does the process.
     lifeline: true,
@@ -79,7 +83,7 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
           remote: {
             url: storage.sql,
             token: storage.sqlToken,
-            namespace: tenant,
+            namespace: options.namespace,
             ...(storage.sqlAdmin ? { adminUrl: storage.sqlAdmin } : {}),
           },
         }

@@ -1,11 +1,21 @@
-/** Namespaces of a libSQL server: one per tenant, made and removed through the server's admin API. */
+/** Namespaces of a libSQL server: one for each database, made and removed through the server's admin API. */
+import { createHash } from 'node:crypto';
 import { Problem } from '../../shared/problem.ts';
+import { FOLDER } from './files.ts';
 
 export interface NamespaceServer {
   /** Base URL of the admin API, such as `http://127.0.0.1:8081`. */
   adminUrl: string;
   /** Sent as a bearer token when not empty: for a proxy in front of the admin API. */
   adminToken: string;
+}
+
+/** @param name of the database's folder: `sql`, `sql.orders` */
+export function namespaceOf(tenant: string, name: string): string {
+  const id = name.slice(FOLDER.length + 1);
+  if (id === '') return tenant;
+  // Ids may have characters that a namespace may not have.
+  return `${tenant}-${createHash('sha256').update(id).digest('hex').slice(0, 16)}`;
 }
 
 /** Makes the tenant's namespace with its quota, or sets the quota of one that exists. Idempotent. */

@@ -14,8 +14,8 @@ import { setTenantPriority } from '../../shared/priority.ts';
 import { type DatabaseProcessOptions, SOCKET_NAME, startDatabaseProcess } from './database-process.ts';
 
 export interface OnDemandDatabaseOptions extends Omit<DatabaseProcessOptions, 'onDiagnostic'> {
-  /** Where workerd looks for the socket. */
-  servicesFolder: string;
+  /** Where workerd looks for it. */
+  socket: string;
   /** The user of those who connect; undefined where the host is not root. */
   clientUid: number | undefined;
   log: Logger;
@@ -56,7 +56,7 @@ export class OnDemandDatabase {
 
   constructor(options: OnDemandDatabaseOptions) {
     this.#options = options;
-    this.#public = path.join(options.servicesFolder, SOCKET_NAME);
+    this.#public = options.socket;
   }
 
   /** Makes the socket. */
@@ -150,9 +150,11 @@ export class OnDemandDatabase {
   }
 
   async #listen(): Promise<void> {
-    const { servicesFolder } = this.#options;
     const listener = net.createServer((socket) => void this.#passOn(socket));
-    const own = path.join(servicesFolder, `l${(this.#listeners++).toString(36)}`);
+    const folder = path.dirname(this.#public);
+    // Beside it, and shorter.
+    const name = path.basename(this.#public).replace('d1', 'l').replace('sock', (this.#listeners++).toString(36));
+    const own = path.join(folder, name);
     rmSync(own, { force: true });
     await new Promise<void>((resolve, reject) => {
       listener.once('error', reject);

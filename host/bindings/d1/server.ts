@@ -4,8 +4,9 @@ import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { BindingServer, ServerHost } from '../server.ts';
 import { buildDatabaseProgram } from './database-program.ts';
+import { storeName, storesOf } from '../stores.ts';
 import { FOLDER } from './files.ts';
-import { removeNamespace } from './namespaces.ts';
+import { namespaceOf, removeNamespace } from './namespaces.ts';
 import { OnDemandDatabase } from './on-demand-database.ts';
 
 const PROGRAM = 'd1.mjs';
@@ -18,15 +19,19 @@ export function d1Server({ config, tenantsFolder, runFolder, sandbox, log }: Ser
   const program = buildDatabaseProgram(path.join(runFolder, PROGRAM));
   program.catch((error) => log.error({ err: error }, 'databases cannot start'));
   return {
-    serve({ tenant, servicesFolder, sandboxFolder, clientUid, onDeath }) {
+    serve({ tenant, store, service, socket, sandboxFolder, clientUid, onDeath }) {
+      const folder = path.join(tenantsFolder, tenant);
+      const name = storeName(FOLDER, store);
       const database = new OnDemandDatabase({
         tenant,
+        namespace: namespaceOf(tenant, name),
         sandbox,
         storage,
         program,
-        dataFolder: path.join(tenantsFolder, tenant, FOLDER),
-        socketFolder: path.join(sandboxFolder, SOCKETS),
-        servicesFolder,
+        dataFolder: path.join(folder, name),
+        quotaBytes: () => quotaOf(folder, name, storage.sqlBytes),
+        socketFolder: path.join(sandboxFolder, service.replace('d1', SOCKETS)),
+        socket,
         clientUid,
         startTimeoutMs: runtime.startTimeoutMs,
         log,
@@ -34,11 +39,35 @@ export function d1Server({ config, tenantsFolder, runFolder, sandbox, log }: Ser
       });
       return { open: () => database.open(), close: () => database.close(), processes: database };
     },
-    usage: async (tenant) => ({ sqlBytes: await folderBytes(path.join(tenantsFolder, tenant, FOLDER)) }),
+    async usage(tenant) {
+      const folders = await databaseFolders(path.join(tenantsFolder, tenant));
+      return { sqlBytes: [...folders.values()].reduce((sum, bytes) => sum + bytes, 0) };
+    },
     async purge(tenant) {
-      if (storage.sqlAdmin) await removeNamespace({ adminUrl: storage.sqlAdmin, adminToken: '' }, tenant);
+      if (!storage.sqlAdmin) return;
+      const folders = await databaseFolders(path.join(tenantsFolder, tenant));
+      for (const name of new Set([FOLDER, ...folders.keys()])) {
+        await removeNamespace({ adminUrl: storage.sqlAdmin, adminToken: '' }, namespaceOf(tenant, name));
+      }
     },
   };
+}
+
+/**
+ * What a database may grow to: all of a tenant's together take the quota, and what is left of it is divided evenly among
+ * them, each time that one of them starts.
+ */
+async function quotaOf(folder: string, name: string, quota: number): Promise<number> {
+  const bytes = (await databaseFolders(folder)).set(name, 0);
+  bytes.set(name, await folderBytes(path.join(folder, name)));
+  const used = [...bytes.values()].reduce((sum, one) => sum + one, 0);
+  return (bytes.get(name) ?? 0) + Math.max(0, Math.floor((quota - used) / bytes.size));
+}
+
+/** Name of each database's folder -> bytes of its files. On a libSQL server they are empty, and say which ones there are. */
+async function databaseFolders(folder: string): Promise<Map<string, number>> {
+  const names = storesOf(FOLDER, await readdir(folder).catch(() => []));
+  return new Map(await Promise.all(names.map(async (name) => [name, await folderBytes(path.join(folder, name))] as const)));
 }
 
 async function folderBytes(folder: string): Promise<number> {

@@ -1,12 +1,12 @@
 /** `env.STORE`: Workers KV. */
-import { type Binding, onOrOff } from '../binding.ts';
+import { type Binding, stores } from '../binding.ts';
 
 export const kv: Binding = {
   key: 'kv',
   env: 'STORE',
   title: 'KV',
   summary: 'key-value storage',
-  settings: onOrOff,
+  settings: stores,
   limits: ({ storage }) => ({ kvBytes: storage.kvBytes }),
   store: async () => (await import('./kind.ts')).kvKind,
   workerd: {

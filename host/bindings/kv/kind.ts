@@ -13,7 +13,7 @@ export function kvKind({ clock, checkpoints, log }: ProcessParts): StoreKind<KvS
     quota: 'kvBytes',
     blobs: 'values',
     namedBlobs: 'SELECT blob FROM entries WHERE blob IS NOT NULL',
-    open: (_tenant, folder, quota) => new KvStore({ folder, quota, clock, cache, checkpoints, log }),
+    open: (_place, folder, quota) => new KvStore({ folder, quota, clock, cache, checkpoints, log }),
     handler: kvHandler,
     usage: ({ bytes, items }) => ({ kvBytes: bytes, kvKeys: items }),
   };

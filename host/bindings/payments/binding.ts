@@ -1,11 +1,11 @@
 /** `env.PAYMENTS`: prices that are known at run time only. */
-import { type Binding, onOrOff } from '../binding.ts';
+import { type Binding, named } from '../binding.ts';
 
 export const payments: Binding = {
   key: 'payments',
   env: 'PAYMENTS',
   summary: 'prices known at run time',
-  settings: onOrOff,
+  settings: named,
   server: async () => (await import('./server.ts')).paymentsServer,
   workerd: {
     wholeUrls: false,

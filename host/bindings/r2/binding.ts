@@ -1,6 +1,6 @@
 /** `env.BUCKET`: R2, by workerd's own binding with a quicker `get`. */
 import { readFileSync } from 'node:fs';
-import { type Binding, onOrOff } from '../binding.ts';
+import { type Binding, stores } from '../binding.ts';
 
 const MODULE = 'turnpike-internal:bucket';
 let source: string | undefined;
@@ -10,7 +10,7 @@ export const r2: Binding = {
   env: 'BUCKET',
   title: 'R2',
   summary: 'object storage',
-  settings: onOrOff,
+  settings: stores,
   limits: ({ storage }) => ({ objectBytes: storage.objectBytes }),
   store: async () => (await import('./kind.ts')).r2Kind,
   workerd: {

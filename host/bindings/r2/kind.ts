@@ -21,14 +21,14 @@ export function r2Kind({ bucket, clock, checkpoints, log }: ProcessParts): Store
     quota: 'objectBytes',
     blobs: BLOBS,
     namedBlobs: "SELECT blob FROM objects WHERE blob IS NOT NULL UNION ALL SELECT blob FROM parts WHERE blob <> ''",
-    open(tenant, folder, quota) {
-      const backend = bucket?.blobs(tenant) ?? new DiskBlobs(join(folder, BLOBS));
+    open(place, folder, quota) {
+      const backend = bucket?.blobs(place) ?? new DiskBlobs(join(folder, BLOBS));
       return new R2Store({ folder, backend, quota, clock, rows, cache, hashing, checkpoints, log });
     },
     handler: r2Handler,
     usage: ({ bytes, items }) => ({ objectBytes: bytes, objects: items }),
-    async purge(tenant) {
-      const blobs = bucket?.blobs(tenant);
+    async purge(place) {
+      const blobs = bucket?.blobs(place);
       await blobs?.destroy().finally(() => blobs.close());
     },
     close: () => hashing.close(),

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { TenantId } from '../../shared/contracts.ts';
 import type { Blobs } from './blobs/blobs.ts';
+import { kindOfStore, storesOf } from '../stores.ts';
 import type { StoreKind } from './kind.ts';
 
 /** What the worker copies: one store. */
@@ -31,20 +32,20 @@ export type CopyReply = { bytes: number } | { error: string };
 export class Backup {
   readonly #root: string;
   readonly #kinds: ReadonlyMap<string, StoreKind>;
-  readonly #openBlobs: (tenant: TenantId, kind: string) => Blobs | undefined;
+  readonly #openBlobs: (tenant: TenantId, name: string) => Blobs | undefined;
   /** Stores whose blobs must not be removed now, although they may be opened meanwhile. */
   readonly #copying = new Map<string, Promise<unknown>>();
   /** Tenants that are being purged. */
   readonly #leftOut = new Set<TenantId>();
 
   /**
-   * @param kinds by key, which is also the name of the store's folder
+   * @param kinds by key
    * @param openBlobs the blobs of a store that is open now
    */
   constructor(
     root: string,
     kinds: ReadonlyMap<string, StoreKind>,
-    openBlobs: (tenant: TenantId, kind: string) => Blobs | undefined,
+    openBlobs: (tenant: TenantId, name: string) => Blobs | undefined,
   ) {
     this.#root = root;
     this.#kinds = kinds;
@@ -59,7 +60,9 @@ export class Backup {
       for (const entry of await readdir(this.#root, { withFileTypes: true })) {
         if (!entry.isDirectory()) continue;
         tenants++;
-        for (const key of this.#kinds.keys()) bytes += await this.#copy(worker, entry.name, key, folder);
+        const names = await readdir(join(this.#root, entry.name));
+        for (const [key, kind] of this.#kinds)
+          for (const name of storesOf(key, names)) bytes += await this.#copy(worker, entry.name, name, kind, folder);
       }
     } finally {
       await worker.terminate();
@@ -68,29 +71,29 @@ export class Backup {
   }
 
   /** True while a store that is just being opened must not remove blobs. */
-  isCopying(tenant: TenantId, kind: string): boolean {
-    return this.#copying.has(`${tenant}/${kind}`);
+  isCopying(tenant: TenantId, name: string): boolean {
+    return this.#copying.has(`${tenant}/${name}`);
   }
 
   /** Runs `work`, which removes the tenant's folders, while nothing in them is copied. */
   async without<T>(tenant: TenantId, work: () => Promise<T>): Promise<T> {
     this.#leftOut.add(tenant);
     try {
-      for (const kind of this.#kinds.keys()) await this.#copying.get(`${tenant}/${kind}`)?.catch(() => {});
+      const copying = [...this.#copying].filter(([store]) => store.startsWith(`${tenant}/`));
+      for (const [, copied] of copying) await copied.catch(() => {});
       return await work();
     } finally {
       this.#leftOut.delete(tenant);
     }
   }
 
-  async #copy(worker: Worker, tenant: TenantId, key: string, folder: string): Promise<number> {
-    const kind = this.#kinds.get(key);
-    const source = join(this.#root, tenant, key);
+  async #copy(worker: Worker, tenant: TenantId, name: string, kind: StoreKind, folder: string): Promise<number> {
+    const key = kindOfStore(name);
+    const source = join(this.#root, tenant, name);
     const database = join(source, `${key}.db`);
-    if (!kind || this.#leftOut.has(tenant) || !existsSync(database)) return 0;
-    const name = `${tenant}/${key}`;
-    const target = join(folder, tenant, key);
-    const paused = this.#openBlobs(tenant, key);
+    if (this.#leftOut.has(tenant) || !existsSync(database)) return 0;
+    const target = join(folder, tenant, name);
+    const paused = this.#openBlobs(tenant, name);
     paused?.pauseRemoval();
     const copied = ask(worker, {
       database,
@@ -101,12 +104,12 @@ export class Backup {
       extents: join(source, `${key}.extents`),
       extentsTarget: join(target, `${key}.extents`),
     });
-    this.#copying.set(name, copied);
+    this.#copying.set(`${tenant}/${name}`, copied);
     try {
       return await copied;
     } finally {
-      this.#copying.delete(name);
-      const resumed = paused ?? this.#openBlobs(tenant, key);
+      this.#copying.delete(`${tenant}/${name}`);
+      const resumed = paused ?? this.#openBlobs(tenant, name);
       resumed?.resumeRemoval();
     }
   }

@@ -1,7 +1,6 @@
 /** One kind of store that this process keeps for each tenant, such as KV: what the process has to know of it. */
 import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
-import type { TenantId } from '../../shared/contracts.ts';
 import type { ObjectBucket } from './blobs/backend.ts';
 import type { Checkpoints } from './checkpoints.ts';
 import type { Gate, Handler } from './listener.ts';
@@ -34,14 +33,18 @@ export interface StoreKind<S extends Store = Store> {
   blobs: string;
   /** SQL that lists the names of all blobs, for backups. */
   namedBlobs: string;
-  /** Opens a tenant's store, which is created where there is none: `<key>.db` in this folder. @param quota bytes */
-  open(tenant: TenantId, folder: string, quota: () => number): S;
+  /**
+   * Opens a store, which is created where there is none: `<key>.db` in this folder.
+   * @param place name of the store among those of all tenants
+   * @param quota bytes
+   */
+  open(place: string, folder: string, quota: () => number): S;
   /** Serves one tenant's store. */
   handler(options: HandlerOptions<S>): Handler;
   /** Usage figures of a store, as the owner's API reports them. */
   usage(totals: { bytes: number; items: number }): Record<string, number>;
-  /** Removes what a tenant keeps outside of its folder. Can be repeated after a failure. */
-  purge?(tenant: TenantId): Promise<void>;
+  /** Removes what a store keeps outside of its folder. Can be repeated after a failure. */
+  purge?(place: string): Promise<void>;
   close?(): Promise<void>;
 }
 

@@ -6,6 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { collectGarbage } from '../../shared/idle-memory.ts';
 import type { Blobs } from './blobs/blobs.ts';
 import type { Database } from './database.ts';
+import type { Totals } from './totals.ts';
 
 /** What all stores have in common. */
 export interface Store {
@@ -13,7 +14,7 @@ export interface Store {
   /** True while something is under way that no caller waits for. */
   readonly busy: boolean;
   readonly blobs: Blobs;
-  readonly totals: { readonly bytes: number; readonly items: number };
+  readonly totals: Pick<Totals, 'bytes' | 'items' | 'charged'>;
   /** Removes some of what has expired; answers how much. */
   sweep(): Promise<number>;
   close(): void;

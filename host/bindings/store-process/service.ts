@@ -2,14 +2,15 @@
  * The storage process's work: serves each tenant's stores on its own sockets, and answers the supervisor's calls
  * about tenants (StorageMethods in shared/contracts.ts).
  */
-import { existsSync, mkdirSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { rm, rmdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Logger } from 'pino';
 import { AdjustableClock } from '../../shared/clock.ts';
-import type { StorageQuotas, StorageUsage, TenantId } from '../../shared/contracts.ts';
+import type { StorageQuotas, StorageUsage, StoreSocket, TenantId } from '../../shared/contracts.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
+import { kindOfStore, objectPlace, STORE_ID, storesOf } from '../stores.ts';
 import { Backup } from './backup.ts';
 import type { ObjectBucket } from './blobs/backend.ts';
 import { Checkpoints } from './checkpoints.ts';
@@ -23,12 +24,16 @@ const OPEN_STORES = 256;
 /** How long calls under way may go on when a tenant is closed, ms. */
 const CLOSE_GRACE_MS = 5_000;
 const SWEEP_EVERY_MS = 30_000;
+/** Of one kind and one tenant, with those that no binding leads to any more. */
+const MOST_STORES = 64;
 
 interface Tenant {
   gate: Gate;
   quotas: StorageQuotas;
   /** Socket path -> its server. */
   servers: Map<string, CallServer>;
+  /** By kind: the name of each store -> bytes that it counted for when last looked at. */
+  stores: Map<string, Map<string, number | undefined>>;
 }
 
 export interface ServiceOptions {
@@ -76,7 +81,7 @@ export class StorageService {
     this.#backup = new Backup(
       options.root,
       this.#kinds,
-      (tenant, kind) => this.#stores.get(`${tenant}/${kind}`)?.blobs,
+      (tenant, name) => this.#stores.get(`${tenant}/${name}`)?.blobs,
     );
     this.#sweeper = setInterval(() => void this.sweep(), SWEEP_EVERY_MS);
     this.#sweeper.unref();
@@ -96,18 +101,25 @@ export class StorageService {
     }
   }
 
-  /** Serves `<folder>/<key>.sock` of each of these stores. Again with other quotas: they hold from then on. */
-  open(call: { tenant: TenantId; folder: string; stores: string[]; quotas: StorageQuotas }): Promise<void> {
+  /** Serves these stores on sockets in the folder. Again with other quotas: they hold from then on. */
+  open(call: { tenant: TenantId; folder: string; stores: StoreSocket[]; quotas: StorageQuotas }): Promise<void> {
     const id = checkedTenant(call.tenant);
     return this.#turns.run(id, async () => {
       let tenant = this.#tenants.get(id);
       if (!tenant) {
-        tenant = { gate: new Gate(call.quotas.requestsInFlight), quotas: call.quotas, servers: new Map() };
+        tenant = {
+          gate: new Gate(call.quotas.requestsInFlight),
+          quotas: call.quotas,
+          servers: new Map(),
+          stores: new Map([...this.#kinds.keys()].map((key) => [key, new Map()])),
+        };
         this.#tenants.set(id, tenant);
       }
       tenant.quotas = call.quotas;
       tenant.gate.limit = call.quotas.requestsInFlight;
-      for (const key of call.stores) await this.#serve(id, tenant, key, call.folder);
+      // Those that no binding leads to any more count, too.
+      for (const name of [...this.#names(id), ...call.stores.map(({ name }) => name)]) this.#note(tenant, name);
+      for (const { name, socket } of call.stores) await this.#serve(id, tenant, name, join(call.folder, socket));
     });
   }
 
@@ -120,7 +132,12 @@ export class StorageService {
   /** What the tenant keeps: bytes of keys, values and metadata, parts of open uploads included. */
   usage(call: { tenant: TenantId }): StorageUsage {
     const id = checkedTenant(call.tenant);
-    const usages = [...this.#kinds].map(([key, kind]) => kind.usage(this.#totals(id, key)));
+    const names = this.#names(id);
+    const usages = [...this.#kinds].map(([key, kind]) => {
+      const totals = storesOf(key, names).map((name) => this.#totals(id, name));
+      const sum = (figure: 'bytes' | 'items') => totals.reduce((all, one) => all + one[figure], 0);
+      return kind.usage({ bytes: sum('bytes'), items: sum('items') });
+    });
     return Object.assign({}, ...usages);
   }
 
@@ -169,9 +186,10 @@ export class StorageService {
 
   async #purge(id: TenantId): Promise<void> {
     await this.#close(id);
-    for (const [key, kind] of this.#kinds) {
-      await kind.purge?.(id);
-      await rm(this.#folder(id, key), { recursive: true, force: true });
+    // Those of the usual names also where there is no folder: a purge before may have come to its removal only.
+    for (const name of new Set([...this.#kinds.keys(), ...this.#names(id)])) {
+      await this.#kind(name).purge?.(objectPlace(id, name));
+      await rm(this.#folder(id, name), { recursive: true, force: true });
     }
     // Other parts may keep something of the tenant beside these folders.
     await rmdir(join(this.#root, id)).catch((error: NodeJS.ErrnoException) => {
@@ -179,15 +197,14 @@ export class StorageService {
     });
   }
 
-  async #serve(id: TenantId, tenant: Tenant, key: string, folder: string): Promise<void> {
-    const path = join(folder, `${key}.sock`);
+  async #serve(id: TenantId, tenant: Tenant, name: string, path: string): Promise<void> {
     if (tenant.servers.has(path)) return;
     const log = this.#log.child({ tenant: id });
-    const handler = this.#kind(key).handler({
+    const handler = this.#kind(name).handler({
       gate: tenant.gate,
       operations: this.#operations,
       log,
-      acquire: () => this.#acquire(id, key),
+      acquire: () => this.#acquire(id, name),
       release: (lease) => this.#stores.release(lease),
     });
     const failed = (error: unknown) => log.error({ err: error }, 'a call could not be served');
@@ -198,39 +215,79 @@ export class StorageService {
     const tenant = this.#tenants.get(id);
     this.#tenants.delete(id);
     if (tenant) await Promise.all([...tenant.servers.values()].map((server) => server.stop(CLOSE_GRACE_MS)));
-    for (const key of this.#kinds.keys()) await this.#stores.close(`${id}/${key}`);
+    const open = this.#stores.names().filter((store) => store.startsWith(`${id}/`));
+    for (const store of open) await this.#stores.close(store);
   }
 
-  #kind(key: string): StoreKind {
+  #kind(name: string): StoreKind {
+    const [key = '', ...id] = name.split('.');
     const kind = this.#kinds.get(key);
-    if (!kind) throw new Problem('invalid_field', `There is no kind of store named ${key}.`);
+    if (!kind || (id.length > 0 && !STORE_ID.test(id.join('.'))))
+      throw new Problem('invalid_field', `There is no kind of store named ${name}.`);
     return kind;
   }
 
-  #acquire(id: TenantId, key: string): Lease<Store> {
-    return this.#stores.acquire(`${id}/${key}`, () => {
-      const kind = this.#kind(key);
-      const quota = () => this.#tenants.get(id)?.quotas[kind.quota] ?? 0;
-      const store = kind.open(id, this.#folder(id, key), quota);
-      if (this.#backup.isCopying(id, key)) store.blobs.pauseRemoval();
+  /** @throws Problem invalid_field where it would be one store too many */
+  #note(tenant: Tenant, name: string): void {
+    const stores = tenant.stores.get(kindOfStore(name));
+    if (!stores || stores.has(name)) return;
+    if (stores.size >= MOST_STORES) {
+      const some = [...stores.keys()].slice(0, 5).join(', ');
+      throw new Problem(
+        'invalid_field',
+        `A deployment has at most ${MOST_STORES} stores of a kind, and this one has them. Give the id of one: ${some}, …`,
+      );
+    }
+    stores.set(name, undefined);
+  }
+
+  /** Of the tenant's stores that are on the disk. */
+  #names(id: TenantId): string[] {
+    const folder = join(this.#root, id);
+    if (!existsSync(folder)) return [];
+    const names = readdirSync(folder);
+    return [...this.#kinds.keys()].flatMap((key) => storesOf(key, names));
+  }
+
+  #acquire(id: TenantId, name: string): Lease<Store> {
+    return this.#stores.acquire(`${id}/${name}`, () => {
+      const kind = this.#kind(name);
+      const store = kind.open(objectPlace(id, name), this.#folder(id, name), () => this.#quota(id, name, kind));
+      if (this.#backup.isCopying(id, name)) store.blobs.pauseRemoval();
       return store;
     });
   }
 
+  /** What the tenant's other stores of the kind leave of the quota for this one, bytes. */
+  #quota(id: TenantId, name: string, kind: StoreKind): number {
+    const tenant = this.#tenants.get(id);
+    if (!tenant) return 0;
+    let left = tenant.quotas[kind.quota] ?? 0;
+    const stores = tenant.stores.get(kindOfStore(name));
+    if (!stores || stores.size <= 1) return left;
+    for (const [other, known] of stores) {
+      const open = this.#stores.get(`${id}/${other}`);
+      const charged = open?.totals.charged ?? known ?? this.#totals(id, other).charged;
+      if (charged !== known) stores.set(other, charged);
+      if (other !== name) left -= charged;
+    }
+    return Math.max(0, left);
+  }
+
   /** Totals of a store, without creating one. */
-  #totals(id: TenantId, key: string): { bytes: number; items: number } {
-    if (!existsSync(join(this.#folder(id, key), `${key}.db`))) return { bytes: 0, items: 0 };
-    const lease = this.#acquire(id, key);
+  #totals(id: TenantId, name: string): { bytes: number; items: number; charged: number } {
+    if (!existsSync(join(this.#folder(id, name), `${kindOfStore(name)}.db`))) return { bytes: 0, items: 0, charged: 0 };
+    const lease = this.#acquire(id, name);
     try {
-      const { bytes, items } = lease.store.totals;
-      return { bytes, items };
+      const { bytes, items, charged } = lease.store.totals;
+      return { bytes, items, charged };
     } finally {
       this.#stores.release(lease);
     }
   }
 
-  #folder(id: TenantId, key: string): string {
-    return join(this.#root, id, key);
+  #folder(id: TenantId, name: string): string {
+    return join(this.#root, id, name);
   }
 }
 

@@ -35,9 +35,14 @@ export class Totals {
     return this.#items;
   }
 
+  /** Bytes that count against the quota. */
+  get charged(): number {
+    return this.#bytes + this.#items * this.#itemBytes;
+  }
+
   /** Would `bytes` more than now pass the quota? Less than now never does, so that a full store can be emptied. */
   exceeds(quota: number, bytes: number): boolean {
-    return bytes > 0 && this.#bytes + this.#items * this.#itemBytes + bytes > quota;
+    return bytes > 0 && this.charged + bytes > quota;
   }
 
   /** To be called inside a transaction. */

@@ -21,6 +21,8 @@ export const deployments = sqliteTable('deployments', {
   compatibilityDate: text('compatibility_date').notNull(),
   compatibilityFlags: text('compatibility_flags', { mode: 'json' }).$type<string[]>().notNull(),
   bindings: text('bindings', { mode: 'json' }).$type<BindingSet>().notNull(),
+  /** Name in env -> text, or JSON. */
+  vars: text('vars', { mode: 'json' }).$type<Record<string, unknown>>().notNull().default({}),
   crons: text('crons', { mode: 'json' }).$type<string[]>().notNull(),
   paidRoutes: text('paid_routes', { mode: 'json' }).$type<StoredPaidRoute[]>().notNull(),
   /** Which handlers the code exports, as the probe saw them. */

@@ -22,6 +22,7 @@ export interface AcceptOptions {
   /** A version without `scheduled()` is refused where there are any. */
   crons: string[];
   secrets?: Record<string, string>;
+  vars?: InstanceSpec['vars'];
   bindings?: InstanceSpec['bindings'];
 }
 

@@ -31,6 +31,7 @@ export interface ProbeSubject {
   compatibilityFlags: string[];
   /** Top-level code may read them through `import { env } from 'cloudflare:workers'`. */
   secrets?: Record<string, string>;
+  vars?: InstanceSpec['vars'];
   bindings?: InstanceSpec['bindings'];
   /** It gets less CPU than others on a busy machine. */
   yielding?: boolean;
@@ -130,6 +131,7 @@ function probeSpec(subject: ProbeSubject): InstanceSpec {
     compatibilityDate: subject.compatibilityDate,
     compatibilityFlags: subject.compatibilityFlags,
     secrets: subject.secrets ?? {},
+    vars: subject.vars ?? {},
     bindings: subject.bindings ?? NO_BINDINGS,
     crons: [],
     egressAllow: [],

@@ -71,6 +71,7 @@ const instanceSpecs = service({
         compatibilityDate: row.compatibilityDate,
         compatibilityFlags: row.compatibilityFlags,
         secrets: await secrets.reveal(row.tenant),
+        vars: row.vars,
         bindings: row.bindings,
         crons: row.crons,
         egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],

@@ -15,6 +15,7 @@ export function newDeployment({
     settings: {
       compatibilityDate: '2026-11-01',
       compatibilityFlags: [],
+      vars: {},
       bindings: { kv: false, d1: false, r2: false, payments: false },
       crons: [],
       paidRoutes: [],

@@ -22,7 +22,7 @@ export interface BlobBackend {
   /** A name that is not there is no error. */
   remove(name: string): Promise<void>;
   names(): AsyncIterable<string>;
-  /** Removes every blob of the tenant. */
+  /** Removes every blob of the store. */
   destroy(): Promise<void>;
   close(): void;
 }
@@ -31,6 +31,6 @@ export interface BlobBackend {
 export interface ObjectBucket {
   /** Rejects where it cannot be used. */
   prepare(): Promise<void>;
-  /** The blobs of one tenant, over connections of its own; to be closed. */
-  blobs(tenant: string): BlobBackend;
+  /** The blobs of one store, over connections of its own; to be closed. */
+  blobs(place: string): BlobBackend;
 }

@@ -46,8 +46,8 @@ export class S3Bucket implements ObjectBucket {
     }
   }
 
-  blobs(tenant: string): BlobBackend {
-    return new S3Blobs(this.settings, this.#connect(), `${tenant}/`, this.#silenceMs);
+  blobs(place: string): BlobBackend {
+    return new S3Blobs(this.settings, this.#connect(), `${place}/`, this.#silenceMs);
   }
 
   #connect(): Connection {

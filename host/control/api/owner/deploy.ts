@@ -9,7 +9,7 @@ import { checkSlug, type DeploymentParser, deployBody, deploymentBodyBytes } fro
 import type { ControlDeps } from '../../deps.ts';
 import type { Endpoint } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
-import { checkPayTo, newSettings } from '../../settings.ts';
+import { checkNames, checkPayTo, newSettings } from '../../settings.ts';
 
 const OPERATION = 'deploy';
 const DAY_MS = 86_400_000;
@@ -32,6 +32,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
     const settings = newSettings(input, payer.address, clock.now());
     checkPayTo(settings, deps.payments);
+    checkNames(settings, Object.keys(input.secrets ?? {}));
     const tenant = newTenantId();
     const now = clock.now();
     await deployments.claims.take(slug, tenant, payer.address, now, CLAIM_MS);

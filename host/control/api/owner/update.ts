@@ -14,11 +14,11 @@ import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
 import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
-import { changedSettings, checkPayTo } from '../../settings.ts';
+import { changedSettings, checkNames, checkPayTo } from '../../settings.ts';
 import { bringIntoService } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
-const LOADED_WITH = ['compatibilityDate', 'compatibilityFlags', 'bindings', 'secrets', 'secretChanges'] as const;
+const LOADED_WITH = ['compatibilityDate', 'compatibilityFlags', 'bindings', 'vars', 'secrets', 'secretChanges'] as const;
 
 export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endpoint {
   const { config, deployments, pipeline, secrets, logs, updates } = deps;
@@ -73,6 +73,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       throw fieldProblem('/crons', 'needs code that exports scheduled()');
     }
     await checkSecretChanges(input, deployment);
+    checkNames(settings, await futureSecretNames(input, deployment.tenant));
     const code = hasCode(input) ? await accept(input, settings, deployment) : undefined;
     try {
       return await change(deployment, input, settings, code);
@@ -113,6 +114,13 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       ...(input.secretChanges ? { secretChanges: splitChanges(tenant, input.secretChanges) } : {}),
     };
     return bringIntoService(deps, deployment, change);
+  }
+
+  async function futureSecretNames(input: DeploymentInput, tenant: string): Promise<string[]> {
+    if (input.secrets) return Object.keys(input.secrets);
+    const changes = input.secretChanges ?? {};
+    const names = new Set([...(await deployments.secretNames(tenant)), ...Object.keys(changes)]);
+    return [...names].filter((name) => changes[name] !== null);
   }
 
   /** The secrets as they will be: top-level code may read them. */
