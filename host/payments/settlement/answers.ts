@@ -5,7 +5,8 @@
  * so one that a power cut left half written is none, and the payment itself is in the registry.
  */
 import { createHash } from 'node:crypto';
-import { type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat, statfs } from 'node:fs/promises';
+import { writeFileSync } from 'node:fs';
+import { mkdir, readdir, readFile, rm, stat, statfs, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
@@ -25,6 +26,9 @@ export interface AnswerBudget {
 
 /** What the smallest file takes of the disk. */
 const BLOCK = 4096;
+const FILE_MODE = { mode: 0o600 };
+/** Contents up to this size are written without a thread, bytes. */
+const WRITTEN_AT_ONCE = 64 * 1024;
 /** For how long an answer of the system about free space is believed, ms. */
 const SPACE_MS = 500;
 
@@ -200,10 +204,6 @@ export class Answers {
     const tenant = decodeURIComponent(folder);
     for (const name of await names(path.join(this.#folder, folder))) {
       const file = path.join(this.#folder, folder, name);
-      if (name.endsWith('.tmp')) {
-        if (!this.#files.has(file.slice(0, -'.tmp'.length))) await rm(file, { force: true });
-        continue;
-      }
       const found = await stat(file).catch(() => undefined);
       if (found?.isFile() && !this.#files.has(file))
         this.#add(file, { tenant, size: taken(found.size), at: found.mtimeMs, written: WRITTEN });
@@ -211,21 +211,19 @@ export class Answers {
   }
 }
 
-async function write(file: string, content: Buffer): Promise<boolean> {
-  const draft = `${file}.tmp`;
-  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-  let handle: FileHandle | undefined;
+/** No draft and no rename: a file that is not whole contradicts its digest. */
+async function write(file: string, content: Buffer): Promise<true> {
+  // The pool of threads takes more time for a small file than writing it does.
+  const put = () =>
+    content.length <= WRITTEN_AT_ONCE ? writeFileSync(file, content, FILE_MODE) : writeFile(file, content, FILE_MODE);
   try {
-    handle = await open(draft, 'w', 0o600);
-    await handle.writeFile(content);
-    await handle.close();
-    await rename(draft, file);
-    return true;
+    await put();
   } catch (error) {
-    await handle?.close().catch(() => {});
-    await rm(draft, { force: true }).catch(() => {});
-    throw error;
+    if (!isMissing(error)) throw error;
+    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+    await put();
   }
+  return true;
 }
 
 /** One line of JSON, then the body. */
