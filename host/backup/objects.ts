@@ -64,7 +64,7 @@ export async function placeObjects(settings: ObjectBucket, tenantsFolder: string
 async function objectStores(tenantsFolder: string): Promise<{ folder: string; place: string }[]> {
   const found: { folder: string; place: string }[] = [];
   for (const tenant of await readdir(tenantsFolder).catch(() => [])) {
-    for (const name of storesOf(KIND, await readdir(path.join(tenantsFolder, tenant))))
+    for (const name of storesOf(KIND, await readdir(path.join(tenantsFolder, tenant)).catch(() => [])))
       found.push({ folder: path.join(tenantsFolder, tenant, name), place: objectPlace(tenant, name) });
   }
   return found;

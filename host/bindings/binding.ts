@@ -66,7 +66,10 @@ const id = z
 /** `true`: there is one, under its usual name. Else a name in env each -> its settings. */
 function byName<Settings extends z.ZodType>(settings: Settings) {
   const record = z.record(name, settings);
-  return z.union([z.boolean(), record.refine((all) => Object.keys(all).length <= MOST, `at most ${MOST}`)]);
+  return z.union(
+    [z.boolean(), record.refine((all) => Object.keys(all).length <= MOST, `takes at most ${MOST} names`)],
+    'takes true or false, or names of your own, such as {"FIRST": {}, "SECOND": {}}',
+  );
 }
 
 /** For bindings to what is kept: `{"SESSIONS": {"id": "sessions"}}`. */

@@ -10,7 +10,8 @@ export interface Metadata {
   version: number;
   expiresAt: string | null;
   expiresSoon?: boolean;
-  bindings: Record<string, boolean>;
+  /** By key: whether there is one, or several by their names in env. */
+  bindings: Record<string, boolean | Record<string, { id?: string }>>;
   crons: string[];
   domains: { domain: string; state: string }[];
   paidRoutes: { method: string; path: string; price: string; mode: string }[];
@@ -18,7 +19,9 @@ export interface Metadata {
 }
 
 export function metadataText(one: Metadata): string {
-  const bindings = Object.keys(one.bindings).filter((name) => one.bindings[name]);
+  const bindings = Object.entries(one.bindings)
+    .filter(([, asked]) => asked)
+    .map(([key, asked]) => (typeof asked === 'object' ? `${key} (${Object.keys(asked).join(' ')})` : key));
   const rows: (string | number)[][] = [
     ['slug', one.slug],
     ['url', one.url],

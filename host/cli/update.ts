@@ -2,7 +2,7 @@
 import { Command } from 'commander';
 import { type Metadata, metadataText } from './metadata-view.ts';
 import { bundleEntry } from './project/bundle.ts';
-import { type Project, type ProjectFlags, projectSettings, slugKey, slugOf } from './project/manifest.ts';
+import { type Project, type ProjectFlags, projectSettings, slugKey, slugOf, withFlags } from './project/manifest.ts';
 import { addProjectOptions } from './project/options.ts';
 import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
@@ -47,7 +47,7 @@ async function update(session: Session, entry: string | undefined, flags: Projec
   if (settings.bindings && !project.manifest.bindings) {
     // Flags add to what it has: the host takes bindings as a whole.
     const { bindings } = await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
-    settings.bindings = { ...bindings, ...settings.bindings };
+    settings.bindings = withFlags(bindings, flags);
   }
   const body = {
     ...code,

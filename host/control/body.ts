@@ -48,6 +48,13 @@ function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {
       detail: 'is not known; /openapi.json lists the fields',
     }));
   }
+  if (issue.code === 'invalid_union') {
+    // Of the alternatives, the one of the right type knows what is wrong inside.
+    const meant = issue.errors.find(
+      (faults) => !faults.some(({ path, code }) => !path.length && code === 'invalid_type'),
+    );
+    if (meant) return meant.flatMap((fault) => fieldErrors({ ...fault, path: [...issue.path, ...fault.path] }));
+  }
   if (issue.code === 'invalid_key') {
     return [{ pointer: base, detail: issue.issues.map(({ message }) => message).join('; ') }];
   }

@@ -1,4 +1,4 @@
-/** What everybody may know of a deployment. Neither code nor secrets nor the names of secrets are ever in it. */
+/** What everybody may know of a deployment. Neither code nor vars nor secrets nor the names of secrets are ever in it. */
 
 import { bindingLimits } from '../bindings/index.ts';
 import { DAY_MS } from '../registry/deployments.ts';

@@ -63,7 +63,8 @@ export function checkNames({ bindings, vars }: DeploymentSettings, secrets: Iter
     if (other) throw fieldProblem(pointer, `names ${name}, which is ${other} already; rename one of the two`);
     taken.set(name, what);
   };
-  for (const { binding, name } of boundBindings(bindings)) take(name, `a binding (${binding.key})`, `/bindings/${binding.key}`);
+  for (const { binding, name } of boundBindings(bindings))
+    take(name, `a binding (${binding.key})`, `/bindings/${binding.key}`);
   for (const name of Object.keys(vars)) take(name, 'a var', `/vars/${name}`);
   for (const name of secrets) take(name, 'a secret', '/secrets');
 }

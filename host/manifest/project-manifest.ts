@@ -13,7 +13,11 @@ export const manifestSchema = z.strictObject({
   slug: z.string().optional().describe('name in the URL: 3 to 40 characters a-z, 0-9 and -'),
   entry: z.string().optional().describe('file with the default export, relative to this file'),
   host: z.url().optional().describe('URL of the host, such as https://api.example.com; asks for a confirmation once'),
-  bindings: bindingsSchema.optional().describe('what the handler finds in env; true or false each'),
+  bindings: bindingsSchema.optional().describe('what the handler finds in env: true, or names of your own'),
+  vars: z
+    .record(z.string(), z.json())
+    .optional()
+    .describe('what the handler finds in env as text or JSON: NAME -> value; no secrets'),
   secrets: z
     .record(z.string(), source)
     .optional()

@@ -125,13 +125,10 @@ function writeBindings(
   bindings: Bound[],
   init: (length: number) => List<Worker_Binding>,
 ): void {
-  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(secrets).map(
-    ([name, value]) =>
-      (binding) => {
-        binding.setName(name);
-        binding.setText(value);
-      },
-  );
+  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(secrets).map(([name, value]) => (binding) => {
+    binding.setName(name);
+    binding.setText(value);
+  });
   for (const [name, value] of Object.entries(vars)) {
     writers.push((binding) => {
       binding.setName(name);

@@ -79,7 +79,10 @@ export class Services {
     await dependencies.storage.open({
       tenant: spec.tenant,
       folder: this.folder,
-      stores: stores.map(({ binding, id, service }) => ({ name: storeName(binding.key, id), socket: `${service}.sock` })),
+      stores: stores.map(({ binding, id, service }) => ({
+        name: storeName(binding.key, id),
+        socket: `${service}.sock`,
+      })),
       quotas: dependencies.storeQuotas,
     });
     this.#permit(...stores.map(({ service }) => service));

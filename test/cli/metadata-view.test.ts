@@ -10,3 +10,9 @@ it.each([
     told,
   );
 });
+
+it('bindings are shown with the names that they were given', () => {
+  const bindings = { kv: { CACHE: {}, SESSIONS: { id: 's' } }, d1: true, r2: false };
+  const metadata = { slug: 'hello', bindings, crons: [], domains: [], paidRoutes: [], runtime: {} };
+  expect(metadataText(metadata as unknown as Metadata)).toMatch(/bindings +kv \(CACHE SESSIONS\) d1\n/);
+});

@@ -34,7 +34,8 @@ describe('the manifest', () => {
       JSON.stringify({
         slug: 'hello',
         entry: 'src/index.ts',
-        bindings: { kv: true, d1: {} },
+        bindings: { kv: true, d1: {}, r2: { MEDIA: { id: 'm' } } },
+        vars: { LIST: [1] },
         crons: ['0 * * * *'],
         paidRoutes: [{ method: 'GET', path: '/a', price: '1' }],
         secrets: { KEY: '@key.txt' },
@@ -45,7 +46,8 @@ describe('the manifest', () => {
     expect(slugOf(project, undefined)).toBe('hello');
     expect(slugOf(project, 'other')).toBe('other');
     expect(projectSettings(project, { r2: true, price: ['GET /b=2'] })).toEqual({
-      bindings: { kv: true, d1: {}, r2: true },
+      bindings: { kv: true, d1: {}, r2: { MEDIA: { id: 'm' }, BUCKET: {} } },
+      vars: { LIST: [1] },
       crons: ['0 * * * *'],
       paidRoutes: [{ method: 'GET', path: '/b', price: '2', mode: 'fixed' }],
       payTo: `0x${'1'.repeat(40)}`,

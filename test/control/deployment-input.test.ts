@@ -1,13 +1,17 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { checkSlug, deploymentParser } from '../../host/control/deployment-input.ts';
-import { checkPayTo } from '../../host/control/settings.ts';
+import { checkNames, checkPayTo, newSettings } from '../../host/control/settings.ts';
 import { configSchema } from '../../host/shared/config.ts';
 
 const config = configSchema.parse(JSON.parse(readFileSync('config/turnpike.default.json', 'utf8')));
 const parse = deploymentParser(config.runtime);
 const post = (body: unknown) =>
   parse(Buffer.from(typeof body === 'string' ? body : JSON.stringify(body)), 'application/json');
+
+function many<T>(count: number, value: T): Record<string, T> {
+  return Object.fromEntries(Array.from({ length: count }, (_, i) => [`N${i}`, value]));
+}
 
 async function upload(form: FormData) {
   const request = new Request('http://h/', { method: 'POST', body: form });
@@ -25,6 +29,16 @@ describe('what a tenant asks to deploy', () => {
       d1: true,
       r2: false,
       payments: false,
+    });
+  });
+
+  it('reads bindings by names of the owner, and vars', async () => {
+    const bindings = { kv: { CACHE: {}, SESSIONS: { id: 'sessions' } }, payments: { PAY: {} } };
+    const vars = { GREETING: 'hi', LIMITS: { most: 3, of: ['a'] } };
+    expect(await post({ code: 'x', bindings, vars })).toEqual({
+      code: 'x',
+      bindings: { ...bindings, d1: false, r2: false },
+      vars,
     });
   });
 
@@ -54,15 +68,27 @@ describe('what a tenant asks to deploy', () => {
     ['empty code', { code: '' }, 'invalid_field', '/code'],
     ['a secret that is no text', { secrets: { A: 1 } }, 'invalid_field', '/secrets/A'],
     ['a bad name of a secret', { secrets: { 'A-B': 'x' } }, 'invalid_field', '/secrets/A-B'],
-    ['a secret named like a binding', { secrets: { DB: 'x' } }, 'invalid_field', '/secrets'],
     ['a secret that is too long', { secrets: { A: 'x'.repeat(5121) } }, 'invalid_field', '/secrets/A'],
-    [
-      'too many secrets',
-      { secrets: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`S${i}`, ''])) },
-      'invalid_field',
-      '/secrets',
-    ],
+    ['too many secrets', { secrets: many(65, '') }, 'invalid_field', '/secrets'],
     ['an unknown binding', { bindings: { queue: true } }, 'invalid_field', '/bindings/queue'],
+    ['a name of a binding that is none', { bindings: { kv: { 'A-B': {} } } }, 'invalid_field', '/bindings/kv/A-B'],
+    ['an id that leads elsewhere', { bindings: { kv: { A: { id: '../x' } } } }, 'invalid_field', '/bindings/kv/A/id'],
+    [
+      'a setting that a binding lacks',
+      { bindings: { d1: { A: { ids: 'x' } } } },
+      'invalid_field',
+      '/bindings/d1/A/ids',
+    ],
+    [
+      'an id of what keeps nothing',
+      { bindings: { payments: { A: { id: 'x' } } } },
+      'invalid_field',
+      '/bindings/payments/A/id',
+    ],
+    ['too many of a kind', { bindings: { r2: many(33, {}) } }, 'invalid_field', '/bindings/r2'],
+    ['a bad name of a var', { vars: { 'A-B': 'x' } }, 'invalid_field', '/vars/A-B'],
+    ['too many vars', { vars: many(129, '') }, 'invalid_field', '/vars'],
+    ['vars that are too long', { vars: { A: 'x'.repeat(65_536) } }, 'invalid_field', '/vars'],
     ['a date that is none', { compatibilityDate: '2026-13-01' }, 'invalid_field', '/compatibilityDate'],
     ['a payee that is none', { payTo: '0x12' }, 'invalid_field', '/payTo'],
     ['a notify URL of another kind', { notify: 'file:///etc/passwd' }, 'invalid_field', '/notify'],
@@ -104,7 +130,7 @@ describe('slugs', () => {
 
 it.each([
   [{ secrets: { 'A-B': 'x' } }, '/secrets/A-B is an invalid secret name: use letters'],
-  [{ bindings: { kv: 'yes' } }, '/bindings/kv takes true or false'],
+  [{ bindings: { kv: 'yes' } }, '/bindings/kv takes true or false, or names of your own'],
   [{ bidnings: {} }, '/bidnings is not known; /openapi.json lists the fields'],
 ])('says of %j what is acceptable', async (body, words) => {
   await expect(post(body)).rejects.toThrow(words);
@@ -117,4 +143,19 @@ it('revenue never goes to a wallet that the host pays from', () => {
     expect.objectContaining({ code: 'invalid_field' }),
   );
   expect(() => checkPayTo(settings(`0x${'b'.repeat(40)}`), { hostWallets })).not.toThrow();
+});
+
+describe('names in env', () => {
+  const settings = (body: object) => newSettings({ ...body }, `0x${'a'.repeat(40)}`, Date.now());
+  it.each([
+    [{ bindings: { kv: true } }, ['STORE'], 'names STORE, which is a binding (kv) already'],
+    [{ bindings: { kv: { A: {} }, d1: { A: {} } } }, [], '/bindings/d1 names A, which is a binding (kv) already'],
+    [{ bindings: { kv: { A: {} } }, vars: { A: '' } }, [], '/vars/A names A'],
+    [{ vars: { A: '' } }, ['A'], '/secrets names A, which is a var already'],
+  ])('refuses %j with secrets %j', (body, secrets, words) => {
+    expect(() => checkNames(settings(body), secrets)).toThrow(words);
+  });
+  it('leaves the usual names to whoever does not use them', () => {
+    checkNames(settings({ bindings: { kv: { CACHE: {} } }, vars: { STORE: 'x' } }), ['DB']);
+  });
 });

@@ -24,6 +24,8 @@ const deployment = {
   owner: '0xaa',
   state: 'active',
   handlers: ['fetch'],
+  bindings: {},
+  vars: {},
   crons: [],
   payTo: '0xold',
   paidRoutes: [],
@@ -120,6 +122,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
     deployments: {
       bySlug: async () => deployment,
       snapshot: async () => ({}),
+      secretNames: async () => [],
       update: async (_tenant: string, change: { settings?: object }) => {
         changes.push(change);
         throw new Error('enough');

@@ -26,6 +26,12 @@ export default {
       await env.STORE.put('word', word);
       await env.STORE.put('long', word.repeat(10_000));
       await env.BUCKET.put('word', word.repeat(10_000));
+      await env.LOG.batch([
+        env.LOG.prepare('CREATE TABLE words (word TEXT)'),
+        env.LOG.prepare('INSERT INTO words VALUES (?)').bind(word + ' log'),
+      ]);
+      await env.CACHE.put('word', word + ' cache');
+      await env.ATTIC.put('word', word + ' attic');
       console.log(word);
     }
     const { results } = await env.DB.prepare('SELECT word FROM words').all();
@@ -34,6 +40,11 @@ export default {
       kv: await env.STORE.get('word'),
       long: (await env.STORE.get('long'))?.length,
       r2: (await (await env.BUCKET.get('word'))?.text())?.slice(0, word.length),
+      others: [
+        (await env.LOG.prepare('SELECT word FROM words').all()).results[0]?.word,
+        await env.CACHE.get('word'),
+        await (await env.ATTIC.get('word'))?.text(),
+      ],
     });
   },
 };
@@ -57,7 +68,12 @@ describe.each(['on this disk', 'on a libSQL server'])('SQL %s', (where) => {
     });
     owner = mppFetch(host.network, 0);
     for (const slug of Object.keys(words)) {
-      await deploy(owner, host.url, { slug, code: HANDLER, bindings: { kv: true, d1: true, r2: true } });
+      const bindings = {
+        kv: { STORE: {}, CACHE: {} },
+        d1: { DB: {}, LOG: {} },
+        r2: { BUCKET: {}, ATTIC: { id: 'a.1' } },
+      };
+      await deploy(owner, host.url, { slug, code: HANDLER, bindings });
     }
   });
   afterAll(async () => {
@@ -73,7 +89,8 @@ describe.each(['on this disk', 'on a libSQL server'])('SQL %s', (where) => {
 
   it('is each tenant’s own', async () => {
     for (const [slug, word] of Object.entries(words)) {
-      const kept = { d1: [word], kv: word, long: word.length * 10_000, r2: word };
+      const others = ['log', 'cache', 'attic'].map((store) => `${word} ${store}`);
+      const kept = { d1: [word], kv: word, long: word.length * 10_000, r2: word, others };
       expect(await ask(slug, word, 'POST')).toEqual(kept);
     }
     for (const [slug, word] of Object.entries(words)) expect(await ask(slug, word)).toMatchObject({ d1: [word] });

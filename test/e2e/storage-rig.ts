@@ -69,7 +69,15 @@ export class StorageRig {
   }
 
   open(tenant: string, folder: string, quotas = this.quotas): Promise<void> {
-    return this.channel.call('open', { tenant, folder, stores: [{ name: 'kv', socket: 'kv.sock' }, { name: 'r2', socket: 'r2.sock' }], quotas });
+    return this.channel.call('open', {
+      tenant,
+      folder,
+      stores: [
+        { name: 'kv', socket: 'kv.sock' },
+        { name: 'r2', socket: 'r2.sock' },
+      ],
+      quotas,
+    });
   }
 
   async usage(tenant: string) {

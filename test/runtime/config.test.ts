@@ -81,6 +81,25 @@ describe('encodeConfig', () => {
     expect(names(database.getInnerBindings().toArray())).toEqual(['fetcher']);
   });
 
+  it('binds several of a kind by their names, and one store once', () => {
+    const kv = { CACHE: {}, SESSIONS: { id: 's' }, OLD_NAME: { id: 's' }, STORE: {} };
+    const { services, bindings } = decode(spec({ bindings: { ...NONE, kv, d1: { A: {}, B: {} } } }));
+    expect(names(bindings)).toEqual(['CACHE', 'SESSIONS', 'OLD_NAME', 'STORE', 'A', 'B']);
+    const addresses = services.slice(3).map((service) => service.getExternal().getAddress());
+    expect(new Set(addresses).size).toBe(5);
+    expect(addresses).toContain('unix:/run/services/kv.sock');
+    const target = (index: number) => bindings[index]!.getKvNamespace().getName();
+    expect(target(1)).toBe(target(2));
+    expect(target(0)).not.toBe(target(1));
+  });
+
+  it('gives vars as text or JSON', () => {
+    const { bindings } = decode(spec({ vars: { NAME: 'a "b"\n', LIST: [1, { a: null }], YES: true } }));
+    expect(names(bindings)).toEqual(['NAME', 'LIST', 'YES']);
+    expect(bindings[0]!.getText()).toBe('a "b"\n');
+    expect(bindings.slice(1).map((binding) => JSON.parse(binding.getJson()))).toEqual([[1, { a: null }], true]);
+  });
+
   it('adds the module of a bucket, which handlers cannot import, where there is one', () => {
     const extensions = (r2: boolean) =>
       decode(spec({ bindings: { ...NONE, r2 } }))

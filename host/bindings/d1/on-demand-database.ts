@@ -153,7 +153,10 @@ export class OnDemandDatabase {
     const listener = net.createServer((socket) => void this.#passOn(socket));
     const folder = path.dirname(this.#public);
     // Beside it, and shorter.
-    const name = path.basename(this.#public).replace('d1', 'l').replace('sock', (this.#listeners++).toString(36));
+    const name = path
+      .basename(this.#public)
+      .replace('d1', 'l')
+      .replace('sock', (this.#listeners++).toString(36));
     const own = path.join(folder, name);
     rmSync(own, { force: true });
     await new Promise<void>((resolve, reject) => {

@@ -3,8 +3,8 @@ import { mkdirSync } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { BindingServer, ServerHost } from '../server.ts';
-import { buildDatabaseProgram } from './database-program.ts';
 import { storeName, storesOf } from '../stores.ts';
+import { buildDatabaseProgram } from './database-program.ts';
 import { FOLDER } from './files.ts';
 import { namespaceOf, removeNamespace } from './namespaces.ts';
 import { OnDemandDatabase } from './on-demand-database.ts';
@@ -67,7 +67,9 @@ async function quotaOf(folder: string, name: string, quota: number): Promise<num
 /** Name of each database's folder -> bytes of its files. On a libSQL server they are empty, and say which ones there are. */
 async function databaseFolders(folder: string): Promise<Map<string, number>> {
   const names = storesOf(FOLDER, await readdir(folder).catch(() => []));
-  return new Map(await Promise.all(names.map(async (name) => [name, await folderBytes(path.join(folder, name))] as const)));
+  return new Map(
+    await Promise.all(names.map(async (name) => [name, await folderBytes(path.join(folder, name))] as const)),
+  );
 }
 
 async function folderBytes(folder: string): Promise<number> {

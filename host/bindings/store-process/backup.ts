@@ -9,8 +9,8 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { TenantId } from '../../shared/contracts.ts';
-import type { Blobs } from './blobs/blobs.ts';
 import { kindOfStore, storesOf } from '../stores.ts';
+import type { Blobs } from './blobs/blobs.ts';
 import type { StoreKind } from './kind.ts';
 
 /** What the worker copies: one store. */

@@ -96,16 +96,22 @@ export function parsePrice(text: string): { method: string; path: string; price:
   return { method: method.toUpperCase(), path, price, mode: sign === '<=' ? 'metered' : 'fixed' };
 }
 
+/** Bindings and those that flags add: `--kv` beside names of one's own is one more, by its usual name. */
+export function withFlags(bindings: Record<string, unknown>, flags: ProjectFlags): Record<string, unknown> {
+  const added = BINDINGS.filter(({ key }) => flags[key] === true).map(({ key, env }) => {
+    const present = bindings[key];
+    return [key, typeof present === 'object' && present !== null ? { ...present, [env]: {} } : true] as const;
+  });
+  return { ...bindings, ...Object.fromEntries(added) };
+}
+
 /** The settings that the host takes, without code and secrets. Only what was given is in it. */
 export function projectSettings({ manifest }: Project, flags: ProjectFlags): Record<string, unknown> {
-  const bindings = Object.fromEntries(
-    BINDINGS.map(({ key }) => [key, flags[key] ?? manifest.bindings?.[key]] as const).filter(
-      ([, value]) => value !== undefined,
-    ),
-  );
+  const bindings = withFlags(manifest.bindings ?? {}, flags);
   const paidRoutes = flags.price ? flags.price.map(parsePrice) : manifest.paidRoutes;
   const settings = {
     ...(Object.keys(bindings).length > 0 ? { bindings } : {}),
+    vars: manifest.vars,
     crons: flags.cron ?? manifest.crons,
     paidRoutes,
     payTo: flags.payTo ?? manifest.payTo,

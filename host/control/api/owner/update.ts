@@ -18,7 +18,14 @@ import { changedSettings, checkNames, checkPayTo } from '../../settings.ts';
 import { bringIntoService } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
-const LOADED_WITH = ['compatibilityDate', 'compatibilityFlags', 'bindings', 'vars', 'secrets', 'secretChanges'] as const;
+const LOADED_WITH = [
+  'compatibilityDate',
+  'compatibilityFlags',
+  'bindings',
+  'vars',
+  'secrets',
+  'secretChanges',
+] as const;
 
 export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endpoint {
   const { config, deployments, pipeline, secrets, logs, updates } = deps;
