@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import { readFile, realpath, stat } from 'node:fs/promises';
 import { isBuiltin } from 'node:module';
 import path from 'node:path';
-import { type BuildFailure, build, type Message } from 'esbuild';
+import { type BuildFailure, type BuildOptions, build, type Message } from 'esbuild';
 import { type FieldError, Problem } from '../shared/problem.ts';
 import { leaveToRuntime, loadRequired, runtimeModule } from './runtime-modules.ts';
 
@@ -16,21 +16,59 @@ export interface ProjectBundle {
   main: string;
 }
 
+/** What wrangler's `rules` say: files of these names are modules of that type. */
+export interface ModuleRule {
+  type: 'ESModule' | 'CommonJS' | 'CompiledWasm' | 'Text' | 'Data';
+  globs: string[];
+}
+
+/** Options of esbuild that are handed on. */
+type Handed = Pick<BuildOptions, 'tsconfig' | 'minify' | 'keepNames' | 'jsxFactory' | 'jsxFragment'>;
+
+export interface ProjectBuild extends Handed {
+  /**
+   * Folder that everything comes from, packages in a `node_modules` apart: the code may be a stranger's, and what it
+   * imports leaves this machine with it; undefined: the code is trusted.
+   */
+  root?: string | undefined;
+  /** They come before the usual ones. Globs are relative to the entry's folder. */
+  rules?: ModuleRule[] | undefined;
+  /** Imports that are left to the runtime. */
+  external?: string[] | undefined;
+  /** Import -> what is imported in its place. */
+  alias?: Record<string, string> | undefined;
+  /** Expression -> the expression in its place. */
+  define?: Record<string, string> | undefined;
+}
+
 const MAIN = 'index.js';
+/** Modules that travel beside the code, for workerd to compile or to hand over -> the ending that the host knows them by. */
+const SEPARATE = { CompiledWasm: '.wasm', Data: '.bin' } as const;
+/** As wrangler has them, and a few more texts. */
+const USUAL_RULES: ModuleRule[] = [
+  { type: 'Text', globs: ['**/*.{txt,html,sql,svg,css,md}'] },
+  { type: 'Data', globs: ['**/*.bin'] },
+  { type: 'CompiledWasm', globs: ['**/*.wasm'] },
+];
 /** Marks what is asked of esbuild itself. */
 const FOUND_BY_ESBUILD = Symbol('found by esbuild');
 
 /**
  * @param entry path of the file with the default export
- * @param root folder that everything comes from, packages in a `node_modules` apart: the code may be a stranger's, and
- *   what it imports leaves this machine with it; undefined: the code is trusted
  * @throws Problem code_rejected with file, line and column of each error
  */
-export async function bundleProject(entry: string, root?: string): Promise<ProjectBundle> {
+export async function bundleProject(entry: string, options: ProjectBuild = {}): Promise<ProjectBundle> {
+  const { root, rules = [], external = [], alias = {}, define = {}, ...others } = options;
   const extra: ProjectBundle['modules'] = {};
   const folder = root === undefined ? undefined : await realpath(root);
+  const home = path.dirname(path.resolve(entry));
+  const typeOf = (file: string) =>
+    [...rules, ...USUAL_RULES].find(({ globs }) => globs.some((glob) => matches(glob, path.relative(home, file))))
+      ?.type;
+  // Where nothing else is a module of its own, esbuild finds all other imports by itself.
+  const separate = rules.some(({ type }) => type in SEPARATE) ? /./ : /\.(wasm|bin)(\?module)?$/;
   const result = await build({
-    absWorkingDir: path.dirname(path.resolve(entry)),
+    absWorkingDir: home,
     entryPoints: [path.resolve(entry)],
     bundle: true,
     write: false,
@@ -39,7 +77,12 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
     target: 'esnext',
     mainFields: ['workerd', 'worker', 'browser', 'module', 'main'],
     conditions: ['workerd', 'worker', 'browser'],
-    loader: { '.html': 'text', '.txt': 'text', '.sql': 'text', '.svg': 'text', '.css': 'text', '.md': 'text' },
+    loader: { '.js': 'jsx', '.mjs': 'jsx', '.cjs': 'jsx' },
+    // Packages with two forms have one for production, which is what runs here.
+    define: { 'process.env.NODE_ENV': '"production"', ...define },
+    alias,
+    external,
+    ...others,
     outfile: MAIN,
     sourcemap: 'inline',
     sourcesContent: true,
@@ -48,11 +91,11 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
     logLevel: 'silent',
     plugins: [
       {
-        name: 'separate-modules',
+        name: 'project',
         setup(esbuild) {
           esbuild.onLoad({ filter: /.*/, namespace: 'file' }, async ({ path: file }) => {
             await requireWithin(folder, file);
-            return undefined;
+            return typeOf(file) === 'Text' ? { contents: await readFile(file), loader: 'text' } : undefined;
           });
           loadRequired(esbuild);
           esbuild.onResolve({ filter: /^[a-z_]/ }, async ({ path: wanted, pluginData, ...from }) => {
@@ -62,18 +105,19 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
             const found = name !== wanted && (await esbuild.resolve(wanted, { ...from, pluginData: FOUND_BY_ESBUILD }));
             return found && found.errors.length === 0 ? undefined : leaveToRuntime(name, from.kind);
           });
-          // workerd compiles these itself; they travel beside the bundle.
-          esbuild.onResolve({ filter: /\.(wasm|bin)(\?module)?$/ }, async ({ path: wanted, pluginData, ...from }) => {
-            if (pluginData === FOUND_BY_ESBUILD) return undefined;
+          esbuild.onResolve({ filter: separate }, async ({ path: wanted, pluginData, ...from }) => {
+            if (pluginData === FOUND_BY_ESBUILD || from.kind === 'entry-point') return undefined;
             const found = await esbuild.resolve(wanted.replace(/\?module$/, ''), {
               ...from,
               pluginData: FOUND_BY_ESBUILD,
             });
             if (found.errors.length > 0) return { errors: found.errors, warnings: found.warnings };
             if (found.external) return { path: found.path, external: true };
+            const type = typeOf(found.path);
+            if (type !== 'CompiledWasm' && type !== 'Data') return undefined;
             await requireWithin(folder, found.path);
             const bytes = await readFile(found.path);
-            const name = separateName(found.path, bytes);
+            const name = separateName(found.path, bytes, SEPARATE[type]);
             extra[name] = { base64: bytes.toString('base64') };
             return { path: `./${name}`, external: true };
           });
@@ -87,6 +131,11 @@ export async function bundleProject(entry: string, root?: string): Promise<Proje
   });
   const code = withoutForeignSources(result.outputFiles[0]?.text ?? '', new Set(Object.keys(result.metafile.inputs)));
   return { modules: { [MAIN]: code, ...extra }, main: MAIN };
+}
+
+/** As wrangler matches; what is above the entry's folder is matched from where it is. */
+function matches(glob: string, file: string): boolean {
+  return path.matchesGlob(file.replaceAll(path.sep, '/').replace(/^(\.\.\/)+/, ''), glob.replace(/^\.\//, ''));
 }
 
 /** @throws Error for a file that is not the project's and not a package's */
@@ -122,10 +171,10 @@ function withoutForeignSources(code: string, inputs: Set<string>): string {
 }
 
 /** One name for one content: files of different folders and packages may have the same. */
-function separateName(file: string, bytes: Uint8Array): string {
-  const { name, ext } = path.parse(file);
+function separateName(file: string, bytes: Uint8Array, ending: string): string {
+  const { name } = path.parse(file);
   const digest = createHash('sha256').update(bytes).digest('hex').slice(0, 12);
-  return `${name.replaceAll(/[^A-Za-z0-9_.-]/g, '_').slice(0, 100)}-${digest}${ext}`;
+  return `${name.replaceAll(/[^A-Za-z0-9_.-]/g, '_').slice(0, 100)}-${digest}${ending}`;
 }
 
 /** A package that is not installed is the most common fault. */

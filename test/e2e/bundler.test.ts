@@ -99,7 +99,7 @@ it("runs what uses Node's modules, sent as modules or bundled from a project", a
     writeFileSync(path.join(folder, 'node_modules/hash/package.json'), '{"name":"hash","main":"index.js"}');
     writeFileSync(path.join(folder, 'node_modules/hash/index.js'), OLD_PACKAGE);
     writeFileSync(path.join(folder, 'index.ts'), entry('hash'));
-    const { modules, main } = await bundleProject(path.join(folder, 'index.ts'), folder);
+    const { modules, main } = await bundleProject(path.join(folder, 'index.ts'), { root: folder });
     expect(await answerOf(String(modules[main]))).toBe(SHA256_OF_X);
   } finally {
     rmSync(folder, { recursive: true });

@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { bundleProject } from '../../host/runtime/bundle-project.ts';
+import { bundleProject, type ProjectBuild } from '../../host/runtime/bundle-project.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -104,4 +104,78 @@ it.each([
 it.each(['./gone.ts', '/gone.ts'])('a file that is not there (%s) is no package', async (name) => {
   const entry = write({ 'index.ts': `import '${name}';` });
   await expect(bundleProject(entry)).rejects.toMatchObject({ message: `Could not resolve "${name}"` });
+});
+
+/** The text of the bundle, with what is beside it. */
+async function bundled(files: Record<string, string>, options?: ProjectBuild) {
+  const { modules, main } = await bundleProject(write(files), options);
+  const { [main]: code, ...beside } = modules;
+  return { code: String(code).replace(/\/\/# sourceMappingURL=.*/s, ''), beside: Object.keys(beside) };
+}
+
+it('rules say what files are; data keeps its bytes under a name that the host knows', async () => {
+  const { code, beside } = await bundled(
+    {
+      'index.ts':
+        "import a from './a.tpl'; import b from './img/b.png'; import c from './c.js.txt'; console.log(a, b, c);",
+      'a.tpl': 'a template',
+      'img/b.png': 'PNG',
+      'c.js.txt': 'no code',
+    },
+    {
+      rules: [
+        { type: 'Text', globs: ['**/*.tpl'] },
+        { type: 'Data', globs: ['img/*.png'] },
+      ],
+    },
+  );
+  expect(code).toContain('a template');
+  expect(code).toContain('no code');
+  expect(beside).toEqual([expect.stringMatching(/^b-[0-9a-f]{12}\.bin$/)]);
+});
+
+it('a rule may be about files that would be code', async () => {
+  const { code } = await bundled(
+    { 'index.ts': "import page from './page.js'; console.log(page);", 'page.js': 'export default 1 +' },
+    { rules: [{ type: 'Text', globs: ['page.js'] }] },
+  );
+  expect(code).toContain('export default 1 +');
+});
+
+it('alias, define, external and JSX in .js work as in wrangler', async () => {
+  const { code } = await bundled(
+    {
+      'index.ts':
+        "import a from 'old'; import b from 'left-out'; import c from './c.js'; console.log(a, b, c, VERSION);",
+      'new.ts': "export default 'the new one';",
+      'c.js': 'const h = (tag) => tag; export default <b />;',
+    },
+    {
+      alias: { old: path.join(folder, 'new.ts') },
+      define: { VERSION: '"1.2"' },
+      external: ['left-out'],
+      jsxFactory: 'h',
+    },
+  );
+  expect(code).toContain('the new one');
+  expect(code).toContain('"1.2"');
+  expect(code).toContain('from "left-out"');
+  expect(code).toContain('h("b"');
+});
+
+it('packages get their form for production', async () => {
+  const { code } = await bundled({
+    'index.ts': "console.log(process.env.NODE_ENV === 'production' ? 'fast' : 'slow');",
+  });
+  expect(code).toContain('true ? "fast" : "slow"');
+});
+
+it('a computed import finds all files that it may mean', async () => {
+  const { code } = await bundled({
+    'index.ts': "export default { fetch: async (r) => (await import('./lang/' + r + '.ts')).default };",
+    'lang/de.ts': "export default 'Guten Tag';",
+    'lang/fr.ts': "export default 'Bonjour';",
+  });
+  expect(code).toContain('Guten Tag');
+  expect(code).toContain('Bonjour');
 });

@@ -28,10 +28,10 @@ export async function bundleEntry(
   }
   const { bundleProject } = await import('../../runtime/bundle-project.ts');
   try {
-    return await bundleProject(
-      path,
-      root === undefined ? rootOf(path, project, given) : resolve(given?.cwd ?? project.folder, root),
-    );
+    return await bundleProject(path, {
+      ...project.build,
+      root: root === undefined ? rootOf(path, project, given) : resolve(given?.cwd ?? project.folder, root),
+    });
   } catch (error) {
     if (error instanceof Problem)
       throw new Failure('usage', `The code does not bundle: ${error.message}`, error.toDocument());

@@ -5,6 +5,7 @@
 import { dirname, join, resolve } from 'node:path';
 import { BINDINGS } from '../../bindings/index.ts';
 import { type Manifest, manifestSchema, ownerOfFile } from '../../manifest/project-manifest.ts';
+import type { ProjectBuild } from '../../runtime/bundle-project.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 import { readRegularFile } from './regular-file.ts';
@@ -13,6 +14,8 @@ const LARGEST_MANIFEST = 1024 * 1024;
 
 export interface Project {
   manifest: Manifest;
+  /** How its code is bundled, where that is not the usual way. */
+  build?: Omit<ProjectBuild, 'root'>;
   /** Folder that the manifest's paths are relative to. */
   folder: string;
   /** Whether there is a manifest: then the folder is the project, and not just where the command was called. */
