@@ -4,7 +4,7 @@
  * `normalizeAndValidateConfig` in its `cli.js`.
  */
 
-interface Key {
+export interface Key {
   use: 'translated' | 'ignored' | 'refused';
   /** Why it is ignored or refused; where it is refused, what to do next. */
   reason?: string;

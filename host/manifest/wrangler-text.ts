@@ -15,7 +15,7 @@ const LARGEST = 1024 * 1024;
 /** Objects and lists within each other. */
 const DEEPEST = 64;
 /** Faults that are named one by one. */
-const MOST_NAMED = 20;
+export const MOST_NAMED = 20;
 
 export type Tree = { readonly [key: string]: unknown };
 /** Where a value is: names of members and indexes of elements, from the top. */

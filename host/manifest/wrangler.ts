@@ -1,17 +1,18 @@
 /**
  * wrangler's configuration of a project (wrangler.jsonc, wrangler.json, wrangler.toml) as a manifest of this host. What
  * the host lacks is named, so that a deploy can stop before it is paid; what does not matter here is named too. The keys
- * are in wrangler-keys.ts; types, what a named environment inherits and what it is called are as in wrangler 4.164.0.
+ * are in wrangler-keys.ts, their types in wrangler-shapes.ts; what a named environment inherits and how it is called is as
+ * in wrangler 4.164.0.
  */
 import { closest, distance } from 'fastest-levenshtein';
-import { z } from 'zod';
-import { ENV_NAME } from '../bindings/binding.ts';
 import { STORE_ID } from '../bindings/stores.ts';
-import { WRANGLER_KEYS, type WranglerKey } from './wrangler-keys.ts';
+import { type Key, WRANGLER_KEYS, type WranglerKey } from './wrangler-keys.ts';
+import { featureShapes, type Settings, shapes } from './wrangler-shapes.ts';
 import {
   at,
   type Document,
   isTree,
+  MOST_NAMED,
   type Place,
   placeName,
   readDocument,
@@ -21,129 +22,9 @@ import {
 
 export { WranglerFault } from './wrangler-text.ts';
 
-/** What a slug and the name of a var or a secret look like: the host checks them again. */
+/** What a slug looks like: the host checks it again. */
 const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
-const VAR_NAME = /^[A-Za-z_][A-Za-z0-9_]{0,63}$/;
 
-const text = z.string();
-const texts = z.array(text);
-const yes = z.boolean();
-const number = z.number();
-const filled = text.min(1, 'is empty');
-/** Of a member that plain objects can have. */
-const named = (pattern: RegExp, what: string) =>
-  text.refine((name) => pattern.test(name) && name !== '__proto__', what);
-const bindingName = named(ENV_NAME, 'is no name for a binding: use letters, digits, _ and $ (at most 64)');
-const varName = named(VAR_NAME, 'is no name for a var or a secret: use letters, digits and _ (at most 64)');
-const json = z.json();
-const varValue = z.custom<z.infer<typeof json>>(
-  (value) => json.safeParse(value).success,
-  'expected text or JSON; a date has to be in quotes',
-);
-
-const binding = <Shape extends z.ZodRawShape>(shape: Shape) => z.array(z.object({ binding: bindingName, ...shape }));
-
-/** What is there only where a host offers it, by wrangler's own names. */
-const featureShapes = {
-  durable_objects: z.object({
-    bindings: z
-      .array(
-        z.object({ name: bindingName, class_name: filled, script_name: text.optional(), environment: text.optional() }),
-      )
-      .default([]),
-  }),
-  migrations: z.array(
-    z.object({
-      tag: text,
-      new_classes: texts.optional(),
-      new_sqlite_classes: texts.optional(),
-      renamed_classes: z.array(z.object({ from: text, to: text })).optional(),
-      transferred_classes: z.array(z.object({ from: text, from_script: text, to: text })).optional(),
-      deleted_classes: texts.optional(),
-    }),
-  ),
-  queues: z.object({
-    producers: binding({ queue: text.optional(), delivery_delay: number.optional() }).default([]),
-    consumers: z
-      .array(
-        z.object({
-          queue: filled,
-          type: text.optional(),
-          max_batch_size: number.optional(),
-          max_batch_timeout: number.optional().describe('seconds'),
-          max_retries: number.optional(),
-          dead_letter_queue: text.optional(),
-          max_concurrency: number.nullish(),
-          visibility_timeout_ms: number.optional(),
-          retry_delay: number.optional().describe('seconds'),
-        }),
-      )
-      .default([]),
-  }),
-  workflows: binding({ name: filled, class_name: filled, script_name: text.optional() }),
-  services: binding({
-    service: filled,
-    entrypoint: text.optional(),
-    environment: text.optional(),
-    props: z.record(text, json).optional(),
-  }),
-  hyperdrive: binding({ id: text.optional(), localConnectionString: text.optional() }),
-  version_metadata: z.object({ binding: bindingName }),
-  ratelimits: z.array(
-    z.object({ name: bindingName, namespace_id: text, simple: z.object({ limit: number, period: number }) }),
-  ),
-};
-
-const shapes = z
-  .object({
-    name: text,
-    main: filled,
-    compatibility_date: z.iso.date('expected "YYYY-MM-DD"'),
-    compatibility_flags: texts,
-    vars: z.record(varName, varValue),
-    secrets: z.object({ required: z.array(varName).nullish() }),
-    triggers: z.object({ crons: texts.nullish() }),
-    kv_namespaces: binding({ id: text.optional() }),
-    d1_databases: binding({
-      database_id: text.optional(),
-      database_name: text.optional(),
-      migrations_dir: filled.optional(),
-      migrations_table: filled.optional(),
-      migrations_pattern: filled.optional(),
-    }),
-    r2_buckets: binding({ bucket_name: text.optional() }),
-    rules: z.array(
-      z.object({
-        type: z.enum(['ESModule', 'CommonJS', 'CompiledWasm', 'Text', 'Data']),
-        globs: texts,
-        fallthrough: yes.optional(),
-      }),
-    ),
-    build: z.object({ command: text.optional(), cwd: text.optional() }),
-    alias: z.record(text, text),
-    define: z.record(text, text),
-    no_bundle: yes,
-    find_additional_modules: yes,
-    preserve_file_names: yes,
-    base_dir: filled,
-    tsconfig: filled,
-    minify: yes,
-    keep_names: yes,
-    jsx_factory: text,
-    jsx_fragment: text,
-    assets: z.object({
-      directory: filled.optional(),
-      binding: bindingName.optional(),
-      html_handling: z.enum(['auto-trailing-slash', 'force-trailing-slash', 'drop-trailing-slash', 'none']).optional(),
-      not_found_handling: z.enum(['single-page-application', '404-page', 'none']).optional(),
-      base_path: text.optional(),
-      run_worker_first: z.union([yes, texts], 'expected true, false or a list of paths').optional(),
-    }),
-    ...featureShapes,
-  })
-  .partial();
-
-type Settings = z.infer<typeof shapes>;
 type Present<T> = { [Name in keyof T]?: Exclude<T[Name], undefined> };
 type StoreBindings = Record<string, { id?: string }>;
 
@@ -283,8 +164,10 @@ class Notes {
     this.ignore(place, `it is not a key of wrangler's configuration${hint}`);
   }
 
+  /** To find a line takes a while: those that are only counted have none. */
   fault(place: Place, what: string): void {
-    this.#faults.push(at(this.#file, this.#document.line(place), `${placeName(place)}: ${what}`));
+    const named = this.#faults.length < MOST_NAMED;
+    this.#faults.push(named ? at(this.#file, this.#document.line(place), `${placeName(place)}: ${what}`) : '');
   }
 
   throwFaults(): void {
@@ -373,13 +256,7 @@ function isNothing(value: unknown): boolean {
 /** Elements that are named one by one. */
 const MOST_ELEMENTS = 32;
 
-function judge(
-  value: unknown,
-  place: Place,
-  key: WranglerKey | Member,
-  notes: Notes,
-  offered?: ReadonlySet<string>,
-): void {
+function judge(value: unknown, place: Place, key: Key, notes: Notes, offered?: ReadonlySet<string>): void {
   if (isNothing(value)) return;
   const { use, reason = '', parts, each, members } = key;
   if (use === 'ignored') notes.ignore(place, reason);
@@ -399,8 +276,6 @@ function judge(
     }
   }
 }
-
-type Member = NonNullable<WranglerKey['members']>[string];
 
 /** Where it is refused: `queues.producers`, `durable_objects.bindings[0]`, or the key itself. */
 function partsOf(value: unknown, place: Place, parts: readonly string[] = [], each = false): Place[] {
@@ -429,6 +304,15 @@ function check(values: Record<string, unknown>, sections: Sections, notes: Notes
   return {};
 }
 
+const NAMED_BY_BINDING = [
+  'kv_namespaces',
+  'd1_databases',
+  'r2_buckets',
+  'workflows',
+  'services',
+  'hyperdrive',
+] as const;
+
 /** Each name in env means one thing. */
 function checkNames(settings: Settings, sections: Sections, notes: Notes): void {
   const taken = new Map<string, string>();
@@ -438,9 +322,15 @@ function checkNames(settings: Settings, sections: Sections, notes: Notes): void 
     if (other) notes.fault(here, `${name} is the name of ${other} already; rename one of the two`);
     else taken.set(name, placeName(here));
   };
-  for (const key of ['kv_namespaces', 'd1_databases', 'r2_buckets'] as const) {
+  for (const key of NAMED_BY_BINDING) {
     for (const [index, { binding }] of (settings[key] ?? []).entries()) take(binding, key, index, 'binding');
   }
+  const { assets, version_metadata: version, durable_objects: objects, queues, ratelimits = [] } = settings;
+  if (assets?.binding) take(assets.binding, 'assets', 'binding');
+  if (version) take(version.binding, 'version_metadata', 'binding');
+  for (const [index, { binding }] of (queues?.producers ?? []).entries()) take(binding, 'queues', 'producers', index);
+  for (const [index, { name }] of (objects?.bindings ?? []).entries()) take(name, 'durable_objects', 'bindings', index);
+  for (const [index, { name }] of ratelimits.entries()) take(name, 'ratelimits', index);
   for (const name of Object.keys(settings.vars ?? {})) take(name, 'vars', name);
   for (const [index, name] of (settings.secrets?.required ?? []).entries()) take(name, 'secrets', 'required', index);
 }
@@ -459,7 +349,7 @@ function slugOf(name: string | undefined, sections: Sections, notes: Notes): str
 
 /** What templates have where an id belongs: nothing, zeros, or words that tell to fill it in. */
 const PLACEHOLDER =
-  /^[0x-]*$|^your[-_]|[-_]here$|(?:replace|change|insert|fill)[-_](?:me|with|your|this|in)|placeholder|^todo$/i;
+  /^[0x-]*$|^your[-_]|[-_]here$|(?:^|[-_])(?:replace|change|insert|fill)[-_](?:me|with|your|this|in)(?:[-_]|$)|placeholder|^todo$/i;
 
 /** The first that can be the id of a store; without one, a store is called like its binding. */
 function storeId(...ids: (string | undefined)[]): { id?: string } {

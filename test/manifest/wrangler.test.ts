@@ -270,6 +270,15 @@ describe('ids of stores', () => {
     expect(read({ d1_databases: [database] }).manifest.bindings).toEqual({ d1: { DB: { id: 'todo-list' } } });
   });
 
+  test.each(['my-bucket', 'exchange-index', 'todo-list', 'yours', '0f2ac74b498b48028cb68387c421e279', 'a.b_c-1'])(
+    '%s is one',
+    (id) => {
+      expect(read({ r2_buckets: [{ binding: 'FILES', bucket_name: id }] }).manifest.bindings).toEqual({
+        r2: { FILES: { id } },
+      });
+    },
+  );
+
   test('two bindings with one id share a store', () => {
     const kv_namespaces = [
       { binding: 'A', id: 'one' },
@@ -460,6 +469,14 @@ describe('faults', () => {
     [
       { kv_namespaces: [{ binding: 'A' }, { binding: 'A' }] },
       'kv_namespaces[1].binding: A is the name of kv_namespaces[0].binding already',
+    ],
+    [
+      { vars: { FLOW: '' }, workflows: [{ binding: 'FLOW', name: 'a', class_name: 'A' }] },
+      'FLOW is the name of workflows[0]',
+    ],
+    [
+      { ...samples, assets: { binding: 'ROOM' } },
+      'durable_objects.bindings[0]: ROOM is the name of assets.binding already',
     ],
     [[], 'wrangler.json:1: expected an object'],
   ])('%j', (config, words) => {
