@@ -55,7 +55,8 @@ export interface BindingData {
 
 /** Bindings of one kind, at most. */
 const MOST = 32;
-const ENV_NAME = /^[A-Za-z_$][\w$]{0,63}$/;
+/** What a binding may be called in env. */
+export const ENV_NAME = /^[A-Za-z_$][\w$]{0,63}$/;
 const name = z.string().regex(ENV_NAME, 'is an invalid name: use letters, digits, _ and $ (at most 64)');
 const id = z
   .string()
