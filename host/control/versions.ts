@@ -15,6 +15,11 @@ type Parts = Pick<
   'deployments' | 'clock' | 'log' | 'runtime' | 'routes' | 'removeCode' | 'scheduleChanged'
 >;
 
+/** What the owner's log says of a new version. */
+export function liveText({ version, handlers }: Pick<Deployment, 'version' | 'handlers'>): string {
+  return `version ${version} is live${handlers.includes('fetch') ? '' : '; it has no fetch(), so requests are answered 500'}`;
+}
+
 /**
  * Call it in the deployment's turn (`ControlDeps.updates`).
  * @returns the deployment as it is in service now

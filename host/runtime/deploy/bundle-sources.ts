@@ -2,8 +2,17 @@
  * Bundles given modules with esbuild into one entry module and the binary modules beside it. Runs in a process of its
  * own (bundle-worker.ts): parsing strangers' code must not be able to take the host along.
  */
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import { type BuildFailure, build, type Loader, type Message } from 'esbuild';
+import {
+  type BuildFailure,
+  type BuildOptions,
+  type BuildResult,
+  build,
+  type Loader,
+  type Message,
+  type OutputFile,
+} from 'esbuild';
 import type { CodeBundle, CodeModule } from '../../shared/contracts.ts';
 import type { FieldError } from '../../shared/problem.ts';
 import { leaveToRuntime, loadRequired } from '../runtime-modules.ts';
@@ -16,6 +25,9 @@ export type BundleResult = { bundle: CodeBundle } | { errors: FieldError[]; unpa
 const GIVEN = 'given';
 const ENTRY = 'index.js';
 const MAX_ERRORS = 20;
+/** What makes a module of a script. No given module can have the name. */
+const SCRIPT_HANDLERS = 'turnpike:script-handlers';
+const LISTENS = /\baddEventListener\(\s*["'`](fetch|scheduled)\b/;
 
 const LOADERS: Record<string, Loader> = {
   '.js': 'jsx',
@@ -57,10 +69,11 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
   const separate = new Map<string, CodeModule>();
   const flat = flatNames(sources.modules);
   try {
-    const result = await build({
+    const options = {
       entryPoints: [sources.main],
       bundle: true,
       write: false,
+      metafile: true,
       outfile: ENTRY,
       absWorkingDir: '/',
       format: 'esm',
@@ -83,6 +96,7 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
             loadRequired(esbuild);
             esbuild.onResolve({ filter: /.*/ }, ({ path: specifier, importer, kind }) => {
               if (kind === 'entry-point') return { path: specifier, namespace: GIVEN };
+              if (specifier === SCRIPT_HANDLERS) return { path: specifier, namespace: SCRIPT_HANDLERS };
               const found = resolveImport(specifier, importer, (name) => given.has(name));
               if (found.kind === 'runtime') return leaveToRuntime(found.name, kind);
               if (found.kind === 'missing') return { errors: [{ text: missing(specifier) }] };
@@ -92,6 +106,9 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
               separate.set(name, { name, type, body: bytesOf(given.get(found.name)) });
               return { path: `./${name}`, external: true };
             });
+            esbuild.onLoad({ filter: /.*/, namespace: SCRIPT_HANDLERS }, () => ({
+              contents: readFileSync(new URL('script-handlers.js', import.meta.url)),
+            }));
             esbuild.onLoad({ filter: /.*/, namespace: GIVEN }, ({ path: name }) => {
               const ending = path.extname(name);
               const loader = loaders[ending] ?? LOADERS[ending];
@@ -104,9 +121,11 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
           },
         },
       ],
-    });
-    const code = result.outputFiles.find((file) => file.path.endsWith('.js'));
-    const map = result.outputFiles.find((file) => file.path.endsWith('.map'));
+    } satisfies BuildOptions;
+    const module = await build(options);
+    const result = isScript(module) ? await build({ ...options, ...asModule(sources.main) }) : module;
+    const code = written(result, '.js');
+    const map = written(result, '.map');
     const entry: CodeModule = { name: ENTRY, type: 'esModule', body: code?.contents ?? new Uint8Array() };
     return { bundle: { modules: [entry, ...separate.values()], sourceMap: map && cleanMap(map.text) } };
   } catch (error) {
@@ -117,6 +136,22 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
       unparsed: messages.some(({ pluginName }) => pluginName === ''),
     };
   }
+}
+
+type Built = BuildResult<{ write: false; metafile: true }>;
+
+function written({ outputFiles }: Built, ending: string): OutputFile | undefined {
+  return outputFiles.find(({ path: name }) => name.endsWith(ending));
+}
+
+/** Service-worker syntax: it exports nothing, and listens. */
+function isScript(built: Built): boolean {
+  return built.metafile.outputs[ENTRY]?.exports.length === 0 && LISTENS.test(written(built, '.js')?.text ?? '');
+}
+
+function asModule(main: string) {
+  const contents = `import handlers from '${SCRIPT_HANDLERS}'; import ${JSON.stringify(main)}; export default handlers;`;
+  return { entryPoints: [], stdin: { contents, sourcefile: SCRIPT_HANDLERS, resolveDir: '/' } } satisfies BuildOptions;
 }
 
 /** Flat names, each once: workerd resolves imports relative to the entry module. */

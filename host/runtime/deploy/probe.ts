@@ -1,6 +1,6 @@
 /**
  * Loads a version once in a throwaway sandbox before it may go live: catches what workerd would refuse or, worse, would
- * start with happily (no default export, a default without `fetch`), and tells which handlers there are.
+ * start with happily (no default export, a default without handlers), and tells which handlers there are.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
@@ -56,7 +56,7 @@ export class Prober {
   }
 
   /**
-   * @returns the handlers of the default export; `fetch` is among them
+   * @returns the handlers of the default export, one at least. Without `fetch`, requests are answered 500, as on Cloudflare
    * @throws Problem code_rejected
    */
   async probe(subject: ProbeSubject): Promise<Handler[]> {
@@ -151,7 +151,7 @@ function judge(text: string | undefined): Handler[] {
       'The code has no default export. Export an object with a fetch function: export default { fetch(request, env, ctx) { return new Response("hi") } }',
     );
   }
-  if (!handlers.includes('fetch')) {
+  if (handlers.length === 0) {
     const what = kind === 'object' || kind === 'class' ? 'has no fetch function' : `is of type ${kind}`;
     throw rejected(
       `The default export ${what}. Export an object with one: export default { fetch(request, env, ctx) { return new Response("hi") } }`,

@@ -10,6 +10,7 @@ import type { ControlDeps } from '../../deps.ts';
 import type { Endpoint } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
 import { checkNames, checkPayTo, newSettings } from '../../settings.ts';
+import { liveText } from '../../versions.ts';
 
 const OPERATION = 'deploy';
 const DAY_MS = 86_400_000;
@@ -82,7 +83,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       const deployment = await deployments.create(paid, clock.now());
       await routes.push(deployment.slug);
       deps.scheduleChanged();
-      await deps.logs.append(deployment.tenant, { kind: 'platform', event: 'deployed', text: 'version 1 is live' });
+      await deps.logs.append(deployment.tenant, { kind: 'platform', event: 'deployed', text: liveText(deployment) });
       log.info({ slug: deployment.slug, tenant: deployment.tenant }, 'deployed');
       const body = JSON.stringify(await describe(deps, deployment));
       // At the end: what fails is tried again, and others may hold the same code.

@@ -15,7 +15,7 @@ import { type Endpoint, json } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
 import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
 import { changedSettings, checkNames, checkPayTo } from '../../settings.ts';
-import { bringIntoService } from '../../versions.ts';
+import { bringIntoService, liveText } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
 const LOADED_WITH = [
@@ -67,7 +67,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       await logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
-        text: hasCode(input) ? `version ${updated.version} is live` : 'settings changed',
+        text: hasCode(input) ? liveText(updated) : 'settings changed',
       });
       return json(await describe(deps, updated));
     },
