@@ -119,8 +119,8 @@ export class Session {
    * and the user has confirmed it.
    * @throws Failure `usage`
    */
-  async project(entry?: string, manifest?: string): Promise<Project> {
-    const project = await readProject(this.terminal, entry, manifest);
+  async project(entry?: string, { manifest, env }: { manifest?: string; env?: string } = {}): Promise<Project> {
+    const project = await readProject(this.terminal, entry, manifest, env);
     const { host } = project.manifest;
     if (host !== undefined && this.#namedHost === undefined) {
       const known = this.#announcedUrl();

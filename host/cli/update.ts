@@ -3,8 +3,8 @@ import { Command } from 'commander';
 import { type Metadata, metadataText } from './metadata-view.ts';
 import { bundleEntry } from './project/bundle.ts';
 import { type Project, type ProjectFlags, projectSettings, slugKey, slugOf, withFlags } from './project/manifest.ts';
+import { ignoredOf, openProject, projectSecrets } from './project/open.ts';
 import { addProjectOptions } from './project/options.ts';
-import { readManifestSecrets, readSecretFlags } from './project/secrets.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 
 export function updateCommand(deps?: CommandDeps): Command {
@@ -29,7 +29,7 @@ function requireSlug({ consent }: Session, { folder }: Project, slug: string, or
 
 async function update(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
-  const project = await session.project(entry, flags.manifest);
+  const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);
   const host = await session.host();
   if (flags.slug === undefined) await requireSlug(session, project, slug, host.origin);
@@ -37,12 +37,7 @@ async function update(session: Session, entry: string | undefined, flags: Projec
   if (file !== undefined) printer.progress(`bundle  ${file}`);
   const code =
     file === undefined ? {} : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
-  const secretChanges = {
-    ...(await readManifestSecrets(project, terminal, (variable, name) =>
-      session.allowVariable(project, variable, name),
-    )),
-    ...(await readSecretFlags(flags.secret ?? [], terminal)),
-  };
+  const secretChanges = await projectSecrets(session, project, flags);
   const settings = projectSettings(project, flags);
   if (settings.bindings && !project.manifest.bindings) {
     // Flags add to what it has: the host takes bindings as a whole.
@@ -55,5 +50,5 @@ async function update(session: Session, entry: string | undefined, flags: Projec
     ...(Object.keys(secretChanges).length > 0 ? { secretChanges } : {}),
   };
   const metadata = await host.own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, body);
-  printer.result(metadata, metadataText(metadata));
+  printer.result({ ...metadata, ...ignoredOf(project) }, metadataText(metadata));
 }

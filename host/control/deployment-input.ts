@@ -87,7 +87,7 @@ function fields(config: Config['runtime']) {
     compatibilityDate: z.iso
       .date('expected YYYY-MM-DD')
       .optional()
-      .describe('YYYY-MM-DD: behaviour of the runtime as of this day.'),
+      .describe('YYYY-MM-DD: behaviour of the runtime as of this day, or of the newest day that this host knows.'),
     compatibilityFlags: z
       .array(z.string().regex(/^[a-z0-9_]{1,80}$/))
       .max(64)

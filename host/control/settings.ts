@@ -4,7 +4,7 @@ import { parsePaidRoutes } from '../payments/paid-routes.ts';
 import type { Payments } from '../payments/types.ts';
 import type { DeploymentSettings } from '../registry/deployments.ts';
 import type { Deployment, StoredPaidRoute } from '../registry/schema/deployments.ts';
-import { newestCompatibilityDate } from '../runtime/deploy/compatibility.ts';
+import { knownCompatibilityDate, newestCompatibilityDate } from '../runtime/deploy/compatibility.ts';
 import { checkCron } from '../scheduler/cron-expression.ts';
 import { fieldProblem } from './body.ts';
 import type { DeploymentInput } from './deployment-input.ts';
@@ -17,7 +17,7 @@ export function newSettings(input: DeploymentInput, owner: string, now: number):
   const newest = newestCompatibilityDate(now);
   const standard = newest < DEFAULT_COMPATIBILITY_DATE ? newest : DEFAULT_COMPATIBILITY_DATE;
   return {
-    compatibilityDate: input.compatibilityDate ?? standard,
+    compatibilityDate: knownCompatibilityDate(input.compatibilityDate ?? standard, now),
     compatibilityFlags: input.compatibilityFlags ?? [],
     bindings: input.bindings ?? NO_BINDINGS,
     vars: input.vars ?? {},
@@ -29,9 +29,9 @@ export function newSettings(input: DeploymentInput, owner: string, now: number):
 }
 
 /** What changes and what stays. @throws Problem invalid_field */
-export function changedSettings(input: DeploymentInput, present: Deployment): DeploymentSettings {
+export function changedSettings(input: DeploymentInput, present: Deployment, now: number): DeploymentSettings {
   return {
-    compatibilityDate: input.compatibilityDate ?? present.compatibilityDate,
+    compatibilityDate: knownCompatibilityDate(input.compatibilityDate ?? present.compatibilityDate, now),
     compatibilityFlags: input.compatibilityFlags ?? present.compatibilityFlags,
     bindings: input.bindings ?? present.bindings,
     vars: input.vars ?? present.vars,

@@ -5,7 +5,11 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CodeStore, digestOf } from '../../host/runtime/code-store.ts';
 import { bundleSources } from '../../host/runtime/deploy/bundle-sources.ts';
 import { type CodeInput, readCodeInput } from '../../host/runtime/deploy/code-input.ts';
-import { checkCompatibility, newestCompatibilityDate } from '../../host/runtime/deploy/compatibility.ts';
+import {
+  checkCompatibility,
+  knownCompatibilityDate,
+  newestCompatibilityDate,
+} from '../../host/runtime/deploy/compatibility.ts';
 import { resolveImport } from '../../host/runtime/deploy/resolve-import.ts';
 import type { CodeBundle } from '../../host/shared/contracts.ts';
 
@@ -170,6 +174,14 @@ describe('compatibility', () => {
     expect(() => checkCompatibility(date, flags, now)).toThrow(
       expect.objectContaining({ errors: [expect.objectContaining({ pointer })] }),
     );
+  });
+
+  it('a date that workerd does not know yet is the newest that it knows, and one in the future is refused', () => {
+    const later = Date.parse('2100-01-02');
+    const newest = newestCompatibilityDate(later);
+    expect(knownCompatibilityDate('2100-01-01', later)).toBe(newest);
+    expect(knownCompatibilityDate('2026-01-01', later)).toBe('2026-01-01');
+    expect(knownCompatibilityDate('2100-01-03', later)).toBe('2100-01-03');
   });
 
   it('takes what is fine', () => {

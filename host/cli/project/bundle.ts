@@ -20,7 +20,10 @@ export async function bundleEntry(
 ): Promise<{ modules: object; main: string }> {
   const path = resolve(given?.cwd ?? project.folder, entry);
   const found = await stat(path).catch(() => undefined);
-  if (!found?.isFile()) throw new Failure('usage', `There is no file ${path}.`);
+  if (!found?.isFile()) {
+    const { command } = project.wrangler?.build ?? {};
+    throw new Failure('usage', `There is no file ${path}.${command ? ` The project is built first: ${command}` : ''}`);
+  }
   if (given === undefined) {
     await pathInside(project.folder, entry).catch(() => {
       throw new Failure('usage', `"entry" leads out of the project: ${entry}. Give the file yourself.`);

@@ -2,18 +2,21 @@
  * A tenant's project: its `turnpike.json` and the flags over it, checked, as what the host takes.
  * Secrets never stand in the manifest: it names the file or the environment variable that holds each.
  */
-import { dirname, join, resolve } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { BINDINGS } from '../../bindings/index.ts';
 import { type Manifest, manifestSchema, ownerOfFile } from '../../manifest/project-manifest.ts';
 import type { ProjectBuild } from '../../runtime/bundle-project.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 import { readRegularFile } from './regular-file.ts';
+import { findWrangler, isWranglerFile, readWranglerFile, type WranglerFile, wranglerBuild } from './wrangler.ts';
 
 const LARGEST_MANIFEST = 1024 * 1024;
 
 export interface Project {
   manifest: Manifest;
+  /** wrangler's configuration of the same project. `manifest` has what it says, too. */
+  wrangler?: WranglerFile;
   /** How its code is bundled, where that is not the usual way. */
   build?: Omit<ProjectBuild, 'root'>;
   /** Folder that the manifest's paths are relative to. */
@@ -35,29 +38,73 @@ export interface ProjectFlags {
   compatibilityFlag?: string[];
   manifest?: string;
   root?: string;
+  env?: string;
+  secretsFrom?: string[];
 }
 
 /**
- * Reads the manifest: the named one, or `turnpike.json` beside the entry file or in the working folder.
- * Without one, an empty manifest.
+ * Reads what says how the project is deployed, beside the entry file or in the working folder: wrangler's configuration,
+ * and `turnpike.json`, whose members win. A named file counts alone. Without any, an empty manifest.
+ * @param named `--manifest`
+ * @param environment of wrangler's configuration
+ * @throws Failure `usage`
  */
 export async function readProject(
   terminal: Pick<Terminal, 'cwd'>,
   entry: string | undefined,
   named?: string,
+  environment?: string,
 ): Promise<Project> {
+  const project = await findProject(terminal, entry, named, environment);
+  if (environment !== undefined && !project.wrangler) {
+    const where = named ?? 'this folder has no wrangler.jsonc, wrangler.json or wrangler.toml';
+    throw new Failure('usage', `--env ${environment} names an environment of wrangler's configuration: ${where}.`);
+  }
+  return project;
+}
+
+async function findProject(
+  terminal: Pick<Terminal, 'cwd'>,
+  entry: string | undefined,
+  named: string | undefined,
+  environment: string | undefined,
+): Promise<Project> {
+  if (named !== undefined) {
+    const path = resolve(terminal.cwd, named);
+    const wrangler = isWranglerFile(path) ? await readWranglerFile(path, environment) : undefined;
+    const manifest = wrangler ? {} : ((await readManifest(path, false)) ?? {});
+    return projectOf(dirname(path), manifest, wrangler);
+  }
   const folders = entry === undefined ? [terminal.cwd] : [dirname(resolve(terminal.cwd, entry)), terminal.cwd];
-  const places =
-    named === undefined ? folders.map((folder) => join(folder, 'turnpike.json')) : [resolve(terminal.cwd, named)];
-  for (const path of places) {
-    const text = await readRegularFile(path, LARGEST_MANIFEST).then(String, (error: NodeJS.ErrnoException) => {
-      if (error.code === 'ENOENT' && named === undefined) return undefined;
-      throw new Failure('usage', `${path} cannot be read (${error.code}).`);
-    });
-    if (text === undefined || (named === undefined && isHostConfiguration(text))) continue;
-    return { manifest: parseManifest(text, path), folder: dirname(path), found: true };
+  for (const folder of folders) {
+    const manifest = await readManifest(join(folder, 'turnpike.json'), true);
+    const wrangler = await findWrangler(folder, environment);
+    if (manifest || wrangler) return projectOf(folder, manifest ?? {}, wrangler);
   }
   return { manifest: {}, folder: terminal.cwd };
+}
+
+async function projectOf(folder: string, manifest: Manifest, wrangler: WranglerFile | undefined): Promise<Project> {
+  if (!wrangler) return { manifest, folder, found: true };
+  const { entry, ...said } = wrangler.manifest;
+  const place = entry === undefined ? {} : { entry: relative(folder, resolve(dirname(wrangler.path), entry)) };
+  return {
+    manifest: { ...(said as Manifest), ...place, ...manifest },
+    folder,
+    found: true,
+    wrangler,
+    build: await wranglerBuild(wrangler),
+  };
+}
+
+/** @param passing undefined is answered for a file that is not there, or is a host's */
+async function readManifest(path: string, passing: boolean): Promise<Manifest | undefined> {
+  const text = await readRegularFile(path, LARGEST_MANIFEST).then(String, (error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' && passing) return undefined;
+    throw new Failure('usage', `${path} cannot be read (${error.code}).`);
+  });
+  if (text === undefined || (passing && isHostConfiguration(text))) return undefined;
+  return parseManifest(text, path);
 }
 
 /** Earlier versions read a host's settings from a file of this name. */
@@ -133,6 +180,10 @@ export function slugKey(slug: string, origin: string): string {
 /** The slug of the flags or the manifest. @throws Failure `usage` */
 export function slugOf({ manifest }: Project, given: string | undefined): string {
   const slug = given ?? manifest.slug;
-  if (slug === undefined) throw new Failure('usage', 'Which slug? Give --slug <name>, or "slug" in turnpike.json.');
+  if (slug === undefined)
+    throw new Failure(
+      'usage',
+      'Which slug? Give --slug <name>, or "slug" in turnpike.json, or "name" in wrangler.jsonc.',
+    );
   return slug;
 }

@@ -5,10 +5,19 @@ import { BINDINGS } from '../../bindings/index.ts';
 export function addProjectOptions(command: Command): Command {
   command
     .option('--slug <name>', 'name of the deployment')
-    .option('--manifest <file>', 'manifest to use; default: turnpike.json beside the entry or here')
+    .option(
+      '--manifest <file>',
+      "manifest to use alone; default: turnpike.json and wrangler's configuration beside the entry or here",
+    )
+    .option('-e, --env <name>', "environment of wrangler's configuration")
     .option(
       '--secret <KEY=@file>',
       'secret from a file, or KEY=env:NAME, KEY=- (stdin), KEY=value; repeatable',
+      collect,
+    )
+    .option(
+      '--secrets-from <file>',
+      'secrets from a file such as .dev.vars or .env: NAME=value lines; repeatable',
       collect,
     )
     .option('--root <folder>', "folder that the code's imports may come from; default: the manifest's, or this one")

@@ -4,6 +4,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
+import { parseEnv } from 'node:util';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 import type { Project } from './manifest.ts';
@@ -50,6 +51,24 @@ export async function readManifestSecrets(
           readRegularFile(await pathInside(project.folder, file), LARGEST),
         )
       : await readVariable(name, source.slice('env:'.length), terminal.env, allow);
+  }
+  return secrets;
+}
+
+/** `NAME=value` lines, as `.dev.vars` and `.env` have them. @throws Failure `usage` */
+export async function readSecretFiles(
+  files: string[],
+  { cwd }: Pick<Terminal, 'cwd'>,
+): Promise<Record<string, string>> {
+  const secrets: Record<string, string> = {};
+  for (const file of files) {
+    const text = await readRegularFile(resolve(cwd, file), LARGEST).catch((error: NodeJS.ErrnoException) => {
+      throw new Failure('usage', `Secrets cannot be read from ${file} (${error.code}).`);
+    });
+    const found = parseEnv(text.toString('utf8'));
+    if (Object.keys(found).length === 0)
+      throw new Failure('usage', `${file} has no secrets: it takes lines such as NAME=value.`);
+    for (const [name, value] of Object.entries(found)) if (value !== undefined) secrets[name] = value;
   }
   return secrets;
 }

@@ -22,6 +22,12 @@ export function newestCompatibilityDate(now: number): string {
   return [today, workerdDate()].sort()[0] ?? today;
 }
 
+/** A date that workerd does not know yet becomes the newest that it knows, as in `wrangler dev`; a later one than today stays. */
+export function knownCompatibilityDate(date: string, now: number): string {
+  const newest = newestCompatibilityDate(now);
+  return date > newest && date <= new Date(now).toISOString().slice(0, 10) ? newest : date;
+}
+
 /** @throws Problem invalid_field */
 export function checkCompatibility(date: string, flags: string[], now: number): void {
   const errors: FieldError[] = [];

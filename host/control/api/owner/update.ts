@@ -74,7 +74,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
   };
 
   async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
-    const settings = changedSettings(input, deployment);
+    const settings = changedSettings(input, deployment, deps.clock.now());
     checkPayTo(settings, deps.payments);
     if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
       throw fieldProblem('/crons', 'needs code that exports scheduled()');
