@@ -45,7 +45,10 @@ export async function deployBuiltin(
   const present = await deployments.bySlug(slug);
   if (present && present.state !== 'decommissioned') {
     if (!present.builtin) throw new Problem('conflict', `The slug ${slug} belongs to a tenant.`);
-    const settings = { ...changedSettings(input, present), payTo: (input.payTo ?? owner.address).toLowerCase() };
+    const settings = {
+      ...changedSettings(input, present, deps.clock.now()),
+      payTo: (input.payTo ?? owner.address).toLowerCase(),
+    };
     const { spentMs: _, ...code } = await pipeline.accept(input, { ...settings, secrets: values, asker: HOST });
     const known = await deps.secrets.reveal(present.tenant);
     const same =
