@@ -3,6 +3,7 @@
  * every refusal points at the field. Code itself is judged later, by the bundler and the probe.
  */
 import { z } from 'zod';
+import { assetsSchema } from '../assets/asset-list.ts';
 import { BINDINGS, bindingSet, bindingsSchema } from '../bindings/index.ts';
 import { paidRoutesSchema } from '../payments/paid-routes.ts';
 import type { CodeInput } from '../runtime/deploy/code-input.ts';
@@ -28,6 +29,8 @@ export interface DeploymentInput extends CodeInput {
   secretChanges?: Record<string, string | null>;
   bindings?: BindingSet;
   vars?: Record<string, unknown>;
+  /** Updates only. */
+  assets?: z.infer<typeof assetsSchema> | null;
   compatibilityDate?: string;
   compatibilityFlags?: string[];
   crons?: string[];
@@ -84,6 +87,10 @@ function fields(config: Config['runtime']) {
       .describe(
         `${BINDINGS.map(({ key, env }) => `${key}: env.${env}`).join(', ')}; such as {"kv":true}, or by names of your own: {"kv":{"SESSIONS":{},"CACHE":{}}}.`,
       ),
+    assets: assetsSchema
+      .nullable()
+      .optional()
+      .describe('Updates only: static files, once each was sent by PUT /_admin/<slug>/assets/<sha256>; null: none.'),
     compatibilityDate: z.iso
       .date('expected YYYY-MM-DD')
       .optional()
@@ -121,7 +128,7 @@ function fields(config: Config['runtime']) {
 
 /** Body of a deploy, as /openapi.json describes it. */
 export function deployBody(config: Config['runtime']): NonNullable<Endpoint['body']> {
-  const { secretChanges: _, slug, ...shape } = fields(config).shape;
+  const { secretChanges: _, assets: __, slug, ...shape } = fields(config).shape;
   const { schema, required } = jsonBody(z.strictObject({ slug: slug.unwrap(), ...shape }));
   const either = [{ required: ['code'] }, { required: ['modules', 'main'] }];
   const examples = [{ slug: 'hello', code: "export default { fetch: () => new Response('hi') }" }];

@@ -1,5 +1,6 @@
 /** The dependencies of control's endpoints; the supervisor creates them and passes them in. */
 import type { Logger } from 'pino';
+import type { AssetStore } from '../assets/asset-store.ts';
 import type { Payments } from '../payments/types.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
@@ -35,6 +36,8 @@ export interface ControlDeps {
   runtime: Runtime;
   payments: Payments;
   logs: LogStore;
+  /** Static files. */
+  assets: AssetStore;
   storageUsage(tenant: TenantId): Promise<StorageUsage>;
   /** Key of a test wallet that pages may show; only on the local network. */
   demoWalletKey: string | undefined;

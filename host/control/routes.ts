@@ -2,6 +2,7 @@
 
 import type { DomainChecks } from '../domains/domain-checks.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';
+import { assetEndpoints } from './api/owner/assets.ts';
 import { cronsEndpoint } from './api/owner/crons.ts';
 import { deleteEndpoint } from './api/owner/delete.ts';
 import { deployEndpoint } from './api/owner/deploy.ts';
@@ -42,6 +43,7 @@ export function endpointTable(
     rollbackEndpoint(deps),
     cronsEndpoint(deps, cronRuns),
     ...domainEndpoints(deps, checks),
+    ...assetEndpoints(deps),
   ];
 }
 

@@ -21,6 +21,7 @@ export function newSettings(input: DeploymentInput, owner: string, now: number):
     compatibilityFlags: input.compatibilityFlags ?? [],
     bindings: input.bindings ?? NO_BINDINGS,
     vars: input.vars ?? {},
+    assets: null,
     crons: checkCrons(input.crons ?? []),
     paidRoutes: checkRoutes(input.paidRoutes ?? []),
     payTo: (input.payTo ?? owner).toLowerCase(),
@@ -35,6 +36,7 @@ export function changedSettings(input: DeploymentInput, present: Deployment, now
     compatibilityFlags: input.compatibilityFlags ?? present.compatibilityFlags,
     bindings: input.bindings ?? present.bindings,
     vars: input.vars ?? present.vars,
+    assets: present.assets,
     crons: input.crons ? checkCrons(input.crons) : present.crons,
     paidRoutes: input.paidRoutes ? checkRoutes(input.paidRoutes) : present.paidRoutes,
     payTo: (input.payTo ?? present.payTo).toLowerCase(),
@@ -56,7 +58,7 @@ export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<
  * @param secrets names of the secrets as they will be
  * @throws Problem invalid_field
  */
-export function checkNames({ bindings, vars }: DeploymentSettings, secrets: Iterable<string>): void {
+export function checkNames({ bindings, vars, assets }: DeploymentSettings, secrets: Iterable<string>): void {
   const taken = new Map<string, string>();
   const take = (name: string, what: string, pointer: string) => {
     const other = taken.get(name);
@@ -65,6 +67,7 @@ export function checkNames({ bindings, vars }: DeploymentSettings, secrets: Iter
   };
   for (const { binding, name } of boundBindings(bindings))
     take(name, `a binding (${binding.key})`, `/bindings/${binding.key}`);
+  if (assets?.binding) take(assets.binding, 'the binding to static files', '/assets/binding');
   for (const name of Object.keys(vars)) take(name, 'a var', `/vars/${name}`);
   for (const name of secrets) take(name, 'a secret', '/secrets');
 }

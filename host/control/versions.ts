@@ -12,7 +12,7 @@ export const KEPT_VERSIONS = { count: 50, bytes: 100 * 1_048_576 };
 
 type Parts = Pick<
   ControlDeps,
-  'deployments' | 'clock' | 'log' | 'runtime' | 'routes' | 'removeCode' | 'scheduleChanged'
+  'deployments' | 'clock' | 'log' | 'runtime' | 'routes' | 'removeCode' | 'assets' | 'scheduleChanged'
 >;
 
 /** What the owner's log says of a new version. */
@@ -46,6 +46,7 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
   }
   await routes.push(updated.slug);
   deps.scheduleChanged();
+  if (change.code || change.settings?.assets !== undefined) await forgetAssets(deps, updated);
   if (change.code) {
     await deployments
       .forgetVersions(updated.tenant, KEPT_VERSIONS)
@@ -53,4 +54,12 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
       .catch((error) => deps.log.warn({ err: error, slug: updated.slug }, 'old versions were not removed'));
   }
   return updated;
+}
+
+/** Removes static files that no kept version has. */
+async function forgetAssets({ deployments, assets, log }: Parts, { tenant, slug, ...row }: Deployment): Promise<void> {
+  const used = [row, ...(await deployments.versions(tenant))].flatMap((version) => version.assets?.list ?? []);
+  await assets
+    .collect(tenant, used)
+    .catch((error) => log.warn({ err: error, slug }, 'old static files were not removed'));
 }

@@ -3,7 +3,7 @@
  * enforced here, in `terms`, and by the unique index on living slugs.
  */
 import { randomBytes } from 'node:crypto';
-import type { BindingSet, TenantId } from '../shared/contracts.ts';
+import type { AssetSettings, BindingSet, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { DeploymentMemory } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
@@ -29,6 +29,8 @@ export interface DeploymentSettings {
   compatibilityFlags: string[];
   bindings: BindingSet;
   vars: Record<string, unknown>;
+  /** Static files. */
+  assets: AssetSettings | null;
   crons: string[];
   paidRoutes: StoredPaidRoute[];
   payTo: string;
@@ -81,7 +83,7 @@ export function newTenantId(): TenantId {
 /** What a change may set. All else has its own ways: an end, a renewal or a warning may have come meanwhile. */
 function changeable(row: Deployment) {
   const { digest, handlers, version, compatibilityDate, compatibilityFlags } = row;
-  const { bindings, vars, crons, paidRoutes, payTo, notify } = row;
+  const { bindings, vars, assets, crons, paidRoutes, payTo, notify } = row;
   return {
     digest,
     handlers,
@@ -90,6 +92,7 @@ function changeable(row: Deployment) {
     compatibilityFlags,
     bindings,
     vars,
+    assets,
     crons,
     paidRoutes,
     payTo,
@@ -222,7 +225,9 @@ export class Deployments {
           expiresAt: now + input.termMs,
         })
         .returning();
-      await tx.insert(versions).values({ tenant: input.tenant, version: 1, note: 'deploy', createdAt: now, ...code });
+      await tx
+        .insert(versions)
+        .values({ tenant: input.tenant, version: 1, note: 'deploy', createdAt: now, ...code, assets: settings.assets });
       if (input.secrets.length > 0) {
         await tx.insert(secrets).values(
           input.secrets.map(({ name, keyId, sealed }) => ({
@@ -251,7 +256,8 @@ export class Deployments {
           .from(versions)
           .where(eq(versions.tenant, tenant));
         version = (latest?.version ?? 0) + 1;
-        await tx.insert(versions).values({ tenant, version, createdAt: now, ...change.code });
+        const assets = change.settings?.assets === undefined ? row.assets : change.settings.assets;
+        await tx.insert(versions).values({ tenant, version, createdAt: now, ...change.code, assets });
       }
       if (change.secrets) await tx.delete(secrets).where(eq(secrets.tenant, tenant));
       const remove = change.secretChanges?.remove ?? [];

@@ -19,6 +19,11 @@ import { SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
 export const CF_HEADER = 'x-turnpike-cf';
 
+/** Answers with static files, or hands the request to the tenant's worker. */
+const ASSETS_SERVICE = 'assets';
+/** Of that service: files alone. */
+const FILES_ALONE = 'AssetWorker';
+
 /** Where things are as workerd sees them. */
 export interface InstancePaths {
   /** Folder in which workerd creates `http.sock` and `system.sock`. */
@@ -42,7 +47,8 @@ export function encodeConfig(
   const message = new Message();
   const config = message.initRoot(Config);
 
-  const list = config.initServices(3 + services.length);
+  const { assets } = spec;
+  const list = config.initServices(3 + services.length + (assets ? 1 : 0));
   const main = list.get(0);
   main.setName('main');
   const worker = main.initWorker();
@@ -62,6 +68,15 @@ export function encodeConfig(
     if (binding.workerd.wholeUrls) http.setStyle(HttpOptions_Style.PROXY);
   }
 
+  if (assets) {
+    const service = list.get(3 + services.length);
+    service.setName(ASSETS_SERVICE);
+    const files = service.initAssets();
+    files.setPath(`${paths.services}/${assets.name}`);
+    files.setConfig(assets.config);
+    files.initUserWorker().setName('main');
+  }
+
   const wrappers = [...new Set(bindings.flatMap(({ binding }) => binding.workerd.module ?? []))];
   if (wrappers.length > 0) {
     const modules = config.initExtensions(1).get(0).initModules(wrappers.length);
@@ -75,7 +90,7 @@ export function encodeConfig(
   }
 
   const sockets = config.initSockets(2);
-  const http = writeSocket(sockets.get(0), 'http', `unix:${paths.listen}/http.sock`, 'main');
+  const http = writeSocket(sockets.get(0), 'http', `unix:${paths.listen}/http.sock`, assets ? ASSETS_SERVICE : 'main');
   http.setStyle(HttpOptions_Style.PROXY);
   http.setCfBlobHeader(CF_HEADER);
   writeSocket(sockets.get(1), 'system', `unix:${paths.listen}/system.sock`, 'system');
@@ -121,7 +136,7 @@ function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void 
 }
 
 function writeBindings(
-  { secrets, vars }: InstanceSpec,
+  { secrets, vars, assets }: InstanceSpec,
   bindings: Bound[],
   init: (length: number) => List<Worker_Binding>,
 ): void {
@@ -134,6 +149,15 @@ function writeBindings(
       binding.setName(name);
       if (typeof value === 'string') binding.setText(value);
       else binding.setJson(JSON.stringify(value));
+    });
+  }
+  const { binding: filesName } = assets ?? {};
+  if (filesName !== undefined) {
+    writers.push((target) => {
+      target.setName(filesName);
+      const service = target.initService();
+      service.setName(ASSETS_SERVICE);
+      service.setEntrypoint(FILES_ALONE);
     });
   }
   for (const { binding, name, service } of bindings) {

@@ -305,16 +305,18 @@ export class DeploymentRunner {
         onBindingDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
       });
     this.#services = services;
-    const starting = InstanceProcess.start({
-      spec,
-      generation,
-      prewarmed,
-      heapMb: config.heapMb,
-      startTimeoutMs: config.startTimeoutMs,
-      onLog: (entry) => this.#log(entry),
-      onFailing: (instance, { reason, detail }) => void this.#tellEdges(instance, reason, detail),
-      onDiagnostic: (text) => log.debug({ tenant, slug: this.slug, text }, 'workerd'),
-    });
+    const starting = services.place(spec.assets).then(() =>
+      InstanceProcess.start({
+        spec,
+        generation,
+        prewarmed,
+        heapMb: config.heapMb,
+        startTimeoutMs: config.startTimeoutMs,
+        onLog: (entry) => this.#log(entry),
+        onFailing: (instance, { reason, detail }) => void this.#tellEdges(instance, reason, detail),
+        onDiagnostic: (text) => log.debug({ tenant, slug: this.slug, text }, 'workerd'),
+      }),
+    );
     try {
       pointTo(services.folder, path.join(dependencies.runFolder, this.slug));
       const [instance] = await Promise.all([starting, services.open(spec.bindings)]);

@@ -31,6 +31,8 @@ export interface PrewarmedSandboxOptions {
   servicesFolder: string;
   /** Default: a user of its own. A second sandbox on the same services needs the first one's. */
   uid?: number | undefined;
+  /** A probe refuses experimental compatibility flags; an instance needs the option that allows them for static files. */
+  judging?: boolean;
   cgroups?: { groups: Cgroups; memoryBytes: number } | undefined;
 }
 
@@ -58,6 +60,7 @@ export async function startPrewarmedSandbox({
   servicesFolder,
   cgroups,
   uid = randomUser(),
+  judging = false,
 }: PrewarmedSandboxOptions): Promise<PrewarmedSandbox> {
   rmSync(listenFolder, { recursive: true, force: true });
   mkdirSync(listenFolder, { recursive: true, mode: 0o700 });
@@ -68,7 +71,7 @@ export async function startPrewarmedSandbox({
   const process = await spawnConfined(sandbox, {
     program: workerdBinary(),
     // Verbose: only then are uncaught exceptions reported with their stacks.
-    args: ['serve', '--binary', '-', '--control-fd=3', '--verbose'],
+    args: ['serve', '--binary', '-', '--control-fd=3', '--verbose', ...(judging ? [] : ['--experimental'])],
     binds: [listen, services, ...PROCESSORS],
     uid,
     profile: 'worker',

@@ -3,6 +3,7 @@
  * one ended. Identity is the socket: what a tenant was not given has no file in its folder.
  */
 import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
 import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
@@ -21,9 +22,13 @@ export interface ServicesOptions {
   onBindingDeath(detail: string): void;
 }
 
+/** Folders of static files at a time: of the present version, and of one that is being replaced. */
+const PLACED = 3;
+
 export class Services {
   /** Folder of the sockets. */
   readonly folder: string;
+  readonly #placed: string[] = [];
   readonly #options: ServicesOptions;
   /** All that were opened, by their services. */
   readonly #bound = new Map<string, Bound>();
@@ -64,6 +69,15 @@ export class Services {
       this.openEgress(),
       ...[...this.#served.values()].map((served) => served.open()),
     ]);
+  }
+
+  /** Makes the folder of an instance's static files; what older instances had goes with the next but one. */
+  async place(assets: InstanceSpec['assets']): Promise<void> {
+    if (!assets || this.#placed.includes(assets.name)) return;
+    await assets.place(path.join(this.folder, assets.name));
+    this.#placed.push(assets.name);
+    for (const name of this.#placed.splice(0, this.#placed.length - PLACED))
+      await rm(path.join(this.folder, name), { recursive: true, force: true });
   }
 
   /** Starts what these bindings have of their own ahead of the first call. */
@@ -111,6 +125,7 @@ export class Services {
       dependencies.egress.close({ tenant }),
       ...[...this.#served.values()].map((served) => served.close()),
     ]);
+    for (const name of this.#placed) await rm(path.join(this.folder, name), { recursive: true, force: true });
     rmSync(folderOf(prewarmed), { recursive: true, force: true });
   }
 

@@ -123,6 +123,7 @@ export const configSchema = z.strictObject({
       kvBytes: bytes.describe('KV quota per tenant'),
       sqlBytes: bytes.describe('SQL quota per tenant'),
       objectBytes: bytes.describe('object quota per tenant'),
+      assetBytes: bytes.describe('quota of static files per tenant, all kept versions together'),
       requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
       s3: z.strictObject({
         endpoint: httpUrlOrEmpty.describe('S3 endpoint URL'),

@@ -280,6 +280,28 @@ export interface CodeBundle {
  */
 export type BindingSet = Record<string, boolean | Record<string, { id?: string | undefined }>>;
 
+/** What the registry keeps of a deployment's static files; host/assets says what the members mean. */
+export interface AssetSettings {
+  /** Digest of the list of files. */
+  list: string;
+  /** Name in env. */
+  binding?: string | undefined;
+  htmlHandling?: string | undefined;
+  notFoundHandling?: string | undefined;
+  runWorkerFirst?: boolean | string[] | undefined;
+}
+
+/** Static files of an instance. */
+export interface InstanceAssets {
+  /** Name of their folder among the instance's services: another for other files. */
+  name: string;
+  binding: string | undefined;
+  /** For workerd, JSON. */
+  config: string;
+  /** Makes the folder. */
+  place(folder: string): Promise<void>;
+}
+
 /** Everything needed to start an instance of a deployment. Secrets are in clear: keep it in memory only. */
 export interface InstanceSpec {
   slug: string;
@@ -293,6 +315,7 @@ export interface InstanceSpec {
   /** Plain values in env: text, or what JSON can hold. */
   vars: Record<string, unknown>;
   bindings: BindingSet;
+  assets?: InstanceAssets | undefined;
   crons: string[];
   /** Private addresses the operator opened for this slug's fetch(): `host:port` or `unix:<path>`. */
   egressAllow: string[];

@@ -43,6 +43,7 @@ test('secrets of a deploy that is being paid survive a rotation', async () => {
           compatibilityDate: '2026-01-01',
           compatibilityFlags: [],
           vars: {},
+          assets: null,
           bindings: {} as never,
           crons: [],
           paidRoutes: [],

@@ -1,5 +1,5 @@
 /** Drizzle's view of migrations/0001_deployments.sql. Times are milliseconds since the Unix epoch. */
-import type { BindingSet } from '../../shared/contracts.ts';
+import type { AssetSettings, BindingSet } from '../../shared/contracts.ts';
 import { blob, integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
 
 export type DeploymentState = 'active' | 'expired' | 'decommissioned';
@@ -23,6 +23,7 @@ export const deployments = sqliteTable('deployments', {
   bindings: text('bindings', { mode: 'json' }).$type<BindingSet>().notNull(),
   /** Name in env -> text, or JSON. */
   vars: text('vars', { mode: 'json' }).$type<Record<string, unknown>>().notNull().default({}),
+  assets: text('assets', { mode: 'json' }).$type<AssetSettings | null>(),
   crons: text('crons', { mode: 'json' }).$type<string[]>().notNull(),
   paidRoutes: text('paid_routes', { mode: 'json' }).$type<StoredPaidRoute[]>().notNull(),
   /** Which handlers the code exports, as the probe saw them. */
@@ -60,6 +61,7 @@ export const versions = sqliteTable(
     /** `deploy`, `update` or `rollback to N`. */
     note: text('note').notNull(),
     handlers: text('handlers', { mode: 'json' }).$type<string[]>().notNull(),
+    assets: text('assets', { mode: 'json' }).$type<AssetSettings | null>(),
     createdAt: integer('created_at').notNull(),
   },
   (table) => [primaryKey({ columns: [table.tenant, table.version] })],

@@ -68,7 +68,7 @@ export class Prober {
         spec: probeSpec(subject),
         generation: 0,
         // Nothing to talk to: loading a module must not need anything.
-        prewarmed: await startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder) }),
+        prewarmed: await startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder), judging: true }),
         heapMb,
         startTimeoutMs,
         mappedModule: subject.bundle.modules[0]?.name ?? '',

@@ -1,6 +1,8 @@
 /** What most other services need: the public socket, what is stored, the clocks, the sandbox, the built-in tenants. */
+
 import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
+import { AssetStore } from '../../assets/asset-store.ts';
 import { readBuiltins } from '../../control/builtins.ts';
 import { createHostMetrics } from '../../observability/host-metrics.ts';
 import { readClockOffset } from '../../registry/settings.ts';
@@ -63,6 +65,12 @@ export const codeStore = service({
   name: 'code store',
   needs: { folders },
   start: ({ folders }) => new CodeStore(folders.code),
+});
+
+export const assetStore = service({
+  name: 'static files',
+  needs: { config, folders },
+  start: ({ config, folders }) => new AssetStore(folders.tenants, config.storage.assetBytes),
 });
 
 /** Logs of tenants. */

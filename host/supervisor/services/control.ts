@@ -25,6 +25,7 @@ import { serve } from '../server.ts';
 import { service } from '../service.ts';
 import { TimedWork } from '../timed-work.ts';
 import {
+  assetStore,
   builtins,
   builtinsWaiting,
   clock,
@@ -152,12 +153,13 @@ const controlDeps = service({
     network,
     payments,
     tenantData,
+    assetStore,
     codeStore,
     removeCode,
     builtins,
     timedWork,
   },
-  start({ stores, network, tenantData, codeStore, timedWork, ...values }): ControlDeps {
+  start({ stores, network, tenantData, codeStore, assetStore, timedWork, ...values }): ControlDeps {
     const { deployments, secrets, domains, usage } = stores;
     return {
       ...values,
@@ -165,6 +167,7 @@ const controlDeps = service({
       secrets,
       domains,
       usage,
+      assets: assetStore,
       storageUsage: tenantData.usage,
       updates: new KeyedLock(),
       async releaseCode(digest) {

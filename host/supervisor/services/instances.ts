@@ -1,14 +1,16 @@
 /** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
+import { workerdConfig } from '../../assets/asset-list.ts';
+import type { AssetStore } from '../../assets/asset-store.ts';
 import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
 import { tollView } from '../../control/toll-view.ts';
 import type { Payments } from '../../payments/index.ts';
 import type { Runtime } from '../../runtime/contract.ts';
 import { createRuntime } from '../../runtime/runtime.ts';
-import type { InstanceSpec, TenantId } from '../../shared/contracts.ts';
+import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
 import { service } from '../service.ts';
-import { builtins, clock, codeStore, logs, metrics, sandbox, stores } from './base.ts';
+import { assetStore, builtins, clock, codeStore, logs, metrics, sandbox, stores } from './base.ts';
 import { egress, storage } from './binding-processes.ts';
 import { companions } from './companions.ts';
 import { config, folders, log } from './given.ts';
@@ -52,8 +54,8 @@ export const bindingServers = service({
 /** What a start of an instance reads of its deployment. */
 const instanceSpecs = service({
   name: 'instance specs',
-  needs: { config, stores, codeStore, builtins, companions },
-  start({ config, stores: { deployments, secrets }, codeStore, builtins, companions }) {
+  needs: { config, stores, codeStore, assetStore, builtins, companions },
+  start({ config, stores: { deployments, secrets }, codeStore, assetStore, builtins, companions }) {
     const companionsOf = (slug: string) =>
       (builtins.find(({ name }) => name === slug)?.asks.companions ?? []).flatMap((name) => {
         const socket = companions[name];
@@ -73,12 +75,23 @@ const instanceSpecs = service({
         secrets: await secrets.reveal(row.tenant),
         vars: row.vars,
         bindings: row.bindings,
+        assets: row.assets ? await assetsOf(assetStore, row.tenant, row.assets) : undefined,
         crons: row.crons,
         egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],
       };
     };
   },
 });
+
+async function assetsOf(store: AssetStore, tenant: TenantId, settings: AssetSettings): Promise<InstanceAssets> {
+  const list = await store.list(tenant, settings.list);
+  return {
+    name: `files.${settings.list.slice(0, 12)}`,
+    binding: settings.binding,
+    config: workerdConfig(settings, list),
+    place: (folder) => store.place(tenant, list, folder),
+  };
+}
 
 export const runtime = service({
   name: 'runtime',
@@ -149,10 +162,11 @@ export const instanceClient = service({
 /** What tenants have stored, wherever it is. */
 export const tenantData = service({
   name: 'data of tenants',
-  needs: { storage, bindingServers, stores, logs },
-  start: ({ storage, bindingServers, stores, logs }) => ({
+  needs: { storage, bindingServers, assetStore, stores, logs },
+  start: ({ storage, bindingServers, assetStore, stores, logs }) => ({
     usage: async (tenant: TenantId) => ({
       ...(await storage.channel().call('usage', { tenant })),
+      ...(await assetStore.usage(tenant)),
       ...Object.assign(
         {},
         ...(await Promise.all([...bindingServers.values()].map((server) => server.usage?.(tenant)))),
@@ -161,6 +175,7 @@ export const tenantData = service({
     async purge(tenant: TenantId): Promise<void> {
       await storage.channel().call('purge', { tenant });
       for (const server of bindingServers.values()) await server.purge?.(tenant);
+      await assetStore.purge(tenant);
       await stores.cronRuns.forget(tenant);
       await logs.forget(tenant);
     },

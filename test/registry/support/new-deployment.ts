@@ -16,6 +16,7 @@ export function newDeployment({
       compatibilityDate: '2026-11-01',
       compatibilityFlags: [],
       vars: {},
+      assets: null,
       bindings: { kv: false, d1: false, r2: false, payments: false },
       crons: [],
       paidRoutes: [],

@@ -31,6 +31,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     const input = await parse(body, request.headers.get('content-type') ?? 'application/json');
     const slug = checkSlug(input.slug, config.slugs.reserved);
     if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
+    if (input.assets) throw fieldProblem('/assets', 'is for updates: files are sent once there is a deployment');
     const settings = newSettings(input, payer.address, clock.now());
     checkPayTo(settings, deps.payments);
     checkNames(settings, Object.keys(input.secrets ?? {}));

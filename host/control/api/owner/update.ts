@@ -43,6 +43,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     responses: {
       200: 'In service. The metadata of the deployment.',
       400: 'A field is not acceptable; `errors` points at it.',
+      409: 'Static files that the update names were not sent.',
       403: 'Another wallet owns the slug.',
       404: 'There is no such deployment, or no such secret to remove.',
       410: 'The deployment was decommissioned.',
@@ -74,7 +75,10 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
   };
 
   async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
-    const settings = changedSettings(input, deployment, deps.clock.now());
+    const settings = {
+      ...changedSettings(input, deployment, deps.clock.now()),
+      ...(await givenAssets(input, deployment.tenant)),
+    };
     checkPayTo(settings, deps.payments);
     if (!hasCode(input) && settings.crons.length > 0 && !deployment.handlers.includes('scheduled')) {
       throw fieldProblem('/crons', 'needs code that exports scheduled()');
@@ -121,6 +125,15 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       ...(input.secretChanges ? { secretChanges: splitChanges(tenant, input.secretChanges) } : {}),
     };
     return bringIntoService(deps, deployment, change);
+  }
+
+  async function givenAssets(
+    { assets }: DeploymentInput,
+    tenant: string,
+  ): Promise<Partial<Pick<DeploymentSettings, 'assets'>>> {
+    if (!assets) return assets === null ? { assets } : {};
+    const { files, headers, redirects, ...settings } = assets;
+    return { assets: { list: await deps.assets.keep(tenant, { files, headers, redirects }), ...settings } };
   }
 
   async function futureSecretNames(input: DeploymentInput, tenant: string): Promise<string[]> {

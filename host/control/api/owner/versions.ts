@@ -51,7 +51,7 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
     access: 'owner',
     summary: 'Go back to a version',
     description:
-      'Makes an older version the newest one. Secrets, settings and data stay as they are: a version that does not load with them is refused.',
+      'Makes an older version the newest one. Static files are those of that version; secrets, settings and data stay as they are: a version that does not load with them is refused.',
     body: jsonBody(rollbackBody),
     responses: {
       200: 'In service. The metadata.',
@@ -91,5 +91,8 @@ async function rollBack(deps: ControlDeps, deployment: Deployment, version: numb
     secrets: await deps.secrets.reveal(tenant),
     asker: askerOf(deployment),
   });
-  return bringIntoService(deps, deployment, { code: { digest, bytes, handlers, note: `rollback to ${version}` } });
+  return bringIntoService(deps, deployment, {
+    code: { digest, bytes, handlers, note: `rollback to ${version}` },
+    settings: { assets: target.assets },
+  });
 }

@@ -1,0 +1,199 @@
+/**
+ * Static files of deployments, by content: `<tenants>/<tenant>/assets/files/<sha256>`, and lists of which one is where in
+ * `assets/lists/<sha256>`. An update names a list; an instance sees its files as links in a folder of its own.
+ */
+import { createHash, randomUUID } from 'node:crypto';
+import { createWriteStream } from 'node:fs';
+import { constants, copyFile, link, mkdir, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { syncFile, writeDurably } from '../shared/durable-files.ts';
+import { Problem } from '../shared/problem.ts';
+import { type AssetList, MAX_FILE_BYTES } from './asset-list.ts';
+
+export const ASSETS = 'assets';
+/** What was sent and is in no list goes after this long, ms: an update may be about to name it. */
+const UNNAMED_MS = 3_600_000;
+/** Links made at the same time. */
+const AT_ONCE = 64;
+
+export class AssetStore {
+  readonly #tenants: string;
+  readonly #maxBytes: number;
+  /** What a tenant keeps, bytes; counted when it is first asked for. */
+  readonly #sizes = new Map<string, Promise<{ bytes: number }>>();
+
+  /** @param maxBytes of one tenant's files, all versions together */
+  constructor(tenantsFolder: string, maxBytes: number) {
+    this.#tenants = tenantsFolder;
+    this.#maxBytes = maxBytes;
+  }
+
+  /** Which of these files the tenant has not sent. */
+  async missing(tenant: string, hashes: Iterable<string>): Promise<string[]> {
+    const known = new Set(await this.#names(tenant));
+    return [...new Set(hashes)].filter((hash) => !known.has(hash));
+  }
+
+  /**
+   * Keeps a file. It is on the disk when this resolves.
+   * @param length that the sender declares, bytes
+   * @throws Problem `too_large`, `quota_exceeded`, `bad_request` where it is not what its name says
+   */
+  async put(tenant: string, hash: string, body: ReadableStream<Uint8Array>, length: number): Promise<void> {
+    if (!(length >= 0 && length <= MAX_FILE_BYTES))
+      throw new Problem('too_large', `A static file takes at most ${MAX_FILE_BYTES} bytes, and says its length.`);
+    const size = await this.#size(tenant);
+    if (size.bytes + length > this.#maxBytes) {
+      throw new Problem(
+        'quota_exceeded',
+        `Static files of a deployment take at most ${this.#maxBytes} bytes, those of kept versions and of the last hour included.`,
+      );
+    }
+    size.bytes += length;
+    const target = path.join(this.#folder(tenant, 'files'), hash);
+    const draft = path.join(this.#folder(tenant, 'files'), `.new-${randomUUID()}`);
+    try {
+      await mkdir(path.dirname(draft), { recursive: true, mode: 0o700 });
+      const digest = createHash('sha256');
+      let taken = 0;
+      // Instances run as other users, and see the file through a link.
+      await pipeline(
+        Readable.fromWeb(body as never),
+        async function* (pieces: AsyncIterable<Uint8Array>) {
+          for await (const piece of pieces) {
+            taken += piece.length;
+            if (taken > length) throw new Problem('bad_request', 'The body is longer than it says.');
+            digest.update(piece);
+            yield piece;
+          }
+        },
+        createWriteStream(draft, { flags: 'wx', mode: 0o644 }),
+      );
+      if (taken !== length || digest.digest('hex') !== hash)
+        throw new Problem('bad_request', 'The body is not the file that the path names by its SHA-256; send it again.');
+      await syncFile(draft);
+      await rename(draft, target);
+    } catch (error) {
+      size.bytes -= length;
+      await rm(draft, { force: true });
+      throw error;
+    }
+  }
+
+  /**
+   * Keeps a list.
+   * @returns its digest
+   * @throws Problem `conflict` where files of it were not sent
+   */
+  async keep(tenant: string, list: AssetList): Promise<string> {
+    const hashes = new Set(Object.values(list.files));
+    const missing = await this.missing(tenant, hashes);
+    if (missing.length > 0) {
+      throw new Problem(
+        'conflict',
+        `${missing.length} of the files were not sent, such as ${missing[0]}. Send them: PUT /_admin/<slug>/assets/<sha256>.`,
+      );
+    }
+    const text = JSON.stringify(list);
+    const digest = createHash('sha256').update(text).digest('hex');
+    const file = path.join(this.#folder(tenant, 'lists'), digest);
+    await writeDurably(file, text).catch((error) => {
+      if (error.code !== 'EEXIST') throw error;
+    });
+    // In use from now on, though no version names it yet.
+    const now = new Date();
+    await utimes(file, now, now);
+    await Promise.all([this.#folder(tenant, 'files'), this.#folder(tenant, 'lists')].map(syncFile));
+    return digest;
+  }
+
+  /** @throws Problem `start_failed` where it is not there */
+  async list(tenant: string, digest: string): Promise<AssetList> {
+    try {
+      return JSON.parse(await readFile(path.join(this.#folder(tenant, 'lists'), digest), 'utf8')) as AssetList;
+    } catch (error) {
+      throw new Problem('start_failed', 'The static files of this version are not on the disk; deploy them again.', {
+        cause: error,
+      });
+    }
+  }
+
+  /** Makes a folder of the files of a list, at their paths. @param to not there yet */
+  async place(tenant: string, { files }: AssetList, to: string): Promise<void> {
+    const from = this.#folder(tenant, 'files');
+    await mkdir(to, { recursive: true, mode: 0o755 });
+    const folders = new Set(Object.keys(files).map((name) => path.dirname(path.join(to, name))));
+    for (const folder of folders) await mkdir(folder, { recursive: true, mode: 0o755 });
+    const entries = Object.entries(files);
+    const next = async () => {
+      for (let entry = entries.pop(); entry; entry = entries.pop()) {
+        const [name, hash] = entry;
+        await linkOrCopy(path.join(from, hash), path.join(to, name));
+      }
+    };
+    await Promise.all(Array.from({ length: AT_ONCE }, next));
+  }
+
+  /** Removes what no version needs. @param used digests of lists */
+  async collect(tenant: string, used: Iterable<string>): Promise<void> {
+    const kept = new Set<string>();
+    const lists = new Set(used);
+    const folder = this.#folder(tenant, 'lists');
+    for (const name of await readdir(folder).catch(() => [])) {
+      if (lists.has(name)) for (const hash of Object.values((await this.list(tenant, name)).files)) kept.add(hash);
+      else await removeOld(path.join(folder, name));
+    }
+    for (const name of await readdir(this.#folder(tenant, 'files')).catch(() => []))
+      if (!kept.has(name)) await removeOld(path.join(this.#folder(tenant, 'files'), name));
+    this.#sizes.delete(tenant);
+  }
+
+  /** What the tenant keeps, bytes. */
+  async usage(tenant: string): Promise<{ assetBytes: number }> {
+    return { assetBytes: (await this.#size(tenant)).bytes };
+  }
+
+  async purge(tenant: string): Promise<void> {
+    this.#sizes.delete(tenant);
+    await rm(path.join(this.#tenants, tenant, ASSETS), { recursive: true, force: true });
+  }
+
+  #folder(tenant: string, kind: 'files' | 'lists'): string {
+    return path.join(this.#tenants, tenant, ASSETS, kind);
+  }
+
+  #names(tenant: string): Promise<string[]> {
+    return readdir(this.#folder(tenant, 'files')).catch(() => []);
+  }
+
+  #size(tenant: string): Promise<{ bytes: number }> {
+    const known = this.#sizes.get(tenant);
+    if (known) return known;
+    const counting = this.#count(tenant);
+    this.#sizes.set(tenant, counting);
+    return counting;
+  }
+
+  async #count(tenant: string): Promise<{ bytes: number }> {
+    let bytes = 0;
+    const folder = this.#folder(tenant, 'files');
+    for (const name of await this.#names(tenant))
+      bytes += (await stat(path.join(folder, name)).catch(() => undefined))?.size ?? 0;
+    return { bytes };
+  }
+}
+
+/** The folder of the instances may be on another disk. */
+async function linkOrCopy(from: string, to: string): Promise<void> {
+  await link(from, to).catch((error: NodeJS.ErrnoException) => {
+    if (!['EXDEV', 'EPERM', 'EMLINK'].includes(error.code ?? '')) throw error;
+    return copyFile(from, to, constants.COPYFILE_FICLONE);
+  });
+}
+
+async function removeOld(file: string): Promise<void> {
+  const found = await stat(file).catch(() => undefined);
+  if (found && Date.now() - found.mtimeMs > UNNAMED_MS) await rm(file, { force: true });
+}
