@@ -53,6 +53,7 @@ export const assetsSchema = z.strictObject({
     .describe('Name in env of a service that answers with these files.'),
   htmlHandling: z.enum(['auto-trailing-slash', 'force-trailing-slash', 'drop-trailing-slash', 'none']).optional(),
   notFoundHandling: z.enum(['single-page-application', '404-page', 'none']).optional(),
+  basePath: z.string().max(MAX_PATH).startsWith('/').optional().describe('Path below which the files are.'),
   runWorkerFirst: z
     .union([z.boolean(), z.array(z.string().max(MAX_PATH)).max(100)])
     .optional()
@@ -67,6 +68,7 @@ export function workerdConfig(settings: AssetSettings, list: AssetList): string 
   return JSON.stringify({
     html_handling: settings.htmlHandling,
     not_found_handling: settings.notFoundHandling,
+    base_path: settings.basePath,
     run_worker_first: settings.runWorkerFirst,
     headers: list.headers,
     redirects: list.redirects,

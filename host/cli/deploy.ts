@@ -1,13 +1,15 @@
 /** `turnpike deploy`: bundles, shows the price, pays. The host answers once the URL is live. */
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
+import type { HostClient } from './host-client.ts';
 import type { Metadata } from './metadata-view.ts';
-import { bundleEntry } from './project/bundle.ts';
+import { readStaticFiles, type StaticFiles, sendStaticFiles } from './project/assets.ts';
+import { bundleEntry, FILES_ALONE } from './project/bundle.ts';
 import { type ProjectFlags, projectSettings, slugKey, slugOf } from './project/manifest.ts';
 import { ignoredOf, openProject, projectSecrets, requireSecrets } from './project/open.ts';
 import { addProjectOptions } from './project/options.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
-import { Failure } from './terminal/failure.ts';
+import { asFailure, Failure } from './terminal/failure.ts';
 
 export function deployCommand(deps?: CommandDeps): Command {
   const command = new Command('deploy')
@@ -31,11 +33,15 @@ async function deploy(session: Session, entry: string | undefined, flags: Projec
   const { terminal, printer } = session;
   const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);
+  const files = project.manifest.assets && (await readStaticFiles(project.folder, project.manifest.assets));
   const file = entry ?? project.manifest.entry;
-  if (file === undefined)
+  if (file === undefined && !files)
     throw new Failure('usage', 'Which file? Give it, or "entry" in turnpike.json, or "main" in wrangler.jsonc.');
-  printer.progress(`bundle  ${file}`);
-  const code = await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
+  if (file !== undefined) printer.progress(`bundle  ${file}`);
+  const code =
+    file === undefined
+      ? FILES_ALONE
+      : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
   const secrets = await projectSecrets(session, project, flags);
   requireSecrets(project, secrets);
   const body = {
@@ -50,7 +56,31 @@ async function deploy(session: Session, entry: string | undefined, flags: Projec
   });
   printer.progress(`paid    ${answer.paid?.amount ?? '0'} USD`);
   await session.consent.remember(project.folder, slugKey(slug, host.origin));
-  printer.result({ ...answer.body, paid: answer.paid ?? null, ...ignoredOf(project) }, `${answer.body.url}`);
+  const metadata = files ? await addFiles(session, host, slug, files, file === undefined) : answer.body;
+  printer.result({ ...metadata, paid: answer.paid ?? null, ...ignoredOf(project) }, `${metadata.url}`);
+}
+
+/** The code is paid for and live; a failure from here on is made good by `turnpike update`. */
+async function addFiles(
+  { printer }: Session,
+  host: HostClient,
+  slug: string,
+  files: StaticFiles,
+  alone: boolean,
+): Promise<Metadata> {
+  try {
+    const { assets } = await sendStaticFiles(host, slug, files, (line) => printer.progress(line));
+    return await host.own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, {
+      assets: alone ? { binding: 'ASSETS', ...assets } : assets,
+    });
+  } catch (error) {
+    const { exit, message, document } = asFailure(error);
+    throw new Failure(
+      exit,
+      `${slug} is deployed and paid, but its static files are not there: ${message} Go on with turnpike update --slug ${slug}.`,
+      document,
+    );
+  }
 }
 
 function takenHint(error: Failure, slug: string): Failure {

@@ -79,6 +79,15 @@ export class HostClient {
     return this.#read<Body>(await proveRequest(this.#request(method, path, body), { signer, fetch }));
   }
 
+  /** A call of a series, with a token of `POST /_admin/session/<slug>`. @param body bytes of a file, or what is sent as JSON */
+  async withToken<Body>(token: string, method: string, path: string, body: Uint8Array | object): Promise<Body> {
+    requireTls(this.#options.url, this.#options.allowHttp === true);
+    const isFile = body instanceof Uint8Array;
+    const request = this.#request(method, path, isFile ? undefined : body);
+    const headers = { ...request.headers, authorization: `Bearer ${token}` };
+    return this.#read<Body>(await this.#plain({ ...request, headers }, isFile ? body : request.body));
+  }
+
   /** The same, for answers that are no JSON. */
   async ownText(path: string, accept: string): Promise<string> {
     requireTls(this.#options.url, this.#options.allowHttp === true);
@@ -160,9 +169,16 @@ export class HostClient {
     };
   }
 
-  async #plain({ url, method, headers, signal }: PayableRequest): Promise<Response> {
+  async #plain({ url, method, headers, signal }: PayableRequest, body?: RequestInit['body']): Promise<Response> {
     try {
-      return await this.#options.fetch(url, { method, headers, redirect: 'manual', ...(signal ? { signal } : {}) });
+      const options = {
+        method,
+        headers,
+        redirect: 'manual',
+        ...(signal ? { signal } : {}),
+        ...(body ? { body } : {}),
+      } as const;
+      return await this.#options.fetch(url, options);
     } catch (error) {
       if (error instanceof Failure) throw error;
       if (signal?.aborted) throw new Failure('cancelled', 'Cancelled.');

@@ -1,6 +1,7 @@
 /** `turnpike update`: the owner replaces code, secrets or settings. Costs nothing, and no request fails meanwhile. */
 import { Command } from 'commander';
 import { type Metadata, metadataText } from './metadata-view.ts';
+import { readStaticFiles, sendStaticFiles } from './project/assets.ts';
 import { bundleEntry } from './project/bundle.ts';
 import { type Project, type ProjectFlags, projectSettings, slugKey, slugOf, withFlags } from './project/manifest.ts';
 import { ignoredOf, openProject, projectSecrets } from './project/open.ts';
@@ -35,6 +36,7 @@ async function update(session: Session, entry: string | undefined, flags: Projec
   if (flags.slug === undefined) await requireSlug(session, project, slug, host.origin);
   const file = entry ?? project.manifest.entry;
   if (file !== undefined) printer.progress(`bundle  ${file}`);
+  const files = project.manifest.assets && (await readStaticFiles(project.folder, project.manifest.assets));
   const code =
     file === undefined ? {} : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
   const secretChanges = await projectSecrets(session, project, flags);
@@ -44,8 +46,10 @@ async function update(session: Session, entry: string | undefined, flags: Projec
     const { bindings } = await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
     settings.bindings = withFlags(bindings, flags);
   }
+  const assets = files && (await sendStaticFiles(host, slug, files, (line) => printer.progress(line))).assets;
   const body = {
     ...code,
+    ...(assets ? { assets: file === undefined ? { binding: 'ASSETS', ...assets } : assets } : {}),
     ...settings,
     ...(Object.keys(secretChanges).length > 0 ? { secretChanges } : {}),
   };

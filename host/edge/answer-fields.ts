@@ -15,6 +15,8 @@ export interface AnswerPlace {
   prefix: string;
   /** Host name the caller used, without port. */
   hostName: string;
+  /** As the caller wrote it, with port. */
+  host: string;
   /** Its pages may act for the origin. */
   trusted: boolean;
 }
@@ -24,17 +26,32 @@ const SANDBOX =
   'content-security-policy: sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups ' +
   'allow-popups-to-escape-sandbox allow-presentation allow-scripts\r\n';
 
+/** Of a place on the same host: `/path`, or `http://<authority>/path`. `//name/path` is a place elsewhere. */
+const LOCATION = /^(location:[\t ]*)(?!\/\/)(?:https?:\/\/([^/?#\s]*))?((?:[/?#][^\r\n]*)?)$/im;
+
 /**
  * @param date for answers that carry none, as `Date` fields are written
  * @returns field block without framing
  */
 export function answerFields(head: ResponseHead, place: AnswerPlace, requestId: string, date: string): string {
   let fields = head.fields;
+  if (place.via === 'path' && head.status >= 300 && head.status < 400)
+    fields = fields.replace(LOCATION, redirect(place));
   if (place.via !== 'path') fields += head.originFields;
   // On every answer: which of them a browser shows as a page is for the browser to say. Policies add up.
   else if (!place.trusted) fields += SANDBOX;
   for (const cookie of head.cookies) fields += `set-cookie: ${confinedCookie(cookie, place)}\r\n`;
   return `${fields}date: ${head.date || date}\r\nx-request-id: ${requestId}\r\n`;
+}
+
+/** A handler does not know what stands before its paths: a redirect within it stays within it. */
+function redirect({ prefix, host }: AnswerPlace) {
+  return (line: string, start: string, authority: string | undefined, path: string) => {
+    if (authority !== undefined && authority.toLowerCase() !== host.toLowerCase()) return line;
+    const rest = path === '' ? '/' : path;
+    if (!rest.startsWith('/') || rest === prefix || rest.startsWith(`${prefix}/`)) return line;
+    return `${start}${prefix}${rest}`;
+  };
 }
 
 /**

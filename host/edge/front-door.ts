@@ -54,7 +54,7 @@ const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 /** Control adds a generated description for tenants with prices. */
 const OPENAPI_PATH = '/openapi.json';
 
-const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '', trusted: true };
+const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '', host: '', trusted: true };
 
 type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 

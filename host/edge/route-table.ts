@@ -15,6 +15,8 @@ export type Resolution =
       via: NonNullable<EdgeContext['via']>;
       /** Host name of the request, without port. */
       hostName: string;
+      /** With it, as the caller wrote it. */
+      host: string;
       /** Its pages may act for the origin they are on. */
       trusted: boolean;
     }
@@ -95,12 +97,12 @@ export class RouteTable {
     const name = host === this.#lastHost ? this.#lastName : this.#remember(host);
     if (this.#domains.size > 0) {
       const route = this.#domains.get(name);
-      if (route) return this.#whole(route, target, 'domain', name);
+      if (route) return this.#whole(route, target, 'domain', name, host);
     }
     if (name.endsWith(this.#baseSuffix) && name !== this.#publicHost) {
       const label = name.slice(0, -this.#baseSuffix.length);
       const route = this.#slugs.get(label);
-      if (route) return this.#whole(route, target, 'subdomain', name);
+      if (route) return this.#whole(route, target, 'subdomain', name, host);
       if (!this.#isShared(name))
         return {
           kind: 'unknown',
@@ -111,7 +113,7 @@ export class RouteTable {
       if (target.startsWith(CHALLENGE_PREFIX) || target === '/healthz') return { kind: 'control' };
       return { kind: 'unknown', detail: `No tenant of this host answers at ${name}.` };
     }
-    return this.#byPath(target, name);
+    return this.#byPath(target, name, host);
   }
 
   /** Most requests in a row name the same host. */
@@ -121,7 +123,7 @@ export class RouteTable {
     return this.#lastName;
   }
 
-  #byPath(target: string, name: string): Resolution {
+  #byPath(target: string, name: string, host: string): Resolution {
     let end = 1;
     for (; end < target.length; end += 1) {
       const code = target.charCodeAt(end);
@@ -140,6 +142,7 @@ export class RouteTable {
         tenantPath: below ? rest : `/${rest}`,
         via: 'path',
         hostName: name,
+        host,
         trusted,
       };
       return below ? tenant : { kind: 'slash', target: `/${segment}/${rest}`, tenant };
@@ -151,9 +154,9 @@ export class RouteTable {
     return { kind: 'unknown', detail: `Nothing is deployed at /${segment}; see /llms.txt for what this host offers.` };
   }
 
-  #whole(route: Route, target: string, via: 'subdomain' | 'domain', name: string): Resolution {
+  #whole(route: Route, target: string, via: 'subdomain' | 'domain', name: string, host: string): Resolution {
     if (target.startsWith(CHALLENGE_PREFIX)) return { kind: 'control' };
-    return { kind: 'tenant', route, prefix: '', tenantPath: target, via, hostName: name, trusted: true };
+    return { kind: 'tenant', route, prefix: '', tenantPath: target, via, hostName: name, host, trusted: true };
   }
 
   /** Whether a host name is the origin that tenants share: with no public URL set, every name that is not a tenant's. */

@@ -22,6 +22,26 @@ export const manifestSchema = z.strictObject({
     .record(z.string(), source)
     .optional()
     .describe('secrets of the handler: NAME -> "@file" (a file of the project) or "env:VARIABLE"'),
+  assets: z
+    .strictObject({
+      directory: z.string().describe('folder of the files, relative to this file'),
+      binding: z.string().optional().describe('name in env of a service that answers with these files'),
+      htmlHandling: z
+        .enum(['auto-trailing-slash', 'force-trailing-slash', 'drop-trailing-slash', 'none'])
+        .optional()
+        .describe('which address an HTML file has'),
+      notFoundHandling: z
+        .enum(['single-page-application', '404-page', 'none'])
+        .optional()
+        .describe('what answers where there is no file: /index.html, the nearest 404.html, or the code'),
+      basePath: z.string().optional().describe('path below which the files are, such as /docs'),
+      runWorkerFirst: z
+        .union([z.boolean(), z.array(z.string())])
+        .optional()
+        .describe('which requests the code answers although there is a file: all, or those of these patterns'),
+    })
+    .optional()
+    .describe('static files; _headers, _redirects and .assetsignore in the folder mean what they mean at Cloudflare'),
   crons: z
     .array(z.string())
     .optional()

@@ -288,6 +288,7 @@ export interface AssetSettings {
   binding?: string | undefined;
   htmlHandling?: string | undefined;
   notFoundHandling?: string | undefined;
+  basePath?: string | undefined;
   runWorkerFirst?: boolean | string[] | undefined;
 }
 

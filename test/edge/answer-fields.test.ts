@@ -4,9 +4,21 @@ import { type AnswerPlace, answerFields, confinedCookie } from '../../host/edge/
 import { answerField } from '../../host/http/message/fields.ts';
 import { parseResponseHead } from '../../host/http/message/head.ts';
 
-const PATH: AnswerPlace = { via: 'path', prefix: '/hello', hostName: 'api.example.com', trusted: false };
-const SUBDOMAIN: AnswerPlace = { via: 'subdomain', prefix: '', hostName: 'hello.example.com', trusted: true };
-const DOMAIN: AnswerPlace = { via: 'domain', prefix: '', hostName: 'shop.test', trusted: true };
+const PATH: AnswerPlace = {
+  via: 'path',
+  prefix: '/hello',
+  hostName: 'api.example.com',
+  host: 'api.example.com:8402',
+  trusted: false,
+};
+const SUBDOMAIN: AnswerPlace = {
+  via: 'subdomain',
+  prefix: '',
+  hostName: 'hello.example.com',
+  host: 'hello.example.com',
+  trusted: true,
+};
+const DOMAIN: AnswerPlace = { via: 'domain', prefix: '', hostName: 'shop.test', host: 'shop.test', trusted: true };
 const BUILT_IN: AnswerPlace = { ...PATH, trusted: true };
 
 describe('cookies on a path address', () => {
@@ -77,4 +89,39 @@ test.each([
   const head = parseResponseHead(`HTTP/1.1 304 Not Modified\r\n${name}: x\r\n`, 'GET', answerField);
   expect(answerFields(head, PATH, 'id', 'now').toLowerCase()).not.toContain(name.toLowerCase());
   expect(answerFields(head, DOMAIN, 'id', 'now')).toContain(`${name}: x`);
+});
+
+describe('redirects on a path address stay below it', () => {
+  const location = (value: string, place: AnswerPlace = PATH, status = '302 Found') =>
+    /^location: (.*)$/m
+      .exec(
+        answerFields(
+          parseResponseHead(`HTTP/1.1 ${status}\r\nLocation: ${value}\r\nA: b\r\n`, 'GET', answerField),
+          place,
+          'id',
+          'now',
+        ).replace('Location', 'location'),
+      )?.[1]
+      ?.trim();
+  test.each([
+    ['/about', '/hello/about'],
+    ['/', '/hello/'],
+    ['/a?b=/c#d', '/hello/a?b=/c#d'],
+    ['http://api.example.com:8402/login?next=%2F', '/hello/login?next=%2F'],
+    ['https://API.example.com:8402', '/hello/'],
+    ['/hello', '/hello'],
+    ['/hello/there', '/hello/there'],
+    ['/helloes', '/hello/helloes'],
+    ['about', 'about'],
+    ['?page=2', '?page=2'],
+    ['//other.example/x', '//other.example/x'],
+    ['https://other.example/x', 'https://other.example/x'],
+    ['http://api.example.com/x', 'http://api.example.com/x'],
+    ['mailto:a@b.c', 'mailto:a@b.c'],
+  ])('%s', (value, expected) => expect(location(value)).toBe(expected));
+  test('what is no redirect, and other addresses, are left alone', () => {
+    expect(location('/a', PATH, '201 Created')).toBe('/a');
+    expect(location('/a', SUBDOMAIN)).toBe('/a');
+    expect(location('/a', BUILT_IN)).toBe('/hello/a');
+  });
 });

@@ -6,6 +6,11 @@ import { Failure } from '../terminal/failure.ts';
 import type { Project } from './manifest.ts';
 import { isInside, pathInside } from './regular-file.ts';
 
+/** Code of a deployment of static files alone; `env.ASSETS` is bound to them. */
+export const FILES_ALONE = {
+  code: 'export default { fetch: (request, env) => env.ASSETS?.fetch(request) ?? new Response("Not there yet", { status: 503 }) };',
+};
+
 /**
  * @param entry relative to the project, or to the working folder when the user gave it
  * @param given where the user was, when the user named the entry

@@ -87,9 +87,15 @@ async function findProject(
 async function projectOf(folder: string, manifest: Manifest, wrangler: WranglerFile | undefined): Promise<Project> {
   if (!wrangler) return { manifest, folder, found: true };
   const { entry, ...said } = wrangler.manifest;
-  const place = entry === undefined ? {} : { entry: relative(folder, resolve(dirname(wrangler.path), entry)) };
+  const place = (path: string) => relative(folder, resolve(dirname(wrangler.path), path));
+  const { directory, ...files } = wrangler.assets ?? {};
   return {
-    manifest: { ...(said as Manifest), ...place, ...manifest },
+    manifest: {
+      ...(said as Manifest),
+      ...(entry === undefined ? {} : { entry: place(entry) }),
+      ...(directory === undefined ? {} : { assets: { directory: place(directory), ...files } }),
+      ...manifest,
+    },
     folder,
     found: true,
     wrangler,

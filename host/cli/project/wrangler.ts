@@ -12,6 +12,8 @@ import { pathInside, readRegularFile } from './regular-file.ts';
 const NAMES = ['wrangler.json', 'wrangler.jsonc', 'wrangler.toml'];
 /** Where build tools say which configuration their output has: https://developers.cloudflare.com/workers/wrangler/configuration/#generated-wrangler-configuration */
 const REDIRECT = join('.wrangler', 'deploy', 'config.json');
+/** Keys of wrangler's configuration that are for more than bindings, and that this host has. */
+const OFFERED: ReadonlySet<string> = new Set(['assets']);
 const LARGEST = 1024 * 1024;
 
 export interface WranglerFile extends WranglerProject {
@@ -47,7 +49,13 @@ export async function readWranglerFile(
   });
   if (text === undefined) return undefined;
   try {
-    return { ...readWrangler(text, basename(path), environment === undefined ? {} : { environment }), path };
+    return {
+      ...readWrangler(text, basename(path), {
+        offered: OFFERED,
+        ...(environment === undefined ? {} : { environment }),
+      }),
+      path,
+    };
   } catch (error) {
     if (error instanceof WranglerFault) throw new Failure('usage', error.message);
     throw error;
