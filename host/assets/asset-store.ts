@@ -4,7 +4,7 @@
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
-import { constants, copyFile, link, mkdir, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
+import { chmod, constants, copyFile, link, mkdir, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
@@ -130,7 +130,10 @@ export class AssetStore {
     const next = async () => {
       for (let entry = entries.pop(); entry; entry = entries.pop()) {
         const [name, hash] = entry;
-        await linkOrCopy(path.join(from, hash), path.join(to, name));
+        const file = path.join(from, hash);
+        // A backup that came back has files of the host's user alone.
+        await chmod(file, 0o644);
+        await linkOrCopy(file, path.join(to, name));
       }
     };
     await Promise.all(Array.from({ length: AT_ONCE }, next));

@@ -1,0 +1,176 @@
+/** Projects for wrangler, deployed by the bare command: every answer is the one that Miniflare gives. */
+import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { Miniflare, type MiniflareOptions } from 'miniflare';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { readProject } from '../../host/cli/project/manifest.ts';
+import { bundleProject } from '../../host/runtime/bundle-project.ts';
+import { type Ask, WRANGLER_PROJECTS, type WranglerProjectFixture } from '../fixtures/wrangler-projects.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { turnpike } from './support/turnpike-command.ts';
+
+/** Packages of the projects are found here, as after `npm install`. */
+const CHECKOUT = fileURLToPath(new URL('../../', import.meta.url));
+const COMPARED = ['content-type', 'location', 'cache-control', 'x-from', 'x-a', 'x-robots-tag', 'x-through'];
+
+let folder: string;
+let host: TestHost;
+beforeAll(async () => {
+  folder = realpathSync(mkdtempSync(path.join(tmpdir(), 'wrangler-projects-')));
+  symlinkSync(path.join(CHECKOUT, 'node_modules'), path.join(folder, 'node_modules'));
+  host = await startHost({ flags: { 'log-level': 'error' } });
+}, 60_000);
+afterAll(async () => {
+  await host?.stop();
+  if (host) rmSync(host.data, { recursive: true, force: true });
+  rmSync(folder, { recursive: true, force: true });
+});
+
+const command = (args: string[], cwd: string) =>
+  turnpike(['--host-url', host.url, '--data', host.data, ...args], { cwd, env: { HOME: folder } });
+
+function write(name: string, { files }: Pick<WranglerProjectFixture, 'files'>): string {
+  const project = path.join(folder, name);
+  for (const [file, content] of Object.entries(files)) {
+    mkdirSync(path.dirname(path.join(project, file)), { recursive: true });
+    writeFileSync(path.join(project, file), content);
+  }
+  return project;
+}
+
+/** The same project in Miniflare, bundled once. */
+async function miniflare(project: string, environment: string | undefined): Promise<Miniflare> {
+  const { manifest, build, wrangler } = await readProject({ cwd: project }, undefined, undefined, environment);
+  const named = (kind: 'kv' | 'd1' | 'r2') =>
+    Object.fromEntries(
+      Object.entries((manifest.bindings?.[kind] ?? {}) as Record<string, { id?: string }>).map(([name, { id }]) => [
+        name,
+        id ?? name,
+      ]),
+    );
+  const { directory, binding, htmlHandling, notFoundHandling, runWorkerFirst } = manifest.assets ?? {};
+  const { entry } = manifest;
+  const code = entry && (await bundleProject(path.join(project, entry), { ...build, root: folder }));
+  const text = code ? String(code.modules[code.main]) : 'export default { fetch: (r, env) => env.ASSETS.fetch(r) }';
+  const isScript = !/\bexport\s*(?:\{|default\b)/.test(text);
+  const types = { '.wasm': 'CompiledWasm', '.bin': 'Data', '.js': 'ESModule' } as const;
+  const patterns = Array.isArray(runWorkerFirst) ? runWorkerFirst : undefined;
+  const options = {
+    compatibilityDate: manifest.compatibilityDate,
+    compatibilityFlags: manifest.compatibilityFlags ?? [],
+    ...(isScript
+      ? { script: text }
+      : {
+          modules: Object.entries(code ? code.modules : { 'index.js': text })
+            .sort(([a], [b]) => Number(b === 'index.js') - Number(a === 'index.js'))
+            .map(([name, content]) => ({
+              type: types[path.extname(name) as keyof typeof types],
+              path: name,
+              contents: typeof content === 'string' ? content : Buffer.from(content.base64, 'base64'),
+            })),
+        }),
+    bindings: manifest.vars ?? {},
+    kvNamespaces: named('kv'),
+    d1Databases: named('d1'),
+    r2Buckets: named('r2'),
+    ...(directory === undefined
+      ? {}
+      : {
+          assets: {
+            directory: path.join(project, directory),
+            binding: binding ?? (entry ? undefined : 'ASSETS'),
+            routerConfig: {
+              has_user_worker: entry !== undefined,
+              invoke_user_worker_ahead_of_assets: runWorkerFirst === true,
+              ...(patterns
+                ? {
+                    static_routing: {
+                      user_worker: patterns.filter((rule) => !rule.startsWith('!')),
+                      asset_worker: patterns.filter((rule) => rule.startsWith('!')).map((rule) => rule.slice(1)),
+                    },
+                  }
+                : {}),
+            },
+            assetConfig: { html_handling: htmlHandling, not_found_handling: notFoundHandling },
+          },
+        }),
+  };
+  expect(wrangler?.refused).toEqual([]);
+  return new Miniflare(options as unknown as MiniflareOptions);
+}
+
+async function answer(origin: string, prefix: string, ask: string | Ask) {
+  const { path: target, ...init } = typeof ask === 'string' ? { path: ask } : ask;
+  const response = await fetch(`${origin}${prefix}${target}`, { redirect: 'manual', ...init });
+  const headers = Object.fromEntries(COMPARED.map((name) => [name, response.headers.get(name)]));
+  if (headers.location?.startsWith(`${prefix}/`)) headers.location = headers.location.slice(prefix.length);
+  return { ask, status: response.status, headers, body: await response.text() };
+}
+
+describe('answers as under Miniflare', () => {
+  it.each(Object.entries(WRANGLER_PROJECTS))('%s', { timeout: 60_000 }, async (name, fixture) => {
+    const project = write(name, fixture);
+    const deployed = await command(['deploy', '--yes', ...(fixture.args ?? [])], project);
+    expect(deployed.stderr).toBe('');
+    expect(deployed.code).toBe(0);
+    const slug = fixture.slug ?? name;
+    expect(deployed.stdout).toMatch(new RegExp(`^http://localhost:\\d+/${slug}/\n$`));
+    const peer = await miniflare(project, fixture.environment);
+    try {
+      const origin = (await peer.ready).origin;
+      for (const ask of fixture.asks)
+        expect(await answer(host.url, `/${slug}`, ask)).toEqual(await answer(origin, '', ask));
+    } finally {
+      await peer.dispose();
+    }
+  });
+});
+
+describe('what the host does not have is named before anything is paid', () => {
+  it.each<[string, Record<string, string>, string[]]>([
+    [
+      'wrangler.jsonc',
+      {
+        'wrangler.jsonc':
+          '{\n "name": "needs-more",\n "main": "index.js",\n "ai": { "binding": "AI" },\n "queues": {\n  "producers": [{ "binding": "Q", "queue": "q" }]\n }\n}',
+      },
+      ['wrangler.jsonc:4', 'ai', 'wrangler.jsonc:', 'queues.producers', 'Nothing was sent or paid'],
+    ],
+    [
+      'wrangler.toml',
+      { 'wrangler.toml': 'name = "needs-more"\nmain = "index.js"\n[[vectorize]]\nbinding = "V"\nindex_name = "i"\n' },
+      ['wrangler.toml', 'vectorize'],
+    ],
+    ['wrangler.json', { 'wrangler.json': '{ "name": 1, "main": "index.js" }' }, ['wrangler.json', 'name']],
+    ['wrangler.jsonc', { 'wrangler.jsonc': '{\n  "name": "x",,\n}' }, ['wrangler.jsonc:2']],
+  ])('%s', async (_file, files, words) => {
+    const project = write('refused', { files: { ...files, 'index.js': 'export default { fetch() {} }' } });
+    try {
+      const { code, stdout, stderr } = await command(['deploy', '--yes'], project);
+      expect(code).toBe(2);
+      expect(stdout).toBe('');
+      for (const word of words) expect(stderr).toContain(word);
+      expect((await fetch(`${host.url}/needs-more/`)).status).toBe(404);
+    } finally {
+      rmSync(project, { recursive: true });
+    }
+  });
+
+  it('secrets that the file requires are asked for, and come from .dev.vars where the user says so', async () => {
+    const project = write('secretive', {
+      files: {
+        'wrangler.jsonc': '{ "name": "secretive", "main": "index.js", "secrets": { "required": ["API_KEY"] } }',
+        'index.js': 'export default { fetch: (request, env) => new Response(env.API_KEY + env.OTHER) }',
+        '.dev.vars': 'API_KEY="a key"\nOTHER=more # a comment\n',
+      },
+    });
+    const without = await command(['deploy', '--yes'], project);
+    expect(without.code).toBe(2);
+    expect(without.stderr).toContain('requires the secrets API_KEY');
+    const deployed = await command(['deploy', '--yes', '--secrets-from', '.dev.vars'], project);
+    expect(deployed.stderr).toBe('');
+    expect(await (await fetch(`${host.url}/secretive/`)).text()).toBe('a keymore');
+  });
+});
