@@ -6,6 +6,7 @@ import { writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { manifestSchema } from '../host/manifest/project-manifest.ts';
+import { type Key, WRANGLER_KEYS } from '../host/manifest/wrangler-keys.ts';
 import { configSchema } from '../host/shared/config.ts';
 import { settings } from '../host/supervisor/configuration.ts';
 
@@ -18,6 +19,7 @@ export function references(): Record<string, string> {
   return {
     'host/SETTINGS.md': hostPage(),
     'host/cli/project/MANIFEST.md': projectPage(),
+    'host/manifest/WRANGLER.md': wranglerPage(),
     'config/turnpike.host.schema.json': json(hostSchema()),
     'config/turnpike.schema.json': json({ title: 'A project for Turnpike: turnpike.json', ...projectSchema() }),
   };
@@ -99,6 +101,30 @@ With \`$schema\` (the path from the project to a checkout of Turnpike), editors 
 
 ${table(['member', 'takes', ''], projectRows(projectSchema(), ''))}
 `;
+}
+
+function wranglerPage(): string {
+  return `${GENERATED}
+# wrangler's configuration
+
+In a folder with \`wrangler.json\`, \`wrangler.jsonc\` or \`wrangler.toml\` (or with \`.wrangler/deploy/config.json\`, which build tools write), \`turnpike deploy\` and \`turnpike update\` need no argument. \`--env <name>\` chooses an environment, with wrangler's rules of what it inherits. A \`turnpike.json\` beside it adds to it, and wins member by member: prices go there. \`--secrets-from .dev.vars\` gives secrets.
+
+Ids of KV namespaces, ids of D1 databases and names of R2 buckets become the ids of stores of the deployment: a binding that is renamed keeps its data. What stands for an id that was never filled in counts as none.
+
+Every key of wrangler 4.164.0 is *used*, *ignored* with a reason (the command says so), or *refused*: a deploy stops with the file, the line and the key before anything is sent or paid.
+
+${table(['key', '', ''], wranglerRows([...WRANGLER_KEYS], ''))}
+`;
+}
+
+function wranglerRows(keys: [string, Key][], place: string): string[][] {
+  return keys.flatMap(([name, { use, reason, members }]) => [
+    [code(`${place}${name}`), use === 'translated' ? 'used' : use, prose(reason ?? '')],
+    ...wranglerRows(
+      Object.entries(members ?? {}).filter(([, member]) => member.use !== 'translated'),
+      `${place}${name}.`,
+    ),
+  ]);
 }
 
 function projectRows(schema: Schema, place: string): string[][] {

@@ -46,13 +46,13 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
   }
   await routes.push(updated.slug);
   deps.scheduleChanged();
-  if (change.code || change.settings?.assets !== undefined) await forgetAssets(deps, updated);
   if (change.code) {
     await deployments
       .forgetVersions(updated.tenant, KEPT_VERSIONS)
       .then((digests) => deps.removeCode(digests))
       .catch((error) => deps.log.warn({ err: error, slug: updated.slug }, 'old versions were not removed'));
   }
+  if (change.code || change.settings?.assets !== undefined) await forgetAssets(deps, updated);
   return updated;
 }
 

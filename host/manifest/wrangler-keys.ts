@@ -104,19 +104,14 @@ const INHERITED: Record<string, Key> = {
     ...refused('It demands data centers of Cloudflare that are certified. Remove it if this host may run the handler.'),
     harmless: 'public',
   },
-  assets: {
-    ...refused(
-      'Static assets are not served by this host. Remove it, and import the files from the code or keep them in R2.',
-    ),
-    members: {
-      directory: translated,
-      binding: translated,
-      html_handling: translated,
-      not_found_handling: translated,
-      base_path: translated,
-      run_worker_first: translated,
-    },
-  },
+  assets: objects({
+    directory: translated,
+    binding: translated,
+    html_handling: translated,
+    not_found_handling: translated,
+    base_path: translated,
+    run_worker_first: translated,
+  }),
   migrations: cloudflareOnly('Migrations create classes of Durable Objects', 'keep the state in D1 or KV'),
   exports: cloudflareOnly('It declares Durable Objects, Workflows and entrypoints', 'keep the state in D1 or KV'),
 };

@@ -53,6 +53,7 @@ beforeEach(async () => {
     },
     updates: new KeyedLock(),
     removeCode: async (digests: string[]) => void removed.push(...digests),
+    assets: { collect: async () => undefined },
     releaseCode: async (digest: string) => void released.push(digest),
     runtime: {
       status: () => ({ state: 'warm', inFlight: 0 }),

@@ -51,6 +51,7 @@ const put = (digest: string) => {
     routes: { push: async () => undefined },
     scheduleChanged: () => undefined,
     removeCode: async () => undefined,
+    assets: { collect: async () => undefined },
   } as unknown as ControlDeps;
   const code = { digest, bytes: 1, handlers: ['fetch'], note: 'update' };
   return updates.run(present.tenant, () =>

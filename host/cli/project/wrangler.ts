@@ -12,8 +12,6 @@ import { pathInside, readRegularFile } from './regular-file.ts';
 const NAMES = ['wrangler.json', 'wrangler.jsonc', 'wrangler.toml'];
 /** Where build tools say which configuration their output has: https://developers.cloudflare.com/workers/wrangler/configuration/#generated-wrangler-configuration */
 const REDIRECT = join('.wrangler', 'deploy', 'config.json');
-/** Keys of wrangler's configuration that are for more than bindings, and that this host has. */
-const OFFERED: ReadonlySet<string> = new Set(['assets']);
 const LARGEST = 1024 * 1024;
 
 export interface WranglerFile extends WranglerProject {
@@ -50,10 +48,7 @@ export async function readWranglerFile(
   if (text === undefined) return undefined;
   try {
     return {
-      ...readWrangler(text, basename(path), {
-        offered: OFFERED,
-        ...(environment === undefined ? {} : { environment }),
-      }),
+      ...readWrangler(text, basename(path), environment === undefined ? {} : { environment }),
       path,
     };
   } catch (error) {
