@@ -59,6 +59,11 @@ export function distinctServices(bound: Iterable<Bound>): Bound[] {
   return [...new Map([...bound].map((one) => [one.service, one])).values()];
 }
 
+/** Whether there is data behind the binding that its owner may look at. */
+export function keepsData({ store, data }: Binding): boolean {
+  return store !== undefined || data !== undefined;
+}
+
 /** What bounds a tenant's stores: the limits of all bindings. */
 export function storeQuotas(config: Config): StorageQuotas {
   return { ...bindingLimits(config), requestsInFlight: config.storage.requestsInFlight };

@@ -42,6 +42,8 @@ const operationSchema = z.looseObject({
 });
 const publishedSchema = z.looseObject({ paths: z.record(z.string(), z.record(z.string(), operationSchema)) });
 
+/** A token of the owner lives for 15 minutes. */
+const TOKEN_MS = 10 * 60_000;
 /** Longest event of a stream, characters. */
 const LARGEST_EVENT = 4 * 1024 * 1024;
 
@@ -81,11 +83,37 @@ export class HostClient {
 
   /** A call of a series, with a token of `POST /_admin/session/<slug>`. @param body bytes of a file, or what is sent as JSON */
   async withToken<Body>(token: string, method: string, path: string, body: Uint8Array | object): Promise<Body> {
+    return this.#read<Body>(await this.rawWithToken(token, method, path, body));
+  }
+
+  /** The same, for answers that are no JSON. @throws Failure with the host's own words */
+  async rawWithToken(
+    token: string,
+    method: string,
+    path: string,
+    body?: Uint8Array | object,
+    fields: Record<string, string> = {},
+  ): Promise<Response> {
     requireTls(this.#options.url, this.#options.allowHttp === true);
     const isFile = body instanceof Uint8Array;
     const request = this.#request(method, path, isFile ? undefined : body);
-    const headers = { ...request.headers, authorization: `Bearer ${token}` };
-    return this.#read<Body>(await this.#plain({ ...request, headers }, isFile ? body : request.body));
+    const headers = { ...request.headers, authorization: `Bearer ${token}`, ...fields };
+    const response = await this.#plain({ ...request, headers }, isFile ? body : request.body);
+    if (!response.ok) throw await problemOf(response);
+    return response;
+  }
+
+  /** Tokens for a series of calls about a slug; a new one where the last is nearly over. */
+  tokens(slug: string): () => Promise<string> {
+    let made: { at: number; token: Promise<string> } | undefined;
+    return () => {
+      if (made && performance.now() - made.at < TOKEN_MS) return made.token;
+      const token = this.own<{ token: string }>('POST', `/_admin/session/${encodeURIComponent(slug)}`).then(
+        (answer) => answer.token,
+      );
+      made = { at: performance.now(), token };
+      return token;
+    };
   }
 
   /** The same, for answers that are no JSON. */

@@ -3,16 +3,19 @@ import { Command, Option } from 'commander';
 import { accountCommand } from './account.ts';
 import { backupCommand } from './backup.ts';
 import { cronsCommand } from './crons.ts';
+import { d1Command } from './d1.ts';
 import { deleteCommand } from './delete.ts';
 import { deployCommand } from './deploy.ts';
 import { doctorCommand } from './doctor.ts';
 import { domainsCommand } from './domains.ts';
 import { EXIT } from './exit-codes.ts';
 import { getCommand } from './get.ts';
+import { kvCommand } from './kv.ts';
 import { logsCommand } from './logs.ts';
 import { payCommand } from './pay.ts';
 import { paymentsCommand } from './payments.ts';
 import { collect } from './project/options.ts';
+import { r2Command } from './r2.ts';
 import { renewCommand } from './renew.ts';
 import { restoreCommand } from './restore.ts';
 import { rollbackCommand } from './rollback.ts';
@@ -68,6 +71,9 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
         rollbackCommand(deps),
         domainsCommand(deps),
         secretsCommand(deps),
+        d1Command(deps),
+        kvCommand(deps),
+        r2Command(deps),
       ],
     ],
     ['Paying:', [payCommand(deps), walletCommand(deps), accountCommand(deps)]],

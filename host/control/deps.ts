@@ -1,6 +1,7 @@
 /** The dependencies of control's endpoints; the supervisor creates them and passes them in. */
 import type { Logger } from 'pino';
 import type { AssetStore } from '../assets/asset-store.ts';
+import type { InstanceCall } from '../http/instance/fetch.ts';
 import type { Payments } from '../payments/types.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
@@ -11,7 +12,7 @@ import type { Pipeline } from '../runtime/deploy/pipeline.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
-import type { StorageUsage, TenantId } from '../shared/contracts.ts';
+import type { EdgeContext, StorageUsage, TenantId } from '../shared/contracts.ts';
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { Builtin } from './builtins.ts';
 import type { RoutePublisher } from './route-publisher.ts';
@@ -35,6 +36,8 @@ export interface ControlDeps {
   releaseCode(digest: string): Promise<void>;
   runtime: Runtime;
   payments: Payments;
+  /** Asks the host's own worker in an instance's process. */
+  askSystem(slug: string, call: Omit<InstanceCall, 'idleTimeoutMs'>, context: EdgeContext): Promise<Response>;
   logs: LogStore;
   /** Static files. */
   assets: AssetStore;

@@ -3,18 +3,23 @@
  * an instance with a paid request in flight does not count as idle.
  */
 
+import path from 'node:path';
 import type { UpstreamPool } from '../http/client/pool.ts';
-import { fetchInstance, instancePool, openInstanceSocket } from '../http/instance/fetch.ts';
+import { fetchInstance, type InstanceCall, instancePool, openInstanceSocket } from '../http/instance/fetch.ts';
 import type { Runtime } from '../runtime/contract.ts';
-import type { EdgeTraffic } from '../shared/contracts.ts';
+import type { EdgeContext, EdgeTraffic } from '../shared/contracts.ts';
 import type { ForwardToTenant, OpenTenantSocket } from './tenant-requests.ts';
 
+/** Beside the tenant's. */
+const SYSTEM_SOCKET = 'system.sock';
 const NO_BODY = new Set(['GET', 'HEAD']);
 
 export interface InstanceClient {
   forward: ForwardToTenant;
   /** As `forward`, for a WebSocket handshake. */
   openSocket: OpenTenantSocket;
+  /** Asks the host's own worker in the instance's process (host/runtime/system-worker.ts); counts as a request, too. */
+  askSystem(slug: string, call: Omit<InstanceCall, 'idleTimeoutMs'>, context: EdgeContext): Promise<Response>;
   /** Counters by slug since the last call. */
   traffic(): EdgeTraffic[];
   close(): void;
@@ -42,34 +47,36 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
     return fresh;
   }
 
+  async function call(
+    slug: string,
+    asked: Omit<InstanceCall, 'idleTimeoutMs'>,
+    context: EdgeContext,
+    other?: string,
+  ): Promise<Response> {
+    const count = counter(slug);
+    count.requests += 1;
+    count.inFlight += 1;
+    try {
+      const instance = await runtime.acquire(slug);
+      const socket = other === undefined ? instance.socket : path.join(path.dirname(instance.socket), other);
+      const pool = poolFor(other === undefined ? slug : `${slug} ${other}`, { ...instance, socket });
+      const answer = await fetchInstance(pool, { ...asked, idleTimeoutMs }, context);
+      if (answer.status >= 500) count.errors += 1;
+      return counted(answer, count);
+    } catch (error) {
+      count.errors += 1;
+      count.inFlight -= 1;
+      throw error;
+    }
+  }
+
   return {
-    async forward(slug, request, context, extra, signal = request.signal) {
-      const count = counter(slug);
-      count.requests += 1;
-      count.inFlight += 1;
-      try {
-        const pool = poolFor(slug, await runtime.acquire(slug));
-        const answer = await fetchInstance(
-          pool,
-          {
-            method: request.method,
-            path: context.tenantPath ?? '/',
-            headers: request.headers,
-            body: NO_BODY.has(request.method) ? null : request.body,
-            signal,
-            idleTimeoutMs,
-            extra,
-          },
-          context,
-        );
-        if (answer.status >= 500) count.errors += 1;
-        return counted(answer, count);
-      } catch (error) {
-        count.errors += 1;
-        count.inFlight -= 1;
-        throw error;
-      }
+    forward(slug, request, context, extra, signal = request.signal) {
+      const { method, headers } = request;
+      const body = NO_BODY.has(method) ? null : request.body;
+      return call(slug, { method, path: context.tenantPath ?? '/', headers, body, signal, extra }, context);
     },
+    askSystem: (slug, asked, context) => call(slug, asked, context, SYSTEM_SOCKET),
     async openSocket(slug, { headers }, context, extra, signal) {
       const count = counter(slug);
       count.requests += 1;

@@ -4,6 +4,7 @@ import type { DomainChecks } from '../domains/domain-checks.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';
 import { assetEndpoints } from './api/owner/assets.ts';
 import { cronsEndpoint } from './api/owner/crons.ts';
+import { dataEndpoints } from './api/owner/data.ts';
 import { deleteEndpoint } from './api/owner/delete.ts';
 import { deployEndpoint } from './api/owner/deploy.ts';
 import { domainEndpoints } from './api/owner/domains.ts';
@@ -44,6 +45,7 @@ export function endpointTable(
     cronsEndpoint(deps, cronRuns),
     ...domainEndpoints(deps, checks),
     ...assetEndpoints(deps),
+    ...dataEndpoints(deps),
   ];
 }
 

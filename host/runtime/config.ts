@@ -3,7 +3,7 @@
  * Tenants' strings are only ever values in it: there is no text format that they could break out of.
  */
 import { type List, Message } from 'capnp-ts';
-import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
+import { type Bound, boundBindings, distinctServices, keepsData } from '../bindings/index.ts';
 import {
   Config,
   type HttpOptions,
@@ -14,7 +14,7 @@ import {
   type Worker_Module,
 } from '../capnp/generated/workerd.cjs';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
-import { SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
+import { DATA_BINDING, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
 export const CF_HEADER = 'x-turnpike-cf';
@@ -58,7 +58,10 @@ export function encodeConfig(
   for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
   writeBindings(spec, bindings, (length) => worker.initBindings(length));
 
-  writeSystem(list.get(1));
+  writeSystem(
+    list.get(1),
+    bindings.filter(({ binding }) => keepsData(binding)),
+  );
   // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
   // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours
   // takes its name, which is also every worker's default for fetch() and connect().
@@ -170,16 +173,22 @@ function writeBindings(
   for (const [index, write] of writers.entries()) write(list.get(index));
 }
 
-function writeSystem(service: Service): void {
+function writeSystem(service: Service, data: Bound[]): void {
   service.setName('system');
   const worker = service.initWorker();
   const module = worker.initModules(1).get(0);
   module.setName('system.js');
   module.setEsModule(SYSTEM_WORKER);
   worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
-  const binding = worker.initBindings(1).get(0);
-  binding.setName('MAIN');
-  binding.initService().setName('main');
+  const list = worker.initBindings(1 + data.length);
+  const main = list.get(0);
+  main.setName('MAIN');
+  main.initService().setName('main');
+  for (const [index, { binding, name, service }] of data.entries()) {
+    const target = list.get(1 + index);
+    target.setName(`${DATA_BINDING}${name}`);
+    binding.workerd.write(target, service);
+  }
 }
 
 function writeExternal(service: Service, name: string, address: string): HttpOptions {

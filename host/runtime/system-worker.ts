@@ -1,6 +1,6 @@
 /**
  * Our own worker beside the tenant's in the same process: it answers health pings (it can only do so while the event
- * loop turns) and runs the tenant's `scheduled()`. It is reachable on system.sock alone, never from the tenant.
+ * loop turns), runs the tenant's `scheduled()`, and shows owners their data through the tenant's own bindings. It is reachable on system.sock alone, never from the tenant.
  */
 
 /** Fixed: the worker is ours, and its behaviour must not follow the tenant's date. */
@@ -12,13 +12,78 @@ export const PING_PATH = '/ping';
 export const SCHEDULED_PATH = '/scheduled';
 
 /**
+ * `<kind>/<name of a binding>` below it: the data of that binding, for its owner. D1: `POST {statements: [{sql, params?}]}`,
+ * in one transaction. KV and R2: GET, PUT and DELETE of `?key=`; without a key, GET lists (`prefix`, `cursor`, `limit`).
+ * Answers 400 with `{error}` where the binding refuses.
+ */
+export const DATA_PATH = '/data/';
+/** What bindings are called in our worker, before their own names. */
+export const DATA_BINDING = 'data_';
+
+const DATA_SOURCE = `
+async function data(request, env, url) {
+  const [, , kind, name] = url.pathname.split('/');
+  const store = env['${DATA_BINDING}' + name];
+  const { method } = request;
+  const query = Object.fromEntries(url.searchParams);
+  try {
+    if (kind === 'd1') {
+      const { statements } = await request.json();
+      const prepared = statements.map(({ sql, params }) => (params?.length ? store.prepare(sql).bind(...params) : store.prepare(sql)));
+      return Response.json(await store.batch(prepared));
+    }
+    const { key, prefix, cursor } = query;
+    if (key === undefined) {
+      const page = await store.list({ prefix, cursor, ...(query.limit ? { limit: Number(query.limit) } : {}) });
+      if (kind === 'kv') return Response.json(page);
+      const objects = page.objects.map(({ key, size, etag, uploaded, storageClass }) => ({ key, size, etag, uploaded, storageClass }));
+      return Response.json({ objects, truncated: page.truncated, cursor: page.cursor });
+    }
+    if (method === 'DELETE') {
+      await store.delete(key);
+      return new Response(null, { status: 204 });
+    }
+    if (method === 'PUT') {
+      if (kind === 'kv') {
+        const { ttl, metadata } = query;
+        await store.put(key, request.body ?? '', {
+          ...(ttl ? { expirationTtl: Number(ttl) } : {}),
+          ...(metadata ? { metadata: JSON.parse(metadata) } : {}),
+        });
+        return new Response(null, { status: 204 });
+      }
+      const type = request.headers.get('content-type');
+      const { size, etag } = await store.put(key, request.body ?? '', type ? { httpMetadata: { contentType: type } } : {});
+      return Response.json({ key, size, etag });
+    }
+    if (kind === 'kv') {
+      const { value, metadata } = await store.getWithMetadata(key, 'stream');
+      if (value === null) return new Response(null, { status: 404 });
+      const headers = { 'content-type': 'application/octet-stream' };
+      if (metadata) headers['x-metadata'] = encodeURIComponent(JSON.stringify(metadata));
+      return new Response(value, { headers });
+    }
+    const object = await store.get(key);
+    if (object === null) return new Response(null, { status: 404 });
+    const headers = new Headers({ 'content-type': 'application/octet-stream', etag: object.httpEtag });
+    object.writeHttpMetadata(headers);
+    return new Response(object.body, { headers });
+  } catch (error) {
+    return Response.json({ error: String(error?.message ?? error).slice(0, 4000) }, { status: 400 });
+  }
+}
+`;
+
+/**
  * `MAIN.scheduled()` is a JS RPC call on the tenant's default export: the dedicated method of service bindings needs
  * an experimental flag (workerd 1.20261117.1). It resolves when the handler's promise does.
  */
-export const SYSTEM_WORKER = `
+export const SYSTEM_WORKER = `${DATA_SOURCE}
 export default {
   async fetch(request, env) {
-    const { pathname } = new URL(request.url);
+    const url = new URL(request.url);
+    const { pathname } = url;
+    if (pathname.startsWith('${DATA_PATH}')) return data(request, env, url);
     if (pathname === '${PING_PATH}') return new Response('pong');
     if (pathname !== '${SCHEDULED_PATH}' || request.method !== 'POST') return new Response(null, { status: 404 });
     const { cron, scheduledTime } = await request.json();

@@ -24,8 +24,6 @@ const REDIRECTS = '_redirects';
 const LARGEST_TEXT = 1024 * 1024;
 /** Files sent at the same time. */
 const AT_ONCE = 6;
-/** A token of the owner lives for 15 minutes. */
-const TOKEN_MS = 10 * 60_000;
 
 /** @throws Failure `usage` */
 export async function readStaticFiles(
@@ -120,7 +118,7 @@ export async function sendStaticFiles(
 ): Promise<{ assets: object; sent: number }> {
   const place = `/_admin/${encodeURIComponent(slug)}/assets`;
   const byHash = new Map([...files.values()].map((one) => [one.sha256, one]));
-  const token = tokens(host, slug);
+  const token = host.tokens(slug);
   const { missing } = await host.withToken<{ missing: string[] }>(await token(), 'POST', place, {
     hashes: [...byHash.keys()],
   });
@@ -134,16 +132,4 @@ export async function sendStaticFiles(
   await Promise.all(Array.from({ length: AT_ONCE }, next));
   const named = Object.fromEntries([...files].map(([path, { sha256 }]) => [path, sha256]));
   return { assets: { files: named, ...settings }, sent };
-}
-
-function tokens(host: HostClient, slug: string): () => Promise<string> {
-  let made: { at: number; token: Promise<string> } | undefined;
-  return () => {
-    if (made && performance.now() - made.at < TOKEN_MS) return made.token;
-    const token = host
-      .own<{ token: string }>('POST', `/_admin/session/${encodeURIComponent(slug)}`)
-      .then((answer) => answer.token);
-    made = { at: performance.now(), token };
-    return token;
-  };
 }

@@ -153,13 +153,14 @@ const controlDeps = service({
     network,
     payments,
     tenantData,
+    instanceClient,
     assetStore,
     codeStore,
     removeCode,
     builtins,
     timedWork,
   },
-  start({ stores, network, tenantData, codeStore, assetStore, timedWork, ...values }): ControlDeps {
+  start({ stores, network, tenantData, codeStore, assetStore, instanceClient, timedWork, ...values }): ControlDeps {
     const { deployments, secrets, domains, usage } = stores;
     return {
       ...values,
@@ -168,6 +169,7 @@ const controlDeps = service({
       domains,
       usage,
       assets: assetStore,
+      askSystem: instanceClient.askSystem,
       storageUsage: tenantData.usage,
       updates: new KeyedLock(),
       async releaseCode(digest) {

@@ -1,0 +1,78 @@
+/** A store of a deployment, as the commands d1, kv and r2 reach it: through the owner's endpoints, as its own handler sees it. */
+import type { Command } from 'commander';
+import type { Metadata } from './metadata-view.ts';
+import { type Project, slugOf } from './project/manifest.ts';
+import type { Session } from './session.ts';
+import { Failure } from './terminal/failure.ts';
+
+export interface DataFlags {
+  slug?: string;
+  env?: string;
+}
+
+export interface DataStore {
+  /** In env. */
+  binding: string;
+  project: Project;
+  /** @param query without those that are undefined */
+  ask(
+    method: string,
+    place: '' | '/value',
+    query?: Query,
+    body?: Uint8Array | object,
+    fields?: Record<string, string>,
+  ): Promise<Response>;
+}
+
+type Query = Record<string, string | undefined>;
+
+/** Options that all of them have. */
+export function addDataOptions(command: Command): Command {
+  return command
+    .option('--slug <name>', "name of the deployment; default: the project's")
+    .option('-e, --env <name>', "environment of wrangler's configuration");
+}
+
+/**
+ * @param named name of the binding; a D1 database also by its name in wrangler's configuration. Undefined: the only one.
+ * @throws Failure `usage`
+ */
+export async function openDataStore(
+  session: Session,
+  kind: 'kv' | 'd1' | 'r2',
+  named: string | undefined,
+  flags: DataFlags,
+): Promise<DataStore> {
+  const project = await session.project(undefined, flags.env === undefined ? {} : { env: flags.env });
+  const slug = slugOf(project, flags.slug);
+  const host = await session.host();
+  const [alias] =
+    Object.entries(project.wrangler?.d1 ?? {}).find(([, one]) => kind === 'd1' && one.databaseName === named) ?? [];
+  const binding =
+    alias ?? named ?? (await onlyBinding(await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`), kind));
+  const token = host.tokens(slug);
+  return {
+    binding,
+    project,
+    async ask(method, place, query = {}, body, fields) {
+      const asked = new URLSearchParams(
+        Object.entries(query).filter((entry): entry is [string, string] => entry[1] !== undefined),
+      );
+      const path = `/_admin/${encodeURIComponent(slug)}/data/${encodeURIComponent(binding)}${place}?${asked}`;
+      return host.rawWithToken(await token(), method, path, body, fields);
+    },
+  };
+}
+
+const USUAL = { kv: 'STORE', d1: 'DB', r2: 'BUCKET' };
+
+async function onlyBinding({ slug, bindings }: Metadata, kind: keyof typeof USUAL): Promise<string> {
+  const asked = bindings[kind];
+  const names = asked === true ? [USUAL[kind]] : Object.keys(asked || {});
+  const [name] = names;
+  if (name !== undefined && names.length === 1) return name;
+  throw new Failure(
+    'usage',
+    names.length === 0 ? `${slug} has no binding of this kind.` : `Which one? ${slug} has ${names.join(', ')}.`,
+  );
+}
