@@ -13,13 +13,13 @@ import { STORE_ID } from './stores.ts';
 export interface Binding {
   /** Its name in `{"bindings": {"kv": true}}` and in `--kv`, of its socket `kv.sock`, and of its service in workerd. */
   key: string;
-  /** `STORE` for `env.STORE`: what it is called where a deployment gives it no name. */
-  env: string;
+  /** `STORE` for `env.STORE`: what it is called where a deployment gives it no name. Undefined: it always has one. */
+  env?: string;
   /** What Cloudflare calls it, such as `KV`, where it has a counterpart there. */
   title?: string;
   /** A few words for help texts: `key-value storage`. */
   summary: string;
-  /** What a deployment may ask for: {@link stores} or {@link named}. */
+  /** What a deployment may ask for: {@link stores}, {@link named}, or another {@link byName}. */
   settings: z.ZodType;
   /** Limits that everybody may know, by their names in a deployment's metadata. */
   limits?(config: Config): Record<string, number>;
@@ -34,14 +34,30 @@ export interface Binding {
   unsupportedFlags?: Record<string, string>;
 }
 
-/** How a worker gets the binding. Its service is workerd's name for the socket, and is called like the binding's key. */
+/** One binding of a deployment, as its configuration for workerd needs it. */
+export interface WrittenBinding {
+  /** In env. */
+  name: string;
+  /** Of the socket that it leads to, where something serves it. */
+  service: string;
+  /** As its schema has checked them. */
+  settings: Readonly<Record<string, unknown>>;
+  version: {
+    /** A UUID. */
+    id: string;
+    /** When it was deployed, ms. */
+    at: number;
+  };
+}
+
+/** How a worker gets the binding. */
 export interface WorkerdBinding {
   /** Requests to the socket name the whole URL, which spares workerd taking it apart. The socket's server must accept that. */
-  wholeUrls: boolean;
+  wholeUrls?: boolean;
   /** Source of a module that wraps the service. The tenant's code cannot import it. */
   module?: { name: string; source(): string };
-  /** Fills in everything but the name. @param service of the store that it leads to */
-  write(binding: Worker_Binding, service: string): void;
+  /** Fills in everything but the name. */
+  write(binding: Worker_Binding, written: WrittenBinding): void;
 }
 
 export interface BindingData {
@@ -64,16 +80,22 @@ const id = z
   .optional()
   .describe('finds the data again where the name changes; default: the name');
 
+function names<Settings extends z.ZodType>(settings: Settings) {
+  return z.record(name, settings).refine((all) => Object.keys(all).length <= MOST, `takes at most ${MOST} names`);
+}
+
 /** `true`: there is one, under its usual name. Else a name in env each -> its settings. */
-function byName<Settings extends z.ZodType>(settings: Settings) {
-  const record = z.record(name, settings);
-  return z.union(
-    [z.boolean(), record.refine((all) => Object.keys(all).length <= MOST, `takes at most ${MOST} names`)],
-    'takes true or false, or names of your own, such as {"FIRST": {}, "SECOND": {}}',
-  );
+function usualOrNamed<Settings extends z.ZodType>(settings: Settings) {
+  const message = 'takes true or false, or names of your own, such as {"FIRST": {}, "SECOND": {}}';
+  return z.union([z.boolean(), names(settings)], message);
+}
+
+/** For bindings without a usual name: a name in env each -> its settings. */
+export function byName<Settings extends z.ZodType>(settings: Settings) {
+  return z.union([z.literal(false), names(settings)], 'takes names of your own, with their settings');
 }
 
 /** For bindings to what is kept: `{"SESSIONS": {"id": "sessions"}}`. */
-export const stores = byName(z.strictObject({ id }));
+export const stores = usualOrNamed(z.strictObject({ id }));
 /** For all others: `{"PAY": {}}`. */
-export const named = byName(z.strictObject({}));
+export const named = usualOrNamed(z.strictObject({}));

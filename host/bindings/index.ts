@@ -7,10 +7,12 @@ import { d1 } from './d1/binding.ts';
 import { kv } from './kv/binding.ts';
 import { payments } from './payments/binding.ts';
 import { r2 } from './r2/binding.ts';
+import { ratelimit } from './ratelimit/binding.ts';
 import type { BindingServer, BindingServers, ServerHost } from './server.ts';
 import { DEFAULT_STORE, serviceName } from './stores.ts';
+import { version } from './version/binding.ts';
 
-export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments];
+export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments, ratelimit, version];
 
 /** What a deployment that asks for nothing has. */
 export const NO_BINDINGS: BindingSet = bindingSet({});
@@ -18,13 +20,17 @@ export const NO_BINDINGS: BindingSet = bindingSet({});
 /** `{"kv": true}` as a deployment or a manifest says it. */
 export const bindingsSchema = z.strictObject(
   Object.fromEntries(
-    BINDINGS.map(({ key, env, summary, settings }) => [key, settings.optional().describe(`env.${env}: ${summary}`)]),
+    BINDINGS.map(({ key, env, summary, settings }) => [
+      key,
+      settings.optional().describe(env ? `env.${env}: ${summary}` : summary),
+    ]),
   ),
 );
 
 /** What a deployment has, in the shape that is kept of it. @param asked by key, as `bindingsSchema` accepts it */
 export function bindingSet(asked: z.infer<typeof bindingsSchema>): BindingSet {
-  return Object.fromEntries(BINDINGS.map(({ key }) => [key, kept(asked[key] as BindingSet[string] | undefined)]));
+  const named = BINDINGS.filter(({ key, env }) => env !== undefined || asked[key]);
+  return Object.fromEntries(named.map(({ key }) => [key, kept(asked[key] as BindingSet[string] | undefined)]));
 }
 
 function kept(asked: BindingSet[string] | undefined): BindingSet[string] {
@@ -41,22 +47,24 @@ export interface Bound {
   id: string;
   /** Of its socket and of its service in workerd; two names of one store share them. */
   service: string;
+  settings: Record<string, unknown>;
 }
 
 export function boundBindings(set: BindingSet): Bound[] {
   return BINDINGS.flatMap((binding) => {
-    const { key, env } = binding;
+    const { key, env = '' } = binding;
     const asked = set[key] === true ? { [env]: {} } : set[key] || {};
     return Object.entries(asked).map(([name, settings]): Bound => {
       const id = settings.id ?? (name === env ? DEFAULT_STORE : name);
-      return { binding, name, id, service: serviceName(key, id) };
+      return { binding, name, id, service: serviceName(key, id), settings };
     });
   });
 }
 
-/** Without those that lead to the same store as another. */
+/** Those that something serves, without those that lead to the same store as another. */
 export function distinctServices(bound: Iterable<Bound>): Bound[] {
-  return [...new Map([...bound].map((one) => [one.service, one])).values()];
+  const served = [...bound].filter(({ binding }) => binding.store || binding.server);
+  return [...new Map(served.map((one) => [one.service, one])).values()];
 }
 
 /** Whether there is data behind the binding that its owner may look at. */

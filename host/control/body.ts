@@ -40,6 +40,9 @@ export function fieldProblem(pointer: string, detail: string): Problem {
   return new Problem('invalid_field', `Not acceptable: ${pointer} ${detail}.`, { errors: [{ pointer, detail }] });
 }
 
+/** Codes of values that are of another type than an alternative. */
+const OTHER_TYPE = new Set(['invalid_type', 'invalid_value']);
+
 function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {
   const base = issue.path.map((part) => `/${String(part).replaceAll('~', '~0').replaceAll('/', '~1')}`).join('');
   if (issue.code === 'unrecognized_keys') {
@@ -50,9 +53,7 @@ function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {
   }
   if (issue.code === 'invalid_union') {
     // Of the alternatives, the one of the right type knows what is wrong inside.
-    const meant = issue.errors.find(
-      (faults) => !faults.some(({ path, code }) => !path.length && code === 'invalid_type'),
-    );
+    const meant = issue.errors.find((faults) => !faults.some(({ path, code }) => !path.length && OTHER_TYPE.has(code)));
     if (meant) return meant.flatMap((fault) => fieldErrors({ ...fault, path: [...issue.path, ...fault.path] }));
   }
   if (issue.code === 'invalid_key') {

@@ -85,7 +85,7 @@ function fields(config: Config['runtime']) {
       .transform(bindingSet)
       .optional()
       .describe(
-        `${BINDINGS.map(({ key, env }) => `${key}: env.${env}`).join(', ')}; such as {"kv":true}, or by names of your own: {"kv":{"SESSIONS":{},"CACHE":{}}}.`,
+        `${BINDINGS.map(({ key, env, summary }) => `${key}: ${env ? `env.${env}` : summary}`).join(', ')}; such as {"kv":true}, or by names of your own: {"kv":{"SESSIONS":{},"CACHE":{}}}.`,
       ),
     assets: assetsSchema
       .nullable()

@@ -163,8 +163,8 @@ const OWN: Record<string, Key> = {
     'Hyperdrive pools connections to a database',
     'connect() to the database from the code, with its address in a secret',
   ),
-  version_metadata: cloudflareOnly('It tells the code the id of its version', 'set a var'),
-  ratelimits: cloudflareOnly('A rate limit counts calls by key', 'count them in D1'),
+  version_metadata: objects({ binding: translated }),
+  ratelimits: objects({ name: translated, namespace_id: translated, simple: translated }),
 
   ai: cloudflareOnly('Workers AI runs models at Cloudflare', 'call a model over HTTP with fetch()'),
   ai_search: cloudflareOnly('AI Search finds text in documents at Cloudflare', 'call a search over HTTP with fetch()'),

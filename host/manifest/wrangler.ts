@@ -80,7 +80,13 @@ export interface WranglerProject {
     slug?: string;
     /** Relative to the file. */
     entry?: string;
-    bindings?: { kv?: StoreBindings; d1?: StoreBindings; r2?: StoreBindings };
+    bindings?: {
+      kv?: StoreBindings;
+      d1?: StoreBindings;
+      r2?: StoreBindings;
+      ratelimit?: Record<string, { limit: number; period: number; namespace: string }>;
+      version?: Record<string, object>;
+    };
     vars?: Record<string, unknown>;
     crons?: string[];
     compatibilityDate?: string;
@@ -364,7 +370,19 @@ function project(settings: Settings, slug: string | undefined): Omit<WranglerPro
     d1: Object.fromEntries(d1.map((one) => [one.binding, storeId(one.database_id, one.database_name)])),
     r2: Object.fromEntries(r2.map(({ binding, bucket_name }) => [binding, storeId(bucket_name)])),
   };
-  const bindings = Object.fromEntries(Object.entries(stores).filter(([, all]) => Object.keys(all).length > 0));
+  const { ratelimits = [], version_metadata: version } = settings;
+  const others = {
+    ratelimit: Object.fromEntries(
+      ratelimits.map(({ name, namespace_id: namespace, simple }) => [
+        name,
+        { ...simple, namespace: String(namespace) },
+      ]),
+    ),
+    version: version ? { [version.binding]: {} } : {},
+  };
+  const bindings = Object.fromEntries(
+    Object.entries({ ...stores, ...others }).filter(([, all]) => Object.keys(all).length > 0),
+  );
   return {
     manifest: present({
       slug,

@@ -2,6 +2,7 @@
  * The workerd configuration of one instance, as the bytes of a Cap'n Proto message.
  * Tenants' strings are only ever values in it: there is no text format that they could break out of.
  */
+import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
 import { type Bound, boundBindings, distinctServices, keepsData } from '../bindings/index.ts';
 import {
@@ -139,10 +140,11 @@ function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void 
 }
 
 function writeBindings(
-  { secrets, vars, assets }: InstanceSpec,
+  { secrets, vars, assets, tenant, revision, deployedAt = 0 }: InstanceSpec,
   bindings: Bound[],
   init: (length: number) => List<Worker_Binding>,
 ): void {
+  const version = { id: versionId(tenant, revision), at: deployedAt };
   const writers: ((binding: Worker_Binding) => void)[] = Object.entries(secrets).map(([name, value]) => (binding) => {
     binding.setName(name);
     binding.setText(value);
@@ -163,14 +165,20 @@ function writeBindings(
       service.setEntrypoint(FILES_ALONE);
     });
   }
-  for (const { binding, name, service } of bindings) {
+  for (const { binding, ...bound } of bindings) {
     writers.push((target) => {
-      target.setName(name);
-      binding.workerd.write(target, service);
+      target.setName(bound.name);
+      binding.workerd.write(target, { ...bound, version });
     });
   }
   const list = init(writers.length);
   for (const [index, write] of writers.entries()) write(list.get(index));
+}
+
+/** A UUID (RFC 9562, version 8) of what runs: another for each change. */
+function versionId(tenant: string, revision: string): string {
+  const hex = createHash('sha256').update(`${tenant} ${revision}`).digest('hex');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
 
 function writeSystem(service: Service, data: Bound[]): void {
@@ -184,10 +192,10 @@ function writeSystem(service: Service, data: Bound[]): void {
   const main = list.get(0);
   main.setName('MAIN');
   main.initService().setName('main');
-  for (const [index, { binding, name, service }] of data.entries()) {
+  for (const [index, { binding, ...bound }] of data.entries()) {
     const target = list.get(1 + index);
-    target.setName(`${DATA_BINDING}${name}`);
-    binding.workerd.write(target, service);
+    target.setName(`${DATA_BINDING}${bound.name}`);
+    binding.workerd.write(target, { ...bound, version: { id: '', at: 0 } });
   }
 }
 

@@ -278,7 +278,9 @@ export interface CodeBundle {
  * Key of a binding (host/bindings) -> whether the deployment has it, or its names in env with the ids of their stores.
  * One that came later is absent in older records.
  */
-export type BindingSet = Record<string, boolean | Record<string, { id?: string | undefined }>>;
+export type BindingSet = Record<string, boolean | Record<string, BindingSettings>>;
+
+export type BindingSettings = { id?: string | undefined } & Record<string, unknown>;
 
 /** What the registry keeps of a deployment's static files; host/assets says what the members mean. */
 export interface AssetSettings {
@@ -309,6 +311,8 @@ export interface InstanceSpec {
   tenant: TenantId;
   /** Changes whenever a running instance must be replaced. */
   revision: string;
+  /** When it was deployed, ms. */
+  deployedAt?: number;
   bundle: CodeBundle;
   compatibilityDate: string;
   compatibilityFlags: string[];

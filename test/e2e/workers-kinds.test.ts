@@ -79,3 +79,45 @@ it('a class that extends WorkerEntrypoint', async () => {
   });
   expect(await ask('entrypoint')).toBe('of a class');
 });
+
+it('rate limits by key, and the version of what runs', async () => {
+  const code = `export default { async fetch(request, env) {
+    const key = new URL(request.url).pathname;
+    if (key === '/version') return Response.json(env.VERSION);
+    const limits = [await env.LIMIT.limit({ key }), await env.SAME.limit({ key }), await env.WIDE.limit({ key })];
+    return Response.json(limits.map(({ success }) => success));
+  } };`;
+  const ratelimit = {
+    LIMIT: { limit: 5, period: 60, namespace: 'n' },
+    SAME: { limit: 5, period: 60, namespace: 'n' },
+    WIDE: { limit: 100, period: 10 },
+  };
+  await deploy(owner, host.url, { slug: 'limited', code, bindings: { ratelimit, version: { VERSION: {} } } });
+  const seen = [];
+  for (let i = 0; i < 4; i++) seen.push(JSON.parse(await ask('limited', 'a')));
+  expect(seen).toEqual([
+    [true, true, true],
+    [true, true, true],
+    [true, false, true],
+    [false, false, true],
+  ]);
+  expect(JSON.parse(await ask('limited', 'b'))).toEqual([true, true, true]);
+  const version = async () => JSON.parse(await ask('limited', 'version')) as Record<string, string>;
+  const first = await version();
+  expect(first).toEqual({
+    id: expect.stringMatching(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/),
+    tag: '',
+    timestamp: expect.any(String),
+  });
+  expect(Math.abs(Date.parse(first.timestamp ?? '') - Date.now())).toBeLessThan(60_000);
+  expect((await owner(`${host.url}/_admin/code/limited`, jsonPut({ vars: { A: 'b' } }))).status).toBe(200);
+  expect((await version()).id).not.toBe(first.id);
+  const refused = await owner(
+    `${host.url}/_admin/code/limited`,
+    jsonPut({ bindings: { ratelimit: { LIMIT: { limit: 5, period: 7 } } } }),
+  );
+  expect(refused.status).toBe(400);
+  expect(((await refused.json()) as { detail: string }).detail).toContain(
+    '/bindings/ratelimit/LIMIT/period takes 10 or 60',
+  );
+});

@@ -75,6 +75,12 @@ async function miniflare(project: string, environment: string | undefined): Prom
     kvNamespaces: named('kv'),
     d1Databases: named('d1'),
     r2Buckets: named('r2'),
+    ratelimits: Object.fromEntries(
+      Object.entries((manifest.bindings?.ratelimit ?? {}) as Record<string, object>).map(([name, simple]) => [
+        name,
+        { simple },
+      ]),
+    ),
     ...(directory === undefined
       ? {}
       : {

@@ -20,7 +20,7 @@ export const d1: Binding = {
   },
   workerd: {
     wholeUrls: true,
-    write(binding, service) {
+    write(binding, { service }) {
       const wrapped = binding.initWrapped();
       wrapped.setModuleName('cloudflare-internal:d1-api');
       const inner = wrapped.initInnerBindings(1).get(0);

@@ -11,6 +11,6 @@ export const kv: Binding = {
   store: async () => (await import('./kind.ts')).kvKind,
   workerd: {
     wholeUrls: true,
-    write: (binding, service) => binding.initKvNamespace().setName(service),
+    write: (binding, { service }) => binding.initKvNamespace().setName(service),
   },
 };

@@ -9,6 +9,6 @@ export const payments: Binding = {
   server: async () => (await import('./server.ts')).paymentsServer,
   workerd: {
     wholeUrls: false,
-    write: (binding, service) => binding.initService().setName(service),
+    write: (binding, { service }) => binding.initService().setName(service),
   },
 };

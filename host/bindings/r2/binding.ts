@@ -22,7 +22,7 @@ export const r2: Binding = {
         return source;
       },
     },
-    write(binding, service) {
+    write(binding, { service }) {
       const wrapped = binding.initWrapped();
       wrapped.setModuleName(MODULE);
       const inner = wrapped.initInnerBindings(2);

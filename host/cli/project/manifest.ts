@@ -154,7 +154,7 @@ export function parsePrice(text: string): { method: string; path: string; price:
 
 /** Bindings and those that flags add: `--kv` beside names of one's own is one more, by its usual name. */
 export function withFlags(bindings: Record<string, unknown>, flags: ProjectFlags): Record<string, unknown> {
-  const added = BINDINGS.filter(({ key }) => flags[key] === true).map(({ key, env }) => {
+  const added = BINDINGS.filter(({ key, env }) => env && flags[key] === true).map(({ key, env = '' }) => {
     const present = bindings[key];
     return [key, typeof present === 'object' && present !== null ? { ...present, [env]: {} } : true] as const;
   });

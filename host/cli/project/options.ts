@@ -22,7 +22,7 @@ export function addProjectOptions(command: Command): Command {
     )
     .option('--root <folder>', "folder that the code's imports may come from; default: the manifest's, or this one")
     .option('--allow-env <NAME>', 'give the project this environment variable; repeatable', collect);
-  for (const { key, env, summary } of BINDINGS) command.option(`--${key}`, `env.${env}: ${summary}`);
+  for (const { key, env, summary } of BINDINGS) if (env) command.option(`--${key}`, `env.${env}: ${summary}`);
   return command
     .option(
       '--price <route=usd>',

@@ -50,7 +50,7 @@ function fieldTable(endpoint: Endpoint): string {
 
 /** `STORE (KV), … and PAYMENTS` */
 function bindingNames(): string {
-  const names = BINDINGS.map(({ env, title }) => `<code>${env}</code>${title ? ` (${title})` : ''}`);
+  const names = BINDINGS.flatMap(({ env, title }) => (env ? [`<code>${env}</code>${title ? ` (${title})` : ''}`] : []));
   return `${names.slice(0, -1).join(', ')} and ${names.at(-1)}`;
 }
 

@@ -69,6 +69,7 @@ const instanceSpecs = service({
         slug,
         tenant: row.tenant,
         revision: String(row.revision),
+        deployedAt: row.updatedAt,
         bundle: await codeStore.get(row.digest),
         compatibilityDate: row.compatibilityDate,
         compatibilityFlags: row.compatibilityFlags,
