@@ -30,7 +30,8 @@ type Query = Record<string, string | undefined>;
 export function addDataOptions(command: Command): Command {
   return command
     .option('--slug <name>', "name of the deployment; default: the project's")
-    .option('-e, --env <name>', "environment of wrangler's configuration");
+    .option('-e, --env <name>', "environment of wrangler's configuration")
+    .option('--local', 'the data of turnpike dev, which has to run');
 }
 
 /**

@@ -29,7 +29,7 @@ Examples:
   return addProjectOptions(command);
 }
 
-async function deploy(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
+export async function deploy(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
   const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);

@@ -42,7 +42,7 @@ async function logs(session: Session, given: string | undefined, flags: LogFlags
 }
 
 /** Each proof is accepted once, so a tail that reconnects needs a token; a new one when it has run out. */
-async function follow(session: Session, slug: string, path: string): Promise<void> {
+export async function follow(session: Session, slug: string, path: string): Promise<void> {
   const host = await session.host();
   let token: string | undefined;
   let last = '';

@@ -2,10 +2,12 @@
 import { Command, Option } from 'commander';
 import { accountCommand } from './account.ts';
 import { backupCommand } from './backup.ts';
+import { checkCommand } from './check.ts';
 import { cronsCommand } from './crons.ts';
 import { d1Command } from './d1.ts';
 import { deleteCommand } from './delete.ts';
 import { deployCommand } from './deploy.ts';
+import { devCommand } from './dev.ts';
 import { doctorCommand } from './doctor.ts';
 import { domainsCommand } from './domains.ts';
 import { EXIT } from './exit-codes.ts';
@@ -23,6 +25,7 @@ import { secretsCommand } from './secrets.ts';
 import { servicesCommand } from './services.ts';
 import { type CommandDeps, DEFAULT_HOST_URL, DEFAULT_MAX_PAY } from './session.ts';
 import { tenantsCommand } from './tenants.ts';
+import { typesCommand } from './types.ts';
 import { upCommand } from './up.ts';
 import { updateCommand } from './update.ts';
 import { usageCommand } from './usage.ts';
@@ -59,6 +62,9 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
     [
       'Your deployments:',
       [
+        devCommand(deps),
+        checkCommand(deps),
+        typesCommand(deps),
         deployCommand(deps),
         updateCommand(deps),
         renewCommand(deps),

@@ -4,6 +4,7 @@
  */
 
 import { homedir } from 'node:os';
+import { join } from 'node:path';
 import type { Command } from 'commander';
 import { formatUsd, micro, parseUsd } from '../shared/money.ts';
 import { guardedFetch } from './answer.ts';
@@ -38,7 +39,12 @@ export interface GlobalOptions {
   allowAsset?: string[];
   allowEnv?: string[];
   allowHttp?: boolean;
+  /** The host of `turnpike dev` in the working folder. */
+  local?: boolean;
 }
+
+/** Where `turnpike dev` keeps its host's data, below the project. */
+export const DEV_FOLDER = join('.turnpike', 'dev');
 
 export const DEFAULT_HOST_URL = 'http://localhost:8402';
 /** Most that `--yes` pays without `--max-pay`, unless the user's settings say otherwise, USD. */
@@ -63,11 +69,21 @@ export class Session {
   constructor(deps: CommandDeps, options: GlobalOptions) {
     this.terminal = plainTerminal(deps.terminal);
     this.fetch = guardedFetch(deps.fetch, options.allowHttp === true);
-    this.options = options;
+    this.options = options.local
+      ? { ...options, data: join(deps.terminal.cwd, DEV_FOLDER), wallet: 'test:0' }
+      : options;
     this.printer = new Printer(this.terminal, options.json === true);
     this.consent = new Consent(this.terminal, this.#asks);
-    this.#namedHost = options.hostUrl ?? deps.terminal.env.TURNPIKE_URL;
+    this.#namedHost = options.local ? this.#devHost() : (options.hostUrl ?? deps.terminal.env.TURNPIKE_URL);
     this.#hostUrl = this.namedUrl;
+  }
+
+  /** @throws Failure `usage` where none was started in the working folder */
+  #devHost(): string {
+    const url = announcedUrl(this.dataFolders);
+    if (url === undefined)
+      throw new Failure('usage', 'There is no turnpike dev in this folder; start it in another terminal.');
+    return url;
   }
 
   /** The named host, else the project's, else the one that a data folder of this machine tells of. */

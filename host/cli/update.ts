@@ -28,7 +28,7 @@ function requireSlug({ consent }: Session, { folder }: Project, slug: string, or
   });
 }
 
-async function update(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
+export async function update(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
   const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);

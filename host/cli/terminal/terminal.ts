@@ -22,14 +22,14 @@ export interface Terminal {
   confirm(question: string): Promise<boolean>;
   /** Everything on stdin. */
   readInput(): Promise<string>;
-  /** Aborted by Ctrl-C. */
+  /** Aborted by Ctrl-C, and by whoever else ends the command. */
   signal: AbortSignal;
 }
 
 /** The terminal of this process. */
 export function processTerminal(home: string): Terminal {
   const stop = new AbortController();
-  process.once('SIGINT', () => stop.abort());
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => stop.abort());
   return {
     env: process.env,
     cwd: process.cwd(),
