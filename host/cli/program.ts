@@ -12,7 +12,9 @@ import { doctorCommand } from './doctor.ts';
 import { domainsCommand } from './domains.ts';
 import { EXIT } from './exit-codes.ts';
 import { getCommand } from './get.ts';
+import { initCommand } from './init.ts';
 import { kvCommand } from './kv.ts';
+import { listCommand } from './list.ts';
 import { logsCommand } from './logs.ts';
 import { payCommand } from './pay.ts';
 import { paymentsCommand } from './payments.ts';
@@ -62,6 +64,7 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
     [
       'Your deployments:',
       [
+        initCommand(deps),
         devCommand(deps),
         checkCommand(deps),
         typesCommand(deps),
@@ -69,6 +72,7 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
         updateCommand(deps),
         renewCommand(deps),
         deleteCommand(deps),
+        listCommand(deps),
         getCommand(deps),
         logsCommand(deps),
         usageCommand(deps),

@@ -9,6 +9,7 @@ import { deleteEndpoint } from './api/owner/delete.ts';
 import { deployEndpoint } from './api/owner/deploy.ts';
 import { domainEndpoints } from './api/owner/domains.ts';
 import { getEndpoint } from './api/owner/get.ts';
+import { listEndpoint } from './api/owner/list.ts';
 import { logsEndpoint } from './api/owner/logs.ts';
 import { renewEndpoint } from './api/owner/renew.ts';
 import { sessionEndpoint } from './api/owner/session.ts';
@@ -37,6 +38,7 @@ export function endpointTable(
     updateEndpoint(deps, parse),
     deleteEndpoint(deps),
     getEndpoint(deps),
+    listEndpoint(deps),
     sessionEndpoint(deps),
     logsEndpoint(deps),
     usageEndpoint(deps),

@@ -22,6 +22,8 @@ import { SlugClaims } from './slug-claims.ts';
 import { unusedCode } from './unused-code.ts';
 
 export const DAY_MS = 86_400_000;
+/** Deployments of one wallet that are listed. */
+const MOST_LISTED = 1_000;
 
 /** What an owner may set; the same for a deploy and an update. */
 export interface DeploymentSettings {
@@ -148,6 +150,16 @@ export class Deployments {
       .orderBy(desc(sql`${deployments.state} = 'decommissioned'`), asc(deployments.createdAt));
     // A slug taken again after decommissioning has two rows; the living one comes last and wins.
     return [...new Map(rows.map((row) => [row.slug, row])).values()];
+  }
+
+  /** The living ones of a wallet, newest first. */
+  async ofOwner(owner: string): Promise<Deployment[]> {
+    return await this.#db
+      .select()
+      .from(deployments)
+      .where(and(eq(deployments.owner, owner), ne(deployments.state, 'decommissioned')))
+      .orderBy(desc(deployments.createdAt))
+      .limit(MOST_LISTED);
   }
 
   async all(): Promise<Deployment[]> {
