@@ -1,4 +1,5 @@
 /** `turnpike init`: a project from a template, a folder in templates/ each. */
+import { existsSync } from 'node:fs';
 import { cp, mkdir, readdir, readFile } from 'node:fs/promises';
 import { join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,6 +8,8 @@ import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
 
 const TEMPLATES_FOLDER = fileURLToPath(new URL('templates/', import.meta.url));
+/** The command as a package of its own has no host to run. */
+const HOST = new URL('../main.ts', import.meta.url);
 /** Name of a template -> what it is. */
 export const TEMPLATES: Record<string, string> = {
   hello: 'a handler with a KV binding',
@@ -51,7 +54,7 @@ async function init(session: Session, folder: string, { template }: { template: 
   const steps = [
     ...(folder === '.' ? [] : [`cd ${folder}`]),
     ...(packages === undefined ? [] : ['npm install']),
-    'turnpike dev',
+    ...(existsSync(HOST) ? ['turnpike dev'] : []),
     'turnpike deploy',
   ];
   printer.result(

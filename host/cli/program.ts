@@ -1,14 +1,11 @@
 /** The `turnpike` command: its global options and every subcommand. */
 import { Command, Option } from 'commander';
 import { accountCommand } from './account.ts';
-import { backupCommand } from './backup.ts';
 import { checkCommand } from './check.ts';
 import { cronsCommand } from './crons.ts';
 import { d1Command } from './d1.ts';
 import { deleteCommand } from './delete.ts';
 import { deployCommand } from './deploy.ts';
-import { devCommand } from './dev.ts';
-import { doctorCommand } from './doctor.ts';
 import { domainsCommand } from './domains.ts';
 import { EXIT } from './exit-codes.ts';
 import { getCommand } from './get.ts';
@@ -17,25 +14,23 @@ import { kvCommand } from './kv.ts';
 import { listCommand } from './list.ts';
 import { logsCommand } from './logs.ts';
 import { payCommand } from './pay.ts';
-import { paymentsCommand } from './payments.ts';
 import { collect } from './project/options.ts';
 import { r2Command } from './r2.ts';
 import { renewCommand } from './renew.ts';
-import { restoreCommand } from './restore.ts';
 import { rollbackCommand } from './rollback.ts';
 import { secretsCommand } from './secrets.ts';
-import { servicesCommand } from './services.ts';
 import { type CommandDeps, DEFAULT_HOST_URL, DEFAULT_MAX_PAY } from './session.ts';
-import { tenantsCommand } from './tenants.ts';
 import { typesCommand } from './types.ts';
-import { upCommand } from './up.ts';
 import { updateCommand } from './update.ts';
 import { usageCommand } from './usage.ts';
 import { versionsCommand } from './versions.ts';
 import { walletCommand } from './wallet.ts';
 
-/** @param version of the package */
-export function createProgram(version: string, deps?: CommandDeps): Command {
+/**
+ * @param version of the package
+ * @param ofHost commands that need the host's own code (host-commands.ts)
+ */
+export function createProgram(version: string, deps?: CommandDeps, ofHost: Command[] = []): Command {
   const program = new Command('turnpike')
     .description('Deploy HTTP handlers with a wallet, charge for them, and run the host that they live on.')
     .version(version)
@@ -53,19 +48,18 @@ export function createProgram(version: string, deps?: CommandDeps): Command {
     .option('--rpc-url <url>', 'RPC of the chain that the payment is on; default: its public one')
     .option('--allow-asset <chain:token:decimals>', 'pay with this token too; repeatable', collect)
     .addHelpText('after', helpFooter());
-  for (const [group, commands] of groups(deps)) {
+  for (const [group, commands] of groups(deps, ofHost)) {
     for (const command of commands) program.addCommand(command.helpGroup(group));
   }
   return program;
 }
 
-function groups(deps: CommandDeps | undefined): [string, Command[]][] {
+function groups(deps: CommandDeps | undefined, ofHost: Command[]): [string, Command[]][] {
   return [
     [
       'Your deployments:',
       [
         initCommand(deps),
-        devCommand(deps),
         checkCommand(deps),
         typesCommand(deps),
         deployCommand(deps),
@@ -87,18 +81,7 @@ function groups(deps: CommandDeps | undefined): [string, Command[]][] {
       ],
     ],
     ['Paying:', [payCommand(deps), walletCommand(deps), accountCommand(deps)]],
-    [
-      'Running a host:',
-      [
-        upCommand(),
-        doctorCommand(deps),
-        tenantsCommand(deps),
-        paymentsCommand(deps),
-        servicesCommand(deps),
-        backupCommand(deps),
-        restoreCommand(deps),
-      ],
-    ],
+    ...(ofHost.length > 0 ? ([['Running a host:', ofHost]] as [string, Command[]][]) : []),
   ];
 }
 

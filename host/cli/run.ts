@@ -9,12 +9,13 @@ import { plainTerminal } from './terminal/plain-text.ts';
 /**
  * @param args without the program's name
  * @param version of the package
+ * @param ofHost commands that need the host's own code
  * @returns the exit code
  */
-export async function run(args: string[], version: string, deps: CommandDeps): Promise<number> {
+export async function run(args: string[], version: string, deps: CommandDeps, ofHost: Command[] = []): Promise<number> {
   const terminal = plainTerminal(deps.terminal);
   const json = args.includes('--json');
-  const program = createProgram(version, deps);
+  const program = createProgram(version, deps, ofHost);
   for (const command of everyCommand(program)) {
     command
       .exitOverride()

@@ -76,7 +76,7 @@ function fields(config: Config['runtime']) {
       .optional()
       .describe('Sets single secrets; null removes one. Not beside secrets.'),
     vars: z
-      .record(secretName, z.json())
+      .record(secretName, z.unknown())
       .refine((vars) => Object.keys(vars).length <= MOST_VARS, `at most ${MOST_VARS} vars`)
       .refine((vars) => Buffer.byteLength(JSON.stringify(vars)) <= MAX_VARS_BYTES, `at most ${MAX_VARS_BYTES} bytes`)
       .optional()

@@ -23,7 +23,7 @@ import { docsPage } from './pages/docs.ts';
 import { landingPage } from './pages/landing.ts';
 import { llmsPage } from './pages/llms.ts';
 import { openApiPage } from './pages/openapi.ts';
-import { htmlPage, type Page, textPage } from './pages/page.ts';
+import { COMMAND_PATH, htmlPage, type Page, textPage } from './pages/page.ts';
 import type { ClientNetwork } from './pages/stock-clients.ts';
 
 export function endpointTable(
@@ -74,6 +74,16 @@ export function pageTable({ control, endpoints, version, network, health }: Page
         const answer = textPage(JSON.stringify(body), 'application/json');
         return new Response(answer.body, { status: ready ? 200 : 503, headers: answer.headers });
       },
+    },
+    {
+      path: COMMAND_PATH,
+      render: async () =>
+        new Response(
+          (await (await import('./command-package.ts')).commandPackage(version)) as Uint8Array<ArrayBuffer>,
+          {
+            headers: { 'content-type': 'application/gzip', 'cache-control': 'public, max-age=3600' },
+          },
+        ),
     },
     { path: '/robots.txt', render: () => textPage('User-agent: *\nDisallow: /_admin/\n') },
     {

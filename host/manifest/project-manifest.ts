@@ -15,7 +15,7 @@ export const manifestSchema = z.strictObject({
   host: z.url().optional().describe('URL of the host, such as https://api.example.com; asks for a confirmation once'),
   bindings: bindingsSchema.optional().describe('what the handler finds in env: true, or names of your own'),
   vars: z
-    .record(z.string(), z.json())
+    .record(z.string(), z.unknown())
     .optional()
     .describe('what the handler finds in env as text or JSON: NAME -> value; no secrets'),
   secrets: z

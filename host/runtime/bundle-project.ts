@@ -7,6 +7,7 @@ import { readFile, realpath, stat } from 'node:fs/promises';
 import { isBuiltin } from 'node:module';
 import path from 'node:path';
 import { type BuildFailure, type BuildOptions, build, type Message } from 'esbuild';
+import picomatch from 'picomatch';
 import { type FieldError, Problem } from '../shared/problem.ts';
 import { leaveToRuntime, loadRequired, runtimeModule } from './runtime-modules.ts';
 
@@ -135,7 +136,7 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
 
 /** As wrangler matches; what is above the entry's folder is matched from where it is. */
 function matches(glob: string, file: string): boolean {
-  return path.matchesGlob(file.replaceAll(path.sep, '/').replace(/^(\.\.\/)+/, ''), glob.replace(/^\.\//, ''));
+  return picomatch.isMatch(file.replaceAll(path.sep, '/').replace(/^(\.\.\/)+/, ''), glob.replace(/^\.\//, ''));
 }
 
 /** @throws Error for a file that is not the project's and not a package's */

@@ -1,5 +1,6 @@
 /** A terminal that keeps what it was told, and answers as the test says. */
 
+import { hostCommands } from '../../host/cli/host-commands.ts';
 import { createProgram } from '../../host/cli/program.ts';
 import type { CommandDeps } from '../../host/cli/session.ts';
 import type { Terminal } from '../../host/cli/terminal/terminal.ts';
@@ -40,5 +41,5 @@ export function fakeTerminal(options: Partial<Terminal> & { answer?: boolean; in
 
 /** Runs the command as a shell would; rejects with what it throws. */
 export async function runCommand(args: string[], deps: CommandDeps): Promise<void> {
-  await createProgram('0.0.0', deps).parseAsync(args, { from: 'user' });
+  await createProgram('0.0.0', deps, hostCommands(deps)).parseAsync(args, { from: 'user' });
 }

@@ -1,5 +1,7 @@
 /** What the README and the host's pages print for stock clients, run word by word in a folder of its own. */
-import { readFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MPPX_COMMAND } from '../../builtin-tenants/kit/stock-clients.ts';
 import { deploy, mppFetch } from './support/callers.ts';
@@ -58,6 +60,33 @@ test('README: the line with the mppx command deploys', async () => {
   const lines = block(await readFile('README.md', 'utf8'), 'Any other client works as well');
   const output = await folder.sh(filledIn(lines, 0).replace('http://localhost:8402', host.url));
   expect(output).toContain('"slug":"hey"');
+});
+
+test('README and llms.txt: the command as a package deploys a paid API, from an empty folder', {
+  timeout: 120_000,
+}, async () => {
+  const prefix = await mkdtemp(path.join(tmpdir(), 'tp-global-'));
+  try {
+    const env = {
+      npm_config_prefix: prefix,
+      npm_config_audit: 'false',
+      npm_config_fund: 'false',
+      TURNPIKE_DATA: host.data,
+      PATH: `${prefix}/bin:${process.env.PATH}`,
+    };
+    const lines = block(await readFile('README.md', 'utf8'), 'Without a checkout');
+    expect(lines.split('\n')).toHaveLength(4);
+    const output = await folder.sh(lines.replace('http://localhost:8402', host.url), env);
+    expect(output).toMatch(/\/my-paid-api\/\s*$/);
+    expect((await fetch(`${host.url}/my-paid-api/count`, { method: 'POST', body: 'a b' })).status).toBe(402);
+    const paid = await folder.sh(`turnpike --yes pay -X POST -d 'a b c' ${host.url}/my-paid-api/count`, env);
+    expect(paid).toContain('"words":3');
+    const told = block(await page('/llms.txt'), '## Deploy a project with the turnpike command');
+    await folder.sh(`rm -r my-api; ${told.replace('turnpike deploy', 'turnpike deploy --slug as-told')}`, env);
+    expect(await (await fetch(`${host.url}/as-told/`)).text()).toContain('POST a text');
+  } finally {
+    await rm(prefix, { recursive: true, force: true });
+  }
 });
 
 test('llms.txt and README: the program with @x402/fetch deploys', async () => {

@@ -1,10 +1,11 @@
 /** GET /llms.txt: what this host is and how to call and pay every endpoint, for agents and people in a hurry. */
+
 import { MPPX_COMMAND } from '../../../builtin-tenants/kit/stock-clients.ts';
 import type { Payments } from '../../payments/types.ts';
 import type { Deployments } from '../../registry/deployments.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { bodyFields, type Endpoint } from '../endpoint.ts';
-import { type Page, textPage } from './page.ts';
+import { COMMAND_PATH, type Page, textPage } from './page.ts';
 import { type ClientNetwork, mppxExample, x402Example } from './stock-clients.ts';
 
 export interface LlmsDeps {
@@ -43,6 +44,16 @@ async function llmsText({ endpoints, payments, deployments, publicUrl, termDays,
 Payments: network ${network.name}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402 v2 (PAYMENT-REQUIRED).
 Any stock client pays: the mppx client or command, @x402/fetch, or \`turnpike pay <url> --max-pay 0.25\`.
 Machine-readable: ${publicUrl}/openapi.json
+
+## Deploy a project with the turnpike command
+
+\`\`\`sh
+npm install --global ${publicUrl}${COMMAND_PATH}
+turnpike init my-api --template paid-api
+cd my-api && turnpike deploy --yes --host-url ${publicUrl}
+\`\`\`
+
+A project for Cloudflare Workers (wrangler.jsonc, wrangler.json, wrangler.toml) deploys as it is; what this host does not have is named before anything is paid.
 
 ## Deploy with the mppx command
 

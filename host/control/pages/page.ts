@@ -1,6 +1,9 @@
 /** A free page of the host and the HTML around it. Our pages carry no script; the policy says so. */
 import type { EdgeContext } from '../../shared/contracts.ts';
 
+/** Where a host gives out the command (host/control/command-package.ts). */
+export const COMMAND_PATH = '/turnpike.tgz';
+
 export interface Page {
   path: string;
   render(context: EdgeContext): Response | Promise<Response>;

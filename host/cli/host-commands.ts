@@ -1,0 +1,24 @@
+/** Commands of whoever has the host's own code: they run a host, or look after one. */
+import type { Command } from 'commander';
+import { backupCommand } from './backup.ts';
+import { devCommand } from './dev.ts';
+import { doctorCommand } from './doctor.ts';
+import { paymentsCommand } from './payments.ts';
+import { restoreCommand } from './restore.ts';
+import { servicesCommand } from './services.ts';
+import type { CommandDeps } from './session.ts';
+import { tenantsCommand } from './tenants.ts';
+import { upCommand } from './up.ts';
+
+export function hostCommands(deps?: CommandDeps): Command[] {
+  return [
+    upCommand(),
+    devCommand(deps),
+    doctorCommand(deps),
+    tenantsCommand(deps),
+    paymentsCommand(deps),
+    servicesCommand(deps),
+    backupCommand(deps),
+    restoreCommand(deps),
+  ];
+}
