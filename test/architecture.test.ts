@@ -10,7 +10,8 @@ function sources(folder: string): string[] {
   return readdirSync(path.join(ROOT, folder), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile() && /\.(ts|tsx|mts)$/.test(entry.name))
     .map((entry) => path.join(entry.parentPath, entry.name))
-    .filter((file) => !file.includes(`${path.sep}node_modules${path.sep}`));
+    // Templates are no part of the host: they are what a tenant's project begins with.
+    .filter((file) => !/\/(node_modules|cli\/templates)\//.test(file));
 }
 
 /** Relative imports of a file, as paths from the root. */
