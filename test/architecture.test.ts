@@ -7,11 +7,13 @@ import { describe, expect, it } from 'vitest';
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 
 function sources(folder: string): string[] {
-  return readdirSync(path.join(ROOT, folder), { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile() && /\.(ts|tsx|mts)$/.test(entry.name))
-    .map((entry) => path.join(entry.parentPath, entry.name))
-    // Templates are no part of the host: they are what a tenant's project begins with.
-    .filter((file) => !/\/(node_modules|cli\/templates)\//.test(file));
+  return (
+    readdirSync(path.join(ROOT, folder), { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile() && /\.(ts|tsx|mts)$/.test(entry.name))
+      .map((entry) => path.join(entry.parentPath, entry.name))
+      // Templates are no part of the host: they are what a tenant's project begins with.
+      .filter((file) => !/\/(node_modules|cli\/templates)\//.test(file))
+  );
 }
 
 /** Relative imports of a file, as paths from the root. */

@@ -15,6 +15,10 @@ import { type AssetList, MAX_FILE_BYTES } from './asset-list.ts';
 export const ASSETS = 'assets';
 /** What was sent and is in no list goes after this long, ms: an update may be about to name it. */
 const UNNAMED_MS = 3_600_000;
+/** The same for lists, which are named within the update that sends them. */
+const UNNAMED_LIST_MS = 10 * 60_000;
+/** What the smallest file takes of the disk. */
+const BLOCK = 4_096;
 /** Links made at the same time. */
 const AT_ONCE = 64;
 
@@ -44,15 +48,9 @@ export class AssetStore {
   async put(tenant: string, hash: string, body: ReadableStream<Uint8Array>, length: number): Promise<void> {
     if (!(length >= 0 && length <= MAX_FILE_BYTES))
       throw new Problem('too_large', `A static file takes at most ${MAX_FILE_BYTES} bytes, and says its length.`);
-    const size = await this.#size(tenant);
-    if (size.bytes + length > this.#maxBytes) {
-      throw new Problem(
-        'quota_exceeded',
-        `Static files of a deployment take at most ${this.#maxBytes} bytes, those of kept versions and of the last hour included.`,
-      );
-    }
-    size.bytes += length;
     const target = path.join(this.#folder(tenant, 'files'), hash);
+    if (await stat(target).catch(() => undefined)) return void (await body.cancel());
+    const giveBack = await this.#take(tenant, length);
     const draft = path.join(this.#folder(tenant, 'files'), `.new-${randomUUID()}`);
     try {
       await mkdir(path.dirname(draft), { recursive: true, mode: 0o700 });
@@ -76,7 +74,7 @@ export class AssetStore {
       await syncFile(draft);
       await rename(draft, target);
     } catch (error) {
-      size.bytes -= length;
+      giveBack();
       await rm(draft, { force: true });
       throw error;
     }
@@ -99,7 +97,9 @@ export class AssetStore {
     const text = JSON.stringify(list);
     const digest = createHash('sha256').update(text).digest('hex');
     const file = path.join(this.#folder(tenant, 'lists'), digest);
+    const giveBack = await this.#take(tenant, Buffer.byteLength(text));
     await writeDurably(file, text).catch((error) => {
+      giveBack();
       if (error.code !== 'EEXIST') throw error;
     });
     // In use from now on, though no version names it yet.
@@ -120,9 +120,10 @@ export class AssetStore {
     }
   }
 
-  /** Makes a folder of the files of a list, at their paths. @param to not there yet */
+  /** Makes a folder of the files of a list, at their paths. @param to what was left there goes */
   async place(tenant: string, { files }: AssetList, to: string): Promise<void> {
     const from = this.#folder(tenant, 'files');
+    await rm(to, { recursive: true, force: true });
     await mkdir(to, { recursive: true, mode: 0o755 });
     const folders = new Set(Object.keys(files).map((name) => path.dirname(path.join(to, name))));
     for (const folder of folders) await mkdir(folder, { recursive: true, mode: 0o755 });
@@ -146,10 +147,10 @@ export class AssetStore {
     const folder = this.#folder(tenant, 'lists');
     for (const name of await readdir(folder).catch(() => [])) {
       if (lists.has(name)) for (const hash of Object.values((await this.list(tenant, name)).files)) kept.add(hash);
-      else await removeOld(path.join(folder, name));
+      else await removeOld(path.join(folder, name), UNNAMED_LIST_MS);
     }
     for (const name of await readdir(this.#folder(tenant, 'files')).catch(() => []))
-      if (!kept.has(name)) await removeOld(path.join(this.#folder(tenant, 'files'), name));
+      if (!kept.has(name)) await removeOld(path.join(this.#folder(tenant, 'files'), name), UNNAMED_MS);
     this.#sizes.delete(tenant);
   }
 
@@ -179,13 +180,40 @@ export class AssetStore {
     return counting;
   }
 
+  /**
+   * Counts what is about to be written.
+   * @returns takes it back
+   * @throws Problem `quota_exceeded`
+   */
+  async #take(tenant: string, length: number): Promise<() => void> {
+    const size = await this.#size(tenant);
+    const taken = onDisk(length);
+    if (size.bytes + taken > this.#maxBytes) {
+      throw new Problem(
+        'quota_exceeded',
+        `Static files of a deployment take at most ${this.#maxBytes} bytes, those of kept versions and of the last hour included, each at least ${BLOCK}.`,
+      );
+    }
+    size.bytes += taken;
+    return () => {
+      size.bytes -= taken;
+    };
+  }
+
   async #count(tenant: string): Promise<{ bytes: number }> {
     let bytes = 0;
-    const folder = this.#folder(tenant, 'files');
-    for (const name of await this.#names(tenant))
-      bytes += (await stat(path.join(folder, name)).catch(() => undefined))?.size ?? 0;
+    for (const kind of ['files', 'lists'] as const) {
+      const folder = this.#folder(tenant, kind);
+      for (const name of await readdir(folder).catch(() => []))
+        bytes += onDisk((await stat(path.join(folder, name)).catch(() => undefined))?.size ?? 0);
+    }
     return { bytes };
   }
+}
+
+/** However small files are, their number is bounded by the quota. */
+function onDisk(size: number): number {
+  return Math.max(1, Math.ceil(size / BLOCK)) * BLOCK;
 }
 
 /** The folder of the instances may be on another disk. */
@@ -196,7 +224,7 @@ async function linkOrCopy(from: string, to: string): Promise<void> {
   });
 }
 
-async function removeOld(file: string): Promise<void> {
+async function removeOld(file: string, ms: number): Promise<void> {
   const found = await stat(file).catch(() => undefined);
-  if (found && Date.now() - found.mtimeMs > UNNAMED_MS) await rm(file, { force: true });
+  if (found && Date.now() - found.mtimeMs > ms) await rm(file, { force: true });
 }

@@ -1,12 +1,13 @@
 /** What the command tells a person who asks for help, or who mistyped. */
 import { expect, test } from 'vitest';
+import { hostCommands } from '../../host/cli/host-commands.ts';
 import { run } from '../../host/cli/run.ts';
 import { Failure, failureText } from '../../host/cli/terminal/failure.ts';
 import { fakeTerminal } from './fake-terminal.ts';
 
 async function turnpike(...args: string[]) {
   const terminal = fakeTerminal();
-  const code = await run(args, '0.0.0', { terminal, fetch });
+  const code = await run(args, '0.0.0', { terminal, fetch }, hostCommands({ terminal, fetch }));
   return { code, ...terminal };
 }
 

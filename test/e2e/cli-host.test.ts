@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { hostCommands } from '../../host/cli/host-commands.ts';
 import { run as runCommand } from '../../host/cli/run.ts';
 import { fakeTerminal } from '../cli/fake-terminal.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
@@ -54,7 +55,12 @@ const run = (...args: string[]) => runIn(project, ...args);
 
 async function runIn(cwd: string, ...args: string[]) {
   const terminal = fakeTerminal({ cwd, home: project });
-  const code = await runCommand([...args, '--host-url', host.url, '--data', host.data], '0.0.0', { terminal, fetch });
+  const code = await runCommand(
+    [...args, '--host-url', host.url, '--data', host.data],
+    '0.0.0',
+    { terminal, fetch },
+    hostCommands({ terminal, fetch }),
+  );
   const { stdout, stderr } = terminal;
   return { code, stdout, stderr, json: () => JSON.parse(stdout) };
 }

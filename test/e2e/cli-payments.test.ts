@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { erc20Abi } from 'viem';
 import { writeContract } from 'viem/actions';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { hostCommands } from '../../host/cli/host-commands.ts';
 import { run as runCommand } from '../../host/cli/run.ts';
 import { localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient } from '../../host/payments/network/clients.ts';
@@ -49,7 +50,7 @@ const shop = async (path: string) => (await (await fetch(`${host.url}/shop/${pat
 async function payments(...args: string[]) {
   const terminal = fakeTerminal({ cwd: host.data, home: host.data });
   const argv = ['payments', ...args, '--host-url', host.url, '--data', host.data];
-  const code = await runCommand(argv, '0.0.0', { terminal, fetch });
+  const code = await runCommand(argv, '0.0.0', { terminal, fetch }, hostCommands({ terminal, fetch }));
   return { code, text: terminal.stdout + terminal.stderr };
 }
 

@@ -21,7 +21,7 @@ h3 { margin: 1.6rem 0 .3rem; font-size: 1rem } p { margin: .5rem 0 } a { color: 
 pre { background: #8881; border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.5 }
 code { font-family: ui-monospace, monospace; font-size: .92em } table { border-collapse: collapse; width: 100%; font-size: .93rem }
 td, th { text-align: left; padding: .4rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top }
-td:last-child { overflow-wrap: anywhere }
+td { overflow-wrap: anywhere }
 .note { border: 1px solid #d97706; background: #d9770618; border-radius: 8px; padding: .6rem 1rem }
 .tag { border: 1px solid var(--line); border-radius: 99px; padding: 0 .6em; font-size: .8rem; white-space: nowrap }
 .muted { opacity: .72 }
