@@ -15,7 +15,7 @@ const POLICY =
 const STYLE = `
 :root { color-scheme: light dark; --line: #8884; --accent: light-dark(#2563eb, #7aa2ff); }
 * { box-sizing: border-box }
-body { font: 16px/1.6 system-ui, sans-serif; max-width: 54rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem }
+body { font: 16px/1.6 system-ui, sans-serif; max-width: 54rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; overflow-wrap: anywhere }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem } h2 { margin: 2.2rem 0 .6rem; font-size: 1.25rem }
 h3 { margin: 1.6rem 0 .3rem; font-size: 1rem } p { margin: .5rem 0 } a { color: var(--accent) }
 pre { background: #8881; border: 1px solid var(--line); border-radius: 8px; padding: .8rem 1rem; overflow-x: auto; font-size: .85rem; line-height: 1.5 }
