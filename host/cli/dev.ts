@@ -3,8 +3,8 @@
  * What is saved is in service at once. It is the same host as everywhere: the same runtime, the same bindings.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { type FSWatcher, readdirSync, statSync, watch } from 'node:fs';
-import { mkdir, writeFile } from 'node:fs/promises';
+import { existsSync, type FSWatcher, readdirSync, statSync, watch } from 'node:fs';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
@@ -18,6 +18,8 @@ import type { Terminal } from './terminal/terminal.ts';
 import { update } from './update.ts';
 
 const HOST = fileURLToPath(new URL('../main.ts', import.meta.url));
+/** wrangler's name for secrets of development. */
+const DEV_VARS = '.dev.vars';
 const READY_MS = 60_000;
 /** Editors write a file in several steps. */
 const SETTLE_MS = 60;
@@ -38,7 +40,7 @@ export function devCommand(deps?: CommandDeps): Command {
     .addHelpText(
       'after',
       `
-Its data: turnpike d1|kv|r2 … --local. Paid routes take test money: turnpike pay --data .turnpike/dev <url>.`,
+Secrets come from ${DEV_VARS}, if it is there. Its data: turnpike d1|kv|r2 … --local. Paid routes take test money: turnpike pay --data .turnpike/dev <url>.`,
     );
   return addProjectOptions(command);
 }
@@ -52,6 +54,9 @@ async function dev(
   const { terminal } = session;
   const project = await session.project(entry, flags);
   const slug = flags.slug ?? project.manifest.slug ?? slugOfFolder(project.folder);
+  // As under wrangler dev: these are for this machine alone.
+  const vars = join(project.folder, DEV_VARS);
+  const secretsFrom = flags.secretsFrom ?? (existsSync(vars) ? [vars] : []);
   const data = join(project.folder, DEV_FOLDER);
   await mkdir(data, { recursive: true });
   await writeFile(join(project.folder, '.turnpike', '.gitignore'), '*\n');
@@ -69,7 +74,7 @@ async function dev(
       await work(
         run(() => undefined),
         entry,
-        { ...flags, slug },
+        { ...flags, slug, secretsFrom },
       );
       return Math.round(performance.now() - from);
     };
@@ -87,8 +92,7 @@ async function dev(
     void follow(tail, slug, `/_admin/${slug}/logs?limit=1`).catch(() => undefined);
     await Promise.race([aborted(terminal.signal), host.ended]);
     unwatch();
-    if (!terminal.signal.aborted)
-      throw new Failure('unexpected', `The host ended. Its log is in ${join(data, 'host.log')}.`);
+    if (!terminal.signal.aborted) throw new Failure('unexpected', `The host ended: ${host.said().trim()}`);
   } finally {
     await host.stop();
   }
@@ -171,6 +175,8 @@ function aborted(signal: AbortSignal): Promise<void> {
 interface DevHost {
   url: string;
   ended: Promise<void>;
+  /** The end of what it wrote. */
+  said(): string;
   stop(): Promise<void>;
 }
 
@@ -200,18 +206,27 @@ async function startHost(data: string, port: string, { env, signal }: Terminal):
     await ended;
   };
   try {
-    return { url: await ready(child, port, signal, () => said), ended, stop };
+    return { url: await ready(child, data, port, signal, () => said), ended, said: () => said, stop };
   } catch (error) {
     await stop();
     throw error;
   }
 }
 
-async function ready(child: ChildProcess, port: string, signal: AbortSignal, said: () => string): Promise<string> {
+/** Another host may answer at the port: this one says in its folder that it runs. */
+async function ready(
+  child: ChildProcess,
+  data: string,
+  port: string,
+  signal: AbortSignal,
+  said: () => string,
+): Promise<string> {
   const url = `http://localhost:${port}`;
   for (const until = performance.now() + READY_MS; performance.now() < until && !signal.aborted; ) {
     if (child.exitCode !== null) throw new Failure('unexpected', `The host does not start: ${said().trim()}`);
-    const answer = await fetch(`${url}/healthz`).catch(() => undefined);
+    const text = await readFile(join(data, 'host.json'), 'utf8').catch(() => '{}');
+    const isOurs = (JSON.parse(text || '{}') as { pid?: number }).pid === child.pid;
+    const answer = isOurs ? await fetch(`${url}/healthz`).catch(() => undefined) : undefined;
     if (answer?.ok) return url;
     await new Promise((resolve) => setTimeout(resolve, 50));
   }

@@ -2,6 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer as createHttpServer } from 'node:http';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -17,7 +18,7 @@ export default { async fetch(request, env) {
   const count = Number((await env.COUNTS.get('n')) ?? 0) + 1;
   await env.COUNTS.put('n', String(count));
   console.log('asked', count);
-  return new Response('${text} ' + count + tail);
+  return new Response('${text} ' + count + tail + (env.SECRET ?? ''));
 } };`;
 
 let folder: string;
@@ -39,6 +40,7 @@ beforeAll(async () => {
     path.join(folder, 'turnpike.json'),
     '{ "paidRoutes": [{ "method": "GET", "path": "/paid", "price": "0.01" }] }',
   );
+  writeFileSync(path.join(folder, '.dev.vars'), 'SECRET=" hush"\n');
   writeFileSync(path.join(folder, 'index.js'), handler('first'));
   writeFileSync(path.join(folder, 'lib/tail.js'), "export const tail = '.';");
 });
@@ -69,7 +71,7 @@ const command = (...args: string[]) => turnpike(args, { cwd: folder });
 
 it('serves the project, with its log, its data and a price', { timeout: 90_000 }, async () => {
   await start();
-  expect(await ask()).toBe('first 1.');
+  expect(await ask()).toBe('first 1. hush');
   await until(
     () => said.includes('asked 1'),
     10_000,
@@ -105,7 +107,7 @@ it('reloads what is written, replaced or made anew within a second, and goes on 
   writeFileSync(path.join(folder, 'lib/tail.js'), "export const tail = '!';");
   writeFileSync(path.join(folder, 'index.js'), handler('fourth'));
   await until(
-    async () => /^fourth \d+!$/.test(await ask()),
+    async () => /^fourth \d+! hush$/.test(await ask()),
     5_000,
     () => said,
   );
@@ -120,4 +122,18 @@ it('ends with all that it started, and has its data the next time', { timeout: 9
   expect(without.code).not.toBe(0);
   await start();
   expect(Number(/fourth (\d+)!/.exec(await ask())?.[1])).toBeGreaterThan(3);
+});
+
+it('does not take another host at its port for its own', { timeout: 60_000 }, async () => {
+  const other = createHttpServer((_request, response) => response.end('{}')).listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  const project = path.join(folder, 'second');
+  mkdirSync(project);
+  writeFileSync(path.join(project, 'index.js'), "export default { fetch: () => new Response('hi') };");
+  const { port: taken } = other.address() as { port: number };
+  const { code, stderr, stdout } = await turnpike(['dev', 'index.js', '--port', String(taken)], { cwd: project });
+  other.close();
+  expect(code).not.toBe(0);
+  expect(stdout).toBe('');
+  expect(stderr).toMatch(/The host does not start: .*in use/s);
 });
