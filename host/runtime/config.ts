@@ -11,10 +11,12 @@ import {
   HttpOptions_Style,
   type Service,
   type Socket,
+  type Worker,
   type Worker_Binding,
   type Worker_Module,
 } from '../capnp/generated/workerd.cjs';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
+import { CACHE_WORKER } from './cache-worker.ts';
 import { DATA_BINDING, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
@@ -24,6 +26,9 @@ export const CF_HEADER = 'x-turnpike-cf';
 const ASSETS_SERVICE = 'assets';
 /** Of that service: files alone. */
 const FILES_ALONE = 'AssetWorker';
+
+/** Behind `caches`. */
+const CACHE_SERVICE = 'cache';
 
 /** Where things are as workerd sees them. */
 export interface InstancePaths {
@@ -49,7 +54,8 @@ export function encodeConfig(
   const config = message.initRoot(Config);
 
   const { assets } = spec;
-  const list = config.initServices(3 + services.length + (assets ? 1 : 0));
+  const caches = usesCaches(spec);
+  const list = config.initServices(3 + services.length + (assets ? 1 : 0) + (caches ? 1 : 0));
   const main = list.get(0);
   main.setName('main');
   const worker = main.initWorker();
@@ -79,6 +85,11 @@ export function encodeConfig(
     files.setPath(`${paths.services}/${assets.name}`);
     files.setConfig(assets.config);
     files.initUserWorker().setName('main');
+  }
+
+  if (caches) {
+    writeOwn(list.get(list.getLength() - 1), CACHE_SERVICE, CACHE_WORKER);
+    worker.initCacheApiOutbound().setName(CACHE_SERVICE);
   }
 
   const wrappers = [...new Set(bindings.flatMap(({ binding }) => binding.workerd.module ?? []))];
@@ -181,13 +192,27 @@ function versionId(tenant: string, revision: string): string {
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-8${hex.slice(13, 16)}-a${hex.slice(17, 20)}-${hex.slice(20, 32)}`;
 }
 
-function writeSystem(service: Service, data: Bound[]): void {
-  service.setName('system');
+/** A worker of the host's own. */
+function writeOwn(service: Service, name: string, source: string): Worker {
+  service.setName(name);
   const worker = service.initWorker();
   const module = worker.initModules(1).get(0);
-  module.setName('system.js');
-  module.setEsModule(SYSTEM_WORKER);
+  module.setName(`${name}.js`);
+  module.setEsModule(source);
   worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
+  return worker;
+}
+
+/** Most handlers do without a cache, and are spared its worker. */
+function usesCaches({ bundle }: InstanceSpec): boolean {
+  return bundle.modules.some(
+    ({ type, body }) =>
+      type === 'esModule' && Buffer.from(body.buffer, body.byteOffset, body.byteLength).includes('caches'),
+  );
+}
+
+function writeSystem(service: Service, data: Bound[]): void {
+  const worker = writeOwn(service, 'system', SYSTEM_WORKER);
   const list = worker.initBindings(1 + data.length);
   const main = list.get(0);
   main.setName('MAIN');

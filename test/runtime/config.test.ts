@@ -93,6 +93,21 @@ describe('encodeConfig', () => {
     expect(target(0)).not.toBe(target(1));
   });
 
+  it('gives a cache to code that asks for one, and to no other', () => {
+    const code = (text: string) =>
+      decode(
+        spec({
+          bundle: {
+            modules: [{ name: 'index.js', type: 'esModule', body: new TextEncoder().encode(text) }],
+            sourceMap: undefined,
+          },
+        }),
+      );
+    expect(code('caches.default').services.map((service) => service.getName())).toContain('cache');
+    expect(code('caches.default').main.getCacheApiOutbound().getName()).toBe('cache');
+    expect(code('export default {}').services.map((service) => service.getName())).not.toContain('cache');
+  });
+
   it('gives vars as text or JSON', () => {
     const { bindings } = decode(spec({ vars: { NAME: 'a "b"\n', LIST: [1, { a: null }], YES: true } }));
     expect(names(bindings)).toEqual(['NAME', 'LIST', 'YES']);
