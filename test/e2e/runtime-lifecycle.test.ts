@@ -66,22 +66,25 @@ describe('start on demand', () => {
   });
 });
 
-it('has no cache: every call of the Cache API that would need one is refused', async () => {
-  await rig.deploy(
-    'cached',
-    `const URL_ = 'https://example.com/';
-    const answer = () => new Response('x', { headers: { 'cache-control': 'max-age=60' } });
-    const message = (work) => work.then(String, (error) => error.message);
+it('has a cache of its own, which takes no more memory than it may', async () => {
+  const code = `const at = (key) => 'https://example.com/' + key;
+    const answer = (body) => new Response(body, { headers: { 'cache-control': 'max-age=60' } });
+    const has = async (key) => (await caches.default.match(at(key))) !== undefined;
     export default {
-      async fetch() {
-        const messages = [];
-        for (const cache of [caches.default, await caches.open('mine')])
-          messages.push(await message(cache.put(URL_, answer())), await message(cache.match(URL_)), await message(cache.delete(URL_)));
-        return Response.json(messages);
+      async fetch(request) {
+        const { pathname } = new URL(request.url);
+        if (pathname === '/seen') return Response.json(await has('first'));
+        await caches.default.put(at('first'), answer('of one tenant'));
+        const large = await caches.default.put(at('large'), answer(new Uint8Array(5_000_000))).then(() => has('large'), () => false);
+        const before = await has('first');
+        for (let i = 0; i < 6; i++) await caches.default.put(at('big' + i), answer(new Uint8Array(3_500_000)));
+        return Response.json([large, before, await has('first'), await has('big0'), await has('big5')]);
       },
-    };`,
-  );
-  expect(JSON.parse(await rig.text('cached'))).toEqual(Array(6).fill('No Cache was configured'));
+    };`;
+  await rig.deploy('cached', code);
+  await rig.deploy('cached-too', code);
+  expect(JSON.parse(await rig.text('cached'))).toEqual([false, true, false, false, true]);
+  expect(JSON.parse(await rig.text('cached-too', '/seen'))).toBe(false);
 });
 
 describe('replacement', () => {
