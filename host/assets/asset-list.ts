@@ -3,6 +3,7 @@
  * paths become names on the host's disk, and only what is checked here does.
  */
 import { z } from 'zod';
+import { ENV_NAME } from '../bindings/binding.ts';
 import type { AssetSettings } from '../shared/contracts.ts';
 
 /** As Cloudflare has it: https://developers.cloudflare.com/workers/platform/limits/#static-assets */
@@ -46,11 +47,7 @@ export const assetsSchema = z.strictObject({
     .describe('Path, such as /index.html -> SHA-256 of the file, which was sent before.'),
   headers: rules.optional().describe('Text of _headers.'),
   redirects: rules.optional().describe('Text of _redirects.'),
-  binding: z
-    .string()
-    .regex(/^[A-Za-z_$][\w$]{0,63}$/)
-    .optional()
-    .describe('Name in env of a service that answers with these files.'),
+  binding: z.string().regex(ENV_NAME).optional().describe('Name in env of a service that answers with these files.'),
   htmlHandling: z.enum(['auto-trailing-slash', 'force-trailing-slash', 'drop-trailing-slash', 'none']).optional(),
   notFoundHandling: z.enum(['single-page-application', '404-page', 'none']).optional(),
   basePath: z.string().max(MAX_PATH).startsWith('/').optional().describe('Path below which the files are.'),

@@ -12,7 +12,7 @@ import { syncFile, writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import { type AssetList, MAX_FILE_BYTES } from './asset-list.ts';
 
-export const ASSETS = 'assets';
+const ASSETS = 'assets';
 /** What was sent and is in no list goes after this long, ms: an update may be about to name it. */
 const UNNAMED_MS = 3_600_000;
 /** The same for lists, which are named within the update that sends them. */
@@ -51,7 +51,7 @@ export class AssetStore {
     const target = path.join(this.#folder(tenant, 'files'), hash);
     if (await stat(target).catch(() => undefined)) return void (await body.cancel());
     const giveBack = await this.#take(tenant, length);
-    const draft = path.join(this.#folder(tenant, 'files'), `.new-${randomUUID()}`);
+    const draft = this.#draft(tenant, 'files');
     try {
       await mkdir(path.dirname(draft), { recursive: true, mode: 0o700 });
       const digest = createHash('sha256');
@@ -97,11 +97,18 @@ export class AssetStore {
     const text = JSON.stringify(list);
     const digest = createHash('sha256').update(text).digest('hex');
     const file = path.join(this.#folder(tenant, 'lists'), digest);
-    const giveBack = await this.#take(tenant, Buffer.byteLength(text));
-    await writeDurably(file, text).catch((error) => {
-      giveBack();
-      if (error.code !== 'EEXIST') throw error;
-    });
+    if (!(await stat(file).catch(() => undefined))) {
+      const giveBack = await this.#take(tenant, Buffer.byteLength(text));
+      const draft = this.#draft(tenant, 'lists');
+      try {
+        await writeDurably(draft, text);
+        await rename(draft, file);
+      } catch (error) {
+        giveBack();
+        await rm(draft, { force: true });
+        throw error;
+      }
+    }
     // In use from now on, though no version names it yet.
     const now = new Date();
     await utimes(file, now, now);
@@ -166,6 +173,11 @@ export class AssetStore {
 
   #folder(tenant: string, kind: 'files' | 'lists'): string {
     return path.join(this.#tenants, tenant, ASSETS, kind);
+  }
+
+  /** What has its own name is whole: a kill leaves a draft. */
+  #draft(tenant: string, kind: 'files' | 'lists'): string {
+    return path.join(this.#folder(tenant, kind), `.new-${randomUUID()}`);
   }
 
   #names(tenant: string): Promise<string[]> {

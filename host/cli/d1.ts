@@ -1,9 +1,10 @@
 /** `turnpike d1`: SQL on a deployment's D1 databases, and their migrations, which are files as wrangler has them. */
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
+import { dirname, join, relative, resolve } from 'node:path';
 import { Command } from 'commander';
+import { readJson } from './answer.ts';
 import { addDataOptions, type DataFlags, type DataStore, openDataStore } from './data-store.ts';
-import { isInside } from './project/regular-file.ts';
+import { isInside, pathInside, readRegularFile } from './project/regular-file.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
 import { table } from './terminal/printer.ts';
@@ -22,6 +23,8 @@ const QUERY_BYTES = 90_000;
 const MIGRATIONS_DIR = 'migrations';
 /** wrangler's name for it, so that a database that comes from there knows what was applied. */
 const MIGRATIONS_TABLE = 'd1_migrations';
+/** Bytes. */
+const LARGEST_MIGRATION = 10 * 1024 * 1024;
 /** Rows read at a time by an export. */
 const PAGE = 500;
 
@@ -54,7 +57,7 @@ export function d1Command(deps?: CommandDeps): Command {
 }
 
 async function run(store: DataStore, statements: Statement[]): Promise<D1Result[]> {
-  return (await (await store.ask('POST', '', {}, { statements })).json()) as D1Result[];
+  return (await readJson(await store.ask('POST', '', {}, { statements }))) as D1Result[];
 }
 
 async function execute(
@@ -108,33 +111,37 @@ async function readText(path: string): Promise<string> {
   });
 }
 
-/** Where the migrations of a database are. */
-function migrationsOf({ project, binding }: DataStore): { folder: string; table: string } {
-  const { migrationsDir = MIGRATIONS_DIR, migrationsTable = MIGRATIONS_TABLE } = project.wrangler?.d1[binding] ?? {};
-  const base = project.wrangler ? dirname(project.wrangler.path) : project.folder;
-  const folder = resolve(base, migrationsDir);
-  if (!isInside(project.folder, folder))
-    throw new Failure('usage', `The migrations are to be in ${folder}, outside of the project.`);
-  return { folder, table: migrationsTable };
+interface Migrations {
+  folder: string;
+  table: string;
+  /** Of the files, in their order. */
+  names: string[];
 }
 
-async function filesOf(folder: string): Promise<string[]> {
-  const names = await readdir(folder).catch((error: NodeJS.ErrnoException) => {
-    throw new Failure(
-      'usage',
-      error.code === 'ENOENT'
-        ? `There is no folder ${folder}: turnpike d1 migrations create makes it.`
-        : `${folder} cannot be read (${error.code}).`,
-    );
-  });
-  return names.filter((name) => name.endsWith('.sql')).sort();
+/**
+ * The migrations of a database. Somebody else may have written the project: its files alone are sent.
+ * @throws Failure `usage`
+ */
+async function migrationsOf({ project, binding }: DataStore, make = false): Promise<Migrations> {
+  const { migrationsDir = MIGRATIONS_DIR, migrationsTable = MIGRATIONS_TABLE } = project.wrangler?.d1[binding] ?? {};
+  const wanted = resolve(project.wrangler ? dirname(project.wrangler.path) : project.folder, migrationsDir);
+  const fail = (error: NodeJS.ErrnoException): never => {
+    const why = {
+      ENOENT: `There is no folder ${wanted}: turnpike d1 migrations create makes it.`,
+      EOUTSIDE: `The migrations are to be in ${wanted}, outside of the project.`,
+    }[error.code ?? ''];
+    throw new Failure('usage', why ?? `${wanted} cannot be read (${error.code}).`);
+  };
+  if (make && isInside(project.folder, wanted)) await mkdir(wanted, { recursive: true });
+  const folder = await pathInside(project.folder, relative(project.folder, wanted)).catch(fail);
+  const names = await readdir(folder).catch(fail);
+  return { folder, table: migrationsTable, names: names.filter((name) => name.endsWith('.sql')).sort() };
 }
 
 async function createMigration(session: Session, database: string, message: string, flags: DataFlags): Promise<void> {
   const store = await openDataStore(session, 'd1', database, flags);
-  const { folder } = migrationsOf(store);
-  await mkdir(folder, { recursive: true });
-  const last = Math.max(0, ...(await filesOf(folder)).map((name) => Number(/^(\d+)/.exec(name)?.[1] ?? 0)));
+  const { folder, names } = await migrationsOf(store, true);
+  const last = Math.max(0, ...names.map((name) => Number(/^(\d+)/.exec(name)?.[1] ?? 0)));
   const name = `${String(last + 1).padStart(4, '0')}_${message.trim().replace(/\W+/g, '_').slice(0, 100)}.sql`;
   const path = join(folder, name);
   await writeFile(path, `-- Migration ${name}\n`, { flag: 'wx' });
@@ -143,17 +150,24 @@ async function createMigration(session: Session, database: string, message: stri
 
 const quoted = (name: string) => `"${name.replaceAll('"', '""')}"`;
 
+async function readMigration(folder: string, name: string): Promise<string> {
+  const read = async () => String(await readRegularFile(await pathInside(folder, name), LARGEST_MIGRATION));
+  return read().catch((error: NodeJS.ErrnoException) => {
+    throw new Failure('usage', `The migration ${join(folder, name)} cannot be read (${error.code}).`);
+  });
+}
+
 /** As wrangler makes it. */
 function tableSql(name: string): string {
   return `CREATE TABLE IF NOT EXISTS ${quoted(name)}(id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT UNIQUE, applied_at TIMESTAMP DEFAULT CURRENT_TIMESTAMP NOT NULL)`;
 }
 
-async function unapplied(store: DataStore): Promise<{ folder: string; table: string; names: string[] }> {
-  const { folder, table: name } = migrationsOf(store);
-  const names = await filesOf(folder);
-  const [, applied] = await run(store, [{ sql: tableSql(name) }, { sql: `SELECT name FROM ${quoted(name)}` }]);
+async function unapplied(store: DataStore): Promise<Migrations> {
+  const { names, ...migrations } = await migrationsOf(store);
+  const table = quoted(migrations.table);
+  const [, applied] = await run(store, [{ sql: tableSql(migrations.table) }, { sql: `SELECT name FROM ${table}` }]);
   const done = new Set((applied?.results ?? []).map((row) => row.name));
-  return { folder, table: name, names: names.filter((file) => !done.has(file)) };
+  return { ...migrations, names: names.filter((file) => !done.has(file)) };
 }
 
 async function listMigrations(session: Session, database: string | undefined, flags: DataFlags): Promise<void> {
@@ -167,7 +181,7 @@ async function applyMigrations(session: Session, database: string | undefined, f
   const { folder, table: name, names } = await unapplied(store);
   const applied: string[] = [];
   for (const file of names) {
-    const statements = (await parts(await readText(join(folder, file)))).map((sql) => ({ sql }));
+    const statements = (await parts(await readMigration(folder, file))).map((sql) => ({ sql }));
     const record = { sql: `INSERT INTO ${quoted(name)} (name) VALUES (?)`, params: [file] };
     await run(store, [...statements, record]).catch((error) => {
       const { exit, message, document } = error instanceof Failure ? error : new Failure('unexpected', String(error));

@@ -1,5 +1,6 @@
 /** A store of a deployment, as the commands d1, kv and r2 reach it: through the owner's endpoints, as its own handler sees it. */
 import type { Command } from 'commander';
+import { boundBindings } from '../bindings/index.ts';
 import type { Metadata } from './metadata-view.ts';
 import { type Project, slugOf } from './project/manifest.ts';
 import type { Session } from './session.ts';
@@ -65,11 +66,9 @@ export async function openDataStore(
   };
 }
 
-const USUAL = { kv: 'STORE', d1: 'DB', r2: 'BUCKET' };
-
-async function onlyBinding({ slug, bindings }: Metadata, kind: keyof typeof USUAL): Promise<string> {
+async function onlyBinding({ slug, bindings }: Metadata, kind: string): Promise<string> {
   const asked = bindings[kind];
-  const names = asked === true ? [USUAL[kind]] : Object.keys(asked || {});
+  const names = boundBindings({ [kind]: asked ?? false }).map(({ name }) => name);
   const [name] = names;
   if (name !== undefined && names.length === 1) return name;
   throw new Failure(

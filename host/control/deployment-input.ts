@@ -10,11 +10,10 @@ import type { CodeInput } from '../runtime/deploy/code-input.ts';
 import type { Config } from '../shared/config.ts';
 import type { BindingSet } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { SLUG } from '../shared/slug.ts';
 import { checked, fieldProblem, parseJson } from './body.ts';
 import { type Endpoint, jsonBody } from './endpoint.ts';
 
-/** What a slug looks like. */
-export const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
 /** `/_admin/get/logs` is the metadata of the slug `logs`: under these names an owner's own endpoints are not reached. */
 const ENDPOINTS = ['code', 'deploy', 'get', 'renew', 'session'];
 /** As many as Cloudflare allows. */

@@ -2,7 +2,9 @@
  * The route table: which slug, or control, a request belongs to. Decides on the raw path, never on a normalised one,
  * so that no spelling of a path can reach another slug or the admin API than the one it plainly names.
  */
+
 import type { EdgeContext, Route } from '../shared/contracts.ts';
+import { SLUG } from '../shared/slug.ts';
 
 export type Resolution =
   | {
@@ -26,8 +28,6 @@ export type Resolution =
   | { kind: 'control' }
   | { kind: 'unknown'; detail: string };
 
-/** admin-api.md: what a slug looks like. */
-const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
 /** First segments that control answers although they look like slugs, beside the reserved names given at start. */
 const OWN_SEGMENTS = ['docs', 'healthz'];
 /** An authority looks for HTTP-01 tokens here (RFC 8555, section 8.3); control has them. */

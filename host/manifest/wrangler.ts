@@ -6,6 +6,7 @@
  */
 import { closest, distance } from 'fastest-levenshtein';
 import { STORE_ID } from '../bindings/stores.ts';
+import { SLUG } from '../shared/slug.ts';
 import { type Key, WRANGLER_KEYS, type WranglerKey } from './wrangler-keys.ts';
 import { featureShapes, type Settings, shapes } from './wrangler-shapes.ts';
 import {
@@ -21,9 +22,6 @@ import {
 } from './wrangler-text.ts';
 
 export { WranglerFault } from './wrangler-text.ts';
-
-/** What a slug looks like: the host checks it again. */
-const SLUG = /^[a-z0-9](?:[a-z0-9-]{1,38}[a-z0-9])$/;
 
 type Present<T> = { [Name in keyof T]?: Exclude<T[Name], undefined> };
 type StoreBindings = Record<string, { id?: string }>;

@@ -4,6 +4,7 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { withRestored } from './support/backup.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
@@ -16,13 +17,11 @@ let host: TestHost;
 let owner: Fetch;
 beforeAll(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tp-assets-'));
-  writeFileSync(path.join(folder, 'passphrase'), 'a passphrase for a test\n', { mode: 0o600 });
   host = await startHost({
     flags: {
       'log-level': 'error',
       'storage-asset-bytes': String(4 * 1_048_576),
       'slugs-grace-days': '1',
-      'backup-passphrase-file': path.join(folder, 'passphrase'),
     },
   });
   owner = mppFetch(host.network, 0);
@@ -176,18 +175,7 @@ describe('files of the API', () => {
   });
 
   it('are in a backup, and go with the deployment', async () => {
-    const target = path.join(folder, 'backups');
-    const made = await turnpike(['--json', '--data', host.data, 'backup', target], { cwd: folder });
-    expect(made.stderr).toBe('');
-    const data = path.join(folder, 'restored');
-    const restore = ['--json', '--data', data, 'restore', target, '--passphrase-file', path.join(folder, 'passphrase')];
-    expect((await turnpike(restore, { cwd: folder })).stderr).toBe('');
-    const other = await startHost({ data, flags: { 'log-level': 'error' } });
-    try {
-      expect(await text('files/a.txt', other)).toBe('right');
-    } finally {
-      await other.stop();
-    }
+    await withRestored(host, async (other) => expect(await text('files/a.txt', other)).toBe('right'));
     const before = readdirSync(path.join(host.data, 'tenants'));
     expect((await owner(`${host.url}/_admin/files`, { method: 'DELETE' })).status).toBe(200);
     await host.advance(2 * DAY_MS);

@@ -1,5 +1,5 @@
 /** `turnpike d1`, `kv` and `r2` on a real deployment: what the commands write, its handler reads, and the other way round. */
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -79,12 +79,19 @@ END;
   expect(await ok('d1', 'execute', '--command', 'SELECT count(*) AS n FROM orders')).toBe('n\n2');
   expect(await ok('d1', 'migrations', 'list')).toBe('0003_broken.sql');
   rmSync(file('0003_broken.sql'));
+  symlinkSync('/etc/passwd', file('0003_link.sql'));
+  const link = await command('d1', 'migrations', 'apply');
+  expect(link.code).toBe(2);
+  expect(link.stderr).toMatch(/0003_link\.sql cannot be read \(EOUTSIDE\)/);
+  rmSync(file('0003_link.sql'));
   expect(readdirSync(path.join(folder, 'sql'))).toHaveLength(2);
 });
 
 it('the handler sees what SQL, kv and r2 did', async () => {
   await ok('kv', 'put', 'key', 'a value', '--metadata', '{"a":1}');
   writeFileSync(path.join(folder, 'up.bin'), 'sent by the command');
+  writeFileSync(path.join(folder, 'raw.bin'), Buffer.from([0, 255, 10]));
+  await ok('r2', 'put', 'raw', 'raw.bin');
   await ok('r2', 'put', 'up', 'up.bin', '--content-type', 'text/x-up');
   const seen = (await (await fetch(`${host.url}/shop/`)).json()) as Record<string, unknown>;
   expect(seen).toEqual({
@@ -101,9 +108,14 @@ it('the commands see what the handler did', async () => {
   expect(await ok('kv', 'list')).toBe('from the handler\nkey');
   expect(await ok('kv', 'list', '--prefix', 'from')).toBe('from the handler');
   expect(await ok('kv', 'get', 'from the handler')).toBe('é');
-  expect(await ok('r2', 'list')).toMatch(/^a\/b c\.txt +9 +\d{4}-.*\nup +19 +\d{4}-/);
+  expect(await ok('r2', 'list')).toMatch(/^a\/b c\.txt +9 +\d{4}-.*\nraw +3 +.*\nup +19 +\d{4}-/);
   expect(await ok('r2', 'get', 'a/b c.txt', '--file', 'got.txt')).toMatch(/written to .*got\.txt/);
   expect(readFileSync(path.join(folder, 'got.txt'), 'utf8')).toBe('an object');
+  const bytes = await command('--json', 'r2', 'get', 'raw');
+  expect(Buffer.from(bytes.json().base64, 'base64')).toEqual(Buffer.from([0, 255, 10]));
+  await ok('r2', 'get', 'raw', '--file', 'raw.out');
+  expect(readFileSync(path.join(folder, 'raw.out'))).toEqual(Buffer.from([0, 255, 10]));
+  await ok('r2', 'delete', 'raw');
   await ok('kv', 'delete', 'key', 'from the handler');
   await ok('r2', 'delete', 'up');
   expect(await ok('kv', 'list')).toBe('');

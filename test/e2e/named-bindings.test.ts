@@ -1,11 +1,9 @@
 /** Several bindings of a kind by names of the owner's own: apart from each other, found again by their ids, one quota. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
+import { rmSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { withRestored } from './support/backup.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
-import { turnpike } from './support/turnpike-command.ts';
 
 /** `/kv/CACHE/key`: PUT keeps the body, GET answers it. */
 const HANDLER = `
@@ -35,21 +33,16 @@ const BINDINGS = {
 };
 const VARS = { GREETING: 'hi "there"\n', LIMITS: { most: 3, of: ['a', null] } };
 
-let folder: string;
 let host: TestHost;
 let owner: Fetch;
 beforeAll(async () => {
-  folder = mkdtempSync(path.join(tmpdir(), 'tp-named-'));
-  const passphrase = path.join(folder, 'passphrase');
-  writeFileSync(passphrase, 'a passphrase for a test\n', { mode: 0o600 });
-  host = await startHost({ flags: { 'log-level': 'error', 'backup-passphrase-file': passphrase } });
+  host = await startHost({ flags: { 'log-level': 'error' } });
   owner = mppFetch(host.network, 0);
   await deploy(owner, host.url, { slug: 'named', code: HANDLER, bindings: BINDINGS, vars: VARS });
 }, 120_000);
 afterAll(async () => {
   await host?.stop();
   if (host) rmSync(host.data, { recursive: true, force: true });
-  rmSync(folder, { recursive: true, force: true });
 });
 
 const put = async (place: string, body: string, slug = 'named') =>
@@ -110,22 +103,13 @@ it('names that mean two things are refused, and cost nothing', async () => {
 });
 
 it('are in the backup of the host, and come back', async () => {
-  const target = path.join(folder, 'backups');
-  const made = await turnpike(['--json', '--data', host.data, 'backup', target], { cwd: folder });
-  expect(made.stderr).toBe('');
-  const data = path.join(folder, 'restored');
-  const restore = ['--json', '--data', data, 'restore', target, '--passphrase-file', path.join(folder, 'passphrase')];
-  expect((await turnpike(restore, { cwd: folder })).stderr).toBe('');
-  const other = await startHost({ data, flags: { 'log-level': 'error' } });
-  try {
+  await withRestored(host, async (other) => {
     expect(await get('kv/SESSIONS/key', other)).toBe('changed');
     expect(await get('kv/CACHE/key', other)).toBe('value of CACHE');
     expect(await get('d1/SECOND/key', other)).toBe('value of SECOND');
     expect(await get('r2/ATTIC/key', other)).toBe('value of ATTIC');
     expect(await get('r2/MEDIA/key', other)).toBe('value of MEDIA');
-  } finally {
-    await other.stop();
-  }
+  });
 });
 
 it('all stores of a kind share one quota, whoever fills it', async () => {

@@ -30,7 +30,7 @@ export interface Terminal {
 export function processTerminal(home: string): Terminal {
   const stop = new AbortController();
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.once(signal, () => stop.abort());
-  // Who reads the output may have seen enough: `turnpike … | head`.
+  // The program that reads our output may end first, as `head` does.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
     if (error.code === 'EPIPE') process.exit(0);
     throw error;

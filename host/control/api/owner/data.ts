@@ -13,6 +13,12 @@ const RESPONSES = {
 };
 /** Of the answer of the host's own worker. */
 const HANDED_ON = ['content-type', 'content-length', 'etag', 'x-metadata'];
+/** A value may be a page of anybody's; here it would speak for the host's own origin. */
+const CONFINED: [string, string][] = [
+  ['cache-control', 'no-store'],
+  ['content-disposition', 'attachment'],
+  ['content-security-policy', 'sandbox'],
+];
 
 export function dataEndpoints(deps: ControlDeps): Endpoint[] {
   const endpoint = (method: Endpoint['method'], summary: string, description: string, path = ''): Endpoint => ({
@@ -87,5 +93,5 @@ async function handle(deps: ControlDeps, call: Call, scope: string): Promise<Res
     const value = answer.headers.get(name);
     return value === null ? [] : [[name, value] as [string, string]];
   });
-  return new Response(answer.body, { status: answer.status, headers: [...kept, ['cache-control', 'no-store']] });
+  return new Response(answer.body, { status: answer.status, headers: [...kept, ...CONFINED] });
 }

@@ -3,7 +3,7 @@ import type { Json, PaidOperation } from '../../../payments/types.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import { parseUsd } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
-import { SLUG } from '../../deployment-input.ts';
+import { SLUG } from '../../../shared/slug.ts';
 import type { ControlDeps } from '../../deps.ts';
 import type { Endpoint } from '../../endpoint.ts';
 import { describe, iso } from '../../metadata.ts';
