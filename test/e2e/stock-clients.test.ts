@@ -62,6 +62,15 @@ test('README: the line with the mppx command deploys', async () => {
   expect(output).toContain('"slug":"hey"');
 });
 
+test('README: the lines from nothing to a project deploy it, with its tables', { timeout: 60_000 }, async () => {
+  const lines = block(await readFile('README.md', 'utf8'), 'From nothing:').replaceAll('../my-project', './my-project');
+  const checkout = `shopt -s expand_aliases\n${lines.replace('$PWD', process.cwd())}`;
+  const output = await folder.sh(checkout, { TURNPIKE_URL: host.url, TURNPIKE_DATA: host.data });
+  expect(output).toMatch(/0001_notes\.sql\nmy-notes +active/);
+  const note = await fetch(`${host.url}/my-notes/`, { method: 'POST', body: 'a note' });
+  expect(await note.json()).toEqual([{ id: 1, text: 'a note' }]);
+});
+
 test('README and llms.txt: the command as a package deploys a paid API, from an empty folder', {
   timeout: 120_000,
 }, async () => {
