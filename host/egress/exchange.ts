@@ -137,6 +137,7 @@ async function send(
     try {
       return await new Promise<IncomingMessage>((resolve, reject) => {
         request.once('response', (answer) => {
+          if (body) answer.once('close', () => dropRest(asked, request));
           // Node's client reads any three digits, and its server writes none below 100.
           if ((answer.statusCode ?? 0) >= 200) return resolve(answer);
           answer.destroy();
@@ -177,6 +178,17 @@ function stream(answer: IncomingMessage, reply: ServerResponse, outbound: Outbou
     reply.flushHeaders();
     pump(answer, reply, outbound.allowance, 'in', () => reply.destroy());
   });
+}
+
+/**
+ * Nobody wants what is left of an upload once the answer is through. It is read, counted and dropped: left unread it
+ * would fill the connection, and workerd hands the answer to the handler only when its upload is written.
+ */
+function dropRest(asked: IncomingMessage, request: ClientRequest): void {
+  if (asked.readableEnded) return;
+  asked.unpipe(request);
+  request.destroy();
+  asked.resume();
 }
 
 /** Pipes and counts; `cut` is called once the hour's bytes are used up. */

@@ -16,7 +16,16 @@ import { type DnsServer, startDns } from './support/dns-server.ts';
 
 const HANDLER = `
 import { connect } from 'cloudflare:sockets';
-async function go({ url, init, times, tcp, send, ws, cancel, stream }) {
+async function go({ url, init, times, tcp, send, ws, cancel, stream, upload }) {
+  if (upload) {
+    const body = () => new Response('x'.repeat(upload)).body;
+    const answers = [];
+    for (let i = 0; i < times; i++) {
+      const answer = await fetch(url, { method: 'POST', body: body() });
+      answers.push(answer.status + ' ' + await answer.text());
+    }
+    return { text: [...new Set(answers)].join() };
+  }
   if (tcp) {
     const socket = connect(tcp);
     const writer = socket.writable.getWriter();
@@ -146,6 +155,7 @@ beforeAll(async () => {
       reply.on('drain', more);
       return more();
     }
+    if (request.url === '/early') return reply.writeHead(413).end('too much');
     if (request.url === '/never') return undefined;
     if (request.url === '/hold') {
       held.push(() => reply.end('held'));
@@ -473,4 +483,13 @@ test('after close nothing listens, and open serves again', async () => {
   expect((await ask({ url: `http://127.0.0.1:${port(inside)}/` })).error).toBeDefined();
   await open();
   expect((await ask({ url: `http://127.0.0.1:${port(inside)}/` })).status).toBe(200);
+});
+
+// at the end, because it uses up the bytes of more than an hour of the others
+test('an answer that comes before the upload is in arrives whole', async () => {
+  await open({ bytesPerHour: 5_000_000_000 });
+  for (const size of [70_000, 300_000, 3_000_000]) {
+    const answer = await ask({ url: `http://127.0.0.1:${port(inside)}/early`, upload: size, times: 40 });
+    expect(answer).toEqual({ text: '413 too much' });
+  }
 });

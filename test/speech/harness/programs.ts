@@ -145,9 +145,10 @@ async function startProxy(engineSocket: string | undefined): Promise<Server> {
         answer.writeHead(response.statusCode ?? 502, response.statusMessage, response.headers);
         response.pipe(answer);
         response.once('aborted', () => answer.destroy());
+        response.once('end', () => incoming.unpipe(forwarded).resume());
       },
     );
-    forwarded.once('error', () => (answer.headersSent ? answer.destroy() : answer.writeHead(502).end()));
+    forwarded.once('error', () => answer.headersSent || answer.writeHead(502).end());
     answer.once('close', () => forwarded.destroy());
     incoming.once('aborted', () => forwarded.destroy());
     incoming.pipe(forwarded);
