@@ -31,6 +31,8 @@ export interface BackupOptions {
   copyStores: ((folder: string) => Promise<unknown>) | undefined;
   /** Folders of the sockets of the deployments that run now, by tenant. */
   serviceFolders(): ReadonlyMap<string, string>;
+  /** Does the work while no process of the tenant runs. */
+  standStill(tenant: string, work: () => Promise<void>): Promise<void>;
   /**
    * Fetches the bytes of objects that live in S3 into the copy, and answers how many were gone already; undefined when
    * they are on this disk.
@@ -103,7 +105,7 @@ async function create(options: BackupOptions, keys: BackupKeys, started: number,
 
 /** Everything that is copied as it is. @returns the file of the secrets' keys, as of the copy of the registry */
 async function stage(
-  { dataFolder, copyStores, serviceFolders, fetchObjects }: BackupOptions,
+  { dataFolder, copyStores, serviceFolders, standStill, fetchObjects }: BackupOptions,
   to: string,
 ): Promise<Buffer | undefined> {
   const code = path.join(dataFolder, CODE);
@@ -129,7 +131,7 @@ async function stage(
     const names = await readdir(from).catch(() => []);
     for (const { key, data } of BINDINGS) {
       if (!data) continue;
-      const copy = await data.copy();
+      const copy = (await data.copy?.()) ?? ((source, target) => standStill(tenant, () => copyFolder(source, target)));
       for (const name of storesOf(data.folder, names)) {
         const id = name.slice(data.folder.length + 1) || DEFAULT_STORE;
         const socket = service && path.join(service, `${serviceName(key, id)}.sock`);

@@ -17,7 +17,7 @@ export type { RestoreSummary } from './restore.ts';
 type Settings = Pick<Config, 'backup' | 'storage'>;
 
 /** What only a running host can give; without one, nobody writes to the data folder. */
-export type LiveSources = Pick<BackupOptions, 'copyStores' | 'serviceFolders'>;
+export type LiveSources = Pick<BackupOptions, 'copyStores' | 'serviceFolders' | 'standStill'>;
 
 /** What is asked of one backup, instead of what is configured for all. */
 export interface BackupChoice {
@@ -57,6 +57,7 @@ export async function runBackup(request: BackupRequest): Promise<BackupOutcome> 
     now: Date.now,
     copyStores: live?.copyStores,
     serviceFolders: live?.serviceFolders ?? (() => new Map()),
+    standStill: live?.standStill ?? ((_tenant, work) => work()),
     ...(bucket === undefined ? {} : { fetchObjects: (folder: string) => fetchObjects(bucket, folder) }),
   });
   // Asked afterwards, so that this one counts.

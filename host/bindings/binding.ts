@@ -63,8 +63,11 @@ export interface WorkerdBinding {
 export interface BindingData {
   /** Name of its stores' folders below each tenant's, as `storeName` completes it. */
   folder: string;
-  /** For backups: copies such a folder. @param socket of the binding, where its tenant runs */
-  copy(): Promise<(from: string, to: string, socket: string | undefined) => Promise<void>>;
+  /**
+   * For backups: copies such a folder. @param socket of the binding, where its tenant runs. Without it the files are
+   * copied while the tenant's processes stand still.
+   */
+  copy?(): Promise<(from: string, to: string, socket: string | undefined) => Promise<void>>;
   /** What a backup lacks because it is kept on another machine, in a sentence. */
   elsewhere?(config: Pick<Config, 'storage'>): string | undefined;
 }

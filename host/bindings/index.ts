@@ -4,6 +4,7 @@ import type { Config } from '../shared/config.ts';
 import type { BindingSet, StorageQuotas } from '../shared/contracts.ts';
 import type { Binding } from './binding.ts';
 import { d1 } from './d1/binding.ts';
+import { durableObjects } from './durable-objects/binding.ts';
 import { kv } from './kv/binding.ts';
 import { payments } from './payments/binding.ts';
 import { r2 } from './r2/binding.ts';
@@ -12,7 +13,7 @@ import type { BindingServer, BindingServers, ServerHost } from './server.ts';
 import { DEFAULT_STORE, serviceName } from './stores.ts';
 import { version } from './version/binding.ts';
 
-export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments, ratelimit, version];
+export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments, ratelimit, version, durableObjects];
 
 /** What a deployment that asks for nothing has. */
 export const NO_BINDINGS: BindingSet = bindingSet({});
@@ -54,7 +55,8 @@ export function boundBindings(set: BindingSet): Bound[] {
   return BINDINGS.flatMap((binding) => {
     const { key, env = '' } = binding;
     const asked = set[key] === true ? { [env]: {} } : set[key] || {};
-    return Object.entries(asked).map(([name, settings]): Bound => {
+    const present = Object.entries(asked).filter(([, settings]) => settings.deleted !== true);
+    return present.map(([name, settings]): Bound => {
       const id = settings.id ?? (name === env ? DEFAULT_STORE : name);
       return { binding, name, id, service: serviceName(key, id), settings };
     });
@@ -69,7 +71,7 @@ export function distinctServices(bound: Iterable<Bound>): Bound[] {
 
 /** Whether there is data behind the binding that its owner may look at. */
 export function keepsData({ store, data }: Binding): boolean {
-  return store !== undefined || data !== undefined;
+  return store !== undefined || data?.copy !== undefined;
 }
 
 /** What bounds a tenant's stores: the limits of all bindings. */

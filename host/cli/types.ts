@@ -14,6 +14,7 @@ const TYPES: Record<string, string> = {
   payments: 'Fetcher',
   ratelimit: 'RateLimit',
   version: 'WorkerVersionMetadata',
+  durableObjects: 'DurableObjectNamespace',
 };
 const FILE = 'worker-configuration.d.ts';
 

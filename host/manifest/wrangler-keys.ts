@@ -112,7 +112,14 @@ const INHERITED: Record<string, Key> = {
     base_path: translated,
     run_worker_first: translated,
   }),
-  migrations: cloudflareOnly('Migrations create classes of Durable Objects', 'keep the state in D1 or KV'),
+  migrations: objects({
+    tag: ignored('classes are found again by their names, through all that were renamed'),
+    new_classes: translated,
+    new_sqlite_classes: translated,
+    renamed_classes: translated,
+    deleted_classes: translated,
+    transferred_classes: cloudflareOnly('It moves the objects of another Worker here', 'copy what they hold'),
+  }),
   exports: cloudflareOnly('It declares Durable Objects, Workflows and entrypoints', 'keep the state in D1 or KV'),
 };
 
@@ -142,11 +149,15 @@ const OWN: Record<string, Key> = {
     jurisdiction: PLACE,
   }),
 
-  durable_objects: {
-    ...cloudflareOnly('A Durable Object is an instance of a class with state of its own', 'keep the state in D1 or KV'),
-    parts: ['bindings'],
-    each: true,
-  },
+  durable_objects: objects({
+    code_update_strategy: ignored('an update ends calls in flight after two seconds, and WebSockets at once'),
+    bindings: objects({
+      name: translated,
+      class_name: translated,
+      script_name: translated,
+      environment: ignored('it belongs to script_name'),
+    }),
+  }),
   workflows: cloudflareOnly(
     'A Workflow is a class whose steps are repeated until they succeed',
     'use "triggers.crons"',

@@ -84,6 +84,7 @@ export interface WranglerProject {
       r2?: StoreBindings;
       ratelimit?: Record<string, { limit: number; period: number; namespace: string }>;
       version?: Record<string, object>;
+      durableObjects?: Record<string, { class?: string; id?: string; sql?: boolean; deleted?: boolean }>;
     };
     vars?: Record<string, unknown>;
     crons?: string[];
@@ -133,6 +134,11 @@ export function readWrangler(text: string, file: string, options: WranglerOption
   const slug = slugOf(settings.name, sections, notes);
   if (settings.main?.endsWith('.py')) {
     notes.refuse(sections.place('main'), 'This host runs JavaScript and TypeScript only. Name a file in one of them.');
+  }
+  for (const [index, { script_name: script }] of (settings.durable_objects?.bindings ?? []).entries()) {
+    if (script === undefined || script === settings.name) continue;
+    const place = [...sections.place('durable_objects'), 'bindings', index, 'script_name'];
+    notes.refuse(place, 'It binds objects of another Worker, which this host does not have. Export the class here.');
   }
   notes.throwFaults();
   return { ...project(settings, slug), ...notes.result() };
@@ -361,6 +367,43 @@ function storeId(...ids: (string | undefined)[]): { id?: string } {
   return id === undefined ? {} : { id };
 }
 
+/**
+ * Durable Objects with the ids of their classes. A class keeps the id of the first name that it had; one that comes after
+ * another of that name was deleted has an id of its own.
+ */
+function durableObjects({ durable_objects: objects, migrations = [] }: Settings): StoreBindings {
+  const ids = new Map<string, string>();
+  const plain = new Set<string>();
+  const deleted: string[] = [];
+  const used = new Map<string, number>();
+  const create = (name: string): string => {
+    const count = (used.get(name) ?? 0) + 1;
+    used.set(name, count);
+    const id = count === 1 ? name : `${name}.${count}`;
+    ids.set(name, id);
+    return id;
+  };
+  for (const step of migrations) {
+    for (const { from, to } of step.renamed_classes ?? []) {
+      const id = ids.get(from) ?? create(from);
+      ids.delete(from);
+      ids.set(to, id);
+    }
+    for (const name of step.deleted_classes ?? []) {
+      deleted.push(ids.get(name) ?? create(name));
+      ids.delete(name);
+    }
+    for (const name of step.new_sqlite_classes ?? []) create(name);
+    for (const name of step.new_classes ?? []) plain.add(create(name));
+  }
+  const bound = (objects?.bindings ?? []).map(({ name, class_name }) => {
+    const id = ids.get(class_name) ?? create(class_name);
+    return [name, { class: class_name, ...(id === class_name ? {} : { id }), ...(plain.has(id) && { sql: false }) }];
+  });
+  const gone = deleted.map((id, index) => [`deleted${index + 1}`, { id, deleted: true }]);
+  return Object.fromEntries([...bound, ...gone]);
+}
+
 function project(settings: Settings, slug: string | undefined): Omit<WranglerProject, 'refused' | 'ignored'> {
   const { kv_namespaces: kv = [], d1_databases: d1 = [], r2_buckets: r2 = [], assets } = settings;
   const stores = {
@@ -377,6 +420,7 @@ function project(settings: Settings, slug: string | undefined): Omit<WranglerPro
       ]),
     ),
     version: version ? { [version.binding]: {} } : {},
+    durableObjects: durableObjects(settings),
   };
   const bindings = Object.fromEntries(
     Object.entries({ ...stores, ...others }).filter(([, all]) => Object.keys(all).length > 0),

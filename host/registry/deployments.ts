@@ -175,6 +175,15 @@ export class Deployments {
       .where(and(eq(deployments.state, 'active'), sql`${deployments.crons} <> '[]'`));
   }
 
+  /** Deployments that have Durable Objects, whether they may run now or not. */
+  async withObjects(): Promise<Pick<Deployment, 'tenant' | 'slug'>[]> {
+    const { tenant, slug, bindings, state } = deployments;
+    return await this.#db
+      .select({ tenant, slug })
+      .from(deployments)
+      .where(and(ne(state, 'decommissioned'), sql`json_type(${bindings}, '$.durableObjects') = 'object'`));
+  }
+
   /** Active deployments that sell something, oldest first. */
   async selling(limit: number): Promise<Deployment[]> {
     return await this.#db

@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
+import { objectClasses } from '../bindings/durable-objects/classes.ts';
 import { type Bound, boundBindings, distinctServices, keepsData } from '../bindings/index.ts';
 import {
   Config,
@@ -27,6 +28,9 @@ const ASSETS_SERVICE = 'assets';
 /** Of that service: files alone. */
 const FILES_ALONE = 'AssetWorker';
 
+/** The disk of Durable Objects. */
+const OBJECTS_SERVICE = 'objects';
+
 /** Behind `caches`. */
 const CACHE_SERVICE = 'cache';
 
@@ -36,6 +40,8 @@ export interface InstancePaths {
   listen: string;
   /** Folder of the sockets that the instance may use: egress.sock, and one for each binding. */
   services: string;
+  /** Folder of its Durable Objects. Without one they are kept in memory. */
+  objects?: string | undefined;
 }
 
 /**
@@ -55,7 +61,9 @@ export function encodeConfig(
 
   const { assets } = spec;
   const caches = usesCaches(spec);
-  const list = config.initServices(3 + services.length + (assets ? 1 : 0) + (caches ? 1 : 0));
+  const objects = objectClasses(spec.bindings);
+  const disk = objects && paths.objects;
+  const list = config.initServices(3 + services.length + (assets ? 1 : 0) + (disk ? 1 : 0) + (caches ? 1 : 0));
   const main = list.get(0);
   main.setName('main');
   const worker = main.initWorker();
@@ -85,6 +93,24 @@ export function encodeConfig(
     files.setPath(`${paths.services}/${assets.name}`);
     files.setConfig(assets.config);
     files.initUserWorker().setName('main');
+  }
+
+  if (objects) {
+    const classes = worker.initDurableObjectNamespaces(objects.classes.length);
+    for (const [index, { name, id, sql }] of objects.classes.entries()) {
+      const target = classes.get(index);
+      target.setClassName(name);
+      target.setUniqueKey(id);
+      target.setEnableSql(sql);
+    }
+    if (disk) {
+      const service = list.get(3 + services.length + (assets ? 1 : 0));
+      service.setName(OBJECTS_SERVICE);
+      const folder = service.initDisk();
+      folder.setPath(disk);
+      folder.setWritable(true);
+      worker.getDurableObjectStorage().setLocalDisk(OBJECTS_SERVICE);
+    } else worker.getDurableObjectStorage().setInMemory();
   }
 
   if (caches) {

@@ -32,6 +32,7 @@ export type ExitReason =
   | 'cpu_exceeded'
   | 'memory_exceeded'
   | 'files_exceeded'
+  | 'storage_exceeded'
   | 'start_failed'
   | 'crashed';
 
@@ -85,6 +86,8 @@ type Remote<M, K extends keyof M> = M[K] extends (argument: infer A) => infer R
 export interface RuntimeDependencies {
   config: Config['runtime'];
   storeQuotas: StorageQuotas;
+  /** `<data>/tenants`: a folder for each tenant. */
+  tenantsFolder: string;
   /** `<data>/run`: the instances' sockets are below `<run>/c`. At most 70 bytes long. */
   runFolder: string;
   /** Owners' logs; shared with the endpoints that read them. */
@@ -148,6 +151,12 @@ export interface Runtime {
   reportTraffic(traffic: EdgeTraffic[]): void;
   /** Call after the storage (or egress) process was started again: opens the sockets of all running instances anew. */
   reopen(part: 'storage' | 'egress'): Promise<void>;
+  /**
+   * Says which deployments have Durable Objects, once after the start: an alarm of theirs may be due.
+   */
+  watchAlarms(deployments: { slug: string; tenant: TenantId }[]): void;
+  /** Does the work while no process of the tenant runs: they are halted, and their callers wait. */
+  standStill<Result>(tenant: TenantId, work: () => Promise<Result>): Promise<Result>;
   /** How instances are confined, for /healthz and `turnpike doctor`. */
   readonly isolation: { level: Sandbox['level']; detail: string };
   /** Ends everything, within about six seconds. */

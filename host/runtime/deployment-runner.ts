@@ -5,7 +5,10 @@
 import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { type ObjectClasses, objectClasses } from '../bindings/durable-objects/classes.ts';
+import { objectsFolder } from '../bindings/durable-objects/folder.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
+import { tenantUser } from '../sandbox/users.ts';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { Activity } from './activity.ts';
@@ -19,7 +22,8 @@ import type {
 } from './contract.ts';
 import { type InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
-import { type PrewarmedSandboxOptions, startPrewarmedSandbox } from './prewarmed-sandbox.ts';
+import { ObjectsDisk } from './objects-disk.ts';
+import { type PrewarmedSandbox, type PrewarmedSandboxOptions, startPrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { Services } from './services.ts';
 import type { Standby } from './standby.ts';
 import { TrackRecord } from './track-record.ts';
@@ -34,10 +38,14 @@ export interface RunnerOptions {
   nextGeneration(): number;
   /** Makes room for one more instance. @throws Problem overloaded */
   admit(): Promise<void>;
+  /** An instance with Durable Objects is gone: one of them may have an alarm. */
+  onObjectsAtRest(objects: { slug: string; tenant: TenantId; folder: string }): void;
 }
 
 /** Requests of a replaced or idle instance may go on for this long, ms. */
 const DRAIN_MS = 30_000;
+/** As long where a new instance waits for the objects of the old one. Open WebSockets then end. */
+const HANDOVER_MS = 2_000;
 /** How long the edges may take to hear of a kill before it happens, ms. */
 const TELL_MS = 100;
 /** How long to wait for the end of a process whose connection broke, ms. */
@@ -47,6 +55,7 @@ const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
   cpu_exceeded: 'cpu_exceeded',
   memory_exceeded: 'memory_exceeded',
   files_exceeded: 'overloaded',
+  storage_exceeded: 'quota_exceeded',
   crashed: 'upstream_failed',
   start_failed: 'start_failed',
 };
@@ -63,6 +72,7 @@ export class DeploymentRunner {
   /** Starts, replacements and closings happen one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
   #services: Services | undefined;
+  #disk: ObjectsDisk | undefined;
   #tenant: TenantId | undefined;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #processesUsed = false;
@@ -132,14 +142,41 @@ export class DeploymentRunner {
         return;
       }
       await this.#options.admit();
-      const instance = await this.#start(spec);
+      const overlap = !(objectClasses(spec.bindings) || objectClasses(old.spec.bindings));
+      const instance = overlap ? await this.#start(spec) : await this.#handOver(old, spec);
       await this.#options.dependencies.edges.setInstance({
         slug: this.slug,
         generation: instance.generation,
         socket: instance.socket,
       });
       this.#log({ kind: 'platform', event: 'replaced', text: 'The new version is in service.' });
-      void this.#end(old, 'replaced', 'A new version took over.', DRAIN_MS);
+      if (overlap) void this.#end(old, 'replaced', 'A new version took over.', DRAIN_MS);
+    });
+  }
+
+  /**
+   * Objects are in one process at a time: the old instance ends first, and requests wait for the new one.
+   * @throws Problem when that does not start; the old version is then started again
+   */
+  async #handOver(old: InstanceProcess, spec: InstanceSpec): Promise<InstanceProcess> {
+    await this.#end(old, 'replaced', 'A new version took over.', HANDOVER_MS, true);
+    try {
+      return await this.#start(spec);
+    } catch (error) {
+      await this.#start(old.spec);
+      throw error;
+    }
+  }
+
+  /** Does the work while nothing runs: processes are halted, starts and stops wait. */
+  standStill<Result>(work: () => Promise<Result>): Promise<Result> {
+    return this.#inTurn(async () => {
+      const halted = [this.#current?.instance, ...this.#draining].filter((instance) => instance?.halt(true));
+      try {
+        return await work();
+      } finally {
+        for (const instance of halted) instance?.halt(false);
+      }
     });
   }
 
@@ -197,6 +234,7 @@ export class DeploymentRunner {
       return this.#usage;
     }
     const own = current.sample(now, alone);
+    this.#disk?.sample(now);
     const total = { cpuMs: own.cpuMs, privateBytes: own.privateBytes };
     for (const processes of this.#services?.processes ?? []) {
       const { cpuMs, privateBytes } = processes.sample(now);
@@ -287,15 +325,20 @@ export class DeploymentRunner {
     const generation = nextGeneration();
     this.#tenant = tenant;
     const known = this.#services;
-    const prewarmed = known
-      ? await startPrewarmedSandbox({
-          sandbox,
-          listenFolder: known.listenFolder(generation),
-          servicesFolder: known.folder,
-          uid: known.uid,
-          cgroups: this.#options.cgroups,
-        })
-      : await standby.take();
+    const classes = objectClasses(spec.bindings);
+    const uid = known ? known.uid : tenantUser(tenant);
+    const objects = classes && (await this.#openDisk(tenant, classes, uid));
+    const special = { uid, objects };
+    let prewarmed: PrewarmedSandbox;
+    if (known) {
+      prewarmed = await startPrewarmedSandbox({
+        ...special,
+        sandbox,
+        listenFolder: known.listenFolder(generation),
+        servicesFolder: known.folder,
+        cgroups: this.#options.cgroups,
+      });
+    } else prewarmed = objects ? await standby.make(special) : await standby.take();
     const services =
       known ??
       new Services({
@@ -332,6 +375,25 @@ export class DeploymentRunner {
       }
       throw error;
     }
+  }
+
+  /** @throws Problem quota_exceeded */
+  async #openDisk(
+    tenant: TenantId,
+    classes: ObjectClasses,
+    uid: number | undefined,
+  ): Promise<PrewarmedSandboxOptions['objects']> {
+    const { tenantsFolder, storeQuotas } = this.#options.dependencies;
+    const disk = new ObjectsDisk({
+      folder: objectsFolder(tenantsFolder, tenant),
+      quota: storeQuotas.durableObjectBytes ?? 0,
+      onExceeded: (detail) => {
+        const current = this.#current?.instance;
+        if (current && this.#disk === disk) this.#kill(current, 'storage_exceeded', detail);
+      },
+    });
+    this.#disk = disk;
+    return disk.open(classes, uid);
   }
 
   #adopt(instance: InstanceProcess): void {
@@ -392,6 +454,11 @@ export class DeploymentRunner {
       detail,
       cpuMs,
     });
+    if (objectClasses(instance.spec.bindings) && reason !== 'replaced' && reason !== 'shutdown') {
+      const { tenant } = instance.spec;
+      const folder = objectsFolder(this.#options.dependencies.tenantsFolder, tenant);
+      this.#options.onObjectsAtRest({ slug: this.slug, tenant, folder });
+    }
     if (!this.#current && this.#draining.size === 0) {
       this.#activity.forgetRequests();
       // A start that waits for its turn makes the services its own.
@@ -414,7 +481,13 @@ export class DeploymentRunner {
   }
 
   /** Takes an instance out of service, lets its requests end, ends it. */
-  async #end(instance: InstanceProcess, reason: ExitReason, detail: string, drainMs: number): Promise<void> {
+  async #end(
+    instance: InstanceProcess,
+    reason: ExitReason,
+    detail: string,
+    drainMs: number,
+    atOnce = false,
+  ): Promise<void> {
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
     const { edges } = this.#options.dependencies;
@@ -423,7 +496,8 @@ export class DeploymentRunner {
     const runs =
       reason === 'replaced' && Promise.race([instance.runsEnded(), delay(drainMs, undefined, { ref: false })]);
     await Promise.race([Promise.all([edges.retire(retired).catch(() => undefined), runs]), instance.ended]);
-    await instance.terminate(reason, detail);
+    if (atOnce) await instance.kill(reason, detail);
+    else await instance.terminate(reason, detail);
   }
 
   #failed(reason: ExitReason, detail: string, ranMs: number): void {

@@ -199,6 +199,18 @@ export class InstanceProcess {
     return this.ended;
   }
 
+  /** Halts the process, or lets it go on. @returns whether it was there */
+  halt(still: boolean): boolean {
+    const { pid } = this;
+    if (pid === undefined) return false;
+    try {
+      return process.kill(pid, still ? 'SIGSTOP' : 'SIGCONT');
+    } catch {
+      // It ended in the meantime.
+      return false;
+    }
+  }
+
   /** It was told to end. */
   get ending(): boolean {
     return this.#reason !== undefined;

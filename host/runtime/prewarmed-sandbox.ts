@@ -17,8 +17,8 @@ export interface PrewarmedSandbox {
   servicesFolder: string;
   /** The user of the process; undefined: the host's own. */
   uid: number | undefined;
-  /** The two folders as the process sees them. */
-  inside: { listen: string; services: string };
+  /** The folders as the process sees them. */
+  inside: { listen: string; services: string; objects?: string };
   process: ConfinedProcess;
   /** Set if cgroups enforce the limits. */
   cgroup: Cgroup | undefined;
@@ -33,6 +33,8 @@ export interface PrewarmedSandboxOptions {
   uid?: number | undefined;
   /** A probe refuses experimental compatibility flags; an instance needs the option that allows them for static files. */
   judging?: boolean;
+  /** It may write to this folder of Durable Objects. */
+  objects?: { folder: string /** Largest file, bytes. */; fileBytes: number } | undefined;
   cgroups?: { groups: Cgroups; memoryBytes: number } | undefined;
 }
 
@@ -61,6 +63,7 @@ export async function startPrewarmedSandbox({
   cgroups,
   uid = randomUser(),
   judging = false,
+  objects,
 }: PrewarmedSandboxOptions): Promise<PrewarmedSandbox> {
   rmSync(listenFolder, { recursive: true, force: true });
   mkdirSync(listenFolder, { recursive: true, mode: 0o700 });
@@ -68,14 +71,15 @@ export async function startPrewarmedSandbox({
   if (uid !== undefined) chownSync(listenFolder, uid, uid);
   const listen: Bind = { from: listenFolder, to: '/run/listen', writable: true };
   const services: Bind = { from: servicesFolder, to: '/run/services' };
+  const disk: Bind | undefined = objects && { from: objects.folder, to: '/run/objects', writable: true };
   const process = await spawnConfined(sandbox, {
     program: workerdBinary(),
     // Verbose: only then are uncaught exceptions reported with their stacks.
     args: ['serve', '--binary', '-', '--control-fd=3', '--verbose', ...(judging ? [] : ['--experimental'])],
-    binds: [listen, services, ...PROCESSORS],
+    binds: [listen, services, ...(disk ? [disk] : []), ...PROCESSORS],
     uid,
-    profile: 'worker',
-    limits: { openFiles: openFiles(), processes: PROCESSES, fileBytes: 0 },
+    profile: objects ? 'objects' : 'worker',
+    limits: { openFiles: openFiles(), processes: PROCESSES, fileBytes: objects?.fileBytes ?? 0 },
     environment: ENVIRONMENT,
   });
   const cgroup =
@@ -91,7 +95,11 @@ export async function startPrewarmedSandbox({
     listenFolder,
     servicesFolder,
     uid,
-    inside: { listen: sandbox.inside(listen), services: sandbox.inside(services) },
+    inside: {
+      listen: sandbox.inside(listen),
+      services: sandbox.inside(services),
+      ...(disk ? { objects: sandbox.inside(disk) } : {}),
+    },
     process,
     cgroup,
   };

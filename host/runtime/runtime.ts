@@ -2,9 +2,11 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { ObjectAlarms } from '../bindings/durable-objects/alarms.ts';
+import { objectsFolder } from '../bindings/durable-objects/folder.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
-import type { EdgeTraffic } from '../shared/contracts.ts';
+import type { EdgeTraffic, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Cgroups } from './cgroups.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
@@ -61,6 +63,7 @@ class Node implements Runtime {
   readonly #runners = new Map<string, DeploymentRunner>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
+  readonly #alarms: ObjectAlarms;
   readonly #soloTenant = new SoloTenant();
   readonly #totalBytes: number;
   readonly #timer: NodeJS.Timeout;
@@ -82,6 +85,7 @@ class Node implements Runtime {
     const limits = this.#cgroups ? 'limits kept by cgroups' : 'limits kept by a watchdog';
     this.isolation = { level: sandbox.level, detail: `${sandbox.detail}; ${limits}` };
     this.#standby = new Standby({ sandbox, folder: waiting, count: STANDBY, cgroups: this.#cgroups, log });
+    this.#alarms = new ObjectAlarms({ sandbox, runFolder, log, wake: (slug) => this.#wake(slug) });
     this.#totalBytes = config.totalMemoryBytes || Math.floor(os.totalmem() * TOTAL_SHARE);
     this.#timer = setInterval(() => this.#tick(), BUSY_TICK_MS);
     this.#timer.unref();
@@ -134,6 +138,24 @@ class Node implements Runtime {
     }
   }
 
+  watchAlarms(deployments: Parameters<Runtime['watchAlarms']>[0]): void {
+    const { tenantsFolder } = this.#dependencies;
+    for (const { slug, tenant } of deployments) {
+      // One that runs is looked at when it has ended.
+      if (this.status(slug).state === 'cold')
+        this.#alarms.look({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
+    }
+  }
+
+  async #wake(slug: string): Promise<void> {
+    if (!this.#closed) await this.#runner(slug).acquire();
+  }
+
+  async standStill<Result>(tenant: TenantId, work: () => Promise<Result>): Promise<Result> {
+    const runner = [...this.#runners.values()].find((one) => one.tenant === tenant);
+    return runner ? runner.standStill(work) : work();
+  }
+
   async reopen(part: 'storage' | 'egress'): Promise<void> {
     const results = await Promise.allSettled([...this.#runners.values()].map((runner) => runner.reopen(part)));
     for (const result of results) {
@@ -146,6 +168,7 @@ class Node implements Runtime {
   async close(): Promise<void> {
     this.#closed = true;
     clearInterval(this.#timer);
+    this.#alarms.close();
     await Promise.all([...this.#runners.values()].map((runner) => runner.stop('shutdown', 'The host is stopping.', 0)));
     await this.#standby.close();
     rmSync(path.join(this.#dependencies.runFolder, CELLS), { recursive: true, force: true });
@@ -162,6 +185,7 @@ class Node implements Runtime {
         cgroups: this.#cgroups,
         nextGeneration: () => ++this.#generation,
         admit: () => this.#admit(),
+        onObjectsAtRest: (objects) => this.#alarms.look(objects),
       });
       this.#runners.set(slug, runner);
     }

@@ -44,7 +44,7 @@ export class Standby {
     this.#fillLater();
     for (;;) {
       const prewarmed = this.#ready.pop();
-      if (!prewarmed) return this.#start();
+      if (!prewarmed) return this.make();
       if (prewarmed.process.pid() !== undefined) return prewarmed;
       this.#discard(prewarmed);
     }
@@ -56,9 +56,11 @@ export class Standby {
     await Promise.all(this.#ready.splice(0).map((prewarmed) => this.#discard(prewarmed)));
   }
 
-  #start(): Promise<PrewarmedSandbox> {
+  /** A sandbox that is not like the others. */
+  make(special: Pick<PrewarmedSandboxOptions, 'objects' | 'uid'> = {}): Promise<PrewarmedSandbox> {
     const { sandbox, folder, cgroups } = this.#options;
     return startPrewarmedSandbox({
+      ...special,
       sandbox,
       cgroups,
       ...sandboxFolders(path.join(folder, (this.#number++).toString(36))),
@@ -76,7 +78,7 @@ export class Standby {
     this.#filling = true;
     try {
       while (this.#ready.length < this.#options.count && !this.#closed) {
-        const prewarmed = await this.#start();
+        const prewarmed = await this.make();
         if (this.#closed) await this.#discard(prewarmed);
         else this.#ready.push(prewarmed);
         void prewarmed.process.exited.then(() => this.#forget(prewarmed));

@@ -10,7 +10,7 @@ import type { ExitReason } from './contract.ts';
 import type { InstanceProcess } from './instance-process.ts';
 import { StallWatch } from './stall-watch.ts';
 
-export type LimitReason = Extract<ExitReason, 'cpu_exceeded' | 'memory_exceeded'>;
+export type LimitReason = Extract<ExitReason, 'cpu_exceeded' | 'memory_exceeded' | 'storage_exceeded'>;
 
 export interface WatchOptions {
   memoryBytes: number;

@@ -140,6 +140,19 @@ export const OF_DATABASE = {
   setpriority: [141, 140],
 } as const satisfies Record<string, CallNumbers>;
 
+/** workerd writes the files of Durable Objects: SQLite databases, each in its class' folder. */
+export const OF_OBJECTS = {
+  fsync: [74, 82],
+  fdatasync: [75, 83],
+  ftruncate: [77, 46],
+  unlink: [87, -1],
+  unlinkat: [263, 35],
+  mkdir: [83, -1],
+  mkdirat: [258, 34],
+  fchmod: [91, 52],
+  fchown: [93, 55],
+} as const satisfies Record<string, CallNumbers>;
+
 /** Allowed for some arguments only; seccomp.ts looks at them. */
 export const LOOKED_INTO = {
   clone: [56, 220],

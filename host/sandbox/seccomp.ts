@@ -3,10 +3,16 @@
  * (ENOSYS, on which C libraries fall back to older calls), so a call that a later kernel brings is refused, too.
  */
 import { Problem } from '../shared/problem.ts';
-import { ANY, type CallNumbers, LOOKED_INTO, OF_DATABASE } from './calls.ts';
+import { ANY, type CallNumbers, LOOKED_INTO, OF_DATABASE, OF_OBJECTS } from './calls.ts';
 
-/** `worker` may create neither processes nor files; `database` may. */
-export type SeccompProfile = 'worker' | 'database';
+/** `worker` may create neither processes nor files; `objects` may create files, and `database` both. */
+export type SeccompProfile = 'worker' | 'objects' | 'database';
+
+const CALLS: Record<SeccompProfile, Record<string, CallNumbers>> = {
+  worker: {},
+  objects: OF_OBJECTS,
+  database: OF_DATABASE,
+};
 
 interface Architecture {
   /** `AUDIT_ARCH_*` of linux/audit.h. */
@@ -101,15 +107,16 @@ export function seccompProgram(profile: SeccompProfile, architecture: string = p
 
 /** Calls that are allowed whatever their arguments are: newer kernels (5.11) remember these and skip the program. */
 function allowedCalls(profile: SeccompProfile): CallNumbers[] {
-  return [...Object.values(ANY), ...(profile === 'database' ? Object.values(OF_DATABASE) : [])];
+  return [...Object.values(ANY), ...Object.values(CALLS[profile])];
 }
 
 /** What becomes of a call by its arguments; each ends in a return. */
 function lookInto(profile: SeccompProfile): Record<keyof typeof LOOKED_INTO, Instruction[]> {
   const unixOnly = oneOf(0, [AF_UNIX], EAFNOSUPPORT);
-  // workerd makes no files and no processes once it runs.
-  const worker = profile === 'worker';
-  const reading = (flags: number): Instruction[] => (worker ? without(flags, MAKES_FILE) : [[RETURN, 0, 0, ALLOW]]);
+  // workerd makes no processes once it runs, and files only of objects.
+  const worker = profile !== 'database';
+  const reading = (flags: number): Instruction[] =>
+    profile === 'worker' ? without(flags, MAKES_FILE) : [[RETURN, 0, 0, ALLOW]];
   return {
     // clone3 is not there: its flags are in memory, where a filter cannot look. The C library then uses clone.
     clone: [

@@ -35,12 +35,18 @@ export interface ConfinedProcess {
 /** How long a start may take before it is killed half done, and how often it is looked at, ms. */
 const WHOLE_MS = 2_000;
 const RETRY_MS = 5;
+/**
+ * A write past the largest file would end the process by a signal; where it is ignored, the write fails. Who spawns a
+ * process resets its handlers, but not what a shell ignores.
+ */
+const FILE_SIZE_FAILS = ['/bin/sh', '-c', 'trap "" XFSZ; exec "$@"', 'sh'] as const;
 /** What lives on for so long behind its outermost process was left behind by it, ms. */
 const ORPHANED_MS = 1_000;
 
 export async function spawnConfined(sandbox: Sandbox, confinement: Confinement): Promise<ConfinedProcess> {
   const { file, args, seccomp } = await sandbox.command(confinement);
-  const child: ChildProcess = spawn(file, args, {
+  const [first, ...rest] = [...(confinement.profile === 'objects' ? FILE_SIZE_FAILS : []), file, ...args] as const;
+  const child: ChildProcess = spawn(first ?? file, rest, {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe', ...(seccomp ? (['pipe'] as const) : [])],
     // Nothing of the host's environment, where secrets may be; helpers are named by full paths.
     env: { ...confinement.environment },

@@ -124,6 +124,7 @@ export const configSchema = z.strictObject({
       sqlBytes: bytes.describe('SQL quota per tenant'),
       objectBytes: bytes.describe('object quota per tenant'),
       assetBytes: bytes.describe('quota of static files per tenant, all kept versions together'),
+      durableObjectBytes: bytes.describe('quota of Durable Objects per tenant'),
       requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
       s3: z.strictObject({
         endpoint: httpUrlOrEmpty.describe('S3 endpoint URL'),

@@ -94,6 +94,7 @@ const backup = (now = Date.UTC(2026, 0, 2, 3, 4, 5)) =>
     hostVersion: '1.2.3',
     now: () => now,
     copyStores: undefined,
+    standStill: (_tenant, work) => work(),
     serviceFolders: () => new Map(),
   });
 const restore = (into = join(folder, 'restored'), passphrase = PASSPHRASE) =>
@@ -153,6 +154,7 @@ describe('a backup', () => {
       hostVersion: '1',
       now: Date.now,
       copyStores: async (to) => write(join(to, 't1/kv/kv.db'), 'kv by the storage process'),
+      standStill: (_tenant, work) => work(),
       serviceFolders: () => new Map(),
     });
     await restore();
@@ -169,6 +171,7 @@ describe('a backup', () => {
       hostVersion: '1',
       now: Date.now,
       copyStores: async () => copies++,
+      standStill: (_tenant, work) => work(),
       serviceFolders: () => new Map(),
       fetchObjects: async () => gone.shift() ?? 0,
     });
@@ -183,6 +186,7 @@ describe('a backup', () => {
       hostVersion: '1',
       now: Date.now,
       copyStores: () => Promise.reject(new Error('no space')),
+      standStill: (_tenant, work) => work(),
       serviceFolders: () => new Map(),
     });
     await expect(failing).rejects.toThrow('no space');
@@ -227,6 +231,7 @@ describe('a backup', () => {
       now: Date.now,
       // Of a large host this takes long.
       copyStores: () => secrets.rotate(),
+      standStill: (_tenant, work) => work(),
       serviceFolders: () => new Map(),
     });
     registry.close();

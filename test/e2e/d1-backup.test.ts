@@ -78,6 +78,7 @@ test('every store equals a moment within the time of the backup', async () => {
     hostVersion: 'test',
     now: Date.now,
     copyStores: (to) => storage.channel.call('backup', { folder: to }),
+    standStill: (_tenant, work) => work(),
     serviceFolders: () => new Map([[TENANT, dirname(sql.socket)]]),
   });
   const after = { ...writing.acknowledged };

@@ -232,6 +232,7 @@ export class RuntimeRig {
     return {
       config: this.config.runtime,
       storeQuotas: storeQuotas(this.config),
+      tenantsFolder: this.tenants,
       runFolder,
       logs: this.logs,
       sandbox,

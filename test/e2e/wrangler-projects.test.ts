@@ -81,6 +81,11 @@ async function miniflare(project: string, environment: string | undefined): Prom
         { simple },
       ]),
     ),
+    durableObjects: Object.fromEntries(
+      Object.entries((manifest.bindings?.durableObjects ?? {}) as Record<string, { class?: string; sql?: boolean }>)
+        .filter(([, one]) => one.class !== undefined)
+        .map(([name, { class: className, sql }]) => [name, { className, useSQLite: sql !== false }]),
+    ),
     ...(directory === undefined
       ? {}
       : {

@@ -367,20 +367,48 @@ describe('environments', () => {
 
 describe('what the host may have', () => {
   test('is refused by its parts', () => {
-    expect(refusedKeys(samples)).toEqual(
-      expect.arrayContaining([
-        'queues.producers',
-        'queues.consumers',
-        'durable_objects.bindings[0]',
-        'durable_objects.bindings[1]',
-        'services',
-      ]),
-    );
+    expect(refusedKeys(samples)).toEqual(expect.arrayContaining(['queues.producers', 'queues.consumers', 'services']));
     expect(read({ ai: { binding: 'AI' } }).refused).toEqual([
       { key: 'ai', file: 'wrangler.json', line: 2, reason: expect.stringContaining('Workers AI') },
     ]);
     expect(toml('[ai]\nbinding = "AI"').refused).toEqual([
       { key: 'ai', file: 'wrangler.toml', reason: expect.stringContaining('remove it from the file') },
+    ]);
+  });
+
+  test('classes of Durable Objects keep the id of their first name', () => {
+    const step = (tag: string, more: object) => ({ tag, ...more });
+    const { manifest, refused } = read({
+      name: 'own',
+      durable_objects: {
+        bindings: [
+          { name: 'ROOMS', class_name: 'Hall', script_name: 'own' },
+          { name: 'OLD', class_name: 'Plain' },
+          { name: 'AGAIN', class_name: 'Gone' },
+          { name: 'NEW', class_name: 'Undeclared' },
+        ],
+      },
+      migrations: [
+        step('v1', { new_sqlite_classes: ['Room', 'Gone'], new_classes: ['Plain'] }),
+        step('v2', { renamed_classes: [{ from: 'Room', to: 'Lobby' }], deleted_classes: ['Gone'] }),
+        step('v3', { renamed_classes: [{ from: 'Lobby', to: 'Hall' }], new_sqlite_classes: ['Gone'] }),
+      ],
+    });
+    expect(refused).toEqual([]);
+    expect(manifest.bindings).toEqual({
+      durableObjects: {
+        ROOMS: { class: 'Hall', id: 'Room' },
+        OLD: { class: 'Plain', sql: false },
+        AGAIN: { class: 'Gone', id: 'Gone.2' },
+        NEW: { class: 'Undeclared' },
+        deleted1: { id: 'Gone', deleted: true },
+      },
+    });
+    const elsewhere = { bindings: [{ name: 'ROOMS', class_name: 'Room', script_name: 'other' }] };
+    const moved = [{ tag: 'v1', transferred_classes: [{ from: 'A', from_script: 'other', to: 'B' }] }];
+    expect(refusedKeys({ name: 'own', durable_objects: elsewhere, migrations: moved }).sort()).toEqual([
+      'durable_objects.bindings[0].script_name',
+      'migrations[0].transferred_classes',
     ]);
   });
 

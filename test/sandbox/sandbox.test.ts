@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Cgroups } from '../../host/runtime/cgroups.ts';
 import { parents } from '../../host/sandbox/bwrap.ts';
-import { ANY, LOOKED_INTO, OF_DATABASE } from '../../host/sandbox/calls.ts';
+import { ANY, LOOKED_INTO, OF_DATABASE, OF_OBJECTS } from '../../host/sandbox/calls.ts';
 import { parseLdd } from '../../host/sandbox/libraries.ts';
 import { type SeccompProfile, seccompProgram } from '../../host/sandbox/seccomp.ts';
 import { pickUsers } from '../../host/sandbox/users.ts';
@@ -113,8 +113,12 @@ describe('system call filter', () => {
   });
 
   it.each(MACHINES)('has no call on %s that is not on the list, of this kernel or a later one', (machine, column) => {
-    for (const profile of ['worker', 'database'] as const) {
-      const listed = { ...ANY, ...LOOKED_INTO, ...(profile === 'database' ? OF_DATABASE : {}) };
+    for (const [profile, more] of [
+      ['worker', {}],
+      ['objects', OF_OBJECTS],
+      ['database', OF_DATABASE],
+    ] as const) {
+      const listed = { ...ANY, ...LOOKED_INTO, ...more };
       const numbers: number[] = Object.values(listed).map((call) => call[column]);
       for (let number = 0; number < 2_048; number++) {
         if (!numbers.includes(number)) expect([number, judge(profile, number, [], machine)]).toEqual([number, ENOSYS]);
@@ -145,6 +149,16 @@ describe('system call filter', () => {
       expect(judge('database', number, [...args])).toBe(ALLOW);
       expect(judge('worker', number, [...args])).toBe(verdict);
     }
+  });
+
+  it('lets an instance with Durable Objects make files, and no process', () => {
+    expect(judge('objects', 257, [0, 0, 0o101])).toBe(ALLOW);
+    expect(judge('objects', 87, [])).toBe(ALLOW);
+    expect(judge('objects', 57, [])).toBe(ENOSYS);
+    expect(judge('objects', 56, [17])).toBe(EPERM);
+    // Nothing that leads out of its folder.
+    for (const call of [88 /* symlink */, 86 /* link */, 133 /* mknod */, 90 /* chmod */, 92 /* chown */])
+      expect(judge('objects', call, [])).toBe(ENOSYS);
   });
 
   it('does without a sandbox rather than without a filter', () => {

@@ -16,8 +16,8 @@ const AnswerResponse = Response;
 export { stringify, getPrototypeOf, AnswerResponse };
 `;
 
-/** @param entry name of the tenant's entry module */
-export function probeSource(entry: string): string {
+/** @param entry name of the tenant's entry module; @param classes names that it should export classes by */
+export function probeSource(entry: string, classes: string[]): string {
   return `
 import { stringify, getPrototypeOf, AnswerResponse } from './${TOOLS_MODULE}';
 import * as tenant from ${JSON.stringify(`./${entry}`)};
@@ -35,9 +35,16 @@ function look() {
   }
   return { handlers, kind: isClass ? 'class' : 'object' };
 }
+function missing() {
+  const names = [];
+  for (const name of ${JSON.stringify(classes)}) {
+    if (typeof tenant[name] !== 'function') names[names.length] = name;
+  }
+  return names;
+}
 export default {
   fetch() {
-    return new AnswerResponse(stringify(look()));
+    return new AnswerResponse(stringify({ ...look(), missing: missing() }));
   },
 };
 `;

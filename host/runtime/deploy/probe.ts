@@ -5,9 +5,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
+import { objectClasses } from '../../bindings/durable-objects/classes.ts';
 import { NO_BINDINGS } from '../../bindings/index.ts';
 import type { Sandbox } from '../../sandbox/confinement.ts';
-import type { CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
+import type { BindingSet, CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { InstanceProcess } from '../instance-process.ts';
 import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
@@ -46,7 +47,11 @@ const WATCH_MS = 50;
 const ANSWER_MS = 5_000;
 
 /** What the probe says; it comes out of a process with hostile code in it. */
-const report = z.object({ handlers: z.array(z.enum(HANDLERS)).max(HANDLERS.length), kind: z.string().max(20) });
+const report = z.object({
+  handlers: z.array(z.enum(HANDLERS)).max(HANDLERS.length),
+  kind: z.string().max(20),
+  missing: z.array(z.string().max(64)).max(64),
+});
 
 export class Prober {
   readonly #options: ProbeOptions;
@@ -115,6 +120,8 @@ export class Prober {
 function probeSpec(subject: ProbeSubject): InstanceSpec {
   const { bundle } = subject;
   const entry = bundle.modules[0]?.name ?? '';
+  const bindings = subject.bindings ?? NO_BINDINGS;
+  const classes = objectClasses(bindings)?.classes ?? [];
   const own = (name: string, text: string): CodeModule => ({
     name,
     type: 'esModule',
@@ -125,17 +132,32 @@ function probeSpec(subject: ProbeSubject): InstanceSpec {
     tenant: 'probe',
     revision: 'probe',
     bundle: {
-      modules: [own(PROBE_MODULE, probeSource(entry)), own(TOOLS_MODULE, TOOLS_SOURCE), ...bundle.modules],
+      modules: [
+        own(
+          PROBE_MODULE,
+          probeSource(
+            entry,
+            classes.map(({ name }) => name),
+          ),
+        ),
+        own(TOOLS_MODULE, TOOLS_SOURCE),
+        ...bundle.modules,
+      ],
       sourceMap: bundle.sourceMap,
     },
     compatibilityDate: subject.compatibilityDate,
     compatibilityFlags: subject.compatibilityFlags,
     secrets: subject.secrets ?? {},
     vars: subject.vars ?? {},
-    bindings: subject.bindings ?? NO_BINDINGS,
+    bindings: withoutObjects(bindings),
     crons: [],
     egressAllow: [],
   };
+}
+
+/** The classes are of the module that the probe stands before, and are not asked for anything. */
+function withoutObjects({ durableObjects: _objects, ...bindings }: BindingSet): BindingSet {
+  return bindings;
 }
 
 function judge(text: string | undefined): Handler[] {
@@ -145,7 +167,12 @@ function judge(text: string | undefined): Handler[] {
       'code_rejected',
       'The code loads, but does not answer; it may not replace built-in objects while loading.',
     );
-  const { handlers, kind } = parsed.data;
+  const { handlers, kind, missing } = parsed.data;
+  if (missing.length > 0) {
+    throw rejected(
+      `The code exports no class ${missing.join(', ')}, which a binding of Durable Objects names. Export it: export class ${missing[0]} extends DurableObject { ... }`,
+    );
+  }
   if (kind === 'none') {
     throw rejected(
       'The code has no default export. Export an object with a fetch function: export default { fetch(request, env, ctx) { return new Response("hi") } }',

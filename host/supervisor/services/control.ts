@@ -245,6 +245,7 @@ const backups = service({
       trustedNow: async () => (await trustedClock.now()) - clock.offsetMs,
       live: {
         copyStores: (folder) => storage.channel().call('backup', { folder }),
+        standStill: (tenant, work) => runtime.standStill(tenant, work),
         serviceFolders: () => new Map(runtime.list().map(({ tenant, slug }) => [tenant, path.join(folders.run, slug)])),
       },
     }),

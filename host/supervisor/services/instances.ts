@@ -1,6 +1,7 @@
 /** The runtime, and what its instances are made of: code, secrets and bindings of a deployment. */
 import { workerdConfig } from '../../assets/asset-list.ts';
 import type { AssetStore } from '../../assets/asset-store.ts';
+import { folderBytes, objectsFolder } from '../../bindings/durable-objects/folder.ts';
 import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
 import { tollView } from '../../control/toll-view.ts';
@@ -116,6 +117,7 @@ export const runtime = service({
     const runtime = createRuntime({
       config: config.runtime,
       storeQuotas: storeQuotas(config),
+      tenantsFolder: folders.tenants,
       runFolder: folders.run,
       logs,
       sandbox,
@@ -147,6 +149,10 @@ export const runtime = service({
     // What was open in a process that died is opened again.
     storage.onRestart(() => runtime.reopen('storage'));
     egress.onRestart(() => runtime.reopen('egress'));
+    void stores.deployments
+      .withObjects()
+      .then((deployments) => runtime.watchAlarms(deployments))
+      .catch((error) => log.error({ err: error }, 'alarms of Durable Objects are not watched'));
     return runtime;
   },
   stop: (runtime) => runtime.close(),
@@ -163,11 +169,12 @@ export const instanceClient = service({
 /** What tenants have stored, wherever it is. */
 export const tenantData = service({
   name: 'data of tenants',
-  needs: { storage, bindingServers, assetStore, stores, logs },
-  start: ({ storage, bindingServers, assetStore, stores, logs }) => ({
+  needs: { folders, storage, bindingServers, assetStore, stores, logs },
+  start: ({ folders, storage, bindingServers, assetStore, stores, logs }) => ({
     usage: async (tenant: TenantId) => ({
       ...(await storage.channel().call('usage', { tenant })),
       ...(await assetStore.usage(tenant)),
+      durableObjectBytes: await folderBytes(objectsFolder(folders.tenants, tenant)),
       ...Object.assign(
         {},
         ...(await Promise.all([...bindingServers.values()].map((server) => server.usage?.(tenant)))),

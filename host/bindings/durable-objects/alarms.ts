@@ -1,0 +1,123 @@
+/**
+ * Wakes deployments for the alarms of their Durable Objects. While an instance runs, workerd keeps the time; when it has
+ * ended, the next alarm is read from its files, and the instance is started at that time.
+ */
+import { copyFile, mkdtemp, readdir, rm } from 'node:fs/promises';
+import path from 'node:path';
+import type { Logger } from 'pino';
+import type { Sandbox } from '../../sandbox/confinement.ts';
+import { readNextAlarm } from './next-alarm.ts';
+
+export interface ObjectAlarmsOptions {
+  sandbox: Sandbox;
+  /** Short-lived copies are made in it. */
+  runFolder: string;
+  /** Starts an instance. @throws when it cannot run now */
+  wake(slug: string): Promise<void>;
+  log: Logger;
+}
+
+export interface ObjectsAtRest {
+  slug: string;
+  tenant: string;
+  /** Of all classes. */
+  folder: string;
+}
+
+/** workerd's list of a class' alarms. */
+const LIST = 'metadata.sqlite';
+/** A deployment that cannot be started now, such as one that has expired, is tried again after this long, ms. */
+const RETRY_MS = 60_000;
+/** Longest time that a timer takes, ms. */
+const LONGEST_MS = 2 ** 31 - 1;
+
+export class ObjectAlarms {
+  readonly #options: ObjectAlarmsOptions;
+  readonly #timers = new Map<string, NodeJS.Timeout>();
+  /** One is read after the other: each takes a process. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #closed = false;
+
+  constructor(options: ObjectAlarmsOptions) {
+    this.#options = options;
+  }
+
+  /** Call it when the instance has ended. */
+  look(objects: ObjectsAtRest): void {
+    this.#turn = this.#turn.then(() => this.#look(objects));
+  }
+
+  close(): void {
+    this.#closed = true;
+    for (const timer of this.#timers.values()) clearTimeout(timer);
+    this.#timers.clear();
+  }
+
+  async #look(objects: ObjectsAtRest): Promise<void> {
+    if (this.#closed) return;
+    try {
+      const next = await this.#next(objects);
+      if (next === undefined) this.#forget(objects.slug);
+      else this.#wakeAt(objects, next);
+    } catch (error) {
+      const { tenant, slug } = objects;
+      this.#options.log.warn({ err: error, tenant, slug }, 'alarms of Durable Objects were not read; tried again');
+      this.#later(objects.slug, RETRY_MS, () => this.look(objects));
+    }
+  }
+
+  #forget(slug: string): void {
+    clearTimeout(this.#timers.get(slug));
+    this.#timers.delete(slug);
+  }
+
+  /** @param at real time, ms */
+  #wakeAt(objects: ObjectsAtRest, at: number): void {
+    const wait = at - Date.now();
+    if (wait > LONGEST_MS) this.#later(objects.slug, LONGEST_MS, () => this.#wakeAt(objects, at));
+    else this.#later(objects.slug, Math.max(0, wait), () => void this.#wake(objects));
+  }
+
+  #later(slug: string, ms: number, work: () => void): void {
+    this.#forget(slug);
+    if (!this.#closed) this.#timers.set(slug, setTimeout(work, ms).unref());
+  }
+
+  async #wake(objects: ObjectsAtRest): Promise<void> {
+    const { slug } = objects;
+    this.#forget(slug);
+    // From here on workerd has the alarm; when it ends, it is looked for again.
+    await this.#options.wake(slug).catch((error: Error) => {
+      this.#options.log.debug({ slug, err: error }, 'a deployment was not woken for an alarm; tried again');
+      this.#later(slug, RETRY_MS, () => this.look(objects));
+    });
+  }
+
+  /** A copy is read: an instance may start at any time, and has the files for itself. */
+  async #next({ tenant, folder }: ObjectsAtRest): Promise<number | undefined> {
+    const ids = await readdir(folder).catch(() => []);
+    const copy = await mkdtemp(path.join(this.#options.runFolder, '.alarms-'));
+    try {
+      let found = 0;
+      for (const [index, id] of ids.entries()) {
+        const name = `${index}.sqlite`;
+        const there = await copyIfThere(path.join(folder, id, LIST), path.join(copy, name));
+        await copyIfThere(path.join(folder, id, `${LIST}-wal`), path.join(copy, `${name}-wal`));
+        if (there) found++;
+      }
+      return found === 0 ? undefined : await readNextAlarm(this.#options.sandbox, tenant, copy);
+    } finally {
+      await rm(copy, { recursive: true, force: true });
+    }
+  }
+}
+
+async function copyIfThere(from: string, to: string): Promise<boolean> {
+  try {
+    await copyFile(from, to);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+    throw error;
+  }
+}

@@ -1,0 +1,84 @@
+/**
+ * The disk of one instance's Durable Objects, kept within the tenant's quota. The kernel bounds each file, and this
+ * watches all of them together: who has used up the quota is started again with room for no more than small changes, so
+ * that objects can be read and removed; who goes on anyhow is not started.
+ */
+import type { ObjectClasses } from '../bindings/durable-objects/classes.ts';
+import { folderBytes, prepareFolder } from '../bindings/durable-objects/folder.ts';
+import { Problem } from '../shared/problem.ts';
+import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
+
+export interface ObjectsDiskOptions {
+  folder: string;
+  /** Bytes. */
+  quota: number;
+  /** Its quota is used up. @param detail one sentence for the owner */
+  onExceeded(detail: string): void;
+}
+
+/** The largest file of a disk that is full, bytes: SQLite's index of a log takes half of it. */
+const FULL_FILE_BYTES = 65_536;
+/** Share of the quota by which a full disk may grow until it is started again. */
+const SPARE = 0.1;
+/** As many times the quota nobody starts with. */
+const MOST = 2;
+/** How often the folder is looked at, ms; as many times its own duration, where it is large. */
+const LOOK_MS = 200;
+const LOOK_SHARE = 20;
+
+export class ObjectsDisk {
+  readonly #options: ObjectsDiskOptions;
+  #limit: number;
+  #nextLook = 0;
+  #looking = false;
+
+  constructor(options: ObjectsDiskOptions) {
+    this.#options = options;
+    this.#limit = options.quota;
+  }
+
+  /**
+   * Prepares it for a sandbox. Only while no process has it open.
+   * @throws Problem quota_exceeded
+   */
+  async open(
+    classes: ObjectClasses,
+    uid: number | undefined,
+  ): Promise<NonNullable<PrewarmedSandboxOptions['objects']>> {
+    const { folder, quota } = this.#options;
+    await prepareFolder(folder, classes, uid);
+    const bytes = await folderBytes(folder);
+    if (bytes > quota * MOST) {
+      throw new Problem(
+        'quota_exceeded',
+        `Its Durable Objects hold ${megabytes(bytes)} MB; ${megabytes(quota)} MB are allowed. Remove classes of them with "deleted": true, or ask the operator for a larger quota (storage.durableObjectBytes).`,
+      );
+    }
+    const full = bytes > quota;
+    this.#limit = full ? bytes + quota * SPARE : quota;
+    return { folder, fileBytes: full ? FULL_FILE_BYTES : quota };
+  }
+
+  /** @param now ms of `performance.now()` */
+  sample(now: number): void {
+    if (this.#looking || now < this.#nextLook) return;
+    this.#looking = true;
+    void this.#look(now).finally(() => {
+      this.#looking = false;
+    });
+  }
+
+  async #look(startedAt: number): Promise<void> {
+    const bytes = await folderBytes(this.#options.folder);
+    const now = performance.now();
+    this.#nextLook = now + Math.max(LOOK_MS, (now - startedAt) * LOOK_SHARE);
+    if (bytes <= this.#limit) return;
+    this.#options.onExceeded(
+      `Its Durable Objects hold ${megabytes(bytes)} MB; ${megabytes(this.#options.quota)} MB are allowed. It can read them and remove some, but add hardly anything.`,
+    );
+  }
+}
+
+function megabytes(bytes: number): number {
+  return Math.ceil(bytes / 1_048_576);
+}
