@@ -23,6 +23,8 @@ export interface Binding {
   settings: z.ZodType;
   /** Limits that everybody may know, by their names in a deployment's metadata. */
   limits?(config: Config): Record<string, number>;
+  /** Whether these settings bind nothing, and only say something of what is there. */
+  hidden?(settings: Readonly<Record<string, unknown>>): boolean;
   workerd: WorkerdBinding;
   /** The kind of store behind it, where the store process serves it. */
   store?(): Promise<MakeStoreKind>;

@@ -7,13 +7,25 @@ import { d1 } from './d1/binding.ts';
 import { durableObjects } from './durable-objects/binding.ts';
 import { kv } from './kv/binding.ts';
 import { payments } from './payments/binding.ts';
+import { queues } from './queues/binding.ts';
 import { r2 } from './r2/binding.ts';
 import { ratelimit } from './ratelimit/binding.ts';
 import type { BindingServer, BindingServers, ServerHost } from './server.ts';
 import { DEFAULT_STORE, serviceName } from './stores.ts';
 import { version } from './version/binding.ts';
+import { workflows } from './workflows/binding.ts';
 
-export const BINDINGS: readonly Binding[] = [kv, d1, r2, payments, ratelimit, version, durableObjects];
+export const BINDINGS: readonly Binding[] = [
+  kv,
+  d1,
+  r2,
+  payments,
+  ratelimit,
+  version,
+  durableObjects,
+  queues,
+  workflows,
+];
 
 /** What a deployment that asks for nothing has. */
 export const NO_BINDINGS: BindingSet = bindingSet({});
@@ -55,7 +67,7 @@ export function boundBindings(set: BindingSet): Bound[] {
   return BINDINGS.flatMap((binding) => {
     const { key, env = '' } = binding;
     const asked = set[key] === true ? { [env]: {} } : set[key] || {};
-    const present = Object.entries(asked).filter(([, settings]) => settings.deleted !== true);
+    const present = Object.entries(asked).filter(([, settings]) => !binding.hidden?.(settings));
     return present.map(([name, settings]): Bound => {
       const id = settings.id ?? (name === env ? DEFAULT_STORE : name);
       return { binding, name, id, service: serviceName(key, id), settings };

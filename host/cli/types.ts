@@ -15,6 +15,8 @@ const TYPES: Record<string, string> = {
   ratelimit: 'RateLimit',
   version: 'WorkerVersionMetadata',
   durableObjects: 'DurableObjectNamespace',
+  queues: 'Queue',
+  workflows: 'Workflow',
 };
 const FILE = 'worker-configuration.d.ts';
 

@@ -84,6 +84,8 @@ export interface WranglerProject {
       r2?: StoreBindings;
       ratelimit?: Record<string, { limit: number; period: number; namespace: string }>;
       version?: Record<string, object>;
+      queues?: Record<string, { queue: string; producer?: boolean; consumer?: object }>;
+      workflows?: Record<string, { class: string; name: string }>;
       durableObjects?: Record<string, { class?: string; id?: string; sql?: boolean; deleted?: boolean }>;
     };
     vars?: Record<string, unknown>;
@@ -135,11 +137,7 @@ export function readWrangler(text: string, file: string, options: WranglerOption
   if (settings.main?.endsWith('.py')) {
     notes.refuse(sections.place('main'), 'This host runs JavaScript and TypeScript only. Name a file in one of them.');
   }
-  for (const [index, { script_name: script }] of (settings.durable_objects?.bindings ?? []).entries()) {
-    if (script === undefined || script === settings.name) continue;
-    const place = [...sections.place('durable_objects'), 'bindings', index, 'script_name'];
-    notes.refuse(place, 'It binds objects of another Worker, which this host does not have. Export the class here.');
-  }
+  refuseOthers(settings, sections, notes);
   notes.throwFaults();
   return { ...project(settings, slug), ...notes.result() };
 }
@@ -345,6 +343,38 @@ function checkNames(settings: Settings, sections: Sections, notes: Notes): void 
   for (const [index, name] of (settings.secrets?.required ?? []).entries()) take(name, 'secrets', 'required', index);
 }
 
+/** What another Worker has is not to be had here, and nothing is delivered to it. */
+function refuseOthers(settings: Settings, sections: Sections, notes: Notes): void {
+  const { durable_objects: objects, workflows = [], queues } = settings;
+  const scripts = [
+    ...(objects?.bindings ?? []).map((one, index) => [one, ['durable_objects', 'bindings', index]] as const),
+    ...workflows.map((one, index) => [one, ['workflows', index]] as const),
+  ];
+  for (const [{ script_name }, [key, ...rest]] of scripts) {
+    if (script_name === undefined || script_name === settings.name) continue;
+    notes.refuse(
+      [...sections.place(String(key)), ...rest, 'script_name'],
+      'It binds a class of another Worker. Export the class here, and remove this member.',
+    );
+  }
+  const { producers = [], consumers = [] } = queues ?? {};
+  const consumed = new Set(consumers.flatMap(({ queue, dead_letter_queue = queue }) => [queue, dead_letter_queue]));
+  for (const [index, { binding, queue = binding }] of producers.entries()) {
+    if (consumed.has(queue)) continue;
+    notes.refuse(
+      [...sections.place('queues'), 'producers', index],
+      `Nothing here consumes ${queue}, and this host delivers messages to the Worker that sends them. Remove it, or add a consumer.`,
+    );
+  }
+  for (const [index, { type = 'worker' }] of consumers.entries()) {
+    if (type === 'worker') continue;
+    notes.refuse(
+      [...sections.place('queues'), 'consumers', index, 'type'],
+      'This host has no consumers that pull. Remove it, and export a queue function.',
+    );
+  }
+}
+
 /** wrangler calls an environment that has no name of its own `<name>-<environment>`, and takes `_` where slugs do not. */
 function slugOf(name: string | undefined, sections: Sections, notes: Notes): string | undefined {
   if (!name) return undefined;
@@ -404,6 +434,34 @@ function durableObjects({ durable_objects: objects, migrations = [] }: Settings)
   return Object.fromEntries([...bound, ...gone]);
 }
 
+/** Queues by their producers; the consumer of one is with the first of them, or by itself. */
+function queues({ queues: asked }: Settings): Record<string, object> {
+  const consumers = new Map(
+    (asked?.consumers ?? []).map((one) => [
+      one.queue,
+      present({
+        maxBatchSize: one.max_batch_size,
+        maxBatchTimeout: one.max_batch_timeout,
+        maxRetries: one.max_retries,
+        retryDelay: one.retry_delay,
+        deadLetterQueue: one.dead_letter_queue,
+        maxConcurrency: one.max_concurrency ?? undefined,
+      }),
+    ]),
+  );
+  const take = (queue: string) => {
+    const consumer = consumers.get(queue);
+    consumers.delete(queue);
+    return { queue, ...(consumer && { consumer }) };
+  };
+  const bound = (asked?.producers ?? []).map(({ binding, queue = binding }) => [binding, take(queue)]);
+  const alone = [...consumers.keys()].map((queue) => [
+    `consumer_${queue.replaceAll('-', '_')}`,
+    { ...take(queue), producer: false },
+  ]);
+  return Object.fromEntries([...bound, ...alone]);
+}
+
 function project(settings: Settings, slug: string | undefined): Omit<WranglerProject, 'refused' | 'ignored'> {
   const { kv_namespaces: kv = [], d1_databases: d1 = [], r2_buckets: r2 = [], assets } = settings;
   const stores = {
@@ -421,6 +479,10 @@ function project(settings: Settings, slug: string | undefined): Omit<WranglerPro
     ),
     version: version ? { [version.binding]: {} } : {},
     durableObjects: durableObjects(settings),
+    queues: queues(settings),
+    workflows: Object.fromEntries(
+      (settings.workflows ?? []).map(({ binding, name, class_name }) => [binding, { class: class_name, name }]),
+    ),
   };
   const bindings = Object.fromEntries(
     Object.entries({ ...stores, ...others }).filter(([, all]) => Object.keys(all).length > 0),

@@ -181,7 +181,12 @@ export class Deployments {
     return await this.#db
       .select({ tenant, slug })
       .from(deployments)
-      .where(and(ne(state, 'decommissioned'), sql`json_type(${bindings}, '$.durableObjects') = 'object'`));
+      .where(
+        and(
+          ne(state, 'decommissioned'),
+          sql`(json_type(${bindings}, '$.durableObjects') = 'object' or json_type(${bindings}, '$.queues') = 'object' or json_type(${bindings}, '$.workflows') = 'object')`,
+        ),
+      );
   }
 
   /** Active deployments that sell something, oldest first. */

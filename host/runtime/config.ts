@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
-import { objectClasses } from '../bindings/durable-objects/classes.ts';
+import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import { type Bound, boundBindings, distinctServices, keepsData } from '../bindings/index.ts';
 import {
   Config,
@@ -18,6 +18,7 @@ import {
 } from '../capnp/generated/workerd.cjs';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import { CACHE_WORKER } from './cache-worker.ts';
+import { objectServices, writeObjects } from './objects-config.ts';
 import { DATA_BINDING, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
@@ -27,9 +28,6 @@ export const CF_HEADER = 'x-turnpike-cf';
 const ASSETS_SERVICE = 'assets';
 /** Of that service: files alone. */
 const FILES_ALONE = 'AssetWorker';
-
-/** The disk of Durable Objects. */
-const OBJECTS_SERVICE = 'objects';
 
 /** Behind `caches`. */
 const CACHE_SERVICE = 'cache';
@@ -61,9 +59,10 @@ export function encodeConfig(
 
   const { assets } = spec;
   const caches = usesCaches(spec);
-  const objects = objectClasses(spec.bindings);
-  const disk = objects && paths.objects;
-  const list = config.initServices(3 + services.length + (assets ? 1 : 0) + (disk ? 1 : 0) + (caches ? 1 : 0));
+  const objects = objectsOf(spec.bindings);
+  const list = config.initServices(
+    3 + services.length + (assets ? 1 : 0) + objectServices(objects, paths.objects) + (caches ? 1 : 0),
+  );
   const main = list.get(0);
   main.setName('main');
   const worker = main.initWorker();
@@ -95,23 +94,8 @@ export function encodeConfig(
     files.initUserWorker().setName('main');
   }
 
-  if (objects) {
-    const classes = worker.initDurableObjectNamespaces(objects.classes.length);
-    for (const [index, { name, id, sql }] of objects.classes.entries()) {
-      const target = classes.get(index);
-      target.setClassName(name);
-      target.setUniqueKey(id);
-      target.setEnableSql(sql);
-    }
-    if (disk) {
-      const service = list.get(3 + services.length + (assets ? 1 : 0));
-      service.setName(OBJECTS_SERVICE);
-      const folder = service.initDisk();
-      folder.setPath(disk);
-      folder.setWritable(true);
-      worker.getDurableObjectStorage().setLocalDisk(OBJECTS_SERVICE);
-    } else worker.getDurableObjectStorage().setInMemory();
-  }
+  let next = 3 + services.length + (assets ? 1 : 0);
+  if (objects) writeObjects(objects, worker, paths.objects, () => list.get(next++));
 
   if (caches) {
     writeOwn(list.get(list.getLength() - 1), CACHE_SERVICE, CACHE_WORKER);

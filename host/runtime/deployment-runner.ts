@@ -5,7 +5,7 @@
 import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type ObjectClasses, objectClasses } from '../bindings/durable-objects/classes.ts';
+import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
 import { objectsFolder } from '../bindings/durable-objects/folder.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { tenantUser } from '../sandbox/users.ts';
@@ -142,7 +142,7 @@ export class DeploymentRunner {
         return;
       }
       await this.#options.admit();
-      const overlap = !(objectClasses(spec.bindings) || objectClasses(old.spec.bindings));
+      const overlap = !(objectsOf(spec.bindings) || objectsOf(old.spec.bindings));
       const instance = overlap ? await this.#start(spec) : await this.#handOver(old, spec);
       await this.#options.dependencies.edges.setInstance({
         slug: this.slug,
@@ -235,6 +235,8 @@ export class DeploymentRunner {
     }
     const own = current.sample(now, alone);
     this.#disk?.sample(now);
+    // Alarms and deliveries are no requests: an end of the instance would cut them off.
+    if (this.#disk && current.instance.hasWorked()) this.#activity.touch();
     const total = { cpuMs: own.cpuMs, privateBytes: own.privateBytes };
     for (const processes of this.#services?.processes ?? []) {
       const { cpuMs, privateBytes } = processes.sample(now);
@@ -325,8 +327,9 @@ export class DeploymentRunner {
     const generation = nextGeneration();
     this.#tenant = tenant;
     const known = this.#services;
-    const classes = objectClasses(spec.bindings);
+    const classes = objectsOf(spec.bindings);
     const uid = known ? known.uid : tenantUser(tenant);
+    this.#disk = undefined;
     const objects = classes && (await this.#openDisk(tenant, classes, uid));
     const special = { uid, objects };
     let prewarmed: PrewarmedSandbox;
@@ -380,7 +383,7 @@ export class DeploymentRunner {
   /** @throws Problem quota_exceeded */
   async #openDisk(
     tenant: TenantId,
-    classes: ObjectClasses,
+    classes: Objects,
     uid: number | undefined,
   ): Promise<PrewarmedSandboxOptions['objects']> {
     const { tenantsFolder, storeQuotas } = this.#options.dependencies;
@@ -454,7 +457,7 @@ export class DeploymentRunner {
       detail,
       cpuMs,
     });
-    if (objectClasses(instance.spec.bindings) && reason !== 'replaced' && reason !== 'shutdown') {
+    if (objectsOf(instance.spec.bindings) && reason !== 'replaced' && reason !== 'shutdown') {
       const { tenant } = instance.spec;
       const folder = objectsFolder(this.#options.dependencies.tenantsFolder, tenant);
       this.#options.onObjectsAtRest({ slug: this.slug, tenant, folder });

@@ -5,7 +5,7 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { readLines } from '../sandbox/flood-gate.ts';
-import { type ProcessUsage, usageOf } from '../sandbox/process-tree.ts';
+import { type ProcessUsage, usageOf, workOf } from '../sandbox/process-tree.ts';
 import type { ConfinedProcess, ProcessEnd } from '../sandbox/spawn.ts';
 import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
@@ -79,6 +79,7 @@ export class InstanceProcess {
   #alive = true;
   #lastUsage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #countedMs = 0;
+  #work: string | undefined;
   readonly #runs = new Set<Promise<unknown>>();
 
   private constructor(options: InstanceProcessOptions) {
@@ -197,6 +198,15 @@ export class InstanceProcess {
     this.usage();
     this.#process.kill();
     return this.ended;
+  }
+
+  /** Whether it has done anything since this was last asked. */
+  hasWorked(): boolean {
+    const { pid } = this;
+    const work = pid === undefined ? undefined : workOf(pid);
+    const worked = work !== this.#work;
+    this.#work = work;
+    return worked;
   }
 
   /** Halts the process, or lets it go on. @returns whether it was there */

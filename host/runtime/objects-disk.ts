@@ -3,7 +3,7 @@
  * watches all of them together: who has used up the quota is started again with room for no more than small changes, so
  * that objects can be read and removed; who goes on anyhow is not started.
  */
-import type { ObjectClasses } from '../bindings/durable-objects/classes.ts';
+import type { Objects } from '../bindings/durable-objects/classes.ts';
 import { folderBytes, prepareFolder } from '../bindings/durable-objects/folder.ts';
 import { Problem } from '../shared/problem.ts';
 import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
@@ -41,10 +41,7 @@ export class ObjectsDisk {
    * Prepares it for a sandbox. Only while no process has it open.
    * @throws Problem quota_exceeded
    */
-  async open(
-    classes: ObjectClasses,
-    uid: number | undefined,
-  ): Promise<NonNullable<PrewarmedSandboxOptions['objects']>> {
+  async open(classes: Objects, uid: number | undefined): Promise<NonNullable<PrewarmedSandboxOptions['objects']>> {
     const { folder, quota } = this.#options;
     await prepareFolder(folder, classes, uid);
     const bytes = await folderBytes(folder);

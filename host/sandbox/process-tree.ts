@@ -28,6 +28,16 @@ export function usageOf(pid: number): ProcessUsage | undefined {
   }
 }
 
+/** Changes whenever the process' first thread has run, however shortly: its time on a processor in ns (proc_pid_schedstat). */
+export function workOf(pid: number): string | undefined {
+  try {
+    return readFileSync(`/proc/${pid}/schedstat`, 'latin1').split(' ', 1)[0];
+  } catch {
+    // It is gone, or the kernel has no CONFIG_SCHED_INFO.
+    return undefined;
+  }
+}
+
 /** Direct children, oldest first. */
 export function childrenOf(pid: number): number[] {
   try {

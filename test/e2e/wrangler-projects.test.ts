@@ -50,6 +50,9 @@ async function miniflare(project: string, environment: string | undefined): Prom
         id ?? name,
       ]),
     );
+  const queues = Object.entries(
+    (manifest.bindings?.queues ?? {}) as Record<string, { queue: string; producer?: boolean; consumer?: object }>,
+  );
   const { directory, binding, htmlHandling, notFoundHandling, runWorkerFirst } = manifest.assets ?? {};
   const { entry } = manifest;
   const code = entry && (await bundleProject(path.join(project, entry), { ...build, root: folder }));
@@ -85,6 +88,17 @@ async function miniflare(project: string, environment: string | undefined): Prom
       Object.entries((manifest.bindings?.durableObjects ?? {}) as Record<string, { class?: string; sql?: boolean }>)
         .filter(([, one]) => one.class !== undefined)
         .map(([name, { class: className, sql }]) => [name, { className, useSQLite: sql !== false }]),
+    ),
+    queueProducers: Object.fromEntries(
+      queues.filter(([, { producer }]) => producer !== false).map(([name, { queue }]) => [name, queue]),
+    ),
+    queueConsumers: Object.fromEntries(
+      queues.flatMap(([, { queue, consumer }]) => (consumer ? [[queue, consumer]] : [])),
+    ),
+    workflows: Object.fromEntries(
+      Object.entries((manifest.bindings?.workflows ?? {}) as Record<string, { class: string; name: string }>).map(
+        ([binding, { class: className, name }]) => [binding, { className, name }],
+      ),
     ),
     ...(directory === undefined
       ? {}
@@ -147,7 +161,7 @@ describe('what the host does not have is named before anything is paid', () => {
         'wrangler.jsonc':
           '{\n "name": "needs-more",\n "main": "index.js",\n "ai": { "binding": "AI" },\n "queues": {\n  "producers": [{ "binding": "Q", "queue": "q" }]\n }\n}',
       },
-      ['wrangler.jsonc:4', 'ai', 'wrangler.jsonc:', 'queues.producers', 'Nothing was sent or paid'],
+      ['wrangler.jsonc:4', 'ai', 'wrangler.jsonc:', 'queues.producers[0]', 'Nothing was sent or paid'],
     ],
     [
       'wrangler.toml',

@@ -322,13 +322,14 @@ describe('environments', () => {
       entry: 'src/staging.ts',
       compatibilityDate: '2026-01-01',
       compatibilityFlags: ['nodejs_compat'],
+      bindings: { queues: { Q: { queue: 'q-staging' } } },
       vars: { A: 'staging' },
       crons: ['0 * * * *'],
     });
     expect(staging.build).toEqual({ noBundle: false, rules: [], alias: { a: 'b' }, define: {}, minify: true });
     expect(staging.refused).toEqual([
       {
-        key: 'env.staging.queues.producers',
+        key: 'env.staging.queues.producers[0]',
         file: 'wrangler.json',
         line: expect.any(Number),
         reason: expect.any(String),
@@ -367,7 +368,7 @@ describe('environments', () => {
 
 describe('what the host may have', () => {
   test('is refused by its parts', () => {
-    expect(refusedKeys(samples)).toEqual(expect.arrayContaining(['queues.producers', 'queues.consumers', 'services']));
+    expect(refusedKeys(samples)).toEqual(expect.arrayContaining(['services', 'hyperdrive']));
     expect(read({ ai: { binding: 'AI' } }).refused).toEqual([
       { key: 'ai', file: 'wrangler.json', line: 2, reason: expect.stringContaining('Workers AI') },
     ]);
@@ -409,6 +410,46 @@ describe('what the host may have', () => {
     expect(refusedKeys({ name: 'own', durable_objects: elsewhere, migrations: moved }).sort()).toEqual([
       'durable_objects.bindings[0].script_name',
       'migrations[0].transferred_classes',
+    ]);
+  });
+
+  test('queues have the consumers of the same file, and workflows their classes', () => {
+    const { manifest, refused } = read({
+      name: 'own',
+      queues: {
+        producers: [
+          { binding: 'JOBS', queue: 'jobs' },
+          { binding: 'ALSO', queue: 'jobs' },
+          { binding: 'DEAD', queue: 'dead' },
+          { binding: 'FAR', queue: 'far' },
+        ],
+        consumers: [
+          { queue: 'jobs', max_batch_size: 5, max_batch_timeout: 1, max_retries: 2, dead_letter_queue: 'dead' },
+          { queue: 'in-coming', max_concurrency: null, retry_delay: 3 },
+          { queue: 'pulled', type: 'http_pull' },
+        ],
+      },
+      workflows: [
+        { binding: 'FLOW', name: 'flow', class_name: 'Flow' },
+        { binding: 'ELSEWHERE', name: 'else', class_name: 'Flow', script_name: 'other' },
+      ],
+    });
+    expect(manifest.bindings?.queues).toEqual({
+      JOBS: {
+        queue: 'jobs',
+        consumer: { maxBatchSize: 5, maxBatchTimeout: 1, maxRetries: 2, deadLetterQueue: 'dead' },
+      },
+      ALSO: { queue: 'jobs' },
+      DEAD: { queue: 'dead' },
+      FAR: { queue: 'far' },
+      consumer_in_coming: { queue: 'in-coming', producer: false, consumer: { retryDelay: 3 } },
+      consumer_pulled: { queue: 'pulled', producer: false, consumer: {} },
+    });
+    expect(manifest.bindings?.workflows).toMatchObject({ FLOW: { class: 'Flow', name: 'flow' } });
+    expect(refused.map(({ key }) => key).sort()).toEqual([
+      'queues.consumers[2].type',
+      'queues.producers[3]',
+      'workflows[1].script_name',
     ]);
   });
 

@@ -3,16 +3,20 @@ import { z } from 'zod';
 import { type Binding, byName } from '../binding.ts';
 import { FOLDER } from './classes.ts';
 
+export const CLASS_NAME = z
+  .string()
+  .regex(/^[A-Za-z_]\w{0,63}$/, 'is no name of a class: use letters, digits and _ (at most 64)');
+
 const settings = z
   .strictObject({
-    class: z
-      .string()
-      .regex(/^[A-Za-z_]\w{0,63}$/, 'is no name of a class: use letters, digits and _ (at most 64)')
-      .optional()
-      .describe('name of the class that the code exports'),
+    class: CLASS_NAME.optional().describe('name of the class that the code exports'),
     id: z
       .string()
-      .regex(/^[A-Za-z0-9_][\w.-]{0,63}$/, 'is an invalid id: use letters, digits, _, - and . (at most 64)')
+      // workerd names the folders of workflows with this prefix.
+      .regex(
+        /^(?!miniflare-)[A-Za-z0-9_][\w.-]{0,63}$/,
+        'is an invalid id: use letters, digits, _, - and . (at most 64)',
+      )
       .optional()
       .describe('finds the objects again where the class gets another name; default: the name of the class'),
     sql: z.boolean().optional().describe('false: the objects have no ctx.storage.sql; default: true'),
@@ -47,6 +51,7 @@ export const durableObjects: Binding = {
   summary: 'objects with state of their own',
   settings: byName(settings).refine(agree, 'gives one class two ids, or one id to two classes'),
   limits: ({ storage }) => ({ durableObjectBytes: storage.durableObjectBytes }),
+  hidden: ({ deleted }) => deleted === true,
   data: { folder: FOLDER },
   workerd: {
     write(binding, { settings: { class: name } }) {

@@ -1,5 +1,8 @@
-/** Which classes of a deployment's code have objects, and what identifies those objects for ever. */
-import type { BindingSet } from '../../shared/contracts.ts';
+/**
+ * What of a deployment has state in its own workerd: the classes of its Durable Objects with what identifies the objects
+ * for ever, its queues and its workflows, which workerd builds upon objects.
+ */
+import type { BindingSet, BindingSettings } from '../../shared/contracts.ts';
 
 /** In a tenant's folder; below it a folder for each class, named by its id. */
 export const FOLDER = 'durableObjects';
@@ -12,19 +15,56 @@ export interface ObjectClass {
   sql: boolean;
 }
 
-export interface ObjectClasses {
+export interface Consumer {
+  queue: string;
+  settings: Record<string, unknown>;
+}
+
+export interface Workflow {
+  name: string;
+  className: string;
+}
+
+export interface Objects {
   classes: ObjectClass[];
   /** Ids of classes whose objects are to be removed. */
   deleted: string[];
+  /** Whether there are queues. */
+  queues: boolean;
+  consumers: Consumer[];
+  workflows: Workflow[];
 }
 
-/** @returns undefined where the deployment has no objects */
-export function objectClasses(set: BindingSet): ObjectClasses | undefined {
-  const asked = set.durableObjects;
-  if (typeof asked !== 'object') return undefined;
+/** @returns undefined where the deployment has nothing of the kind */
+export function objectsOf(set: BindingSet): Objects | undefined {
+  const { classes, deleted } = objectClasses(settingsOf(set, 'durableObjects'));
+  const queues = settingsOf(set, 'queues');
+  const consumers = queues.flatMap(({ queue, consumer }) =>
+    consumer ? [{ queue: String(queue), settings: consumer as Record<string, unknown> }] : [],
+  );
+  const flows = settingsOf(set, 'workflows').map(
+    ({ name, class: className }) => [String(name), String(className)] as const,
+  );
+  const workflows = [...new Map(flows)].map(([name, className]) => ({ name, className }));
+  const found = { classes, deleted, queues: queues.length > 0, consumers, workflows };
+  return classes.length + deleted.length + queues.length + workflows.length > 0 ? found : undefined;
+}
+
+/** Names of the classes that the code has to export. */
+export function exportedClasses(set: BindingSet): string[] {
+  const { classes = [], workflows = [] } = objectsOf(set) ?? {};
+  return [...new Set([...classes.map(({ name }) => name), ...workflows.map(({ className }) => className)])];
+}
+
+function settingsOf(set: BindingSet, key: string): BindingSettings[] {
+  const asked = set[key];
+  return typeof asked === 'object' ? Object.values(asked) : [];
+}
+
+function objectClasses(asked: BindingSettings[]): Pick<Objects, 'classes' | 'deleted'> {
   const classes = new Map<string, ObjectClass>();
   const deleted: string[] = [];
-  for (const settings of Object.values(asked)) {
+  for (const settings of asked) {
     const name = String(settings.class);
     const { id = name, sql = true } = settings;
     if (settings.deleted === true) deleted.push(id);

@@ -5,18 +5,14 @@
 import type { Dirent } from 'node:fs';
 import { lchown, lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
-import { FOLDER, type ObjectClasses } from './classes.ts';
+import { FOLDER, type Objects } from './classes.ts';
 
 export function objectsFolder(tenantsFolder: string, tenant: string): string {
   return path.join(tenantsFolder, tenant, FOLDER);
 }
 
 /** Makes the folder, removes what is to be deleted, and gives the rest to the user. Only while no process writes to it. */
-export async function prepareFolder(
-  folder: string,
-  { deleted }: ObjectClasses,
-  uid: number | undefined,
-): Promise<void> {
+export async function prepareFolder(folder: string, { deleted }: Objects, uid: number | undefined): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   for (const id of deleted) await rm(path.join(folder, id), { recursive: true, force: true });
   if (uid === undefined || (await lstat(folder)).uid === uid) return;

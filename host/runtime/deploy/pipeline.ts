@@ -1,4 +1,5 @@
 /** From what a stranger sends to a stored version: checked, bundled, probed, kept. Nothing of it costs the owner money. */
+import { objectsOf } from '../../bindings/durable-objects/classes.ts';
 import type { InstanceSpec } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
 import { type CodeStore, codeBytes } from '../code-store.ts';
@@ -61,6 +62,10 @@ export class Pipeline {
       if (options.crons.length > 0 && !handlers.includes('scheduled')) {
         const detail = 'There are crons, but the default export has no scheduled function.';
         throw new Problem('code_rejected', detail, { errors: [{ pointer: '/crons', detail }] });
+      }
+      if (objectsOf(options.bindings ?? {})?.consumers.length && !handlers.includes('queue')) {
+        const detail = 'A queue has a consumer, but the default export has no queue function.';
+        throw new Problem('code_rejected', detail, { errors: [{ pointer: '/bindings/queues', detail }] });
       }
       return { digest: await this.#options.codeStore.put(bundle), bytes: codeBytes(bundle), handlers };
     });

@@ -5,7 +5,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
-import { objectClasses } from '../../bindings/durable-objects/classes.ts';
+import { exportedClasses } from '../../bindings/durable-objects/classes.ts';
 import { NO_BINDINGS } from '../../bindings/index.ts';
 import type { Sandbox } from '../../sandbox/confinement.ts';
 import type { BindingSet, CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
@@ -121,7 +121,6 @@ function probeSpec(subject: ProbeSubject): InstanceSpec {
   const { bundle } = subject;
   const entry = bundle.modules[0]?.name ?? '';
   const bindings = subject.bindings ?? NO_BINDINGS;
-  const classes = objectClasses(bindings)?.classes ?? [];
   const own = (name: string, text: string): CodeModule => ({
     name,
     type: 'esModule',
@@ -133,13 +132,7 @@ function probeSpec(subject: ProbeSubject): InstanceSpec {
     revision: 'probe',
     bundle: {
       modules: [
-        own(
-          PROBE_MODULE,
-          probeSource(
-            entry,
-            classes.map(({ name }) => name),
-          ),
-        ),
+        own(PROBE_MODULE, probeSource(entry, exportedClasses(bindings))),
         own(TOOLS_MODULE, TOOLS_SOURCE),
         ...bundle.modules,
       ],
@@ -156,7 +149,7 @@ function probeSpec(subject: ProbeSubject): InstanceSpec {
 }
 
 /** The classes are of the module that the probe stands before, and are not asked for anything. */
-function withoutObjects({ durableObjects: _objects, ...bindings }: BindingSet): BindingSet {
+function withoutObjects({ durableObjects: _o, queues: _q, workflows: _w, ...bindings }: BindingSet): BindingSet {
   return bindings;
 }
 
@@ -170,7 +163,7 @@ function judge(text: string | undefined): Handler[] {
   const { handlers, kind, missing } = parsed.data;
   if (missing.length > 0) {
     throw rejected(
-      `The code exports no class ${missing.join(', ')}, which a binding of Durable Objects names. Export it: export class ${missing[0]} extends DurableObject { ... }`,
+      `The code exports no class ${missing.join(', ')}, which a binding names. Export it, such as: export class ${missing[0]} extends DurableObject { ... }`,
     );
   }
   if (kind === 'none') {

@@ -1,0 +1,105 @@
+/**
+ * The part of an instance's configuration that keeps state in it: Durable Objects, and the workers that workerd has built
+ * in for queues and workflows. What their configuration has to be is written at the top of their modules, which are in
+ * workerd's binary (`strings workerd | grep -A40 'bundled = "/workerd/queues.js"'`, 1.20261117.1).
+ */
+import type { Objects } from '../bindings/durable-objects/classes.ts';
+import { QUEUES_SERVICE } from '../bindings/queues/binding.ts';
+import { WORKFLOW_API, WORKFLOWS_SERVICE } from '../bindings/workflows/binding.ts';
+import type { Service, Worker } from '../capnp/generated/workerd.cjs';
+import { SYSTEM_COMPATIBILITY_DATE } from './system-worker.ts';
+
+/** The disk of the objects. */
+const DISK_SERVICE = 'objects';
+/** Where queues keep their messages. No class of a tenant can have this id. */
+const QUEUES_ID = '-queues';
+
+/** How many services {@link writeObjects} needs. */
+export function objectServices(objects: Objects | undefined, disk: string | undefined): number {
+  return objects ? Number(disk !== undefined) + Number(objects.queues) + Number(objects.workflows.length > 0) : 0;
+}
+
+/**
+ * @param main the tenant's worker
+ * @param disk folder of the objects; without one they are in memory
+ * @param next the next service that nobody has filled in
+ */
+export function writeObjects(objects: Objects, main: Worker, disk: string | undefined, next: () => Service): void {
+  if (disk !== undefined) {
+    const service = next();
+    service.setName(DISK_SERVICE);
+    const folder = service.initDisk();
+    folder.setPath(disk);
+    folder.setWritable(true);
+  }
+  const classes = main.initDurableObjectNamespaces(objects.classes.length);
+  for (const [index, { name, id, sql }] of objects.classes.entries()) {
+    const target = classes.get(index);
+    target.setClassName(name);
+    target.setUniqueKey(id);
+    target.setEnableSql(sql);
+  }
+  const keep = (worker: Worker): void => {
+    if (disk === undefined) worker.getDurableObjectStorage().setInMemory();
+    else worker.getDurableObjectStorage().setLocalDisk(DISK_SERVICE);
+  };
+  if (objects.classes.length > 0 || objects.workflows.length > 0) keep(main);
+  if (objects.queues) keep(writeQueues(next(), objects));
+  if (objects.workflows.length > 0) keep(writeWorkflows(next(), main, objects));
+}
+
+/** One of workerd's own workers. */
+function writeBundled(service: Service, name: string, flags: string[]): Worker {
+  service.setName(name);
+  const worker = service.initWorker();
+  const module = worker.initModules(1).get(0);
+  module.setName(`${name}.js`);
+  module.setBundled(`/workerd/${name}.js`);
+  worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
+  const list = worker.initCompatibilityFlags(flags.length);
+  for (const [index, flag] of flags.entries()) list.set(index, flag);
+  return worker;
+}
+
+function writeQueues(service: Service, { consumers }: Objects): Worker {
+  const worker = writeBundled(service, QUEUES_SERVICE, ['service_binding_extra_handlers', 'rpc', 'experimental']);
+  const shards = worker.initDurableObjectNamespaces(1).get(0);
+  shards.setClassName('QueueShard');
+  shards.setUniqueKey(QUEUES_ID);
+  shards.setEnableSql(true);
+  const bindings = worker.initBindings(3);
+  const shard = bindings.get(0);
+  shard.setName('SHARD');
+  shard.initDurableObjectNamespace().setClassName('QueueShard');
+  const all = consumers.map(({ queue, settings }) => [queue, { consumer: 'MAIN', ...settings }]);
+  bindings.get(1).setName('CONSUMERS');
+  bindings.get(1).setJson(JSON.stringify(Object.fromEntries(all)));
+  bindings.get(2).setName('MAIN');
+  bindings.get(2).initService().setName('main');
+  return worker;
+}
+
+function writeWorkflows(service: Service, main: Worker, { workflows }: Objects): Worker {
+  const worker = writeBundled(service, WORKFLOWS_SERVICE, ['rpc', 'experimental']);
+  const bindings = worker.initBindings(workflows.length);
+  const engine = main.initWorkflowsEngine();
+  const actor = engine.initActorClass();
+  actor.setName(WORKFLOWS_SERVICE);
+  actor.setEntrypoint('Engine');
+  const list = engine.initWorkflows(workflows.length);
+  for (const [index, { name, className }] of workflows.entries()) {
+    const instances = bindings.get(index);
+    instances.setName(`workflow:${name}`);
+    const namespace = instances.initDurableObjectNamespace();
+    namespace.setClassName(`miniflare-workflows-${name}`);
+    namespace.setServiceName('main');
+    const workflow = list.get(index);
+    workflow.setClassName(className);
+    workflow.setName(name);
+    const api = workflow.initBindingService();
+    api.setName(WORKFLOWS_SERVICE);
+    api.setEntrypoint(WORKFLOW_API);
+    api.getProps().setJson(JSON.stringify({ workflow: name }));
+  }
+  return worker;
+}
