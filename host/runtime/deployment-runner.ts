@@ -330,6 +330,8 @@ export class DeploymentRunner {
     const classes = objectsOf(spec.bindings);
     const uid = known ? known.uid : tenantUser(tenant);
     this.#disk = undefined;
+    // One that was killed may not be gone yet: never two processes on one folder.
+    await Promise.all([...this.#draining].map((old) => objectsOf(old.spec.bindings) && old.ended));
     const objects = classes && (await this.#openDisk(tenant, classes, uid));
     const special = { uid, objects };
     let prewarmed: PrewarmedSandbox;

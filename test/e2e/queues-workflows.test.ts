@@ -19,10 +19,10 @@ export class Flow extends WorkflowEntrypoint {
   async run(event, step) {
     const book = this.env.BOOKS.getByName('book');
     const first = await step.do('first', async () => { await book.note('steps', 'first ' + event.instanceId); return event.payload.n * 2; });
-    let tries = 0;
     await step.do('flaky', { retries: { limit: 3, delay: 100, backoff: 'constant' } }, async () => {
       await book.note('steps', 'flaky ' + event.instanceId);
-      if (++tries < 3) throw new Error('not yet');
+      const tries = await book.read('steps');
+      if (tries.filter((line) => line === 'flaky ' + event.instanceId).length < 3) throw new Error('not yet');
     });
     await step.sleep('rest', event.payload.sleep ?? 100);
     const heard = event.payload.wait ? await step.waitForEvent('wait', { type: 'go', timeout: '1 minute' }) : undefined;
@@ -199,7 +199,7 @@ test('an update under load loses no message and no step', async () => {
   await rig.fetch('work', '/create/updated', { method: 'POST', body: '{"n":1,"sleep":500}' });
   for (let version = 2; version < 5; version++) {
     const reached = sent;
-    await until(() => sent > reached + 20);
+    await until(() => sent > reached + 20, 10_000, () => `a send after ${sent}`);
     await rig.deploy('work', `${CODE}// ${version}`, { bindings: BINDINGS });
     await rig.runtime.activate('work');
   }
@@ -209,7 +209,11 @@ test('an update under load loses no message and no step', async () => {
     const got = new Set((await read('jobs')).slice(before));
     return Array.from({ length: sent }, (_, index) => `u${index}`).every((body) => got.has(body));
   }, 20_000);
-  await until(async () => (await rig.text('work', '/status/updated')).includes('"complete"'));
+  await until(
+    async () => (await rig.text('work', '/status/updated')).includes('"complete"'),
+    10_000,
+    'the end of the workflow',
+  );
 });
 
 test('an instance that only delivers is in use; one that does nothing is ended', async () => {

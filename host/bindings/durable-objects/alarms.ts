@@ -2,9 +2,10 @@
  * Wakes deployments for the alarms of their Durable Objects. While an instance runs, workerd keeps the time; when it has
  * ended, the next alarm is read from its files, and the instance is started at that time.
  */
-import { copyFile, mkdtemp, readdir, rm } from 'node:fs/promises';
+import { copyFile, lstat, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import type { Logger } from 'pino';
+import { z } from 'zod';
 import type { Sandbox } from '../../sandbox/confinement.ts';
 import { readNextAlarm } from './next-alarm.ts';
 
@@ -26,6 +27,11 @@ export interface ObjectsAtRest {
 
 /** workerd's list of a class' alarms. */
 const LIST = 'metadata.sqlite';
+/**
+ * In the tenant's folder: what was found when the lists were as they are. To read them takes a process, and a host may
+ * start with thousands of tenants.
+ */
+const NOTE = 'next-alarm.json';
 /** A deployment that cannot be started now, such as one that has expired, is tried again after this long, ms. */
 const RETRY_MS = 60_000;
 /** Longest time that a timer takes, ms. */
@@ -93,31 +99,56 @@ export class ObjectAlarms {
     });
   }
 
-  /** A copy is read: an instance may start at any time, and has the files for itself. */
+  /** @returns real time, ms */
   async #next({ tenant, folder }: ObjectsAtRest): Promise<number | undefined> {
     const ids = await readdir(folder).catch(() => []);
+    const lists = ids.map((id) => path.join(folder, id, LIST));
+    const stamp = (await Promise.all(lists.flatMap((list) => [stampOf(list), stampOf(`${list}-wal`)]))).join(' ');
+    if (stamp.trim() === '') return undefined;
+    const note = path.join(path.dirname(folder), NOTE);
+    const known = await readNote(note);
+    if (known?.stamp === stamp) return known.next ?? undefined;
+    const next = await this.#read(tenant, lists);
+    await writeFile(note, JSON.stringify({ stamp, next: next ?? null }), { mode: 0o600 });
+    return next;
+  }
+
+  /** A copy is read: an instance may start at any time, and has the files for itself. */
+  async #read(tenant: string, lists: string[]): Promise<number | undefined> {
     const copy = await mkdtemp(path.join(this.#options.runFolder, '.alarms-'));
     try {
-      let found = 0;
-      for (const [index, id] of ids.entries()) {
-        const name = `${index}.sqlite`;
-        const there = await copyIfThere(path.join(folder, id, LIST), path.join(copy, name));
-        await copyIfThere(path.join(folder, id, `${LIST}-wal`), path.join(copy, `${name}-wal`));
-        if (there) found++;
+      for (const [index, list] of lists.entries()) {
+        const name = path.join(copy, `${index}.sqlite`);
+        await copyIfThere(list, name);
+        await copyIfThere(`${list}-wal`, `${name}-wal`);
       }
-      return found === 0 ? undefined : await readNextAlarm(this.#options.sandbox, tenant, copy);
+      return await readNextAlarm(this.#options.sandbox, tenant, copy);
     } finally {
       await rm(copy, { recursive: true, force: true });
     }
   }
 }
 
-async function copyIfThere(from: string, to: string): Promise<boolean> {
+/** Changes with the file; empty: there is none. */
+async function stampOf(file: string): Promise<string> {
+  const found = await lstat(file, { bigint: true }).catch(() => undefined);
+  return found ? `${found.ino}.${found.size}.${found.mtimeNs}` : '';
+}
+
+const noteShape = z.object({ stamp: z.string(), next: z.int().nullable() });
+
+async function readNote(file: string): Promise<z.infer<typeof noteShape> | undefined> {
+  const text = await readFile(file, 'utf8').catch(() => '{}');
   try {
-    await copyFile(from, to);
-    return true;
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
-    throw error;
+    return noteShape.safeParse(JSON.parse(text)).data;
+  } catch {
+    // It was cut off.
+    return undefined;
   }
+}
+
+async function copyIfThere(from: string, to: string): Promise<void> {
+  await copyFile(from, to).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOENT') throw error;
+  });
 }
