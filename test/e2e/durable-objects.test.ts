@@ -103,8 +103,9 @@ describe('state', () => {
     for (let round = 0; round < 3; round++) {
       let acknowledged = 0;
       const name = `kill${round}`;
+      let killed = false;
       const writing = (async () => {
-        for (;;) {
+        while (!killed) {
           const answer = await rig.fetch('chat', `/ROOMS/${name}/add/${acknowledged + 1}`, POST).catch(() => undefined);
           if (!answer?.ok) return;
           acknowledged = (await answer.json()) as number;
@@ -112,6 +113,8 @@ describe('state', () => {
       })();
       await until(async () => acknowledged > 20 + round * 7);
       process.kill(rig.pidOf('chat'), 'SIGKILL');
+      // Who was between two requests may not notice.
+      killed = true;
       await writing;
       const kept = (await until(async () => {
         const answer = await rig.fetch('chat', `/ROOMS/${name}/all`);

@@ -111,8 +111,9 @@ describe('queues', () => {
   test('nothing that was sent is lost by kill -9, at any moment', async () => {
     const sent: string[] = [];
     for (let round = 0; round < 3; round++) {
+      let killed = false;
       const sending = (async () => {
-        for (let count = 0; ; count++) {
+        for (let count = 0; !killed; count++) {
           const answer = await rig.fetch('work', `/send/k${round}-${count}`, POST).catch(() => undefined);
           if (!answer?.ok) return;
           sent.push(`k${round}-${count}`);
@@ -120,6 +121,8 @@ describe('queues', () => {
       })();
       await until(() => sent.length > 40 * (round + 1));
       kill();
+      // Who was between two requests may not notice.
+      killed = true;
       await sending;
       await until(async () => (await rig.fetch('work', '/read/jobs')).ok, 20_000);
     }
@@ -199,7 +202,11 @@ test('an update under load loses no message and no step', async () => {
   await rig.fetch('work', '/create/updated', { method: 'POST', body: '{"n":1,"sleep":500}' });
   for (let version = 2; version < 5; version++) {
     const reached = sent;
-    await until(() => sent > reached + 20, 10_000, () => `a send after ${sent}`);
+    await until(
+      () => sent > reached + 20,
+      10_000,
+      () => `a send after ${sent}`,
+    );
     await rig.deploy('work', `${CODE}// ${version}`, { bindings: BINDINGS });
     await rig.runtime.activate('work');
   }
