@@ -71,6 +71,8 @@ export class DeploymentRunner {
   readonly #draining = new Set<InstanceProcess>();
   /** Starts, replacements and closings happen one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
+  /** How many of them there are, those that wait included. */
+  #turns = 0;
   #services: Services | undefined;
   #disk: ObjectsDisk | undefined;
   #tenant: TenantId | undefined;
@@ -87,7 +89,8 @@ export class DeploymentRunner {
   /** Nothing runs, and nothing needs to be remembered. */
   get forgettable(): boolean {
     const { lastExit, pauseMs } = this.#record;
-    return this.state === 'cold' && this.#services === undefined && pauseMs === 0 && !lastExit;
+    const nothingRuns = this.state === 'cold' && this.#services === undefined && this.#turns === 0;
+    return nothingRuns && pauseMs === 0 && !lastExit;
   }
 
   get state(): InstanceState {
@@ -234,9 +237,11 @@ export class DeploymentRunner {
       return this.#usage;
     }
     const own = current.sample(now, alone);
-    this.#disk?.sample(now);
-    // Alarms and deliveries are no requests: an end of the instance would cut them off.
-    if (this.#disk && current.instance.hasWorked()) this.#activity.touch();
+    if (this.#disk && current.instance.hasWorked()) {
+      this.#disk.sample(now);
+      // Alarms and deliveries are no requests: an end of the instance would cut them off.
+      this.#activity.touch();
+    }
     const total = { cpuMs: own.cpuMs, privateBytes: own.privateBytes };
     for (const processes of this.#services?.processes ?? []) {
       const { cpuMs, privateBytes } = processes.sample(now);
@@ -531,7 +536,10 @@ export class DeploymentRunner {
   }
 
   #inTurn<T>(work: () => Promise<T>): Promise<T> {
-    const turn = this.#turn.then(work, work);
+    this.#turns++;
+    const turn = this.#turn.then(work, work).finally(() => {
+      this.#turns--;
+    });
     this.#turn = turn.catch(() => undefined);
     return turn;
   }

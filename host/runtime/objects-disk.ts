@@ -21,10 +21,10 @@ const FULL_FILE_BYTES = 65_536;
 /** Share of the quota by which a full disk may grow until it is started again. */
 const SPARE = 0.1;
 /** As many times the quota nobody starts with. */
-const MOST = 2;
-/** How often the folder is looked at, ms; as many times its own duration, where it is large. */
+const MOST = 4;
+/** How often the folder is looked at while the instance works, ms; as many times its own duration, where it is large. */
 const LOOK_MS = 200;
-const LOOK_SHARE = 20;
+const LOOK_SHARE = 5;
 
 export class ObjectsDisk {
   readonly #options: ObjectsDiskOptions;

@@ -129,13 +129,17 @@ describe('state', () => {
 describe('alarms', () => {
   test('fire while it runs, and start it where it does not, within a second of their time', async () => {
     const warm = (await call('/ROOMS/warm/wake/300')) as number;
-    const fired = await until(async () => ((await call('/ROOMS/warm/alarms')) as number[])[0]);
+    const fired = await until(
+      async () => ((await call('/ROOMS/warm/alarms')) as number[])[0],
+      10_000,
+      'the alarm of a running instance',
+    );
     expect(fired - warm).toBeLessThan(1_000);
 
     const cold = (await call('/ROOMS/cold/wake/1500')) as number;
     await rig.runtime.stop('chat', 'idle', { drainMs: 0 });
     expect(rig.runtime.status('chat').state).toBe('cold');
-    await until(() => rig.runtime.status('chat').state === 'warm');
+    await until(() => rig.runtime.status('chat').state === 'warm', 10_000, 'the start for an alarm');
     const woken = await until(async () => ((await call('/ROOMS/cold/alarms')) as number[])[0]);
     expect(woken - cold).toBeGreaterThanOrEqual(0);
     expect(woken - cold).toBeLessThan(1_000);
@@ -268,8 +272,8 @@ describe('the quota', () => {
     await rig.deploy('hoarder', code(1), { bindings: BINDINGS });
     expect(await call('/ROOMS/keep/add/kept', 'hoarder')).toBe(1);
     const refused: string[] = [];
-    for (let index = 0; index < 200 && refused.length === 0; index++) {
-      const answer = await rig.fetch('hoarder', `/ROOMS/big${index}/fill/100000/10`, POST);
+    for (let index = 0; index < 1_000 && refused.length === 0; index++) {
+      const answer = await rig.fetch('hoarder', `/ROOMS/big${index}/fill/50000/10`, POST);
       if (!answer.ok) refused.push(await answer.text());
     }
     await rig.logged('hoarder', /storage_exceeded/);

@@ -7,6 +7,7 @@ import path from 'node:path';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import type { Sandbox } from '../../sandbox/confinement.ts';
+import { Problem } from '../../shared/problem.ts';
 import { readNextAlarm } from './next-alarm.ts';
 
 export interface ObjectAlarmsOptions {
@@ -95,7 +96,9 @@ export class ObjectAlarms {
     // From here on workerd has the alarm; when it ends, it is looked for again.
     await this.#options.wake(slug).catch((error: Error) => {
       this.#options.log.debug({ slug, err: error }, 'a deployment was not woken for an alarm; tried again');
-      this.#later(slug, RETRY_MS, () => this.look(objects));
+      // One that fails again and again says when it may be started next.
+      const wait = error instanceof Problem ? Number(error.headers['retry-after']) * 1_000 : Number.NaN;
+      this.#later(slug, wait > 0 ? Math.min(wait, RETRY_MS) : RETRY_MS, () => this.look(objects));
     });
   }
 
