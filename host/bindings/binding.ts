@@ -32,6 +32,8 @@ export interface Binding {
   server?(): Promise<MakeBindingServer>;
   /** What it keeps on this disk by itself; the store process copies what it keeps. */
   data?: BindingData;
+  /** Its owner may ask the instance of it, although the host keeps no data of it by itself. */
+  asked?: true;
   /** Compatibility flags that the host does not support because of this binding -> what an owner is told. */
   unsupportedFlags?: Record<string, string>;
 }

@@ -82,8 +82,8 @@ export function distinctServices(bound: Iterable<Bound>): Bound[] {
 }
 
 /** Whether there is data behind the binding that its owner may look at. */
-export function keepsData({ store, data }: Binding): boolean {
-  return store !== undefined || data?.copy !== undefined;
+export function keepsData({ store, data, asked }: Binding): boolean {
+  return store !== undefined || data?.copy !== undefined || asked === true;
 }
 
 /** What bounds a tenant's stores: the limits of all bindings. */

@@ -15,6 +15,7 @@ import { listCommand } from './list.ts';
 import { logsCommand } from './logs.ts';
 import { payCommand } from './pay.ts';
 import { collect } from './project/options.ts';
+import { queuesCommand } from './queues.ts';
 import { r2Command } from './r2.ts';
 import { renewCommand } from './renew.ts';
 import { rollbackCommand } from './rollback.ts';
@@ -25,6 +26,7 @@ import { updateCommand } from './update.ts';
 import { usageCommand } from './usage.ts';
 import { versionsCommand } from './versions.ts';
 import { walletCommand } from './wallet.ts';
+import { workflowsCommand } from './workflows.ts';
 
 /**
  * @param version of the package
@@ -78,6 +80,8 @@ function groups(deps: CommandDeps | undefined, ofHost: Command[]): [string, Comm
         d1Command(deps),
         kvCommand(deps),
         r2Command(deps),
+        queuesCommand(deps),
+        workflowsCommand(deps),
       ],
     ],
     ['Paying:', [payCommand(deps), walletCommand(deps), accountCommand(deps)]],

@@ -13,7 +13,7 @@ export const SCHEDULED_PATH = '/scheduled';
 
 /**
  * `<kind>/<name of a binding>` below it: the data of that binding, for its owner. D1: `POST {statements: [{sql, params?}]}`,
- * in one transaction. KV and R2: GET, PUT and DELETE of `?key=`; without a key, GET lists (`prefix`, `cursor`, `limit`).
+ * in one transaction. Queues: GET. Workflows: GET and PUT of `?key=` with the id of an instance, and `POST {id, action?, event?}`. KV and R2: GET, PUT and DELETE of `?key=`; without a key, GET lists (`prefix`, `cursor`, `limit`).
  * Answers 400 with `{error}` where the binding refuses.
  */
 export const DATA_PATH = '/data/';
@@ -33,6 +33,8 @@ async function data(request, env, url) {
       return Response.json(await store.batch(prepared));
     }
     const { key, prefix, cursor } = query;
+    if (kind === 'queues') return Response.json(await store.metrics());
+    if (kind === 'workflows') return Response.json(await workflow(request, store, key));
     if (key === undefined) {
       const page = await store.list({ prefix, cursor, ...(query.limit ? { limit: Number(query.limit) } : {}) });
       if (kind === 'kv') return Response.json(page);
@@ -74,11 +76,26 @@ async function data(request, env, url) {
 }
 `;
 
+const WORKFLOW_SOURCE = `
+async function workflow(request, store, key) {
+  if (request.method === 'PUT') {
+    const text = await request.text();
+    return { id: (await store.create({ id: key, params: text === '' ? {} : JSON.parse(text) })).id };
+  }
+  const { id, action, event } = request.method === 'POST' ? await request.json() : { id: key };
+  const instance = await store.get(id);
+  if (event !== undefined) await instance.sendEvent(event);
+  else if (['pause', 'resume', 'restart', 'terminate'].includes(action)) await instance[action]();
+  else if (request.method === 'POST') throw new Error('Give an action (pause, resume, restart or terminate), or an event.');
+  return { id, ...(await instance.status()) };
+}
+`;
+
 /**
  * `MAIN.scheduled()` is a JS RPC call on the tenant's default export: the dedicated method of service bindings needs
  * an experimental flag (workerd 1.20261117.1). It resolves when the handler's promise does.
  */
-export const SYSTEM_WORKER = `${DATA_SOURCE}
+export const SYSTEM_WORKER = `${DATA_SOURCE}${WORKFLOW_SOURCE}
 export default {
   async fetch(request, env) {
     const url = new URL(request.url);

@@ -39,6 +39,7 @@ export const queues: Binding = {
   summary: 'messages for later',
   settings: byName(settings).refine(oneConsumer, 'gives one queue two consumers'),
   hidden: ({ producer }) => producer === false,
+  asked: true,
   workerd: {
     write(binding, { settings: { queue } }) {
       const service = binding.initQueue();

@@ -31,6 +31,7 @@ export const workflows: Binding = {
   title: 'Workflows',
   summary: 'steps that are repeated until they succeed',
   settings: byName(settings).refine(oneClass, 'gives one workflow two classes'),
+  asked: true,
   workerd: {
     write(binding, { settings: { name } }) {
       const wrapped = binding.initWrapped();

@@ -1,4 +1,4 @@
-/** What a deployment keeps, for its owner: SQL of D1, values of KV, objects of R2, through the deployment's own bindings. */
+/** What a deployment keeps, for its owner: SQL of D1, values of KV, objects of R2, queues and workflows, through the deployment's own bindings. */
 import { boundBindings, keepsData } from '../../../bindings/index.ts';
 import { DATA_PATH } from '../../../runtime/system-worker.ts';
 import { Problem } from '../../../shared/problem.ts';
@@ -20,6 +20,20 @@ const CONFINED: [string, string][] = [
   ['content-security-policy', 'sandbox'],
 ];
 
+/** What each kind of binding takes. */
+const OF_KEYS = {
+  methods: ['GET', 'GET value', 'PUT value', 'DELETE value'],
+  advice: 'takes GET, and GET, PUT and DELETE of /value?key=',
+};
+const CALLS: Record<string, typeof OF_KEYS> = {
+  d1: { methods: ['POST'], advice: 'is SQL: POST statements' },
+  queues: { methods: ['GET'], advice: 'is a queue: it takes GET' },
+  workflows: {
+    methods: ['GET value', 'PUT value', 'POST'],
+    advice: 'is a workflow: it takes GET and PUT of /value?key=<id>, and POST of {"id", "action"}',
+  },
+};
+
 export function dataEndpoints(deps: ControlDeps): Endpoint[] {
   const endpoint = (method: Endpoint['method'], summary: string, description: string, path = ''): Endpoint => ({
     method,
@@ -33,15 +47,24 @@ export function dataEndpoints(deps: ControlDeps): Endpoint[] {
   return [
     endpoint(
       'POST',
-      'Run SQL',
-      'Of a D1 binding: `{"statements": [{"sql": "…", "params": […]}]}`, in one transaction. Answers a list of D1 results.',
+      'Run SQL, or act on a workflow',
+      'Of a D1 binding: `{"statements": [{"sql": "…", "params": […]}]}`, in one transaction. Answers a list of D1 results. Of a workflow: `{"id": "…", "action": "pause"}` (or `resume`, `restart`, `terminate`), or `{"id": "…", "event": {"type": "…", "payload": …}}`. Answers the status.',
     ),
-    endpoint('GET', 'List keys', 'Of a KV or R2 binding: a page, by `prefix`, `cursor` and `limit`.'),
-    endpoint('GET', 'Read a value', 'Of a KV or R2 binding: the value of `?key=`.', '/value'),
+    endpoint(
+      'GET',
+      'List keys, or measure a queue',
+      'Of a KV or R2 binding: a page, by `prefix`, `cursor` and `limit`. Of a queue: how many messages wait.',
+    ),
+    endpoint(
+      'GET',
+      'Read a value',
+      'Of a KV or R2 binding: the value of `?key=`. Of a workflow: the status of the instance with that id.',
+      '/value',
+    ),
     endpoint(
       'PUT',
       'Write a value',
-      'Of a KV or R2 binding: the body as the value of `?key=`; KV takes `ttl` in seconds and `metadata` as JSON.',
+      'Of a KV or R2 binding: the body as the value of `?key=`; KV takes `ttl` in seconds and `metadata` as JSON. Of a workflow: starts an instance with that id; the body is its parameters, as JSON.',
       '/value',
     ),
     endpoint('DELETE', 'Delete a value', 'Of a KV or R2 binding: `?key=`.', '/value'),
@@ -64,13 +87,9 @@ async function handle(deps: ControlDeps, call: Call, scope: string): Promise<Res
   const { method, headers, body, signal } = request;
   const asked = new URL(request.url);
   const ofValue = asked.pathname.endsWith('/value');
-  if ((method === 'POST') !== (key === 'd1') || (ofValue && !asked.searchParams.has('key')))
-    throw new Problem(
-      'bad_request',
-      key === 'd1'
-        ? `${bound.name} is SQL: POST statements.`
-        : `${bound.name} takes GET, and GET, PUT and DELETE of /value?key=.`,
-    );
+  const { methods, advice } = CALLS[key] ?? OF_KEYS;
+  if (!methods.includes(ofValue ? `${method} value` : method) || (ofValue && !asked.searchParams.has('key')))
+    throw new Problem('bad_request', `${bound.name} ${advice}.`);
   if (!ofValue) asked.searchParams.delete('key');
   const sent = [...headers].filter(([name]) => name === 'content-type' || name === 'content-length');
   const answer = await deps.askSystem(
