@@ -24,12 +24,12 @@ const AT_ONCE = 64;
 
 export class AssetStore {
   readonly #tenants: string;
-  readonly #maxBytes: number;
+  readonly #maxBytes: (tenant: string) => Promise<number>;
   /** What a tenant keeps, bytes; counted when it is first asked for. */
   readonly #sizes = new Map<string, Promise<{ bytes: number }>>();
 
   /** @param maxBytes of one tenant's files, all versions together */
-  constructor(tenantsFolder: string, maxBytes: number) {
+  constructor(tenantsFolder: string, maxBytes: (tenant: string) => Promise<number>) {
     this.#tenants = tenantsFolder;
     this.#maxBytes = maxBytes;
   }
@@ -198,12 +198,13 @@ export class AssetStore {
    * @throws Problem `quota_exceeded`
    */
   async #take(tenant: string, length: number): Promise<() => void> {
+    const most = await this.#maxBytes(tenant);
     const size = await this.#size(tenant);
     const taken = onDisk(length);
-    if (size.bytes + taken > this.#maxBytes) {
+    if (size.bytes + taken > most) {
       throw new Problem(
         'quota_exceeded',
-        `Static files of a deployment take at most ${this.#maxBytes} bytes, those of kept versions and of the last hour included, each at least ${BLOCK}.`,
+        `Static files of a deployment take at most ${most} bytes, those of kept versions and of the last hour included, each at least ${BLOCK}.`,
       );
     }
     size.bytes += taken;

@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Config } from '../shared/config.ts';
-import type { TenantId } from '../shared/contracts.ts';
+import type { StorageQuotas, TenantId } from '../shared/contracts.ts';
 
 /** What a running host gives to the servers. */
 export interface ServerHost {
@@ -34,6 +34,8 @@ export interface BindingPlace {
   sandboxFolder: string;
   /** The user of those who connect; undefined where the host is not root. */
   clientUid: number | undefined;
+  /** Limits of the tenant's stores as they are now. */
+  quotas(): StorageQuotas;
   /** Lets that user connect to the socket. */
   permit(): void;
   /** Told when a process of the binding ended without being asked. */

@@ -5,6 +5,7 @@
 import { z } from 'zod';
 import type { ProblemDocument } from '../shared/problem.ts';
 import { answerBytes, readJson, readText, requireTls } from './answer.ts';
+import { eventsOf, type ServerEvent } from './events.ts';
 import type { Offer } from './paying/offers.ts';
 import {
   type PaidAnswer,
@@ -45,7 +46,6 @@ const publishedSchema = z.looseObject({ paths: z.record(z.string(), z.record(z.s
 /** A token of the owner lives for 15 minutes. */
 const TOKEN_MS = 10 * 60_000;
 /** Longest event of a stream, characters. */
-const LARGEST_EVENT = 4 * 1024 * 1024;
 
 export interface HostClientOptions {
   /** Public origin of the host. */
@@ -164,24 +164,14 @@ export class HostClient {
   }
 
   /** Server-sent events of the owner; yields each `data` with its id, until the server ends the stream. */
-  async *events(path: string, headers: Record<string, string>): AsyncGenerator<{ id: string; data: string }> {
+  async *events(path: string, headers: Record<string, string>): AsyncGenerator<ServerEvent> {
     const request = this.#request('GET', path);
     const response = await this.#plain({
       ...request,
       headers: { ...request.headers, ...headers, accept: 'text/event-stream' },
     });
     if (!response.ok || !response.body) throw await problemOf(response);
-    let rest = '';
-    const decoder = new TextDecoder();
-    for await (const piece of answerBytes(response)) {
-      rest += decoder.decode(piece, { stream: true });
-      for (let end = rest.indexOf('\n\n'); end >= 0; end = rest.indexOf('\n\n')) {
-        const event = parseEvent(rest.slice(0, end));
-        rest = rest.slice(end + 2);
-        if (event) yield event;
-      }
-      if (rest.length > LARGEST_EVENT) throw new Failure('unreachable', 'The host sent an event without an end.');
-    }
+    yield* eventsOf(answerBytes(response));
   }
 
   #request(method: string, path: string, body?: unknown): PayableRequest {
@@ -233,15 +223,4 @@ export async function problemOf(response: Response): Promise<Failure> {
           ? 'unreachable'
           : 'refused';
   return new Failure(exit, detail, document as Partial<ProblemDocument> | undefined);
-}
-
-function parseEvent(block: string): { id: string; data: string } | undefined {
-  const fields = block.split('\n').map((line) => /^(\w+): ?(.*)$/s.exec(line));
-  const field = (name: string) =>
-    fields
-      .filter((match) => match?.[1] === name)
-      .map((match) => match?.[2] ?? '')
-      .join('\n');
-  const data = field('data');
-  return data === '' ? undefined : { id: field('id'), data };
 }

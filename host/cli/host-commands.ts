@@ -1,6 +1,8 @@
 /** Commands of whoever has the host's own code: they run a host, or look after one. */
 import type { Command } from 'commander';
+import { auditCommand } from './audit.ts';
 import { backupCommand } from './backup.ts';
+import { blocksCommand } from './blocks.ts';
 import { devCommand } from './dev.ts';
 import { doctorCommand } from './doctor.ts';
 import { paymentsCommand } from './payments.ts';
@@ -16,6 +18,8 @@ export function hostCommands(deps?: CommandDeps): Command[] {
     devCommand(deps),
     doctorCommand(deps),
     tenantsCommand(deps),
+    blocksCommand(deps),
+    auditCommand(deps),
     paymentsCommand(deps),
     servicesCommand(deps),
     backupCommand(deps),

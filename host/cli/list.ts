@@ -1,6 +1,6 @@
 /** `turnpike list`: the deployments of your wallet. */
 import { Command } from 'commander';
-import type { Metadata } from './metadata-view.ts';
+import { type Metadata, stateText } from './metadata-view.ts';
 import { type CommandDeps, withSession } from './session.ts';
 import { table } from './terminal/printer.ts';
 
@@ -8,9 +8,9 @@ export function listCommand(deps?: CommandDeps): Command {
   return new Command('list').description('list the deployments of your wallet').action(
     withSession(deps, async (session) => {
       const found = await (await session.host()).own<{ deployments: Metadata[] }>('GET', '/_admin/deployments');
-      const rows = found.deployments.map(({ slug, state, version, expiresAt, url }) => [
+      const rows = found.deployments.map(({ slug, version, expiresAt, url, ...one }) => [
         slug,
-        state,
+        stateText(one),
         `version ${version}`,
         expiresAt === null ? 'never expires' : `until ${expiresAt.slice(0, 10)}`,
         url,

@@ -4,7 +4,7 @@ import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { asFailure, Failure } from './terminal/failure.ts';
 
-interface Line {
+export interface Line {
   id: number;
   time: string;
   kind: 'console' | 'exception' | 'platform';
@@ -70,12 +70,12 @@ export async function follow(session: Session, slug: string, path: string): Prom
   }
 }
 
-function lineText({ time, kind, level, event, text, stack }: Line): string {
+export function lineText({ time, kind, level, event, text, stack }: Line): string {
   const label = kind === 'console' ? (level ?? 'log') : kind === 'platform' ? (event ?? 'platform') : 'exception';
   return `${time}  ${label.padEnd(9)}  ${stack ?? text}`;
 }
 
-function wholeNumber(text: string): number {
+export function wholeNumber(text: string): number {
   if (!/^\d{1,5}$/.test(text)) throw new InvalidArgumentError('It takes a whole number.');
   return Number(text);
 }

@@ -6,6 +6,8 @@ export interface Metadata {
   url: string;
   subdomainUrl?: string;
   state: string;
+  /** By the operator. */
+  suspended?: { since: string; reason: string };
   owner: string;
   version: number;
   expiresAt: string | null;
@@ -18,6 +20,12 @@ export interface Metadata {
   runtime: { state: string; lastExit?: { reason: string; detail: string; at: string } };
 }
 
+/** One word, or two. */
+export function stateText({ state, suspended }: { state: string; suspended?: object | null }): string {
+  if (!suspended || state === 'decommissioned') return state;
+  return state === 'active' ? 'suspended' : `suspended, ${state}`;
+}
+
 export function metadataText(one: Metadata): string {
   const bindings = Object.entries(one.bindings)
     .filter(([, asked]) => asked)
@@ -26,8 +34,11 @@ export function metadataText(one: Metadata): string {
     ['slug', one.slug],
     ['url', one.url],
     ...(one.subdomainUrl ? [['', one.subdomainUrl]] : []),
-    ['state', `${one.state}${one.expiresSoon ? ', expires soon' : ''}`],
-    ...(one.state === 'expired' ? [['', `it answers 402 until it is renewed: turnpike renew ${one.slug}`]] : []),
+    ['state', `${stateText(one)}${one.expiresSoon ? ', expires soon' : ''}`],
+    ...(one.suspended ? [['', `by the operator, since ${one.suspended.since}: ${one.suspended.reason}`]] : []),
+    ...(one.state === 'expired' && !one.suspended
+      ? [['', `it answers 402 until it is renewed: turnpike renew ${one.slug}`]]
+      : []),
     ['expires', one.expiresAt ?? 'never'],
     ['version', one.version],
     ['owner', one.owner],

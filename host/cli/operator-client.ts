@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import http from 'node:http';
 import type { ProblemDocument } from '../shared/problem.ts';
+import { eventsOf, type ServerEvent } from './events.ts';
 import type { Session } from './session.ts';
 import { Failure } from './terminal/failure.ts';
 import { operatorSocket } from './wallet/local-host.ts';
@@ -25,6 +26,22 @@ export async function callOperator(
   body?: unknown,
   accepted: number[] = [],
 ): Promise<OperatorAnswer> {
+  const headers = body === undefined ? {} : { 'content-type': 'application/json' };
+  const answer = await textOf(await send(session, { method, path, headers }, body));
+  if (answer.status < 400 || accepted.includes(answer.status)) return answer;
+  throw refusal(answer);
+}
+
+/** Lines of a log as they come, until the host ends the stream. @throws Failure as `callOperator` */
+export async function* operatorEvents(session: Session, path: string, lastId: string): AsyncGenerator<ServerEvent> {
+  const headers = { accept: 'text/event-stream', ...(lastId === '' ? {} : { 'last-event-id': lastId }) };
+  const { signal } = session.terminal;
+  const response = await send(session, { method: 'GET', path, headers, signal });
+  if (response.statusCode !== 200) throw refusal(await textOf(response));
+  yield* eventsOf(response);
+}
+
+function send(session: Session, options: http.RequestOptions, body?: unknown): Promise<http.IncomingMessage> {
   const socketPath = session.dataFolders.map((folder) => operatorSocket(folder)).find((one) => existsSync(one));
   if (socketPath === undefined) {
     throw new Failure(
@@ -32,28 +49,24 @@ export async function callOperator(
       `No host runs on ${session.dataFolders.join(' or ')}: name its folder with --data.`,
     );
   }
-  const answer = await send(socketPath, method, path, body);
-  if (answer.status < 400 || accepted.includes(answer.status)) return answer;
-  const document = parse(answer.text) as Partial<ProblemDocument> | undefined;
-  throw new Failure('refused', document?.detail ?? `The host answered ${answer.status}.`, document);
-}
-
-function send(socketPath: string, method: string, path: string, body: unknown): Promise<OperatorAnswer> {
   return new Promise((resolve, reject) => {
-    const headers = body === undefined ? {} : { 'content-type': 'application/json' };
-    const request = http.request({ socketPath, method, path, headers }, (response) => {
-      const pieces: Buffer[] = [];
-      response.on('data', (piece: Buffer) => pieces.push(piece));
-      response.on('error', reject);
-      response.on('end', () =>
-        resolve({ status: response.statusCode ?? 0, text: Buffer.concat(pieces).toString('utf8') }),
-      );
-    });
+    const request = http.request({ ...options, socketPath }, resolve);
     request.on('error', () =>
       reject(new Failure('unreachable', 'The host does not answer on its operator socket. Does it run?')),
     );
     request.end(body === undefined ? undefined : JSON.stringify(body));
   });
+}
+
+async function textOf(response: http.IncomingMessage): Promise<OperatorAnswer> {
+  const pieces: Buffer[] = [];
+  for await (const piece of response as AsyncIterable<Buffer>) pieces.push(piece);
+  return { status: response.statusCode ?? 0, text: Buffer.concat(pieces).toString('utf8') };
+}
+
+function refusal({ status, text }: OperatorAnswer): Failure {
+  const document = parse(text) as Partial<ProblemDocument> | undefined;
+  return new Failure('refused', document?.detail ?? `The host answered ${status}.`, document);
 }
 
 function parse(text: string): unknown {

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import type { AssetStore } from '../assets/asset-store.ts';
 import type { InstanceCall } from '../http/instance/fetch.ts';
 import type { Payments } from '../payments/types.ts';
+import type { Blocks } from '../registry/blocks.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
 import type { Secrets } from '../registry/secrets.ts';
@@ -27,6 +28,8 @@ export interface ControlDeps {
   secrets: Secrets;
   domains: Domains;
   usage: Usage;
+  /** Whom the operator has blocked. */
+  blocks: Blocks;
   routes: RoutePublisher;
   /** Bundles, probes and stores code. Rejected code is not charged. */
   pipeline: Pick<Pipeline, 'accept' | 'check' | 'wasted'>;

@@ -4,6 +4,7 @@ import { bindingLimits } from '../bindings/index.ts';
 import { DAY_MS } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
+import { tenantConfig } from '../shared/tenant-limits.ts';
 import type { ControlDeps } from './deps.ts';
 
 const EXPIRY_WARNING_MS = 7 * DAY_MS;
@@ -22,13 +23,17 @@ export interface MetadataSources {
 }
 
 export function metadata(deployment: Deployment, sources: MetadataSources) {
-  const { config, now, publicUrl, domains, runtime } = sources;
-  const { slug } = deployment;
+  const { now, publicUrl, domains, runtime } = sources;
+  const { slug, suspendedAt, suspendedReason } = deployment;
+  const config = tenantConfig(sources.config, deployment.limits);
   return {
     slug,
     url: `${publicUrl}/${slug}/`,
     subdomainUrl: subdomainUrl(publicUrl, slug, config.baseDomain),
     state: deployment.state,
+    ...(suspendedAt && deployment.state !== 'decommissioned'
+      ? { suspended: { since: iso(suspendedAt), reason: suspendedReason } }
+      : {}),
     owner: deployment.ownerDid,
     version: deployment.version,
     codeDigest: `sha256:${deployment.digest}`,

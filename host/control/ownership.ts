@@ -5,15 +5,26 @@
 import type { Payer } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Asker } from '../runtime/deploy/deploy-turns.ts';
+import { blockedWallet } from '../shared/blocked-wallet.ts';
 import { Problem } from '../shared/problem.ts';
 import type { ControlDeps } from './deps.ts';
 import type { Call } from './endpoint.ts';
+import { suspension } from './suspension.ts';
 
 export type Owned = { deployment: Deployment; payer: Payer } | { response: Response };
 
-/** @throws Problem not_found | gone | not_owner | unauthorized */
-export async function requireOwner(deps: ControlDeps, call: Call, scope: string): Promise<Owned> {
+/**
+ * @param changes whether the call changes what the deployment runs or where it answers
+ * @throws Problem not_found | gone | suspended | blocked | not_owner | unauthorized
+ */
+export async function requireOwner(
+  deps: ControlDeps,
+  call: Call,
+  scope: string,
+  { changes = false } = {},
+): Promise<Owned> {
   const deployment = await living(deps, call.params.slug ?? '');
+  if (changes) assertChangeable(deps, deployment);
   const bearer = /^Bearer (\S+)$/i.exec(call.request.headers.get('authorization') ?? '')?.[1];
   if (bearer) {
     const payer = deps.payments.ownerTokens.verify(deployment.slug, bearer);
@@ -45,10 +56,27 @@ export async function living(deps: Pick<ControlDeps, 'deployments'>, slug: strin
   return deployment;
 }
 
-/** The deployment as it is now. @throws Problem gone when it was decommissioned since it was looked up */
-export async function stillLiving(deps: Pick<ControlDeps, 'deployments'>, known: Deployment): Promise<Deployment> {
+/**
+ * What the operator suspended stays as the operator saw it; a blocked wallet changes nothing.
+ * @throws Problem suspended | blocked
+ */
+export function assertChangeable({ blocks }: Pick<ControlDeps, 'blocks'>, deployment: Deployment): void {
+  const suspended = suspension(deployment);
+  if (suspended) throw suspended;
+  if (blocks.hasWallet(deployment.owner)) throw blockedWallet(deployment.owner);
+}
+
+/**
+ * The deployment as it is now, to be changed.
+ * @throws Problem gone | suspended | blocked when it became so since it was looked up
+ */
+export async function stillChangeable(
+  deps: Pick<ControlDeps, 'deployments' | 'blocks'>,
+  known: Deployment,
+): Promise<Deployment> {
   const present = await living(deps, known.slug);
   if (present.tenant !== known.tenant) throw new Problem('gone', `${known.slug} was decommissioned.`);
+  assertChangeable(deps, present);
   return present;
 }
 

@@ -7,7 +7,10 @@ import type { Channel } from '../shared/channel.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, Route } from '../shared/contracts.ts';
+import { KeyedLock } from '../shared/mutex.ts';
+import { limitsOf } from '../shared/tenant-limits.ts';
 import { OPENAPI_PATH } from './pages/tenant-openapi.ts';
+import { suspension } from './suspension.ts';
 
 export interface RoutePublisherDeps {
   deployments: Deployments;
@@ -23,6 +26,8 @@ export interface RoutePublisherDeps {
 export class RoutePublisher {
   readonly #deps: RoutePublisherDeps;
   readonly #deploying: Set<string>;
+  /** By slug: what was read first is not sent last. */
+  readonly #turns = new KeyedLock();
 
   constructor(deps: RoutePublisherDeps) {
     this.#deps = deps;
@@ -53,7 +58,11 @@ export class RoutePublisher {
   }
 
   /** Reads a slug from the registry and tells every edge; resolves when all know. */
-  async push(slug: string): Promise<void> {
+  push(slug: string): Promise<void> {
+    return this.#turns.run(slug, () => this.#push(slug));
+  }
+
+  async #push(slug: string): Promise<void> {
     const { deployments, domains, clock, edges } = this.#deps;
     const row = await deployments.bySlug(slug);
     const living = row && (row.state !== 'decommissioned' || (row.freeAt ?? 0) > clock.now());
@@ -79,9 +88,11 @@ export class RoutePublisher {
 
   #route(row: Deployment, domains: string[]): Route {
     const { config } = this.#deps;
+    const suspended = suspension(row);
     return {
       slug: row.slug,
-      state: row.state,
+      state: suspended ? 'suspended' : row.state,
+      ...(suspended ? { suspended: suspended.message } : {}),
       domains,
       trustedPages: row.builtin || config.pathPages === 'trust',
       paidRoutes: [
@@ -90,7 +101,7 @@ export class RoutePublisher {
         ...(row.paidRoutes.length > 0 ? [{ method: 'GET', path: OPENAPI_PATH }] : []),
       ],
       idleTimeoutMs: config.requestIdleMs,
-      maxBodyBytes: config.maxBodyBytes,
+      maxBodyBytes: limitsOf('runtime', row.limits).maxBodyBytes ?? config.maxBodyBytes,
     };
   }
 }

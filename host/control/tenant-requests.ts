@@ -1,6 +1,6 @@
 /**
  * Requests for a tenant that the edge hands over because they touch money or states: paid routes go to the toll,
- * expired tenants ask their owner for a renewal, decommissioned ones say so.
+ * expired tenants ask their owner for a renewal, suspended and decommissioned ones say so.
  */
 import type { InstanceSocket } from '../http/instance/fetch.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
@@ -13,6 +13,7 @@ import type { ControlDeps } from './deps.ts';
 import { iso } from './metadata.ts';
 import { noDeployment } from './ownership.ts';
 import { asksForOpenApi, OPENAPI_PATH, tenantOpenApi } from './pages/tenant-openapi.ts';
+import { suspension } from './suspension.ts';
 import { tollView } from './toll-view.ts';
 
 /** Sends a request to the tenant's instance, streaming both ways. */
@@ -43,6 +44,8 @@ export async function tenantRequest(
 ): Promise<Response> {
   const deployment = await deps.deployments.lookUp(slug);
   if (!deployment) throw noDeployment(slug);
+  const suspended = suspension(deployment);
+  if (suspended) throw suspended;
   switch (deployment.state) {
     case 'decommissioned':
       throw new Problem('gone', `${slug} was decommissioned on ${iso(deployment.decommissionedAt ?? 0)}.`);
@@ -68,7 +71,7 @@ export async function tenantSocket(
   ordinary: () => Promise<Response>,
 ): Promise<Response | undefined> {
   const deployment = await deps.deployments.lookUp(slug);
-  if (deployment?.state !== 'active') return await ordinary();
+  if (deployment?.state !== 'active' || suspension(deployment)) return await ordinary();
   const view = tollView(deployment);
   if (!findPaidRoute(view.paidRoutes, request.method, context.tenantPath ?? '/')) return await ordinary();
   return await deps.payments.tollSocket(request, context, view, caller);

@@ -7,6 +7,7 @@ import { UpstreamPool } from '../http/client/pool.ts';
 import { readMemory } from '../http/message/blocks.ts';
 import { answerField } from '../http/message/fields.ts';
 import type { RequestHead } from '../http/message/head.ts';
+import { AddressRanges } from '../shared/address-ranges.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
 import { setOwnPriority } from '../shared/priority.ts';
 import { ActiveList } from './active-list.ts';
@@ -43,6 +44,7 @@ export class Edge {
   readonly #instances: Instances;
   readonly #listeners: Listeners;
   readonly #metrics: EdgeMetrics;
+  readonly #frontDoor: FrontDoor;
   readonly #active = new ActiveList<ProxiedRequest>();
   readonly #control: UpstreamPool;
   readonly #environment: ProxyEnvironment;
@@ -100,6 +102,8 @@ export class Edge {
       controlMaxBodyBytes: init.controlMaxBodyBytes ?? CONTROL_MAX_BODY_BYTES,
       environment: this.#environment,
     });
+    this.#frontDoor = frontDoor;
+    this.setBlockedRanges(init.blockedRanges ?? []);
     this.#listeners = new Listeners({
       handler: frontDoor,
       limits: {
@@ -150,6 +154,10 @@ export class Edge {
   removeRoute(slug: string): void {
     this.#routes.remove(slug);
     this.#instances.changed(slug);
+  }
+
+  setBlockedRanges(ranges: readonly string[]): void {
+    this.#frontDoor.blocked = ranges.length === 0 ? undefined : new AddressRanges(ranges);
   }
 
   setInstance(instance: Parameters<EdgeMethods['setInstance']>[0]): void {

@@ -8,6 +8,7 @@ import { requestField } from '../http/message/fields.ts';
 import { parseRequestHead, type RequestHead } from '../http/message/head.ts';
 import type { WireError } from '../http/message/wire-error.ts';
 import type { RequestHandler } from '../http/server/http1-connection.ts';
+import type { AddressRanges } from '../shared/address-ranges.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods } from '../shared/match-paid-route.ts';
 import { networkOf } from '../shared/network-of.ts';
@@ -51,6 +52,7 @@ const ALLOW = 'GET, HEAD, POST, PUT, DELETE, PATCH, OPTIONS';
 const OVERRIDE = new RegExp(`^(?:${OVERRIDE_FIELDS.join('|')}):(.*)$`, 'gim');
 const CONTROL_IDLE_MS = 300_000;
 const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
+const BLOCKED = 'The operator of this host has blocked the network that you call from; ask the operator.';
 /** Control adds a generated description for tenants with prices. */
 const OPENAPI_PATH = '/openapi.json';
 
@@ -60,6 +62,8 @@ type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 
 export class FrontDoor implements RequestHandler<RequestHead> {
   readonly #parts: FrontDoorParts;
+  /** Whose every request is refused; undefined: nobody's. */
+  blocked: AddressRanges | undefined;
   readonly #starts = new StartTurns(REQUESTS_A_TURN, (error) => this.unexpected(error));
   /** Ids are this process's random stem and a count: unique, and cheap to make. */
   readonly #stem = randomBytes(9).toString('hex');
@@ -73,6 +77,10 @@ export class FrontDoor implements RequestHandler<RequestHead> {
     const { head } = exchange;
     const caller = this.#parts.proxies.callerOf(exchange.peer, head, this.#parts.ownCallerKey);
     const requestId = REQUEST_ID.test(head.requestId) ? head.requestId : this.#nextId();
+    if (this.blocked?.has(caller.ip)) {
+      this.#here(exchange, requestId, new Problem('blocked', BLOCKED));
+      return;
+    }
     const resolution = this.#parts.routes.resolve(caller.host, head.target);
     const secureUrl = this.#parts.secureUrl(caller, head);
     if (!METHODS.has(head.method)) {
@@ -122,12 +130,12 @@ export class FrontDoor implements RequestHandler<RequestHead> {
   #toTenant(exchange: Exchange, caller: Caller, requestId: string, tenant: TenantResolution): void {
     const { route, tenantPath } = tenant;
     const { head } = exchange;
-    if (route.state === 'deploying') {
-      this.#here(
-        exchange,
-        requestId,
-        new Problem('not_ready', `${route.slug} is being deployed; try again in a second.`),
-      );
+    if (route.state === 'deploying' || route.state === 'suspended') {
+      const problem =
+        route.state === 'suspended'
+          ? new Problem('suspended', route.suspended ?? '')
+          : new Problem('not_ready', `${route.slug} is being deployed; try again in a second.`);
+      this.#here(exchange, requestId, problem);
       return;
     }
     if (route.state !== 'active' || this.#hasPrice(tenant, head)) {

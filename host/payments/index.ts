@@ -62,6 +62,8 @@ export interface PaymentsOptions {
   openSocket?: OpenSocket;
   /** Default: one of its own. */
   trustedClock?: TrustedClock;
+  /** Whether the operator takes no payment of a wallet, lower case. Default: of every one. */
+  isBlocked?: (wallet: string) => boolean;
   /** Told of every payment that is over. */
   onPayment?: (payment: PaymentEnd) => void;
   /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
@@ -112,6 +114,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     store,
     rails,
     log,
+    isBlocked: options.isBlocked,
     channels: {
       /** The receipt says what the channel has spent once this payment is in the books. */
       async receipt(row, charged) {

@@ -62,6 +62,7 @@ export class Operations {
     try {
       // Only a small body is read for an unpaid caller. Whether a credential is ours is checked before a large one is read.
       const presented = readCredential(request.headers, challengeKey);
+      if (presented) await machine.assertTaken(presented);
       const length = declaredLength(request.headers);
       const small = length !== undefined && length <= DIGEST_BYTES;
       if (presented && !small && !body && !(await machine.knows(presented))) {

@@ -1,4 +1,4 @@
-/** Active deployments by slug, as of the last change of any: a flood of requests reads no disk. */
+/** Active deployments by slug that nobody suspended, as of the last change of any: a flood of requests reads no disk. */
 import type { Database } from './index.ts';
 import type { Deployment } from './schema/deployments.ts';
 
@@ -20,14 +20,14 @@ export class DeploymentMemory {
     return this.#remembered.get(slug);
   }
 
-  /** What is remembered, or what `read` answers; active deployments are remembered. */
+  /** What is remembered, or what `read` answers; deployments that serve are remembered. */
   async lookUp(slug: string, read: () => Promise<Deployment | undefined>): Promise<Deployment | undefined> {
     const known = this.#remembered.get(slug);
     if (known) return known;
     const changes = this.#changes;
     const row = await read();
     // A row that was read while somebody changed it may be the one before the change.
-    if (row?.state === 'active' && changes === this.#changes) {
+    if (row?.state === 'active' && !row.suspendedAt && changes === this.#changes) {
       if (this.#remembered.size >= MAX_REMEMBERED) this.#remembered.clear();
       this.#remembered.set(slug, row);
     }

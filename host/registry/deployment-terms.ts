@@ -46,6 +46,23 @@ export class DeploymentTerms {
     });
   }
 
+  /** As a renewal for which nobody paid. @throws Problem `gone`, or `conflict` where it never expires */
+  async extend(tenant: TenantId, termMs: number, now: number): Promise<Deployment> {
+    return await this.#memory.transaction(async (tx) => {
+      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
+      if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
+      if (row.builtin) throw new Problem('conflict', `${row.slug} comes with the host and never expires.`);
+      const expiresAt = Math.max(now, row.expiresAt) + termMs;
+      const [extended] = await tx
+        .update(deployments)
+        .set({ expiresAt, state: 'active', warnedAt: null, updatedAt: now })
+        .where(eq(deployments.tenant, tenant))
+        .returning();
+      if (!extended) throw new Error('update returned nothing');
+      return extended;
+    });
+  }
+
   /** Marks what ran out. @returns the deployments that expired by this call */
   async expireDue(now: number): Promise<Deployment[]> {
     return await this.#memory.change(async () =>

@@ -7,8 +7,9 @@ import type { AssetSettings, BindingSet, TenantId } from '../shared/contracts.ts
 import { Problem } from '../shared/problem.ts';
 import { DeploymentMemory } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
-import { and, asc, desc, eq, inArray, ne, sql } from './drizzle.ts';
+import { and, asc, desc, eq, inArray, isNull, ne, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
+import { OperatorDecisions } from './operator-decisions.ts';
 import {
   type Deployment,
   deployments,
@@ -22,6 +23,7 @@ import { SlugClaims } from './slug-claims.ts';
 import { unusedCode } from './unused-code.ts';
 
 export const DAY_MS = 86_400_000;
+const SERVES = and(eq(deployments.state, 'active'), isNull(deployments.suspendedAt));
 /** Deployments of one wallet that are listed. */
 const MOST_LISTED = 1_000;
 
@@ -107,20 +109,22 @@ export class Deployments {
   readonly #memory: DeploymentMemory;
   readonly claims: SlugClaims;
   readonly terms: DeploymentTerms;
+  readonly decisions: OperatorDecisions;
 
   constructor(db: Database) {
     this.#db = db;
     this.#memory = new DeploymentMemory(db);
     this.claims = new SlugClaims(db, (slug) => this.bySlug(slug));
     this.terms = new DeploymentTerms(db, this.#memory);
+    this.decisions = new OperatorDecisions(this.#memory);
   }
 
-  /** The active deployment of a slug, if it was looked up since the last change: reads no disk. */
+  /** The deployment of a slug that serves, if it was looked up since the last change: reads no disk. */
   remembered(slug: string): Deployment | undefined {
     return this.#memory.get(slug);
   }
 
-  /** As `bySlug`; active deployments are remembered. */
+  /** As `bySlug`; deployments that serve are remembered. */
   lookUp(slug: string): Promise<Deployment | undefined> {
     return this.#memory.lookUp(slug, () => this.bySlug(slug));
   }
@@ -166,16 +170,16 @@ export class Deployments {
     return await this.#db.select().from(deployments).orderBy(asc(deployments.createdAt));
   }
 
-  /** Active deployments that run on a schedule. */
+  /** Deployments that run on a schedule: active, and not suspended. */
   async scheduled(): Promise<Pick<Deployment, 'tenant' | 'slug' | 'owner' | 'builtin' | 'crons'>[]> {
     const { tenant, slug, owner, builtin, crons } = deployments;
     return await this.#db
       .select({ tenant, slug, owner, builtin, crons })
       .from(deployments)
-      .where(and(eq(deployments.state, 'active'), sql`${deployments.crons} <> '[]'`));
+      .where(and(SERVES, sql`${deployments.crons} <> '[]'`));
   }
 
-  /** Deployments that have Durable Objects, whether they may run now or not. */
+  /** Deployments that have Durable Objects, expired ones too; not those that are suspended. */
   async withObjects(): Promise<Pick<Deployment, 'tenant' | 'slug'>[]> {
     const { tenant, slug, bindings, state } = deployments;
     return await this.#db
@@ -184,17 +188,18 @@ export class Deployments {
       .where(
         and(
           ne(state, 'decommissioned'),
+          isNull(deployments.suspendedAt),
           sql`(json_type(${bindings}, '$.durableObjects') = 'object' or json_type(${bindings}, '$.queues') = 'object' or json_type(${bindings}, '$.workflows') = 'object')`,
         ),
       );
   }
 
-  /** Active deployments that sell something, oldest first. */
+  /** Deployments that sell something just now, oldest first. */
   async selling(limit: number): Promise<Deployment[]> {
     return await this.#db
       .select()
       .from(deployments)
-      .where(and(eq(deployments.state, 'active'), sql`${deployments.paidRoutes} <> '[]'`))
+      .where(and(SERVES, sql`${deployments.paidRoutes} <> '[]'`))
       .orderBy(asc(deployments.createdAt))
       .limit(limit);
   }

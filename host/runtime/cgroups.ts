@@ -16,6 +16,8 @@ export interface CgroupLimits {
 export interface Cgroup {
   /** Best effort: the group may be gone. */
   weigh(standing: Standing): void;
+  /** Best effort, as above. @param bytes of memory that it may take from now on */
+  allow(bytes: number): void;
   /** Whether the kernel killed something in it for want of memory. */
   ranOutOfMemory(): boolean;
   /** Removes it once its processes are gone. */
@@ -80,16 +82,17 @@ export class Cgroups {
       return undefined;
     }
     return {
-      weigh: (standing) => weigh(folder, standing),
+      weigh: (standing) => write(folder, 'cpu.weight', WEIGHTS[standing]),
+      allow: (bytes) => write(folder, 'memory.max', bytes),
       ranOutOfMemory: () => /^oom_kill [1-9]/m.test(read(folder, 'memory.events')),
       remove: () => remove(folder),
     };
   }
 }
 
-function weigh(folder: string, standing: Standing): void {
+function write(folder: string, name: string, value: number): void {
   try {
-    writeFileSync(path.join(folder, 'cpu.weight'), String(WEIGHTS[standing]));
+    writeFileSync(path.join(folder, name), String(value));
   } catch {
     // Its processes have ended, and it was removed.
   }

@@ -11,6 +11,7 @@ import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { tenantUser } from '../sandbox/users.ts';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
+import { limitsOf } from '../shared/tenant-limits.ts';
 import { Activity } from './activity.ts';
 import type {
   ExitReason,
@@ -23,7 +24,12 @@ import type {
 import { type InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import { ObjectsDisk } from './objects-disk.ts';
-import { type PrewarmedSandbox, type PrewarmedSandboxOptions, startPrewarmedSandbox } from './prewarmed-sandbox.ts';
+import {
+  HARD_LIMIT,
+  type PrewarmedSandbox,
+  type PrewarmedSandboxOptions,
+  startPrewarmedSandbox,
+} from './prewarmed-sandbox.ts';
 import { Services } from './services.ts';
 import type { Standby } from './standby.ts';
 import { TrackRecord } from './track-record.ts';
@@ -327,7 +333,8 @@ export class DeploymentRunner {
   /** Starts an instance beside whatever runs, and makes it the current one. */
   async #start(spec: InstanceSpec): Promise<InstanceProcess> {
     const { dependencies, nextGeneration, standby } = this.#options;
-    const { config, sandbox, log } = dependencies;
+    const { sandbox, log } = dependencies;
+    const config = { ...dependencies.config, ...limitsOf('runtime', spec.limits) };
     const tenant = spec.tenant;
     const generation = nextGeneration();
     this.#tenant = tenant;
@@ -337,7 +344,7 @@ export class DeploymentRunner {
     this.#disk = undefined;
     // One that was killed may not be gone yet: never two processes on one folder.
     await Promise.all([...this.#draining].map((old) => objectsOf(old.spec.bindings) && old.ended));
-    const objects = classes && (await this.#openDisk(tenant, classes, uid));
+    const objects = classes && (await this.#openDisk(spec, classes, uid));
     const special = { uid, objects };
     let prewarmed: PrewarmedSandbox;
     if (known) {
@@ -349,6 +356,7 @@ export class DeploymentRunner {
         cgroups: this.#options.cgroups,
       });
     } else prewarmed = objects ? await standby.make(special) : await standby.take();
+    prewarmed.cgroup?.allow(config.memoryBytes * HARD_LIMIT);
     const services =
       known ??
       new Services({
@@ -372,7 +380,7 @@ export class DeploymentRunner {
     );
     try {
       pointTo(services.folder, path.join(dependencies.runFolder, this.slug));
-      const [instance] = await Promise.all([starting, services.open(spec.bindings)]);
+      const [instance] = await Promise.all([starting, services.open(spec)]);
       this.#adopt(instance);
       if (this.#processesUsed) services.warm(spec.bindings);
       return instance;
@@ -389,14 +397,14 @@ export class DeploymentRunner {
 
   /** @throws Problem quota_exceeded */
   async #openDisk(
-    tenant: TenantId,
+    { tenant, limits }: InstanceSpec,
     classes: Objects,
     uid: number | undefined,
   ): Promise<PrewarmedSandboxOptions['objects']> {
     const { tenantsFolder, storeQuotas } = this.#options.dependencies;
     const disk = new ObjectsDisk({
       folder: objectsFolder(tenantsFolder, tenant),
-      quota: storeQuotas.durableObjectBytes ?? 0,
+      quota: limitsOf('storage', limits).durableObjectBytes ?? storeQuotas.durableObjectBytes ?? 0,
       onExceeded: (detail) => {
         const current = this.#current?.instance;
         if (current && this.#disk === disk) this.#kill(current, 'storage_exceeded', detail);
@@ -407,7 +415,8 @@ export class DeploymentRunner {
   }
 
   #adopt(instance: InstanceProcess): void {
-    const { memoryBytes, cpuStallMs } = this.#options.dependencies.config;
+    const { config } = this.#options.dependencies;
+    const { memoryBytes, cpuStallMs } = { ...config, ...limitsOf('runtime', instance.spec.limits) };
     this.#current = new WatchedInstance(instance, {
       memoryBytes,
       cpuStallMs,

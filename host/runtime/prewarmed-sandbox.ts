@@ -54,7 +54,7 @@ const PROCESSORS: Bind[] = ['/sys/devices/system/cpu/possible']
   .filter((file) => existsSync(file))
   .map((file) => ({ from: file, to: file }));
 /** The kernel's limit over the watchdog's: page cache and socket buffers count only there. */
-const HARD_LIMIT = 1.5;
+export const HARD_LIMIT = 1.5;
 
 export async function startPrewarmedSandbox({
   sandbox,

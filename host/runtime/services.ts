@@ -8,8 +8,9 @@ import path from 'node:path';
 import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
 import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
 import { storeName } from '../bindings/stores.ts';
-import type { BindingSet, InstanceSpec } from '../shared/contracts.ts';
+import type { BindingSet, InstanceSpec, StorageQuotas } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { limitsOf } from '../shared/tenant-limits.ts';
 import type { RuntimeDependencies } from './contract.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { folderOf } from './standby.ts';
@@ -30,6 +31,8 @@ export class Services {
   readonly folder: string;
   readonly #placed: string[] = [];
   readonly #options: ServicesOptions;
+  /** Of the newest instance. */
+  #spec: InstanceSpec;
   /** All that were opened, by their services. */
   readonly #bound = new Map<string, Bound>();
   /** Those that the storage process does not serve. */
@@ -37,6 +40,7 @@ export class Services {
 
   constructor(options: ServicesOptions) {
     this.#options = options;
+    this.#spec = options.spec;
     this.folder = options.prewarmed.servicesFolder;
   }
 
@@ -56,11 +60,12 @@ export class Services {
   }
 
   /**
-   * Opens what these bindings need, beside what is open: while a deployment is being replaced, the old instance still
-   * uses its own.
+   * Opens what the bindings of an instance need, beside what is open: while a deployment is being replaced, the old
+   * instance still uses its own. Limits are the new one's from now on.
    */
-  async open(bindings: BindingSet): Promise<void> {
-    for (const bound of distinctServices(boundBindings(bindings))) {
+  async open(spec: InstanceSpec): Promise<void> {
+    this.#spec = spec;
+    for (const bound of distinctServices(boundBindings(spec.bindings))) {
       this.#prepare(bound);
       this.#bound.set(bound.service, bound);
     }
@@ -89,23 +94,25 @@ export class Services {
   async openStorage(): Promise<void> {
     const stores = this.#stores();
     if (stores.length === 0) return;
-    const { dependencies, spec } = this.#options;
+    const { dependencies } = this.#options;
     await dependencies.storage.open({
-      tenant: spec.tenant,
+      tenant: this.#spec.tenant,
       folder: this.folder,
       stores: stores.map(({ binding, id, service }) => ({
         name: storeName(binding.key, id),
         socket: `${service}.sock`,
       })),
-      quotas: dependencies.storeQuotas,
+      quotas: this.#quotas(),
     });
     this.#permit(...stores.map(({ service }) => service));
   }
 
   /** Again after the egress process was started anew. */
   async openEgress(): Promise<void> {
-    const { dependencies, spec } = this.#options;
-    const { subrequests, egressBytesPerHour, egressTimeoutMs } = dependencies.config;
+    const { dependencies } = this.#options;
+    const spec = this.#spec;
+    const limits = { ...dependencies.config, ...limitsOf('runtime', spec.limits) };
+    const { subrequests, egressBytesPerHour, egressTimeoutMs } = limits;
     await dependencies.egress.open({
       tenant: spec.tenant,
       slug: spec.slug,
@@ -127,6 +134,10 @@ export class Services {
     ]);
     for (const name of this.#placed) await rm(path.join(this.folder, name), { recursive: true, force: true });
     rmSync(folderOf(prewarmed), { recursive: true, force: true });
+  }
+
+  #quotas(): StorageQuotas {
+    return { ...this.#options.dependencies.storeQuotas, ...limitsOf('storage', this.#spec.limits) };
   }
 
   /** Those that the storage process serves. */
@@ -154,6 +165,7 @@ export class Services {
       socket: path.join(this.folder, `${service}.sock`),
       sandboxFolder: folderOf(prewarmed),
       clientUid: prewarmed.uid,
+      quotas: () => this.#quotas(),
       permit: () => this.#permit(service),
       onDeath: onBindingDeath,
     });

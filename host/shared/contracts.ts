@@ -3,18 +3,22 @@
  * Every method takes one argument and may answer a promise.
  */
 
+import type { TenantLimits } from './tenant-limits.ts';
+
 /** A tenant's storage identity: unique per ownership of a slug, never reused. `t` and 20 characters [a-z0-9]. */
 export type TenantId = string;
 
 // ---------------------------------------------------------------------------------------------- edge
 
 /** `deploying`: nothing is deployed there yet, and something will be soon. */
-export type RouteState = 'deploying' | 'active' | 'expired' | 'decommissioned';
+export type RouteState = 'deploying' | 'active' | 'suspended' | 'expired' | 'decommissioned';
 
 /** All that the edge knows of a slug. Control pushes every change. */
 export interface Route {
   slug: string;
   state: RouteState;
+  /** What callers of a suspended slug are told. */
+  suspended?: string;
   /** Verified custom domains, lowercase punycode. */
   domains: string[];
   /** Its pages may act for the whole origin that path addresses share: built-in tenants, or those the operator trusts. */
@@ -39,6 +43,8 @@ export interface EdgeInit {
   /** Tells calls of this host's own tenants from others (host/shared/own-caller.ts); undefined: there are none. */
   ownCallerKey?: string;
   maxHeaderBytes: number;
+  /** Address ranges whose every request is refused; undefined: none. */
+  blockedRanges?: string[];
   /** `slugs.reserved`: where none of them is deployed, requests for them go to control instead of a 404. */
   reservedSlugs?: string[];
   /** Largest body of a request to control itself, bytes; 64 MiB without. */
@@ -107,6 +113,8 @@ export interface EdgeMethods {
   certificateChanged(certificate: { name: string }): void;
   /** Answers TLS-ALPN-01 for a name with this key and certificate (PEM); undefined: no more. */
   setTlsChallenge(challenge: { name: string; pem: string | undefined }): void;
+  /** Requests from these address ranges are refused from now on, and from no others. */
+  setBlockedRanges(blocked: { ranges: string[] }): void;
   setClock(clock: { offsetMs: number }): void;
   /** prom-client `getMetricsAsJSON()`. */
   metrics(nothing: undefined): unknown;
@@ -324,4 +332,6 @@ export interface InstanceSpec {
   crons: string[];
   /** Private addresses the operator opened for this slug's fetch(): `host:port` or `unix:<path>`. */
   egressAllow: string[];
+  /** In place of the host's settings. */
+  limits?: TenantLimits;
 }

@@ -17,6 +17,8 @@ export const PROBLEMS = {
   proof_required: [402, 'Proof of ownership is required'],
   not_owner: [403, 'Another wallet owns this'],
   forbidden: [403, 'Not allowed'],
+  suspended: [403, 'Suspended by the operator'],
+  blocked: [403, 'Blocked by the operator'],
   unauthorized: [401, 'Authentication is required'],
   not_found: [404, 'Nothing is here'],
   method_not_allowed: [405, 'The method is not allowed here'],

@@ -9,6 +9,7 @@ import { operatorEndpoints } from '../control/api/operator/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
 import type { ControlDeps } from '../control/deps.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
+import { Audit } from '../registry/audit.ts';
 import { writeClockOffset } from '../registry/settings.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import type { EgressMethods, StorageMethods } from '../shared/contracts.ts';
@@ -43,8 +44,12 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
   const { timedWork, backups, instanceClient, version, log } = options;
   const { forward } = instanceClient;
   const { config, publicUrl, payments } = control;
-  const { registry, deployments, domains, secrets, operator } = stores;
+  const { registry, deployments, domains, secrets, blocks, operator } = stores;
+  const audit = new Audit(registry.db, clock);
   const endpoints = operatorEndpoints({
+    control,
+    audit,
+    pushBlocks: async () => void (await edges.each('setBlockedRanges', { ranges: blocks.ranges() })),
     deployments,
     secrets,
     payments,
@@ -77,6 +82,7 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
     tokenHash: operator.hash,
     names: config.adminNames.map((name) => name.toLowerCase()),
     builtinApis: builtinApis(control.builtins, { deployments, secrets, forward, publicUrl }),
+    audit,
     version,
     log,
   };

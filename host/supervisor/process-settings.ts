@@ -15,10 +15,12 @@ export function edgeInit(
   tls: EdgeTls,
   clockOffsetMs: number,
   ownCallerKey: string,
+  blockedRanges: string[],
 ): EdgeInit {
   return {
     controlSocket,
     ownCallerKey,
+    blockedRanges,
     publicUrl: config.publicUrl || undefined,
     baseDomain: config.baseDomain,
     trustedProxies: config.trustedProxies,

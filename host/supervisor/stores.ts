@@ -1,5 +1,6 @@
 /** Everything that remembers: the registry and its repositories, the code store, owners' logs. */
 import { operatorToken } from '../control/api/operator/token.ts';
+import { Blocks } from '../registry/blocks.ts';
 import { CronRuns } from '../registry/cron-runs.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { Domains } from '../registry/domains.ts';
@@ -16,6 +17,7 @@ export interface Stores {
   secrets: Secrets;
   usage: Usage;
   cronRuns: CronRuns;
+  blocks: Blocks;
   /** `fresh` when it was made just now. */
   operator: { hash: string; fresh?: string };
   close(): Promise<void>;
@@ -32,6 +34,7 @@ export async function openStores(folders: Folders): Promise<Stores> {
     secrets: new Secrets(registry.db, box),
     usage,
     cronRuns: new CronRuns(registry.db),
+    blocks: await Blocks.open(registry.db),
     operator: await operatorToken(registry.db),
     async close() {
       await usage.flush();

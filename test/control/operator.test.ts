@@ -10,6 +10,7 @@ const make = (parts: object, trusted: boolean, names: string[] = []) =>
       builtinApis: new Map([['billing', async () => new Response('of the tenant')]]),
       tokenHash: '0'.repeat(64),
       names,
+      audit: { begin: async () => 1, end: async () => undefined },
       version: '1.2.3',
       log: undefined as never,
     },

@@ -22,6 +22,8 @@ export interface DatabaseProcessOptions {
   namespace: string;
   /** What the database may grow to now. */
   quotaBytes(): Promise<number>;
+  /** What all of the tenant's databases may take together. */
+  mostBytes(): number;
   /** What `buildDatabaseProgram` wrote. */
   program: Promise<string>;
   /** Folder of the database file, created where missing. */
@@ -68,7 +70,7 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
     needs: [native],
     uid,
     profile: 'database',
-    limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: storage.sqlBytes * FILES_PER_QUOTA },
+    limits: { openFiles: OPEN_FILES, processes: PROCESSES, fileBytes: options.mostBytes() * FILES_PER_QUOTA },
   });
   const settings = {
     socket: `${sandbox.inside(socket)}/${SOCKET_NAME}`,

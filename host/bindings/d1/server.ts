@@ -19,9 +19,10 @@ export function d1Server({ config, tenantsFolder, runFolder, sandbox, log }: Ser
   const program = buildDatabaseProgram(path.join(runFolder, PROGRAM));
   program.catch((error) => log.error({ err: error }, 'databases cannot start'));
   return {
-    serve({ tenant, store, service, socket, sandboxFolder, clientUid, onDeath }) {
+    serve({ tenant, store, service, socket, sandboxFolder, clientUid, quotas, onDeath }) {
       const folder = path.join(tenantsFolder, tenant);
       const name = storeName(FOLDER, store);
+      const most = () => quotas().sqlBytes ?? storage.sqlBytes;
       const database = new OnDemandDatabase({
         tenant,
         namespace: namespaceOf(tenant, name),
@@ -29,7 +30,8 @@ export function d1Server({ config, tenantsFolder, runFolder, sandbox, log }: Ser
         storage,
         program,
         dataFolder: path.join(folder, name),
-        quotaBytes: () => quotaOf(folder, name, storage.sqlBytes),
+        mostBytes: most,
+        quotaBytes: () => quotaOf(folder, name, most()),
         socketFolder: path.join(sandboxFolder, service.replace('d1', SOCKETS)),
         socket,
         clientUid,

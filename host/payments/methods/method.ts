@@ -3,7 +3,7 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
 import type { Problem } from '../../shared/problem.ts';
 import type { Offer, SettleResult, Terms, Verified } from '../terms.ts';
-import type { OfferInfo, RailName } from '../types.ts';
+import type { Address, OfferInfo, RailName } from '../types.ts';
 
 /** A credential as a caller sent it: of the right shape, and nothing more is known of it. */
 export interface Presented {
@@ -80,6 +80,8 @@ export interface PaymentMethod {
    */
   read(headers: Headers, key: string): Presented | undefined;
   named(presented: Presented): Named;
+  /** The wallet that the credential says it is of, not checked yet; undefined where it names none. */
+  payer(presented: Presented): Address | undefined;
   /** `Presented.hash` as payments of before places were noted have it. */
   formerHash?(presented: Presented): string;
   /**

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
 import { PaymentKeys } from '../../registry/payments/keys.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
+import { blockedWallet } from '../../shared/blocked-wallet.ts';
 import { type Money, ZERO } from '../../shared/money.ts';
 import { KeyedLock } from '../../shared/mutex.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -46,6 +47,7 @@ export class SettlementMachine {
   readonly keys: PaymentKeys;
   readonly #rails: Map<string, Rail>;
   readonly #channels: ChannelCapture | undefined;
+  readonly #isBlocked: (wallet: string) => boolean;
   readonly #log: Logger;
   readonly #locks = new KeyedLock();
   readonly #inFlight = new Set<Promise<unknown>>();
@@ -56,16 +58,19 @@ export class SettlementMachine {
     store: PaymentStore;
     rails: readonly Rail[];
     channels: ChannelCapture | undefined;
+    /** Whether the operator takes no payment of a wallet, lower case. Default: of every one. */
+    isBlocked?: ((wallet: string) => boolean) | undefined;
     log: Logger;
   }) {
     this.store = options.store;
     this.keys = new PaymentKeys(options.store.books);
     this.#rails = new Map(options.rails.map((rail) => [rail.name, rail]));
     this.#channels = options.channels;
+    this.#isBlocked = options.isBlocked ?? (() => false);
     this.#log = options.log;
   }
 
-  /** @throws Problem `payment_invalid`, `payment_pending`, `idempotency_conflict` */
+  /** @throws Problem `payment_invalid`, `payment_pending`, `idempotency_conflict`, `blocked` */
   async admit(input: AdmitInput): Promise<Admitted> {
     const { presented, prepared, asked } = input;
     const done = await this.#locks.acquire(presented.id);
@@ -76,8 +81,11 @@ export class SettlementMachine {
         done();
         return known;
       }
+      // By its own word first: the rail asks the chain, and opens a channel there.
+      this.#assertTaken(methodOf(presented).payer(presented));
       const offer = methodOf(presented).match(presented, prepared, asked);
       const verified = await this.rail(presented.rail).verify(presented, offer);
+      this.#assertTaken(verified.payer.address);
       const { terms } = prepared;
       const begin = () =>
         this.#begin(
@@ -265,6 +273,20 @@ export class SettlementMachine {
         this.#log.warn({ payment: row.id, reason: result.reason }, 'settlement is pending');
         return this.store.pending(row, result.reason);
     }
+  }
+
+  /**
+   * Refuses a blocked wallet by its own word, before anything is read or done for it. What it paid for before is still
+   * answered.
+   * @throws Problem `blocked`
+   */
+  async assertTaken(presented: Presented): Promise<void> {
+    const payer = methodOf(presented).payer(presented);
+    if (payer !== undefined && this.#isBlocked(payer) && !(await this.knows(presented))) throw blockedWallet(payer);
+  }
+
+  #assertTaken(wallet: string | undefined): void {
+    if (wallet !== undefined && this.#isBlocked(wallet)) throw blockedWallet(wallet);
   }
 
   /** Whether a payment was begun with this credential, and did not come to nothing: it may be shown again. */

@@ -158,6 +158,7 @@ export class Toll {
       const limit = most !== undefined && most < held ? most : held;
       const management = presented && (await this.#manage(presented));
       if (management) return management;
+      if (presented) await machine.assertTaken(presented);
       const length = declaredLength(request.headers);
       const body =
         length !== undefined && length > 0 && length <= DIGEST_BYTES

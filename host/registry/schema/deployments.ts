@@ -1,5 +1,6 @@
 /** Drizzle's view of migrations/0001_deployments.sql. Times are milliseconds since the Unix epoch. */
 import type { AssetSettings, BindingSet } from '../../shared/contracts.ts';
+import type { TenantLimits } from '../../shared/tenant-limits.ts';
 import { blob, integer, primaryKey, sqliteTable, text } from '../drizzle.ts';
 
 export type DeploymentState = 'active' | 'expired' | 'decommissioned';
@@ -41,6 +42,13 @@ export const deployments = sqliteTable('deployments', {
   purgedAt: integer('purged_at'),
   /** From when on another owner may take the slug. */
   freeAt: integer('free_at'),
+  /** Since when, and why, the operator has it suspended; beside `state`, which goes on changing with time. */
+  suspendedAt: integer('suspended_at'),
+  suspendedReason: text('suspended_reason'),
+  /** Limits of its own in place of the host's settings. */
+  limits: text('limits', { mode: 'json' }).$type<TenantLimits>().notNull().default({}),
+  /** The operator's own, for nobody else. */
+  note: text('note'),
 });
 
 export type Deployment = typeof deployments.$inferSelect;

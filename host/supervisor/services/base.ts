@@ -69,8 +69,12 @@ export const codeStore = service({
 
 export const assetStore = service({
   name: 'static files',
-  needs: { config, folders },
-  start: ({ config, folders }) => new AssetStore(folders.tenants, config.storage.assetBytes),
+  needs: { config, folders, stores },
+  start: ({ config, folders, stores: { deployments } }) =>
+    new AssetStore(folders.tenants, async (tenant) => {
+      const limits = (await deployments.byTenant(tenant))?.limits ?? {};
+      return limits['storage.assetBytes'] ?? config.storage.assetBytes;
+    }),
 });
 
 /** Logs of tenants. */

@@ -161,13 +161,14 @@ const controlDeps = service({
     timedWork,
   },
   start({ stores, network, tenantData, codeStore, assetStore, instanceClient, timedWork, ...values }): ControlDeps {
-    const { deployments, secrets, domains, usage } = stores;
+    const { deployments, secrets, domains, usage, blocks } = stores;
     return {
       ...values,
       deployments,
       secrets,
       domains,
       usage,
+      blocks,
       assets: assetStore,
       askSystem: instanceClient.askSystem,
       storageUsage: tenantData.usage,

@@ -22,7 +22,7 @@ export const edgeProcesses = service({
   name: 'edge processes',
   needs: { config, publicSocket, controlSocket, tls, clock, ownCallerKey, runtime, routes, stores, edges },
   async start({ config, publicSocket, controlSocket, tls, clock, ownCallerKey, runtime, routes, stores, edges }) {
-    const { deployments, usage } = stores;
+    const { deployments, usage, blocks } = stores;
     async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
       runtime.reportTraffic(traffic);
       for (const { slug, requests, errors, bytesIn, bytesOut } of traffic) {
@@ -37,13 +37,16 @@ export const edgeProcesses = service({
         acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
         traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
       },
-      init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey),
+      init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey, blocks.ranges()),
       routes: () => routes.all(),
       listeners: [
         { kind: 'http', socket: publicSocket },
         ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),
       ],
     });
+    // What was blocked while an edge was being set up it has not heard of.
+    for (const child of edges.children)
+      child.onRestart(() => child.channel().call('setBlockedRanges', { ranges: blocks.ranges() }));
     return edges;
   },
   stop: (edges) => edges.stop(DRAIN_MS),

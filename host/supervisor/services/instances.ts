@@ -4,6 +4,7 @@ import type { AssetStore } from '../../assets/asset-store.ts';
 import { folderBytes, objectsFolder } from '../../bindings/durable-objects/folder.ts';
 import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
+import { suspendedBundle, suspension } from '../../control/suspension.ts';
 import { tollView } from '../../control/toll-view.ts';
 import type { Payments } from '../../payments/index.ts';
 import type { Runtime } from '../../runtime/contract.ts';
@@ -66,18 +67,33 @@ const instanceSpecs = service({
       const row = await deployments.bySlug(slug);
       if (row?.state !== 'active')
         throw new Problem('not_found', `${slug} is not running: it is ${row?.state ?? 'not deployed'}.`);
+      const { tenant, compatibilityDate, bindings, limits } = row;
+      const always = { slug, tenant, deployedAt: row.updatedAt, compatibilityDate, bindings, limits };
+      const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
+      const suspended = suspension(row);
+      if (suspended) {
+        // Classes of objects are of the tenant's own code.
+        const { durableObjects: _, ...withoutObjects } = bindings;
+        return {
+          ...always,
+          bindings: withoutObjects,
+          revision: `${revision} suspended`,
+          bundle: suspendedBundle(suspended),
+          compatibilityFlags: [],
+          secrets: {},
+          vars: {},
+          crons: [],
+          egressAllow: [],
+        };
+      }
       return {
-        slug,
-        tenant: row.tenant,
-        revision: String(row.revision),
-        deployedAt: row.updatedAt,
+        ...always,
+        revision,
         bundle: await codeStore.get(row.digest),
-        compatibilityDate: row.compatibilityDate,
         compatibilityFlags: row.compatibilityFlags,
-        secrets: await secrets.reveal(row.tenant),
+        secrets: await secrets.reveal(tenant),
         vars: row.vars,
-        bindings: row.bindings,
-        assets: row.assets ? await assetsOf(assetStore, row.tenant, row.assets) : undefined,
+        assets: row.assets ? await assetsOf(assetStore, tenant, row.assets) : undefined,
         crons: row.crons,
         egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],
       };

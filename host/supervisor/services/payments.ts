@@ -65,6 +65,7 @@ export const payments = service({
         instanceClient.forward(slug, request, readContext(request), headers, signal),
       openSocket: (slug, request, headers, signal) =>
         instanceClient.openSocket(slug, request, readContext(request), headers, signal),
+      isBlocked: (wallet) => stores.blocks.hasWallet(wallet),
       onPayment: metrics.onPayment,
     });
     values.paymentsLater.resolve(payments);

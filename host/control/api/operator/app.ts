@@ -3,8 +3,9 @@
  * folder the file's permission is the proof. Public endpoints need neither.
  */
 import { createHash, timingSafeEqual } from 'node:crypto';
-import { Hono } from 'hono';
+import { type Context, Hono } from 'hono';
 import type { Logger } from 'pino';
+import type { Audit } from '../../../registry/audit.ts';
 import { asProblem, Problem } from '../../../shared/problem.ts';
 import { json } from '../../endpoint.ts';
 import { operatorDocument } from '../../pages/openapi.ts';
@@ -19,13 +20,15 @@ export interface OperatorAppOptions {
   names: readonly string[];
   /** Operator APIs of built-in tenants. */
   builtinApis: BuiltinApis;
+  audit: Pick<Audit, 'begin' | 'end'>;
   version: string;
   log: Logger;
 }
 
 /** @param trusted whether who connects has proved to be the operator already (unix socket) */
 export function createOperatorApp(options: OperatorAppOptions, trusted: boolean): Hono {
-  const { endpoints, tokenHash, names, builtinApis, version, log } = options;
+  const { endpoints, tokenHash, names, builtinApis, audit, version, log } = options;
+  const address = trusted ? 'operator.sock' : '127.0.0.1';
   const app = new Hono();
   app.use(async function requireOwnName(c, next) {
     // A page whose name was pointed at this machine comes with its own name (DNS rebinding).
@@ -43,7 +46,37 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
     return problem.toResponse();
   });
   const serve = (endpoint: OperatorEndpoint) =>
-    app.on(endpoint.method, endpoint.path, (c) => endpoint.handle({ request: c.req.raw, params: c.req.param() }));
+    app.on(endpoint.method, endpoint.path, (c) => {
+      const { method, path, body } = endpoint;
+      return recorded(c, { act: `${method} ${path}`, hasBody: body !== undefined }, endpoint.handle);
+    });
+  /** Does what a call asks for, and writes down what changes something. */
+  async function recorded(
+    c: Context,
+    { act, hasBody }: { act: string; hasBody: boolean },
+    handle: OperatorEndpoint['handle'],
+  ): Promise<Response> {
+    const { raw: request, method } = c.req;
+    const params: Record<string, string> = c.req.param();
+    if (method === 'GET' || method === 'HEAD') return handle({ request, params, begin: async () => undefined });
+    let entry: number | undefined;
+    const begin = async (given: Record<string, unknown>): Promise<void> => {
+      entry ??= await audit.begin({ act, address, ...describedAct(params, given) });
+    };
+    const end = async (outcome: number): Promise<void> => {
+      if (entry === undefined) return;
+      await audit.end(entry, outcome).catch((error) => log.warn({ err: error, act }, 'an outcome was not noted'));
+    };
+    try {
+      if (!hasBody) await begin({});
+      const response = await handle({ request, params, begin });
+      await end(response.status);
+      return response;
+    } catch (error) {
+      await end(asProblem(error).status);
+      throw error;
+    }
+  }
   for (const endpoint of endpoints) if (endpoint.access === 'public') serve(endpoint);
   app.get('/openapi.json', (c) => json(operatorDocument(endpoints, new URL(c.req.url).origin, version)));
 
@@ -57,7 +90,13 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
     await next();
   });
   for (const endpoint of endpoints) if (endpoint.access !== 'public') serve(endpoint);
-  for (const [slug, api] of builtinApis) app.all(`/${slug}/*`, (c) => api(c.req.raw));
+  for (const [slug, api] of builtinApis) {
+    // What its bodies hold is the tenant's own matter, secrets perhaps.
+    app.all(`/${slug}/*`, (c) => {
+      const act = `${c.req.method} ${c.req.path.slice(0, MOST_OF_A_PATH)}`;
+      return recorded(c, { act, hasBody: false }, ({ request }) => api(request));
+    });
+  }
   app.notFound(() => {
     const paths = [...endpoints.map(({ path }) => path), ...[...builtinApis.keys()].map((slug) => `/${slug}/*`)];
     return new Problem(
@@ -66,6 +105,19 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
     ).toResponse();
   });
   return app;
+}
+
+const MOST_OF_A_PATH = 200;
+
+function describedAct(params: Record<string, string>, { subject, reason, ...given }: Record<string, unknown>) {
+  const { slug, id, ...others } = params;
+  const about = slug ?? subject ?? others.subject ?? id;
+  const { subject: _, ...parameters } = { ...others, ...given };
+  return {
+    subject: typeof about === 'string' ? about : null,
+    reason: typeof reason === 'string' ? reason : null,
+    parameters,
+  };
 }
 
 const LOOPBACK_NAMES = ['localhost', '[::1]'];

@@ -2,15 +2,30 @@
 import type { z } from 'zod';
 import type { BackupChoice } from '../../../backup/index.ts';
 import type { Payments } from '../../../payments/types.ts';
+import type { Audit } from '../../../registry/audit.ts';
 import type { Deployments } from '../../../registry/deployments.ts';
 import type { Secrets } from '../../../registry/secrets.ts';
 import { readJson } from '../../body.ts';
+import type { ControlDeps } from '../../deps.ts';
 import type { BaseCall, Endpoint } from '../../endpoint.ts';
 
 /** `public`: for probes and scrapers on this machine; `operator`: with the token, or over the unix socket. */
-export type OperatorEndpoint = Endpoint<BaseCall>;
+export type OperatorEndpoint = Endpoint<OperatorCall>;
+
+export interface OperatorCall extends BaseCall {
+  /**
+   * Writes the act into the audit log, before it is done. `bodyOf` does it with the body, as its schema has accepted it;
+   * for endpoints without a body, and not for GET, it is done before `handle`. No body of the operator's holds a secret.
+   */
+  begin(given: Record<string, unknown>): Promise<void>;
+}
 
 export interface OperatorDeps {
+  /** What owners' endpoints work with, too. */
+  control: ControlDeps;
+  audit: Audit;
+  /** Tells every edge which address ranges are blocked now. */
+  pushBlocks(): Promise<void>;
   deployments: Deployments;
   secrets: Secrets;
   payments: Payments;
@@ -27,6 +42,11 @@ export interface OperatorDeps {
 const MAX_BODY_BYTES = 65_536;
 
 /** @throws Problem `invalid_json`, `invalid_field`, `too_large` */
-export function bodyOf<T>({ request }: BaseCall, schema: z.ZodType<T>): Promise<T> {
-  return readJson(request, schema, { maxBytes: MAX_BODY_BYTES, caller: 'operator' });
+export async function bodyOf<T extends Record<string, unknown>>(
+  { request, begin }: OperatorCall,
+  schema: z.ZodType<T>,
+): Promise<T> {
+  const given = await readJson(request, schema, { maxBytes: MAX_BODY_BYTES, caller: 'operator' });
+  await begin({ ...given });
+  return given;
 }

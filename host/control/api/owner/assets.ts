@@ -44,7 +44,8 @@ export function assetEndpoints(deps: ControlDeps): Endpoint[] {
         507: 'The quota is used up.',
       },
       handle: async (call) => {
-        const owned = await requireOwner(deps, call, `PUT /_admin/${call.params.slug}/assets/${call.params.sha256}`);
+        const scope = `PUT /_admin/${call.params.slug}/assets/${call.params.sha256}`;
+        const owned = await requireOwner(deps, call, scope, { changes: true });
         if ('response' in owned) return owned.response;
         const { sha256 } = checked(z.object({ sha256: fileHash }), { sha256: call.params.sha256 });
         const { headers, body: file } = call.request;

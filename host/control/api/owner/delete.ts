@@ -1,13 +1,13 @@
 /** DELETE /_admin/:slug: the owner decommissions; data goes after the grace period. */
 import { DAY_MS } from '../../../registry/deployments.ts';
+import type { Deployment } from '../../../registry/schema/deployments.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
 import { requireOwner } from '../../ownership.ts';
 
 export function deleteEndpoint(deps: ControlDeps): Endpoint {
-  const { config, clock, deployments, routes, runtime, logs } = deps;
-  const { graceDays, cooldownDays } = config.slugs;
+  const { graceDays, cooldownDays } = deps.config.slugs;
   return {
     method: 'DELETE',
     path: '/_admin/:slug',
@@ -25,13 +25,22 @@ export function deleteEndpoint(deps: ControlDeps): Endpoint {
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `DELETE /_admin/${call.params.slug}`);
       if ('response' in owned) return owned.response;
-      const { slug, tenant } = owned.deployment;
-      const gone = await deployments.terms.decommission(tenant, clock.now(), graceDays * DAY_MS, cooldownDays * DAY_MS);
-      await routes.push(slug);
-      deps.scheduleChanged();
-      await runtime.stop(slug, 'stopped');
-      await logs.append(tenant, { kind: 'platform', event: 'decommissioned', text: 'by the owner' });
-      return json(await describe(deps, gone));
+      return json(await describe(deps, await decommission(deps, owned.deployment, 'by the owner')));
     },
   };
+}
+
+/** @param how for the owner's log */
+export async function decommission(
+  { config, clock, deployments, routes, runtime, logs, scheduleChanged }: ControlDeps,
+  { slug, tenant }: Pick<Deployment, 'slug' | 'tenant'>,
+  how: string,
+): Promise<Deployment> {
+  const { graceDays, cooldownDays } = config.slugs;
+  const gone = await deployments.terms.decommission(tenant, clock.now(), graceDays * DAY_MS, cooldownDays * DAY_MS);
+  await routes.push(slug);
+  scheduleChanged();
+  await runtime.stop(slug, 'stopped');
+  await logs.append(tenant, { kind: 'platform', event: 'decommissioned', text: how });
+  return gone;
 }

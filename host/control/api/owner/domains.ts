@@ -11,7 +11,7 @@ import { fieldProblem } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Call, type Endpoint, json, jsonBody } from '../../endpoint.ts';
 import { iso } from '../../metadata.ts';
-import { living, requireOwner } from '../../ownership.ts';
+import { assertChangeable, living, requireOwner } from '../../ownership.ts';
 
 const attachBody = z.strictObject({
   domain: z
@@ -59,8 +59,9 @@ export function domainEndpoints(deps: ControlDeps, checks: DomainChecks): Endpoi
       const scope = `POST /_admin/${call.params.slug}/domains`;
       const owned = vouched
         ? { deployment: await living(deps, call.params.slug ?? '') }
-        : await requireOwner(deps, call, scope);
+        : await requireOwner(deps, call, scope, { changes: true });
       if ('response' in owned) return owned.response;
+      if (vouched) assertChangeable(deps, owned.deployment);
       if (!body.success) throw fieldProblem('/domain', 'is the name to attach: send {"domain": "api.example.com"}');
       const domain = parseDomain(body.data.domain, own);
       const { tenant } = owned.deployment;

@@ -1,5 +1,6 @@
 /** GET /_admin/:slug/logs: the newest lines of the owner's log; as server-sent events with `Accept: text/event-stream`. */
 
+import type { Deployment } from '../../../registry/schema/deployments.ts';
 import type { LogEntry } from '../../../runtime/logs/log-entry.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { ControlDeps } from '../../deps.ts';
@@ -26,24 +27,32 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/logs`);
       if ('response' in owned) return owned.response;
-      const { tenant } = owned.deployment;
-      const { searchParams } = new URL(call.request.url);
-      const limit = numberOf(searchParams.get('limit'), 'limit', DEFAULT_LIMIT, MAX_LIMIT);
-      const after = numberOf(call.request.headers.get('last-event-id') ?? searchParams.get('after'), 'after', 0);
-      const since = timeOf(searchParams.get('since'));
-      if ((call.request.headers.get('accept') ?? '').includes('text/event-stream')) {
-        // Who was cut off wants all that was missed, not the lines to begin with.
-        const resumed = call.request.headers.has('last-event-id');
-        return stream(deps, tenant, call.request.signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
-      }
-      const entries = await deps.logs.read(tenant, { limit, after, since });
-      return json({ slug: owned.deployment.slug, entries: entries.map((entry) => view(entry)) });
+      return logsAnswer(deps, owned.deployment, call.request);
     },
   };
 }
 
+/** @throws Problem `invalid_field` for what the request asks for */
+export async function logsAnswer(
+  { logs }: Pick<ControlDeps, 'logs'>,
+  { slug, tenant }: Pick<Deployment, 'slug' | 'tenant'>,
+  { url, headers, signal }: Request,
+): Promise<Response> {
+  const { searchParams } = new URL(url);
+  const limit = numberOf(searchParams.get('limit'), 'limit', DEFAULT_LIMIT, MAX_LIMIT);
+  const after = numberOf(headers.get('last-event-id') ?? searchParams.get('after'), 'after', 0);
+  const since = timeOf(searchParams.get('since'));
+  if ((headers.get('accept') ?? '').includes('text/event-stream')) {
+    // Who was cut off wants all that was missed, not the lines to begin with.
+    const resumed = headers.has('last-event-id');
+    return stream(logs, tenant, signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
+  }
+  const entries = await logs.read(tenant, { limit, after, since });
+  return json({ slug, entries: entries.map((entry) => view(entry)) });
+}
+
 function stream(
-  { logs }: ControlDeps,
+  logs: ControlDeps['logs'],
   tenant: string,
   signal: AbortSignal,
   from: { limit: number; after: number; since: number },
@@ -103,7 +112,12 @@ function view({ time, ...entry }: LogEntry) {
   return { ...entry, time: iso(time) };
 }
 
-function numberOf(text: string | null, name: string, fallback: number, highest = Number.MAX_SAFE_INTEGER): number {
+export function numberOf(
+  text: string | null,
+  name: string,
+  fallback: number,
+  highest = Number.MAX_SAFE_INTEGER,
+): number {
   if (text === null || text === '') return fallback;
   const value = Number(text);
   if (!/^\d+$/.test(text) || value > highest) {

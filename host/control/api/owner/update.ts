@@ -13,7 +13,7 @@ import {
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
-import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
+import { askerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { changedSettings, checkNames, checkPayTo } from '../../settings.ts';
 import { bringIntoService, liveText } from '../../versions.ts';
 
@@ -44,7 +44,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       200: 'In service. The metadata of the deployment.',
       400: 'A field is not acceptable; `errors` points at it.',
       409: 'Static files that the update names were not sent.',
-      403: 'Another wallet owns the slug.',
+      403: 'Another wallet owns the slug, or the operator has suspended it.',
       404: 'There is no such deployment, or no such secret to remove.',
       410: 'The deployment was decommissioned.',
       422: 'The code was refused; `errors` has file, line, column and reason.',
@@ -52,7 +52,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       503: 'Too many updates wait; `retry-after` says when to try again.',
     },
     handle: async (call) => {
-      const owned = await requireOwner(deps, call, `PUT /_admin/code/${call.params.slug}`);
+      const owned = await requireOwner(deps, call, `PUT /_admin/code/${call.params.slug}`, { changes: true });
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
       const body = await readBody(call.request, deploymentBodyBytes(config.runtime), call.context.clientIp);
@@ -63,7 +63,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
         throw new Problem('bad_request', 'Nothing to change: give code, secrets or settings.');
       }
       const updated = await updates.run(deployment.tenant, async () =>
-        update(await stillLiving(deps, deployment), input),
+        update(await stillChangeable(deps, deployment), input),
       );
       await logs.append(deployment.tenant, {
         kind: 'platform',

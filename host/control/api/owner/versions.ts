@@ -6,7 +6,7 @@ import { fieldProblem, readJson } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json, jsonBody } from '../../endpoint.ts';
 import { describe, iso } from '../../metadata.ts';
-import { askerOf, requireOwner, stillLiving } from '../../ownership.ts';
+import { askerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { bringIntoService, KEPT_VERSIONS } from '../../versions.ts';
 
 export function versionsEndpoint(deps: ControlDeps): Endpoint {
@@ -56,17 +56,17 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
     responses: {
       200: 'In service. The metadata.',
       404: 'There is no such version.',
-      403: 'Another wallet owns the slug.',
+      403: 'Another wallet owns the slug, or the operator has suspended it.',
       422: 'That version does not load with the settings and secrets of now.',
     },
     handle: async (call) => {
-      const owned = await requireOwner(deps, call, `POST /_admin/${call.params.slug}/rollback`);
+      const owned = await requireOwner(deps, call, `POST /_admin/${call.params.slug}/rollback`, { changes: true });
       if ('response' in owned) return owned.response;
       const { deployment } = owned;
       const limits = { maxBytes: MAX_BODY_BYTES, caller: call.context.clientIp };
       const { version } = await readJson(call.request, rollbackBody, limits);
       const updated = await deps.updates.run(deployment.tenant, async () =>
-        rollBack(deps, await stillLiving(deps, deployment), version),
+        rollBack(deps, await stillChangeable(deps, deployment), version),
       );
       await deps.logs.append(deployment.tenant, {
         kind: 'platform',

@@ -1,6 +1,7 @@
 /** MPP on Tempo: charges and sessions. */
 import { Credential } from 'mppx';
 import type { Network } from '../../network/types.ts';
+import { lower } from '../../terms.ts';
 import type { Address } from '../../types.ts';
 import { mppReceipt } from '../common.ts';
 import type { PaymentMethod, Rail } from '../method.ts';
@@ -44,6 +45,10 @@ export const tempo: PaymentMethod = {
     const { credential, meta } = mppOf(presented);
     const { request, digest } = credential.challenge;
     return { amount: BigInt(String(request.amount)), digest, meta };
+  },
+  payer(presented) {
+    const address = /^did:pkh:eip155:\d+:(0x[0-9a-fA-F]{40})$/.exec(mppOf(presented).credential.source ?? '')?.[1];
+    return address === undefined ? undefined : lower(address);
   },
   match: matchMpp,
   announce: announceMpp,

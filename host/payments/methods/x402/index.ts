@@ -1,5 +1,6 @@
 /** x402 on EVM chains: `exact` by EIP-3009, `upto` by Permit2. */
 
+import { lower } from '../../terms.ts';
 import { mppReceipt, sha256 } from '../common.ts';
 import type { PaymentMethod } from '../method.ts';
 import { readX402, x402Of } from './credential.ts';
@@ -18,6 +19,10 @@ export const x402: PaymentMethod = {
   named(presented) {
     const { accepted, resource } = x402Of(presented).payload;
     return { amount: BigInt(accepted.amount), resource: resource?.url, token: accepted.extra?.challenge };
+  },
+  payer(presented) {
+    const signed = x402Of(presented).payload.payload;
+    return lower(('authorization' in signed ? signed.authorization : signed.permit2Authorization).from);
   },
   /** The hash of the signed part alone. */
   formerHash: (presented) => sha256(JSON.stringify(x402Of(presented).payload.payload)),

@@ -1,0 +1,61 @@
+/** Wallets and address ranges that the host does not serve. All are in memory: they are asked for on the way of calls. */
+import { Problem } from '../shared/problem.ts';
+import { asc, eq, sql } from './drizzle.ts';
+import type { Database } from './index.ts';
+import { type Block, blocks } from './schema/operator.ts';
+
+export const MOST_BLOCKS = 10_000;
+
+export class Blocks {
+  readonly #db: Database;
+  readonly #kinds = new Map<string, Block['kind']>();
+
+  private constructor(db: Database) {
+    this.#db = db;
+  }
+
+  static async open(db: Database): Promise<Blocks> {
+    const opened = new Blocks(db);
+    for (const { subject, kind } of await db.select().from(blocks)) opened.#kinds.set(subject, kind);
+    return opened;
+  }
+
+  /** @param wallet lowercase 0x address */
+  hasWallet(wallet: string): boolean {
+    return this.#kinds.size > 0 && this.#kinds.has(wallet);
+  }
+
+  ranges(): string[] {
+    return [...this.#kinds].flatMap(([subject, kind]) => (kind === 'range' ? [subject] : []));
+  }
+
+  async list(): Promise<Block[]> {
+    return await this.#db.select().from(blocks).orderBy(asc(blocks.createdAt), asc(blocks.subject));
+  }
+
+  /** Blocking again what is blocked replaces the reason. @throws Problem `conflict` where there are too many */
+  async add({ subject, kind, reason }: Omit<Block, 'createdAt'>, now: number): Promise<Block> {
+    const block = await this.#db.transaction(async (tx) => {
+      const [{ count } = { count: 0 }] = await tx.select({ count: sql<number>`count(*)` }).from(blocks);
+      if (count >= MOST_BLOCKS && !this.#kinds.has(subject)) {
+        throw new Problem('conflict', `There are ${MOST_BLOCKS} blocks; remove some, or block wider ranges.`);
+      }
+      const [row] = await tx
+        .insert(blocks)
+        .values({ subject, kind, reason, createdAt: now })
+        .onConflictDoUpdate({ target: blocks.subject, set: { reason } })
+        .returning();
+      if (!row) throw new Error('insert returned nothing');
+      return row;
+    });
+    this.#kinds.set(subject, kind);
+    return block;
+  }
+
+  /** @returns whether it was blocked */
+  async remove(subject: string): Promise<boolean> {
+    const gone = await this.#db.delete(blocks).where(eq(blocks.subject, subject)).returning();
+    this.#kinds.delete(subject);
+    return gone.length > 0;
+  }
+}
