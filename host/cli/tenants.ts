@@ -168,7 +168,12 @@ async function logs(
   const path = `${pathOf(slug)}/logs?${query}`;
   if (flags.follow) return follow(session, path);
   const document = JSON.parse((await callOperator(session, 'GET', path)).text) as { entries: Line[] };
-  session.printer.result(document, document.entries.map(lineText).join('\n'));
+  session.printer.result(document, document.entries.map(harmlessText).join('\n'));
+}
+
+/** A tenant writes what it likes into its log: nothing of it may command the operator's terminal. */
+function harmlessText(line: Line): string {
+  return lineText(line).replace(/[^\P{Cc}\n\t]/gu, '\u{fffd}');
 }
 
 /** Across restarts of the host. */
@@ -180,7 +185,7 @@ async function follow(session: Session, path: string): Promise<void> {
       for await (const { id, data } of operatorEvents(session, path, last)) {
         last = id || last;
         const line = JSON.parse(data) as Line;
-        terminal.out(`${printer.json ? JSON.stringify(line) : lineText(line)}\n`);
+        terminal.out(`${printer.json ? JSON.stringify(line) : harmlessText(line)}\n`);
       }
     } catch (error) {
       if (terminal.signal.aborted) return;

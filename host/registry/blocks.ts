@@ -1,4 +1,5 @@
 /** Wallets and address ranges that the host does not serve. All are in memory: they are asked for on the way of calls. */
+import { Mutex } from '../shared/mutex.ts';
 import { Problem } from '../shared/problem.ts';
 import { asc, eq, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
@@ -9,6 +10,8 @@ export const MOST_BLOCKS = 10_000;
 export class Blocks {
   readonly #db: Database;
   readonly #kinds = new Map<string, Block['kind']>();
+  /** What is in memory changes in the order of the database. */
+  readonly #turns = new Mutex();
 
   private constructor(db: Database) {
     this.#db = db;
@@ -34,7 +37,20 @@ export class Blocks {
   }
 
   /** Blocking again what is blocked replaces the reason. @throws Problem `conflict` where there are too many */
-  async add({ subject, kind, reason }: Omit<Block, 'createdAt'>, now: number): Promise<Block> {
+  add(block: Omit<Block, 'createdAt'>, now: number): Promise<Block> {
+    return this.#turns.run(() => this.#add(block, now));
+  }
+
+  /** @returns whether it was blocked */
+  remove(subject: string): Promise<boolean> {
+    return this.#turns.run(async () => {
+      const gone = await this.#db.delete(blocks).where(eq(blocks.subject, subject)).returning();
+      this.#kinds.delete(subject);
+      return gone.length > 0;
+    });
+  }
+
+  async #add({ subject, kind, reason }: Omit<Block, 'createdAt'>, now: number): Promise<Block> {
     const block = await this.#db.transaction(async (tx) => {
       const [{ count } = { count: 0 }] = await tx.select({ count: sql<number>`count(*)` }).from(blocks);
       if (count >= MOST_BLOCKS && !this.#kinds.has(subject)) {
@@ -50,12 +66,5 @@ export class Blocks {
     });
     this.#kinds.set(subject, kind);
     return block;
-  }
-
-  /** @returns whether it was blocked */
-  async remove(subject: string): Promise<boolean> {
-    const gone = await this.#db.delete(blocks).where(eq(blocks.subject, subject)).returning();
-    this.#kinds.delete(subject);
-    return gone.length > 0;
   }
 }

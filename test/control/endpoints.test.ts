@@ -119,6 +119,7 @@ it('an update of the code leaves what another update set meanwhile', async () =>
   const parts = {
     config: { runtime: { maxSecrets: 64 } },
     clock: { now: () => 0 },
+    blocks: { hasWallet: () => false },
     deployments: {
       bySlug: async () => deployment,
       snapshot: async () => ({}),

@@ -41,6 +41,7 @@ beforeEach(async () => {
     log: { warn: () => undefined },
     publicUrl: 'http://h',
     deployments,
+    blocks: { hasWallet: () => false },
     secrets,
     domains: { ofTenant: async () => [] },
     logs: { append: async () => undefined },

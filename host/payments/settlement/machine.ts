@@ -47,7 +47,7 @@ export class SettlementMachine {
   readonly keys: PaymentKeys;
   readonly #rails: Map<string, Rail>;
   readonly #channels: ChannelCapture | undefined;
-  readonly #isBlocked: (wallet: string) => boolean;
+  readonly #isBlocked: ((wallet: string) => boolean) | undefined;
   readonly #log: Logger;
   readonly #locks = new KeyedLock();
   readonly #inFlight = new Set<Promise<unknown>>();
@@ -66,7 +66,7 @@ export class SettlementMachine {
     this.keys = new PaymentKeys(options.store.books);
     this.#rails = new Map(options.rails.map((rail) => [rail.name, rail]));
     this.#channels = options.channels;
-    this.#isBlocked = options.isBlocked ?? (() => false);
+    this.#isBlocked = options.isBlocked;
     this.#log = options.log;
   }
 
@@ -82,10 +82,10 @@ export class SettlementMachine {
         return known;
       }
       // By its own word first: the rail asks the chain, and opens a channel there.
-      this.#assertTaken(methodOf(presented).payer(presented));
+      if (this.#isBlocked) this.#refuseBlocked(methodOf(presented).payer(presented));
       const offer = methodOf(presented).match(presented, prepared, asked);
       const verified = await this.rail(presented.rail).verify(presented, offer);
-      this.#assertTaken(verified.payer.address);
+      this.#refuseBlocked(verified.payer.address);
       const { terms } = prepared;
       const begin = () =>
         this.#begin(
@@ -281,12 +281,12 @@ export class SettlementMachine {
    * @throws Problem `blocked`
    */
   async assertTaken(presented: Presented): Promise<void> {
-    const payer = methodOf(presented).payer(presented);
-    if (payer !== undefined && this.#isBlocked(payer) && !(await this.knows(presented))) throw blockedWallet(payer);
+    const payer = this.#isBlocked && methodOf(presented).payer(presented);
+    if (payer !== undefined && this.#isBlocked?.(payer) && !(await this.knows(presented))) throw blockedWallet(payer);
   }
 
-  #assertTaken(wallet: string | undefined): void {
-    if (wallet !== undefined && this.#isBlocked(wallet)) throw blockedWallet(wallet);
+  #refuseBlocked(wallet: string | undefined): void {
+    if (wallet !== undefined && this.#isBlocked?.(wallet)) throw blockedWallet(wallet);
   }
 
   /** Whether a payment was begun with this credential, and did not come to nothing: it may be shown again. */

@@ -48,16 +48,16 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
   const serve = (endpoint: OperatorEndpoint) =>
     app.on(endpoint.method, endpoint.path, (c) => {
       const { method, path, body } = endpoint;
-      return recorded(c, { act: `${method} ${path}`, hasBody: body !== undefined }, endpoint.handle);
+      const params = c.req.param();
+      return recorded(c, { act: `${method} ${path}`, hasBody: body !== undefined, params }, endpoint.handle);
     });
   /** Does what a call asks for, and writes down what changes something. */
   async function recorded(
     c: Context,
-    { act, hasBody }: { act: string; hasBody: boolean },
+    { act, hasBody, params }: { act: string; hasBody: boolean; params: Record<string, string> },
     handle: OperatorEndpoint['handle'],
   ): Promise<Response> {
     const { raw: request, method } = c.req;
-    const params: Record<string, string> = c.req.param();
     if (method === 'GET' || method === 'HEAD') return handle({ request, params, begin: async () => undefined });
     let entry: number | undefined;
     const begin = async (given: Record<string, unknown>): Promise<void> => {
@@ -94,7 +94,7 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
     // What its bodies hold is the tenant's own matter, secrets perhaps.
     app.all(`/${slug}/*`, (c) => {
       const act = `${c.req.method} ${c.req.path.slice(0, MOST_OF_A_PATH)}`;
-      return recorded(c, { act, hasBody: false }, ({ request }) => api(request));
+      return recorded(c, { act, hasBody: false, params: { slug } }, ({ request }) => api(request));
     });
   }
   app.notFound(() => {

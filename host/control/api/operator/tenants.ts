@@ -17,7 +17,12 @@ import { reasonText } from './reason.ts';
 const suspendBody = z.strictObject({ reason: reasonText.describe('callers and the owner are told') });
 const extendBody = z.strictObject({ days: z.int('takes whole days').min(1).max(3_650).describe('given for nothing') });
 const noteBody = z.strictObject({
-  note: z.string().trim().max(2_000).describe('for operators alone; empty: none'),
+  note: z
+    .string()
+    .trim()
+    .max(2_000)
+    .regex(/^[\P{Cc}\n]*$/u, 'takes text without control characters')
+    .describe('for operators alone; empty: none'),
 });
 
 const NO_TENANT = { 404: 'no such slug', 410: 'it was decommissioned' };
@@ -59,8 +64,10 @@ export function tenantsEndpoints({ control, deployments }: OperatorDeps): Operat
       summary: 'Suspend a deployment',
       description:
         'Callers get 403 `suspended` with the reason, before any payment is asked for. Its instance is stopped: calls ' +
-        'under way have five seconds, sockets and streams end. Crons do not run. Its days, domains and data stay; its ' +
-        'owner may look at data, logs and usage, renew and delete, and changes nothing else. Repeated: another reason.',
+        'under way have five seconds, sockets and streams end; what was paid for a call that did not end goes back, open ' +
+        'payment sessions are closed within a day. Crons do not run. Its days, domains and data stay. Its owner may use ' +
+        'its data by the command, see logs, usage and versions, renew and delete; updates, rollbacks, static files and ' +
+        'new domains are refused, so that what is resumed is what was suspended. Repeated: another reason.',
       body: jsonBody(suspendBody),
       responses: {
         200: 'suspended, and nothing of it runs; the metadata',
