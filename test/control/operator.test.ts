@@ -1,21 +1,24 @@
 /** The operator's API, asked by hand. */
 import { expect, it } from 'vitest';
-import { createOperatorApp } from '../../host/control/api/operator/app.ts';
+import { createOperatorApp, type OperatorAppOptions } from '../../host/control/api/operator/app.ts';
 import { operatorEndpoints } from '../../host/control/api/operator/index.ts';
 
+const acts: object[] = [];
+const PARTS = { payments: { ledger: {} } };
+const options = (parts: object, names: string[] = []): OperatorAppOptions => ({
+  endpoints: operatorEndpoints({ ...PARTS, ...parts } as never),
+  builtinApis: new Map([['billing', async () => new Response('of the tenant')]]),
+  tokenHash: '0'.repeat(64),
+  names,
+  audit: {
+    begin: async (act) => acts.push(act),
+    end: async (id, outcome) => void Object.assign(acts[id - 1] ?? {}, { outcome }),
+  },
+  version: '1.2.3',
+  log: undefined as never,
+});
 const make = (parts: object, trusted: boolean, names: string[] = []) =>
-  createOperatorApp(
-    {
-      endpoints: operatorEndpoints({ payments: { ledger: {} }, ...parts } as never),
-      builtinApis: new Map([['billing', async () => new Response('of the tenant')]]),
-      tokenHash: '0'.repeat(64),
-      names,
-      audit: { begin: async () => 1, end: async () => undefined },
-      version: '1.2.3',
-      log: undefined as never,
-    },
-    trusted,
-  );
+  createOperatorApp(options(parts, names), trusted);
 const app = make({}, true);
 const post = async (path: string, body: string) => {
   const response = await app.request(path, { method: 'POST', body });
@@ -74,6 +77,71 @@ it('describes each endpoint, without a token, and forwards to tenants with one',
   );
   expect((await strict.request('/billing/accounts')).status).toBe(401);
   expect(await (await app.request('/billing/accounts')).text()).toBe('of the tenant');
+});
+
+const BODIES: Record<string, object> = {
+  '/tenants/:slug/suspend': { reason: 'why' },
+  '/tenants/:slug/extend': { days: 1 },
+  '/tenants/:slug/limits': { 'storage.kvBytes': 1 },
+  '/tenants/:slug/note': { note: 'x' },
+  '/blocks': { subject: '10.0.0.0/8' },
+  '/clock': { advanceMs: 1 },
+  '/payments/open/:id': { action: 'retry' },
+};
+
+it('writes down every act, by table, before it is done, also what then fails', async () => {
+  const log = { error: () => undefined };
+  const strange = createOperatorApp({ ...options({}), log: log as never }, true);
+  const changing = operatorEndpoints(PARTS as never).filter(({ method }) => method !== 'GET');
+  expect(changing.length).toBeGreaterThan(12);
+  for (const { method, path } of changing) {
+    acts.length = 0;
+    const body = method === 'DELETE' ? null : JSON.stringify(BODIES[path] ?? {});
+    const answer = await strange.request(path.replace(/:\w+/g, 'abc'), { method, body });
+    // There is no host behind it.
+    expect([`${method} ${path}`, answer.status]).toEqual([`${method} ${path}`, expect.any(Number)]);
+    expect(acts).toMatchObject([{ act: `${method} ${path}`, address: 'operator.sock', outcome: answer.status }]);
+  }
+});
+
+it('writes down what a tenant’s own API was asked for, and nothing of its bodies; reading is no act', async () => {
+  acts.length = 0;
+  await app.request('/billing/keys?x=1', { method: 'POST', body: '{"secret":"s3"}' });
+  await app.request('/billing/keys');
+  await app.request('/openapi.json');
+  expect(acts).toEqual([
+    {
+      act: 'POST /billing/keys',
+      subject: 'billing',
+      parameters: {},
+      reason: null,
+      address: 'operator.sock',
+      outcome: 200,
+    },
+  ]);
+});
+
+it('writes down nothing of a body that is refused', async () => {
+  acts.length = 0;
+  expect(await post('/tenants/abc/extend', '{"days": 0, "secret": "s3"}')).toMatchObject({ status: 400 });
+  expect(await post('/tenants/abc/suspend', `{"reason": "${'x'.repeat(501)}"}`)).toMatchObject({ status: 400 });
+  expect(await post('/tenants/abc/suspend', '{"reason": " "}')).toMatchObject({ status: 400 });
+  expect(await post('/tenants/abc/suspend', '{"reason": "a\\u001b[2J"}')).toMatchObject({ status: 400 });
+  expect(acts).toEqual([]);
+});
+
+it('does nothing that cannot be written down', async () => {
+  let rotated = false;
+  const rotate = async () => {
+    rotated = true;
+  };
+  const audit = { begin: async () => Promise.reject(new Error('the disk is full')), end: async () => undefined };
+  const full = createOperatorApp(
+    { ...options({ secrets: { rotate } }), audit, log: { error: () => undefined } as never },
+    true,
+  );
+  expect((await full.request('/secrets/rotate', { method: 'POST' })).status).toBe(500);
+  expect(rotated).toBe(false);
 });
 
 it('tells who asks for a path that is not there which there are', async () => {

@@ -4,7 +4,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import WebSocket from 'ws';
-import { account, balances, deploy, type Fetch, jsonPost, jsonPut, mppFetch, x402Fetch } from './support/callers.ts';
+import { commandOf, processTree } from '../bench/processes.ts';
+import {
+  account,
+  balances,
+  deploy,
+  type Fetch,
+  jsonPost,
+  jsonPut,
+  mppFetch,
+  mppSessionFetch,
+  x402Fetch,
+} from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
 
@@ -20,7 +31,7 @@ export default {
       server.send('open');
       return new Response(null, { status: 101, webSocket: client });
     }
-    if (pathname === '/drip') {
+    if (pathname === '/drip' || pathname === '/tap') {
       const { readable, writable } = new TransformStream();
       const writer = writable.getWriter();
       (async () => { for (;;) { await writer.write(new TextEncoder().encode('.')); await new Promise((go) => setTimeout(go, 20)); } })().catch(() => {});
@@ -28,6 +39,7 @@ export default {
     }
     if (pathname === '/slow') { await env.STORE.put('slow', 'begun'); await new Promise((go) => setTimeout(go, 60_000)); }
     if (pathname === '/runs') return new Response((await env.STORE.get('runs')) ?? '0');
+    if (pathname === '/shout') console.log('shouted \\u001b[2J');
     if (pathname === '/body') return new Response(String((await request.arrayBuffer()).byteLength));
     if (pathname === '/hoard') { const kept = []; for (let i = 0; i < 100; i++) kept.push(new Uint8Array(1048576).fill(i)); globalThis.kept = kept; return new Response('hoarded'); }
     if (pathname === '/put') { await env.STORE.put('large', 'x'.repeat(Number(new URL(request.url).searchParams.get('bytes')))); return new Response('kept'); }
@@ -72,6 +84,8 @@ const tenant = (slug: string, more: object = {}) =>
     paidRoutes: [
       { method: 'GET', path: '/paid', price: '0.05' },
       { method: 'GET', path: '/slow', price: '0.05' },
+      { method: 'GET', path: '/tap', price: '0.05' },
+      { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
     ],
     ...more,
   });
@@ -239,6 +253,23 @@ describe('what is under way at a suspension', () => {
     expect(((await metadata('busy')) as { runtime: { state: string } }).runtime.state).toBe('cold');
   });
 
+  it('owes a payer what its own wallet was paid for a stream that was cut off', async () => {
+    await tenant('tapped');
+    const { address } = account(host.network, 1);
+    const before = await balances(host.network, address);
+    const reader = (await payer(`${host.url}/tapped/tap`)).body?.getReader();
+    await reader?.read();
+    expect((await balances(host.network, address)).mpp).toBe(before.mpp - 50_000n);
+    await suspend('tapped');
+    await until(async () => (await reader?.read().catch(() => ({ done: true })))?.done || undefined);
+    const debts = await until(async () => {
+      const { open } = await act('GET', '/payments');
+      return open.length > 0 ? open : undefined;
+    });
+    expect(debts).toMatchObject([{ kind: 'tenant-debt', amount: '0.05', to: address.toLowerCase() }]);
+    await act('POST', `/payments/open/${debts[0].id}`, { action: 'waive' });
+  });
+
   it('costs a payer nothing whose call did not end', async () => {
     await tenant('halfway');
     const { address } = account(host.network, 1);
@@ -253,6 +284,40 @@ describe('what is under way at a suspension', () => {
     expect(open).toEqual([]);
     await until(async () => ((await balances(host.network, address)).mpp === before.mpp ? true : undefined));
   });
+});
+
+describe('what comes at the same time as a suspension', () => {
+  it('is served before it or refused after it: calls, cold starts, updates, looks at data', async () => {
+    await tenant('raced');
+    let suspendedAt = Number.POSITIVE_INFINITY;
+    let over = false;
+    const late: string[] = [];
+    const seen = new Set<string>();
+    const callers = Array.from({ length: 8 }, async () => {
+      while (!over) {
+        const at = performance.now();
+        const answer = await told(fetch(`${host.url}/raced/`));
+        seen.add(answer);
+        if (at > suspendedAt && answer !== '403 suspended') late.push(answer);
+      }
+    });
+    const updates = Array.from({ length: 3 }, (_, at) =>
+      told(owner(`${host.url}/_admin/code/raced`, jsonPut({ code: `${HANDLER}\n// ${at}` }))),
+    );
+    const looks = Array.from({ length: 3 }, async () => (await owner(`${host.url}/_admin/raced/data/STORE`)).status);
+    await until(() => seen.size > 0);
+    await suspend('raced');
+    suspendedAt = performance.now();
+    for (const answer of await Promise.all(updates)) expect(answer).toMatch(/^200 |^403 suspended/);
+    for (const status of await Promise.all(looks)) expect([200, 502, 503]).toContain(status);
+    expect((await owner(`${host.url}/_admin/raced/data/STORE`)).status).toBe(200);
+    over = true;
+    await Promise.all(callers);
+    expect(late).toEqual([]);
+    expect([...seen]).toEqual(expect.arrayContaining(['200 served Ada', '403 suspended']));
+    await resume('raced');
+    expect(await told(fetch(`${host.url}/raced/`))).toBe('200 served Ada');
+  }, 60_000);
 });
 
 describe('limits of one tenant', () => {
@@ -305,13 +370,17 @@ describe('limits of one tenant', () => {
     await act('DELETE', '/tenants/limited/limits');
   });
 
-  it('are taken back where the deployment does not start with them', async () => {
-    await until(async () => (await fetch(`${host.url}/limited/`)).status === 200 || undefined);
-    const answer = await host.operator('PUT', '/tenants/limited/limits', { 'runtime.heapMb': 1 });
-    if (answer.status !== 200) expect(answer.json).toMatchObject({ code: expect.stringMatching(/start|memory/) });
-    const { source } = (await act('GET', '/tenants/limited/limits')).limits['runtime.heapMb'];
-    expect(source).toBe(answer.status === 200 ? 'operator' : 'setting');
-    await act('DELETE', '/tenants/limited/limits');
+  it('are taken back where a running deployment does not start with them, and it goes on', async () => {
+    const kept = "globalThis.kept = Array.from({ length: 400_000 }, (_, at) => ({ at, text: 'kept ' + at }));";
+    await deploy(owner, host.url, {
+      slug: 'heavy',
+      code: `${kept}\nexport default { fetch: () => new Response('heavy') };`,
+    });
+    expect(await told(fetch(`${host.url}/heavy/`))).toBe('200 heavy');
+    const answer = await host.operator('PUT', '/tenants/heavy/limits', { 'runtime.heapMb': 12 });
+    expect(answer.json).toMatchObject({ status: 503, code: expect.stringMatching(/start_failed|memory_exceeded/) });
+    expect((await act('GET', '/tenants/heavy/limits')).limits['runtime.heapMb']).toMatchObject({ source: 'setting' });
+    expect(await told(fetch(`${host.url}/heavy/`))).toBe('200 heavy');
   });
 });
 
@@ -333,6 +402,8 @@ describe('blocks', () => {
       expect(await told(theirs(`${host.url}${target}`, init))).toBe('403 blocked');
       expect(await told(byX402(`${host.url}${target}`, init))).toBe('403 blocked');
     }
+    const session = await mppSessionFetch(host.network, 2);
+    expect(await told(session(`${host.url}/shop/metered`))).toBe('403 blocked');
     expect(await told(theirs(`${host.url}/_admin/code/theirs`, jsonPut({ code: HANDLER })))).toBe('403 blocked');
     expect(await balances(host.network, wallet)).toEqual(before);
     expect(await told(fetch(`${host.url}/theirs/`))).toBe('200 served ');
@@ -341,7 +412,7 @@ describe('blocks', () => {
     expect(await act('GET', '/blocks')).toMatchObject({
       blocks: [{ subject: wallet.toLowerCase(), kind: 'wallet', reason: 'stolen cards' }],
     });
-    await act('DELETE', `/blocks/${wallet}`, undefined, 204).catch(() => undefined);
+    expect((await host.operator('DELETE', `/blocks/${wallet}`)).status).toBe(204);
     expect(await told(theirs(`${host.url}/shop/paid`))).toBe('200 served Ada');
   });
 
@@ -366,6 +437,11 @@ describe('blocks', () => {
   it('outlive the host, and edges that die', async () => {
     await act('POST', '/blocks', { subject: '198.51.100.0/24' });
     const blocked = () => told(fetch(`${host.url}/shop/`, { headers: { 'x-forwarded-for': '198.51.100.1' } }));
+    const edge = () => processTree([host.pid]).find((pid) => /host\/edge\/main/.test(commandOf(pid)));
+    const first = edge() ?? 0;
+    process.kill(first, 'SIGKILL');
+    await until(() => edge() !== undefined && edge() !== first);
+    expect(await until(() => blocked().catch(() => undefined))).toBe('403 blocked');
     await killAndRestart();
     expect(await blocked()).toBe('403 blocked');
     await host.operator('DELETE', `/blocks/${encodeURIComponent('198.51.100.0/24')}`);
@@ -443,6 +519,12 @@ describe('the command', () => {
     expect(await said('tenants', 'limits', 'cli', '--reset')).not.toContain('operator');
     expect(await said('tenants', 'limits', 'cli', 'runtime.idleMs=1')).toMatch(/^3 .*runtime\.idleMs/s);
     expect(await said('tenants', 'logs', 'cli')).toContain('by the operator');
+    await fetch(`${host.url}/cli/shout`);
+    const log = await until(async () => {
+      const text = await said('tenants', 'logs', 'cli');
+      return text.includes('shouted') ? text : undefined;
+    });
+    expect(log).toContain('shouted \ufffd[2J');
     const followed = await turnpike(['--data', host.data, 'tenants', 'logs', 'cli', '-f'], {
       cwd: folder,
       stopWhen: (stdout) => stdout.includes('resumed'),

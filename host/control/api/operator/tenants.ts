@@ -64,8 +64,8 @@ export function tenantsEndpoints({ control, deployments }: OperatorDeps): Operat
       summary: 'Suspend a deployment',
       description:
         'Callers get 403 `suspended` with the reason, before any payment is asked for. Its instance is stopped: calls ' +
-        'under way have five seconds, sockets and streams end; what was paid for a call that did not end goes back, open ' +
-        'payment sessions are closed within a day. Crons do not run. Its days, domains and data stay. Its owner may use ' +
+        'under way have five seconds, sockets and streams end; what was taken for a call that did not end is refunded, or ' +
+        'is the tenant’s debt where its own wallet has it; open payment sessions are closed within a day. Crons do not run. Its days, domains and data stay. Its owner may use ' +
         'its data by the command, see logs, usage and versions, renew and delete; updates, rollbacks, static files and ' +
         'new domains are refused, so that what is resumed is what was suspended. Repeated: another reason.',
       body: jsonBody(suspendBody),
