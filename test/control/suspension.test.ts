@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { suspendedBundle, suspension } from '../../host/control/suspension.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
-const row = { slug: 'abc', suspendedAt: 1, suspendedReason: 'spam “</script>” \u2028 \\ `${1}`' };
+const row = { slug: 'abc', suspendedAt: 1, suspendedReason: 'spam “</script>” \u2028 \\ ` $ {1}' };
 
 it.each(['active', 'expired'] as const)('%s deployments are suspended', (state) => {
   expect(suspension({ ...row, state })).toMatchObject({ code: 'suspended', message: expect.stringContaining('spam') });
