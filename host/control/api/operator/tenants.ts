@@ -227,8 +227,11 @@ async function resume(control: ControlDeps, present: Deployment): Promise<Deploy
   if (present.suspendedAt !== null) await runtime.stop(slug, 'stopped', { drainMs: 0 });
   await routes.push(slug);
   scheduleChanged();
-  if (present.suspendedAt !== null)
+  if (present.suspendedAt !== null) {
+    // An alarm of its objects may be due.
+    runtime.watchAlarms([{ slug, tenant }]);
     await logs.append(tenant, { kind: 'platform', event: 'resumed', text: 'by the operator' });
+  }
   return resumed;
 }
 
