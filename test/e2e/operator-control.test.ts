@@ -1,4 +1,5 @@
 /** What the operator may do to a tenant, on the real host: what its callers, payers and owner see of it. */
+import { createHash } from 'node:crypto';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -20,6 +21,8 @@ import { startHost, type TestHost, until } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
 
 const DAY = 86_400_000;
+const FILE = Buffer.alloc(50_000, 'x');
+const HASH = createHash('sha256').update(FILE).digest('hex');
 const REASON = 'phishing: see ticket 12';
 const HANDLER = `let runs = 0;
 export default {
@@ -386,6 +389,31 @@ describe('limits of one tenant', () => {
     expect(await told(fetch(`${host.url}/limited/body`, { method: 'POST', body: 'x'.repeat(10) }))).toBe('200 10');
     await act('DELETE', '/tenants/limited/limits');
     expect(await told(fetch(`${host.url}/limited/put?bytes=5000`))).toBe('200 kept');
+  });
+
+  it.each([
+    [
+      'storage.sqlBytes',
+      'd1',
+      2_000_000,
+      '/_admin/sized-d1/data/DB',
+      { sql: 'CREATE TABLE t AS SELECT zeroblob(6000000) AS b' },
+    ],
+    ['storage.assetBytes', 'files', 10_000, `/_admin/sized-files/assets/${HASH}`, undefined],
+  ])('hold for %s', async (name, kind, value, target, statement) => {
+    await tenant(`sized-${kind}`, { bindings: { kv: true, d1: true } });
+    const write = async () => {
+      const init = statement
+        ? jsonPost({ statements: [{ ...statement, params: [] }] })
+        : { method: 'PUT', headers: { 'content-type': 'application/octet-stream' }, body: FILE };
+      return (await owner(`${host.url}${target}`, init)).status;
+    };
+    await act('PUT', `/tenants/sized-${kind}/limits`, { [name]: value });
+    expect([400, 507]).toContain(await write());
+    await act('DELETE', `/tenants/sized-${kind}/limits`);
+    // A database starts again when it has rested, or with the host.
+    if (kind === 'd1') await killAndRestart();
+    expect(await write()).toBeLessThan(300);
   });
 
   it('hold for memory from the next instance on, also after a restart', async () => {

@@ -138,7 +138,7 @@ export function tenantsEndpoints({ control, deployments }: OperatorDeps): Operat
       description:
         'In place of the host’s settings, whose names they have; null takes one back, what is not named stays. A running ' +
         'instance is replaced by one with the new limits, without a failed request; `storage.sqlBytes` holds from the ' +
-        'next start of a database, a few seconds after its last query.',
+        'next start of the database’s process, which ends when nobody has used it for a while.',
       body: jsonBody(limitsSchema),
       responses: {
         200: '`{slug, limits}` in force',
