@@ -1,6 +1,7 @@
 /** What a deployment is while the operator has it suspended: nobody is served, and its code does not run. */
+import { BINDINGS, keepsData } from '../bindings/index.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
-import type { CodeBundle } from '../shared/contracts.ts';
+import type { BindingSet, CodeBundle } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 
 type Suspendable = Pick<Deployment, 'slug' | 'state' | 'suspendedAt' | 'suspendedReason'>;
@@ -24,4 +25,10 @@ export default { fetch: () => new Response(${JSON.stringify(document)}, init) };
     modules: [{ name: 'suspended.js', type: 'esModule', body: Buffer.from(code) }],
     sourceMap: undefined,
   };
+}
+
+/** Those to data that lies outside of the instance. Objects, queues and workflows run the tenant's own code. */
+export function suspendedBindings(set: BindingSet): BindingSet {
+  const kept = BINDINGS.filter((binding) => keepsData(binding) && (binding.store || binding.server));
+  return Object.fromEntries(kept.flatMap(({ key }) => (set[key] === undefined ? [] : [[key, set[key]]])));
 }

@@ -1,6 +1,6 @@
 /** What callers are told of a suspended deployment, and what stands in for its code. */
 import { expect, it } from 'vitest';
-import { suspendedBundle, suspension } from '../../host/control/suspension.ts';
+import { suspendedBindings, suspendedBundle, suspension } from '../../host/control/suspension.ts';
 import { Problem } from '../../host/shared/problem.ts';
 
 const row = { slug: 'abc', suspendedAt: 1, suspendedReason: 'spam “</script>” \u2028 \\ ` $ {1}' };
@@ -24,4 +24,16 @@ it('a module that says so, whatever the reason holds, stands in for the code', a
   expect(answer.status).toBe(403);
   expect(answer.headers.get('content-type')).toBe('application/problem+json');
   expect(await answer.json()).toEqual(problem.toDocument());
+});
+
+it('only bindings to data stay, by their names', () => {
+  const kept = { kv: { CACHE: { id: 'cache' } }, d1: true, r2: false };
+  const set = {
+    ...kept,
+    payments: true,
+    durableObjects: { LOGS: { class: 'Log' } },
+    queues: { JOBS: { queue: 'jobs', consumer: {} } },
+    workflows: { FLOW: { name: 'flow', class: 'Flow' } },
+  };
+  expect(suspendedBindings(set)).toEqual(kept);
 });

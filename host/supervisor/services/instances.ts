@@ -4,7 +4,7 @@ import type { AssetStore } from '../../assets/asset-store.ts';
 import { folderBytes, objectsFolder } from '../../bindings/durable-objects/folder.ts';
 import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
-import { suspendedBundle, suspension } from '../../control/suspension.ts';
+import { suspendedBindings, suspendedBundle, suspension } from '../../control/suspension.ts';
 import { tollView } from '../../control/toll-view.ts';
 import type { Payments } from '../../payments/index.ts';
 import type { Runtime } from '../../runtime/contract.ts';
@@ -72,11 +72,9 @@ const instanceSpecs = service({
       const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
       const suspended = suspension(row);
       if (suspended) {
-        // Classes of objects are of the tenant's own code.
-        const { durableObjects: _, ...withoutObjects } = bindings;
         return {
           ...always,
-          bindings: withoutObjects,
+          bindings: suspendedBindings(bindings),
           revision: `${revision} suspended`,
           bundle: suspendedBundle(suspended),
           compatibilityFlags: [],

@@ -12,7 +12,7 @@ export function getEndpoint(deps: ControlDeps): Endpoint {
     access: 'public',
     summary: 'Metadata of a deployment',
     description:
-      'State, owner, version, bindings, expiry, limits, paid routes. Never code, vars, secrets or names of secrets.',
+      'State, suspension, owner, version, bindings, expiry, limits, paid routes. Never code, vars, secrets or names of secrets.',
     responses: { 200: 'The metadata.', 404: 'There is no such deployment.' },
     handle: async ({ params }) => {
       const deployment = await deps.deployments.bySlug(params.slug ?? '');
