@@ -289,6 +289,25 @@ describe('what is under way at a suspension', () => {
   });
 });
 
+describe('a host that is killed while it suspends', () => {
+  it('has the tenant suspended when it is back, and the act on record, without an outcome', async () => {
+    await tenant('cut');
+    const stream = (await fetch(`${host.url}/cut/drip`)).body?.getReader();
+    await stream?.read();
+    // It waits for the stream to end.
+    const asked = host.operator('POST', '/tenants/cut/suspend', { reason: REASON }).catch(() => 'no answer');
+    await until(async () => (await told(fetch(`${host.url}/cut/`))) === '403 suspended' || undefined);
+    await killAndRestart();
+    expect(await asked).toBe('no answer');
+    expect(await told(fetch(`${host.url}/cut/`))).toBe('403 suspended');
+    expect((await act('GET', '/audit?slug=cut')).entries).toMatchObject([
+      { act: 'POST /tenants/:slug/suspend', reason: REASON, outcome: null },
+    ]);
+    await resume('cut');
+    expect(await told(fetch(`${host.url}/cut/`))).toBe('200 served Ada');
+  });
+});
+
 describe('what comes at the same time as a suspension', () => {
   it('is served before it or refused after it: calls, cold starts, updates, looks at data', async () => {
     await tenant('raced');
@@ -311,8 +330,8 @@ describe('what comes at the same time as a suspension', () => {
     await until(() => seen.size > 0);
     await suspend('raced');
     suspendedAt = performance.now();
-    for (const answer of await Promise.all(updates)) expect(answer).toMatch(/^200 |^403 suspended/);
-    for (const status of await Promise.all(looks)) expect([200, 502, 503]).toContain(status);
+    for (const answer of await Promise.all(updates)) expect(answer).toMatch(/^200 |^403 suspended|^503 /);
+    for (const status of await Promise.all(looks)) expect([200, 502, 503, 504]).toContain(status);
     expect((await owner(`${host.url}/_admin/raced/data/STORE`)).status).toBe(200);
     over = true;
     await Promise.all(callers);
