@@ -1,4 +1,7 @@
-/** `turnpike deploy`: bundles, shows the price, pays. The host answers once the URL is live. */
+/**
+ * `turnpike deploy`: bundles, shows the price, pays. The host answers once the URL is live. With a deploy key it updates
+ * what is there, and pays nothing.
+ */
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
 import type { HostClient } from './host-client.ts';
@@ -8,8 +11,9 @@ import { bundleEntry, FILES_ALONE } from './project/bundle.ts';
 import { type ProjectFlags, projectSettings, slugKey, slugOf } from './project/manifest.ts';
 import { ignoredOf, openProject, projectSecrets, requireSecrets } from './project/open.ts';
 import { addProjectOptions } from './project/options.ts';
-import { type CommandDeps, type Session, withSession } from './session.ts';
+import { type CommandDeps, DEPLOY_KEY_VARIABLE, type Session, withSession } from './session.ts';
 import { asFailure, Failure } from './terminal/failure.ts';
+import { update } from './update.ts';
 
 export function deployCommand(deps?: CommandDeps): Command {
   const command = new Command('deploy')
@@ -20,7 +24,7 @@ export function deployCommand(deps?: CommandDeps): Command {
       'after',
       `
 In a folder with wrangler.jsonc, wrangler.json or wrangler.toml no argument is needed. What of it this host does not have
-is named before anything is paid.
+is named before anything is paid. With ${DEPLOY_KEY_VARIABLE} set it updates the deployment, without a wallet.
 
 Examples:
   $ turnpike deploy --yes
@@ -31,6 +35,7 @@ Examples:
 
 export async function deploy(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
+  if (session.deployKey !== undefined) return await deployByKey(session, entry, flags);
   const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);
   const files = project.manifest.assets && (await readStaticFiles(project.folder, project.manifest.assets));
@@ -58,6 +63,21 @@ export async function deploy(session: Session, entry: string | undefined, flags:
   await session.consent.remember(project.folder, slugKey(slug, host.origin));
   const metadata = files ? await addFiles(session, host, slug, files, file === undefined) : answer.body;
   printer.result({ ...metadata, paid: answer.paid ?? null, ...ignoredOf(project) }, `${metadata.url}`);
+}
+
+/** @throws Failure `usage` before anything is sent, where there is nothing to update */
+async function deployByKey(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
+  const slug = slugOf(await session.project(entry, flags), flags.slug);
+  const host = await session.host();
+  const found = await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`).catch((error) => {
+    if (error instanceof Failure && error.document?.code === 'not_found') return undefined;
+    throw error;
+  });
+  if (found && found.state !== 'decommissioned') return await update(session, entry, flags);
+  throw new Failure(
+    'usage',
+    `${slug} is not deployed at ${host.origin}, and ${DEPLOY_KEY_VARIABLE} is set: a deploy key updates what is there, and pays for nothing. Deploy it once with the wallet that is to own it, without the variable. Nothing was sent.`,
+  );
 }
 
 /** The code is paid for and live; a failure from here on is made good by `turnpike update`. */

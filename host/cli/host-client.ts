@@ -54,6 +54,8 @@ export interface HostClientOptions {
   signal: AbortSignal;
   /** Whether code, secrets and proofs may go to a host without TLS. */
   allowHttp?: boolean;
+  /** A deploy key, which takes the place of proofs. */
+  deployKey?: string | undefined;
   /** How to pay and prove; asked for only when it is needed, so that public calls need no wallet. */
   paying(): Promise<PayOptions>;
 }
@@ -74,11 +76,9 @@ export class HostClient {
     return this.#read<Body>(await this.#plain(this.#request('GET', path)));
   }
 
-  /** A call that proves the owner's wallet first. */
+  /** A call of the owner: with the deploy key, or a proof of the wallet. */
   async own<Body>(method: string, path: string, body?: unknown): Promise<Body> {
-    requireTls(this.#options.url, this.#options.allowHttp === true);
-    const { signer, fetch } = await this.#options.paying();
-    return this.#read<Body>(await proveRequest(this.#request(method, path, body), { signer, fetch }));
+    return this.#read<Body>(await this.#owned(this.#request(method, path, body)));
   }
 
   /** A call of a series, with a token of `POST /_admin/session/<slug>`. @param body bytes of a file, or what is sent as JSON */
@@ -103,8 +103,10 @@ export class HostClient {
     return response;
   }
 
-  /** Tokens for a series of calls about a slug; a new one where the last is nearly over. */
+  /** What a series of calls about a slug is made with: the deploy key; else tokens, a new one where the last is nearly over. */
   tokens(slug: string): () => Promise<string> {
+    const { deployKey } = this.#options;
+    if (deployKey !== undefined) return async () => deployKey;
     let made: { at: number; token: Promise<string> } | undefined;
     return () => {
       if (made && performance.now() - made.at < TOKEN_MS) return made.token;
@@ -118,10 +120,8 @@ export class HostClient {
 
   /** The same, for answers that are no JSON. */
   async ownText(path: string, accept: string): Promise<string> {
-    requireTls(this.#options.url, this.#options.allowHttp === true);
-    const { signer, fetch } = await this.#options.paying();
     const request = this.#request('GET', path);
-    const response = await proveRequest({ ...request, headers: { ...request.headers, accept } }, { signer, fetch });
+    const response = await this.#owned({ ...request, headers: { ...request.headers, accept } });
     if (!response.ok) throw await problemOf(response);
     return readText(response);
   }
@@ -185,6 +185,17 @@ export class HostClient {
       body: body === undefined ? undefined : JSON.stringify(body),
       signal: this.#options.signal,
     };
+  }
+
+  async #owned(request: PayableRequest): Promise<Response> {
+    const { url, allowHttp, deployKey, paying } = this.#options;
+    requireTls(url, allowHttp === true);
+    if (deployKey !== undefined) {
+      const headers = { ...request.headers, authorization: `Bearer ${deployKey}` };
+      return await this.#plain({ ...request, headers }, request.body);
+    }
+    const { signer, fetch } = await paying();
+    return await proveRequest(request, { signer, fetch });
   }
 
   async #plain({ url, method, headers, signal }: PayableRequest, body?: RequestInit['body']): Promise<Response> {

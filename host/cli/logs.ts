@@ -44,12 +44,13 @@ async function logs(session: Session, given: string | undefined, flags: LogFlags
 /** Each proof is accepted once, so a tail that reconnects needs a token; a new one when it has run out. */
 export async function follow(session: Session, slug: string, path: string): Promise<void> {
   const host = await session.host();
+  const key = session.deployKey;
   let token: string | undefined;
   let last = '';
   while (!session.terminal.signal.aborted) {
     const isNew = token === undefined;
     try {
-      token ??= (await host.own<{ token: string }>('POST', `/_admin/session/${encodeURIComponent(slug)}`)).token;
+      token ??= key ?? (await host.own<{ token: string }>('POST', `/_admin/session/${encodeURIComponent(slug)}`)).token;
       const headers = { authorization: `Bearer ${token}`, ...(last === '' ? {} : { 'last-event-id': last }) };
       for await (const { id, data } of host.events(path, headers)) {
         last = id || last;
@@ -62,7 +63,7 @@ export async function follow(session: Session, slug: string, path: string): Prom
       const failure = asFailure(error);
       const { status } = failure.document ?? {};
       // A token that worked has run out; what refuses a new one, or a proof, will refuse the next one too.
-      if (!isNew && (status === 401 || status === 402)) token = undefined;
+      if (!isNew && key === undefined && (status === 401 || status === 402)) token = undefined;
       else if (error instanceof Failure && failure.exit !== 'unreachable') throw failure;
       session.printer.progress(`… ${failure.message}`);
     }

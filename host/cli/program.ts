@@ -10,6 +10,7 @@ import { domainsCommand } from './domains.ts';
 import { EXIT } from './exit-codes.ts';
 import { getCommand } from './get.ts';
 import { initCommand } from './init.ts';
+import { keysCommand } from './keys.ts';
 import { kvCommand } from './kv.ts';
 import { listCommand } from './list.ts';
 import { logsCommand } from './logs.ts';
@@ -77,6 +78,7 @@ function groups(deps: CommandDeps | undefined, ofHost: Command[]): [string, Comm
         rollbackCommand(deps),
         domainsCommand(deps),
         secretsCommand(deps),
+        keysCommand(deps),
         d1Command(deps),
         kvCommand(deps),
         r2Command(deps),
@@ -93,7 +95,8 @@ function helpFooter(): string {
   const codes = Object.values(EXIT).map(([code, what]) => `  ${code}  ${what}`);
   return `
 The wallet is, in this order: --wallet, TURNPIKE_PRIVATE_KEY, TURNPIKE_WALLET, the first test wallet of a local host
-with test money, ~/.config/turnpike/wallet.json.
+with test money, ~/.config/turnpike/wallet.json. Commands that change or read a deployment take a deploy key instead:
+TURNPIKE_DEPLOY_KEY (see turnpike keys).
 
 Your settings are ~/.config/turnpike/settings.json: "maxPay" is the most that --yes pays, "hosts" are the addresses that
 any project may name; what you confirmed for a project is kept there too.

@@ -6,6 +6,7 @@
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import type { Command } from 'commander';
+import { deployKeyId } from '../shared/deploy-keys.ts';
 import { formatUsd, micro, parseUsd } from '../shared/money.ts';
 import { guardedFetch } from './answer.ts';
 import { Consent } from './consent.ts';
@@ -46,6 +47,7 @@ export interface GlobalOptions {
 /** Where `turnpike dev` keeps its host's data, below the project. */
 export const DEV_FOLDER = join('.turnpike', 'dev');
 
+export const DEPLOY_KEY_VARIABLE = 'TURNPIKE_DEPLOY_KEY';
 export const DEFAULT_HOST_URL = 'http://localhost:8402';
 /** Most that `--yes` pays without `--max-pay`, unless the user's settings say otherwise, USD. */
 export const DEFAULT_MAX_PAY = '0.20';
@@ -165,6 +167,17 @@ export class Session {
     return called ?? findLocalHost(this.hostUrl, this.dataFolders);
   }
 
+  /**
+   * The deploy key of the environment, with which no wallet is needed. A wallet that an option names comes before it.
+   * @throws Failure `usage`
+   */
+  get deployKey(): string | undefined {
+    const key = this.terminal.env[DEPLOY_KEY_VARIABLE];
+    if (!key || this.options.wallet !== undefined) return undefined;
+    if (deployKeyId(key) !== undefined) return key;
+    throw new Failure('usage', `${DEPLOY_KEY_VARIABLE} holds no deploy key; it is what turnpike keys create printed.`);
+  }
+
   wallet(): Promise<ChosenWallet> {
     this.#wallet ??= this.localHost().then((local) =>
       chooseWallet(this.terminal, this.options.wallet, local, this.hostUrl),
@@ -179,6 +192,7 @@ export class Session {
       url: this.hostUrl,
       fetch: this.fetch,
       signal: this.terminal.signal,
+      deployKey: this.deployKey,
       paying: () => this.paying('for this host', true, true),
       allowHttp: this.options.allowHttp === true,
     });

@@ -33,7 +33,9 @@ export async function update(session: Session, entry: string | undefined, flags:
   const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);
   const host = await session.host();
-  if (flags.slug === undefined) await requireSlug(session, project, slug, host.origin);
+  // Whoever set a key said by that what may be changed.
+  if (flags.slug === undefined && session.deployKey === undefined)
+    await requireSlug(session, project, slug, host.origin);
   const file = entry ?? project.manifest.entry;
   if (file !== undefined) printer.progress(`bundle  ${file}`);
   const files = project.manifest.assets && (await readStaticFiles(project.folder, project.manifest.assets));

@@ -6,7 +6,14 @@ import { table } from './terminal/printer.ts';
 
 interface Versions {
   current: number;
-  versions: { version: number; codeDigest: string; bytes: number; note: string; createdAt: string }[];
+  versions: {
+    version: number;
+    codeDigest: string;
+    bytes: number;
+    note: string;
+    by?: string | null;
+    createdAt: string;
+  }[];
 }
 
 export function versionsCommand(deps?: CommandDeps): Command {
@@ -17,12 +24,13 @@ export function versionsCommand(deps?: CommandDeps): Command {
       withSession(deps, async (session, given: string | undefined) => {
         const slug = slugOf(await session.project(), given);
         const found = await (await session.host()).own<Versions>('GET', `/_admin/${encodeURIComponent(slug)}/versions`);
-        const rows = found.versions.map(({ version, createdAt, bytes, note, codeDigest }) => [
+        const rows = found.versions.map(({ version, createdAt, bytes, note, by, codeDigest }) => [
           version === found.current ? `* ${version}` : `  ${version}`,
           createdAt,
           `${bytes} bytes`,
           codeDigest.slice(0, 19),
           note ?? '',
+          by ?? '',
         ]);
         session.printer.result(found, table(rows));
       }),

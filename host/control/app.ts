@@ -3,6 +3,7 @@ import { Hono } from 'hono';
 import type { Logger } from 'pino';
 import type { Payments } from '../payments/types.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
+import { refuseKeys } from './deploy-keys.ts';
 import { readContext } from './edge-context.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Page } from './pages/page.ts';
@@ -56,9 +57,12 @@ export function createApp({ endpoints, pages, payments, tenant, challenge, obser
   });
 
   for (const endpoint of endpoints) {
-    app.on(endpoint.method, endpoint.path, (c) =>
-      endpoint.handle({ request: c.req.raw, context: readContext(c.req.raw), params: c.req.param() }),
-    );
+    app.on(endpoint.method, endpoint.path, (c) => {
+      const { keyActions } = endpoint;
+      const call = { request: c.req.raw, context: readContext(c.req.raw), params: c.req.param(), keyActions };
+      refuseKeys(endpoint, call);
+      return endpoint.handle(call);
+    });
   }
   for (const page of pages) app.get(page.path, (c) => page.render(readContext(c.req.raw)));
 

@@ -16,6 +16,7 @@ import type { Config } from '../shared/config.ts';
 import type { EdgeContext, StorageUsage, TenantId } from '../shared/contracts.ts';
 import type { KeyedLock, Mutex } from '../shared/mutex.ts';
 import type { Builtin } from './builtins.ts';
+import type { KeyRing } from './deploy-keys.ts';
 import type { RoutePublisher } from './route-publisher.ts';
 
 export interface ControlDeps {
@@ -25,6 +26,8 @@ export interface ControlDeps {
   /** Public origin without a trailing slash. */
   publicUrl: string;
   deployments: Deployments;
+  /** Deploy keys of owners. */
+  keys: KeyRing;
   secrets: Secrets;
   domains: Domains;
   usage: Usage;

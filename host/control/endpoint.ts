@@ -4,12 +4,15 @@
  */
 import { z } from 'zod';
 import type { EdgeContext } from '../shared/contracts.ts';
+import type { KeyAction } from '../shared/deploy-keys.ts';
 import type { Money } from '../shared/money.ts';
 
 export interface BaseCall {
   request: Request;
   /** Values of the `:name` parts of the path, decoded. */
   params: Record<string, string>;
+  /** Of the endpoint that is called. */
+  keyActions?: readonly KeyAction[] | undefined;
 }
 
 /** A call that came through an edge. */
@@ -27,6 +30,8 @@ export interface Endpoint<C extends BaseCall = Call> {
   path: string;
   /** `paid`: 402 first; `owner`: a zero-amount proof of the owner's wallet; `operator`: its token; `public`: anybody. */
   access: 'paid' | 'owner' | 'operator' | 'public';
+  /** A deploy key that has one of these actions may call an `owner` endpoint, too; without them it is closed to keys. */
+  keyActions?: readonly KeyAction[];
   /** Price of a paid endpoint. */
   price?: Money;
   summary: string;

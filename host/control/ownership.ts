@@ -1,21 +1,24 @@
 /**
  * Who may do what with a slug: the living deployment is looked up first, then the caller proves to be its owner by a
- * zero-amount credential or by an owner token of POST /_admin/session.
+ * zero-amount credential, by an owner token of POST /_admin/session, or by a deploy key that may do what is asked for.
  */
 import type { Payer } from '../payments/types.ts';
+import type { DeployKey } from '../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { Asker } from '../runtime/deploy/deploy-turns.ts';
 import { blockedWallet } from '../shared/blocked-wallet.ts';
 import { Problem } from '../shared/problem.ts';
+import { keyLabel, presentedKey } from './deploy-keys.ts';
 import type { ControlDeps } from './deps.ts';
 import type { Call } from './endpoint.ts';
 import { suspension } from './suspension.ts';
 
-export type Owned = { deployment: Deployment; payer: Payer } | { response: Response };
+/** `key`: with which the owner is represented; undefined: the wallet itself. */
+export type Owned = { deployment: Deployment; payer: Payer; key?: DeployKey } | { response: Response };
 
 /**
  * @param changes whether the call changes what the deployment runs or where it answers
- * @throws Problem not_found | gone | suspended | blocked | not_owner | unauthorized
+ * @throws Problem not_found | gone | suspended | blocked | not_owner | unauthorized | forbidden | rate_limited
  */
 export async function requireOwner(
   deps: ControlDeps,
@@ -25,6 +28,11 @@ export async function requireOwner(
 ): Promise<Owned> {
   const deployment = await living(deps, call.params.slug ?? '');
   if (changes) assertChangeable(deps, deployment);
+  const given = presentedKey(call.request);
+  if (given !== undefined) {
+    const key = await deps.keys.present(given, call.context.clientIp, call.keyActions ?? [], deployment);
+    return { deployment, payer: { address: key.owner as Payer['address'], did: deployment.ownerDid }, key };
+  }
   const bearer = /^Bearer (\S+)$/i.exec(call.request.headers.get('authorization') ?? '')?.[1];
   if (bearer) {
     const payer = deps.payments.ownerTokens.verify(deployment.slug, bearer);
@@ -83,6 +91,11 @@ export async function stillChangeable(
 /** Its updates come before the first deploys of strangers: it was paid for. */
 export function askerOf(deployment: Deployment): Asker {
   return { kind: 'owner', wallet: deployment.owner };
+}
+
+/** Who made a version: the wallet, or the key that acts for it. */
+export function makerOf({ payer, key }: { payer: Payer; key?: DeployKey }): string {
+  return key ? keyLabel(key) : payer.address;
 }
 
 /** @param wallet that paid or signed */

@@ -9,6 +9,7 @@ import { deleteEndpoint } from './api/owner/delete.ts';
 import { deployEndpoint } from './api/owner/deploy.ts';
 import { domainEndpoints } from './api/owner/domains.ts';
 import { getEndpoint } from './api/owner/get.ts';
+import { keyEndpoints } from './api/owner/keys.ts';
 import { listEndpoint } from './api/owner/list.ts';
 import { logsEndpoint } from './api/owner/logs.ts';
 import { renewEndpoint } from './api/owner/renew.ts';
@@ -48,6 +49,7 @@ export function endpointTable(
     ...domainEndpoints(deps, checks),
     ...assetEndpoints(deps),
     ...dataEndpoints(deps),
+    ...keyEndpoints(deps),
   ];
 }
 

@@ -77,6 +77,11 @@ function checkCrons(crons: string[]): string[] {
   return [...new Set(crons)];
 }
 
+/** As they are read from the registry again. @throws Problem invalid_field */
+export function storedRoutes(routes: unknown[]): StoredPaidRoute[] {
+  return JSON.parse(JSON.stringify(checkRoutes(routes)));
+}
+
 function checkRoutes(routes: unknown[]): StoredPaidRoute[] {
   return parsePaidRoutes(routes) as unknown as StoredPaidRoute[];
 }

@@ -67,7 +67,7 @@ export interface SealedSecretText {
 }
 
 export interface DeploymentChange {
-  code?: CodeVersion & { note: string };
+  code?: CodeVersion & { note: string; madeBy?: string };
   settings?: Partial<DeploymentSettings>;
   /** The whole set; what is not in it is removed. */
   secrets?: SealedSecret[];
@@ -256,9 +256,15 @@ export class Deployments {
           expiresAt: now + input.termMs,
         })
         .returning();
-      await tx
-        .insert(versions)
-        .values({ tenant: input.tenant, version: 1, note: 'deploy', createdAt: now, ...code, assets: settings.assets });
+      await tx.insert(versions).values({
+        tenant: input.tenant,
+        version: 1,
+        note: 'deploy',
+        madeBy: input.owner,
+        createdAt: now,
+        ...code,
+        assets: settings.assets,
+      });
       if (input.secrets.length > 0) {
         await tx.insert(secrets).values(
           input.secrets.map(({ name, keyId, sealed }) => ({

@@ -2,6 +2,7 @@
 import { operatorToken } from '../control/api/operator/token.ts';
 import { Blocks } from '../registry/blocks.ts';
 import { CronRuns } from '../registry/cron-runs.ts';
+import { DeployKeys } from '../registry/deploy-keys.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { Domains } from '../registry/domains.ts';
 import { openRegistry, type Registry } from '../registry/index.ts';
@@ -13,6 +14,7 @@ import type { Folders } from './folders.ts';
 export interface Stores {
   registry: Registry;
   deployments: Deployments;
+  deployKeys: DeployKeys;
   domains: Domains;
   secrets: Secrets;
   usage: Usage;
@@ -30,6 +32,7 @@ export async function openStores(folders: Folders): Promise<Stores> {
   return {
     registry,
     deployments: new Deployments(registry.db),
+    deployKeys: new DeployKeys(registry.db),
     domains: new Domains(registry.db),
     secrets: new Secrets(registry.db, box),
     usage,

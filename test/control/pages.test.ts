@@ -35,9 +35,11 @@ it('every operation says how a caller shows who pays or owns', () => {
     components: { securitySchemes: Record<string, unknown> };
   };
   const schemes = Object.keys(document.components.securitySchemes);
-  for (const { method, path, access } of endpoints) {
+  for (const { method, path, access, keyActions } of endpoints) {
     const security = document.paths[path.replace(/:(\w+)/g, '{$1}')]?.[method.toLowerCase()]?.security;
-    expect(security?.length, `${method} ${path}`).toBe({ public: 0, paid: 1, owner: 2, operator: undefined }[access]);
+    expect(security?.length, `${method} ${path}`).toBe(
+      { public: 0, paid: 1, owner: keyActions ? 3 : 2, operator: undefined }[access],
+    );
     for (const one of security ?? []) expect(schemes).toContain(Object.keys(one)[0]);
   }
 });

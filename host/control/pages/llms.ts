@@ -55,6 +55,8 @@ cd my-api && turnpike deploy --yes --host-url ${publicUrl}
 
 A project for Cloudflare Workers (wrangler.jsonc, wrangler.json, wrangler.toml) deploys as it is; what this host does not have is named before anything is paid.
 
+In CI, without the wallet: \`turnpike keys create --slugs my-api --actions update --until 90d\` prints a key once; with it in TURNPIKE_DEPLOY_KEY, \`turnpike deploy --yes\` updates my-api, and pays nothing.
+
 ## Deploy with the mppx command
 
 \`\`\`sh
@@ -84,7 +86,7 @@ function entry(endpoint: Endpoint, publicUrl: string): string {
     endpoint.access === 'paid' && endpoint.price !== undefined
       ? `costs ${formatUsd(endpoint.price)} USD`
       : endpoint.access === 'owner'
-        ? 'free, zero-amount proof by the owner wallet'
+        ? `free, zero-amount proof by the owner wallet${endpoint.keyActions ? `, or a deploy key that may ${endpoint.keyActions.join(' or ')}` : ''}`
         : 'free';
   const flags = endpoint.method === 'GET' ? '' : ` -X ${endpoint.method}`;
   const command =

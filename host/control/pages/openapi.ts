@@ -56,6 +56,7 @@ export function openApiDocument({ endpoints, payments, publicUrl, version }: Ope
       securitySchemes: {
         payment: PAYMENT_SCHEME,
         ownerToken: { type: 'http', scheme: 'bearer', description: 'From POST /_admin/session/{slug}.' },
+        deployKey: { type: 'http', scheme: 'bearer', description: 'From POST /_admin/keys.' },
       },
       schemas: {
         Problem: PROBLEM,
@@ -147,7 +148,7 @@ function operation(endpoint: Endpoint<never>, payments: Payments | undefined): J
           },
         }
       : {}),
-    security: SECURITY[endpoint.access],
+    security: [...SECURITY[endpoint.access], ...(endpoint.keyActions ? [{ deployKey: [] }] : [])],
     ...(offers.length > 0 ? { 'x-payment-info': { offers } } : {}),
     responses: {
       ...Object.fromEntries(

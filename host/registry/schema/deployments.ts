@@ -71,6 +71,8 @@ export const versions = sqliteTable(
     handlers: text('handlers', { mode: 'json' }).$type<string[]>().notNull(),
     assets: text('assets', { mode: 'json' }).$type<AssetSettings | null>(),
     createdAt: integer('created_at').notNull(),
+    /** Address of a wallet, or a deploy key by its id and name; null in versions of earlier hosts. */
+    madeBy: text('made_by'),
   },
   (table) => [primaryKey({ columns: [table.tenant, table.version] })],
 );

@@ -6,6 +6,7 @@ import { Backups } from '../../backup/backups.ts';
 import { createApp } from '../../control/app.ts';
 import { bareAnswers } from '../../control/bare-answers.ts';
 import { type BuiltinOwner, deployBuiltins } from '../../control/builtin-tenants.ts';
+import { KeyRing } from '../../control/deploy-keys.ts';
 import { deploymentParser } from '../../control/deployment-input.ts';
 import type { ControlDeps } from '../../control/deps.ts';
 import { handshakes } from '../../control/handshakes.ts';
@@ -165,6 +166,7 @@ const controlDeps = service({
     return {
       ...values,
       deployments,
+      keys: new KeyRing(stores.deployKeys, values.clock),
       secrets,
       domains,
       usage,

@@ -17,6 +17,7 @@ export function assetEndpoints(deps: ControlDeps): Endpoint[] {
       method: 'POST',
       path: '/_admin/:slug/assets',
       access: 'owner',
+      keyActions: ['update'],
       summary: 'Ask which static files are missing',
       description: 'Answers `{missing: [sha256]}`: those that the host does not have of this deployment.',
       body: jsonBody(body),
@@ -33,6 +34,7 @@ export function assetEndpoints(deps: ControlDeps): Endpoint[] {
       method: 'PUT',
       path: '/_admin/:slug/assets/:sha256',
       access: 'owner',
+      keyActions: ['update'],
       summary: 'Send a static file',
       description:
         'The body is the file, at most 25 MiB. It is kept for an hour, or for as long as a version has it in its `assets`.',

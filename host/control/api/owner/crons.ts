@@ -10,6 +10,7 @@ export function cronsEndpoint(deps: ControlDeps, history: CronRuns): Endpoint {
     method: 'GET',
     path: '/_admin/:slug/crons',
     access: 'owner',
+    keyActions: ['logs'],
     summary: 'Scheduled runs',
     description: 'The cron expressions and their latest runs: when they were due, when they ran, how they ended.',
     responses: { 200: '`{crons, runs: [{cron, scheduledAt, startedAt, finishedAt, outcome, error}]}`' },

@@ -39,6 +39,7 @@ export function dataEndpoints(deps: ControlDeps): Endpoint[] {
     method,
     path: `/_admin/:slug/data/:binding${path}`,
     access: 'owner',
+    keyActions: ['data'],
     summary,
     description,
     responses: { 200: 'What the binding answers.', ...RESPONSES },

@@ -1,5 +1,6 @@
 /** GET /_admin/:slug/logs: the newest lines of the owner's log; as server-sent events with `Accept: text/event-stream`. */
 
+import type { DeployKey } from '../../../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import type { LogEntry } from '../../../runtime/logs/log-entry.ts';
 import { Problem } from '../../../shared/problem.ts';
@@ -18,6 +19,7 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
     method: 'GET',
     path: '/_admin/:slug/logs',
     access: 'owner',
+    keyActions: ['logs'],
     summary: "The owner's log",
     description:
       'Console output, exceptions with source-mapped stacks and platform events; secrets are masked. ' +
@@ -27,17 +29,20 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/logs`);
       if ('response' in owned) return owned.response;
-      return logsAnswer(deps, owned.deployment, call.request);
+      return logsAnswer(deps, owned.deployment, call.request, owned.key);
     },
   };
 }
 
-/** @throws Problem `invalid_field` for what the request asks for */
+/** @param key with which it is read: what follows the log ends with it @throws Problem `invalid_field` for what the request asks for */
 export async function logsAnswer(
-  { logs }: Pick<ControlDeps, 'logs'>,
-  { slug, tenant }: Pick<Deployment, 'slug' | 'tenant'>,
+  deps: Pick<ControlDeps, 'logs' | 'keys'>,
+  deployment: Pick<Deployment, 'slug' | 'tenant'>,
   { url, headers, signal }: Request,
+  key?: DeployKey,
 ): Promise<Response> {
+  const { logs } = deps;
+  const { slug, tenant } = deployment;
   const { searchParams } = new URL(url);
   const limit = numberOf(searchParams.get('limit'), 'limit', DEFAULT_LIMIT, MAX_LIMIT);
   const after = numberOf(headers.get('last-event-id') ?? searchParams.get('after'), 'after', 0);
@@ -45,15 +50,16 @@ export async function logsAnswer(
   if ((headers.get('accept') ?? '').includes('text/event-stream')) {
     // Who was cut off wants all that was missed, not the lines to begin with.
     const resumed = headers.has('last-event-id');
-    return stream(logs, tenant, signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
+    return stream(deps, deployment, key, signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
   }
   const entries = await logs.read(tenant, { limit, after, since });
   return json({ slug, entries: entries.map((entry) => view(entry)) });
 }
 
 function stream(
-  logs: ControlDeps['logs'],
-  tenant: string,
+  { logs, keys }: Pick<ControlDeps, 'logs' | 'keys'>,
+  { tenant }: Pick<Deployment, 'tenant'>,
+  key: DeployKey | undefined,
   signal: AbortSignal,
   from: { limit: number; after: number; since: number },
 ): Response {
@@ -64,14 +70,17 @@ function stream(
   const end = () => {
     clearInterval(heartbeat);
     ended.abort();
+    endsWithKey?.();
     // It may wait at a line that nobody took: this lets go of the log.
     void lines.return(undefined).catch(() => undefined);
   };
+  const endsWithKey = key && keys.whileValid(key.id, end);
   signal.addEventListener('abort', end);
   // Pulled, so that what a slow reader is behind with waits in the log's own bounded queue.
   const body = new ReadableStream<Uint8Array>({
     start(controller) {
       heartbeat = setInterval(() => {
+        if (key) void keys.isValid(key.id).then((valid) => valid || end(), end);
         if ((controller.desiredSize ?? 0) > 0) controller.enqueue(encoder.encode(': quiet\n\n'));
       }, HEARTBEAT_MS);
     },

@@ -1,9 +1,13 @@
 /** PUT /_admin/code/:slug: the owner replaces code, secrets or settings; no request fails meanwhile. */
+import { isDeepStrictEqual } from 'node:util';
 import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../../registry/deployments.ts';
+import type { DeployKey } from '../../../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
+import type { BindingSet } from '../../../shared/contracts.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { readBody } from '../../../shared/request-body.ts';
 import { fieldProblem } from '../../body.ts';
+import { requireAction } from '../../deploy-keys.ts';
 import {
   type DeploymentInput,
   type DeploymentParser,
@@ -13,8 +17,8 @@ import {
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
-import { askerOf, requireOwner, stillChangeable } from '../../ownership.ts';
-import { changedSettings, checkNames, checkPayTo } from '../../settings.ts';
+import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
+import { changedSettings, checkNames, checkPayTo, storedRoutes } from '../../settings.ts';
 import { bringIntoService, liveText } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
@@ -33,18 +37,20 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     method: 'PUT',
     path: '/_admin/code/:slug',
     access: 'owner',
+    keyActions: ['update', 'secrets'],
     summary: 'Replace code, secrets or settings',
     description:
       'Only what is given changes. `secrets` replaces the whole set; `secretChanges` sets single ones (null removes one ' +
       'that is set). ' +
       'The new version is started beside the old one and takes over when it listens: no request fails. ' +
-      'A version that is refused or does not start leaves everything as it was.',
+      'A version that is refused or does not start leaves everything as it was. ' +
+      'With a deploy key, `paidRoutes`, `payTo` and the payments binding have to be what they are now.',
     body: updateBody(config.runtime),
     responses: {
       200: 'In service. The metadata of the deployment.',
       400: 'A field is not acceptable; `errors` points at it.',
       409: 'Static files that the update names were not sent.',
-      403: 'Another wallet owns the slug, or the operator has suspended it.',
+      403: 'Another wallet owns the slug, the deploy key may not do this, or the operator has suspended it.',
       404: 'There is no such deployment, or no such secret to remove.',
       410: 'The deployment was decommissioned.',
       422: 'The code was refused; `errors` has file, line, column and reason.',
@@ -62,19 +68,23 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       if (Object.keys(input).every((key) => key === 'slug')) {
         throw new Problem('bad_request', 'Nothing to change: give code, secrets or settings.');
       }
-      const updated = await updates.run(deployment.tenant, async () =>
-        update(await stillChangeable(deps, deployment), input),
-      );
+      const { key } = owned;
+      if (key) requireActionsFor(input, key);
+      const updated = await updates.run(deployment.tenant, async () => {
+        const present = await stillChangeable(deps, deployment);
+        if (key) refuseMoney(input, present);
+        return update(present, input, makerOf(owned));
+      });
       await logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
-        text: hasCode(input) ? liveText(updated) : 'settings changed',
+        text: `${hasCode(input) ? liveText(updated) : 'settings changed'}${key ? `, by ${makerOf(owned)}` : ''}`,
       });
       return json(await describe(deps, updated));
     },
   };
 
-  async function update(deployment: Deployment, input: DeploymentInput): Promise<Deployment> {
+  async function update(deployment: Deployment, input: DeploymentInput, madeBy: string): Promise<Deployment> {
     const settings = {
       ...changedSettings(input, deployment, deps.clock.now()),
       ...(await givenAssets(input, deployment.tenant)),
@@ -85,7 +95,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     }
     await checkSecretChanges(input, deployment);
     checkNames(settings, await futureSecretNames(input, deployment.tenant));
-    const code = hasCode(input) ? await accept(input, settings, deployment) : undefined;
+    const code = hasCode(input) ? { ...(await accept(input, settings, deployment)), madeBy } : undefined;
     try {
       return await change(deployment, input, settings, code);
     } finally {
@@ -107,7 +117,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     deployment: Deployment,
     input: DeploymentInput,
     settings: DeploymentSettings,
-    code: CodeVersion | undefined,
+    code: (CodeVersion & { madeBy: string }) | undefined,
   ): Promise<Deployment> {
     const { tenant } = deployment;
     if (!code && LOADED_WITH.some((name) => input[name] !== undefined)) {
@@ -120,7 +130,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     const change: DeploymentChange = {
       // Only what was given: what others set by other ways stays.
       settings: Object.fromEntries(Object.entries(settings).filter(([name]) => Object.hasOwn(input, name))),
-      ...(code ? { code: { ...code, note: 'update' } satisfies CodeVersion & { note: string } } : {}),
+      ...(code ? { code: { ...code, note: 'update' } } : {}),
       ...(input.secrets ? { secrets: secrets.seal(tenant, input.secrets) } : {}),
       ...(input.secretChanges ? { secretChanges: splitChanges(tenant, input.secretChanges) } : {}),
     };
@@ -170,6 +180,29 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       throw fieldProblem('/secretChanges', `would make more than ${config.runtime.maxSecrets} secrets`);
     }
   }
+}
+
+/** Secrets are an action of their own, and all else is another. @throws Problem forbidden */
+function requireActionsFor({ slug: _, secrets, secretChanges, ...rest }: DeploymentInput, key: DeployKey): void {
+  if (secrets ?? secretChanges) requireAction(key, ['secrets']);
+  if (Object.keys(rest).length > 0) requireAction(key, ['update']);
+}
+
+/** A key sends what the project says, prices too; as long as they stay as they are. @throws Problem forbidden */
+function refuseMoney({ paidRoutes, payTo, bindings }: DeploymentInput, present: Deployment): void {
+  const pays = (of: BindingSet) => JSON.stringify(of.payments || false);
+  const changed = [
+    ...(paidRoutes && !isDeepStrictEqual(storedRoutes(paidRoutes), present.paidRoutes) ? ['paidRoutes'] : []),
+    ...(payTo !== undefined && payTo.toLowerCase() !== present.payTo ? ['payTo'] : []),
+    // With it the code names prices while it runs.
+    ...(bindings && pays(bindings) !== pays(present.bindings) ? ['bindings/payments'] : []),
+  ];
+  if (changed.length === 0) return;
+  throw new Problem(
+    'forbidden',
+    `A deploy key does not change ${changed.join(' or ')}, and they are not what ${present.slug} has now. Nothing was changed. Change them with the owner's wallet first: turnpike update without TURNPIKE_DEPLOY_KEY.`,
+    { errors: changed.map((field) => ({ pointer: `/${field}`, detail: 'takes the owner’s wallet' })) },
+  );
 }
 
 function hasCode(input: DeploymentInput): boolean {

@@ -15,6 +15,7 @@ export function usageEndpoint(deps: ControlDeps): Endpoint {
     method: 'GET',
     path: '/_admin/:slug/usage',
     access: 'owner',
+    keyActions: ['usage'],
     summary: 'Usage and revenue by day',
     description:
       `Requests, errors, bytes and CPU by UTC day, storage now, revenue by route and day. \`?days=\` (default ${DEFAULT_DAYS}). ` +

@@ -6,7 +6,7 @@ import { fieldProblem, readJson } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json, jsonBody } from '../../endpoint.ts';
 import { describe, iso } from '../../metadata.ts';
-import { askerOf, requireOwner, stillChangeable } from '../../ownership.ts';
+import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { bringIntoService, KEPT_VERSIONS } from '../../versions.ts';
 
 export function versionsEndpoint(deps: ControlDeps): Endpoint {
@@ -14,9 +14,10 @@ export function versionsEndpoint(deps: ControlDeps): Endpoint {
     method: 'GET',
     path: '/_admin/:slug/versions',
     access: 'owner',
+    keyActions: ['rollback', 'update'],
     summary: 'History of versions',
-    description: `The newest ${KEPT_VERSIONS.count} versions of the code, newest first; older ones are forgotten, and so are those past ${KEPT_VERSIONS.bytes / 1_048_576} MB together. Secrets and settings are not part of a version.`,
-    responses: { 200: '`{current, versions: [{version, codeDigest, bytes, note, createdAt}]}`' },
+    description: `The newest ${KEPT_VERSIONS.count} versions of the code, newest first, and which wallet or deploy key made each; older ones are forgotten, and so are those past ${KEPT_VERSIONS.bytes / 1_048_576} MB together. Secrets and settings are not part of a version.`,
+    responses: { 200: '`{current, versions: [{version, codeDigest, bytes, note, by, createdAt}]}`' },
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/versions`);
       if ('response' in owned) return owned.response;
@@ -24,11 +25,12 @@ export function versionsEndpoint(deps: ControlDeps): Endpoint {
       return json({
         slug: owned.deployment.slug,
         current: owned.deployment.version,
-        versions: rows.map(({ version, digest, bytes, note, createdAt }) => ({
+        versions: rows.map(({ version, digest, bytes, note, madeBy, createdAt }) => ({
           version,
           codeDigest: `sha256:${digest}`,
           bytes,
           note,
+          by: madeBy,
           createdAt: iso(createdAt),
         })),
       });
@@ -49,6 +51,7 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
     method: 'POST',
     path: '/_admin/:slug/rollback',
     access: 'owner',
+    keyActions: ['rollback'],
     summary: 'Go back to a version',
     description:
       'Makes an older version the newest one. Static files are those of that version; secrets, settings and data stay as they are: a version that does not load with them is refused.',
@@ -66,19 +69,24 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
       const limits = { maxBytes: MAX_BODY_BYTES, caller: call.context.clientIp };
       const { version } = await readJson(call.request, rollbackBody, limits);
       const updated = await deps.updates.run(deployment.tenant, async () =>
-        rollBack(deps, await stillChangeable(deps, deployment), version),
+        rollBack(deps, await stillChangeable(deps, deployment), version, makerOf(owned)),
       );
       await deps.logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
-        text: `version ${updated.version} is live: version ${version} again`,
+        text: `version ${updated.version} is live: version ${version} again${owned.key ? `, by ${makerOf(owned)}` : ''}`,
       });
       return json(await describe(deps, updated));
     },
   };
 }
 
-async function rollBack(deps: ControlDeps, deployment: Deployment, version: number): Promise<Deployment> {
+async function rollBack(
+  deps: ControlDeps,
+  deployment: Deployment,
+  version: number,
+  madeBy: string,
+): Promise<Deployment> {
   const { tenant, slug, crons } = deployment;
   const target = (await deps.deployments.versions(tenant)).find((row) => row.version === version);
   if (!target) throw new Problem('not_found', `${slug} has no version ${version}; see /versions.`);
@@ -92,7 +100,7 @@ async function rollBack(deps: ControlDeps, deployment: Deployment, version: numb
     asker: askerOf(deployment),
   });
   return bringIntoService(deps, deployment, {
-    code: { digest, bytes, handlers, note: `rollback to ${version}` },
+    code: { digest, bytes, handlers, note: `rollback to ${version}`, madeBy },
     settings: { assets: target.assets },
   });
 }
