@@ -35,7 +35,7 @@ Examples:
 
 export async function deploy(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
-  if (session.deployKey !== undefined) return await deployByKey(session, entry, flags);
+  if (session.deployKey !== undefined || flags.preview) return await updateDeployed(session, entry, flags);
   const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);
   const files = project.manifest.assets && (await readStaticFiles(project.folder, project.manifest.assets));
@@ -66,7 +66,7 @@ export async function deploy(session: Session, entry: string | undefined, flags:
 }
 
 /** @throws Failure `usage` before anything is sent, where there is nothing to update */
-async function deployByKey(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
+async function updateDeployed(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const slug = slugOf(await session.project(entry, flags), flags.slug);
   const host = await session.host();
   const found = await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`).catch((error) => {
@@ -76,7 +76,7 @@ async function deployByKey(session: Session, entry: string | undefined, flags: P
   if (found && found.state !== 'decommissioned') return await update(session, entry, flags);
   throw new Failure(
     'usage',
-    `${slug} is not deployed at ${host.origin}, and ${DEPLOY_KEY_VARIABLE} is set: a deploy key updates what is there, and pays for nothing. Deploy it once with the wallet that is to own it, without the variable. Nothing was sent.`,
+    `${slug} is not deployed at ${host.origin}, and ${flags.preview ? 'a preview is a version of what is there' : `${DEPLOY_KEY_VARIABLE} is set: a deploy key updates what is there, and pays for nothing`}. Deploy it once with the wallet that is to own it, without ${flags.preview ? '--preview' : 'the variable'}. Nothing was sent.`,
   );
 }
 

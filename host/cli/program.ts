@@ -19,7 +19,7 @@ import { collect } from './project/options.ts';
 import { queuesCommand } from './queues.ts';
 import { r2Command } from './r2.ts';
 import { renewCommand } from './renew.ts';
-import { rollbackCommand } from './rollback.ts';
+import { promoteCommand, rollbackCommand } from './rollback.ts';
 import { secretsCommand } from './secrets.ts';
 import { type CommandDeps, DEFAULT_HOST_URL, DEFAULT_MAX_PAY } from './session.ts';
 import { typesCommand } from './types.ts';
@@ -76,6 +76,7 @@ function groups(deps: CommandDeps | undefined, ofHost: Command[]): [string, Comm
         cronsCommand(deps),
         versionsCommand(deps),
         rollbackCommand(deps),
+        promoteCommand(deps),
         domainsCommand(deps),
         secretsCommand(deps),
         keysCommand(deps),

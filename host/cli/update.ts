@@ -1,12 +1,28 @@
 /** `turnpike update`: the owner replaces code, secrets or settings. Costs nothing, and no request fails meanwhile. */
 import { Command } from 'commander';
+import { BINDINGS } from '../bindings/index.ts';
+import type { HostClient } from './host-client.ts';
 import { type Metadata, metadataText } from './metadata-view.ts';
-import { readStaticFiles, sendStaticFiles } from './project/assets.ts';
+import { readStaticFiles, type StaticFiles, sendStaticFiles } from './project/assets.ts';
 import { bundleEntry } from './project/bundle.ts';
 import { type Project, type ProjectFlags, projectSettings, slugKey, slugOf, withFlags } from './project/manifest.ts';
 import { ignoredOf, openProject, projectSecrets } from './project/open.ts';
 import { addProjectOptions } from './project/options.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
+
+/** Options that say more than which code: by their names in `ProjectFlags`. */
+const SETTING_FLAGS: Record<string, string> = {
+  secret: '--secret',
+  secretsFrom: '--secrets-from',
+  price: '--price',
+  cron: '--cron',
+  payTo: '--pay-to',
+  notify: '--notify',
+  compatibilityDate: '--compatibility-date',
+  compatibilityFlag: '--compatibility-flag',
+  ...Object.fromEntries(BINDINGS.map(({ key }) => [key, `--${key}`])),
+};
 
 export function updateCommand(deps?: CommandDeps): Command {
   const command = new Command('update')
@@ -30,6 +46,7 @@ function requireSlug({ consent }: Session, { folder }: Project, slug: string, or
 
 export async function update(session: Session, entry: string | undefined, flags: ProjectFlags): Promise<void> {
   const { terminal, printer } = session;
+  if (flags.preview) requireCodeAlone(flags);
   const project = await openProject(session, entry, flags);
   const slug = slugOf(project, flags.slug);
   const host = await session.host();
@@ -41,6 +58,7 @@ export async function update(session: Session, entry: string | undefined, flags:
   const files = project.manifest.assets && (await readStaticFiles(project.folder, project.manifest.assets));
   const code =
     file === undefined ? {} : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
+  if (flags.preview) return await upload(session, host, slug, code, files);
   const secretChanges = await projectSecrets(session, project, flags);
   const settings = projectSettings(project, flags);
   if (settings.bindings && !project.manifest.bindings) {
@@ -57,4 +75,38 @@ export async function update(session: Session, entry: string | undefined, flags:
   };
   const metadata = await host.own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, body);
   printer.result({ ...metadata, ...ignoredOf(project) }, metadataText(metadata));
+}
+
+/** What a manifest says of settings is for the live version; what is given here would be lost. @throws Failure `usage` */
+function requireCodeAlone(flags: ProjectFlags): void {
+  const given = Object.keys(SETTING_FLAGS).find((name) => flags[name] !== undefined);
+  if (given === undefined) return;
+  throw new Failure(
+    'usage',
+    `A preview has the settings and secrets of what is live: --preview takes no ${SETTING_FLAGS[given]}.`,
+  );
+}
+
+interface Uploaded extends Metadata {
+  preview: { version: number; id: string; url: string; subdomainUrl: string };
+}
+
+/** Code and static files alone: a preview has the settings and secrets of what is live. */
+async function upload(
+  { printer }: Session,
+  host: HostClient,
+  slug: string,
+  code: object,
+  files: StaticFiles | undefined,
+): Promise<void> {
+  const assets = files && (await sendStaticFiles(host, slug, files, (line) => printer.progress(line))).assets;
+  const alone = Object.keys(code).length === 0;
+  const uploaded = await host.own<Uploaded>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, {
+    preview: true,
+    ...code,
+    ...(assets ? { assets: alone ? { binding: 'ASSETS', ...assets } : assets } : {}),
+  });
+  const { version, url } = uploaded.preview;
+  printer.progress(`version ${version} is not live: turnpike promote ${slug} ${version}`);
+  printer.result(uploaded, url);
 }

@@ -12,6 +12,7 @@ interface Versions {
     bytes: number;
     note: string;
     by?: string | null;
+    preview?: { id: string } | null;
     createdAt: string;
   }[];
 }
@@ -24,11 +25,12 @@ export function versionsCommand(deps?: CommandDeps): Command {
       withSession(deps, async (session, given: string | undefined) => {
         const slug = slugOf(await session.project(), given);
         const found = await (await session.host()).own<Versions>('GET', `/_admin/${encodeURIComponent(slug)}/versions`);
-        const rows = found.versions.map(({ version, createdAt, bytes, note, by, codeDigest }) => [
+        const rows = found.versions.map(({ version, createdAt, bytes, note, by, preview, codeDigest }) => [
           version === found.current ? `* ${version}` : `  ${version}`,
           createdAt,
           `${bytes} bytes`,
           codeDigest.slice(0, 19),
+          preview?.id ?? '',
           note ?? '',
           by ?? '',
         ]);

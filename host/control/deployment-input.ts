@@ -9,6 +9,7 @@ import { paidRoutesSchema } from '../payments/paid-routes.ts';
 import type { CodeInput } from '../runtime/deploy/code-input.ts';
 import type { Config } from '../shared/config.ts';
 import type { BindingSet } from '../shared/contracts.ts';
+import { previewOf } from '../shared/previews.ts';
 import { Problem } from '../shared/problem.ts';
 import { SLUG } from '../shared/slug.ts';
 import { checked, fieldProblem, parseJson } from './body.ts';
@@ -28,6 +29,8 @@ export interface DeploymentInput extends CodeInput {
   secretChanges?: Record<string, string | null>;
   bindings?: BindingSet;
   vars?: Record<string, unknown>;
+  /** Updates only: the code becomes a version that is not live. */
+  preview?: boolean;
   /** Updates only. */
   assets?: z.infer<typeof assetsSchema> | null;
   compatibilityDate?: string;
@@ -90,6 +93,12 @@ function fields(config: Config['runtime']) {
       .nullable()
       .optional()
       .describe('Updates only: static files, once each was sent by PUT /_admin/<slug>/assets/<sha256>; null: none.'),
+    preview: z
+      .boolean()
+      .optional()
+      .describe(
+        'Updates only: with true, code and assets become a version that is not live and has an address of its own; nothing else changes.',
+      ),
     compatibilityDate: z.iso
       .date('expected YYYY-MM-DD')
       .optional()
@@ -127,7 +136,7 @@ function fields(config: Config['runtime']) {
 
 /** Body of a deploy, as /openapi.json describes it. */
 export function deployBody(config: Config['runtime']): NonNullable<Endpoint['body']> {
-  const { secretChanges: _, assets: __, slug, ...shape } = fields(config).shape;
+  const { secretChanges: _, assets: __, preview: ___, slug, ...shape } = fields(config).shape;
   const { schema, required } = jsonBody(z.strictObject({ slug: slug.unwrap(), ...shape }));
   const either = [{ required: ['code'] }, { required: ['modules', 'main'] }];
   const examples = [{ slug: 'hello', code: "export default { fetch: () => new Response('hi') }" }];
@@ -160,6 +169,7 @@ export function deploymentParser(config: Config['runtime']): DeploymentParser {
 /** @throws Problem invalid_field | slug_reserved */
 export function checkSlug(slug: string | undefined, reserved: string[]): string {
   if (slug === undefined) throw fieldProblem('/slug', 'is missing: the name of your deployment');
+  if (previewOf(slug)) throw fieldProblem('/slug', 'begins like the address of a version');
   if (reserved.includes(slug) || ENDPOINTS.includes(slug))
     throw new Problem('slug_reserved', `The slug ${slug} is reserved; choose another.`);
   if (!SLUG.test(slug)) {

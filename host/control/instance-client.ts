@@ -8,6 +8,7 @@ import type { UpstreamPool } from '../http/client/pool.ts';
 import { fetchInstance, type InstanceCall, instancePool, openInstanceSocket } from '../http/instance/fetch.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { EdgeContext, EdgeTraffic } from '../shared/contracts.ts';
+import { instanceKey } from '../shared/previews.ts';
 import type { ForwardToTenant, OpenTenantSocket } from './tenant-requests.ts';
 
 /** Beside the tenant's. */
@@ -48,11 +49,12 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
   }
 
   async function call(
-    slug: string,
+    tenant: string,
     asked: Omit<InstanceCall, 'idleTimeoutMs'>,
     context: EdgeContext,
     other?: string,
   ): Promise<Response> {
+    const slug = instanceKey(tenant, context.preview);
     const count = counter(slug);
     count.requests += 1;
     count.inFlight += 1;
@@ -77,7 +79,8 @@ export function createInstanceClient(runtime: Pick<Runtime, 'acquire'>, idleTime
       return call(slug, { method, path: context.tenantPath ?? '/', headers, body, signal, extra }, context);
     },
     askSystem: (slug, asked, context) => call(slug, asked, context, SYSTEM_SOCKET),
-    async openSocket(slug, { headers }, context, extra, signal) {
+    async openSocket(tenant, { headers }, context, extra, signal) {
+      const slug = instanceKey(tenant, context.preview);
       const count = counter(slug);
       count.requests += 1;
       count.inFlight += 1;

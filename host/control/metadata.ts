@@ -2,8 +2,9 @@
 
 import { bindingLimits } from '../bindings/index.ts';
 import { DAY_MS } from '../registry/deployments.ts';
-import type { Deployment } from '../registry/schema/deployments.ts';
+import type { Deployment, Version } from '../registry/schema/deployments.ts';
 import type { Config } from '../shared/config.ts';
+import { previewLabel } from '../shared/previews.ts';
 import { tenantConfig } from '../shared/tenant-limits.ts';
 import type { ControlDeps } from './deps.ts';
 
@@ -74,6 +75,21 @@ export function metadata(deployment: Deployment, sources: MetadataSources) {
 export function subdomainUrl(publicUrl: string, slug: string, baseDomain: string): string {
   const url = new URL(publicUrl);
   return `${url.protocol}//${slug}.${baseDomain}${url.port ? `:${url.port}` : ''}/`;
+}
+
+/** Where a version answers that is not live. */
+export function previewView(
+  { config, publicUrl }: Pick<ControlDeps, 'config' | 'publicUrl'>,
+  slug: string,
+  { preview }: Pick<Version, 'preview'>,
+) {
+  if (preview === null) return null;
+  const label = previewLabel({ id: preview, slug });
+  return {
+    id: preview,
+    url: `${publicUrl}/${label}/`,
+    subdomainUrl: subdomainUrl(publicUrl, label, config.baseDomain),
+  };
 }
 
 export function iso(ms: number): string {

@@ -48,11 +48,15 @@ export class RoutePublisher {
 
   async all(): Promise<Route[]> {
     const { deployments, domains, clock } = this.#deps;
-    const [rows, servable] = await Promise.all([deployments.routable(clock.now()), domains.servable()]);
+    const [rows, servable, previews] = await Promise.all([
+      deployments.routable(clock.now()),
+      domains.servable(),
+      deployments.previews(),
+    ]);
     for (const { slug, state } of rows) if (state !== 'decommissioned') this.#deploying.delete(slug);
     const known = new Set(rows.map(({ slug }) => slug));
     return [
-      ...rows.map((row) => this.#route(row, servable.get(row.tenant) ?? [])),
+      ...rows.map((row) => this.#route(row, servable.get(row.tenant) ?? [], previews.get(row.tenant) ?? [])),
       ...[...this.#deploying].filter((slug) => !known.has(slug)).map((slug) => this.#waitingRoute(slug)),
     ];
   }
@@ -68,7 +72,11 @@ export class RoutePublisher {
     const living = row && (row.state !== 'decommissioned' || (row.freeAt ?? 0) > clock.now());
     if (row && row.state !== 'decommissioned') this.#deploying.delete(slug);
     const route = living
-      ? this.#route(row, await domains.servableBy(row.tenant))
+      ? this.#route(
+          row,
+          await domains.servableBy(row.tenant),
+          (await deployments.previews(row.tenant)).get(row.tenant) ?? [],
+        )
       : this.#deploying.has(slug)
         ? this.#waitingRoute(slug)
         : undefined;
@@ -86,7 +94,7 @@ export class RoutePublisher {
     return { slug, state: 'deploying', domains: [], paidRoutes: [], idleTimeoutMs: requestIdleMs, maxBodyBytes };
   }
 
-  #route(row: Deployment, domains: string[]): Route {
+  #route(row: Deployment, domains: string[], previews: string[]): Route {
     const { config } = this.#deps;
     const suspended = suspension(row);
     return {
@@ -94,6 +102,7 @@ export class RoutePublisher {
       state: suspended ? 'suspended' : row.state,
       ...(suspended ? { suspended: suspended.message } : {}),
       domains,
+      previews,
       trustedPages: row.builtin || config.pathPages === 'trust',
       paidRoutes: [
         ...tollRoutes(row.paidRoutes as unknown as Parameters<typeof tollRoutes>[0]),

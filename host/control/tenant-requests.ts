@@ -91,7 +91,7 @@ async function openApi(
     if (!isNoDescription(own)) return own;
     await own.body?.cancel();
   }
-  const base = context.via === 'path' ? `${deps.publicUrl}/${deployment.slug}` : `${context.proto}://${context.host}`;
+  const base = context.via === 'path' ? `${deps.publicUrl}${context.prefix}` : `${context.proto}://${context.host}`;
   return new Response(JSON.stringify(tenantOpenApi(deployment, deps.payments, base), null, 2), {
     headers: { 'content-type': 'application/json; charset=utf-8', 'access-control-allow-origin': '*' },
   });

@@ -1,7 +1,7 @@
 /** Puts a change of a deployment into service, and takes it back when the new instance does not start. */
 
-import type { DeploymentChange } from '../registry/deployments.ts';
-import type { Deployment } from '../registry/schema/deployments.ts';
+import type { DeploymentChange, Deployments } from '../registry/deployments.ts';
+import type { Deployment, Version } from '../registry/schema/deployments.ts';
 import type { ControlDeps } from './deps.ts';
 
 /**
@@ -42,18 +42,39 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
     await runtime.activate(updated.slug);
   } catch (error) {
     await deployments.restore(before, updated, clock.now());
+    // One that was started meanwhile has what was taken back.
+    runtime.endPreviews(updated.slug);
     throw error;
   }
   await routes.push(updated.slug);
   deps.scheduleChanged();
-  if (change.code) {
-    await deployments
-      .forgetVersions(updated.tenant, KEPT_VERSIONS)
-      .then((digests) => deps.removeCode(digests))
-      .catch((error) => deps.log.warn({ err: error, slug: updated.slug }, 'old versions were not removed'));
-  }
+  if (change.code) await forgetVersions(deps, updated);
   if (change.code || change.settings?.assets !== undefined) await forgetAssets(deps, updated);
   return updated;
+}
+
+/**
+ * Keeps a version that is not live; it has an address of its own. Call it in the deployment's turn.
+ * @throws Problem gone when the deployment was decommissioned meanwhile
+ */
+export async function keepPreview(
+  deps: Parts,
+  present: Deployment,
+  code: Parameters<Deployments['addVersion']>[1],
+): Promise<Version> {
+  const { deployments, clock, routes } = deps;
+  const added = await deployments.addVersion(present.tenant, code, clock.now());
+  await forgetVersions(deps, present);
+  await forgetAssets(deps, present);
+  await routes.push(present.slug);
+  return added;
+}
+
+async function forgetVersions(deps: Parts, { tenant, slug }: Deployment): Promise<void> {
+  await deps.deployments
+    .forgetVersions(tenant, KEPT_VERSIONS)
+    .then((digests) => deps.removeCode(digests))
+    .catch((error) => deps.log.warn({ err: error, slug }, 'old versions were not removed'));
 }
 
 /** Removes static files that no kept version has. */

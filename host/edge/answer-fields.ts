@@ -19,6 +19,8 @@ export interface AnswerPlace {
   host: string;
   /** Its pages may act for the origin. */
   trusted: boolean;
+  /** Of a version that is not live. */
+  preview?: string | undefined;
 }
 
 /** Everything but `allow-same-origin`, and what a page does to its window without being asked. */
@@ -40,6 +42,7 @@ export function answerFields(head: ResponseHead, place: AnswerPlace, requestId: 
   if (place.via !== 'path') fields += head.originFields;
   // On every answer: which of them a browser shows as a page is for the browser to say. Policies add up.
   else if (!place.trusted) fields += SANDBOX;
+  if (place.preview !== undefined) fields += 'x-robots-tag: noindex\r\n';
   for (const cookie of head.cookies) fields += `set-cookie: ${confinedCookie(cookie, place)}\r\n`;
   return `${fields}date: ${head.date || date}\r\nx-request-id: ${requestId}\r\n`;
 }

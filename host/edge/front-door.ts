@@ -12,6 +12,7 @@ import type { AddressRanges } from '../shared/address-ranges.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods } from '../shared/match-paid-route.ts';
 import { networkOf } from '../shared/network-of.ts';
+import { instanceKey } from '../shared/previews.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
@@ -142,8 +143,11 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       this.#toControl(exchange, caller, requestId, tenant);
       return;
     }
-    const traffic = this.#parts.traffic.of(route.slug);
-    const crowded = traffic.inFlight >= this.#parts.maxInFlight;
+    const key = instanceKey(route.slug, tenant.preview);
+    const traffic = this.#parts.traffic.of(key);
+    // Previews have no room of their own.
+    const live = tenant.preview === undefined ? 0 : this.#parts.traffic.of(route.slug).inFlight;
+    const crowded = traffic.inFlight + live >= this.#parts.maxInFlight;
     const proxied = new ProxiedRequest(this.#parts.environment, exchange, tenant, requestId, route, traffic);
     if (crowded) {
       proxied.refuse(
@@ -167,7 +171,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       { requestId, clientIp: caller.ip, proto: caller.proto, prefix: tenant.prefix },
       { version: head.version, tlsVersion: exchange.peer.tlsVersion, tlsCipher: exchange.peer.tlsCipher },
     );
-    this.#starts.run(route.slug, () => this.#toInstance(route.slug, proxied, text));
+    this.#starts.run(key, () => this.#toInstance(key, proxied, text));
   }
 
   #toInstance(slug: string, proxied: ProxiedRequest, text: string): void {
@@ -191,6 +195,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       context.tenantPath = tenant.tenantPath;
       context.prefix = tenant.prefix;
       context.via = tenant.via;
+      if (tenant.preview !== undefined) context.preview = tenant.preview;
     }
     const maxBodyBytes = tenant ? tenant.route.maxBodyBytes : controlMaxBodyBytes;
     const proxied = new ProxiedRequest(
@@ -199,7 +204,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       tenant ?? HOST_ITSELF,
       requestId,
       { idleTimeoutMs: tenant ? Math.max(CONTROL_IDLE_MS, tenant.route.idleTimeoutMs) : CONTROL_IDLE_MS, maxBodyBytes },
-      tenant?.route.state === 'active' ? traffic.of(tenant.route.slug) : undefined,
+      tenant?.route.state === 'active' ? traffic.of(instanceKey(tenant.route.slug, tenant.preview)) : undefined,
     );
     if (head.framing.kind === 'length' && head.framing.length > maxBodyBytes) {
       proxied.refuse(bodyTooLarge(maxBodyBytes));

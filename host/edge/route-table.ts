@@ -4,6 +4,7 @@
  */
 
 import type { EdgeContext, Route } from '../shared/contracts.ts';
+import { previewOf } from '../shared/previews.ts';
 import { SLUG } from '../shared/slug.ts';
 
 export type Resolution =
@@ -21,6 +22,8 @@ export type Resolution =
       host: string;
       /** Its pages may act for the origin they are on. */
       trusted: boolean;
+      /** Id of the version that is asked; undefined: the one that is live. */
+      preview: string | undefined;
     }
   /** `/<slug>`: what it answered would lie beside the paths of other tenants, not below its own. */
   | { kind: 'slash'; target: string; tenant: Extract<Resolution, { kind: 'tenant' }> }
@@ -103,6 +106,8 @@ export class RouteTable {
       const label = name.slice(0, -this.#baseSuffix.length);
       const route = this.#slugs.get(label);
       if (route) return this.#whole(route, target, 'subdomain', name, host);
+      const preview = this.#preview(label);
+      if (preview) return this.#whole(preview.route, target, 'subdomain', name, host, preview.id);
       if (!this.#isShared(name))
         return {
           kind: 'unknown',
@@ -130,7 +135,8 @@ export class RouteTable {
       if (code === 0x2f || code === 0x3f) break;
     }
     const segment = target.slice(1, end);
-    const route = this.#slugs.get(segment);
+    const preview = this.#slugs.has(segment) ? undefined : this.#preview(segment);
+    const route = preview?.route ?? this.#slugs.get(segment);
     if (route) {
       const rest = target.slice(end);
       const below = rest.charCodeAt(0) === 0x2f;
@@ -144,6 +150,7 @@ export class RouteTable {
         hostName: name,
         host,
         trusted,
+        preview: preview?.id,
       };
       return below ? tenant : { kind: 'slash', target: `/${segment}/${rest}`, tenant };
     }
@@ -154,9 +161,24 @@ export class RouteTable {
     return { kind: 'unknown', detail: `Nothing is deployed at /${segment}; see /llms.txt for what this host offers.` };
   }
 
-  #whole(route: Route, target: string, via: 'subdomain' | 'domain', name: string, host: string): Resolution {
+  #whole(
+    route: Route,
+    target: string,
+    via: 'subdomain' | 'domain',
+    name: string,
+    host: string,
+    preview?: string,
+  ): Resolution {
     if (target.startsWith(CHALLENGE_PREFIX)) return { kind: 'control' };
-    return { kind: 'tenant', route, prefix: '', tenantPath: target, via, hostName: name, host, trusted: true };
+    return { kind: 'tenant', route, prefix: '', tenantPath: target, via, hostName: name, host, trusted: true, preview };
+  }
+
+  /** What `<id>--<slug>` leads to. A slug of that form, from an earlier host, comes before it. */
+  #preview(label: string): { route: Route; id: string } | undefined {
+    const { slug, id } = previewOf(label) ?? {};
+    const route = slug === undefined ? undefined : this.#slugs.get(slug);
+    if (id === undefined || route?.state !== 'active' || !route.previews?.includes(id)) return undefined;
+    return { route, id };
   }
 
   /** Whether a host name is the origin that tenants share: with no public URL set, every name that is not a tenant's. */

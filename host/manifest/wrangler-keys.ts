@@ -71,7 +71,7 @@ const INHERITED: Record<string, Key> = {
   compatibility_flags: translated,
   account_id: ACCOUNT,
   workers_dev: ignored('there is no workers.dev here: the deployment has an address at this host'),
-  preview_urls: ignored('there are no preview addresses here; "turnpike rollback" returns to an earlier version'),
+  preview_urls: ignored('every version has an address here, which nobody can guess; "turnpike versions" shows its id'),
   previews: ignored('only "wrangler preview" reads it'),
   route: ignored('attach a domain with "turnpike domains add"'),
   routes: ignored('attach a domain with "turnpike domains add"'),

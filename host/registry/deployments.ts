@@ -5,7 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import type { AssetSettings, BindingSet, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import { DeploymentMemory } from './deployment-memory.ts';
+import { DeploymentMemory, type Transaction } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
 import { and, asc, desc, eq, inArray, isNull, ne, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
@@ -16,6 +16,7 @@ import {
   type StoredPaidRoute,
   secrets,
   slugClaims,
+  type Version,
   versions,
 } from './schema/deployments.ts';
 import type { SealedSecret } from './secrets.ts';
@@ -82,6 +83,18 @@ export interface DeploymentSnapshot {
 
 export function newTenantId(): TenantId {
   return `t${randomBytes(10).toString('hex')}`;
+}
+
+function newPreview(): string {
+  return randomBytes(6).toString('hex');
+}
+
+async function nextVersion(tx: Transaction, tenant: TenantId): Promise<number> {
+  const [latest] = await tx
+    .select({ version: sql<number>`max(${versions.version})` })
+    .from(versions)
+    .where(eq(versions.tenant, tenant));
+  return (latest?.version ?? 0) + 1;
 }
 
 /** What a change may set. All else has its own ways: an end, a renewal or a warning may have come meanwhile. */
@@ -261,6 +274,7 @@ export class Deployments {
         version: 1,
         note: 'deploy',
         madeBy: input.owner,
+        preview: newPreview(),
         createdAt: now,
         ...code,
         assets: settings.assets,
@@ -288,13 +302,10 @@ export class Deployments {
       if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
       let { version } = row;
       if (change.code) {
-        const [latest] = await tx
-          .select({ version: sql<number>`max(${versions.version})` })
-          .from(versions)
-          .where(eq(versions.tenant, tenant));
-        version = (latest?.version ?? 0) + 1;
+        version = await nextVersion(tx, tenant);
         const assets = change.settings?.assets === undefined ? row.assets : change.settings.assets;
-        await tx.insert(versions).values({ tenant, version, createdAt: now, ...change.code, assets });
+        const preview = newPreview();
+        await tx.insert(versions).values({ tenant, version, createdAt: now, preview, ...change.code, assets });
       }
       if (change.secrets) await tx.delete(secrets).where(eq(secrets.tenant, tenant));
       const remove = change.secretChanges?.remove ?? [];
@@ -320,6 +331,50 @@ export class Deployments {
       if (!updated) throw new Error('update returned nothing');
       return updated;
     });
+  }
+
+  /** Keeps a version that is not live. @throws Problem gone when the deployment was decommissioned meanwhile */
+  async addVersion(
+    tenant: TenantId,
+    code: CodeVersion & { madeBy: string; assets: AssetSettings | null },
+    now: number,
+  ): Promise<Version> {
+    return await this.#db.transaction(async (tx) => {
+      const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
+      if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
+      const version = await nextVersion(tx, tenant);
+      const [added] = await tx
+        .insert(versions)
+        .values({ tenant, version, createdAt: now, preview: newPreview(), note: 'preview', ...code })
+        .returning();
+      if (!added) throw new Error('insert returned nothing');
+      return added;
+    });
+  }
+
+  /** The version with that id in its address. */
+  async preview(tenant: TenantId, id: string): Promise<Version | undefined> {
+    const [row] = await this.#db
+      .select()
+      .from(versions)
+      .where(and(eq(versions.tenant, tenant), eq(versions.preview, id)));
+    return row;
+  }
+
+  /** Ids in the addresses of versions: of one tenant, or of all. */
+  async previews(tenant?: TenantId): Promise<Map<TenantId, string[]>> {
+    const rows = await this.#db
+      .select({ tenant: versions.tenant, preview: versions.preview })
+      .from(versions)
+      .where(tenant === undefined ? undefined : eq(versions.tenant, tenant));
+    const found = new Map<TenantId, string[]>();
+    for (const { tenant, preview } of rows) {
+      if (preview === null) continue;
+      const ids = found.get(tenant) ?? [];
+      found.set(tenant, ids);
+      ids.push(preview);
+    }
+    return found;
   }
 
   /** What `restore` needs to take back a change: the row, its secrets and its newest version. */

@@ -96,8 +96,8 @@ export interface RuntimeDependencies {
   sandbox: Sandbox;
   clock: Clock;
   log: Logger;
-  /** The deployment to run now. Throws a Problem where there is none, or none may run. */
-  resolve(slug: string): Promise<InstanceSpec>;
+  /** The deployment to run now, or a version of it that is not live. Throws a Problem where there is none, or none may run. */
+  resolve(slug: string, preview?: string): Promise<InstanceSpec>;
   storage: {
     open: Remote<StorageMethods, 'open'>;
     close: Remote<StorageMethods, 'close'>;
@@ -126,17 +126,22 @@ export interface ScheduledResult {
 
 export interface Runtime {
   /**
-   * The socket on which the slug is served now; starts the instance if it is cold. Concurrent callers share one start.
+   * The socket on which the slug, or a preview of it, is served now; starts the instance if it is cold. Concurrent
+   * callers share one start.
+   * @param key of the instance: the slug, or `instanceKey` of a preview
    * @throws Problem start_failed, crash_loop, cpu_exceeded, memory_exceeded, not_found, overloaded
    */
-  acquire(slug: string): Promise<{ socket: string; generation: number }>;
+  acquire(key: string): Promise<{ socket: string; generation: number }>;
   /**
    * Brings the present revision (`resolve`) into service: when an instance runs, starts the new one beside it, waits
-   * until it listens, switches the edges and drains the old one; no request fails. Does nothing when cold.
+   * until it listens, switches the edges and drains the old one; no request fails. Does nothing when cold. Previews end:
+   * the next request starts them with the settings of then.
    * @throws Problem when the new revision does not start; the old instance then goes on serving
    */
   activate(slug: string): Promise<void>;
-  /** Ends the slug's instances: drained, then SIGTERM, then SIGKILL. Resolves when nothing of it runs. */
+  /** Ends the slug's previews: the next request starts them anew. */
+  endPreviews(slug: string): void;
+  /** Ends the slug's instances, previews too: drained, then SIGTERM, then SIGKILL. Resolves when nothing of it runs. */
   stop(slug: string, reason: ExitReason, options?: { drainMs?: number }): Promise<void>;
   /** Runs the tenant's `scheduled()`; starts the instance if it is cold. Does not throw for what the tenant does. */
   runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult>;

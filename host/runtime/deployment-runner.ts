@@ -2,14 +2,15 @@
  * The life of one slug: cold, starting, warm, draining, cold. It shares one start among concurrent callers, replaces
  * instances without a failed request, and backs off from what keeps failing.
  */
-import { rmSync, symlinkSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
 import { objectsFolder } from '../bindings/durable-objects/folder.ts';
+import type { BindingProcesses } from '../bindings/server.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { tenantUser } from '../sandbox/users.ts';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
+import { instanceKey } from '../shared/previews.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import { Activity } from './activity.ts';
@@ -31,12 +32,15 @@ import {
   startPrewarmedSandbox,
 } from './prewarmed-sandbox.ts';
 import { Services } from './services.ts';
+import type { SharedServices } from './shared-services.ts';
 import type { Standby } from './standby.ts';
 import { TrackRecord } from './track-record.ts';
 import { type LimitReason, WatchedInstance } from './watched-instance.ts';
 
 export interface RunnerOptions {
   slug: string;
+  /** Id of the version that it runs; undefined: the one that is live. */
+  preview?: string | undefined;
   dependencies: RuntimeDependencies;
   standby: Standby;
   /** Where the kernel keeps the limits. */
@@ -46,6 +50,8 @@ export interface RunnerOptions {
   admit(): Promise<void>;
   /** An instance with Durable Objects is gone: one of them may have an alarm. */
   onObjectsAtRest(objects: { slug: string; tenant: TenantId; folder: string }): void;
+  /** What the instances of a tenant have in common. */
+  servicesOf(tenant: TenantId): SharedServices;
 }
 
 /** Requests of a replaced or idle instance may go on for this long, ms. */
@@ -68,6 +74,9 @@ const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
 
 export class DeploymentRunner {
   readonly slug: string;
+  readonly preview: string | undefined;
+  /** Under which edges know it. */
+  readonly key: string;
   readonly #options: RunnerOptions;
   readonly #activity = new Activity();
   readonly #record = new TrackRecord();
@@ -79,7 +88,7 @@ export class DeploymentRunner {
   #turn: Promise<unknown> = Promise.resolve();
   /** How many of them there are, those that wait included. */
   #turns = 0;
-  #services: Services | undefined;
+  #shared: SharedServices | undefined;
   #disk: ObjectsDisk | undefined;
   #tenant: TenantId | undefined;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
@@ -89,14 +98,17 @@ export class DeploymentRunner {
 
   constructor(options: RunnerOptions) {
     this.slug = options.slug;
+    this.preview = options.preview;
+    this.key = instanceKey(options.slug, options.preview);
     this.#options = options;
   }
 
   /** Nothing runs, and nothing needs to be remembered. */
   get forgettable(): boolean {
     const { lastExit, pauseMs } = this.#record;
-    const nothingRuns = this.state === 'cold' && this.#services === undefined && this.#turns === 0;
-    return nothingRuns && pauseMs === 0 && !lastExit;
+    const tells = lastExit !== undefined && this.preview === undefined;
+    const nothingRuns = this.state === 'cold' && this.#shared === undefined && this.#turns === 0;
+    return nothingRuns && pauseMs === 0 && !tells;
   }
 
   get state(): InstanceState {
@@ -107,7 +119,7 @@ export class DeploymentRunner {
 
   /** Somebody waits for its instance or its database. */
   get starting(): boolean {
-    return this.#starting !== undefined || (this.#services?.processes.some(({ starting }) => starting) ?? false);
+    return this.#starting !== undefined || (this.#shared?.current?.processes.some(({ starting }) => starting) ?? false);
   }
 
   get tenant(): TenantId | undefined {
@@ -144,7 +156,7 @@ export class DeploymentRunner {
     await this.#inTurn(async () => {
       const old = this.#current?.instance;
       if (!old?.alive) return;
-      const spec = await this.#options.dependencies.resolve(this.slug);
+      const spec = await this.#options.dependencies.resolve(this.slug, this.preview);
       if (spec.revision === old.spec.revision) return;
       if (spec.tenant !== old.spec.tenant) {
         await this.#end(old, 'replaced', 'The slug belongs to another deployment now.', 0);
@@ -154,7 +166,7 @@ export class DeploymentRunner {
       const overlap = !(objectsOf(spec.bindings) || objectsOf(old.spec.bindings));
       const instance = overlap ? await this.#start(spec) : await this.#handOver(old, spec);
       await this.#options.dependencies.edges.setInstance({
-        slug: this.slug,
+        slug: this.key,
         generation: instance.generation,
         socket: instance.socket,
       });
@@ -249,7 +261,7 @@ export class DeploymentRunner {
       this.#activity.touch();
     }
     const total = { cpuMs: own.cpuMs, privateBytes: own.privateBytes };
-    for (const processes of this.#services?.processes ?? []) {
+    for (const processes of this.#ownProcesses) {
       const { cpuMs, privateBytes } = processes.sample(now);
       total.cpuMs += cpuMs;
       total.privateBytes += privateBytes;
@@ -268,17 +280,15 @@ export class DeploymentRunner {
 
   /** Opens the sockets again that a restarted part served. */
   async reopen(part: 'storage' | 'egress'): Promise<void> {
-    if (part === 'storage') await this.#services?.openStorage();
-    else await this.#services?.openEgress();
+    if (!this.#shared?.isLookedAfterBy(this)) return;
+    if (part === 'storage') await this.#shared.current?.openStorage();
+    else await this.#shared.current?.openEgress();
   }
 
   /** Every process of the slug, for limits that the kernel keeps. */
   pids(): number[] {
     const own = this.#current?.instance.pid;
-    return [
-      ...(own === undefined ? [] : [own]),
-      ...(this.#services?.processes ?? []).flatMap((processes) => processes.pids()),
-    ];
+    return [...(own === undefined ? [] : [own]), ...this.#ownProcesses.flatMap((processes) => processes.pids())];
   }
 
   status(): InstanceStatus {
@@ -304,7 +314,7 @@ export class DeploymentRunner {
   /** The address of the instance in service, for an edge that starts later. */
   address(): { slug: string; generation: number; socket: string } | undefined {
     const current = this.#current?.instance;
-    return current?.alive ? { slug: this.slug, generation: current.generation, socket: current.socket } : undefined;
+    return current?.alive ? { slug: this.key, generation: current.generation, socket: current.socket } : undefined;
   }
 
   async #startCold(): Promise<InstanceProcess> {
@@ -313,12 +323,12 @@ export class DeploymentRunner {
     this.#record.refuseWhileBackingOff();
     const { dependencies, admit } = this.#options;
     const startedAt = performance.now();
-    const [spec] = await Promise.all([dependencies.resolve(this.slug), admit()]);
+    const [spec] = await Promise.all([dependencies.resolve(this.slug, this.preview), admit()]);
     if (this.#tenant !== undefined && this.#tenant !== spec.tenant) await this.#closeServices();
     const instance = await this.#start(spec);
     // Not waited for: the edge that asked learns it from the answer, the others may as well ask.
     void dependencies.edges
-      .setInstance({ slug: this.slug, generation: instance.generation, socket: instance.socket })
+      .setInstance({ slug: this.key, generation: instance.generation, socket: instance.socket })
       .catch(() => undefined);
     this.#emit({
       type: 'started',
@@ -332,41 +342,34 @@ export class DeploymentRunner {
 
   /** Starts an instance beside whatever runs, and makes it the current one. */
   async #start(spec: InstanceSpec): Promise<InstanceProcess> {
-    const { dependencies, nextGeneration, standby } = this.#options;
-    const { sandbox, log } = dependencies;
+    const { dependencies, nextGeneration } = this.#options;
+    const { log } = dependencies;
     const config = { ...dependencies.config, ...limitsOf('runtime', spec.limits) };
     const tenant = spec.tenant;
     const generation = nextGeneration();
     this.#tenant = tenant;
-    const known = this.#services;
-    const classes = objectsOf(spec.bindings);
-    const uid = known ? known.uid : tenantUser(tenant);
-    this.#disk = undefined;
-    // One that was killed may not be gone yet: never two processes on one folder.
-    await Promise.all([...this.#draining].map((old) => objectsOf(old.spec.bindings) && old.ended));
-    const objects = classes && (await this.#openDisk(spec, classes, uid));
-    const special = { uid, objects };
-    let prewarmed: PrewarmedSandbox;
-    if (known) {
-      prewarmed = await startPrewarmedSandbox({
-        ...special,
-        sandbox,
-        listenFolder: known.listenFolder(generation),
-        servicesFolder: known.folder,
-        cgroups: this.#options.cgroups,
+    this.#shared = this.#options.servicesOf(tenant);
+    const { services, prewarmed } = await this.#shared
+      .enter(this, async (known) => {
+        const prewarmed = await this.#sandbox(spec, generation, known);
+        prewarmed.cgroup?.allow(config.memoryBytes * HARD_LIMIT);
+        const services =
+          known ??
+          new Services({
+            dependencies,
+            spec,
+            prewarmed,
+            onBindingDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
+          });
+        return { services, prewarmed };
+      })
+      .catch(async (error) => {
+        if (!this.#current && this.#draining.size === 0) await this.#closeServices();
+        throw error;
       });
-    } else prewarmed = objects ? await standby.make(special) : await standby.take();
-    prewarmed.cgroup?.allow(config.memoryBytes * HARD_LIMIT);
-    const services =
-      known ??
-      new Services({
-        dependencies,
-        spec,
-        prewarmed,
-        onBindingDeath: (text) => this.#log({ kind: 'platform', event: 'database-ended', text }),
-      });
-    this.#services = services;
-    const starting = services.place(spec.assets).then(() =>
+    const placed = services.place(spec.assets);
+    void prewarmed.process.ended.then(() => placed.release());
+    const starting = placed.done.then(() =>
       InstanceProcess.start({
         spec,
         generation,
@@ -379,7 +382,7 @@ export class DeploymentRunner {
       }),
     );
     try {
-      pointTo(services.folder, path.join(dependencies.runFolder, this.slug));
+      services.showAt(path.join(dependencies.runFolder, this.slug));
       const [instance] = await Promise.all([starting, services.open(spec)]);
       this.#adopt(instance);
       if (this.#processesUsed) services.warm(spec.bindings);
@@ -393,6 +396,26 @@ export class DeploymentRunner {
       }
       throw error;
     }
+  }
+
+  /** @throws Problem quota_exceeded */
+  async #sandbox(spec: InstanceSpec, generation: number, known: Services | undefined): Promise<PrewarmedSandbox> {
+    const { dependencies, standby, cgroups } = this.#options;
+    const uid = known ? known.uid : tenantUser(spec.tenant);
+    // One process has the objects, queues and workflows: the one that is live. Those of a preview are in its memory.
+    const classes = this.preview === undefined ? objectsOf(spec.bindings) : undefined;
+    this.#disk = undefined;
+    // One that was killed may not be gone yet: never two processes on one folder.
+    await Promise.all([...this.#draining].map((old) => objectsOf(old.spec.bindings) && old.ended));
+    const special = { uid, objects: classes && (await this.#openDisk(spec, classes, uid)) };
+    if (!known) return special.objects ? await standby.make(special) : await standby.take();
+    return await startPrewarmedSandbox({
+      ...special,
+      sandbox: dependencies.sandbox,
+      listenFolder: known.listenFolder(generation),
+      servicesFolder: known.folder,
+      cgroups,
+    });
   }
 
   /** @throws Problem quota_exceeded */
@@ -443,7 +466,7 @@ export class DeploymentRunner {
     const code = FAILURES[reason];
     if (code === undefined || instance === this.#told) return undefined;
     this.#told = instance;
-    const failed = { slug: this.slug, generation: instance.generation, code, detail };
+    const failed = { slug: this.key, generation: instance.generation, code, detail };
     return this.#options.dependencies.edges.failed(failed).catch(() => undefined);
   }
 
@@ -473,7 +496,12 @@ export class DeploymentRunner {
       detail,
       cpuMs,
     });
-    if (objectsOf(instance.spec.bindings) && reason !== 'replaced' && reason !== 'shutdown') {
+    if (
+      this.preview === undefined &&
+      objectsOf(instance.spec.bindings) &&
+      reason !== 'replaced' &&
+      reason !== 'shutdown'
+    ) {
       const { tenant } = instance.spec;
       const folder = objectsFolder(this.#options.dependencies.tenantsFolder, tenant);
       this.#options.onObjectsAtRest({ slug: this.slug, tenant, folder });
@@ -494,7 +522,7 @@ export class DeploymentRunner {
 
   #countBindingCpu(): void {
     let cpuMs = 0;
-    for (const processes of this.#services?.processes ?? []) cpuMs += processes.takeCpuMs();
+    for (const processes of this.#shared?.current?.processes ?? []) cpuMs += processes.takeCpuMs();
     if (cpuMs > 0 && this.#tenant !== undefined)
       this.#emit({ type: 'used', slug: this.slug, tenant: this.#tenant, cpuMs });
   }
@@ -510,7 +538,7 @@ export class DeploymentRunner {
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
     const { edges } = this.#options.dependencies;
-    const retired = { slug: this.slug, generation: instance.generation, timeoutMs: drainMs };
+    const retired = { slug: this.key, generation: instance.generation, timeoutMs: drainMs };
     // Only there does nobody wait for the end.
     const runs =
       reason === 'replaced' && Promise.race([instance.runsEnded(), delay(drainMs, undefined, { ref: false })]);
@@ -526,18 +554,25 @@ export class DeploymentRunner {
     this.#log({ kind: 'platform', event: 'killed', text: `${reason}: ${detail}${next}` });
   }
 
+  /** Of the bindings, where it is this runner that looks after them. */
+  get #ownProcesses(): BindingProcesses[] {
+    return (this.#shared?.isLookedAfterBy(this) && this.#shared.current?.processes) || [];
+  }
+
   async #closeServices(): Promise<void> {
     this.#countBindingCpu();
-    const services = this.#services;
-    this.#services = undefined;
-    if (services) rmSync(path.join(this.#options.dependencies.runFolder, this.slug), { force: true });
-    await services?.close();
+    const shared = this.#shared;
+    this.#shared = undefined;
+    await shared?.leave(this);
   }
 
   #log(entry: NewLogEntry): void {
     const { logs, log } = this.#options.dependencies;
     if (this.#tenant === undefined) return;
-    logs.append(this.#tenant, entry).catch((error) => log.warn({ err: error }, "a tenant's log cannot be written"));
+    const text = this.preview === undefined ? entry.text : `[${this.preview}] ${entry.text}`;
+    logs
+      .append(this.#tenant, { ...entry, text })
+      .catch((error) => log.warn({ err: error }, "a tenant's log cannot be written"));
   }
 
   #emit(event: RuntimeEvent): void {
@@ -552,13 +587,4 @@ export class DeploymentRunner {
     this.#turn = turn.catch(() => undefined);
     return turn;
   }
-}
-
-/**
- * Makes `<run>/<slug>` lead to the sockets of the slug's services, whatever folder they are in: `kv.sock`, `r2.sock`
- * and so on each serve that tenant's binding over plain HTTP.
- */
-function pointTo(folder: string, name: string): void {
-  rmSync(name, { force: true, recursive: true });
-  symlinkSync(folder, name);
 }

@@ -2,9 +2,12 @@
 import type { ExitReason } from './contract.ts';
 
 export interface Candidate {
+  /** Or the key of a preview's instance. */
   slug: string;
   /** Last request, start or scheduled run, ms of the clock that `now` is of. */
   lastActive: number;
+  /** Of a preview, which ends sooner. */
+  idleMs?: number;
   /** Requests and scheduled runs under way. */
   inFlight: number;
   privateBytes: number;
@@ -42,7 +45,8 @@ export function chooseEvictions(
     if (candidate.inFlight > 0) staying.push(candidate);
     else if (candidate.privateBytes >= limits.bloatedBytes && idleMs >= limits.bloatedIdleMs) {
       evictions.push({ slug: candidate.slug, reason: 'swollen' });
-    } else if (idleMs >= limits.idleMs) evictions.push({ slug: candidate.slug, reason: 'idle' });
+    } else if (idleMs >= Math.min(candidate.idleMs ?? limits.idleMs, limits.idleMs))
+      evictions.push({ slug: candidate.slug, reason: 'idle' });
     else staying.push(candidate);
   }
   let used = staying.reduce((sum, candidate) => sum + candidate.privateBytes, extraBytes);

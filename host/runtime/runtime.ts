@@ -7,12 +7,14 @@ import { objectsFolder } from '../bindings/durable-objects/folder.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic, TenantId } from '../shared/contracts.ts';
+import { ofInstanceKey } from '../shared/previews.ts';
 import { Problem } from '../shared/problem.ts';
 import { Cgroups } from './cgroups.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
 import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
+import { SharedServices } from './shared-services.ts';
 import { SoloTenant } from './solo-tenant.ts';
 import { Standby } from './standby.ts';
 import { workerdBinary } from './workerd-binary.ts';
@@ -42,6 +44,17 @@ const CELLS = 'c';
 /** Prewarmed sandboxes that wait for the next cold start. */
 const STANDBY = 1;
 
+/** Previews of a slug that run at a time: they share its user, and so its limit of threads. */
+const MOST_PREVIEWS = 2;
+/**
+ * A preview ends when it was not used for so long, ms; where another one is asked for, after the shorter time, in which
+ * the edges have told of the requests that it has.
+ */
+const PREVIEW_IDLE_MS = 60_000;
+const PREVIEW_STAYS_MS = 2_000;
+/** Its requests have so long when it ends, ms: those that come meanwhile wait. */
+const PREVIEW_DRAIN_MS = 5_000;
+
 const DETAILS: Record<Eviction['reason'], string> = {
   idle: 'Nobody used it for a while; the next request starts it again.',
   swollen: 'It was idle and held much memory; the next request starts it again.',
@@ -60,7 +73,9 @@ class Node implements Runtime {
   readonly #dependencies: RuntimeDependencies;
   readonly #standby: Standby;
   readonly #cgroups: PrewarmedSandboxOptions['cgroups'];
+  /** By the key of their instances. */
   readonly #runners = new Map<string, DeploymentRunner>();
+  readonly #services = new Map<TenantId, SharedServices>();
   /** CPU time at the last look, ms, and whether the instance was busy then. */
   readonly #seen = new Map<string, { cpuMs: number; busy: boolean }>();
   readonly #alarms: ObjectAlarms;
@@ -91,17 +106,26 @@ class Node implements Runtime {
     this.#timer.unref();
   }
 
-  async acquire(slug: string): Promise<{ socket: string; generation: number }> {
-    const { socket, generation } = await this.#runner(slug).acquire();
+  async acquire(key: string): Promise<{ socket: string; generation: number }> {
+    for (let victim = this.#inTheWayOf(key); victim; victim = this.#inTheWayOf(key))
+      await victim.stop('idle', DETAILS.idle, PREVIEW_DRAIN_MS);
+    const { socket, generation } = await this.#runner(key).acquire();
     return { socket, generation };
   }
 
   async activate(slug: string): Promise<void> {
     await this.#runners.get(slug)?.activate();
+    this.endPreviews(slug);
+  }
+
+  endPreviews(slug: string): void {
+    for (const runner of this.#previewsOf(slug))
+      void runner.stop('replaced', 'The deployment was changed.', PREVIEW_DRAIN_MS).catch(this.#notStopped(runner));
   }
 
   async stop(slug: string, reason: ExitReason, options: { drainMs?: number } = {}): Promise<void> {
-    await this.#runners.get(slug)?.stop(reason, 'The deployment was stopped.', options.drainMs);
+    const runners = [this.#runners.get(slug), ...this.#previewsOf(slug)];
+    await Promise.all(runners.map((runner) => runner?.stop(reason, 'The deployment was stopped.', options.drainMs)));
   }
 
   async runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
@@ -132,9 +156,9 @@ class Node implements Runtime {
   reportTraffic(traffic: EdgeTraffic[]): void {
     const now = performance.now();
     for (const report of traffic) {
-      const { slug, requests, inFlight } = report;
-      this.#runners.get(slug)?.reportTraffic(report);
-      if (requests > 0 || inFlight > 0) this.#soloTenant.seen(slug, now);
+      const { slug: key, requests, inFlight } = report;
+      this.#runners.get(key)?.reportTraffic(report);
+      if (requests > 0 || inFlight > 0) this.#soloTenant.seen(ofInstanceKey(key).slug, now);
     }
   }
 
@@ -152,7 +176,7 @@ class Node implements Runtime {
   }
 
   async standStill<Result>(tenant: TenantId, work: () => Promise<Result>): Promise<Result> {
-    const runner = [...this.#runners.values()].find((one) => one.tenant === tenant);
+    const runner = [...this.#runners.values()].find((one) => one.tenant === tenant && one.preview === undefined);
     return runner ? runner.standStill(work) : work();
   }
 
@@ -174,12 +198,45 @@ class Node implements Runtime {
     rmSync(path.join(this.#dependencies.runFolder, CELLS), { recursive: true, force: true });
   }
 
-  #runner(slug: string): DeploymentRunner {
+  #previewsOf(slug: string): DeploymentRunner[] {
+    return [...this.#runners.values()].filter((runner) => runner.slug === slug && runner.preview !== undefined);
+  }
+
+  /** A preview that ends for another one to start; undefined where there is room. @throws Problem overloaded */
+  #inTheWayOf(key: string): DeploymentRunner | undefined {
+    const { slug, preview } = ofInstanceKey(key);
+    if (preview === undefined || (this.#runners.get(key)?.state ?? 'cold') !== 'cold') return undefined;
+    const running = this.#previewsOf(slug).filter(({ state }) => state !== 'cold');
+    if (running.length < MOST_PREVIEWS) return undefined;
+    const before = performance.now() - PREVIEW_STAYS_MS;
+    const [idle] = running
+      .filter(({ state, inFlight, lastActive }) => state === 'warm' && inFlight === 0 && lastActive < before)
+      .sort((a, b) => a.lastActive - b.lastActive);
+    if (idle) return idle;
+    throw new Problem(
+      'overloaded',
+      `${MOST_PREVIEWS} other previews of ${slug} are in use, and no more run at a time; try again in a few seconds.`,
+      { headers: { 'retry-after': '5' } },
+    );
+  }
+
+  #servicesOf(tenant: TenantId): SharedServices {
+    const services = this.#services.get(tenant) ?? new SharedServices(() => this.#services.delete(tenant));
+    this.#services.set(tenant, services);
+    return services;
+  }
+
+  #notStopped({ key }: DeploymentRunner): (error: unknown) => void {
+    return (error) => this.#dependencies.log.error({ err: error, slug: key }, 'an instance was not stopped');
+  }
+
+  #runner(key: string): DeploymentRunner {
     if (this.#closed) throw new Problem('not_ready', 'The host is stopping; try again when it runs again.');
-    let runner = this.#runners.get(slug);
+    let runner = this.#runners.get(key);
     if (!runner) {
       runner = new DeploymentRunner({
-        slug,
+        ...ofInstanceKey(key),
+        servicesOf: (tenant) => this.#servicesOf(tenant),
         dependencies: this.#dependencies,
         standby: this.#standby,
         cgroups: this.#cgroups,
@@ -187,7 +244,7 @@ class Node implements Runtime {
         admit: () => this.#admit(),
         onObjectsAtRest: (objects) => this.#alarms.look(objects),
       });
-      this.#runners.set(slug, runner);
+      this.#runners.set(key, runner);
     }
     return runner;
   }
@@ -197,18 +254,19 @@ class Node implements Runtime {
     const tick = this.#ticks++;
     const wait = Math.max(FEW_TICKS, Math.min(IDLE_TICKS, Math.ceil(this.#runners.size / LOOKS_A_TICK)));
     const everyone = tick % wait === 0;
-    for (const [slug, runner] of this.#runners) {
-      const seen = this.#seen.get(slug);
+    for (const [key, runner] of this.#runners) {
+      const { slug } = runner;
+      const seen = this.#seen.get(key);
       if (runner.state === 'cold') {
-        this.#seen.delete(slug);
-        if (runner.forgettable) this.#runners.delete(slug);
+        this.#seen.delete(key);
+        if (runner.forgettable) this.#runners.delete(key);
         continue;
       }
       if (tick % COUNT_TICKS === 0) runner.countCpu();
       if (!everyone && !seen?.busy) continue;
       const { cpuMs } = runner.sample(now, this.#soloTenant.isAlone(slug, now));
       if (seen && cpuMs > seen.cpuMs) this.#soloTenant.seen(slug, now);
-      this.#seen.set(slug, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });
+      this.#seen.set(key, { cpuMs, busy: cpuMs - (seen?.cpuMs ?? cpuMs) >= BUSY_CPU_MS });
     }
     if (tick % IDLE_TICKS === 0) this.#evict(0);
   }
@@ -230,13 +288,9 @@ class Node implements Runtime {
       performance.now(),
       wantedBytes + extra,
     );
-    for (const { slug, reason } of evictions) {
-      void this.#runners
-        .get(slug)
-        ?.stop(reason, DETAILS[reason])
-        .catch((error) => {
-          this.#dependencies.log.error({ err: error, slug }, 'an instance was not stopped');
-        });
+    for (const { slug: key, reason } of evictions) {
+      const runner = this.#runners.get(key);
+      void runner?.stop(reason, DETAILS[reason]).catch(this.#notStopped(runner));
     }
   }
 
@@ -263,7 +317,8 @@ class Node implements Runtime {
       runner.state === 'warm'
         ? [
             {
-              slug: runner.slug,
+              slug: runner.key,
+              ...(runner.preview === undefined ? {} : { idleMs: PREVIEW_IDLE_MS }),
               lastActive: runner.lastActive,
               inFlight: runner.inFlight,
               privateBytes: runner.privateBytes,

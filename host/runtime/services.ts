@@ -2,8 +2,8 @@
  * The sockets that one deployment's instances may use, opened before the first of them starts and closed after the last
  * one ended. Identity is the socket: what a tenant was not given has no file in its folder.
  */
-import { chmodSync, chownSync, existsSync, rmSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { chmodSync, chownSync, existsSync, rmSync, symlinkSync } from 'node:fs';
+import { readlink, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
 import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
@@ -23,13 +23,18 @@ export interface ServicesOptions {
   onBindingDeath(detail: string): void;
 }
 
-/** Folders of static files at a time: of the present version, and of one that is being replaced. */
+/** Folders of static files at a time, where no more are in use: of the present version, and of earlier ones. */
 const PLACED = 3;
 
 export class Services {
   /** Folder of the sockets. */
   readonly folder: string;
-  readonly #placed: string[] = [];
+  /** Folders of static files, the oldest first. */
+  readonly #placed = new Set<string>();
+  /** How many instances use each. */
+  readonly #placedFor = new Map<string, number>();
+  #placing: Promise<void> = Promise.resolve();
+  #shownAt: string | undefined;
   readonly #options: ServicesOptions;
   /** Of the newest instance. */
   #spec: InstanceSpec;
@@ -76,13 +81,40 @@ export class Services {
     ]);
   }
 
-  /** Makes the folder of an instance's static files; what older instances had goes with the next but one. */
-  async place(assets: InstanceSpec['assets']): Promise<void> {
-    if (!assets || this.#placed.includes(assets.name)) return;
-    await assets.place(path.join(this.folder, assets.name));
-    this.#placed.push(assets.name);
-    for (const name of this.#placed.splice(0, this.#placed.length - PLACED))
+  /** Makes the folder of an instance's static files. @returns `release` is called when that instance has ended */
+  place(assets: InstanceSpec['assets']): { done: Promise<void>; release(): void } {
+    if (!assets) return { done: Promise.resolve(), release: () => undefined };
+    const { name } = assets;
+    const count = (more: number) => this.#placedFor.set(name, (this.#placedFor.get(name) ?? 0) + more);
+    count(1);
+    // One after the other: what is removed may be wanted again.
+    const done = this.#placing.then(async () => {
+      if (!this.#placed.has(name)) await assets.place(path.join(this.folder, name));
+      this.#placed.add(name);
+      await this.#removeUnused();
+    });
+    this.#placing = done.catch(() => undefined);
+    return { done, release: () => void count(-1) };
+  }
+
+  /** What ended instances had goes with the next but one. */
+  async #removeUnused(): Promise<void> {
+    const unused = [...this.#placed].filter((name) => !this.#placedFor.get(name));
+    for (const name of unused.slice(0, Math.max(0, this.#placed.size - PLACED))) {
+      this.#placed.delete(name);
+      this.#placedFor.delete(name);
       await rm(path.join(this.folder, name), { recursive: true, force: true });
+    }
+  }
+
+  /**
+   * Makes `<run>/<slug>` lead to the sockets, whatever folder they are in: `kv.sock`, `r2.sock` and so on each serve that
+   * tenant's binding over plain HTTP.
+   */
+  showAt(name: string): void {
+    this.#shownAt = name;
+    rmSync(name, { force: true, recursive: true });
+    symlinkSync(this.folder, name);
   }
 
   /** Starts what these bindings have of their own ahead of the first call. */
@@ -132,6 +164,9 @@ export class Services {
       dependencies.egress.close({ tenant }),
       ...[...this.#served.values()].map((served) => served.close()),
     ]);
+    // Those of the slug's next deployment may be there by now.
+    if (this.#shownAt && (await readlink(this.#shownAt).catch(() => undefined)) === this.folder)
+      rmSync(this.#shownAt, { force: true });
     for (const name of this.#placed) await rm(path.join(this.folder, name), { recursive: true, force: true });
     rmSync(folderOf(prewarmed), { recursive: true, force: true });
   }

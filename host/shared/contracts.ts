@@ -21,6 +21,8 @@ export interface Route {
   suspended?: string;
   /** Verified custom domains, lowercase punycode. */
   domains: string[];
+  /** Ids of the versions that have addresses of their own. */
+  previews?: string[];
   /** Its pages may act for the whole origin that path addresses share: built-in tenants, or those the operator trusts. */
   trustedPages?: boolean;
   /** Requests that match go to control's toll. Paths as in payments.md; `*` at the end matches any rest. */
@@ -92,6 +94,8 @@ export interface EdgeContext {
   /** `''` on a domain or subdomain, `/<slug>` on the shared origin. */
   prefix?: string;
   via?: 'path' | 'subdomain' | 'domain';
+  /** Id of the version that is asked, where that is not the one that is live. */
+  preview?: string;
 }
 
 export interface EdgeMethods {
@@ -123,6 +127,7 @@ export interface EdgeMethods {
 }
 
 export interface EdgeTraffic {
+  /** Or the key of a preview's instance (shared/previews.ts), here and in all that names an instance. */
   slug: string;
   requests: number;
   /** Answers of 500 and above. */

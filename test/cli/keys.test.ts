@@ -79,3 +79,10 @@ test('a tail with a key asks for no token, and ends when the key does', async ()
   expect(failure).toMatchObject({ exit: 'refused', message: 'The key is wrong.' });
   expect(requests).toEqual([`GET /_admin/hello/logs Bearer ${KEY}`]);
 });
+
+test('a preview takes no settings: they would be lost', async () => {
+  const metadata = () => Response.json({ slug: 'hello', state: 'active' });
+  const { requests, failure } = await asked(['deploy', '--preview', '--secret', 'A=b'], metadata);
+  expect(failure).toMatchObject({ exit: 'usage', message: expect.stringContaining('--secret') });
+  expect(requests).toEqual(['GET /_admin/get/hello']);
+});

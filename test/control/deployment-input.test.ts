@@ -123,6 +123,11 @@ describe('slugs', () => {
       expect(() => checkSlug(slug, [])).toThrow(/slug/);
     },
   );
+  it('refuses those that would be the address of a version, and none beside them', () => {
+    expect(() => checkSlug('0123456789ab--hello', [])).toThrow(/slug/);
+    for (const slug of ['0123456789ab-hello', '0123456789a--hello', '0123456789abc--hello', 'hello--0123456789ab'])
+      expect(checkSlug(slug, [])).toBe(slug);
+  });
   it('refuses reserved ones with a code of their own', () => {
     expect(() => checkSlug('pay', ['pay'])).toThrow(expect.objectContaining({ code: 'slug_reserved' }));
   });

@@ -13,7 +13,11 @@ function rig(deploying: string[] = []) {
     },
   };
   const table = new RoutePublisher({
-    deployments: { bySlug: async (slug: string) => rows.get(slug), routable: async () => [...rows.values()] },
+    deployments: {
+      bySlug: async (slug: string) => rows.get(slug),
+      routable: async () => [...rows.values()],
+      previews: async () => new Map(),
+    },
     domains: { servable: async () => new Map(), servableBy: async () => [] },
     clock: { now: () => 0 },
     config: { requestIdleMs: 1, maxBodyBytes: 1, pathPages: 'sandbox' },

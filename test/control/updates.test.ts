@@ -59,6 +59,7 @@ beforeEach(async () => {
     runtime: {
       status: () => ({ state: 'warm', inFlight: 0 }),
       // What runs is the deployment as it is when the start begins.
+      endPreviews: () => undefined,
       async activate(slug: string) {
         const row = await deployments.bySlug(slug);
         const values = await secrets.reveal(row?.tenant ?? '');

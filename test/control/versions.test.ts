@@ -47,7 +47,7 @@ const put = (digest: string) => {
     deployments,
     secrets,
     clock: new ManualClock(NOW),
-    runtime: { activate: () => start() },
+    runtime: { activate: () => start(), endPreviews: () => undefined },
     routes: { push: async () => undefined },
     scheduleChanged: () => undefined,
     removeCode: async () => undefined,

@@ -125,3 +125,12 @@ describe('redirects on a path address stay below it', () => {
     expect(location('/a', BUILT_IN)).toBe('/hello/a');
   });
 });
+
+test('search engines are told to leave previews out, and nothing else', () => {
+  const head = parseResponseHead('HTTP/1.1 200 OK\r\nA: b\r\n', 'GET', answerField);
+  for (const place of [PATH, SUBDOMAIN, BUILT_IN]) {
+    expect(answerFields(head, place, 'id', 'now')).not.toContain('noindex');
+    const fields = answerFields(head, { ...place, preview: '0123456789ab' }, 'id', 'now');
+    expect(fields).toContain('x-robots-tag: noindex\r\n');
+  }
+});

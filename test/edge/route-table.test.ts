@@ -24,6 +24,55 @@ function found(routes: RouteTable, host: string, target: string): string {
   return resolution.kind === 'tenant' ? `${resolution.route.slug} ${resolution.tenantPath}` : resolution.kind;
 }
 
+describe('previews', () => {
+  const ID = '0123456789ab';
+  const previews = (state: Route['state'] = 'active') => {
+    const routes = table();
+    routes.put({ ...route('hello', ['shop.example.com']), state, previews: [ID] });
+    return routes;
+  };
+
+  test.each([
+    ['localhost', `/${ID}--hello/a?b`, { prefix: `/${ID}--hello`, via: 'path' }],
+    [`${ID}--hello.localhost:8402`, '/a?b', { prefix: '', via: 'subdomain' }],
+  ])('%s%s is the version of that id', (host, target, where) => {
+    expect(previews().resolve(host, target)).toMatchObject({
+      ...where,
+      kind: 'tenant',
+      route: { slug: 'hello' },
+      tenantPath: '/a?b',
+      preview: ID,
+    });
+  });
+
+  test('the slug itself, its domain and unknown ids are no previews', () => {
+    const routes = previews();
+    for (const [host, target] of [
+      ['localhost', '/hello/'],
+      ['hello.localhost', '/'],
+      ['shop.example.com', '/'],
+    ] as const)
+      expect(routes.resolve(host, target)).toMatchObject({ kind: 'tenant', preview: undefined });
+    for (const label of ['ba9876543210--hello', `${ID}--other`, `${ID}-hello`, `${ID.toUpperCase()}--hello`])
+      expect(found(routes, 'localhost', `/${label}/`), label).not.toMatch(/hello/);
+    expect(found(routes, `ba9876543210--hello.localhost`, '/')).toBe('unknown');
+  });
+
+  test.each(['expired', 'decommissioned'] as const)('a slug that is %s has none', (state) => {
+    expect(found(previews(state), 'localhost', `/${ID}--hello/`)).toBe('unknown');
+    expect(found(previews(state), `${ID}--hello.localhost`, '/')).toBe('unknown');
+  });
+
+  test('a slug of that form, which an earlier host let somebody take, stays where it is', () => {
+    const routes = previews();
+    routes.put(route(`${ID}--hello`));
+    expect(routes.resolve('localhost', `/${ID}--hello/`)).toMatchObject({
+      route: { slug: `${ID}--hello` },
+      preview: undefined,
+    });
+  });
+});
+
 describe('by path', () => {
   test.each<[string, string]>([
     ['/hello', 'slash'],

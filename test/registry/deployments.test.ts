@@ -121,6 +121,28 @@ describe('deployments', () => {
     expect(await deployments.versions(stays.tenant)).toHaveLength(1);
   });
 
+  it('keeps versions that are not live, each at an address of its own', async () => {
+    const { tenant } = await deployments.create(input('hello'), NOW);
+    const code = { digest: 'd2', bytes: 1, handlers: ['fetch'], assets: null, madeBy: '0xa' };
+    const added = await Promise.all([1, 2, 3].map(() => deployments.addVersion(tenant, code, NOW)));
+    expect(added.map(({ version }) => version)).toEqual([2, 3, 4]);
+    expect(await deployments.byTenant(tenant)).toMatchObject({ version: 1, digest: 'd1', revision: 1 });
+    const ids = (await deployments.previews()).get(tenant) ?? [];
+    expect(new Set(ids).size).toBe(4);
+    expect(ids.every((id) => /^[0-9a-f]{12}$/.test(id))).toBe(true);
+    const [second] = added;
+    expect(await deployments.preview(tenant, second?.preview ?? '')).toEqual(second);
+    const other = await deployments.create(input('other'), NOW);
+    expect(await deployments.preview(other.tenant, second?.preview ?? '')).toBeUndefined();
+    // What is live is kept, however many come after it.
+    await deployments.forgetVersions(tenant, { count: 2, bytes: 1_000 });
+    expect((await deployments.versions(tenant)).map(({ version }) => version)).toEqual([4, 3, 1]);
+    const change = { code: { digest: 'd3', bytes: 1, handlers: [], note: 'update' } };
+    expect((await deployments.update(tenant, change, NOW)).version).toBe(5);
+    await deployments.terms.decommission(tenant, NOW, 0, 0);
+    await expect(deployments.addVersion(tenant, code, NOW)).rejects.toMatchObject({ code: 'gone' });
+  });
+
   it('takes back a change that did not start, secrets included', async () => {
     const { tenant } = await deployments.create(input('hello', '0xa', { KEEP: 'old' }), NOW);
     const before = await deployments.snapshot(tenant);

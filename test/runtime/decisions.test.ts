@@ -33,6 +33,12 @@ describe('evictions', () => {
     privateBytes,
   });
 
+  it('a preview ends sooner, and never later than others', () => {
+    const at = (idleMs: number, own: number) => ({ ...one('hello@0123456789ab', idleMs), idleMs: own });
+    const ended = (candidate: Candidate) => chooseEvictions([candidate], limits, now).length;
+    expect([ended(at(59_999, 60_000)), ended(at(60_000, 60_000)), ended(at(300_000, 900_000))]).toEqual([0, 1, 1]);
+  });
+
   it('ends what is idle, and what is swollen sooner, but nothing with a request in flight', () => {
     const candidates = [
       one('a', 300_000),

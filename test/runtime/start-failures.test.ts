@@ -7,6 +7,7 @@ import pino from 'pino';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { DeploymentRunner, type RunnerOptions } from '../../host/runtime/deployment-runner.ts';
 import { type PrewarmedSandbox, sandboxFolders } from '../../host/runtime/prewarmed-sandbox.ts';
+import { SharedServices } from '../../host/runtime/shared-services.ts';
 import type { InstanceSpec } from '../../host/shared/contracts.ts';
 
 let folder: string;
@@ -58,6 +59,7 @@ function runner(runFolder: string, over: Partial<InstanceSpec> = {}): Deployment
     cgroups: undefined,
     nextGeneration: () => 1,
     admit: nothing,
+    servicesOf: () => new SharedServices(() => undefined),
     dependencies: {
       config: { heapMb: 128, startTimeoutMs: 200 },
       runFolder,

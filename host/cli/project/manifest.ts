@@ -29,6 +29,7 @@ export interface Project {
 export interface ProjectFlags {
   [binding: string]: unknown;
   slug?: string;
+  preview?: boolean;
   secret?: string[];
   price?: string[];
   cron?: string[];

@@ -6,6 +6,10 @@ export function addProjectOptions(command: Command): Command {
   command
     .option('--slug <name>', 'name of the deployment')
     .option(
+      '--preview',
+      'of a deployment that is there: upload a version with an address of its own; what is live stays',
+    )
+    .option(
       '--manifest <file>',
       "manifest to use alone; default: turnpike.json and wrangler's configuration beside the entry or here",
     )

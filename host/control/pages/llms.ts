@@ -57,6 +57,8 @@ A project for Cloudflare Workers (wrangler.jsonc, wrangler.json, wrangler.toml) 
 
 In CI, without the wallet: \`turnpike keys create --slugs my-api --actions update --until 90d\` prints a key once; with it in TURNPIKE_DEPLOY_KEY, \`turnpike deploy --yes\` updates my-api, and pays nothing.
 
+To try a version first: \`turnpike deploy --preview\` prints an address of its own for it, with the data of what is live; \`turnpike promote my-api <version>\` makes it live.
+
 ## Deploy with the mppx command
 
 \`\`\`sh

@@ -16,3 +16,7 @@ CREATE INDEX deploy_keys_owner ON deploy_keys (owner);
 
 -- Which wallet or key made a version; NULL in versions of earlier hosts.
 ALTER TABLE versions ADD COLUMN made_by TEXT;
+
+-- Beginning of the version's own address.
+ALTER TABLE versions ADD COLUMN preview TEXT;
+UPDATE versions SET preview = lower(hex(randomblob(6)));

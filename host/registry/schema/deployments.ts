@@ -66,16 +66,20 @@ export const versions = sqliteTable(
     version: integer('version').notNull(),
     digest: text('digest').notNull(),
     bytes: integer('bytes').notNull(),
-    /** `deploy`, `update` or `rollback to N`. */
+    /** `deploy`, `update`, `preview`, `rollback to N` or `promote N`. */
     note: text('note').notNull(),
     handlers: text('handlers', { mode: 'json' }).$type<string[]>().notNull(),
     assets: text('assets', { mode: 'json' }).$type<AssetSettings | null>(),
     createdAt: integer('created_at').notNull(),
     /** Address of a wallet, or a deploy key by its id and name; null in versions of earlier hosts. */
     madeBy: text('made_by'),
+    /** Random: the id in the version's own address. */
+    preview: text('preview'),
   },
   (table) => [primaryKey({ columns: [table.tenant, table.version] })],
 );
+
+export type Version = typeof versions.$inferSelect;
 
 export const secrets = sqliteTable(
   'secrets',

@@ -1,6 +1,7 @@
 /** The edge processes: from here on the host serves. What is sold, and all that control answers, waits for control. */
 import path from 'node:path';
 import type { EdgeTraffic } from '../../shared/contracts.ts';
+import { ofInstanceKey } from '../../shared/previews.ts';
 import { edgeInit } from '../process-settings.ts';
 import { service } from '../service.ts';
 import { clock, ownCallerKey, publicSocket, stores } from './base.ts';
@@ -28,7 +29,7 @@ export const edgeProcesses = service({
       for (const { slug, requests, errors, bytesIn, bytesOut } of traffic) {
         // Long answers and sockets have seconds without a new request.
         if (requests + errors + bytesIn + bytesOut === 0) continue;
-        const row = await deployments.bySlug(slug);
+        const row = await deployments.bySlug(ofInstanceKey(slug).slug);
         if (row) usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
       }
     }

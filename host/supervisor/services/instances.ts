@@ -63,7 +63,7 @@ const instanceSpecs = service({
         const socket = companions[name];
         return socket === undefined ? [] : [`unix:${socket}`];
       });
-    return async function resolve(slug: string): Promise<InstanceSpec> {
+    return async function resolve(slug: string, preview?: string): Promise<InstanceSpec> {
       const row = await deployments.bySlug(slug);
       if (row?.state !== 'active')
         throw new Problem('not_found', `${slug} is not running: it is ${row?.state ?? 'not deployed'}.`);
@@ -71,6 +71,7 @@ const instanceSpecs = service({
       const always = { slug, tenant, deployedAt: row.updatedAt, compatibilityDate, bindings, limits };
       const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
       const suspended = suspension(row);
+      if (suspended && preview !== undefined) throw suspended;
       if (suspended) {
         return {
           ...always,
@@ -84,14 +85,19 @@ const instanceSpecs = service({
           egressAllow: [],
         };
       }
+      const version = preview === undefined ? undefined : await deployments.preview(tenant, preview);
+      if (preview !== undefined && !version) throw new Problem('not_found', `${slug} has no such version any more.`);
+      // All else is as it is for the one that is live.
+      const { digest, assets } = version ?? row;
       return {
         ...always,
-        revision,
-        bundle: await codeStore.get(row.digest),
+        ...(version ? { deployedAt: version.createdAt } : {}),
+        revision: version ? `${revision}, preview of version ${version.version}` : revision,
+        bundle: await codeStore.get(digest),
         compatibilityFlags: row.compatibilityFlags,
         secrets: await secrets.reveal(tenant),
         vars: row.vars,
-        assets: row.assets ? await assetsOf(assetStore, tenant, row.assets) : undefined,
+        assets: assets ? await assetsOf(assetStore, tenant, assets) : undefined,
         crons: row.crons,
         egressAllow: [...(config.runtime.egressAllow[slug] ?? []), ...(row.builtin ? companionsOf(slug) : [])],
       };

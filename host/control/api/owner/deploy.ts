@@ -32,6 +32,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     const slug = checkSlug(input.slug, config.slugs.reserved);
     if (input.secretChanges) throw fieldProblem('/secretChanges', 'is for updates; use secrets');
     if (input.assets) throw fieldProblem('/assets', 'is for updates: files are sent once there is a deployment');
+    if (input.preview) throw fieldProblem('/preview', 'is for updates: first there is a deployment');
     const settings = newSettings(input, payer.address, clock.now());
     checkPayTo(settings, deps.payments);
     checkNames(settings, Object.keys(input.secrets ?? {}));

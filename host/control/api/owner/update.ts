@@ -1,5 +1,6 @@
 /** PUT /_admin/code/:slug: the owner replaces code, secrets or settings; no request fails meanwhile. */
 import { isDeepStrictEqual } from 'node:util';
+import type { Payer } from '../../../payments/types.ts';
 import type { CodeVersion, DeploymentChange, DeploymentSettings } from '../../../registry/deployments.ts';
 import type { DeployKey } from '../../../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
@@ -16,10 +17,10 @@ import {
 } from '../../deployment-input.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
-import { describe } from '../../metadata.ts';
+import { describe, previewView } from '../../metadata.ts';
 import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { changedSettings, checkNames, checkPayTo, storedRoutes } from '../../settings.ts';
-import { bringIntoService, liveText } from '../../versions.ts';
+import { bringIntoService, keepPreview, liveText } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
 const LOADED_WITH = [
@@ -47,7 +48,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       'With a deploy key, `paidRoutes`, `payTo` and the payments binding have to be what they are now.',
     body: updateBody(config.runtime),
     responses: {
-      200: 'In service. The metadata of the deployment.',
+      200: 'In service. The metadata of the deployment; with `preview`, also `{preview: {version, id, url, subdomainUrl}}`.',
       400: 'A field is not acceptable; `errors` points at it.',
       409: 'Static files that the update names were not sent.',
       403: 'Another wallet owns the slug, the deploy key may not do this, or the operator has suspended it.',
@@ -65,11 +66,13 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       const input = await parse(body, call.request.headers.get('content-type') ?? 'application/json');
       if (input.slug !== undefined && input.slug !== deployment.slug) throw fieldProblem('/slug', 'cannot be changed');
       if (input.secrets && input.secretChanges) throw fieldProblem('/secretChanges', 'cannot be given beside secrets');
-      if (Object.keys(input).every((key) => key === 'slug')) {
+      if (Object.keys(input).every((key) => key === 'slug' || key === 'preview')) {
         throw new Problem('bad_request', 'Nothing to change: give code, secrets or settings.');
       }
+      if (input.preview) requirePreview(input);
       const { key } = owned;
       if (key) requireActionsFor(input, key);
+      if (input.preview) return json(await updates.run(deployment.tenant, () => upload(deployment, input, owned)));
       const updated = await updates.run(deployment.tenant, async () => {
         const present = await stillChangeable(deps, deployment);
         if (key) refuseMoney(input, present);
@@ -83,6 +86,32 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       return json(await describe(deps, updated));
     },
   };
+
+  /** Keeps code and static files as a version; what is live stays. */
+  async function upload(known: Deployment, input: DeploymentInput, owner: { payer: Payer; key?: DeployKey }) {
+    const present = await stillChangeable(deps, known);
+    const { tenant, slug } = present;
+    const settings: DeploymentSettings = { ...present, ...(await givenAssets(input, tenant)) };
+    checkNames(settings, await deployments.secretNames(tenant));
+    const code = hasCode(input) ? await accept(input, settings, present) : await liveCode(present);
+    try {
+      const kept = { ...code, assets: settings.assets, madeBy: makerOf(owner) };
+      const added = await keepPreview(deps, present, kept);
+      const { version } = added;
+      const by = owner.key ? `, by ${makerOf(owner)}` : '';
+      await logs.append(tenant, { kind: 'platform', event: 'uploaded', text: `version ${version}, not live${by}` });
+      return { ...(await describe(deps, present)), preview: { version, ...previewView(deps, slug, added) } };
+    } finally {
+      if (hasCode(input)) await deps.releaseCode(code.digest);
+    }
+  }
+
+  async function liveCode({ tenant, version }: Deployment): Promise<CodeVersion> {
+    const live = (await deployments.versions(tenant)).find((one) => one.version === version);
+    if (!live) throw new Problem('conflict', 'What is live is no kept version; send the code, too.');
+    const { digest, bytes, handlers } = live;
+    return { digest, bytes, handlers };
+  }
 
   async function update(deployment: Deployment, input: DeploymentInput, madeBy: string): Promise<Deployment> {
     const settings = {
@@ -180,6 +209,14 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       throw fieldProblem('/secretChanges', `would make more than ${config.runtime.maxSecrets} secrets`);
     }
   }
+}
+
+/** @throws Problem invalid_field */
+function requirePreview({ slug: _, preview: __, main: ___, code, modules, assets, ...others }: DeploymentInput): void {
+  const [other] = Object.keys(others);
+  if (other !== undefined)
+    throw fieldProblem(`/${other}`, 'is no part of a version: a preview has the settings and secrets of what is live');
+  if (!code && !modules && assets === undefined) throw fieldProblem('/preview', 'takes code or assets');
 }
 
 /** Secrets are an action of their own, and all else is another. @throws Problem forbidden */

@@ -5,8 +5,9 @@ import { Problem } from '../../../shared/problem.ts';
 import { fieldProblem, readJson } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json, jsonBody } from '../../endpoint.ts';
-import { describe, iso } from '../../metadata.ts';
+import { describe, iso, previewView } from '../../metadata.ts';
 import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
+import { suspension } from '../../suspension.ts';
 import { bringIntoService, KEPT_VERSIONS } from '../../versions.ts';
 
 export function versionsEndpoint(deps: ControlDeps): Endpoint {
@@ -16,8 +17,10 @@ export function versionsEndpoint(deps: ControlDeps): Endpoint {
     access: 'owner',
     keyActions: ['rollback', 'update'],
     summary: 'History of versions',
-    description: `The newest ${KEPT_VERSIONS.count} versions of the code, newest first, and which wallet or deploy key made each; older ones are forgotten, and so are those past ${KEPT_VERSIONS.bytes / 1_048_576} MB together. Secrets and settings are not part of a version.`,
-    responses: { 200: '`{current, versions: [{version, codeDigest, bytes, note, by, createdAt}]}`' },
+    description: `The newest ${KEPT_VERSIONS.count} versions of the code, newest first, which wallet or deploy key made each, and the address at which it answers while it is not live; older ones are forgotten, and so are those past ${KEPT_VERSIONS.bytes / 1_048_576} MB together. Secrets and settings are not part of a version.`,
+    responses: {
+      200: '`{current, versions: [{version, codeDigest, bytes, note, by, preview: {id, url, subdomainUrl}, createdAt}]}`',
+    },
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/versions`);
       if ('response' in owned) return owned.response;
@@ -25,17 +28,22 @@ export function versionsEndpoint(deps: ControlDeps): Endpoint {
       return json({
         slug: owned.deployment.slug,
         current: owned.deployment.version,
-        versions: rows.map(({ version, digest, bytes, note, madeBy, createdAt }) => ({
-          version,
-          codeDigest: `sha256:${digest}`,
-          bytes,
-          note,
-          by: madeBy,
-          createdAt: iso(createdAt),
+        versions: rows.map((row) => ({
+          version: row.version,
+          codeDigest: `sha256:${row.digest}`,
+          bytes: row.bytes,
+          note: row.note,
+          by: row.madeBy,
+          preview: isServed(owned.deployment) ? previewView(deps, owned.deployment.slug, row) : null,
+          createdAt: iso(row.createdAt),
         })),
       });
     },
   };
+}
+
+function isServed(deployment: Deployment): boolean {
+  return deployment.state === 'active' && !suspension(deployment);
 }
 
 const MAX_BODY_BYTES = 4_096;
@@ -52,9 +60,9 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
     path: '/_admin/:slug/rollback',
     access: 'owner',
     keyActions: ['rollback'],
-    summary: 'Go back to a version',
+    summary: 'Make a version live',
     description:
-      'Makes an older version the newest one. Static files are those of that version; secrets, settings and data stay as they are: a version that does not load with them is refused.',
+      'Makes an older version, or a preview, the newest one. Static files are those of that version; secrets, settings and data stay as they are: a version that does not load with them is refused.',
     body: jsonBody(rollbackBody),
     responses: {
       200: 'In service. The metadata.',
@@ -74,7 +82,7 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
       await deps.logs.append(deployment.tenant, {
         kind: 'platform',
         event: 'deployed',
-        text: `version ${updated.version} is live: version ${version} again${owned.key ? `, by ${makerOf(owned)}` : ''}`,
+        text: `version ${updated.version} is live: version ${version} ${version < deployment.version ? 'again' : 'was promoted'}${owned.key ? `, by ${makerOf(owned)}` : ''}`,
       });
       return json(await describe(deps, updated));
     },
@@ -100,7 +108,13 @@ async function rollBack(
     asker: askerOf(deployment),
   });
   return bringIntoService(deps, deployment, {
-    code: { digest, bytes, handlers, note: `rollback to ${version}`, madeBy },
+    code: {
+      digest,
+      bytes,
+      handlers,
+      note: version > deployment.version ? `promote ${version}` : `rollback to ${version}`,
+      madeBy,
+    },
     settings: { assets: target.assets },
   });
 }
