@@ -406,7 +406,7 @@ export class DeploymentRunner {
     const classes = this.preview === undefined ? objectsOf(spec.bindings) : undefined;
     this.#disk = undefined;
     // One that was killed may not be gone yet: never two processes on one folder.
-    await Promise.all([...this.#draining].map((old) => objectsOf(old.spec.bindings) && old.ended));
+    if (classes) await Promise.all([...this.#draining].map((old) => objectsOf(old.spec.bindings) && old.ended));
     const special = { uid, objects: classes && (await this.#openDisk(spec, classes, uid)) };
     if (!known) return special.objects ? await standby.make(special) : await standby.take();
     return await startPrewarmedSandbox({

@@ -330,6 +330,28 @@ test('the command uploads, lists and promotes previews of a project with static 
   }
 });
 
+test('a suspended slug has no previews, and its keys change nothing', async () => {
+  const { versions: all } = await versions();
+  const preview = all[1]?.preview as Preview;
+  await settled(at(preview));
+  const until = new Date(Date.now() + 86_400_000).toISOString();
+  const made = await owner(`${host.url}/_admin/keys`, jsonPost({ slugs: ['site'], actions: ['update', 'rollback'], until }));
+  const headers = { authorization: `Bearer ${((await made.json()) as { key: string }).key}` };
+  expect((await host.operator('POST', '/tenants/site/suspend', { reason: 'a look at it' })).status).toBe(200);
+  expect((await fetch(at(preview))).status).toBe(404);
+  const uploaded = await fetch(`${host.url}/_admin/code/site`, {
+    ...jsonPut({ code: code('no'), preview: true }),
+    headers: { ...headers, 'content-type': 'application/json' },
+  });
+  expect([uploaded.status, await uploaded.text()]).toEqual([403, expect.stringContaining('suspended')]);
+  const listed = (await (await fetch(`${host.url}/_admin/site/versions`, { headers })).json()) as {
+    versions: { preview: null }[];
+  };
+  expect(listed.versions.every((one) => one.preview === null)).toBe(true);
+  expect((await host.operator('POST', '/tenants/site/resume')).status).toBe(200);
+  await settled(at(preview));
+});
+
 test('an expired slug has no previews until it is renewed', async () => {
   const { versions: all } = await versions();
   const preview = all[1]?.preview as Preview;
