@@ -335,7 +335,10 @@ test('a suspended slug has no previews, and its keys change nothing', async () =
   const preview = all[1]?.preview as Preview;
   await settled(at(preview));
   const until = new Date(Date.now() + 86_400_000).toISOString();
-  const made = await owner(`${host.url}/_admin/keys`, jsonPost({ slugs: ['site'], actions: ['update', 'rollback'], until }));
+  const made = await owner(
+    `${host.url}/_admin/keys`,
+    jsonPost({ slugs: ['site'], actions: ['update', 'rollback'], until }),
+  );
   const headers = { authorization: `Bearer ${((await made.json()) as { key: string }).key}` };
   expect((await host.operator('POST', '/tenants/site/suspend', { reason: 'a look at it' })).status).toBe(200);
   expect((await fetch(at(preview))).status).toBe(404);
