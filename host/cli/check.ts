@@ -27,7 +27,7 @@ async function check(session: Session, entry: string | undefined, flags: Project
       : await bundleEntry(file, project, entry === undefined ? undefined : session.terminal, flags.root);
   const secrets = await projectSecrets(session, project, flags);
   requireSecrets(project, secrets);
-  const settings = projectSettings(project, flags);
+  const settings = projectSettings(project, flags, code);
   const ofFiles = [...(files?.files.values() ?? [])].reduce((sum, { bytes }) => sum + bytes, 0);
   const codeBytes = code && Buffer.byteLength(JSON.stringify(code.modules));
   const found = {

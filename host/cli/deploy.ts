@@ -52,7 +52,7 @@ export async function deploy(session: Session, entry: string | undefined, flags:
   const body = {
     slug,
     ...code,
-    ...projectSettings(project, flags),
+    ...projectSettings(project, flags, code),
     ...(Object.keys(secrets).length > 0 ? { secrets } : {}),
   };
   const host = await session.host();

@@ -60,7 +60,7 @@ export async function update(session: Session, entry: string | undefined, flags:
     file === undefined ? {} : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
   if (flags.preview) return await upload(session, host, slug, code, files);
   const secretChanges = await projectSecrets(session, project, flags);
-  const settings = projectSettings(project, flags);
+  const settings = projectSettings(project, flags, code);
   if (settings.bindings && !project.manifest.bindings) {
     // Flags add to what it has: the host takes bindings as a whole.
     const { bindings } = await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);

@@ -1,12 +1,14 @@
 /** Projects for wrangler, deployed by the bare command: every answer is the one that Miniflare gives. */
+import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { Miniflare, type MiniflareOptions } from 'miniflare';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { readProject } from '../../host/cli/project/manifest.ts';
+import { projectSettings, readProject } from '../../host/cli/project/manifest.ts';
 import { bundleProject } from '../../host/runtime/bundle-project.ts';
+import { PACKAGE_PROJECTS } from '../fixtures/package-projects.ts';
 import { type Ask, WRANGLER_PROJECTS, type WranglerProjectFixture } from '../fixtures/wrangler-projects.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
@@ -31,8 +33,10 @@ afterAll(async () => {
 const command = (args: string[], cwd: string) =>
   turnpike(['--host-url', host.url, '--data', host.data, ...args], { cwd, env: { HOME: folder } });
 
-function write(name: string, { files }: Pick<WranglerProjectFixture, 'files'>): string {
+function write(name: string, { files, packed }: Pick<WranglerProjectFixture, 'files' | 'packed'>): string {
   const project = path.join(folder, name);
+  mkdirSync(project, { recursive: true });
+  if (packed) execFileSync('tar', ['-xzf', packed, '-C', project]);
   for (const [file, content] of Object.entries(files)) {
     mkdirSync(path.dirname(path.join(project, file)), { recursive: true });
     writeFileSync(path.join(project, file), content);
@@ -42,7 +46,8 @@ function write(name: string, { files }: Pick<WranglerProjectFixture, 'files'>): 
 
 /** The same project in Miniflare, bundled once. */
 async function miniflare(project: string, environment: string | undefined): Promise<Miniflare> {
-  const { manifest, build, wrangler } = await readProject({ cwd: project }, undefined, undefined, environment);
+  const read = await readProject({ cwd: project }, undefined, undefined, environment);
+  const { manifest, build, wrangler } = read;
   const named = (kind: 'kv' | 'd1' | 'r2') =>
     Object.fromEntries(
       Object.entries((manifest.bindings?.[kind] ?? {}) as Record<string, { id?: string }>).map(([name, { id }]) => [
@@ -55,14 +60,14 @@ async function miniflare(project: string, environment: string | undefined): Prom
   );
   const { directory, binding, htmlHandling, notFoundHandling, runWorkerFirst } = manifest.assets ?? {};
   const { entry } = manifest;
-  const code = entry && (await bundleProject(path.join(project, entry), { ...build, root: folder }));
+  const code = entry ? await bundleProject(path.join(project, entry), { ...build, root: folder }) : undefined;
   const text = code ? String(code.modules[code.main]) : 'export default { fetch: (r, env) => env.ASSETS.fetch(r) }';
   const isScript = !/\bexport\s*(?:\{|default\b)/.test(text);
   const types = { '.wasm': 'CompiledWasm', '.bin': 'Data', '.js': 'ESModule' } as const;
   const patterns = Array.isArray(runWorkerFirst) ? runWorkerFirst : undefined;
   const options = {
     compatibilityDate: manifest.compatibilityDate,
-    compatibilityFlags: manifest.compatibilityFlags ?? [],
+    compatibilityFlags: projectSettings(read, {}, code).compatibilityFlags ?? [],
     ...(isScript
       ? { script: text }
       : {
@@ -135,22 +140,26 @@ async function answer(origin: string, prefix: string, ask: string | Ask) {
 }
 
 describe('answers as under Miniflare', () => {
-  it.each(Object.entries(WRANGLER_PROJECTS))('%s', { timeout: 60_000 }, async (name, fixture) => {
-    const project = write(name, fixture);
-    const deployed = await command(['deploy', '--yes', ...(fixture.args ?? [])], project);
-    expect(deployed.stderr).toBe('');
-    expect(deployed.code).toBe(0);
-    const slug = fixture.slug ?? name;
-    expect(deployed.stdout).toMatch(new RegExp(`^http://localhost:\\d+/${slug}/\n$`));
-    const peer = await miniflare(project, fixture.environment);
-    try {
-      const origin = (await peer.ready).origin;
-      for (const ask of fixture.asks)
-        expect(await answer(host.url, `/${slug}`, ask)).toEqual(await answer(origin, '', ask));
-    } finally {
-      await peer.dispose();
-    }
-  });
+  it.each(Object.entries({ ...WRANGLER_PROJECTS, ...PACKAGE_PROJECTS }))(
+    '%s',
+    { timeout: 60_000 },
+    async (name, fixture) => {
+      const project = write(name, fixture);
+      const deployed = await command(['deploy', '--yes', ...(fixture.args ?? [])], project);
+      expect(deployed.stderr).toBe('');
+      expect(deployed.code).toBe(0);
+      const slug = fixture.slug ?? name;
+      expect(deployed.stdout).toMatch(new RegExp(`^http://localhost:\\d+/${slug}/\n$`));
+      const peer = await miniflare(project, fixture.environment);
+      try {
+        const origin = (await peer.ready).origin;
+        for (const ask of fixture.asks)
+          expect(await answer(host.url, `/${slug}`, ask)).toEqual(await answer(origin, '', ask));
+      } finally {
+        await peer.dispose();
+      }
+    },
+  );
 });
 
 describe('what the host does not have is named before anything is paid', () => {

@@ -6,6 +6,7 @@ import { dirname, join, relative, resolve } from 'node:path';
 import { BINDINGS } from '../../bindings/index.ts';
 import { type Manifest, manifestSchema, ownerOfFile } from '../../manifest/project-manifest.ts';
 import type { ProjectBuild } from '../../runtime/bundle-project.ts';
+import { nodeFlags } from '../../runtime/node-flags.ts';
 import { Failure } from '../terminal/failure.ts';
 import type { Terminal } from '../terminal/terminal.ts';
 import { readRegularFile } from './regular-file.ts';
@@ -162,10 +163,24 @@ export function withFlags(bindings: Record<string, unknown>, flags: ProjectFlags
   return { ...bindings, ...Object.fromEntries(added) };
 }
 
-/** The settings that the host takes, without code and secrets. Only what was given is in it. */
-export function projectSettings({ manifest }: Project, flags: ProjectFlags): Record<string, unknown> {
+/**
+ * The settings that the host takes, without code and secrets. Only what was given is in it.
+ * @param code as it is bundled
+ */
+export function projectSettings(
+  { manifest }: Project,
+  flags: ProjectFlags,
+  code: object = {},
+): Record<string, unknown> {
   const bindings = withFlags(manifest.bindings ?? {}, flags);
   const paidRoutes = flags.price ? flags.price.map(parsePrice) : manifest.paidRoutes;
+  const compatibilityDate = flags.compatibilityDate ?? manifest.compatibilityDate;
+  const compatibilityFlags = flags.compatibilityFlag ?? manifest.compatibilityFlags;
+  const given = compatibilityFlags ?? [];
+  const text = Object.values('modules' in code ? (code.modules as object) : {}).filter(
+    (module) => typeof module === 'string',
+  );
+  const added = nodeFlags(text.join('\n'), compatibilityDate, given);
   const settings = {
     ...(Object.keys(bindings).length > 0 ? { bindings } : {}),
     vars: manifest.vars,
@@ -173,8 +188,8 @@ export function projectSettings({ manifest }: Project, flags: ProjectFlags): Rec
     paidRoutes,
     payTo: flags.payTo ?? manifest.payTo,
     notify: flags.notify ?? manifest.notify,
-    compatibilityDate: flags.compatibilityDate ?? manifest.compatibilityDate,
-    compatibilityFlags: flags.compatibilityFlag ?? manifest.compatibilityFlags,
+    compatibilityDate,
+    compatibilityFlags: added.length > 0 ? [...given, ...added] : compatibilityFlags,
   };
   return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== undefined));
 }

@@ -11,6 +11,7 @@ import type { Sandbox } from '../../sandbox/confinement.ts';
 import type { BindingSet, CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { InstanceProcess } from '../instance-process.ts';
+import { nodeHint } from '../node-flags.ts';
 import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
 import { getText } from '../system-calls.ts';
 import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
@@ -87,7 +88,7 @@ export class Prober {
       if (text === undefined && !instance.alive) throw new Problem('start_failed', (await ended).detail);
       return judge(text);
     } catch (error) {
-      throw rejection(error, subject.bundle.modules);
+      throw rejection(error, subject.bundle.modules, subject.compatibilityFlags);
     } finally {
       await instance?.kill('stopped', 'The probe is over.');
       rmSync(folder, { recursive: true, force: true });
@@ -185,12 +186,12 @@ function rejected(detail: string): Problem {
 }
 
 /** workerd's own words, with the place in the owner's file where it names one. */
-function rejection(error: unknown, modules: CodeModule[]): unknown {
+function rejection(error: unknown, modules: CodeModule[], compatibilityFlags: string[]): unknown {
   if (!(error instanceof Problem) || error.code === 'code_rejected') return error;
   const text = error.message
     .replaceAll(/^service (main|system): /gm, '')
     .replace(/^Uncaught /, 'The code failed while it was loaded: ')
-    .replace(/No such module "node:[^"]*"\./, '$& For modules of Node set the compatibility flag nodejs_compat.')
+    .replace(/No such module "(node:[^"]*)"\./, (said, name: string) => `${said} ${nodeHint(name, compatibilityFlags)}`)
     .replace(
       / and may break or be removed in a future version of workerd\. To use this flag, you must pass --experimental on the command line\./,
       ' in workerd and is not available here.',
