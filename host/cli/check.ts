@@ -24,7 +24,7 @@ async function check(session: Session, entry: string | undefined, flags: Project
   const code =
     file === undefined
       ? undefined
-      : await bundleEntry(file, project, entry === undefined ? undefined : session.terminal, flags.root);
+      : await bundleEntry(file, project, entry === undefined ? undefined : session.terminal, flags);
   const secrets = await projectSecrets(session, project, flags);
   requireSecrets(project, secrets);
   const settings = projectSettings(project, flags, code);

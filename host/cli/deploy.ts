@@ -46,7 +46,7 @@ export async function deploy(session: Session, entry: string | undefined, flags:
   const code =
     file === undefined
       ? FILES_ALONE
-      : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
+      : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags);
   const secrets = await projectSecrets(session, project, flags);
   requireSecrets(project, secrets);
   const body = {

@@ -57,7 +57,7 @@ export async function update(session: Session, entry: string | undefined, flags:
   if (file !== undefined) printer.progress(`bundle  ${file}`);
   const files = project.manifest.assets && (await readStaticFiles(project.folder, project.manifest.assets));
   const code =
-    file === undefined ? {} : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags.root);
+    file === undefined ? {} : await bundleEntry(file, project, entry === undefined ? undefined : terminal, flags);
   if (flags.preview) return await upload(session, host, slug, code, files);
   const secretChanges = await projectSecrets(session, project, flags);
   const settings = projectSettings(project, flags, code);

@@ -34,7 +34,7 @@ export interface ProjectBuild extends Handed {
   root?: string | undefined;
   /** They come before the usual ones. Globs are relative to the entry's folder. */
   rules?: ModuleRule[] | undefined;
-  /** Imports that are left to the runtime. */
+  /** Modules of workerd that are left to it, although a package has the name. */
   external?: string[] | undefined;
   /** Import -> what is imported in its place. */
   alias?: Record<string, string> | undefined;
@@ -56,10 +56,17 @@ const FOUND_BY_ESBUILD = Symbol('found by esbuild');
 
 /**
  * @param entry path of the file with the default export
- * @throws Problem code_rejected with file, line and column of each error
+ * @throws Problem code_rejected with file, line and column of each error, or with what is left out and missing
  */
 export async function bundleProject(entry: string, options: ProjectBuild = {}): Promise<ProjectBundle> {
   const { root, rules = [], external = [], alias = {}, define = {}, ...others } = options;
+  const unknown = external.find((name) => runtimeModule(name) === undefined);
+  if (unknown !== undefined) {
+    throw new Problem(
+      'code_rejected',
+      `${unknown} cannot be left out: workerd has no module of that name. Install it, or give another in its place with "alias" in wrangler.jsonc.`,
+    );
+  }
   const extra: ProjectBundle['modules'] = {};
   const folder = root === undefined ? undefined : await realpath(root);
   const home = path.dirname(path.resolve(entry));
@@ -69,7 +76,8 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
   // Where nothing else is a module of its own, esbuild finds all other imports by itself.
   const separate = rules.some(({ type }) => type in SEPARATE) ? /./ : /\.(wasm|bin)(\?module)?$/;
   const result = await build({
-    absWorkingDir: home,
+    // Places in errors and stacks are told from here.
+    absWorkingDir: folder ?? home,
     entryPoints: [path.resolve(entry)],
     bundle: true,
     write: false,
@@ -82,12 +90,11 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
     // Packages with two forms have one for production, which is what runs here.
     define: { 'process.env.NODE_ENV': '"production"', ...define },
     alias,
-    external,
     ...others,
     outfile: MAIN,
     sourcemap: 'inline',
-    sourcesContent: true,
-    metafile: true,
+    // Places are enough for stacks. A map in the code may name any file of this disk, whose text would be sent along.
+    sourcesContent: false,
     charset: 'utf8',
     logLevel: 'silent',
     plugins: [
@@ -102,6 +109,7 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
           esbuild.onResolve({ filter: /^[a-z_]/ }, async ({ path: wanted, pluginData, ...from }) => {
             const name = pluginData === FOUND_BY_ESBUILD ? undefined : runtimeModule(wanted);
             if (name === undefined) return undefined;
+            if (external.includes(wanted) || external.includes(name)) return leaveToRuntime(name, from.kind);
             // A package of that name comes first: it is made to stand in where workerd is not told to provide Node's.
             const found = name !== wanted && (await esbuild.resolve(wanted, { ...from, pluginData: FOUND_BY_ESBUILD }));
             return found && found.errors.length === 0 ? undefined : leaveToRuntime(name, from.kind);
@@ -130,8 +138,7 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
       errors: (failure.errors ?? []).map((message) => fieldError(message)),
     });
   });
-  const code = withoutForeignSources(result.outputFiles[0]?.text ?? '', new Set(Object.keys(result.metafile.inputs)));
-  return { modules: { [MAIN]: code, ...extra }, main: MAIN };
+  return { modules: { [MAIN]: result.outputFiles[0]?.text ?? '', ...extra }, main: MAIN };
 }
 
 /** As wrangler matches; what is above the entry's folder is matched from where it is. */
@@ -149,26 +156,6 @@ async function requireWithin(folder: string | undefined, file: string): Promise<
     throw new Error(`${found} is outside of ${folder}. To include it, name a folder that holds both with --root.`);
   // A pipe or a device would be read for ever.
   if (!(await stat(found)).isFile()) throw new Error(`${found} is not a regular file.`);
-}
-
-/**
- * A source map in the code names the files it was made of, and esbuild puts the text of any that it finds on this disk
- * into the new one (0.28): only what was bundled itself may be in there.
- */
-function withoutForeignSources(code: string, inputs: Set<string>): string {
-  return code.replace(
-    /(\/\/# sourceMappingURL=data:application\/json;base64,)([A-Za-z0-9+/=]+)\s*$/,
-    (_, start, text) => {
-      const map = JSON.parse(Buffer.from(text, 'base64').toString('utf8')) as {
-        sources: string[];
-        sourcesContent?: (string | null)[];
-      };
-      map.sourcesContent = map.sources.map((name, index) =>
-        inputs.has(name) ? (map.sourcesContent?.[index] ?? null) : null,
-      );
-      return `${start}${Buffer.from(JSON.stringify(map)).toString('base64')}\n`;
-    },
-  );
 }
 
 /** One name for one content: files of different folders and packages may have the same. */

@@ -10,7 +10,7 @@ import { projectSettings, readProject } from '../../host/cli/project/manifest.ts
 import { bundleProject } from '../../host/runtime/bundle-project.ts';
 import { PACKAGE_PROJECTS } from '../fixtures/package-projects.ts';
 import { type Ask, WRANGLER_PROJECTS, type WranglerProjectFixture } from '../fixtures/wrangler-projects.ts';
-import { startHost, type TestHost } from './support/host.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
 import { turnpike } from './support/turnpike-command.ts';
 
 /** Packages of the projects are found here, as after `npm install`. */
@@ -207,4 +207,39 @@ describe('what the host does not have is named before anything is paid', () => {
     expect(deployed.stderr).toBe('');
     expect(await (await fetch(`${host.url}/secretive/`)).text()).toBe('a keymore');
   });
+});
+
+it('stacks in the log lead to the lines of the sources, of the project and of what a build tool made of it', async () => {
+  const map = { version: 3, file: 'late.js', sources: ['../../src/late.ts'], names: [], mappings: 'AAQA' };
+  const project = write('traced', {
+    files: {
+      'wrangler.jsonc': '{ "name": "traced", "main": "src/index.ts", "upload_source_maps": true, "minify": true }',
+      'src/index.ts': `import { check } from './lib/check.ts';
+interface Env { NAME?: string }
+export default { async fetch(request: Request, env: Env): Promise<Response> {
+  if (new URL(request.url).pathname === '/late') return (await import('../dist/server/late.js')).late();
+  return new Response(check(env.NAME));
+} };`,
+      'src/lib/check.ts': `type Name = string | undefined;
+
+export function check(name: Name): string {
+  if (name === undefined)
+    throw new RangeError('no name');
+  return name;
+}`,
+      'dist/server/late.js': "export function late(){throw new TypeError('late')}\n//# sourceMappingURL=late.js.map\n",
+      'dist/server/late.js.map': JSON.stringify(map),
+    },
+  });
+  expect((await command(['deploy', '--yes'], project)).stderr).toMatch(/^(turnpike: )?(note .*\n)?$/);
+  for (const target of ['', 'late']) expect((await fetch(`${host.url}/traced/${target}`)).status).toBe(500);
+  let seen = '';
+  await until(async () => {
+    seen = (await command(['logs'], project)).stdout;
+    return seen.includes('no name') && seen.includes('late');
+  });
+  expect(seen).toContain('RangeError: no name');
+  expect(seen).toMatch(/src\/lib\/check\.ts:5:11/);
+  expect(seen).toMatch(/src\/index\.ts:5:/);
+  expect(seen).toMatch(/src\/late\.ts:9:/);
 });

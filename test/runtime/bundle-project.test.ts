@@ -142,25 +142,50 @@ it('a rule may be about files that would be code', async () => {
   expect(code).toContain('export default 1 +');
 });
 
-it('alias, define, external and JSX in .js work as in wrangler', async () => {
+it('alias, define and JSX in .js work as in wrangler', async () => {
   const { code } = await bundled(
     {
-      'index.ts':
-        "import a from 'old'; import b from 'left-out'; import c from './c.js'; console.log(a, b, c, VERSION);",
+      'index.ts': "import a from 'old'; import c from './c.js'; console.log(a, c, VERSION);",
       'new.ts': "export default 'the new one';",
       'c.js': 'const h = (tag) => tag; export default <b />;',
     },
     {
       alias: { old: path.join(folder, 'new.ts') },
       define: { VERSION: '"1.2"' },
-      external: ['left-out'],
       jsxFactory: 'h',
     },
   );
   expect(code).toContain('the new one');
   expect(code).toContain('"1.2"');
-  expect(code).toContain('from "left-out"');
   expect(code).toContain('h("b"');
+});
+
+it('what is external is left to workerd, although a package has the name', async () => {
+  const files = {
+    'index.ts': "import a from 'util'; import b from 'node:path'; console.log(a, b, require('util'));",
+    'node_modules/util/package.json': '{"name":"util","main":"util.js"}',
+    'node_modules/util/util.js': "module.exports = 'the package util';",
+  };
+  expect((await bundled(files)).code).toContain('the package util');
+  const { code } = await bundled(files, { external: ['util', 'cloudflare:sockets'] });
+  expect(code).not.toContain('the package util');
+  expect(code.match(/from "node:util"/g)).toHaveLength(2);
+});
+
+it('what workerd does not have cannot be external', async () => {
+  await expect(bundled({ 'index.ts': '' }, { external: ['util', 'fsevents'] })).rejects.toMatchObject({
+    code: 'code_rejected',
+    message: expect.stringContaining('fsevents'),
+  });
+});
+
+it('the source map has places and no text', async () => {
+  const { modules, main } = await bundleProject(write({ 'index.ts': "export default 'a secret' as string;" }));
+  const map = JSON.parse(
+    Buffer.from(/base64,(\S+)/.exec(String(modules[main]))?.[1] ?? '', 'base64').toString(),
+  ) as object;
+  expect(map).toMatchObject({ sources: ['index.ts'], mappings: expect.stringMatching(/./) });
+  expect(JSON.stringify(map)).not.toContain('a secret');
 });
 
 it('packages get their form for production', async () => {

@@ -3,7 +3,7 @@ import { stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { Problem } from '../../shared/problem.ts';
 import { Failure } from '../terminal/failure.ts';
-import type { Project } from './manifest.ts';
+import type { Project, ProjectFlags } from './manifest.ts';
 import { isInside, pathInside } from './regular-file.ts';
 
 /** Code of a deployment of static files alone; `env.ASSETS` is bound to them. */
@@ -14,14 +14,14 @@ export const FILES_ALONE = {
 /**
  * @param entry relative to the project, or to the working folder when the user gave it
  * @param given where the user was, when the user named the entry
- * @param root `--root`
+ * @param flags `--root`, `--external`
  * @throws Failure `usage` with file, line and column of each error
  */
 export async function bundleEntry(
   entry: string,
   project: Project,
   given: { cwd: string } | undefined,
-  root: string | undefined,
+  { root, external }: Pick<ProjectFlags, 'root' | 'external'>,
 ): Promise<{ modules: object; main: string }> {
   const path = resolve(given?.cwd ?? project.folder, entry);
   const found = await stat(path).catch(() => undefined);
@@ -38,6 +38,7 @@ export async function bundleEntry(
   try {
     return await bundleProject(path, {
       ...project.build,
+      external,
       root: root === undefined ? rootOf(path, project, given) : resolve(given?.cwd ?? project.folder, root),
     });
   } catch (error) {

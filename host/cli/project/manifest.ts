@@ -40,6 +40,7 @@ export interface ProjectFlags {
   compatibilityFlag?: string[];
   manifest?: string;
   root?: string;
+  external?: string[];
   env?: string;
   secretsFrom?: string[];
 }

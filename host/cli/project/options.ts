@@ -25,6 +25,11 @@ export function addProjectOptions(command: Command): Command {
       collect,
     )
     .option('--root <folder>', "folder that the code's imports may come from; default: the manifest's, or this one")
+    .option(
+      '--external <module>',
+      'a module of workerd that is not bundled, although a package has its name, such as util; repeatable',
+      collect,
+    )
     .option('--allow-env <NAME>', 'give the project this environment variable; repeatable', collect);
   for (const { key, env, summary } of BINDINGS) if (env) command.option(`--${key}`, `env.${env}: ${summary}`);
   return command
