@@ -3,13 +3,13 @@
  * the built-in tenants; what strangers send goes through bundle.ts, which reaches no file of this machine.
  */
 import { createHash } from 'node:crypto';
-import { readFile, realpath, stat } from 'node:fs/promises';
+import { readdir, readFile, realpath, stat } from 'node:fs/promises';
 import { isBuiltin } from 'node:module';
 import path from 'node:path';
 import { type BuildFailure, type BuildOptions, build, type Message } from 'esbuild';
 import picomatch from 'picomatch';
 import { type FieldError, Problem } from '../shared/problem.ts';
-import { leaveToRuntime, loadRequired, runtimeModule } from './runtime-modules.ts';
+import { COMPUTED_IMPORT, leaveToRuntime, loadRequired, runtimeModule } from './runtime-modules.ts';
 
 export interface ProjectBundle {
   /** Module name -> text, or bytes in base64; the first is the entry. */
@@ -34,6 +34,11 @@ export interface ProjectBuild extends Handed {
   root?: string | undefined;
   /** They come before the usual ones. Globs are relative to the entry's folder. */
   rules?: ModuleRule[] | undefined;
+  /**
+   * Folder around the entry whose files that match the rules are modules by their names in it, where the code computes
+   * what it imports: `base_dir` of wrangler's `find_additional_modules`.
+   */
+  additional?: string | undefined;
   /** Modules of workerd that are left to it, although a package has the name. */
   external?: string[] | undefined;
   /** Import -> what is imported in its place. */
@@ -43,6 +48,7 @@ export interface ProjectBuild extends Handed {
 }
 
 const MAIN = 'index.js';
+const MOST_ADDITIONAL = 1_000;
 /** Modules that travel beside the code, for workerd to compile or to hand over -> the ending that the host knows them by. */
 const SEPARATE = { CompiledWasm: '.wasm', Data: '.bin' } as const;
 /** As wrangler has them, and a few more texts. */
@@ -59,7 +65,54 @@ const FOUND_BY_ESBUILD = Symbol('found by esbuild');
  * @throws Problem code_rejected with file, line and column of each error, or with what is left out and missing
  */
 export async function bundleProject(entry: string, options: ProjectBuild = {}): Promise<ProjectBundle> {
-  const { root, rules = [], external = [], alias = {}, define = {}, ...others } = options;
+  const bundled = await bundle(entry, options, new Map());
+  const { additional } = options;
+  if (additional === undefined || !COMPUTED_IMPORT.test(String(bundled.modules[bundled.main]))) return bundled;
+  const base = await realpath(additional).catch(() => {
+    throw new Problem('code_rejected', `There is no folder ${additional}, which "base_dir" names.`);
+  });
+  const files = await additionalFiles(base, entry, rulesOf(options));
+  const { modules, main } = await bundle(entry, options, files);
+  for (const [file, { name, type }] of files) {
+    const content = await readFile(file);
+    const isText = type !== 'Data' && type !== 'CompiledWasm';
+    modules[name] = isText ? content.toString('utf8') : { base64: content.toString('base64') };
+  }
+  return { modules, main };
+}
+
+/** Files that are modules of their own -> their names, and what they are. */
+type Beside = Map<string, { name: string; type: ModuleRule['type'] }>;
+
+/** @throws Problem code_rejected */
+async function additionalFiles(folder: string, entry: string, rules: ModuleRule[]): Promise<Beside> {
+  const found: Beside = new Map();
+  const main = await realpath(entry);
+  const look = async (below: string) => {
+    for (const item of await readdir(below, { withFileTypes: true })) {
+      if (item.name === 'node_modules' || item.name.startsWith('.')) continue;
+      const file = path.join(below, item.name);
+      if (item.isDirectory()) await look(file);
+      const name = path.relative(folder, file).replaceAll(path.sep, '/');
+      const type = item.isFile() && file !== main ? typeOfFile(name, rules) : undefined;
+      if (type !== undefined) found.set(file, { name, type });
+      if (found.size > MOST_ADDITIONAL)
+        throw new Problem('code_rejected', `${folder} has more than ${MOST_ADDITIONAL} files that match "rules".`);
+    }
+  };
+  await look(folder);
+  return found;
+}
+
+const rulesOf = ({ rules = [] }: ProjectBuild) => [...rules, ...USUAL_RULES];
+
+function typeOfFile(file: string, rules: ModuleRule[]): ModuleRule['type'] | undefined {
+  return rules.find(({ globs }) => globs.some((glob) => matches(glob, file)))?.type;
+}
+
+/** @param beside the code leaves these out, and imports them by their names */
+async function bundle(entry: string, options: ProjectBuild, beside: Beside): Promise<ProjectBundle> {
+  const { root, rules = [], external = [], additional, alias = {}, define = {}, ...others } = options;
   const unknown = external.find((name) => runtimeModule(name) === undefined);
   if (unknown !== undefined) {
     throw new Problem(
@@ -70,11 +123,12 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
   const extra: ProjectBundle['modules'] = {};
   const folder = root === undefined ? undefined : await realpath(root);
   const home = path.dirname(path.resolve(entry));
-  const typeOf = (file: string) =>
-    [...rules, ...USUAL_RULES].find(({ globs }) => globs.some((glob) => matches(glob, path.relative(home, file))))
-      ?.type;
+  const base = additional === undefined ? home : await realpath(additional).catch(() => additional);
+  const typeOf = (file: string) => typeOfFile(path.relative(base, file), rulesOf(options));
+  const main = beside.size === 0 ? MAIN : mainName(path.relative(base, await realpath(entry)));
+  const way = (name: string) => `./${path.posix.relative(path.posix.dirname(main), name)}`;
   // Where nothing else is a module of its own, esbuild finds all other imports by itself.
-  const separate = rules.some(({ type }) => type in SEPARATE) ? /./ : /\.(wasm|bin)(\?module)?$/;
+  const separate = beside.size > 0 || rules.some(({ type }) => type in SEPARATE) ? /./ : /\.(wasm|bin)(\?module)?$/;
   const result = await build({
     // Places in errors and stacks are told from here.
     absWorkingDir: folder ?? home,
@@ -122,13 +176,15 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
             });
             if (found.errors.length > 0) return { errors: found.errors, warnings: found.warnings };
             if (found.external) return { path: found.path, external: true };
+            const other = beside.get(found.path);
+            if (other) return { path: way(other.name), external: true };
             const type = typeOf(found.path);
             if (type !== 'CompiledWasm' && type !== 'Data') return undefined;
             await requireWithin(folder, found.path);
             const bytes = await readFile(found.path);
-            const name = separateName(found.path, bytes, SEPARATE[type]);
+            const name = path.posix.join(path.posix.dirname(main), separateName(found.path, bytes, SEPARATE[type]));
             extra[name] = { base64: bytes.toString('base64') };
-            return { path: `./${name}`, external: true };
+            return { path: way(name), external: true };
           });
         },
       },
@@ -138,7 +194,13 @@ export async function bundleProject(entry: string, options: ProjectBuild = {}): 
       errors: (failure.errors ?? []).map((message) => fieldError(message)),
     });
   });
-  return { modules: { [MAIN]: result.outputFiles[0]?.text ?? '', ...extra }, main: MAIN };
+  return { modules: { [main]: result.outputFiles[0]?.text ?? '', ...extra }, main };
+}
+
+/** @throws Problem code_rejected */
+function mainName(file: string): string {
+  if (file.startsWith('..')) throw new Problem('code_rejected', `The entry is outside of "base_dir": ${file}.`);
+  return file.replaceAll(path.sep, '/').replace(/\.[^./]+$/, '.js');
 }
 
 /** As wrangler matches; what is above the entry's folder is matched from where it is. */

@@ -2,6 +2,8 @@
 import { builtinModules } from 'node:module';
 import type { OnResolveArgs, OnResolveResult, PluginBuild } from 'esbuild';
 
+/** `import()` of what only running the code tells, in what esbuild writes. */
+export const COMPUTED_IMPORT = /\bimport\(\s*(?!["'][^"']*["']\s*[,)])/;
 const PREFIXED = /^(cloudflare|node|workerd):/;
 const BUILTINS = new Set(builtinModules);
 const REQUIRED = 'required';

@@ -63,7 +63,14 @@ async function miniflare(project: string, environment: string | undefined): Prom
   const code = entry ? await bundleProject(path.join(project, entry), { ...build, root: folder }) : undefined;
   const text = code ? String(code.modules[code.main]) : 'export default { fetch: (r, env) => env.ASSETS.fetch(r) }';
   const isScript = !/\bexport\s*(?:\{|default\b)/.test(text);
-  const types = { '.wasm': 'CompiledWasm', '.bin': 'Data', '.js': 'ESModule' } as const;
+  const types = {
+    '.wasm': 'CompiledWasm',
+    '.bin': 'Data',
+    '.png': 'Data',
+    '.txt': 'Text',
+    '.js': 'ESModule',
+    '.mjs': 'ESModule',
+  } as const;
   const patterns = Array.isArray(runWorkerFirst) ? runWorkerFirst : undefined;
   const options = {
     compatibilityDate: manifest.compatibilityDate,
@@ -72,7 +79,7 @@ async function miniflare(project: string, environment: string | undefined): Prom
       ? { script: text }
       : {
           modules: Object.entries(code ? code.modules : { 'index.js': text })
-            .sort(([a], [b]) => Number(b === 'index.js') - Number(a === 'index.js'))
+            .sort(([a], [b]) => Number(b === code?.main) - Number(a === code?.main))
             .map(([name, content]) => ({
               type: types[path.extname(name) as keyof typeof types],
               path: name,

@@ -123,6 +123,36 @@ describe('bundle', () => {
     expect(await bundle({ code })).toMatchObject({ errors: [error] });
   });
 
+  it('leaves modules by their names to code that computes what it imports', async () => {
+    const modules = {
+      'src/index.js':
+        "import { count } from './shared.ts'; const names = {}; export default { fetch: (r) => import(names[r.url]) }; count();",
+      'src/shared.ts': 'let n: number = 0; export const count = () => ++n;',
+      'src/lang/de.mjs': "import { count } from '../shared.ts'; export default 'de'; export const n = count();",
+      'src/lang/named.js': 'export const only = 1;',
+      'notes.txt': 'text',
+      'logo.png': { base64: 'AAEC' },
+      'data.json': '{"a":1}',
+    };
+    const { bundle: made } = (await bundle({ main: 'src/index.js', modules })) as { bundle: CodeBundle };
+    const text = (name: string) =>
+      new TextDecoder().decode(made.modules.find((module) => module.name === name)?.body ?? new Uint8Array());
+    const kinds = Object.fromEntries(made.modules.map(({ name, type }) => [name, type]));
+    expect(made.modules[0]?.name).toBe('src/index.js.js');
+    expect(kinds).toMatchObject({
+      'src/lang/de.mjs': 'esModule',
+      'notes.txt': 'text',
+      'logo.png': 'data',
+      'data.json': 'json',
+    });
+    expect(text('src/lang/named.js')).not.toContain('default');
+    // What two of them share, and what reports rejections, is there once.
+    const all = made.modules.map(({ body }) => new TextDecoder().decode(body)).join('\n');
+    expect(all.match(/\+\+n\b/g)).toHaveLength(1);
+    expect(all.match(/unhandledrejection/g)).toHaveLength(1);
+    expect(JSON.parse(made.sourceMap ?? '{}')).toMatchObject({ sources: expect.arrayContaining(['src/index.js']) });
+  });
+
   it('keeps nothing of the sources but places in them', async () => {
     const result = await bundle({
       code: `/* ${'long '.repeat(10_000)} */ export default { fetch: () => new Response() };`,

@@ -77,21 +77,44 @@ async function redirected(folder: string): Promise<string | undefined> {
 }
 
 /** How the code of such a project is bundled. @throws Failure `usage` */
-export async function wranglerBuild({ build, path }: WranglerFile): Promise<Omit<ProjectBuild, 'root'>> {
+export async function wranglerBuild({ build, manifest, path }: WranglerFile): Promise<Omit<ProjectBuild, 'root'>> {
   const folder = dirname(path);
-  const { rules, alias, define, tsconfig, minify, keepNames, jsxFactory, jsxFragment } = build;
+  const {
+    rules,
+    alias,
+    define,
+    baseDir,
+    findAdditionalModules,
+    noBundle,
+    tsconfig,
+    minify,
+    keepNames,
+    jsxFactory,
+    jsxFragment,
+  } = build;
   return {
     rules,
     alias: Object.fromEntries(
       Object.entries(alias).map(([from, to]) => [from, to.startsWith('.') ? resolve(folder, to) : to]),
     ),
     define,
+    ...((findAdditionalModules ?? noBundle) && manifest.entry !== undefined
+      ? { additional: await folderInside(folder, baseDir ?? dirname(manifest.entry), path) }
+      : {}),
     ...(tsconfig === undefined ? {} : { tsconfig: await inside(folder, tsconfig, path) }),
     ...(minify === undefined ? {} : { minify }),
     ...(keepNames === undefined ? {} : { keepNames }),
     ...(jsxFactory === undefined ? {} : { jsxFactory }),
     ...(jsxFragment === undefined ? {} : { jsxFragment }),
   };
+}
+
+/** Of what is to be built yet, the folder need not be there. */
+async function folderInside(folder: string, name: string, path: string): Promise<string> {
+  return pathInside(folder, name).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return resolve(folder, name);
+    throw new Failure('usage', `${path}: base_dir names ${name}, which is outside of the project.`);
+  });
 }
 
 async function inside(folder: string, name: string, path: string): Promise<string> {

@@ -15,7 +15,7 @@ import {
 } from 'esbuild';
 import type { CodeBundle, CodeModule } from '../../shared/contracts.ts';
 import type { FieldError } from '../../shared/problem.ts';
-import { leaveToRuntime, loadRequired } from '../runtime-modules.ts';
+import { COMPUTED_IMPORT, leaveToRuntime, loadRequired } from '../runtime-modules.ts';
 import type { SourceModule, Sources } from './code-input.ts';
 import { resolveImport } from './resolve-import.ts';
 
@@ -27,6 +27,7 @@ const ENTRY = 'index.js';
 const MAX_ERRORS = 20;
 /** What makes a module of a script. No given module can have the name. */
 const SCRIPT_HANDLERS = 'turnpike:script-handlers';
+const REPORTER = 'turnpike:reporter';
 const LISTENS = /\baddEventListener\(\s*["'`](fetch|scheduled)\b/;
 
 const LOADERS: Record<string, Loader> = {
@@ -68,6 +69,7 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
   const given = new Map(sources.modules.map((module) => [module.name, module]));
   const separate = new Map<string, CodeModule>();
   const flat = flatNames(sources.modules);
+  let apart = false;
   try {
     const options = {
       entryPoints: [sources.main],
@@ -95,13 +97,15 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
           setup(esbuild) {
             loadRequired(esbuild);
             esbuild.onResolve({ filter: /.*/ }, ({ path: specifier, importer, kind }) => {
+              if (specifier === REPORTER) return { path: specifier, namespace: REPORTER };
               if (kind === 'entry-point') return { path: specifier, namespace: GIVEN };
               if (specifier === SCRIPT_HANDLERS) return { path: specifier, namespace: SCRIPT_HANDLERS };
               const found = resolveImport(specifier, importer, (name) => given.has(name));
               if (found.kind === 'runtime') return leaveToRuntime(found.name, kind);
               if (found.kind === 'missing') return { errors: [{ text: missing(specifier) }] };
-              const type = SEPARATE[path.extname(found.name)];
+              const type = separateType(found.name, given.get(found.name));
               if (type === undefined) return { path: found.name, namespace: GIVEN };
+              if (apart) return { path: `/${found.name}`, external: true };
               const name = flat.get(found.name) ?? found.name;
               separate.set(name, { name, type, body: bytesOf(given.get(found.name)) });
               return { path: `./${name}`, external: true };
@@ -109,6 +113,7 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
             esbuild.onLoad({ filter: /.*/, namespace: SCRIPT_HANDLERS }, () => ({
               contents: readFileSync(new URL('script-handlers.js', import.meta.url)),
             }));
+            esbuild.onLoad({ filter: /.*/, namespace: REPORTER }, () => ({ contents: REPORT_REJECTIONS }));
             esbuild.onLoad({ filter: /.*/, namespace: GIVEN }, ({ path: name }) => {
               const ending = path.extname(name);
               const loader = loaders[ending] ?? LOADERS[ending];
@@ -123,6 +128,10 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
       ],
     } satisfies BuildOptions;
     const module = await build(options);
+    if (given.size > 1 && !isScript(module) && COMPUTED_IMPORT.test(written(module, '.js')?.text ?? '')) {
+      apart = true;
+      return { bundle: await bundleApart(sources, options) };
+    }
     const result = isScript(module) ? await build({ ...options, ...asModule(sources.main) }) : module;
     const code = written(result, '.js');
     const map = written(result, '.map');
@@ -136,6 +145,66 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
       unparsed: messages.some(({ pluginName }) => pluginName === ''),
     };
   }
+}
+
+/**
+ * Code that imports what only running it tells finds every given module by its name, as on Cloudflare. What several of
+ * them import is there once. The source map is the entry's.
+ */
+async function bundleApart(
+  { main, modules }: Sources,
+  { outfile: _, banner: __, ...options }: BuildOptions,
+): Promise<CodeBundle> {
+  const isCode = ({ name }: SourceModule) => ['jsx', 'ts', 'tsx'].includes(LOADERS[path.extname(name)] ?? '');
+  const code = modules.filter((module) => isCode(module) || module.name === main);
+  const result = await build({
+    ...options,
+    entryPoints: code.map(({ name }) => ({ in: name, out: name })),
+    inject: [REPORTER],
+    outdir: '/',
+    splitting: true,
+    chunkNames: 'turnpike-[hash]',
+    write: false,
+    metafile: true,
+  });
+  const body = (text: string) => new TextEncoder().encode(text);
+  const made = result.outputFiles.filter(({ path: name }) => name.endsWith('.js'));
+  const nameOf = ({ path: place }: OutputFile) => place.replace(/^\//, '');
+  const entry = `${main}.js`;
+  const aliases = code.map(({ name }): CodeModule => {
+    const from = JSON.stringify(`/${name}.js`);
+    const hasDefault = result.metafile.outputs[`${name}.js`]?.exports.includes('default');
+    return {
+      name,
+      type: 'esModule',
+      body: body(`export * from ${from};${hasDefault ? ` export { default } from ${from};` : ''}`),
+    };
+  });
+  const all = made.map((file): CodeModule => ({ name: nameOf(file), type: 'esModule', body: file.contents }));
+  const others = modules.filter((module) => !code.includes(module)).map(separateModule);
+  const map = result.outputFiles.find((file) => nameOf(file) === `${entry}.map`);
+  return {
+    modules: [
+      ...all.filter(({ name }) => name === entry),
+      ...all.filter(({ name }) => name !== entry),
+      ...aliases,
+      ...others,
+    ],
+    sourceMap: map && cleanMap(map.text),
+  };
+}
+
+/** Bytes of any other ending are data. */
+function separateType(name: string, module: SourceModule | undefined): CodeModule['type'] | undefined {
+  const ending = path.extname(name);
+  return SEPARATE[ending] ?? (module?.bytes && LOADERS[ending] === undefined ? 'data' : undefined);
+}
+
+/** What is no code, as workerd hands it over: by its ending, or as the text or the bytes that it is. */
+function separateModule(module: SourceModule): CodeModule {
+  const ending = path.extname(module.name);
+  const type = separateType(module.name, module) ?? (ending === '.json' ? 'json' : 'text');
+  return { name: module.name, type, body: bytesOf(module) };
 }
 
 type Built = BuildResult<{ write: false; metafile: true }>;
