@@ -89,7 +89,7 @@ async function dev(
     say(`  http://${slug}.localhost:${new URL(host.url).port}/`);
     const unwatch = watching(project.folder, () => void turn('reloaded'));
     const tail = run(terminal.out);
-    void follow(tail, slug, `/_admin/${slug}/logs?limit=1`).catch(() => undefined);
+    void follow(tail, slug, `/_admin/${slug}/logs?limit=1`, { json: false, shows: () => true }).catch(() => undefined);
     await Promise.race([aborted(terminal.signal), host.ended]);
     unwatch();
     if (!terminal.signal.aborted) throw new Failure('unexpected', `The host ended: ${host.said().trim()}`);

@@ -4,14 +4,23 @@ import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { asFailure, Failure } from './terminal/failure.ts';
 
-export interface Line {
-  id: number;
-  time: string;
-  kind: 'console' | 'exception' | 'platform';
-  level?: string;
-  event?: string;
-  text: string;
-  stack?: string;
+export type Line =
+  | {
+      id: number;
+      time: string;
+      kind: 'console' | 'exception' | 'platform';
+      level?: string;
+      event?: string;
+      text: string;
+      stack?: string;
+    }
+  /** What `turnpike tail` asks for, too. */
+  | { time: string; kind: 'request'; method: string; path: string; status: number; ms: number };
+
+/** What of a log is printed, and how. */
+export interface LogView {
+  json: boolean;
+  shows(line: Line): boolean;
 }
 
 interface LogFlags {
@@ -36,13 +45,13 @@ async function logs(session: Session, given: string | undefined, flags: LogFlags
   const slug = slugOf(await session.project(), given);
   const query = new URLSearchParams({ limit: String(flags.limit), ...(flags.since ? { since: flags.since } : {}) });
   const path = `/_admin/${encodeURIComponent(slug)}/logs?${query}`;
-  if (flags.follow) return follow(session, slug, path);
+  if (flags.follow) return follow(session, slug, path, { json: session.printer.json, shows: () => true });
   const document = await (await session.host()).own<{ entries: Line[] }>('GET', path);
   session.printer.result(document, document.entries.map(lineText).join('\n'));
 }
 
 /** Each proof is accepted once, so a tail that reconnects needs a token; a new one when it has run out. */
-export async function follow(session: Session, slug: string, path: string): Promise<void> {
+export async function follow(session: Session, slug: string, path: string, view: LogView): Promise<void> {
   const host = await session.host();
   const key = session.deployKey;
   let token: string | undefined;
@@ -54,9 +63,8 @@ export async function follow(session: Session, slug: string, path: string): Prom
       const headers = { authorization: `Bearer ${token}`, ...(last === '' ? {} : { 'last-event-id': last }) };
       for await (const { id, data } of host.events(path, headers)) {
         last = id || last;
-        session.terminal.out(
-          `${session.printer.json ? JSON.stringify(JSON.parse(data)) : lineText(JSON.parse(data) as Line)}\n`,
-        );
+        const line = JSON.parse(data) as Line;
+        if (view.shows(line)) session.terminal.out(`${view.json ? JSON.stringify(line) : lineText(line)}\n`);
       }
     } catch (error) {
       if (session.terminal.signal.aborted) return;
@@ -71,7 +79,12 @@ export async function follow(session: Session, slug: string, path: string): Prom
   }
 }
 
-export function lineText({ time, kind, level, event, text, stack }: Line): string {
+export function lineText(line: Line): string {
+  if (line.kind === 'request') {
+    const { time, method, path, status, ms } = line;
+    return `${time}  request    ${method} ${path}  ${status}  ${ms} ms`;
+  }
+  const { time, kind, level, event, text, stack } = line;
   const label = kind === 'console' ? (level ?? 'log') : kind === 'platform' ? (event ?? 'platform') : 'exception';
   return `${time}  ${label.padEnd(9)}  ${stack ?? text}`;
 }

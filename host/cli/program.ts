@@ -22,6 +22,7 @@ import { renewCommand } from './renew.ts';
 import { promoteCommand, rollbackCommand } from './rollback.ts';
 import { secretsCommand } from './secrets.ts';
 import { type CommandDeps, DEFAULT_HOST_URL, DEFAULT_MAX_PAY } from './session.ts';
+import { tailCommand } from './tail.ts';
 import { typesCommand } from './types.ts';
 import { updateCommand } from './update.ts';
 import { usageCommand } from './usage.ts';
@@ -72,6 +73,7 @@ function groups(deps: CommandDeps | undefined, ofHost: Command[]): [string, Comm
         listCommand(deps),
         getCommand(deps),
         logsCommand(deps),
+        tailCommand(deps),
         usageCommand(deps),
         cronsCommand(deps),
         versionsCommand(deps),

@@ -23,11 +23,13 @@ import { CHALLENGE_PREFIX, hostName, RouteTable } from './route-table.ts';
 import { Certificates } from './tls/certificates.ts';
 import { Traffic } from './traffic.ts';
 import { UnfinishedBodies } from './unfinished-bodies.ts';
+import { WatchedRequests } from './watched-requests.ts';
 
 /** What an edge asks of control. */
 export interface EdgeControl {
   acquire(slug: { slug: string }): Promise<ReturnType<ControlForEdge['acquire']>>;
   traffic(traffic: Parameters<ControlForEdge['traffic']>[0]): void;
+  requests(requests: Parameters<ControlForEdge['requests']>[0]): void;
 }
 
 const REPORT_MS = 1_000;
@@ -50,6 +52,7 @@ export class Edge {
   readonly #environment: ProxyEnvironment;
   readonly #certificates: Certificates;
   readonly #tls: EdgeTls | undefined;
+  readonly #watched: WatchedRequests;
   readonly #timers: NodeJS.Timeout[];
   #idle: (() => void)[] = [];
 
@@ -57,6 +60,7 @@ export class Edge {
     const traffic = new Traffic();
     const proxies = new TrustedProxies(init.trustedProxies);
     this.#tls = init.tls;
+    this.#watched = new WatchedRequests((requests) => control.requests(requests));
     this.#certificates = new Certificates({
       ownName: init.publicUrl ? new URL(init.publicUrl).hostname : undefined,
       files: init.tls?.mode === 'off' ? [] : (init.tls?.certificates ?? []),
@@ -181,6 +185,10 @@ export class Edge {
     this.#listeners.setChallenge(name, pem);
   }
 
+  watch({ slugs }: Parameters<EdgeMethods['watch']>[0]): void {
+    this.#watched.watch(slugs);
+  }
+
   metrics(): Promise<unknown> {
     return this.#metrics.json();
   }
@@ -200,12 +208,14 @@ export class Edge {
 
   close(): void {
     for (const timer of this.#timers) clearInterval(timer);
+    this.#watched.close();
     this.#listeners.close();
     this.#control.close();
   }
 
   #finished(proxied: ProxiedRequest): void {
     this.#metrics.finished(proxied.place.via !== 'control', proxied.status, performance.now() - proxied.startedAt);
+    this.#watched.finished(proxied);
     if (this.#active.size === 0) for (const resolve of this.#idle.splice(0)) resolve();
   }
 

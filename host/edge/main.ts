@@ -5,7 +5,7 @@ import { flushCompileCache } from 'node:module';
 import { createServer, Server } from 'node:net';
 import { pino } from 'pino';
 import { Channel } from '../shared/channel.ts';
-import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTraffic } from '../shared/contracts.ts';
+import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTraffic, SeenRequest } from '../shared/contracts.ts';
 import { giveMemoryBack } from '../shared/idle-memory.ts';
 import { Problem } from '../shared/problem.ts';
 import { Edge } from './edge.ts';
@@ -25,6 +25,7 @@ const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
     const control = {
       acquire: (slug: { slug: string }) => channel.call('acquire', slug),
       traffic: (traffic: EdgeTraffic[]) => channel.notify('traffic', traffic),
+      requests: (requests: SeenRequest[]) => channel.notify('requests', requests),
     };
     edge = new Edge(init, control, pino({ base: { part: 'edge' } }, pino.destination(2)));
     return edge.ready();
@@ -44,6 +45,7 @@ const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
   setClock: () => {
     // Nothing here depends on business time: control pushes what changes with it.
   },
+  watch: (watched: Argument<'watch'>) => ready().watch(watched),
   metrics: () => ready().metrics(),
   drain: ({ timeoutMs }: Argument<'drain'>) => ready().drain(timeoutMs),
 });

@@ -109,6 +109,11 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     exchange.listen(this);
   }
 
+  /** Whose request it is; undefined: the host's own. */
+  get slug(): string | undefined {
+    return this.#traffic?.slug;
+  }
+
   /** Sends the request, whose head is given whole. */
   toInstance(instance: Instance, head: string): void {
     this.#instance = instance;

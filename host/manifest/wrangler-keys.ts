@@ -95,8 +95,8 @@ const INHERITED: Record<string, Key> = {
   limits: ignored("the host's own limits apply"),
   placement: ignored('the handler runs where this host is'),
   cache: ignored('this host keeps no copies of answers: each request reaches the handler'),
-  observability: ignored('"turnpike logs" shows what the handler prints'),
-  logpush: ignored('"turnpike logs" shows what the handler prints'),
+  observability: ignored('"turnpike logs" and "turnpike tail" show what the handler prints'),
+  logpush: ignored('"turnpike logs" and "turnpike tail" show what the handler prints'),
   logfwdr: cloudflareOnly('logfwdr is a binding inside Cloudflare'),
   first_party_worker: ignored('it is for Workers of Cloudflare itself'),
   access: ignored('Cloudflare Access does not stand before this host: the handler has to check itself who calls'),
@@ -235,10 +235,10 @@ const OWN: Record<string, Key> = {
   connect: refused(
     'It opens sockets that call connect() of the handler, and this host delivers HTTP only. Remove it from the file.',
   ),
-  tail_consumers: cloudflareOnly('A Tail Worker gets what another one prints', 'read it with "turnpike logs"'),
+  tail_consumers: cloudflareOnly('A Tail Worker gets what another one prints', 'read it with "turnpike tail"'),
   streaming_tail_consumers: cloudflareOnly(
     'A Tail Worker gets what another one prints',
-    'read it with "turnpike logs"',
+    'read it with "turnpike tail"',
   ),
   unsafe: refused(
     'It hands settings to Cloudflare that wrangler does not know, and neither does this host. Remove it.',

@@ -120,6 +120,8 @@ export interface EdgeMethods {
   /** Requests from these address ranges are refused from now on, and from no others. */
   setBlockedRanges(blocked: { ranges: string[] }): void;
   setClock(clock: { offsetMs: number }): void;
+  /** Whose requests are told one by one from now on, and no others'. */
+  watch(watched: { slugs: string[] }): void;
   /** prom-client `getMetricsAsJSON()`. */
   metrics(nothing: undefined): unknown;
   /** Stop accepting; answers when the last request ended or the time is over. */
@@ -139,6 +141,18 @@ export interface EdgeTraffic {
   inFlight: number;
 }
 
+/** A request that is over, told while somebody watches its slug. */
+export interface SeenRequest {
+  slug: string;
+  method: string;
+  /** As the tenant sees it, with its query; long ones are cut. */
+  path: string;
+  /** 499: the caller left before the answer. */
+  status: number;
+  /** From its head to the end of its answer. */
+  ms: number;
+}
+
 /** What an edge may ask of the supervisor. */
 export interface ControlForEdge {
   [name: string]: (argument: never) => unknown;
@@ -146,6 +160,8 @@ export interface ControlForEdge {
   acquire(slug: { slug: string }): { socket: string; generation: number };
   /** About once a second, for slugs with traffic since the last report or with requests in flight. */
   traffic(traffic: EdgeTraffic[]): void;
+  /** Those of watched slugs since the last report; where there were very many, some are missing. */
+  requests(requests: SeenRequest[]): void;
 }
 
 // ------------------------------------------------------------------------------------------- storage

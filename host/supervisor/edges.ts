@@ -11,6 +11,8 @@ export interface EdgeSetUp {
   local: Methods;
   init(): EdgeInit;
   routes(): Promise<Route[]>;
+  /** Slugs whose requests are told one by one. */
+  watched(): string[];
   listeners: { kind: 'http' | 'https'; socket: ListeningSocket }[];
 }
 
@@ -24,10 +26,11 @@ export class Edges {
     );
   }
 
-  async start({ local, init, routes, listeners }: EdgeSetUp): Promise<void> {
+  async start({ local, init, routes, watched, listeners }: EdgeSetUp): Promise<void> {
     const setUp = async (channel: Channel<EdgeMethods>): Promise<void> => {
       await channel.call('init', init());
       await channel.call('setRoutes', await routes());
+      await channel.call('watch', { slugs: watched() });
       for (const { kind, socket } of listeners) await channel.call('listen', { kind }, socket.handle);
     };
     await Promise.all(this.children.map((child) => child.start({ local, setUp })));

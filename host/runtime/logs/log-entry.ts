@@ -16,6 +16,18 @@ export type LogEntry = NewLogEntry & {
   time: number;
 };
 
+/** A request that is over: told to who follows, and not kept. */
+export interface RequestEntry {
+  kind: 'request';
+  /** Business time, ms since the Unix epoch. */
+  time: number;
+  method: string;
+  /** With its query. */
+  path: string;
+  status: number;
+  ms: number;
+}
+
 /** Longest text of an entry, characters; more is cut. */
 export const MAX_TEXT = 8_192;
 

@@ -6,7 +6,7 @@ import { appendFile, mkdir, readFile, rename, rm, stat } from 'node:fs/promises'
 import path from 'node:path';
 import type { Clock } from '../../shared/clock.ts';
 import type { TenantId } from '../../shared/contracts.ts';
-import { bounded, type LogEntry, type NewLogEntry } from './log-entry.ts';
+import { bounded, type LogEntry, type NewLogEntry, type RequestEntry } from './log-entry.ts';
 
 export interface LogStoreOptions {
   /** A tenant's log is in `<folder>/<tenant>/logs`. */
@@ -49,7 +49,7 @@ interface OpenLog {
   writing: Promise<void>;
   timer: NodeJS.Timeout | undefined;
   /** Told of each entry; undefined: no more will come. */
-  followers: Set<(entry: LogEntry | undefined) => void>;
+  followers: Set<(entry: LogEntry | RequestEntry | undefined) => void>;
 }
 
 interface Opening {
@@ -83,6 +83,11 @@ export class LogStore {
     log.timer ??= setTimeout(() => void this.#write(log), WRITE_DELAY_MS);
   }
 
+  /** Tells who follows the log with requests; nothing is kept. */
+  tell(tenant: TenantId, request: RequestEntry): void {
+    for (const follow of this.#logs.get(tenant)?.log?.followers ?? []) follow(request);
+  }
+
   /** The newest entries that match, oldest first. */
   async read(tenant: TenantId, { limit = 200, after = 0, since = 0 }: ReadOptions = {}): Promise<LogEntry[]> {
     const log = await this.#open(tenant);
@@ -98,13 +103,27 @@ export class LogStore {
   /**
    * Entries from now on, until `signal` aborts or the tenant is forgotten. With `after`, those since that id come first, so that a follower who
    * was cut off misses nothing that is still kept.
+   * @param requests what is told of requests, too
    */
-  async *tail(tenant: TenantId, signal: AbortSignal, after?: number): AsyncGenerator<LogEntry> {
+  tail(tenant: TenantId, signal: AbortSignal, after?: number): AsyncGenerator<LogEntry>;
+  tail(
+    tenant: TenantId,
+    signal: AbortSignal,
+    after: number | undefined,
+    requests: boolean,
+  ): AsyncGenerator<LogEntry | RequestEntry>;
+  async *tail(
+    tenant: TenantId,
+    signal: AbortSignal,
+    after?: number,
+    requests = false,
+  ): AsyncGenerator<LogEntry | RequestEntry> {
     const log = await this.#open(tenant);
-    const queue: LogEntry[] = [];
+    const queue: (LogEntry | RequestEntry)[] = [];
     let wake = (): void => undefined;
     let isOver = false;
-    const follow = (entry: LogEntry | undefined): void => {
+    const follow = (entry: LogEntry | RequestEntry | undefined): void => {
+      if (entry?.kind === 'request' && !requests) return;
       if (queue.length >= MAX_BEHIND) queue.shift();
       if (entry) queue.push(entry);
       else isOver = true;
@@ -130,7 +149,7 @@ export class LogStore {
           await new Promise<void>((resolve) => {
             wake = resolve;
           });
-        } else if (entry.id > last) {
+        } else if (entry.kind === 'request' || entry.id > last) {
           yield entry;
         }
       }

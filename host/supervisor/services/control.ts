@@ -45,7 +45,7 @@ import { controlSocket, DRAIN_MS, edgeProcesses } from './edge-processes.ts';
 import { config, folders, log, version } from './given.ts';
 import { instanceClient, runtime, tenantData } from './instances.ts';
 import { network, payments } from './payments.ts';
-import { edges, routes, tls } from './traffic.ts';
+import { edges, liveRequests, routes, tls } from './traffic.ts';
 
 const DOMAIN_SWEEP_MS = 15_000;
 const CODE_SWEEP_MS = 86_400_000;
@@ -146,6 +146,7 @@ const controlDeps = service({
     clock,
     log,
     logs,
+    liveRequests,
     publicUrl,
     stores,
     routes,

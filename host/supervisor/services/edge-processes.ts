@@ -1,13 +1,13 @@
 /** The edge processes: from here on the host serves. What is sold, and all that control answers, waits for control. */
 import path from 'node:path';
-import type { EdgeTraffic } from '../../shared/contracts.ts';
+import type { EdgeTraffic, SeenRequest } from '../../shared/contracts.ts';
 import { ofInstanceKey } from '../../shared/previews.ts';
 import { edgeInit } from '../process-settings.ts';
 import { service } from '../service.ts';
 import { clock, ownCallerKey, publicSocket, stores } from './base.ts';
 import { config, folders } from './given.ts';
 import { runtime } from './instances.ts';
-import { edges, routes, tls } from './traffic.ts';
+import { edges, liveRequests, routes, tls } from './traffic.ts';
 
 /** How long requests in flight have when the host stops, ms. */
 export const DRAIN_MS = 4_000;
@@ -21,8 +21,32 @@ export const controlSocket = service({
 
 export const edgeProcesses = service({
   name: 'edge processes',
-  needs: { config, publicSocket, controlSocket, tls, clock, ownCallerKey, runtime, routes, stores, edges },
-  async start({ config, publicSocket, controlSocket, tls, clock, ownCallerKey, runtime, routes, stores, edges }) {
+  needs: {
+    config,
+    publicSocket,
+    controlSocket,
+    tls,
+    clock,
+    ownCallerKey,
+    runtime,
+    routes,
+    liveRequests,
+    stores,
+    edges,
+  },
+  async start({
+    config,
+    publicSocket,
+    controlSocket,
+    tls,
+    clock,
+    ownCallerKey,
+    runtime,
+    routes,
+    liveRequests,
+    stores,
+    edges,
+  }) {
     const { deployments, usage, blocks } = stores;
     async function countTraffic(traffic: EdgeTraffic[]): Promise<void> {
       runtime.reportTraffic(traffic);
@@ -37,9 +61,11 @@ export const edgeProcesses = service({
       local: {
         acquire: ({ slug }: { slug: string }) => runtime.acquire(slug),
         traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
+        requests: (requests: SeenRequest[]) => liveRequests.tell(requests),
       },
       init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey, blocks.ranges()),
       routes: () => routes.all(),
+      watched: () => liveRequests.watched(),
       listeners: [
         { kind: 'http', socket: publicSocket },
         ...(tls.socket ? [{ kind: 'https' as const, socket: tls.socket }] : []),

@@ -1,9 +1,10 @@
 /** What edges are told of routes and TLS. Their processes start later (edge-processes.ts), when they can be told all. */
+import { LiveRequests } from '../../control/live-requests.ts';
 import { RoutePublisher } from '../../control/route-publisher.ts';
 import { Edges } from '../edges.ts';
 import { service } from '../service.ts';
 import { openTls } from '../tls.ts';
-import { clock, publicUrl, stores } from './base.ts';
+import { clock, logs, publicUrl, stores } from './base.ts';
 import { config, folders, log } from './given.ts';
 
 export const edges = service({
@@ -25,6 +26,19 @@ export const routes = service({
       config: { ...config.runtime, pathPages: config.edge.pathPages },
       edges: () => edges.channels(),
       deploying: config.builtinTenants.enabled,
+    }),
+});
+
+export const liveRequests = service({
+  name: 'live requests',
+  needs: { logs, stores, clock, edges, log },
+  start: ({ logs, stores: { deployments }, clock, edges, log }) =>
+    new LiveRequests({
+      logs,
+      deployments,
+      clock,
+      // One that is restarting is told when it is there.
+      watch: (slugs) => void edges.each('watch', { slugs }).catch((err) => log.warn({ err }, 'edges were not told')),
     }),
 });
 

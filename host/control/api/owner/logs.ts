@@ -2,7 +2,7 @@
 
 import type { DeployKey } from '../../../registry/schema/deploy-keys.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
-import type { LogEntry } from '../../../runtime/logs/log-entry.ts';
+import type { LogEntry, RequestEntry } from '../../../runtime/logs/log-entry.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
@@ -24,7 +24,9 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
     description:
       'Console output, exceptions with source-mapped stacks and platform events; secrets are masked. ' +
       `\`?limit=\` (default ${DEFAULT_LIMIT}), \`?since=\` (ISO time), \`?after=\` (id). With \`Accept: text/event-stream\`: ` +
-      'the newest lines, then every further one; `Last-Event-ID` goes on where a stream was cut.',
+      'the newest lines, then every further one; `Last-Event-ID` goes on where a stream was cut. With `?requests=true` ' +
+      'each request as it ends, too (`{kind: "request", time, method, path, status, ms}`, without an id): these are not ' +
+      'kept, and where there are very many, some are missing.',
     responses: { 200: '`{entries: [{id, time, kind, ...}]}`, or events', 403: 'Another wallet owns the slug.' },
     handle: async (call) => {
       const owned = await requireOwner(deps, call, `GET /_admin/${call.params.slug}/logs`);
@@ -34,9 +36,12 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
   };
 }
 
+/** Without the requests of those who watch, where they are not offered. */
+type LogSources = Pick<ControlDeps, 'logs' | 'keys'> & Partial<Pick<ControlDeps, 'liveRequests'>>;
+
 /** @param key with which it is read: what follows the log ends with it @throws Problem `invalid_field` for what the request asks for */
 export async function logsAnswer(
-  deps: Pick<ControlDeps, 'logs' | 'keys'>,
+  deps: LogSources,
   deployment: Pick<Deployment, 'slug' | 'tenant'>,
   { url, headers, signal }: Request,
   key?: DeployKey,
@@ -50,25 +55,31 @@ export async function logsAnswer(
   if ((headers.get('accept') ?? '').includes('text/event-stream')) {
     // Who was cut off wants all that was missed, not the lines to begin with.
     const resumed = headers.has('last-event-id');
-    return stream(deps, deployment, key, signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
+    const { liveRequests } = deps;
+    const watch = searchParams.get('requests') === 'true' && liveRequests ? () => liveRequests.watch(slug) : undefined;
+    return stream(deps, tenant, key, watch, signal, { limit: resumed ? MAX_LIMIT : limit, after, since });
   }
   const entries = await logs.read(tenant, { limit, after, since });
   return json({ slug, entries: entries.map((entry) => view(entry)) });
 }
 
+/** @param watch begins to tell of requests, too; answers what ends it */
 function stream(
   { logs, keys }: Pick<ControlDeps, 'logs' | 'keys'>,
-  { tenant }: Pick<Deployment, 'tenant'>,
+  tenant: string,
   key: DeployKey | undefined,
+  watch: (() => () => void) | undefined,
   signal: AbortSignal,
   from: { limit: number; after: number; since: number },
 ): Response {
   const encoder = new TextEncoder();
   const ended = new AbortController();
-  const lines = entriesOf(logs, tenant, ended.signal, from);
+  const lines = entriesOf(logs, tenant, ended.signal, from, watch !== undefined);
+  const unwatch = watch?.();
   let heartbeat: NodeJS.Timeout | undefined;
   const end = () => {
     clearInterval(heartbeat);
+    unwatch?.();
     ended.abort();
     endsWithKey?.();
     // It may wait at a line that nobody took: this lets go of the log.
@@ -92,7 +103,8 @@ function stream(
         return;
       }
       const entry = next.value;
-      controller.enqueue(encoder.encode(`id: ${entry.id}\ndata: ${JSON.stringify(view(entry))}\n\n`));
+      const id = entry.kind === 'request' ? '' : `id: ${entry.id}\n`;
+      controller.enqueue(encoder.encode(`${id}data: ${JSON.stringify(view(entry))}\n\n`));
     },
     cancel: end,
   });
@@ -110,14 +122,15 @@ async function* entriesOf(
   tenant: string,
   signal: AbortSignal,
   from: { limit: number; after: number; since: number },
-): AsyncGenerator<LogEntry> {
+  requests: boolean,
+): AsyncGenerator<LogEntry | RequestEntry> {
   const [newest] = await logs.read(tenant, { limit: 1 });
   const recent = await logs.read(tenant, from);
   yield* recent;
-  yield* logs.tail(tenant, signal, recent.at(-1)?.id ?? newest?.id ?? 0);
+  yield* logs.tail(tenant, signal, recent.at(-1)?.id ?? newest?.id ?? 0, requests);
 }
 
-function view({ time, ...entry }: LogEntry) {
+function view({ time, ...entry }: LogEntry | RequestEntry) {
   return { ...entry, time: iso(time) };
 }
 
