@@ -102,7 +102,25 @@ export function byName<Settings extends z.ZodType>(settings: Settings) {
   return z.union([z.literal(false), names(settings)], 'takes names of your own, with their settings');
 }
 
-/** For bindings to what is kept: `{"SESSIONS": {"id": "sessions"}}`. */
-export const stores = usualOrNamed(z.strictObject({ id }));
+/** For bindings to what is kept: `{"SESSIONS": {"id": "sessions"}}`. @param whyAlone why deployments cannot share it */
+export function storesOfItsOwn(whyAlone: string) {
+  return usualOrNamed(z.strictObject({ id, shared: z.literal(false, whyAlone).optional() }));
+}
+
+/** The same, for what deployments of one owner may share. */
+export const stores = usualOrNamed(
+  z
+    .strictObject({
+      id,
+      shared: z
+        .boolean()
+        .optional()
+        .describe("the owner's store of this id, for all deployments of the owner that say so, and not one of its own"),
+    })
+    .refine(({ id, shared }) => shared !== true || id !== undefined, {
+      path: ['id'],
+      message: 'is missing: deployments share a store by its id',
+    }),
+);
 /** For all others: `{"PAY": {}}`. */
 export const named = usualOrNamed(z.strictObject({}));

@@ -60,6 +60,8 @@ export interface Bound {
   id: string;
   /** Of its socket and of its service in workerd; two names of one store share them. */
   service: string;
+  /** It is the owner's, and other deployments of the owner may use it. */
+  shared: boolean;
   settings: Record<string, unknown>;
 }
 
@@ -70,7 +72,8 @@ export function boundBindings(set: BindingSet): Bound[] {
     const present = Object.entries(asked).filter(([, settings]) => !binding.hidden?.(settings));
     return present.map(([name, settings]): Bound => {
       const id = settings.id ?? (name === env ? DEFAULT_STORE : name);
-      return { binding, name, id, service: serviceName(key, id), settings };
+      const shared = settings.shared === true;
+      return { binding, name, id, service: serviceName(key, id, shared), shared, settings };
     });
   });
 }

@@ -3,6 +3,8 @@
  * the binding to it is called.
  */
 import { createHash } from 'node:crypto';
+import type { BindingSet, TenantId } from '../shared/contracts.ts';
+import { sharedBindings } from '../shared/shared-bindings.ts';
 
 /** Id of the store that `{"kv": true}` asks for. */
 export const DEFAULT_STORE = 'default';
@@ -24,10 +26,28 @@ export function storesOf(kind: string, folders: Iterable<string>): string[] {
   return [...folders].filter((name) => name === kind || name.startsWith(`${kind}.`));
 }
 
-/** Name for a store's socket and service. Short: a unix socket's path holds 107 bytes. */
-export function serviceName(key: string, id: string): string {
-  if (id === DEFAULT_STORE) return key;
-  return `${key}.${createHash('sha256').update(id).digest('base64url').slice(0, 6)}`;
+/**
+ * Name for a store's socket and service. Short: a unix socket's path holds 107 bytes.
+ * @param shared a deployment may have a store of its own of the same id
+ */
+export function serviceName(key: string, id: string, shared = false): string {
+  if (id === DEFAULT_STORE && !shared) return key;
+  const whole = shared ? `shared/${id}` : id;
+  return `${key}.${createHash('sha256').update(whole).digest('base64url').slice(0, 6)}`;
+}
+
+/**
+ * In whose name the store process keeps what deployments of one owner share: apart from every deployment, with one quota.
+ * @param owner lowercase 0x address
+ */
+export function sharedSpace(owner: string): TenantId {
+  if (!/^0x[0-9a-f]{40}$/.test(owner)) throw new TypeError(`an owner has no such address: ${owner}`);
+  return `shared-${owner.slice(2)}`;
+}
+
+/** Names of the stores that these bindings share. */
+export function sharedStores(bindings: BindingSet): string[] {
+  return sharedBindings(bindings).map(({ kind, id }) => storeName(kind, id));
 }
 
 /** Where a store's objects are in a bucket of all tenants: none is below another's. @param name of the store */

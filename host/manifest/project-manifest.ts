@@ -14,6 +14,12 @@ export const manifestSchema = z.strictObject({
   entry: z.string().optional().describe('file with the default export, relative to this file'),
   host: z.url().optional().describe('URL of the host, such as https://api.example.com; asks for a confirmation once'),
   bindings: bindingsSchema.optional().describe('what the handler finds in env: true, or names of your own'),
+  share: z
+    .array(z.string())
+    .optional()
+    .describe(
+      "bindings of kv and r2 by their names in env, in wrangler's configuration too: to the owner's stores of their ids, for all deployments of the owner that say so",
+    ),
   vars: z
     .record(z.string(), z.unknown())
     .optional()

@@ -20,6 +20,7 @@ import {
   versions,
 } from './schema/deployments.ts';
 import type { SealedSecret } from './secrets.ts';
+import { nameSharedStores } from './shared-stores.ts';
 import { SlugClaims } from './slug-claims.ts';
 import { unusedCode } from './unused-code.ts';
 
@@ -291,6 +292,7 @@ export class Deployments {
       }
       await tx.delete(slugClaims).where(eq(slugClaims.slug, input.slug));
       if (!row) throw new Error('insert returned nothing');
+      await nameSharedStores(tx, row);
       return row;
     });
   }
@@ -329,6 +331,7 @@ export class Deployments {
         .where(eq(deployments.tenant, tenant))
         .returning();
       if (!updated) throw new Error('update returned nothing');
+      await nameSharedStores(tx, updated);
       return updated;
     });
   }

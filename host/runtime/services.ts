@@ -8,7 +8,7 @@ import path from 'node:path';
 import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
 import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
 import { storeName } from '../bindings/stores.ts';
-import type { BindingSet, InstanceSpec, StorageQuotas } from '../shared/contracts.ts';
+import type { BindingSet, InstanceSpec, StorageQuotas, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { RuntimeDependencies } from './contract.ts';
@@ -124,19 +124,19 @@ export class Services {
 
   /** Again after the storage process was started anew. */
   async openStorage(): Promise<void> {
-    const stores = this.#stores();
-    if (stores.length === 0) return;
     const { dependencies } = this.#options;
-    await dependencies.storage.open({
-      tenant: this.#spec.tenant,
-      folder: this.folder,
-      stores: stores.map(({ binding, id, service }) => ({
-        name: storeName(binding.key, id),
-        socket: `${service}.sock`,
-      })),
-      quotas: this.#quotas(),
-    });
-    this.#permit(...stores.map(({ service }) => service));
+    for (const { tenant, stores, quotas } of this.#spaces()) {
+      await dependencies.storage.open({
+        tenant,
+        folder: this.folder,
+        stores: stores.map(({ binding, id, service }) => ({
+          name: storeName(binding.key, id),
+          socket: `${service}.sock`,
+        })),
+        quotas,
+      });
+      this.#permit(...stores.map(({ service }) => service));
+    }
   }
 
   /** Again after the egress process was started anew. */
@@ -160,7 +160,7 @@ export class Services {
     const { tenant } = spec;
     // A process that is being restarted has forgotten the tenant anyway.
     await Promise.allSettled([
-      this.#stores().length > 0 ? dependencies.storage.close({ tenant }) : undefined,
+      ...this.#spaces().map((space) => dependencies.storage.close({ tenant: space.tenant, folder: this.folder })),
       dependencies.egress.close({ tenant }),
       ...[...this.#served.values()].map((served) => served.close()),
     ]);
@@ -175,9 +175,17 @@ export class Services {
     return { ...this.#options.dependencies.storeQuotas, ...limitsOf('storage', this.#spec.limits) };
   }
 
-  /** Those that the storage process serves. */
-  #stores(): Bound[] {
-    return [...this.#bound.values()].filter(({ binding }) => binding.store);
+  /** Those that the storage process serves, by whose they are: the deployment's own, and those that its owner shares. */
+  #spaces(): { tenant: TenantId; stores: Bound[]; quotas: StorageQuotas }[] {
+    const all = [...this.#bound.values()].filter(({ binding }) => binding.store);
+    const { tenant, sharedSpace } = this.#spec;
+    const spaces = [{ tenant, stores: all.filter(({ shared }) => !shared), quotas: this.#quotas() }];
+    if (sharedSpace !== undefined) {
+      // Whichever of the owner's deployments opens it first, and whatever the operator set for that one.
+      const quotas = this.#options.dependencies.storeQuotas;
+      spaces.push({ tenant: sharedSpace, stores: all.filter(({ shared }) => shared), quotas });
+    }
+    return spaces.filter(({ stores }) => stores.length > 0);
   }
 
   /** @throws Problem start_failed where this host does not offer the binding */

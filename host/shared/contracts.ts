@@ -204,10 +204,11 @@ export interface StorageMethods {
   init(init: StorageInit): void;
   /** Serves these stores on sockets in `folder` until `close`. Idempotent. */
   open(tenant: { tenant: TenantId; folder: string; stores: StoreSocket[]; quotas: StorageQuotas }): void;
-  close(tenant: { tenant: TenantId }): void;
+  /** @param folder ends the sockets in this folder alone */
+  close(tenant: { tenant: TenantId; folder?: string }): void;
   usage(tenant: { tenant: TenantId }): StorageUsage;
-  /** Removes all data of the tenant, on every backend. Idempotent. */
-  purge(tenant: { tenant: TenantId }): void;
+  /** Removes all data of the tenant, on every backend; with `stores` these alone. Idempotent. */
+  purge(tenant: { tenant: TenantId; stores?: string[] }): void;
   /** A consistent copy of every tenant's KV and object index (and bytes, where on disk) below `folder`. */
   backup(target: { folder: string }): { tenants: number; bytes: number };
   setClock(clock: { offsetMs: number }): void;
@@ -349,6 +350,8 @@ export interface InstanceSpec {
   /** Plain values in env: text, or what JSON can hold. */
   vars: Record<string, unknown>;
   bindings: BindingSet;
+  /** In whose name the stores are that it shares with other deployments of its owner. */
+  sharedSpace?: TenantId | undefined;
   assets?: InstanceAssets | undefined;
   crons: string[];
   /** Private addresses the operator opened for this slug's fetch(): `host:port` or `unix:<path>`. */

@@ -8,6 +8,7 @@ import { Domains } from '../registry/domains.ts';
 import { openRegistry, type Registry } from '../registry/index.ts';
 import { SecretBox } from '../registry/secret-box.ts';
 import { holdsSecrets, Secrets } from '../registry/secrets.ts';
+import { SharedStores } from '../registry/shared-stores.ts';
 import { Usage } from '../registry/usage.ts';
 import type { Folders } from './folders.ts';
 
@@ -20,6 +21,7 @@ export interface Stores {
   usage: Usage;
   cronRuns: CronRuns;
   blocks: Blocks;
+  sharedStores: SharedStores;
   /** `fresh` when it was made just now. */
   operator: { hash: string; fresh?: string };
   close(): Promise<void>;
@@ -38,6 +40,7 @@ export async function openStores(folders: Folders): Promise<Stores> {
     usage,
     cronRuns: new CronRuns(registry.db),
     blocks: await Blocks.open(registry.db),
+    sharedStores: new SharedStores(registry.db),
     operator: await operatorToken(registry.db),
     async close() {
       await usage.flush();

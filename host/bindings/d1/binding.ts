@@ -1,5 +1,5 @@
 /** `env.DB`: D1. */
-import { type Binding, stores } from '../binding.ts';
+import { type Binding, storesOfItsOwn } from '../binding.ts';
 import { FOLDER } from './files.ts';
 
 export const d1: Binding = {
@@ -7,7 +7,9 @@ export const d1: Binding = {
   env: 'DB',
   title: 'D1',
   summary: 'SQL database',
-  settings: stores,
+  settings: storesOfItsOwn(
+    'is not possible for d1: a database is one file in the sandbox of one deployment, and no other process may have it open. Keep it in one deployment, and let the others call that one, or share kv or r2',
+  ),
   limits: ({ storage }) => ({ sqlBytes: storage.sqlBytes }),
   server: async () => (await import('./server.ts')).d1Server,
   data: {

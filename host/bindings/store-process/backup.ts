@@ -35,8 +35,8 @@ export class Backup {
   readonly #openBlobs: (tenant: TenantId, name: string) => Blobs | undefined;
   /** Stores whose blobs must not be removed now, although they may be opened meanwhile. */
   readonly #copying = new Map<string, Promise<unknown>>();
-  /** Tenants that are being purged. */
-  readonly #leftOut = new Set<TenantId>();
+  /** What is being purged: `<tenant>/`, or `<tenant>/<store>/`. */
+  readonly #leftOut = new Set<string>();
 
   /**
    * @param kinds by key
@@ -75,15 +75,18 @@ export class Backup {
     return this.#copying.has(`${tenant}/${name}`);
   }
 
-  /** Runs `work`, which removes the tenant's folders, while nothing in them is copied. */
-  async without<T>(tenant: TenantId, work: () => Promise<T>): Promise<T> {
-    this.#leftOut.add(tenant);
+  /**
+   * Runs `work`, which removes these folders, while nothing in them is copied.
+   * @param place `<tenant>/`, or `<tenant>/<store>/`
+   */
+  async without<T>(place: string, work: () => Promise<T>): Promise<T> {
+    this.#leftOut.add(place);
     try {
-      const copying = [...this.#copying].filter(([store]) => store.startsWith(`${tenant}/`));
+      const copying = [...this.#copying].filter(([store]) => `${store}/`.startsWith(place));
       for (const [, copied] of copying) await copied.catch(() => {});
       return await work();
     } finally {
-      this.#leftOut.delete(tenant);
+      this.#leftOut.delete(place);
     }
   }
 
@@ -91,7 +94,8 @@ export class Backup {
     const key = kindOfStore(name);
     const source = join(this.#root, tenant, name);
     const database = join(source, `${key}.db`);
-    if (this.#leftOut.has(tenant) || !existsSync(database)) return 0;
+    const isLeftOut = [...this.#leftOut].some((place) => `${tenant}/${name}/`.startsWith(place));
+    if (isLeftOut || !existsSync(database)) return 0;
     const target = join(folder, tenant, name);
     const paused = this.#openBlobs(tenant, name);
     paused?.pauseRemoval();

@@ -4,7 +4,7 @@
  */
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { rm, rmdir } from 'node:fs/promises';
-import { join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import type { Logger } from 'pino';
 import { AdjustableClock } from '../../shared/clock.ts';
 import type { StorageQuotas, StorageUsage, StoreSocket, TenantId } from '../../shared/contracts.ts';
@@ -30,8 +30,8 @@ const MOST_STORES = 64;
 interface Tenant {
   gate: Gate;
   quotas: StorageQuotas;
-  /** Socket path -> its server. */
-  servers: Map<string, CallServer>;
+  /** Socket path -> its server, and the name of the store. */
+  servers: Map<string, { name: string; server: CallServer }>;
   /** By kind: the name of each store -> bytes that it counted for when last looked at. */
   stores: Map<string, Map<string, number | undefined>>;
 }
@@ -123,10 +123,15 @@ export class StorageService {
     });
   }
 
-  /** Ends the sockets; the data stays. */
-  close(call: { tenant: TenantId }): Promise<void> {
+  /** Ends the sockets, or those in one folder; the data stays. */
+  close(call: { tenant: TenantId; folder?: string }): Promise<void> {
     const id = checkedTenant(call.tenant);
-    return this.#turns.run(id, () => this.#close(id));
+    return this.#turns.run(id, async () => {
+      const { folder } = call;
+      if (folder !== undefined) await this.#end(id, (path) => dirname(path) === resolve(folder));
+      // Others may use what they share with whom that folder was.
+      if (folder === undefined || !this.#tenants.get(id)?.servers.size) await this.#close(id);
+    });
   }
 
   /** What the tenant keeps: bytes of keys, values and metadata, parts of open uploads included. */
@@ -141,10 +146,19 @@ export class StorageService {
     return Object.assign({}, ...usages);
   }
 
-  /** Removes everything of the tenant, on disk and on S3. Can be repeated after a failure. */
-  purge(call: { tenant: TenantId }): Promise<void> {
+  /** Removes everything of the tenant, or these stores, on disk and on S3. Can be repeated after a failure. */
+  purge(call: { tenant: TenantId; stores?: string[] }): Promise<void> {
     const id = checkedTenant(call.tenant);
-    return this.#turns.run(id, () => this.#backup.without(id, () => this.#purge(id)));
+    const { stores } = call;
+    return this.#turns.run(id, async () => {
+      if (!stores) return this.#backup.without(`${id}/`, () => this.#purge(id));
+      const served = new Set([...(this.#tenants.get(id)?.servers.values() ?? [])].map(({ name }) => name));
+      // Somebody came to share it a moment ago, and what is written there must not be lost.
+      const inUse = stores.find((name) => served.has(name));
+      if (inUse !== undefined) throw new Problem('conflict', `The store ${inUse} is in use.`);
+      for (const name of stores) await this.#backup.without(`${id}/${name}/`, () => this.#purgeStore(id, name));
+      return this.#removeFolder(id);
+    });
   }
 
   /** Copies all tenants' stores while they work; the layout below `folder` is that below the root. */
@@ -187,11 +201,20 @@ export class StorageService {
   async #purge(id: TenantId): Promise<void> {
     await this.#close(id);
     // Those of the usual names also where there is no folder: a purge before may have come to its removal only.
-    for (const name of new Set([...this.#kinds.keys(), ...this.#names(id)])) {
-      await this.#kind(name).purge?.(objectPlace(id, name));
-      await rm(this.#folder(id, name), { recursive: true, force: true });
-    }
-    // Other parts may keep something of the tenant beside these folders.
+    for (const name of new Set([...this.#kinds.keys(), ...this.#names(id)])) await this.#purgeStore(id, name);
+    await this.#removeFolder(id);
+  }
+
+  async #purgeStore(id: TenantId, name: string): Promise<void> {
+    const kind = this.#kind(name);
+    await this.#stores.close(`${id}/${name}`);
+    await kind.purge?.(objectPlace(id, name));
+    await rm(this.#folder(id, name), { recursive: true, force: true });
+    this.#tenants.get(id)?.stores.get(kindOfStore(name))?.delete(name);
+  }
+
+  /** Other parts may keep something of the tenant beside the stores' folders. */
+  async #removeFolder(id: TenantId): Promise<void> {
     await rmdir(join(this.#root, id)).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT' && error.code !== 'ENOTEMPTY') throw error;
     });
@@ -208,15 +231,22 @@ export class StorageService {
       release: (lease) => this.#stores.release(lease),
     });
     const failed = (error: unknown) => log.error({ err: error }, 'a call could not be served');
-    tenant.servers.set(path, await CallServer.listen(path, handler, failed));
+    tenant.servers.set(path, { name, server: await CallServer.listen(path, handler, failed) });
   }
 
   async #close(id: TenantId): Promise<void> {
-    const tenant = this.#tenants.get(id);
+    await this.#end(id, () => true);
     this.#tenants.delete(id);
-    if (tenant) await Promise.all([...tenant.servers.values()].map((server) => server.stop(CLOSE_GRACE_MS)));
     const open = this.#stores.names().filter((store) => store.startsWith(`${id}/`));
     for (const store of open) await this.#stores.close(store);
+  }
+
+  /** @param which by the path of their sockets */
+  async #end(id: TenantId, which: (path: string) => boolean): Promise<void> {
+    const servers = this.#tenants.get(id)?.servers;
+    const ended = [...(servers ?? [])].filter(([path]) => which(path));
+    for (const [path] of ended) servers?.delete(path);
+    await Promise.all(ended.map(([, { server }]) => server.stop(CLOSE_GRACE_MS)));
   }
 
   #kind(name: string): StoreKind {

@@ -41,6 +41,7 @@ export interface ProjectFlags {
   manifest?: string;
   root?: string;
   external?: string[];
+  share?: string[];
   env?: string;
   secretsFrom?: string[];
 }
@@ -164,6 +165,25 @@ export function withFlags(bindings: Record<string, unknown>, flags: ProjectFlags
   return { ...bindings, ...Object.fromEntries(added) };
 }
 
+/** Bindings with those of these names shared. What may not be shared, the host says. @throws Failure `usage` */
+function withShared(bindings: Record<string, unknown>, names: string[]): Record<string, unknown> {
+  const left = new Set(names);
+  const all = Object.entries(bindings).map(([key, asked]) => {
+    if (typeof asked !== 'object' || asked === null) return [key, asked] as const;
+    const marked = Object.entries(asked).map(([name, settings]: [string, object]) => [
+      name,
+      names.includes(name) && left.delete(name) ? { ...settings, shared: true } : settings,
+    ]);
+    return [key, Object.fromEntries(marked)] as const;
+  });
+  const [missing] = left;
+  if (missing === undefined) return Object.fromEntries(all);
+  throw new Failure(
+    'usage',
+    `There is no binding ${missing} with settings of its own, which "share" or --share names.`,
+  );
+}
+
 /**
  * The settings that the host takes, without code and secrets. Only what was given is in it.
  * @param code as it is bundled
@@ -173,7 +193,8 @@ export function projectSettings(
   flags: ProjectFlags,
   code: object = {},
 ): Record<string, unknown> {
-  const bindings = withFlags(manifest.bindings ?? {}, flags);
+  const shared = [...(manifest.share ?? []), ...(flags.share ?? [])];
+  const bindings = withShared(withFlags(manifest.bindings ?? {}, flags), shared);
   const paidRoutes = flags.price ? flags.price.map(parsePrice) : manifest.paidRoutes;
   const compatibilityDate = flags.compatibilityDate ?? manifest.compatibilityDate;
   const compatibilityFlags = flags.compatibilityFlag ?? manifest.compatibilityFlags;

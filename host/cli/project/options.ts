@@ -34,6 +34,11 @@ export function addProjectOptions(command: Command): Command {
   for (const { key, env, summary } of BINDINGS) if (env) command.option(`--${key}`, `env.${env}: ${summary}`);
   return command
     .option(
+      '--share <name>',
+      "a binding of kv or r2 leads to the owner's store of its id, which your other deployments may share; repeatable",
+      collect,
+    )
+    .option(
       '--price <route=usd>',
       'charge callers: "POST /v1/x=0.05", metered: "POST /v1/x<=0.05"; repeatable',
       collect,

@@ -53,6 +53,18 @@ export const deployments = sqliteTable('deployments', {
 
 export type Deployment = typeof deployments.$inferSelect;
 
+/** migrations/0009_shared_stores.sql */
+export const sharedStores = sqliteTable(
+  'shared_stores',
+  {
+    owner: text('owner').notNull(),
+    kind: text('kind').notNull(),
+    id: text('id').notNull(),
+    tenant: text('tenant').notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.owner, table.kind, table.id, table.tenant] })],
+);
+
 export const slugClaims = sqliteTable('slug_claims', {
   slug: text('slug').primaryKey(),
   claim: text('claim').notNull(),

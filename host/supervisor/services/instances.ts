@@ -3,6 +3,7 @@ import { workerdConfig } from '../../assets/asset-list.ts';
 import type { AssetStore } from '../../assets/asset-store.ts';
 import { folderBytes, objectsFolder } from '../../bindings/durable-objects/folder.ts';
 import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
+import { sharedSpace, sharedStores, storeName } from '../../bindings/stores.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
 import { suspendedBindings, suspendedBundle, suspension } from '../../control/suspension.ts';
 import { tollView } from '../../control/toll-view.ts';
@@ -68,7 +69,10 @@ const instanceSpecs = service({
       if (row?.state !== 'active')
         throw new Problem('not_found', `${slug} is not running: it is ${row?.state ?? 'not deployed'}.`);
       const { tenant, compatibilityDate, bindings, limits } = row;
-      const always = { slug, tenant, deployedAt: row.updatedAt, compatibilityDate, bindings, limits };
+      const always = {
+        ...{ slug, tenant, deployedAt: row.updatedAt, compatibilityDate, bindings, limits },
+        sharedSpace: sharedSpace(row.owner),
+      };
       const revision = Object.keys(limits).length > 0 ? `${row.revision} ${JSON.stringify(limits)}` : `${row.revision}`;
       const suspended = suspension(row);
       if (suspended && preview !== undefined) throw suspended;
@@ -190,22 +194,37 @@ export const instanceClient = service({
 export const tenantData = service({
   name: 'data of tenants',
   needs: { folders, storage, bindingServers, assetStore, stores, logs },
-  start: ({ folders, storage, bindingServers, assetStore, stores, logs }) => ({
-    usage: async (tenant: TenantId) => ({
-      ...(await storage.channel().call('usage', { tenant })),
-      ...(await assetStore.usage(tenant)),
-      durableObjectBytes: await folderBytes(objectsFolder(folders.tenants, tenant)),
-      ...Object.assign(
-        {},
-        ...(await Promise.all([...bindingServers.values()].map((server) => server.usage?.(tenant)))),
-      ),
-    }),
-    async purge(tenant: TenantId): Promise<void> {
-      await storage.channel().call('purge', { tenant });
-      for (const server of bindingServers.values()) await server.purge?.(tenant);
-      await assetStore.purge(tenant);
-      await stores.cronRuns.forget(tenant);
-      await logs.forget(tenant);
-    },
-  }),
+  start: ({ folders, storage, bindingServers, assetStore, stores, logs }) => {
+    /** Of all that the owner's deployments share. */
+    async function sharedUsage(tenant: TenantId): Promise<Record<string, number>> {
+      const row = await stores.deployments.byTenant(tenant);
+      if (!row || sharedStores(row.bindings).length === 0) return {};
+      const usage = await storage.channel().call('usage', { tenant: sharedSpace(row.owner) });
+      return Object.fromEntries(
+        Object.entries(usage).map(([name, value]) => [`shared${name[0]?.toUpperCase()}${name.slice(1)}`, value]),
+      );
+    }
+    return {
+      usage: async (tenant: TenantId) => ({
+        ...(await storage.channel().call('usage', { tenant })),
+        ...(await sharedUsage(tenant)),
+        ...(await assetStore.usage(tenant)),
+        durableObjectBytes: await folderBytes(objectsFolder(folders.tenants, tenant)),
+        ...Object.assign(
+          {},
+          ...(await Promise.all([...bindingServers.values()].map((server) => server.usage?.(tenant)))),
+        ),
+      }),
+      async purge(tenant: TenantId): Promise<void> {
+        await storage.channel().call('purge', { tenant });
+        for (const { owner, kind, id } of await stores.sharedStores.onlyOf(tenant))
+          await storage.channel().call('purge', { tenant: sharedSpace(owner), stores: [storeName(kind, id)] });
+        await stores.sharedStores.forget(tenant);
+        for (const server of bindingServers.values()) await server.purge?.(tenant);
+        await assetStore.purge(tenant);
+        await stores.cronRuns.forget(tenant);
+        await logs.forget(tenant);
+      },
+    };
+  },
 });
