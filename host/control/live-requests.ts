@@ -9,7 +9,7 @@ import type { SeenRequest } from '../shared/contracts.ts';
 
 export interface LiveRequestsParts {
   logs: Pick<LogStore, 'tell'>;
-  deployments: Pick<Deployments, 'bySlug'>;
+  deployments: Pick<Deployments, 'lookUp'>;
   clock: Clock;
   /** Tells every edge whom to watch. */
   watch(slugs: string[]): void;
@@ -51,7 +51,7 @@ export class LiveRequests {
   async tell(requests: SeenRequest[]): Promise<void> {
     const { logs, deployments, clock } = this.#parts;
     for (const slug of new Set(requests.map((request) => request.slug))) {
-      const deployment = await deployments.bySlug(slug);
+      const deployment = await deployments.lookUp(slug);
       if (!deployment) continue;
       for (const { slug: of, ...request } of requests)
         if (of === slug) logs.tell(deployment.tenant, { kind: 'request', time: clock.now(), ...request });

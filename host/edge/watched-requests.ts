@@ -4,7 +4,7 @@ import type { ProxiedRequest } from './proxied-request.ts';
 
 const REPORT_MS = 100;
 /** A report has no more; those after that are left out. */
-const MOST_REPORTED = 200;
+const MOST_REPORTED = 100;
 const LONGEST_PATH = 2_048;
 
 export class WatchedRequests {

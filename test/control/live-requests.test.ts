@@ -8,7 +8,7 @@ function rig(owners: Record<string, string>) {
   const live = new LiveRequests({
     logs: { tell: (tenant: string, { path }: RequestEntry) => void told.push([tenant, path]) },
     deployments: {
-      bySlug: async (slug: string) => (owners[slug] === undefined ? undefined : { tenant: owners[slug] }),
+      lookUp: async (slug: string) => (owners[slug] === undefined ? undefined : { tenant: owners[slug] }),
     } as unknown as LiveRequestsParts['deployments'],
     clock: { now: () => 0 } as LiveRequestsParts['clock'],
     watch: (slugs) => void watched.push(slugs),

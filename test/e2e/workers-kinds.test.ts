@@ -61,6 +61,40 @@ it('a script that loads packages, in several modules', async () => {
   expect(await ask('script-two')).toBe('a module now');
 });
 
+it('modules of every kind by names that only running the code tells', async () => {
+  await deploy(owner, host.url, {
+    slug: 'by-name',
+    main: 'src/index.ts',
+    modules: {
+      'src/index.ts': `import { seen } from './seen.ts'; import old from './old.cjs'; import data from './data.json' with { type: 'json' }; import text from '../text.txt';
+const names: Record<string, string> = { ts: './page.ts', cjs: './old.cjs', json: './data.json', text: '../text.txt', bytes: './raw.dat' };
+export default { async fetch(request: Request) {
+  const found = await import(names[new URL(request.url).pathname.slice(1)]!);
+  const value = found.default instanceof ArrayBuffer ? found.default.byteLength : found.default;
+  return Response.json([value, seen(), old.three, data.a, text]);
+} };`,
+      'src/seen.ts': 'let n: number = 0; export const seen = () => ++n;',
+      'src/page.ts': "import { seen } from './seen'; export default 'page ' + seen();",
+      'src/old.cjs': "const { five } = require('./older.cjs'); exports.three = five - 2;",
+      'src/older.cjs': "exports.five = require('./data.json').a + 4;",
+      'src/data.json': '{"a":1}',
+      'text.txt': 'a text',
+      'src/raw.dat': { base64: 'AAEC' },
+    },
+  });
+  const rest = (count: number) => [count, 3, 1, 'a text'];
+  expect(JSON.parse(await ask('by-name', 'ts'))).toEqual(['page 1', ...rest(2)]);
+  expect(JSON.parse(await ask('by-name', 'cjs'))).toEqual([{ three: 3 }, ...rest(3)]);
+  expect(JSON.parse(await ask('by-name', 'json'))).toEqual([{ a: 1 }, ...rest(4)]);
+  expect(JSON.parse(await ask('by-name', 'text'))).toEqual(['a text', ...rest(5)]);
+  expect(JSON.parse(await ask('by-name', 'bytes'))).toEqual([3, ...rest(6)]);
+});
+
+it('a handler for queues alone is taken; requests are told that it has none for them', async () => {
+  await deploy(owner, host.url, { slug: 'queue-only', code: 'export default { queue() {} }' });
+  expect((await fetch(`${host.url}/queue-only/`)).status).toBe(500);
+});
+
 it('a handler for the clock alone deploys; requests are told that it has none for them', async () => {
   await deploy(owner, host.url, {
     slug: 'clock-only',

@@ -68,6 +68,7 @@ async function miniflare(project: string, environment: string | undefined): Prom
     '.bin': 'Data',
     '.png': 'Data',
     '.txt': 'Text',
+    '.tpl': 'Text',
     '.js': 'ESModule',
     '.mjs': 'ESModule',
   } as const;

@@ -49,6 +49,6 @@ it('is bounded whatever callers send', () => {
   for (let i = 0; i < 10_000; i++) finish('one', `/${'x'.repeat(20_000)}`, '');
   vi.advanceTimersByTime(1_000);
   expect(told).toHaveLength(1);
-  expect(told[0]).toHaveLength(200);
+  expect(told[0]).toHaveLength(100);
   expect(told[0]?.[0]?.path.length).toBeLessThan(2_100);
 });

@@ -130,6 +130,8 @@ describe('bundle', () => {
       'src/shared.ts': 'let n: number = 0; export const count = () => ++n;',
       'src/lang/de.mjs': "import { count } from '../shared.ts'; export default 'de'; export const n = count();",
       'src/lang/named.js': 'export const only = 1;',
+      '[name] (1)/[hash]+$@.js': "import old from '../old.cjs'; export default old.three;",
+      'old.cjs': 'exports.three = 3;',
       'notes.txt': 'text',
       'logo.png': { base64: 'AAEC' },
       'data.json': '{"a":1}',
@@ -138,7 +140,8 @@ describe('bundle', () => {
     const text = (name: string) =>
       new TextDecoder().decode(made.modules.find((module) => module.name === name)?.body ?? new Uint8Array());
     const kinds = Object.fromEntries(made.modules.map(({ name, type }) => [name, type]));
-    expect(made.modules[0]?.name).toBe('src/index.js.js');
+    expect(made.modules[0]?.name).toBe('src/index.js');
+    expect(new Set(made.modules.map(({ name }) => name)).size).toBe(made.modules.length);
     expect(kinds).toMatchObject({
       'src/lang/de.mjs': 'esModule',
       'notes.txt': 'text',
@@ -146,6 +149,9 @@ describe('bundle', () => {
       'data.json': 'json',
     });
     expect(text('src/lang/named.js')).not.toContain('default');
+    expect(text('src/lang/de.mjs')).toContain('from "/src/shared.ts"');
+    expect(text('[name] (1)/[hash]+$@.js')).toContain('from "/old.cjs"');
+    expect(text('old.cjs')).toContain('export default');
     // What two of them share, and what reports rejections, is there once.
     const all = made.modules.map(({ body }) => new TextDecoder().decode(body)).join('\n');
     expect(all.match(/\+\+n\b/g)).toHaveLength(1);

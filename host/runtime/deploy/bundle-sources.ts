@@ -27,7 +27,9 @@ const ENTRY = 'index.js';
 const MAX_ERRORS = 20;
 /** What makes a module of a script. No given module can have the name. */
 const SCRIPT_HANDLERS = 'turnpike:script-handlers';
-const REPORTER = 'turnpike:reporter';
+const REQUIRED_APART = 'required-apart';
+/** No given module can have the name. */
+const REPORTER = '~reporter.js';
 const LISTENS = /\baddEventListener\(\s*["'`](fetch|scheduled)\b/;
 
 const LOADERS: Record<string, Loader> = {
@@ -96,16 +98,19 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
           name: 'given-modules-only',
           setup(esbuild) {
             loadRequired(esbuild);
-            esbuild.onResolve({ filter: /.*/ }, ({ path: specifier, importer, kind }) => {
-              if (specifier === REPORTER) return { path: specifier, namespace: REPORTER };
+            esbuild.onResolve({ filter: /.*/ }, ({ path: specifier, importer, kind, namespace }) => {
               if (kind === 'entry-point') return { path: specifier, namespace: GIVEN };
               if (specifier === SCRIPT_HANDLERS) return { path: specifier, namespace: SCRIPT_HANDLERS };
+              if (specifier === `/${REPORTER}` || namespace === REQUIRED_APART)
+                return { path: specifier, external: true };
               const found = resolveImport(specifier, importer, (name) => given.has(name));
               if (found.kind === 'runtime') return leaveToRuntime(found.name, kind);
               if (found.kind === 'missing') return { errors: [{ text: missing(specifier) }] };
               const type = separateType(found.name, given.get(found.name));
-              if (type === undefined) return { path: found.name, namespace: GIVEN };
+              // None is a part of another: of thousands that import each other, the whole would be there as often.
+              if (apart && kind === 'require-call') return { path: `/${found.name}`, namespace: REQUIRED_APART };
               if (apart) return { path: `/${found.name}`, external: true };
+              if (type === undefined) return { path: found.name, namespace: GIVEN };
               const name = flat.get(found.name) ?? found.name;
               separate.set(name, { name, type, body: bytesOf(given.get(found.name)) });
               return { path: `./${name}`, external: true };
@@ -113,7 +118,9 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
             esbuild.onLoad({ filter: /.*/, namespace: SCRIPT_HANDLERS }, () => ({
               contents: readFileSync(new URL('script-handlers.js', import.meta.url)),
             }));
-            esbuild.onLoad({ filter: /.*/, namespace: REPORTER }, () => ({ contents: REPORT_REJECTIONS }));
+            esbuild.onLoad({ filter: /.*/, namespace: REQUIRED_APART }, ({ path: name }) => ({
+              contents: `import * as all from ${JSON.stringify(name)}; module.exports = 'default' in all ? all.default : all;`,
+            }));
             esbuild.onLoad({ filter: /.*/, namespace: GIVEN }, ({ path: name }) => {
               const ending = path.extname(name);
               const loader = loaders[ending] ?? LOADERS[ending];
@@ -148,63 +155,52 @@ async function tryBundle(sources: Sources, loaders: Record<string, Loader>): Pro
 }
 
 /**
- * Code that imports what only running it tells finds every given module by its name, as on Cloudflare. What several of
- * them import is there once. The source map is the entry's.
+ * Code that imports what only running it tells finds every given module by its name, as on Cloudflare: each stays a module
+ * of its own. The source map is the entry's; stacks name the others as they were given.
  */
-async function bundleApart(
-  { main, modules }: Sources,
-  { outfile: _, banner: __, ...options }: BuildOptions,
-): Promise<CodeBundle> {
-  const isCode = ({ name }: SourceModule) => ['jsx', 'ts', 'tsx'].includes(LOADERS[path.extname(name)] ?? '');
-  const code = modules.filter((module) => isCode(module) || module.name === main);
+async function bundleApart({ main, modules }: Sources, { outfile: _, ...options }: BuildOptions): Promise<CodeBundle> {
+  const code = modules.filter(isCode).sort((a, b) => Number(b.name === main) - Number(a.name === main));
   const result = await build({
     ...options,
-    entryPoints: code.map(({ name }) => ({ in: name, out: name })),
-    inject: [REPORTER],
+    entryPoints: code.map(({ name }, index) => ({ in: name, out: String(index) })),
+    // Each imports it, and it runs once.
+    banner: { js: `import ${JSON.stringify(`/${REPORTER}`)};` },
     outdir: '/',
-    splitting: true,
-    chunkNames: 'turnpike-[hash]',
+    // workerd takes no attributes of imports (1.20261117.1): what a module is, it knows.
+    supported: { 'import-attributes': false },
     write: false,
-    metafile: true,
   });
-  const body = (text: string) => new TextEncoder().encode(text);
-  const made = result.outputFiles.filter(({ path: name }) => name.endsWith('.js'));
-  const nameOf = ({ path: place }: OutputFile) => place.replace(/^\//, '');
-  const entry = `${main}.js`;
-  const aliases = code.map(({ name }): CodeModule => {
-    const from = JSON.stringify(`/${name}.js`);
-    const hasDefault = result.metafile.outputs[`${name}.js`]?.exports.includes('default');
-    return {
-      name,
-      type: 'esModule',
-      body: body(`export * from ${from};${hasDefault ? ` export { default } from ${from};` : ''}`),
-    };
-  });
-  const all = made.map((file): CodeModule => ({ name: nameOf(file), type: 'esModule', body: file.contents }));
-  const others = modules.filter((module) => !code.includes(module)).map(separateModule);
-  const map = result.outputFiles.find((file) => nameOf(file) === `${entry}.map`);
+  const made = (name: string) => result.outputFiles.find(({ path: place }) => place === `/${name}`);
+  const reporter: CodeModule = { name: REPORTER, type: 'esModule', body: new TextEncoder().encode(REPORT_REJECTIONS) };
+  const others = modules
+    .filter((module) => !code.includes(module))
+    .map((module): CodeModule => ({ name: module.name, type: typeApart(module), body: bytesOf(module) }));
+  const map = made('0.js.map');
   return {
     modules: [
-      ...all.filter(({ name }) => name === entry),
-      ...all.filter(({ name }) => name !== entry),
-      ...aliases,
+      ...code.map(({ name }, index): CodeModule => {
+        return { name, type: 'esModule', body: made(`${index}.js`)?.contents ?? new Uint8Array() };
+      }),
+      reporter,
       ...others,
     ],
     sourceMap: map && cleanMap(map.text),
   };
 }
 
+function isCode({ name }: Pick<SourceModule, 'name'>): boolean {
+  return ['jsx', 'ts', 'tsx'].includes(LOADERS[path.extname(name)] ?? '');
+}
+
+/** What is no code, as workerd hands it over: by its ending, or as the text or the bytes that it is. */
+function typeApart(module: SourceModule): CodeModule['type'] {
+  return separateType(module.name, module) ?? (path.extname(module.name) === '.json' ? 'json' : 'text');
+}
+
 /** Bytes of any other ending are data. */
 function separateType(name: string, module: SourceModule | undefined): CodeModule['type'] | undefined {
   const ending = path.extname(name);
   return SEPARATE[ending] ?? (module?.bytes && LOADERS[ending] === undefined ? 'data' : undefined);
-}
-
-/** What is no code, as workerd hands it over: by its ending, or as the text or the bytes that it is. */
-function separateModule(module: SourceModule): CodeModule {
-  const ending = path.extname(module.name);
-  const type = separateType(module.name, module) ?? (ending === '.json' ? 'json' : 'text');
-  return { name: module.name, type, body: bytesOf(module) };
 }
 
 type Built = BuildResult<{ write: false; metafile: true }>;
