@@ -36,9 +36,11 @@ export function turnpike(args: string[], options: CommandOptions): Promise<Comma
     });
     let stdout = '';
     let stderr = '';
+    let stopped = false;
     child.stdout.setEncoding('utf8').on('data', (piece: string) => {
       stdout += piece;
-      if (stopWhen?.(stdout)) child.kill('SIGINT');
+      // Once: a second Ctrl-C ends it at once.
+      if (!stopped && stopWhen?.(stdout)) stopped = child.kill('SIGINT');
     });
     child.stderr.setEncoding('utf8').on('data', (piece: string) => {
       stderr += piece;
