@@ -1,4 +1,4 @@
-/** What a deployment is while the operator has it suspended: nobody is served, and its code does not run. */
+/** How a suspended deployment behaves: it serves nobody, and its code does not run. */
 import { BINDINGS, keepsData } from '../bindings/index.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { BindingSet, CodeBundle } from '../shared/contracts.ts';

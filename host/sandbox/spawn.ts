@@ -36,8 +36,8 @@ export interface ConfinedProcess {
 const WHOLE_MS = 2_000;
 const RETRY_MS = 5;
 /**
- * A write past the largest file would end the process by a signal; where it is ignored, the write fails. Who spawns a
- * process resets its handlers, but not what a shell ignores.
+ * A write past the limit of file size sends SIGXFSZ, which ends a process. If the process ignores it, the write fails
+ * instead. Node resets all signals of a process that it spawns, so a shell ignores this one and becomes the program.
  */
 const FILE_SIZE_FAILS = ['/bin/sh', '-c', 'trap "" XFSZ; exec "$@"', 'sh'] as const;
 /** What lives on for so long behind its outermost process was left behind by it, ms. */

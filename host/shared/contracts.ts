@@ -120,7 +120,7 @@ export interface EdgeMethods {
   /** Requests from these address ranges are refused from now on, and from no others. */
   setBlockedRanges(blocked: { ranges: string[] }): void;
   setClock(clock: { offsetMs: number }): void;
-  /** Whose requests are told one by one from now on, and no others'. */
+  /** From now on the edge reports each request of these slugs, and of no others. */
   watch(watched: { slugs: string[] }): void;
   /** prom-client `getMetricsAsJSON()`. */
   metrics(nothing: undefined): unknown;

@@ -113,7 +113,7 @@ describe('state', () => {
       })();
       await until(async () => acknowledged > 20 + round * 7);
       process.kill(rig.pidOf('chat'), 'SIGKILL');
-      // Who was between two requests may not notice.
+      // A sender that is between two requests may not notice the kill.
       killed = true;
       await writing;
       const kept = (await until(async () => {

@@ -121,7 +121,7 @@ describe('queues', () => {
       })();
       await until(() => sent.length > 40 * (round + 1));
       kill();
-      // Who was between two requests may not notice.
+      // A sender that is between two requests may not notice the kill.
       killed = true;
       await sending;
       await until(async () => (await rig.fetch('work', '/read/jobs')).ok, 20_000);

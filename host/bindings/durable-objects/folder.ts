@@ -2,7 +2,6 @@
  * The folder of one tenant's objects: SQLite files that workerd writes from inside of the tenant's sandbox. Nothing in it
  * is opened as a database by the host, and no link in it is followed.
  */
-import type { Dirent } from 'node:fs';
 import { lchown, lstat, mkdir, readdir, rm } from 'node:fs/promises';
 import path from 'node:path';
 import { FOLDER, type Objects } from './classes.ts';
@@ -16,7 +15,7 @@ export async function prepareFolder(folder: string, { deleted }: Objects, uid: n
   await mkdir(folder, { recursive: true, mode: 0o700 });
   for (const id of deleted) await rm(path.join(folder, id), { recursive: true, force: true });
   if (uid === undefined || (await lstat(folder)).uid === uid) return;
-  for await (const { file } of entriesBelow(folder)) await lchown(file, uid, uid);
+  for await (const file of pathsBelow(folder)) await lchown(file, uid, uid);
   // At last: where it was interrupted it is done again.
   await lchown(folder, uid, uid);
 }
@@ -24,7 +23,7 @@ export async function prepareFolder(folder: string, { deleted }: Objects, uid: n
 /** Bytes on the disk, and 1 KB for each file. */
 export async function folderBytes(folder: string): Promise<number> {
   let bytes = 0;
-  for await (const { file } of entriesBelow(folder)) {
+  for await (const file of pathsBelow(folder)) {
     const found = await lstat(file).catch(() => undefined);
     if (found) bytes += FILE_BYTES + found.blocks * BLOCK_BYTES;
   }
@@ -36,10 +35,11 @@ const FILE_BYTES = 1_024;
 /** Unit of `st_blocks`: stat(2). */
 const BLOCK_BYTES = 512;
 
-async function* entriesBelow(folder: string): AsyncGenerator<{ file: string; entry: Dirent }> {
+/** Files and folders. */
+async function* pathsBelow(folder: string): AsyncGenerator<string> {
   for (const entry of await readdir(folder, { withFileTypes: true }).catch(() => [])) {
     const file = path.join(folder, entry.name);
-    yield { file, entry };
-    if (entry.isDirectory()) yield* entriesBelow(file);
+    yield file;
+    if (entry.isDirectory()) yield* pathsBelow(file);
   }
 }

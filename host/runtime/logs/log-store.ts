@@ -103,7 +103,7 @@ export class LogStore {
   /**
    * Entries from now on, until `signal` aborts or the tenant is forgotten. With `after`, those since that id come first, so that a follower who
    * was cut off misses nothing that is still kept.
-   * @param requests what is told of requests, too
+   * @param requests whether entries about requests are included
    */
   tail(tenant: TenantId, signal: AbortSignal, after?: number): AsyncGenerator<LogEntry>;
   tail(

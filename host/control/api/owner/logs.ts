@@ -53,7 +53,7 @@ export async function logsAnswer(
   const after = numberOf(headers.get('last-event-id') ?? searchParams.get('after'), 'after', 0);
   const since = timeOf(searchParams.get('since'));
   if ((headers.get('accept') ?? '').includes('text/event-stream')) {
-    // Who was cut off wants all that was missed, not the lines to begin with.
+    // A reader that was cut off wants all that it missed, not the newest lines alone.
     const resumed = headers.has('last-event-id');
     const { liveRequests } = deps;
     const watch = searchParams.get('requests') === 'true' && liveRequests ? () => liveRequests.watch(slug) : undefined;
