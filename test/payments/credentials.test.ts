@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { Challenger, type PreparedOffers, prepareOffers } from '../../host/payments/challenge.ts';
 import { methodOf, readCredential } from '../../host/payments/methods/index.ts';
 import type { Asked, Presented } from '../../host/payments/methods/method.ts';
-import { type MppOffer, serializeChallenge } from '../../host/payments/methods/tempo/offer.ts';
+import { challengeWriter, type MppOffer } from '../../host/payments/methods/tempo/offer.ts';
 import type { X402Offer } from '../../host/payments/methods/x402/offer.ts';
 import type { Terms } from '../../host/payments/terms.ts';
 import { micro } from '../../host/shared/money.ts';
@@ -83,14 +83,10 @@ test('mppx reads our challenges and finds them authentic', () => {
     sku: 'x:v1',
     pricingVersion: '2',
   });
-  const other = serializeChallenge(KEY, {
-    realm: 'r',
-    method: 'm',
-    intent: 'i',
-    request: 'e30',
-    expires: '',
-    opaque: '',
-  });
+  expect(PaymentRequest.serialize(PaymentRequest.deserialize(challenge.opaque ?? ''))).toBe(challenge.opaque);
+  expect(issued().opaque, 'a nonce of its own').not.toBe(challenge.opaque);
+  const write = challengeWriter({ realm: 'r', method: 'm', intent: 'i', request: 'e30' });
+  const other = write(KEY, { expires: '', opaque: '' });
   expect(other).toContain('Payment id="');
 });
 

@@ -58,7 +58,7 @@ function isCanonical(text: string, credential: Credential.Credential): boolean {
   return wire.challenge?.request === PaymentRequest.serialize(credential.challenge.request);
 }
 
-/** mppx's Challenge.verify with the platform's HMAC; see serializeChallenge. */
+/** mppx's Challenge.verify with the platform's HMAC; see challengeWriter. */
 function isOurs(challenge: Credential.Credential['challenge'], key: string): boolean {
   if (challenge.header !== undefined) return false;
   const input = [

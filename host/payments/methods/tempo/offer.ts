@@ -55,17 +55,27 @@ export function matchMpp(
   return match;
 }
 
-/** One challenge per offer in `WWW-Authenticate`. */
+/** One challenge per offer in `WWW-Authenticate`. What is the same in all of them is written once: 402s go out in floods. */
 export function announceMpp(offers: readonly Offer[], terms: Terms): Announce {
-  const own = offers.map(mppOffer).map((offer) => ({ offer, request: canonical(offer) }));
+  const own = offers.map(mppOffer).map((offer) => ({ ...offer, request: canonical(offer) }));
+  const opaqueFor = opaqueWriter(terms);
+  let writers: { realm: string; description: string | undefined; write: ChallengeWriter[] } | undefined;
   return ({ key, realm, digest, description }) => {
+    if (writers?.realm !== realm || writers.description !== description)
+      writers = { realm, description, write: own.map((offer) => challengeWriter({ ...offer, realm, description })) };
     const expires = new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString();
-    const opaque = PaymentRequest.serialize(challengeMeta(terms, randomUUID()));
-    const challenges = own.map(({ offer: { method, intent }, request }) =>
-      serializeChallenge(key, { realm, method, intent, request, expires, digest, opaque, description }),
-    );
+    const opaque = opaqueFor(randomUUID());
+    const challenges = writers.write.map((write) => write(key, { expires, digest, opaque }));
     return { 'www-authenticate': challenges.join(', ') };
   };
+}
+
+/** Serializes the binding data for one nonce after the other, as `PaymentRequest.serialize` does. */
+function opaqueWriter(terms: Terms): (nonce: string) => string {
+  const placeholder = randomUUID();
+  const serialized = PaymentRequest.serialize(challengeMeta(terms, placeholder));
+  const [before = '', after = ''] = Buffer.from(serialized, 'base64url').toString().split(placeholder);
+  return (nonce) => Buffer.from(before + nonce + after).toString('base64url');
 }
 
 /** Binding data of a challenge: `opaque` of MPP, authenticated by the challenge id. */
@@ -79,55 +89,39 @@ export function challengeMeta(terms: Terms, nonce: string): Record<string, strin
   };
 }
 
+type ChallengeWriter = (key: string, parts: { expires: string; digest?: string | undefined; opaque: string }) => string;
+
 /**
- * The value of one `Payment` challenge. The id is mppx's: HMAC-SHA256 over
+ * Writes the values of `Payment` challenges for one offer. The id is mppx's: HMAC-SHA256 over
  * `realm|method|intent|request|expires|digest|opaque` (mppx 0.11 Challenge.js, computeId), done here with the
  * platform's crypto because mppx spends 0.3 ms on it in JavaScript.
+ * @param offer `request` in its canonical form
  */
-export function serializeChallenge(
-  key: string,
-  parts: {
-    realm: string;
-    method: string;
-    intent: string;
-    request: string;
-    expires: string;
-    digest?: string | undefined;
-    opaque: string;
-    description?: string | undefined;
-  },
-): string {
-  const input = [
-    parts.realm,
-    parts.method,
-    parts.intent,
-    parts.request,
-    parts.expires,
-    parts.digest ?? '',
-    parts.opaque,
-  ];
-  const id = createHmac('sha256', key).update(input.join('|')).digest('base64url');
-  const fields: [string, string | undefined][] = [
-    ['id', id],
-    ['realm', parts.realm],
-    ['method', parts.method],
-    ['intent', parts.intent],
-    ['request', parts.request],
-    ['description', parts.description],
-    ['digest', parts.digest],
-    ['expires', parts.expires],
-    ['opaque', parts.opaque],
-  ];
-  const text = fields
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => `${name}="${quote(value ?? '')}"`);
-  return `Payment ${text.join(', ')}`;
+export function challengeWriter(offer: {
+  realm: string;
+  method: string;
+  intent: string;
+  request: string;
+  description?: string | undefined;
+}): ChallengeWriter {
+  const { realm, method, intent, request, description } = offer;
+  const fixed = [field('realm', realm), field('method', method), field('intent', intent), field('request', request)];
+  if (description !== undefined) fixed.push(field('description', description));
+  return (key, { expires, digest, opaque }) => {
+    const input = [realm, method, intent, request, expires, digest ?? '', opaque].join('|');
+    const id = createHmac('sha256', key).update(input).digest('base64url');
+    const fields = [field('id', id), ...fixed];
+    if (digest !== undefined) fields.push(field('digest', digest));
+    fields.push(field('expires', expires), field('opaque', opaque));
+    return `Payment ${fields.join(', ')}`;
+  };
 }
 
 /** Escapes as mppx does, so that the value stays a legal header whatever a description holds. */
-function quote(value: string): string {
-  return value
+function field(name: string, value: string): string {
+  const quoted = value
     .replace(/[\r\n]+/g, ' ')
     .replace(/[\\"]/g, '\\$&')
     .replace(/[\u0100-\uffff]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  return `${name}="${quoted}"`;
 }
