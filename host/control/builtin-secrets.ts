@@ -8,11 +8,12 @@ import type { Deployment } from '../registry/schema/deployments.ts';
 import { micro } from '../shared/money.ts';
 import type { Builtin, SOURCES } from './builtins.ts';
 import type { ControlDeps } from './deps.ts';
+import { placesOf } from './pages/places.ts';
 import { bringIntoService } from './versions.ts';
 
 type SecretDeps = Pick<
   ControlDeps,
-  'config' | 'publicUrl' | 'deployments' | 'secrets' | 'clock' | 'payments' | 'demoWalletKey'
+  'config' | 'builtins' | 'publicUrl' | 'deployments' | 'secrets' | 'clock' | 'payments' | 'demoWalletKey'
 >;
 type Source = (typeof SOURCES)[number];
 
@@ -34,6 +35,7 @@ const VALUES: Record<Source, (asking: Asking) => string | undefined> = {
   network: ({ config }) => config.payments.network,
   recipient: ({ payments }) => payments.status().recipient ?? '',
   offers: ({ payments }) => JSON.stringify(waysToPay(payments)),
+  places: (asking) => JSON.stringify(placesOf(asking, asking.publicUrl)),
   demoWallet: ({ demoWalletKey }) => demoWalletKey,
   // Off the local network a welcome bonus is real money: it has an end and a limit, and needs a confirmed address.
   mailerUrl: (asking) => (isLocal(asking) || asking.config.mail.smtpUrl === '' ? undefined : 'http://mailer.internal'),

@@ -22,6 +22,7 @@ export const SOURCES = [
   'recipient',
   'offers',
   'demoWallet',
+  'places',
   'mailerUrl',
   'welcomeDays',
   'welcomeTotal',
@@ -32,6 +33,7 @@ export const COMPANIONS = ['mailer', 'speech-engine'] as const;
 export type Companion = (typeof COMPANIONS)[number];
 
 const asksSchema = z.strictObject({
+  title: z.string().describe('what pages call it'),
   description: z.string().describe('what it is, for the landing page'),
   secrets: z
     .record(z.string().regex(SECRET), z.union([z.enum(SOURCES), z.string().regex(/^[a-z0-9-]+:[A-Z][A-Z0-9_]*$/)]))

@@ -1,5 +1,6 @@
 /** The endpoint table: every endpoint and page of the host, once. Served by app.ts, described by the pages themselves. */
 
+import { html } from '../../builtin-tenants/kit/look/layout.ts';
 import type { DomainChecks } from '../domains/domain-checks.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';
 import { assetEndpoints } from './api/owner/assets.ts';
@@ -24,7 +25,8 @@ import { docsPage } from './pages/docs.ts';
 import { landingPage } from './pages/landing.ts';
 import { llmsPage } from './pages/llms.ts';
 import { openApiPage } from './pages/openapi.ts';
-import { COMMAND_PATH, htmlPage, type Page, textPage } from './pages/page.ts';
+import { COMMAND_PATH, htmlPage, lookPage, type Page, textPage } from './pages/page.ts';
+import { placesOf } from './pages/places.ts';
 import type { ClientNetwork } from './pages/stock-clients.ts';
 
 export function endpointTable(
@@ -64,9 +66,11 @@ export interface PageDeps {
 export function pageTable({ control, endpoints, version, network, health }: PageDeps): Page[] {
   const { config, payments, deployments, builtins, publicUrl } = control;
   const { termDays } = config.slugs;
+  const places = placesOf(control);
   return [
-    landingPage({ payments, deployments, builtins, publicUrl, price: config.prices.deploy, termDays, network }),
-    docsPage(endpoints, publicUrl, network),
+    landingPage({ payments, deployments, builtins, publicUrl, price: config.prices.deploy, termDays, network, places }),
+    docsPage({ endpoints, publicUrl, network, places }),
+    lookPage,
     llmsPage({ endpoints, payments, deployments, publicUrl, termDays, network }),
     openApiPage({ endpoints, payments, publicUrl, version }),
     {
@@ -96,6 +100,10 @@ export function pageTable({ control, endpoints, version, network, health }: Page
     { path: '/favicon.ico', render: () => new Response(null, { status: 204 }) },
     { path: '/.well-known/openapi.json', render: () => Response.redirect(`${publicUrl}/openapi.json`, 308) },
     { path: '/.well-known/llms.txt', render: () => Response.redirect(`${publicUrl}/llms.txt`, 308) },
-    { path: '/_admin', render: () => htmlPage('Turnpike', '<h1>Admin API</h1><p>See <a href="/docs">/docs</a>.</p>') },
+    {
+      path: '/_admin',
+      render: () =>
+        htmlPage(places, { title: 'Admin API', main: html`<h1>Admin API</h1><p>See <a href="/docs">/docs</a>.</p>` }),
+    },
   ];
 }

@@ -56,7 +56,9 @@ it('the plain text and the page tell every field of a body', async () => {
     deployments,
   };
   const text = await (await llmsPage(parts as never).render({} as never)).text();
-  const page = await (await docsPage([endpoint], 'http://h', NETWORK).render({} as never)).text();
+  const page = await (
+    await docsPage({ endpoints: [endpoint], publicUrl: 'http://h', network: NETWORK, places: [] }).render({} as never)
+  ).text();
   for (const [name, schema] of Object.entries(BODY.schema.properties as Record<string, { description?: string }>)) {
     expect(schema.description, name).toBeTruthy();
     expect(text).toContain(`- ${name}: ${schema.description}`);
@@ -68,7 +70,9 @@ it('the plain text and the page tell every field of a body', async () => {
 it('the packages that pages and the README name have the versions that are tested here', async () => {
   const { dependencies, devDependencies } = JSON.parse(readFileSync('package.json', 'utf8'));
   const tested = new Set(Object.entries({ ...dependencies, ...devDependencies }).map((entry) => entry.join('@')));
-  const docs = await docsPage([], 'http://h', NETWORK).render({} as never);
+  const docs = await docsPage({ endpoints: [], publicUrl: 'http://h', network: NETWORK, places: [] }).render(
+    {} as never,
+  );
   const speech = await createApp().request('/llms.txt', {}, { PAY_NETWORK: 'local' });
   for (const text of [readFileSync('README.md', 'utf8'), await docs.text(), await speech.text()]) {
     const named = [...text.matchAll(/(?<=\s)(?:@[\w-]+\/)?[\w-]+@\d+\.\d+\.\d+/g)].map(([name]) => name);

@@ -4,10 +4,11 @@ import { OPERATIONS } from '../../builtin-tenants/deals/src/http/operations.ts';
 import { priceChart } from '../../builtin-tenants/deals/src/pages/chart.ts';
 import { docsPage } from '../../builtin-tenants/deals/src/pages/docs.ts';
 import { landingPage } from '../../builtin-tenants/deals/src/pages/landing.ts';
-import { prefixOf } from '../../builtin-tenants/deals/src/pages/layout.ts';
 import { addressesOf, authText, llmsText, openApi } from '../../builtin-tenants/deals/src/pages/texts.ts';
+import { prefixOf } from '../../builtin-tenants/kit/look/tenant.ts';
 import { DAY_MS, deal, NOON } from './support/parts.ts';
 
+const SITE = { prefix: '/deals', places: [{ name: 'Turnpike', href: 'https://host.example/' }] };
 const WHERE = addressesOf('https://host.example');
 const POINTS = Array.from({ length: 30 }, (_, day) => ({
   at: NOON - (30 - day) * DAY_MS,
@@ -29,7 +30,7 @@ describe('the landing page', () => {
     hostile.offer.merchant = evil;
     hostile.offer.category = evil;
     hostile.evidence = [{ source: evil, url: evil, observed_at: new Date(NOON).toISOString(), sha256: evil }];
-    const page = await text(landingPage('/deals', WHERE, { deal: hostile, points: POINTS, count: 1 }, NOON));
+    const page = await text(landingPage(SITE, WHERE, { deal: hostile, points: POINTS, count: 1 }, NOON));
     expect(page).not.toContain('<script');
     expect(page).not.toContain('<img');
     expect(page).not.toContain('javascript:');
@@ -40,7 +41,7 @@ describe('the landing page', () => {
     const page = (demo: boolean) =>
       text(
         landingPage(
-          '',
+          SITE,
           WHERE,
           { deal: deal('a', 8_000, { demo, reference: REFERENCE }), points: POINTS, count: 1 },
           NOON,
@@ -51,7 +52,7 @@ describe('the landing page', () => {
   });
 
   test('says so where there is no deal', async () => {
-    const page = await text(landingPage('/deals', WHERE, undefined, NOON));
+    const page = await text(landingPage(SITE, WHERE, undefined, NOON));
     expect(page).toContain('no deal right now');
     expect(page).toContain('href="/deals/docs"');
   });
@@ -73,7 +74,7 @@ describe('the chart', () => {
 
   test('has the prices, the reference and the drop, in words too', async () => {
     const svg = await chart();
-    expect(svg.match(/class="(?:price|reference|drop|now)"/g)).toHaveLength(4);
+    expect(svg.match(/class="(?:line|warn dashed|good dotted|dot)"/g)).toHaveLength(4);
     expect(svg).toContain('80.00 EUR now, reference 100.00 EUR');
     expect(svg).not.toContain('style=');
   });
@@ -104,7 +105,7 @@ test.each(OPERATIONS.map((operation) => [`${operation.method} ${operation.path}`
   async (_name, operation) => {
     const { method, path, meter, parameters } = operation;
     const llms = llmsText(WHERE);
-    const docs = await text(docsPage('', WHERE));
+    const docs = await text(docsPage(SITE, WHERE));
     expect(llms).toContain(`${method} https://host.example/pay/deals${path}`);
     expect(authText(WHERE)).toContain(`${method} ${path}`);
     expect(docs).toContain(`${method} ${path}`);

@@ -71,7 +71,7 @@ async function open(
       // biome-ignore lint/performance/useDomNodeTextContent: what a person sees, with the spaces between cells
       text: await page.locator('body').innerText(),
       complaints,
-      prices: await page.locator('svg.chart path.price').count(),
+      prices: await page.locator('svg.chart path.line').count(),
       overflow: Number(
         await page.evaluate('document.documentElement.scrollWidth - document.documentElement.clientWidth'),
       ),

@@ -16,6 +16,8 @@ export interface Env {
   BUCKET: Bucket;
   /** Public origin of the host, such as `https://api.example.com`. */
   APP_URL: string;
+  /** What else the host has; kit/look/tenant.ts. */
+  PLACES?: string;
   /** With it credit is charged at the pay platform. */
   PAY_SERVICE_KEY: string;
   /** Keys for cursors and webhooks are derived from it. */

@@ -14,6 +14,8 @@ export interface Env {
   PAYMENTS: Fetcher;
   /** Public origin of the host, such as `https://api.example.com`. */
   APP_URL: string;
+  /** What else the host has; kit/look/tenant.ts. */
+  PLACES?: string;
   /** Origin of the pages for people, such as `https://pay.example.com`: no other tenant's page shares it. */
   PAGES_URL: string;
   /** At least 32 random characters: keys for challenges, forms and stored private keys are derived from it. */

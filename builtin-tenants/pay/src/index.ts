@@ -1,6 +1,7 @@
 /** The pay platform as a Worker: pages on their own host name, the API and the gateway on the host's. */
 /// <reference path="../../kit/workers.d.ts" />
 import { waitUntil } from 'cloudflare:workers';
+import { readPlaces } from '../../kit/look/tenant.ts';
 import { migrate } from '../../kit/migrate.ts';
 import { apiApp } from './api.ts';
 import { MIGRATIONS } from './database/migrations.ts';
@@ -62,6 +63,7 @@ function pages(platform: Platform) {
     confirmation,
     secret: env.PAY_SECRET,
     pagesUrl: env.PAGES_URL,
+    places: readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL }),
     purchaseUrl: `${payUrl(env)}/deals-watches/plans/default/purchase`,
   });
 }

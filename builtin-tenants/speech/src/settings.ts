@@ -2,6 +2,8 @@
  * The boundary to the host: what the operator configured arrives as text bindings and is checked here, once.
  */
 import { z } from 'zod';
+import type { Place } from '../../kit/look/layout.ts';
+import { readPlaces } from '../../kit/look/tenant.ts';
 import { type MicroUsd, parseUsd } from './money.ts';
 
 /** What KV offers, as far as it is used here. */
@@ -22,6 +24,7 @@ export interface Env {
   STORE?: Store;
   PAYMENTS?: PaymentsBinding;
   APP_URL?: string;
+  PLACES?: string;
   PAY_TO?: string;
   PAY_NETWORK?: string;
   PAY_OFFERS?: string;
@@ -85,6 +88,8 @@ export interface Settings {
   };
   /** Origin and path of this service, without a slash at the end; undefined: as the caller called it. */
   publicUrl: string | undefined;
+  /** What else the host has; kit/look/tenant.ts. */
+  places: readonly Place[];
   wallet: string | undefined;
   network: string | undefined;
   /** Ways to pay, as the host offers them. */
@@ -126,6 +131,7 @@ export function readSettings(env: Env): Settings {
       upstreamMs: whole('UPSTREAM_TIMEOUT_MS', env.UPSTREAM_TIMEOUT_MS ?? '240000'),
     },
     publicUrl: env.APP_URL ? `${env.APP_URL.replace(/\/$/, '')}/speech` : undefined,
+    places: readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL ?? '/' }),
     wallet: env.PAY_TO || undefined,
     network: env.PAY_NETWORK || undefined,
     offers: offers(env.PAY_OFFERS),

@@ -1,5 +1,5 @@
 /** A price history as SVG: a stepped line, the reference price as a dashed one. No script, no inline style. */
-import { html, raw } from 'hono/html';
+import { html, raw } from '../../../kit/look/layout.ts';
 import { formatMinor } from '../prices/money.ts';
 
 export interface Chart {
@@ -56,14 +56,14 @@ export function priceChart({ points, reference, droppedAt, now, currency, expone
   const baseline =
     reference === undefined
       ? ''
-      : `<line class="reference" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(reference)}" y2="${y(reference)}"/>`;
+      : `<line class="warn dashed" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y(reference)}" y2="${y(reference)}"/>`;
   const drop =
     droppedAt === undefined || droppedAt < from
       ? ''
-      : `<line class="drop" x1="${x(droppedAt)}" x2="${x(droppedAt)}" y1="${TOP}" y2="${HEIGHT - BOTTOM}"/>`;
+      : `<line class="good dotted" x1="${x(droppedAt)}" x2="${x(droppedAt)}" y1="${TOP}" y2="${HEIGHT - BOTTOM}"/>`;
   return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-label="${label}">
 <title>${label}</title>${raw([...grid, ...dates].join(''))}${raw(drop)}${raw(baseline)}
-<path class="price" d="${line}"/><circle class="now" cx="${x(to)}" cy="${y(last.minor)}" r="4"/></svg>`;
+<path class="line" d="${line}"/><circle class="dot" cx="${x(to)}" cy="${y(last.minor)}" r="4"/></svg>`;
 }
 
 /** Round prices that hold all of the given range. */

@@ -1,13 +1,15 @@
 /** The documentation for people, from the same table of operations as everything else. */
-import { html } from 'hono/html';
+import { html } from '../../../kit/look/layout.ts';
 import { type JsonSchema, OPERATIONS, type Operation, priceText } from '../http/operations.ts';
-import { type Html, page } from './layout.ts';
+import { type Html, page, type Site } from './layout.ts';
 import type { Addresses } from './texts.ts';
 
-export function docsPage(prefix: string, where: Addresses) {
+export function docsPage(site: Site, where: Addresses) {
+  const { prefix } = site;
   return page(
     'Docs',
-    prefix,
+    site,
+    'Docs',
     html`<h1>Docs</h1>
 <p class="lead">All operations are called through the pay platform at <code>${where.pay}</code>. Calls of this address
 itself are refused: only the platform may forward them.</p>
@@ -39,13 +41,13 @@ repeated until they are answered 2xx for about three days, and ended by 410.</p>
 function operationSection(operation: Operation, where: Addresses): Html {
   const { method, path, summary, description, parameters, example, body } = operation;
   return html`<section class="card" id="${operation.id}">
-<h3><code>${method} ${path}</code> <span class="tag">${priceText(operation)}</span></h3>
+<h3><code>${method} ${path}</code> <span class="badge">${priceText(operation)}</span></h3>
 <p><strong>${summary}.</strong> ${description}</p>
 ${
   parameters.length === 0
     ? ''
-    : html`<table><thead><tr><th>Parameter</th><th>Takes</th><th>Meaning</th></tr></thead><tbody>
-${parameters.map((one) => html`<tr><td><code>${one.name}</code></td><td>${kindOf(one.schema)}</td><td>${one.description}</td></tr>`)}
+    : html`<table class="stack"><thead><tr><th>Parameter</th><th>Takes</th><th>Meaning</th></tr></thead><tbody>
+${parameters.map((one) => html`<tr><td data-label="Parameter"><code>${one.name}</code></td><td data-label="Takes">${kindOf(one.schema)}</td><td data-label="Meaning"><span>${one.description}</span></td></tr>`)}
 </tbody></table>`
 }
 <pre><code>${method} ${where.pay}${example.path}${

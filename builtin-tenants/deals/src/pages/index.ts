@@ -1,10 +1,10 @@
 /** What everybody reads for nothing: pages for people, texts and descriptions for programs. */
 import { Hono } from 'hono';
+import { LOOK_PATH, lookResponse, prefixOf, readPlaces } from '../../../kit/look/tenant.ts';
 import type { Service } from '../service.ts';
-import css from './deals.css';
 import { docsPage } from './docs.ts';
 import { landingPage } from './landing.ts';
-import { PAGE_HEADERS, prefixOf } from './layout.ts';
+import { PAGE_HEADERS, type Site } from './layout.ts';
 import { readShowcase } from './showcase.ts';
 import {
   addressesOf,
@@ -23,17 +23,19 @@ const FIVE_MINUTES = 'public, max-age=300';
 export function pages(service: Service): Hono {
   const { env, now } = service;
   const where = addressesOf(env.APP_URL);
+  const places = readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL });
+  const site = (request: Request): Site => ({ prefix: prefixOf(request), places });
   const routes = new Hono();
 
   routes.get('/', async (c) => {
     const showcase = await readShowcase(env.DB, now());
-    return c.html(landingPage(prefixOf(c.req.raw), where, showcase, now()), 200, {
+    return c.html(landingPage(site(c.req.raw), where, showcase, now()), 200, {
       ...PAGE_HEADERS,
       'cache-control': MINUTE,
     });
   });
   routes.get('/docs', (c) =>
-    c.html(docsPage(prefixOf(c.req.raw), where), 200, { ...PAGE_HEADERS, 'cache-control': FIVE_MINUTES }),
+    c.html(docsPage(site(c.req.raw), where), 200, { ...PAGE_HEADERS, 'cache-control': FIVE_MINUTES }),
   );
 
   const file = (path: string, type: string, text: () => string) =>
@@ -48,7 +50,7 @@ export function pages(service: Service): Hono {
     );
   const json = (path: string, document: () => object, type = 'application/json') =>
     file(path, type, () => JSON.stringify(document(), null, 2));
-  file('/assets/deals.css', 'text/css; charset=utf-8', () => css);
+  routes.get(LOOK_PATH, () => lookResponse());
   file('/llms.txt', 'text/plain; charset=utf-8', () => llmsText(where));
   file('/.well-known/llms.txt', 'text/plain; charset=utf-8', () => llmsText(where));
   file('/auth.md', 'text/markdown; charset=utf-8', () => authText(where));

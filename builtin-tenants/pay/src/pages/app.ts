@@ -3,6 +3,8 @@
  * nothing of an origin is ever served there.
  */
 import { type Context, Hono } from 'hono';
+import type { Place } from '../../../kit/look/layout.ts';
+import { LOOK_PATH, lookResponse } from '../../../kit/look/tenant.ts';
 import type { Account, Accounts } from '../accounts/accounts.ts';
 import type { Confirmation } from '../accounts/confirmation.ts';
 import type { DeviceFlow } from '../accounts/device-flow.ts';
@@ -16,8 +18,7 @@ import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import { dashboardPage } from './dashboard.ts';
 import { codePage, confirmPage, decidedPage, messagePage, signPage } from './forms.ts';
-import { PAGE_HEADERS } from './layout.ts';
-import css from './pay.css';
+import { type Frame, PAGE_HEADERS } from './layout.ts';
 import { type Visitor, Visitors } from './visitor.ts';
 
 export interface PagesParts {
@@ -31,6 +32,8 @@ export interface PagesParts {
   secret: string;
   pagesUrl: string;
   purchaseUrl: string;
+  /** What else the host has. */
+  places: readonly Place[];
   /** Business time, ms. */
   now(): number;
 }
@@ -42,7 +45,9 @@ const HOUR_MS = 3_600_000;
 
 export function pagesApp(parts: PagesParts): Hono {
   const { db, accounts, humans, device, ledger } = parts;
+  const { places } = parts;
   const visitors = new Visitors(humans, parts.secret, parts.pagesUrl);
+  const frameOf = async (c: Context): Promise<Frame> => ({ visitor: await visitors.of(c), places });
   const app = new Hono();
   app.use(async function pageHeaders(c, next) {
     await next();
@@ -54,12 +59,14 @@ export function pagesApp(parts: PagesParts): Hono {
     if (!problem) console.error(error);
     const text = problem?.message ?? 'Something went wrong here; try again.';
     const shown = await visitors.of(c).catch((): Visitor => ({ human: undefined, csrf: '' }));
-    return c.html(messagePage('That did not work', shown, text), (problem?.status ?? 500) as 500, PAGE_HEADERS);
+    return c.html(
+      messagePage('That did not work', { visitor: shown, places }, text),
+      (problem?.status ?? 500) as 500,
+      PAGE_HEADERS,
+    );
   });
 
-  app.get('/assets/pay.css', (c) =>
-    c.body(css, 200, { 'content-type': 'text/css; charset=utf-8', 'cache-control': 'public, max-age=300' }),
-  );
+  app.get(LOOK_PATH, () => lookResponse());
   app.get('/robots.txt', (c) => c.text('User-agent: *\nDisallow: /\n'));
   app.get('/', (c) => c.redirect('/dashboard'));
 
@@ -67,7 +74,7 @@ export function pagesApp(parts: PagesParts): Hono {
     app.get(`/sign-${kind}`, async (c) => {
       const visitor = await visitors.of(c);
       const next = localPath(c.req.query('next'));
-      return visitor.human ? c.redirect(next) : c.html(signPage(kind, visitor, next));
+      return visitor.human ? c.redirect(next) : c.html(signPage(kind, { visitor, places }, next));
     });
     app.post(`/sign-${kind}`, async (c) => {
       const { email = '', password = '', next } = await visitors.form(c);
@@ -78,7 +85,7 @@ export function pagesApp(parts: PagesParts): Hono {
         await visitors.signIn(c, human);
       } catch (error) {
         if (!(error instanceof Problem)) throw error;
-        const again = signPage(kind, await visitors.of(c), localPath(next), error.message, email);
+        const again = signPage(kind, await frameOf(c), localPath(next), error.message, email);
         return c.html(again, error.status as 400);
       }
       return c.redirect(localPath(next), 303);
@@ -95,12 +102,15 @@ export function pagesApp(parts: PagesParts): Hono {
     const typed = c.req.query('user_code');
     const here = typed === undefined ? '/device' : `/device?user_code=${encodeURIComponent(typed)}`;
     if (!visitor.human) return c.redirect(`/sign-in?next=${encodeURIComponent(here)}`);
-    if (typed === undefined) return c.html(codePage(visitor));
+    if (typed === undefined) return c.html(codePage({ visitor, places }));
     await limit(db, `user-code:${visitor.human.id}`, CODE_TRIES, HOUR_MS);
     const pending = await device.pending(typed);
     if (!pending)
-      return c.html(codePage(visitor, 'This code is not known, or it is over. Check it, or ask for a new one.'), 404);
-    return c.html(confirmPage(visitor, pending));
+      return c.html(
+        codePage({ visitor, places }, 'This code is not known, or it is over. Check it, or ask for a new one.'),
+        404,
+      );
+    return c.html(confirmPage({ visitor, places }, pending));
   });
   app.post('/device', async (c) => {
     const { human } = await signedIn(visitors, c);
@@ -109,7 +119,7 @@ export function pagesApp(parts: PagesParts): Hono {
     // The form alone must not be a way to guess codes: one may end up as the owner of an agent's account.
     await limit(db, `user-code:${human.id}`, CODE_TRIES, HOUR_MS);
     await device.decide(user_code, human.id, allow);
-    return c.html(decidedPage(await visitors.of(c), allow));
+    return c.html(decidedPage(await frameOf(c), allow));
   });
 
   async function dashboard(c: Context, issued?: string): Promise<Response> {
@@ -119,16 +129,19 @@ export function pagesApp(parts: PagesParts): Hono {
     const all = await accounts.allOfHuman(visitor.human.id);
     const account = pick(all, c.req.query('account'));
     return c.html(
-      dashboardPage(visitor, {
-        accounts: all,
-        account,
-        overview: await overview(db, ledger, account, parts.now()),
-        statement: await statement(db, account.id, { limit: STATEMENT_LINES }),
-        credentials: await accounts.credentials(account.id),
-        purchaseUrl: parts.purchaseUrl,
-        confirms: await parts.welcome.needsConfirmation(visitor.human.id),
-        ...(issued === undefined ? {} : { issued }),
-      }),
+      dashboardPage(
+        { visitor, places },
+        {
+          accounts: all,
+          account,
+          overview: await overview(db, ledger, account, parts.now()),
+          statement: await statement(db, account.id, { limit: STATEMENT_LINES }),
+          credentials: await accounts.credentials(account.id),
+          purchaseUrl: parts.purchaseUrl,
+          confirms: await parts.welcome.needsConfirmation(visitor.human.id),
+          ...(issued === undefined ? {} : { issued }),
+        },
+      ),
     );
   }
   app.get('/dashboard', (c) => dashboard(c));
@@ -160,9 +173,7 @@ export function pagesApp(parts: PagesParts): Hono {
     const { credential } = await accounts.issueCredential(account.id, 'made on the dashboard');
     return dashboard(c, credential);
   });
-  app.notFound(async (c) =>
-    c.html(messagePage('Nothing is here', await visitors.of(c), 'This page does not exist.'), 404),
-  );
+  app.notFound(async (c) => c.html(messagePage('Nothing is here', await frameOf(c), 'This page does not exist.'), 404));
   return app;
 }
 

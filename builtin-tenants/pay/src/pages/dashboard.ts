@@ -1,9 +1,9 @@
 /** What a person sees of their accounts: credit, how long it lasts, every movement, and the credentials. */
-import { html } from 'hono/html';
+import { html } from '../../../kit/look/layout.ts';
 import type { Account, Credential } from '../accounts/accounts.ts';
 import type { overview } from '../accounts/me.ts';
 import type { Statement } from '../credit/statement.ts';
-import { csrfField, page } from './layout.ts';
+import { csrfField, type Frame, page } from './layout.ts';
 import type { Visitor } from './visitor.ts';
 
 export interface DashboardFacts {
@@ -20,12 +20,13 @@ export interface DashboardFacts {
   issued?: string;
 }
 
-export function dashboardPage(visitor: Visitor, facts: DashboardFacts) {
+export function dashboardPage(frame: Frame, facts: DashboardFacts) {
+  const { visitor } = frame;
   const { accounts, account, overview, issued } = facts;
   const body = html`${
     issued === undefined
       ? ''
-      : html`<section>
+      : html`<section class="card">
   <h2>New credential</h2>
   <p>Copy it now; it is not shown again.</p>
   <p><code id="issued">${issued}</code></p>
@@ -41,42 +42,42 @@ ${
     : ''
 }
 ${facts.confirms ? confirmSection(visitor) : ''}
-<section>
+<section class="card">
   <dl class="figures">
     <div><dt>Credit</dt><dd>${usd(overview.balanceUsd)}</dd></div>
     <div><dt>Held for running calls</dt><dd>${usd(overview.heldUsd)}</dd></div>
     <div><dt>Lasts, at last week’s pace</dt><dd>${overview.runwayDays === null ? '–' : `${overview.runwayDays} days`}</dd></div>
   </dl>
 </section>
-<section>
+<section class="card">
   <h2>Credit by grant</h2>
   ${
     overview.grants.length === 0
       ? html`<p class="soft">None. Top up with <code>turnpike account topup 5.00</code>.</p>`
-      : html`<div class="scroll"><table>
-    <tr><th>From</th><th>Received</th><th>Expires</th><th class="number">Left</th><th class="number">Of</th></tr>
+      : html`<table class="stack">
+    <thead><tr><th>From</th><th>Received</th><th>Expires</th><th class="number">Left</th><th class="number">Of</th></tr></thead><tbody>
     ${overview.grants.map(
       (
         grant,
-      ) => html`<tr><td data-label="From">${SOURCES[grant.source] ?? grant.source}</td><td data-label="Received" class="date">${day(grant.createdAt)}</td>
+      ) => html`<tr><td data-label="From">${SOURCES[grant.source] ?? grant.source}</td><td data-label="Received" class="nowrap">${day(grant.createdAt)}</td>
       <td data-label="Expires">${grant.expiresAt === null ? 'never' : day(grant.expiresAt)}</td>
       <td data-label="Left" class="number">${usd(grant.balanceUsd)}</td><td data-label="Of" class="number soft">${usd(grant.amountUsd)}</td></tr>`,
     )}
-  </table></div>`
+  </tbody></table>`
   }
   <p class="soft">A program with a wallet buys more at <code>${facts.purchaseUrl}</code>.</p>
 </section>
 ${credentialSection(visitor, facts)}
 ${statementSection(facts)}`;
-  return page('Your account', visitor, body);
+  return page('Your account', frame, body);
 }
 
 function confirmSection(visitor: Visitor) {
-  return html`<section>
+  return html`<section class="card">
   <h2>Welcome bonus</h2>
   <p>Confirm your e-mail address to get it: have a code sent to ${visitor.human?.email}, and enter it here.</p>
   <form method="post" action="/dashboard/email-code" class="row">${csrfField(visitor)}
-    <input name="code" inputmode="numeric" autocomplete="one-time-code" placeholder="12345678" aria-label="Code">
+    <input name="code" class="short" inputmode="numeric" autocomplete="one-time-code" placeholder="12345678" aria-label="Code">
     <button>Confirm</button>
     <button name="code" value="" class="quiet small">Send a code</button>
   </form>
@@ -84,24 +85,24 @@ function confirmSection(visitor: Visitor) {
 }
 
 function credentialSection(visitor: Visitor, { account, credentials }: DashboardFacts) {
-  return html`<section>
+  return html`<section class="card">
   <h2>Credentials</h2>
   ${
     credentials.length === 0
       ? html`<p class="soft">No program can use this account now.</p>`
-      : html`<div class="scroll"><table>
-    <tr><th>Program</th><th>Begins with</th><th>Made</th><th>Last used</th><th></th></tr>
+      : html`<table class="stack">
+    <thead><tr><th>Program</th><th>Begins with</th><th>Made</th><th>Last used</th><th><span class="sr">Revoke</span></th></tr></thead><tbody>
     ${credentials.map(
       (
         one,
-      ) => html`<tr><td data-label="Program">${one.label}</td><td data-label="Begins with"><code>${one.hint}…</code></td><td data-label="Made" class="date">${day(one.createdAt)}</td>
+      ) => html`<tr><td data-label="Program">${one.label}</td><td data-label="Begins with"><code>${one.hint}…</code></td><td data-label="Made" class="nowrap">${day(one.createdAt)}</td>
       <td data-label="Last used">${one.lastUsedAt === null ? 'never' : day(one.lastUsedAt)}</td>
       <td class="number"><form method="post" action="/dashboard/revoke">${csrfField(visitor)}
         <input type="hidden" name="account" value="${account.id}">
         <input type="hidden" name="credential" value="${one.id}">
         <button class="quiet small">Revoke</button></form></td></tr>`,
     )}
-  </table></div>`
+  </tbody></table>`
   }
   <form method="post" action="/dashboard/credentials" class="row">${csrfField(visitor)}
     <input type="hidden" name="account" value="${account.id}">
@@ -111,20 +112,20 @@ function credentialSection(visitor: Visitor, { account, credentials }: Dashboard
 }
 
 function statementSection({ account, statement }: DashboardFacts) {
-  return html`<section>
+  return html`<section class="card">
   <h2>Statement</h2>
   ${
     statement.lines.length === 0
       ? html`<p class="soft">Nothing yet.</p>`
-      : html`<div class="scroll"><table>
-    <tr><th>When (UTC)</th><th>What</th><th>Request</th><th class="number">USD</th></tr>
+      : html`<table class="stack">
+    <thead><tr><th>When (UTC)</th><th>What</th><th>Request</th><th class="number">USD</th></tr></thead><tbody>
     ${statement.lines.map(
       (
         line,
-      ) => html`<tr><td data-label="When (UTC)" class="date">${line.at.slice(0, 16).replace('T', ' ')}</td><td data-label="What">${line.memo ?? describe(line)}</td>
+      ) => html`<tr><td data-label="When (UTC)" class="nowrap">${line.at.slice(0, 16).replace('T', ' ')}</td><td data-label="What">${line.memo ?? describe(line)}</td>
       <td data-label="Request">${line.requestId ? html`<code>${line.requestId}</code>` : ''}</td><td data-label="USD" class="number">${line.amountUsd}</td></tr>`,
     )}
-  </table></div>`
+  </tbody></table>`
   }
   <p><a href="/dashboard/statement.csv?account=${account.id}">Download as CSV</a></p>
 </section>`;

@@ -1,8 +1,7 @@
 /** The frame of every page. No scripts at all; the one stylesheet is a file of our own. */
-import { html } from 'hono/html';
+import { html, page as lookPage, type Part, type Place } from '../../../kit/look/layout.ts';
+import { lookFile } from '../../../kit/look/tenant.ts';
 import type { Visitor } from './visitor.ts';
-
-type Html = ReturnType<typeof html>;
 
 /** Everything a page of ours may load, and who may frame it: nobody. */
 export const PAGE_HEADERS: Record<string, string> = {
@@ -16,31 +15,28 @@ export const PAGE_HEADERS: Record<string, string> = {
   'cache-control': 'no-store',
 };
 
+export interface Frame {
+  visitor: Visitor;
+  /** What else the host has. */
+  places: readonly Place[];
+}
+
 /** @param narrow for forms */
-export function page(title: string, visitor: Visitor, body: Html | Promise<Html>, narrow = false) {
+export function page(title: string, { visitor, places }: Frame, main: Part, narrow = false) {
   const who = visitor.human
-    ? html`<form class="who" method="post" action="/sign-out">
-        <span>${visitor.human.email}</span>${csrfField(visitor)}
-        <button class="quiet small">Sign out</button>
-      </form>`
-    : html`<span class="who"><a href="/sign-in">Sign in</a></span>`;
-  return html`<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>${title} · Pay</title>
-<link rel="stylesheet" href="/assets/pay.css">
-<link rel="icon" href="data:,">
-</head>
-<body>
-<header><a class="name" href="/">Pay</a>${who}</header>
-<main${narrow ? html` class="narrow"` : ''}>
-<h1>${title}</h1>
-${body}
-</main>
-</body>
-</html>`;
+    ? html`<span>${visitor.human.email}</span><form method="post" action="/sign-out">${csrfField(visitor)}<button class="quiet small">Sign out</button></form>`
+    : html`<a href="/sign-in">Sign in</a>`;
+  return lookPage({
+    title,
+    site: 'Pay',
+    style: lookFile(''),
+    places,
+    at: 'Pay',
+    who,
+    ...(narrow ? { width: 'narrow' } : {}),
+    main: html`<h1>${title}</h1>
+${main}`,
+  });
 }
 
 export function csrfField({ csrf }: Visitor) {

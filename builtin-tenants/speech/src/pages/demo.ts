@@ -4,9 +4,10 @@
  *
  * Addresses on it are relative to its own origin, which may be the shared one or the tenant's.
  */
+import { html } from '../../../kit/look/layout.ts';
 import { PAID_ROUTES } from '../catalogue.ts';
 import type { Settings } from '../settings.ts';
-import { escapeHtml, page } from './guide.ts';
+import { page } from './layout.ts';
 
 const SAMPLES: Record<string, string> = {
   'A day in the park':
@@ -17,33 +18,37 @@ const SAMPLES: Record<string, string> = {
     'The library opens again on Monday at nine. There are new rooms for groups, and the cafe on the ground floor now serves lunch. Members may bring a guest.',
 };
 
-export function demoPage(settings: Settings, prefix: string): string {
-  const prices = PAID_ROUTES.map(
-    ({ path, priceUsd, metered }) => `<li><code>${path}</code>: ${metered ? 'at most ' : ''}${priceUsd} USDC</li>`,
-  ).join('');
-  const about = `<h1>Speech</h1><p>Transcription, text to speech and text intelligence, paid per call. The contract is Deepgram’s; there is no account.</p><ul>${prices}</ul><p><a href="${escapeHtml(prefix)}/docs">How to use it</a> · <a href="${escapeHtml(prefix)}/llms.txt">llms.txt</a> · <a href="${escapeHtml(prefix)}/openapi.json">openapi.json</a> · <a href="${escapeHtml(prefix)}/healthz">status</a></p>`;
+export function demoPage(settings: Settings, prefix: string) {
+  const about = html`<h1>Speech</h1>
+<p class="lead">Transcription, text to speech and text intelligence, paid per call. The contract is Deepgram’s; there is no account.</p>
+<table><thead><tr><th>Call</th><th>What</th><th class="number">Price</th></tr></thead><tbody>
+${PAID_ROUTES.map(
+  ({ method, path, priceUsd, metered, description }) =>
+    html`<tr><td><code>${method} ${path}</code></td><td>${description}</td><td class="number">${metered ? 'at most ' : ''}${priceUsd} USDC</td></tr>`,
+)}
+</tbody></table>`;
   if (settings.demoWalletKey === undefined) {
-    return page(
-      'Speech',
-      `${about}<p class="note">This page pays by itself only on a host with play money. Elsewhere any MPP or x402 client pays; see the guide.</p>`,
-    );
+    const elsewhere = html`<p class="note">This page pays by itself only on a host with play money. Elsewhere any MPP or x402 client pays; see <a href="${prefix}/docs">the docs</a>.</p>`;
+    return page({ title: 'Speech', here: 'Speech', prefix, settings, main: html`${about}${elsewhere}` });
   }
-  const samples = Object.entries(SAMPLES)
-    .map(([name, text]) => `<option value="${escapeHtml(text)}">${escapeHtml(name)}</option>`)
-    .join('');
-  const configuration = escapeHtml(JSON.stringify({ key: settings.demoWalletKey }));
-  return page(
-    'Speech',
-    `${about}
-<p class="note">Play money: every call on this page is paid from a test wallet of this host’s local network.</p>
-<noscript><p class="note">The forms need JavaScript. How to call without it is in the guide.</p></noscript>
-<section><h2>Hear a text, or have it read</h2><label for="sample">Sample</label><select id="sample">${samples}</select>
-<label for="text">Text</label><textarea id="text" rows="5" maxlength="2000">${escapeHtml(Object.values(SAMPLES)[0] ?? '')}</textarea>
+  const configuration = JSON.stringify({ key: settings.demoWalletKey });
+  return page({
+    title: 'Speech',
+    here: 'Speech',
+    prefix,
+    settings,
+    head: html`<script type="module" src="${prefix}/demo.js" data-configuration="${configuration}"></script>`,
+    main: html`${about}
+<p class="note warn">Play money: every call on this page is paid from a test wallet of this host’s local network.</p>
+<noscript><p class="note">The forms need JavaScript. How to call without it is in the docs.</p></noscript>
+<section class="card"><h2>Hear a text, or have it read</h2>
+<label class="field">Sample <select id="sample">${Object.entries(SAMPLES).map(([name, text]) => html`<option value="${text}">${name}</option>`)}</select></label>
+<label class="field">Text <textarea id="text" rows="5" maxlength="2000">${Object.values(SAMPLES)[0] ?? ''}</textarea></label>
 <p class="row"><button id="speak">Speak</button><button id="read">Read</button></p></section>
-<section><h2>Transcribe audio at a URL</h2><label for="url">Address</label><input id="url" type="url" required placeholder="https://example.com/talk.mp3">
+<section class="card"><h2>Transcribe audio at a URL</h2>
+<label class="field">Address <input id="url" type="url" required placeholder="https://example.com/talk.mp3"></label>
 <p class="row"><button id="listen">Listen</button></p></section>
-<section id="result"><h2>Answer</h2><p class="cost" id="cost" role="status">Nothing was paid yet.</p>
-<audio id="player" controls hidden></audio><div id="plain"></div><details id="whole" hidden><summary>The whole answer</summary><pre id="answer"></pre></details></section>
-<script type="module" src="${escapeHtml(prefix)}/demo.js" data-configuration="${configuration}"></script>`,
-  );
+<section id="result" class="card"><h2>Answer</h2><p id="cost" role="status">Nothing was paid yet.</p>
+<audio id="player" controls hidden></audio><div id="plain"></div><details id="whole" hidden><summary>The whole answer</summary><pre id="answer"></pre></details></section>`,
+  });
 }

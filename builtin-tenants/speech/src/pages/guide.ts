@@ -1,10 +1,13 @@
 /**
  * GET /llms.txt and GET /docs: the same guide, as Markdown for agents and as a page for people.
  */
+
+import { html } from '../../../kit/look/layout.ts';
 import { MPPX_COMMAND, MPPX_PACKAGES } from '../../../kit/stock-clients.ts';
 import { FREE_ROUTES, PAID_ROUTES } from '../catalogue.ts';
 import { formatUsd, priceOfAudio } from '../money.ts';
 import type { Settings } from '../settings.ts';
+import { page } from './layout.ts';
 
 interface Section {
   title: string;
@@ -119,31 +122,11 @@ export function guideMarkdown(settings: Settings, url: string): string {
   return [`# ${title}`, `> ${intro}`, `Base address: ${url}`, ...parts, ''].join('\n\n');
 }
 
-export function guidePage(settings: Settings, url: string): string {
+export function guidePage(settings: Settings, url: string, prefix: string) {
   const { title, intro, sections } = guide(settings, url);
-  const body = sections.map(
+  const main = html`<h1>${title}</h1><p class="lead">${intro}</p>${sections.map(
     ({ title: heading, paragraphs, code }) =>
-      `<h2>${escapeHtml(heading)}</h2>${paragraphs.map((text) => `<p>${escapeHtml(text)}</p>`).join('')}${code === undefined ? '' : `<pre>${escapeHtml(code)}</pre>`}`,
-  );
-  return page(`${title}: how to use it`, `<h1>${title}</h1><p>${escapeHtml(intro)}</p>${body.join('')}`);
-}
-
-/** One look for all pages; no script, no outside address. */
-export function page(title: string, body: string): string {
-  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1"><title>${escapeHtml(title)}</title><style>
-:root{color-scheme:light dark;--line:color-mix(in srgb,currentColor 20%,transparent)}
-body{font:16px/1.55 system-ui,sans-serif;max-width:46rem;margin:2rem auto;padding:0 1rem}
-h1,h2{line-height:1.2}section>h2{margin-top:0;font-size:1.25rem}
-pre{overflow:auto;white-space:pre-wrap;overflow-wrap:anywhere;padding:.8rem;border:1px solid var(--line);border-radius:.4rem;font-size:.85rem}
-label{display:block;margin:.6rem 0 .2rem}p,dd{overflow-wrap:anywhere}
-textarea,input,select{width:100%;box-sizing:border-box;font:inherit;padding:.5rem;border:1px solid var(--line);border-radius:.4rem}
-button{font:inherit;padding:.45rem 1rem;border-radius:.4rem;border:1px solid var(--line);cursor:pointer}button:disabled{cursor:progress;opacity:.6}
-.row{display:flex;gap:.5rem;margin:.8rem 0 0}section{border:1px solid var(--line);border-radius:.6rem;padding:1rem;margin:1rem 0}
-audio{width:100%}dt{font-weight:600}dd{margin:0 0 .6rem}summary{cursor:pointer}
-.cost{font-weight:600}.note{opacity:.75;font-size:.9rem}
-</style></head><body>${body}</body></html>`;
-}
-
-export function escapeHtml(text: string): string {
-  return text.replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+      html`<h2>${heading}</h2>${paragraphs.map((text) => html`<p>${text}</p>`)}${code === undefined ? '' : html`<pre>${code}</pre>`}`,
+  )}`;
+  return page({ title: 'How to use it', here: 'Docs', prefix, settings, main, width: 'read' });
 }

@@ -3,6 +3,8 @@
  */
 /// <reference path="../../../kit/text-modules.d.ts" />
 import type { Context } from 'hono';
+import type { Html } from '../../../kit/look/layout.ts';
+import { LOOK_PATH, lookResponse, prefixOf } from '../../../kit/look/tenant.ts';
 import type { App, AppEnv } from '../app.ts';
 import { VERSION } from '../catalogue.ts';
 import { readSettings, type Settings } from '../settings.ts';
@@ -15,17 +17,20 @@ import { openapi } from './openapi.ts';
 
 /** Pages run their own script and talk to their own origin; nothing else. */
 const PAGE_POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; media-src blob:; base-uri 'none'; form-action 'none'";
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; media-src blob:; base-uri 'none'; form-action 'none'";
 
 export function mountPages(app: App): void {
   const settings = (context: Context<AppEnv>) => readSettings(context.env);
-  const html = (context: Context<AppEnv>, text: string) =>
+  const html = (context: Context<AppEnv>, text: Html) =>
     context.html(text, 200, { 'content-security-policy': PAGE_POLICY, 'referrer-policy': 'no-referrer' });
-  app.get('/', (context) => html(context, demoPage(settings(context), prefixOf(context))));
+  app.get('/', (context) => html(context, demoPage(settings(context), prefixOf(context.req.raw))));
+  app.get(LOOK_PATH, () => lookResponse());
   app.get('/demo.js', (context) =>
     context.body(demoScript, 200, { 'content-type': 'text/javascript; charset=utf-8', 'cache-control': 'max-age=300' }),
   );
-  app.get('/docs', (context) => html(context, guidePage(settings(context), addressOf(context, settings(context)))));
+  app.get('/docs', (context) =>
+    html(context, guidePage(settings(context), addressOf(context, settings(context)), prefixOf(context.req.raw))),
+  );
   app.get('/llms.txt', (context) =>
     context.text(guideMarkdown(settings(context), addressOf(context, settings(context)))),
   );
@@ -38,15 +43,9 @@ export function mountPages(app: App): void {
   );
 }
 
-/** Where this service is below its origin: `/speech` on the shared one, nothing on its own. */
-function prefixOf(context: Context<AppEnv>): string {
-  const prefix = context.req.header('x-forwarded-prefix') ?? '';
-  return /^(\/[a-z0-9-]+)*$/.test(prefix) ? prefix : '';
-}
-
 /** The public address without a slash at the end, as the operator set it, or as the caller came. */
 function addressOf(context: Context<AppEnv>, { publicUrl }: Settings): string {
   if (publicUrl !== undefined) return publicUrl;
   const { origin } = new URL(context.req.url);
-  return `${origin}${prefixOf(context)}`;
+  return `${origin}${prefixOf(context.req.raw)}`;
 }
