@@ -84,8 +84,8 @@ export function distinctServices(bound: Iterable<Bound>): Bound[] {
   return [...new Map(served.map((one) => [one.service, one])).values()];
 }
 
-/** Whether there is data behind the binding that its owner may look at. */
-export function keepsData({ store, data, asked }: Binding): boolean {
+/** Whether its owner may look at what is behind the binding: data, queues, workflows. */
+export function isInspectable({ store, data, asked }: Binding): boolean {
   return store !== undefined || data?.copy !== undefined || asked === true;
 }
 

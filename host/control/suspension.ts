@@ -1,5 +1,5 @@
 /** How a suspended deployment behaves: it serves nobody, and its code does not run. */
-import { BINDINGS, keepsData } from '../bindings/index.ts';
+import { BINDINGS, isInspectable } from '../bindings/index.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { BindingSet, CodeBundle } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
@@ -29,6 +29,6 @@ export default { fetch: () => new Response(${JSON.stringify(document)}, init) };
 
 /** Those to data that lies outside of the instance. Objects, queues and workflows run the tenant's own code. */
 export function suspendedBindings(set: BindingSet): BindingSet {
-  const kept = BINDINGS.filter((binding) => keepsData(binding) && (binding.store || binding.server));
+  const kept = BINDINGS.filter((binding) => isInspectable(binding) && (binding.store || binding.server));
   return Object.fromEntries(kept.flatMap(({ key }) => (set[key] === undefined ? [] : [[key, set[key]]])));
 }

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
-import { type Bound, boundBindings, distinctServices, keepsData } from '../bindings/index.ts';
+import { type Bound, boundBindings, distinctServices, isInspectable } from '../bindings/index.ts';
 import {
   Config,
   type HttpOptions,
@@ -74,7 +74,7 @@ export function encodeConfig(
 
   writeSystem(
     list.get(1),
-    bindings.filter(({ binding }) => keepsData(binding)),
+    bindings.filter(({ binding }) => isInspectable(binding)),
   );
   // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
   // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours

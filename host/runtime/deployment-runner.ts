@@ -4,8 +4,6 @@
  */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
-import { objectsFolder } from '../bindings/durable-objects/folder.ts';
 import type { BindingProcesses } from '../bindings/server.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { tenantUser } from '../sandbox/users.ts';
@@ -24,7 +22,6 @@ import type {
 } from './contract.ts';
 import { type InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
-import { ObjectsDisk } from './objects-disk.ts';
 import {
   HARD_LIMIT,
   type PrewarmedSandbox,
@@ -33,6 +30,7 @@ import {
 } from './prewarmed-sandbox.ts';
 import { Services } from './services.ts';
 import type { SharedServices } from './shared-services.ts';
+import { SlugObjects } from './slug-objects.ts';
 import type { Standby } from './standby.ts';
 import { TrackRecord } from './track-record.ts';
 import { type LimitReason, WatchedInstance } from './watched-instance.ts';
@@ -80,6 +78,7 @@ export class DeploymentRunner {
   readonly #options: RunnerOptions;
   readonly #activity = new Activity();
   readonly #record = new TrackRecord();
+  readonly #objects: SlugObjects;
   #current: WatchedInstance | undefined;
   #starting: Promise<InstanceProcess> | undefined;
   /** Old instances with requests in flight. */
@@ -89,7 +88,6 @@ export class DeploymentRunner {
   /** How many of them there are, those that wait included. */
   #turns = 0;
   #shared: SharedServices | undefined;
-  #disk: ObjectsDisk | undefined;
   #tenant: TenantId | undefined;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #processesUsed = false;
@@ -101,6 +99,18 @@ export class DeploymentRunner {
     this.preview = options.preview;
     this.key = instanceKey(options.slug, options.preview);
     this.#options = options;
+    const { tenantsFolder, storeQuotas } = options.dependencies;
+    this.#objects = new SlugObjects({
+      slug: options.slug,
+      preview: options.preview,
+      tenantsFolder,
+      storeQuotas,
+      onAtRest: options.onObjectsAtRest,
+      onExceeded: (detail) => {
+        const current = this.#current?.instance;
+        if (current) this.#kill(current, 'storage_exceeded', detail);
+      },
+    });
   }
 
   /** Nothing runs, and nothing needs to be remembered. */
@@ -163,8 +173,10 @@ export class DeploymentRunner {
         return;
       }
       await this.#options.admit();
-      const overlap = !(objectsOf(spec.bindings) || objectsOf(old.spec.bindings));
-      const instance = overlap ? await this.#start(spec) : await this.#handOver(old, spec);
+      const overlap = SlugObjects.mayOverlap(spec, old.spec);
+      const end = () => this.#end(old, 'replaced', 'A new version took over.', HANDOVER_MS, true);
+      const start = (next: InstanceSpec) => this.#start(next);
+      const instance = await (overlap ? start(spec) : SlugObjects.handOver(old.spec, spec, { end, start }));
       await this.#options.dependencies.edges.setInstance({
         slug: this.key,
         generation: instance.generation,
@@ -173,20 +185,6 @@ export class DeploymentRunner {
       this.#log({ kind: 'platform', event: 'replaced', text: 'The new version is in service.' });
       if (overlap) void this.#end(old, 'replaced', 'A new version took over.', DRAIN_MS);
     });
-  }
-
-  /**
-   * Objects are in one process at a time: the old instance ends first, and requests wait for the new one.
-   * @throws Problem when that does not start; the old version is then started again
-   */
-  async #handOver(old: InstanceProcess, spec: InstanceSpec): Promise<InstanceProcess> {
-    await this.#end(old, 'replaced', 'A new version took over.', HANDOVER_MS, true);
-    try {
-      return await this.#start(spec);
-    } catch (error) {
-      await this.#start(old.spec);
-      throw error;
-    }
   }
 
   /** Does the work while nothing runs: processes are halted, starts and stops wait. */
@@ -255,11 +253,8 @@ export class DeploymentRunner {
       return this.#usage;
     }
     const own = current.sample(now, alone);
-    if (this.#disk && current.instance.hasWorked()) {
-      this.#disk.sample(now);
-      // Alarms and deliveries are no requests: an end of the instance would cut them off.
-      this.#activity.touch();
-    }
+    // Alarms and deliveries are no requests: an end of the instance would cut them off.
+    if (this.#objects.sample(current.instance, now)) this.#activity.touch();
     const total = { cpuMs: own.cpuMs, privateBytes: own.privateBytes };
     for (const processes of this.#ownProcesses) {
       const { cpuMs, privateBytes } = processes.sample(now);
@@ -402,12 +397,7 @@ export class DeploymentRunner {
   async #sandbox(spec: InstanceSpec, generation: number, known: Services | undefined): Promise<PrewarmedSandbox> {
     const { dependencies, standby, cgroups } = this.#options;
     const uid = known ? known.uid : tenantUser(spec.tenant);
-    // One process has the objects, queues and workflows: the one that is live. Those of a preview are in its memory.
-    const classes = this.preview === undefined ? objectsOf(spec.bindings) : undefined;
-    this.#disk = undefined;
-    // One that was killed may not be gone yet: never two processes on one folder.
-    if (classes) await Promise.all([...this.#draining].map((old) => objectsOf(old.spec.bindings) && old.ended));
-    const special = { uid, objects: classes && (await this.#openDisk(spec, classes, uid)) };
+    const special = { uid, objects: await this.#objects.open(spec, uid, this.#draining) };
     if (!known) return special.objects ? await standby.make(special) : await standby.take();
     return await startPrewarmedSandbox({
       ...special,
@@ -416,25 +406,6 @@ export class DeploymentRunner {
       servicesFolder: known.folder,
       cgroups,
     });
-  }
-
-  /** @throws Problem quota_exceeded */
-  async #openDisk(
-    { tenant, limits }: InstanceSpec,
-    classes: Objects,
-    uid: number | undefined,
-  ): Promise<PrewarmedSandboxOptions['objects']> {
-    const { tenantsFolder, storeQuotas } = this.#options.dependencies;
-    const disk = new ObjectsDisk({
-      folder: objectsFolder(tenantsFolder, tenant),
-      quota: limitsOf('storage', limits).durableObjectBytes ?? storeQuotas.durableObjectBytes ?? 0,
-      onExceeded: (detail) => {
-        const current = this.#current?.instance;
-        if (current && this.#disk === disk) this.#kill(current, 'storage_exceeded', detail);
-      },
-    });
-    this.#disk = disk;
-    return disk.open(classes, uid);
   }
 
   #adopt(instance: InstanceProcess): void {
@@ -496,16 +467,7 @@ export class DeploymentRunner {
       detail,
       cpuMs,
     });
-    if (
-      this.preview === undefined &&
-      objectsOf(instance.spec.bindings) &&
-      reason !== 'replaced' &&
-      reason !== 'shutdown'
-    ) {
-      const { tenant } = instance.spec;
-      const folder = objectsFolder(this.#options.dependencies.tenantsFolder, tenant);
-      this.#options.onObjectsAtRest({ slug: this.slug, tenant, folder });
-    }
+    this.#objects.ended(instance, reason);
     if (!this.#current && this.#draining.size === 0) {
       this.#activity.forgetRequests();
       // A start that waits for its turn makes the services its own.

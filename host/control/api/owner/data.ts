@@ -1,5 +1,5 @@
 /** What a deployment keeps, for its owner: SQL of D1, values of KV, objects of R2, queues and workflows, through the deployment's own bindings. */
-import { boundBindings, keepsData } from '../../../bindings/index.ts';
+import { boundBindings, isInspectable } from '../../../bindings/index.ts';
 import { DATA_PATH } from '../../../runtime/system-worker.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { ControlDeps } from '../../deps.ts';
@@ -77,7 +77,7 @@ async function handle(deps: ControlDeps, call: Call, scope: string): Promise<Res
   if ('response' in owned) return owned.response;
   const { slug, bindings, state } = owned.deployment;
   if (state !== 'active') throw new Problem('conflict', `${slug} is ${state}; renew it to use its data.`);
-  const all = boundBindings(bindings).filter(({ binding }) => keepsData(binding));
+  const all = boundBindings(bindings).filter(({ binding }) => isInspectable(binding));
   const bound = all.find(({ name }) => name === call.params.binding);
   if (!bound) {
     const names = all.map(({ name }) => name).join(', ') || 'none';

@@ -1,0 +1,108 @@
+/**
+ * The Durable Objects of one slug, queues and workflows among them. They are in one process at a time: while one instance
+ * replaces another, the old one ends before the new one opens their folder. Those of a preview are in its memory.
+ */
+import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
+import { objectsFolder } from '../bindings/durable-objects/folder.ts';
+import type { InstanceSpec, StorageQuotas, TenantId } from '../shared/contracts.ts';
+import { limitsOf } from '../shared/tenant-limits.ts';
+import type { ExitReason } from './contract.ts';
+import type { InstanceProcess } from './instance-process.ts';
+import { ObjectsDisk } from './objects-disk.ts';
+import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
+
+export interface SlugObjectsOptions {
+  slug: string;
+  preview: string | undefined;
+  tenantsFolder: string;
+  storeQuotas: StorageQuotas;
+  /** The quota of the instance that was opened last is used up. @param detail one sentence for the owner */
+  onExceeded(detail: string): void;
+  /** An instance with objects is gone: one of them may have an alarm. */
+  onAtRest(objects: { slug: string; tenant: TenantId; folder: string }): void;
+}
+
+/** What an instance has to be replaced with objects in it. */
+export interface HandOver {
+  /** Resolves when the old instance is gone. */
+  end(): Promise<void>;
+  start(spec: InstanceSpec): Promise<InstanceProcess>;
+}
+
+export class SlugObjects {
+  readonly #options: SlugObjectsOptions;
+  #disk: ObjectsDisk | undefined;
+
+  constructor(options: SlugObjectsOptions) {
+    this.#options = options;
+  }
+
+  /** Whether two instances may run at the same time. */
+  static mayOverlap(one: InstanceSpec, other: InstanceSpec): boolean {
+    return !(objectsOf(one.bindings) || objectsOf(other.bindings));
+  }
+
+  /**
+   * The old instance ends first, and requests wait for the new one.
+   * @throws Problem when that does not start; the old version is then started again
+   */
+  static async handOver(old: InstanceSpec, spec: InstanceSpec, { end, start }: HandOver): Promise<InstanceProcess> {
+    await end();
+    try {
+      return await start(spec);
+    } catch (error) {
+      await start(old);
+      throw error;
+    }
+  }
+
+  /**
+   * Prepares the disk for the next instance.
+   * @param leaving instances that have not ended
+   * @returns undefined where it keeps nothing on a disk
+   * @throws Problem quota_exceeded
+   */
+  async open(
+    spec: InstanceSpec,
+    uid: number | undefined,
+    leaving: Iterable<InstanceProcess>,
+  ): Promise<PrewarmedSandboxOptions['objects']> {
+    const classes = this.#options.preview === undefined ? objectsOf(spec.bindings) : undefined;
+    this.#disk = undefined;
+    if (!classes) return undefined;
+    // One that was killed may not be gone yet: never two processes on one folder.
+    await Promise.all([...leaving].map((old) => objectsOf(old.spec.bindings) && old.ended));
+    return await this.#openDisk(spec, classes, uid);
+  }
+
+  /** Looks at the disk. @param now ms of `performance.now()` @returns whether the instance did anything since the last look */
+  sample(instance: InstanceProcess, now: number): boolean {
+    if (!this.#disk || !instance.hasWorked()) return false;
+    this.#disk.sample(now);
+    return true;
+  }
+
+  /** The instance is gone, for this reason. */
+  ended({ spec: { tenant, bindings } }: InstanceProcess, reason: ExitReason): void {
+    const { slug, preview, tenantsFolder, onAtRest } = this.#options;
+    if (preview !== undefined || !objectsOf(bindings) || reason === 'replaced' || reason === 'shutdown') return;
+    onAtRest({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
+  }
+
+  async #openDisk(
+    { tenant, limits }: InstanceSpec,
+    classes: Objects,
+    uid: number | undefined,
+  ): Promise<PrewarmedSandboxOptions['objects']> {
+    const { tenantsFolder, storeQuotas, onExceeded } = this.#options;
+    const disk = new ObjectsDisk({
+      folder: objectsFolder(tenantsFolder, tenant),
+      quota: limitsOf('storage', limits).durableObjectBytes ?? storeQuotas.durableObjectBytes ?? 0,
+      onExceeded: (detail) => {
+        if (this.#disk === disk) onExceeded(detail);
+      },
+    });
+    this.#disk = disk;
+    return disk.open(classes, uid);
+  }
+}
