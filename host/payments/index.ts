@@ -21,7 +21,6 @@ import { Guard } from './ledger/guard.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openRails } from './methods/index.ts';
-import { readMpp } from './methods/tempo/credential.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
 import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
 import { ChannelSweeper, type SweepSchedule } from './methods/tempo/sessions/sweeper.ts';
@@ -122,8 +121,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         if (!channel) return '{}';
         const captured = micro(channel.captured + charged);
         const after = { ...channel, captured, units: channel.units + 1 };
-        const presented = row.credential ? readMpp(row.credential, challengeKey) : undefined;
-        const voucher = presented && verifier?.acknowledged(presented.credential, after);
+        const voucher = row.credential ? verifier?.acknowledged(row.credential, after) : undefined;
         return JSON.stringify({
           'payment-receipt': sessionReceipt({ ...after, voucher: voucher ?? after.voucher }, row.credentialId),
         });

@@ -2,13 +2,13 @@
  * Accepts session credentials: opens channels, takes vouchers (twice, late or out of order: a voucher authorizes, it
  * is not spent), tops up, and closes on the payer's wish. Chain calls happen only where the chain has to change.
  */
-import type { Credential } from 'mppx';
+import { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import { type Hex, keccak256, zeroAddress } from 'viem';
 import { getTransactionReceipt } from 'viem/actions';
 import { atomic, type SignedAmount } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
-import type { Money } from '../../../../shared/money.ts';
+import { type Money, micro } from '../../../../shared/money.ts';
 import { KeyedLock } from '../../../../shared/mutex.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import { assetId, lower, payerDid, type Verified } from '../../../terms.ts';
@@ -46,6 +46,7 @@ export class SessionVerifier {
   /** When the chain was asked about a channel, ms of `performance.now()`; oldest first. */
   readonly #checkedAt = new Map<string, number>();
   readonly #locks = new KeyedLock();
+  readonly #payloads = new WeakMap<Credential.Credential, SessionPayload>();
 
   constructor(options: ChannelChainOptions) {
     this.#options = options;
@@ -60,16 +61,21 @@ export class SessionVerifier {
   }
 
   read(credential: Credential.Credential): SessionPayload {
-    return readSessionPayload(credential.payload, this.network);
+    const known = this.#payloads.get(credential);
+    if (known) return known;
+    const payload = readSessionPayload(credential.payload, this.network);
+    this.#payloads.set(credential, payload);
+    return payload;
   }
 
   /**
    * The voucher that a call's receipt may speak of, atomic units. Clients forget the vouchers of calls that failed and
    * refuse receipts for more than they remember: so it is the call's own voucher, where that covers what was captured.
+   * @param text a credential that was taken
    */
-  acknowledged(credential: Credential.Credential, channel: Pick<ChannelRow, 'voucher' | 'captured'>): Money {
-    const payload = this.read(credential);
-    const own = 'cumulativeAmount' in payload ? payload.cumulativeAmount : channel.voucher;
+  acknowledged(text: string, channel: Pick<ChannelRow, 'voucher' | 'captured'>): Money {
+    const { cumulativeAmount } = Credential.deserialize<{ cumulativeAmount?: string }>(text).payload;
+    const own = cumulativeAmount === undefined ? channel.voucher : micro(BigInt(cumulativeAmount));
     return own < channel.voucher && own >= channel.captured ? own : channel.voucher;
   }
 
