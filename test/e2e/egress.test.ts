@@ -205,6 +205,9 @@ beforeAll(async () => {
       return type === 'A'
         ? [dns.asked.filter((a) => a === 'A rebind.test').length > 1 ? '127.0.0.1' : '192.0.2.1']
         : [];
+    if (name === 'itself.test') return ['CNAME itself.test'];
+    if (name === 'ring-a.test') return ['CNAME ring-b.test'];
+    if (name === 'ring-b.test') return ['CNAME ring-a.test'];
     return [];
   });
   child = fork(new URL('../../host/egress/main.ts', import.meta.url), { serialization: 'advanced' });
@@ -392,6 +395,13 @@ describe('what is refused, and says so', () => {
   test('a name is resolved once, and that answer is judged', async () => {
     expect((await ask({ url: 'http://rebind.test/' })).status).toBe(403);
     expect(dns.asked.filter((asked) => asked === 'A rebind.test')).toHaveLength(1);
+  });
+
+  test.each(['itself.test', 'ring-a.test'])('%s is an alias of itself in the end', async (name) => {
+    const from = dns.asked.length;
+    const answer = await ask({ url: `http://${name}/` });
+    expect(JSON.parse(answer.text ?? '')).toMatchObject({ code: 'egress_failed', target: `${name}:80` });
+    expect(dns.asked.slice(from).filter((asked) => asked.endsWith(name)).length).toBeLessThanOrEqual(4);
   });
 
   test.each(['127.0.0.1:22', '[::1]:22', '169.254.169.254:80', 'private.test:5432', 'smtp.example.test:25'])(

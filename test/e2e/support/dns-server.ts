@@ -3,6 +3,7 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 
 const TYPES: Record<number, 'A' | 'AAAA' | 'TXT'> = { 1: 'A', 16: 'TXT', 28: 'AAAA' };
+const CNAME = 5;
 
 export interface DnsServer {
   /** `host:port`. */
@@ -13,7 +14,8 @@ export interface DnsServer {
 }
 
 /**
- * @param answer addresses for a name; called for every query. IPv4 for `A`, IPv6 (16 bytes as hex) for `AAAA`
+ * @param answer what a name has; called for every query. IPv4 for `A`, IPv6 (16 bytes as hex) for `AAAA`, and for an
+ * alias `CNAME <name>`
  * @param texts TXT records of a name, each at most 255 bytes
  */
 export async function startDns(
@@ -34,20 +36,13 @@ export async function startDns(
     const name = labels.join('.');
     const type = TYPES[code];
     asked.push(`${type ?? code} ${name}`);
-    const values =
-      type === 'TXT'
-        ? texts(name.toLowerCase()).map((text) => Buffer.from(`${String.fromCharCode(text.length)}${text}`, 'latin1'))
-        : type === undefined
-          ? []
-          : answer(name, type).map((address) =>
-              type === 'A'
-                ? Buffer.from(address.split('.').map(Number))
-                : Buffer.from(address.replaceAll(':', ''), 'hex'),
-            );
-    const records = values.map((bytes) => {
+    const values = type === 'TXT' ? texts(name.toLowerCase()) : type === undefined ? [] : answer(name, type);
+    const records = values.map((value) => {
+      const alias = type !== 'TXT' && value.startsWith('CNAME ') ? value.slice('CNAME '.length) : undefined;
+      const bytes = alias === undefined ? encoded(value, type) : encodedName(alias);
       const head = Buffer.alloc(12);
       head.writeUInt16BE(0xc00c, 0);
-      head.writeUInt16BE(code, 2);
+      head.writeUInt16BE(alias === undefined ? code : CNAME, 2);
       head.writeUInt16BE(1, 4);
       head.writeUInt16BE(bytes.length, 10);
       return Buffer.concat([head, bytes]);
@@ -62,4 +57,14 @@ export async function startDns(
   socket.bind(0, '127.0.0.1');
   await once(socket, 'listening');
   return { address: `127.0.0.1:${socket.address().port}`, asked, stop: () => socket.close() };
+}
+
+function encoded(value: string, type: string | undefined): Buffer {
+  if (type === 'TXT') return Buffer.from(`${String.fromCharCode(value.length)}${value}`, 'latin1');
+  return type === 'A' ? Buffer.from(value.split('.').map(Number)) : Buffer.from(value.replaceAll(':', ''), 'hex');
+}
+
+function encodedName(name: string): Buffer {
+  const labels = name.split('.').map((label) => `${String.fromCharCode(label.length)}${label}`);
+  return Buffer.from(`${labels.join('')}\0`, 'latin1');
 }
