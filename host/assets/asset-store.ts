@@ -47,7 +47,10 @@ export class AssetStore {
    */
   async put(tenant: string, hash: string, body: ReadableStream<Uint8Array>, length: number): Promise<void> {
     if (!(length >= 0 && length <= MAX_FILE_BYTES))
-      throw new Problem('too_large', `A static file takes at most ${MAX_FILE_BYTES} bytes, and says its length.`);
+      throw new Problem(
+        'too_large',
+        `A static file takes at most ${MAX_FILE_BYTES} bytes: send a smaller one, with its Content-Length.`,
+      );
     const target = path.join(this.#folder(tenant, 'files'), hash);
     if (await stat(target).catch(() => undefined)) return void (await body.cancel());
     const giveBack = await this.#take(tenant, length);
@@ -62,7 +65,11 @@ export class AssetStore {
         async function* (pieces: AsyncIterable<Uint8Array>) {
           for await (const piece of pieces) {
             taken += piece.length;
-            if (taken > length) throw new Problem('bad_request', 'The body is longer than it says.');
+            if (taken > length)
+              throw new Problem(
+                'bad_request',
+                'The body is longer than its Content-Length; send the file again, unchanged.',
+              );
             digest.update(piece);
             yield piece;
           }

@@ -32,7 +32,7 @@ export async function* answerBytes(response: Response): AsyncGenerator<Uint8Arra
     if (response.body) yield* response.body as unknown as AsyncIterable<Uint8Array>;
   } catch (error) {
     if (error instanceof Failure) throw error;
-    throw new Failure('unreachable', 'The answer broke off.');
+    throw new Failure('unreachable', 'The answer broke off; run the command again.');
   }
 }
 

@@ -107,7 +107,7 @@ async function parts(sql: string): Promise<string[]> {
 
 async function readText(path: string): Promise<string> {
   return readFile(path, 'utf8').catch((error: NodeJS.ErrnoException) => {
-    throw new Failure('usage', `${path} cannot be read (${error.code}).`);
+    throw new Failure('usage', `${path} cannot be read (${error.code}); give the path of a file that can.`);
   });
 }
 

@@ -27,7 +27,8 @@ export function secretsCommand(deps?: CommandDeps): Command {
     .action(
       withSession(deps, async (session, slug: string, names: string[]) => {
         const bad = names.find((name) => !/^[A-Za-z_]\w*$/.test(name));
-        if (bad !== undefined) throw new Failure('usage', 'secrets rm takes names, without values.');
+        if (bad !== undefined)
+          throw new Failure('usage', 'secrets rm takes names, without values: turnpike secrets rm NAME.');
         const secretChanges = Object.fromEntries(names.map((name) => [name, null]));
         await (await session.host()).own('PUT', `/_admin/code/${encodeURIComponent(slug)}`, { secretChanges });
         session.printer.result({ slug, removed: names }, `removed ${names.join(', ')}`);

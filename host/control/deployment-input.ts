@@ -189,7 +189,10 @@ async function readDocument(body: Uint8Array, contentType: string): Promise<unkn
 async function readMultipart(body: Uint8Array, contentType: string): Promise<unknown> {
   const whole = new Response(Buffer.from(body), { headers: { 'content-type': contentType } });
   const form = await whole.formData().catch((error: Error) => {
-    throw new Problem('bad_request', `The multipart body is not readable: ${error.message}`);
+    throw new Problem(
+      'bad_request',
+      `The multipart body is not readable; send it as multipart/form-data says: ${error.message}`,
+    );
   });
   const given = form.get('metadata');
   const text = typeof given === 'string' ? given : given ? await given.text() : '{}';

@@ -164,7 +164,12 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     } else if (this.#call) {
       this.#call.destroy();
       const seconds = this.#limits.idleTimeoutMs / 1000;
-      this.#broken(new Problem('upstream_timeout', `No byte came for ${seconds} seconds.`));
+      this.#broken(
+        new Problem(
+          'upstream_timeout',
+          `No byte came for ${seconds} seconds; send the request again, and the body without pauses.`,
+        ),
+      );
     }
   }
 
@@ -302,7 +307,13 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
       this.#broken(new Problem('upstream_failed', error.message));
     } else {
       void instance.whyDead(DEATH_NOTICE_MS).then((problem) => {
-        this.#broken(problem ?? new Problem('upstream_failed', 'The handler ended the connection without an answer.'));
+        this.#broken(
+          problem ??
+            new Problem(
+              'upstream_failed',
+              'The handler ended the connection without an answer; its owner finds the reason by turnpike logs.',
+            ),
+        );
       });
     }
   }
@@ -409,7 +420,7 @@ function restarting(): Problem {
 }
 
 export function bodyTooLarge(maxBytes: number): Problem {
-  return new Problem('too_large', `The request body may have at most ${maxBytes} bytes.`);
+  return new Problem('too_large', `The request body may have at most ${maxBytes} bytes; send less.`);
 }
 
 function answerLength(head: ResponseHead): AnswerLength {

@@ -150,7 +150,10 @@ async function send(
         request.once('upgrade', (_answer, socket) => {
           socket.destroy();
           reject(
-            new Problem('egress_failed', `${outbound.target.name}: it switched to a protocol that was not requested.`),
+            new Problem(
+              'egress_failed',
+              `${outbound.target.name} switched to a protocol that was not requested; ask who runs it.`,
+            ),
           );
         });
         if (body) pump(asked, request, outbound.allowance, 'out', reject);

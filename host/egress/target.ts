@@ -50,7 +50,7 @@ export function parseConnectTarget(authority: string): Target {
 function build(kind: Target['kind'], hostname: string, port: number, path: string): Target {
   const host = hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '');
   if (host === '' || host.length > 253 || port === 0) {
-    throw new Problem('bad_request', 'The address has no usable host or port.');
+    throw new Problem('bad_request', 'The address has no usable host or port; write host:port.');
   }
   const name = `${host.includes(':') ? `[${host}]` : host}:${port}`;
   return { kind, host, literal: isIP(host) !== 0, port, path, name };

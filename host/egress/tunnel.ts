@@ -65,7 +65,10 @@ export async function websocket(
   head: Buffer,
 ): Promise<void> {
   if (asked.headers.upgrade?.toLowerCase() !== 'websocket') {
-    throw new Problem('bad_request', 'Only upgrades to websocket are supported.');
+    throw new Problem(
+      'bad_request',
+      'Only upgrades to websocket are supported; send the request without the Upgrade field.',
+    );
   }
   const options = await requestOptions(outbound, agents, secure);
   const headers = outgoing(asked.rawHeaders, hostHeader(outbound.target), outbound.way.kind === 'edge');

@@ -173,7 +173,10 @@ export class PaymentService implements PaymentBindings {
       throw new Problem('payment_required', 'The caller sent no payment; answer it with POST /challenge.');
     const { amount, meta } = this.#claims(tenant, presented);
     if ((meta.bind ?? undefined) !== (body.bind === undefined ? undefined : digest(body.bind)))
-      throw new Problem('payment_invalid', 'The payment was made for something else (bind does not match).');
+      throw new Problem(
+        'payment_invalid',
+        'The payment was made for something else (bind does not match); pay the challenge of this request.',
+      );
     if (body.amount !== undefined && body.amount !== amount)
       throw new Problem('payment_invalid', `The payment is for ${formatUsd(amount)} USD.`);
     const named = methodOf(presented).named(presented);
@@ -225,7 +228,10 @@ export class PaymentService implements PaymentBindings {
       if (row.state !== 'working' && !early)
         throw new Problem('conflict', `This hold is ${row.state}; it cannot be captured.`);
       if (amount > row.authorized)
-        throw new Problem('invalid_field', `At most ${formatUsd(row.authorized)} USD were authorized.`);
+        throw new Problem(
+          'invalid_field',
+          `At most ${formatUsd(row.authorized)} USD were authorized; capture no more than that.`,
+        );
       const taken = await machine.take({ ...row, capturedBy: body.hold }, amount);
       return this.#captured(taken.state === 'answered' ? taken : await machine.store.answered(taken, undefined, false));
     });
@@ -253,7 +259,7 @@ export class PaymentService implements PaymentBindings {
   async #outcome(tenant: Tenant, { payment, attempt }: z.infer<typeof outcomeBody>) {
     const row = await this.#options.machine.store.byId(payment);
     if (row?.kind !== 'route' || row.tenant !== tenant.tenant)
-      throw new Problem('not_found', 'There is no such payment.');
+      throw new Problem('not_found', 'There is no such payment; give an id that verify() answered.');
     return { payment: row.id, outcome: outcomeOf(row, attempt) };
   }
 
@@ -274,7 +280,7 @@ export class PaymentService implements PaymentBindings {
     const [payment = ''] = id.split('.');
     const row = await this.#options.machine.store.byId(payment);
     if (row?.kind !== 'binding' || row.tenant !== tenant.tenant)
-      throw new Problem('not_found', 'There is no such hold.');
+      throw new Problem('not_found', 'There is no such hold; give the id that verify() answered with hold.');
     return row;
   }
 
@@ -306,12 +312,16 @@ export class PaymentService implements PaymentBindings {
     const named = methodOf(presented).named(presented);
     if (named.meta) {
       const { n: _nonce, scope, token: _token, ...meta } = named.meta;
-      if (scope !== scopeOf(tenant)) throw new Problem('payment_invalid', 'The payment is for another seller.');
+      if (scope !== scopeOf(tenant))
+        throw new Problem('payment_invalid', 'The payment is for another seller; pay the challenge of this one.');
       return { amount: micro(named.amount), meta };
     }
     const claims = this.#readToken(named.token);
     if (claims?.tenant !== tenant.tenant || BigInt(claims.amount) !== named.amount)
-      throw new Problem('payment_invalid', 'The payment is for another seller or another price.');
+      throw new Problem(
+        'payment_invalid',
+        'The payment is for another seller or another price; pay the challenge of this one.',
+      );
     return { amount: micro(named.amount), meta: claims.meta };
   }
 
@@ -373,7 +383,7 @@ async function read<T>({ tenant }: Tenant, request: Request, schema: z.ZodType<T
   try {
     value = text === '' ? {} : JSON.parse(text);
   } catch {
-    throw new Problem('invalid_json', 'The body is not JSON.');
+    throw new Problem('invalid_json', 'The body is not JSON; send a JSON object.');
   }
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;

@@ -249,7 +249,7 @@ export class Deployments {
         .select()
         .from(deployments)
         .where(and(eq(deployments.slug, input.slug), ne(deployments.state, 'decommissioned')));
-      if (living) throw new Problem('slug_taken', `The slug ${input.slug} is taken.`);
+      if (living) throw new Problem('slug_taken', `The slug ${input.slug} is taken; choose another one.`);
       const { code, settings } = input;
       const [row] = await tx
         .insert(deployments)

@@ -106,7 +106,9 @@ export class BodyBudget {
     const held = this.#held.get(request);
     if (!held) return;
     this.#held.delete(request);
-    held.giveUp?.(new Problem('request_timeout', 'The request was answered before all of its body came.'));
+    held.giveUp?.(
+      new Problem('request_timeout', 'The request was answered before all of its body came; send it again, faster.'),
+    );
     this.#count(held, -held.bytes);
     // At once, not when the collector comes by: it is in no hurry where nothing else is asked for.
     held.bytesOf.transfer(0);
@@ -169,7 +171,7 @@ export function releasingBodies<Rest extends unknown[]>(
 }
 
 function tooLarge(limit: number): Problem {
-  return new Problem('too_large', `The body is larger than ${limit} bytes, the most that is taken here.`);
+  return new Problem('too_large', `The body is larger than ${limit} bytes, the most that is taken here; send less.`);
 }
 
 function tooSlow(): Problem {

@@ -66,7 +66,7 @@ function notAKey(path: string, where: string): string {
 
 async function fromFile(path: string): Promise<ChosenWallet> {
   const wallet = await readWallet(path);
-  if (!wallet) throw new Failure('usage', `There is no wallet at ${path}.`);
+  if (!wallet) throw new Failure('usage', `There is no wallet at ${path}; turnpike wallet create makes one.`);
   return chosen(wallet, path);
 }
 

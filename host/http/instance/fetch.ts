@@ -254,7 +254,7 @@ class FetchHandler implements UpstreamHandler {
         sent += value?.length ?? 0;
         // Bytes past the declared length would be read as another request.
         if (declared !== undefined && (done ? sent !== declared : sent > declared)) {
-          throw new Problem('bad_request', 'The body is not as long as its Content-Length says.');
+          throw new Problem('bad_request', 'The body is not as long as its Content-Length says; correct one of them.');
         }
         if (done) {
           this.#call?.end();
@@ -281,7 +281,12 @@ class FetchHandler implements UpstreamHandler {
       return;
     }
     const seconds = Math.round(this.#idleTimeoutMs / 1000);
-    this.#fail(new Problem('upstream_timeout', `The handler sent no byte for ${seconds} seconds.`));
+    this.#fail(
+      new Problem(
+        'upstream_timeout',
+        `The handler sent no byte for ${seconds} seconds; its owner finds the reason by turnpike logs.`,
+      ),
+    );
   }
 
   #fail(error: unknown): void {
@@ -311,7 +316,7 @@ function headOf(call: InstanceCall, framing: Framing, upgrade: boolean, context:
   let extra = '';
   for (const [name, value] of Object.entries(call.extra ?? {})) extra += fieldLine(name, value);
   if (!/^\/[\x21-\x7e\x80-\xff]*$/.test(call.path) || (context.host && !HOST.test(context.host))) {
-    throw new Problem('bad_request', 'The path or the name of the host is malformed.');
+    throw new Problem('bad_request', 'The path or the name of the host is malformed; correct the URL.');
   }
   return instanceHead(
     { method: call.method, path: call.path, host: context.host, framing, upgrade, fields: instanceFields(raw) },

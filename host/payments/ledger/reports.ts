@@ -141,7 +141,8 @@ export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | '
   async #resolvePending(id: string, action: string): Promise<OpenItem | undefined> {
     const { store, machine } = this.#options;
     const row = await store.byId(id);
-    if (row?.state !== 'settling') throw new Problem('not_found', `${id} is not pending.`);
+    if (row?.state !== 'settling')
+      throw new Problem('not_found', `${id} is not pending; turnpike payments lists what is.`);
     if (action !== 'retry') throw new Problem('conflict', 'What the chain has not decided can only be retried.');
     await machine.exclusively(row, async () => this.#options.continue(await machine.reconcile(row)));
     const after = await store.byId(id);

@@ -90,7 +90,8 @@ const instanceSpecs = service({
         };
       }
       const version = preview === undefined ? undefined : await deployments.preview(tenant, preview);
-      if (preview !== undefined && !version) throw new Problem('not_found', `${slug} has no such version any more.`);
+      if (preview !== undefined && !version)
+        throw new Problem('not_found', `${slug} has no such version any more; turnpike versions lists them.`);
       // All else is as it is for the one that is live.
       const { digest, assets } = version ?? row;
       return {

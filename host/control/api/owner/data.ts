@@ -104,7 +104,7 @@ async function handle(deps: ControlDeps, call: Call, scope: string): Promise<Res
     },
     { ...context, tenantPath: '/' },
   );
-  if (answer.status === 404) throw new Problem('not_found', `${bound.name} has no such key.`);
+  if (answer.status === 404) throw new Problem('not_found', `${bound.name} has no such key; list its keys first.`);
   if (answer.status === 400) {
     const { error } = (await answer.json().catch(() => ({}))) as { error?: string };
     throw new Problem('bad_request', error ?? 'The binding refused it.');

@@ -101,7 +101,7 @@ export function domainEndpoints(deps: ControlDeps, checks: DomainChecks): Endpoi
       if ('response' in owned) return owned.response;
       const name = parseDomain(domain, own);
       if (!(await checks.detach(name, owned.deployment.tenant))) {
-        throw new Problem('not_found', `${slug} has no domain ${name}.`);
+        throw new Problem('not_found', `${slug} has no domain ${name}; turnpike domains lists what it has.`);
       }
       return new Response(null, { status: 204 });
     },

@@ -62,7 +62,8 @@ export function renewEndpoint(deps: ControlDeps): Endpoint {
     },
     // Whether the slug lives is looked up with the payment: an unpaid call gets its 402 first, as everywhere.
     handle: async ({ request, context, params: { slug = '' } }) => {
-      if (!SLUG.test(slug)) throw new Problem('not_found', `There is no deployment ${slug}.`);
+      if (!SLUG.test(slug))
+        throw new Problem('not_found', `There is no deployment ${slug}; turnpike list shows those of your wallet.`);
       return await payments.paidOperation(request, context, renewal(deps, { slug }));
     },
   };

@@ -179,7 +179,10 @@ export class SessionVerifier {
           if (cumulativeAmount < price || cumulativeAmount > openDeposit || openDeposit < price)
             throw new Problem('payment_invalid', 'The deposit and the first voucher must cover the price.');
           if (!this.#signed(payload.channelId, cumulativeAmount, signature, signer))
-            throw new Problem('payment_invalid', 'The voucher signature is not valid.');
+            throw new Problem(
+              'payment_invalid',
+              'The voucher signature is not valid; sign it with the key that the channel names.',
+            );
           await channels.opening(
             {
               id: payload.channelId,
@@ -229,13 +232,19 @@ export class SessionVerifier {
     const channel = await this.#usable(channelId);
     const from = lower(source?.split(':').pop() ?? '');
     if (from !== channel.payer && from !== channel.signer)
-      throw new Problem('payment_invalid', 'The credential’s source is not the payer of the channel.');
+      throw new Problem(
+        'payment_invalid',
+        'The credential’s source is not the payer of the channel; name the wallet that opened it.',
+      );
     if (cumulativeAmount > channel.deposit)
       throw new Problem('payment_invalid', 'The voucher is over the deposit; top the channel up.', {
         extensions: { session: view(channel) },
       });
     if (!this.#signed(channelId, cumulativeAmount, signature, channel.signer as Address))
-      throw new Problem('payment_invalid', 'The voucher signature is not valid.');
+      throw new Problem(
+        'payment_invalid',
+        'The voucher signature is not valid; sign it with the key that the channel names.',
+      );
     const greater = cumulativeAmount > channel.voucher;
     const authorized = greater ? cumulativeAmount : channel.voucher;
     if (authorized - channel.captured - channel.reserved < price)
