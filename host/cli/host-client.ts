@@ -76,6 +76,11 @@ export class HostClient {
     return this.#read<Body>(await this.#plain(this.#request('GET', path)));
   }
 
+  /** A call without anything, as strangers make it, whatever it is answered with. */
+  async probe(method: string, path: string): Promise<Response> {
+    return await this.#plain(this.#request(method, path));
+  }
+
   /** A call of the owner: with the deploy key, or a proof of the wallet. */
   async own<Body>(method: string, path: string, body?: unknown): Promise<Body> {
     return this.#read<Body>(await this.#owned(this.#request(method, path, body)));

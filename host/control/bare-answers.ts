@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { ControlDeps } from './deps.ts';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
-import { asksForOpenApi } from './pages/tenant-openapi.ts';
+import { describedPath } from './pages/tenant-openapi.ts';
 import { tollView } from './toll-view.ts';
 
 /** @returns whether the request was answered; if not, it goes the usual way */
@@ -22,7 +22,7 @@ export function bareAnswers(
     const header = request.headers[CONTEXT_HEADER];
     if (typeof header !== 'string') return false;
     const context = parseContext(header);
-    if (context.slug === undefined || asksForOpenApi(request, context)) return false;
+    if (context.slug === undefined || describedPath(request, context) !== undefined) return false;
     const deployment = deployments.remembered(context.slug);
     if (!deployment) return false;
     const call = { method: request.method ?? '', header: (name: string) => request.headers[name]?.toString() };

@@ -42,6 +42,10 @@ const asksSchema = z.strictObject({
       'secret -> where its value comes from; "slug:NAME" is the same as that secret of another built-in tenant',
     ),
   companions: z.array(z.enum(COMPANIONS)).default([]),
+  sells: z
+    .array(z.string().regex(/^\/[\w./-]+$/))
+    .default([])
+    .describe('paths of this host at which it is paid otherwise than by paidRoutes, for indexers'),
   operatorApi: z
     .strictObject({ path: z.string().regex(/^\/[\w-]+$/), key: z.string().regex(SECRET) })
     .optional()

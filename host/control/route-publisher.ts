@@ -9,7 +9,7 @@ import type { Config } from '../shared/config.ts';
 import type { EdgeMethods, Route } from '../shared/contracts.ts';
 import { KeyedLock } from '../shared/mutex.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
-import { OPENAPI_PATH } from './pages/tenant-openapi.ts';
+import { DESCRIPTIONS } from './pages/tenant-openapi.ts';
 import { suspension } from './suspension.ts';
 
 export interface RoutePublisherDeps {
@@ -107,7 +107,7 @@ export class RoutePublisher {
       paidRoutes: [
         ...tollRoutes(row.paidRoutes as unknown as Parameters<typeof tollRoutes>[0]),
         // Made from the paid routes where the handler has none of its own.
-        ...(row.paidRoutes.length > 0 ? [{ method: 'GET', path: OPENAPI_PATH }] : []),
+        ...(row.paidRoutes.length > 0 ? DESCRIPTIONS.map((path) => ({ method: 'GET', path })) : []),
       ],
       idleTimeoutMs: config.requestIdleMs,
       maxBodyBytes: limitsOf('runtime', row.limits).maxBodyBytes ?? config.maxBodyBytes,

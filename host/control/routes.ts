@@ -22,6 +22,7 @@ import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlDeps } from './deps.ts';
 import type { Endpoint } from './endpoint.ts';
 import { docsPage } from './pages/docs.ts';
+import { forSalePage } from './pages/for-sale.ts';
 import { landingPage } from './pages/landing.ts';
 import { llmsPage } from './pages/llms.ts';
 import { openApiPage } from './pages/openapi.ts';
@@ -73,6 +74,7 @@ export function pageTable({ control, endpoints, version, network, health }: Page
     lookPage,
     llmsPage({ endpoints, payments, deployments, publicUrl, termDays, network }),
     openApiPage({ endpoints, payments, publicUrl, version }),
+    forSalePage({ endpoints, deployments, builtins, publicUrl }),
     {
       path: '/healthz',
       render: () => {

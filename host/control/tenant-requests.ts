@@ -12,7 +12,7 @@ import { renewal } from './api/owner/renew.ts';
 import type { ControlDeps } from './deps.ts';
 import { iso } from './metadata.ts';
 import { noDeployment } from './ownership.ts';
-import { asksForOpenApi, OPENAPI_PATH, tenantOpenApi } from './pages/tenant-openapi.ts';
+import { describedPath, tenantDescription } from './pages/tenant-openapi.ts';
 import { suspension } from './suspension.ts';
 import { tollView } from './toll-view.ts';
 
@@ -51,9 +51,11 @@ export async function tenantRequest(
       throw new Problem('gone', `${slug} was decommissioned on ${iso(deployment.decommissionedAt ?? 0)}.`);
     case 'expired':
       return await renewAndForward(deps, forward, request, context, deployment);
-    case 'active':
-      if (asksForOpenApi(request, context)) return await openApi(deps, forward, request, context, deployment);
+    case 'active': {
+      const described = describedPath(request, context);
+      if (described) return await description(deps, forward, request, context, deployment, described);
       return await deps.payments.toll(request, context, tollView(deployment));
+    }
   }
 }
 
@@ -78,21 +80,22 @@ export async function tenantSocket(
 }
 
 /** The handler's own description where it has one, else the generated one. */
-async function openApi(
+async function description(
   deps: ControlDeps,
   forward: ForwardToTenant,
   request: Request,
   context: EdgeContext,
   deployment: Deployment,
+  path: string,
 ): Promise<Response> {
   // Where the path itself has a price, the handler's answer may be what is sold.
-  if (!findPaidRoute(tollView(deployment).paidRoutes, request.method, OPENAPI_PATH)) {
+  if (!findPaidRoute(tollView(deployment).paidRoutes, request.method, path)) {
     const own = await forward(deployment.slug, request, context, {});
     if (!isNoDescription(own)) return own;
     await own.body?.cancel();
   }
   const base = context.via === 'path' ? `${deps.publicUrl}${context.prefix}` : `${context.proto}://${context.host}`;
-  return new Response(JSON.stringify(tenantOpenApi(deployment, deps.payments, base), null, 2), {
+  return new Response(JSON.stringify(tenantDescription(path, deployment, deps.payments, base), null, 2), {
     headers: { 'content-type': 'application/json; charset=utf-8', 'access-control-allow-origin': '*' },
   });
 }

@@ -54,8 +54,8 @@ const OVERRIDE = new RegExp(`^(?:${OVERRIDE_FIELDS.join('|')}):(.*)$`, 'gim');
 const CONTROL_IDLE_MS = 300_000;
 const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 const BLOCKED = 'The operator of this host has blocked the network that you call from; ask the operator.';
-/** Control adds a generated description for tenants with prices. */
-const OPENAPI_PATH = '/openapi.json';
+/** Control adds generated descriptions for tenants with prices. */
+const DESCRIPTIONS = new Set(['/openapi.json', '/.well-known/x402']);
 
 const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '', host: '', trusted: true };
 
@@ -227,7 +227,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
 
   #hasPrice({ route, tenantPath }: TenantResolution, { method, fields }: Exchange['head']): boolean {
     if (route.paidRoutes.length === 0) return false;
-    if (tenantPath.split('?', 1)[0] === OPENAPI_PATH) return true;
+    if (DESCRIPTIONS.has(tenantPath.split('?', 1)[0] ?? '')) return true;
     const overrides = [...fields.matchAll(OVERRIDE)].map(([, value = '']) => value);
     return [method, ...overridingMethods(overrides, tenantPath)].some(
       (each) => matchPaidRoute(route.paidRoutes, each, tenantPath) !== undefined,

@@ -67,6 +67,12 @@ export const manifestSchema = z.strictObject({
           .boolean()
           .optional()
           .describe('work takes longer than a payment stays valid: settle first, refund if it fails'),
+        input: z
+          .looseObject({})
+          .optional()
+          .describe('for indexers and OpenAPI: "query" and "body" as JSON Schema, "bodyType", "example" of both'),
+        output: z.looseObject({}).optional().describe('likewise of the answer: "type", "schema", "example"'),
+        listed: z.boolean().optional().describe('false: the host’s own /.well-known/x402 does not name it'),
       }),
     )
     .optional()

@@ -4,6 +4,7 @@
  */
 import { formatUsd } from '../shared/money.ts';
 import { Problem, type ProblemCode } from '../shared/problem.ts';
+import type { Discovery } from './discovery.ts';
 import { EXPOSED_HEADERS, METHODS } from './methods/index.ts';
 import type { Announce } from './methods/method.ts';
 import type { Offer, Terms } from './terms.ts';
@@ -16,6 +17,8 @@ export interface ChallengeContext {
   /** `sha-256=<base64>` of the body that the credential will be bound to. */
   digest?: string | undefined;
   requestId?: string | undefined;
+  /** How it is called, for indexers. The same object for the same thing: what is made of it is remembered by it. */
+  discovery?: Discovery | undefined;
 }
 
 /** What one set of terms looks like on the wire, but for the parts that change with every call. */
@@ -75,8 +78,16 @@ export class Challenger {
       'access-control-allow-origin': '*',
     };
     if (context.requestId !== undefined) headers['x-request-id'] = context.requestId;
-    const { realm, resource, digest } = context;
-    const issue = { key: this.#key, realm, resource, digest, description: this.describe(prepared.terms), problem };
+    const { realm, resource, digest, discovery } = context;
+    const issue = {
+      key: this.#key,
+      realm,
+      resource,
+      digest,
+      discovery,
+      description: this.describe(prepared.terms),
+      problem,
+    };
     for (const announce of prepared.announce)
       for (const [name, value] of Object.entries(announce(issue)))
         headers[name] = headers[name] === undefined ? value : `${headers[name]}, ${value}`;

@@ -9,6 +9,7 @@ import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody } from '../shared/request-body.ts';
 import type { ChallengeContext, Challenger } from './challenge.ts';
+import { discoveryOf } from './discovery.ts';
 import { EXPOSED_HEADERS, methodOf, readCredential } from './methods/index.ts';
 import type { OfferBook } from './offers.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from './request.ts';
@@ -56,6 +57,7 @@ export class Operations {
       realm: realm(),
       resource: `${context.proto}://${context.host}${pathOf(request)}`,
       requestId: context.requestId,
+      discovery: operation.call && discoveryOf(request.method, operation.call),
     };
     let body = operation.body;
     let digest: string | undefined;

@@ -6,6 +6,7 @@ import { z } from 'zod';
 import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods } from '../shared/match-paid-route.ts';
 import { parseUsd } from '../shared/money.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
+import { inputSchema, outputSchema } from './discovery.ts';
 import type { PaidRoute } from './types.ts';
 
 /** The dearest single call, micro-USD: a typing error in a price should not empty a wallet. */
@@ -44,6 +45,9 @@ const paidRoute = z.strictObject({
   pricingVersion: z.number().int().min(0).optional(),
   checkBeforePay: z.boolean().optional(),
   slow: z.boolean().optional().describe('settle first, refund if the work fails'),
+  input: inputSchema.optional().describe('what a call takes, for indexers and /openapi.json'),
+  output: outputSchema.optional().describe('what it answers'),
+  listed: z.boolean().optional().describe('false: only this deployment’s own documents name it, not the host’s'),
 });
 
 export const paidRoutesSchema = z.array(paidRoute).max(100, 'at most 100 paid routes');

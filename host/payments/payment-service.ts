@@ -15,6 +15,7 @@ import { formatUsd, type Money, micro, parseUsd } from '../shared/money.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody, releasingBodies } from '../shared/request-body.ts';
 import type { Challenger } from './challenge.ts';
+import { discoveryOf, inputSchema, outputSchema } from './discovery.ts';
 import { methodOf, readCredential } from './methods/index.ts';
 import type { Presented } from './methods/method.ts';
 import type { ProofVerifier } from './methods/tempo/proof.ts';
@@ -41,6 +42,11 @@ const challengeBody = z.strictObject({
   bind: z.string().max(400).optional(),
   /** URL as the caller sees it. */
   resource: z.url().max(2048).optional(),
+  /** How it is called, for indexers. What does not fit is left out: nobody goes unpaid for a description. */
+  call: z
+    .object({ method: z.string().max(10), input: inputSchema.optional(), output: outputSchema.optional() })
+    .optional()
+    .catch(undefined),
 });
 const verifyBody = z.strictObject({
   bind: z.string().max(400).optional(),
@@ -163,6 +169,7 @@ export class PaymentService implements PaymentBindings {
     return challenger.response(offers.prepare(terms), {
       realm: realm(),
       resource: body.resource ?? `https://${realm()}/${tenant.slug}`,
+      discovery: body.call && discoveryOf(body.call.method, body.call),
     });
   }
 

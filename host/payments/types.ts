@@ -6,6 +6,7 @@ import type { Duplex } from 'node:stream';
 import type { InstanceSocket } from '../http/instance/fetch.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import type { Money } from '../shared/money.ts';
+import type { CallShape } from './discovery.ts';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -61,6 +62,8 @@ export interface PaidOperation {
   description: string;
   /** Who receives the money; default: the operator. */
   payTo?: Address;
+  /** How it is called, for indexers. */
+  call?: CallShape;
   /** The request's body, if the caller already read it; otherwise it is read here (at most `maxBodyBytes`). */
   body?: Uint8Array;
   maxBodyBytes?: number;
@@ -94,7 +97,7 @@ export interface TollDeployment {
   paidRoutes: readonly PaidRoute[];
 }
 
-export interface PaidRoute {
+export interface PaidRoute extends CallShape {
   /** Upper case; `*` for any. */
   method: string;
   /** Exact path, or a prefix that ends in `*`. */
@@ -110,6 +113,8 @@ export interface PaidRoute {
   checkBeforePay?: boolean | undefined;
   /** The handler may take longer than a signed transaction lives: it is settled first and refunded if work fails. */
   slow?: boolean | undefined;
+  /** `false`: the host's own /.well-known/x402 does not name it. */
+  listed?: boolean | undefined;
 }
 
 /** A request as far as it matters to whether it is paid. */

@@ -2,7 +2,9 @@
  * GET /openapi.json: OpenAPI 3.1 from the endpoint table. Paid operations declare their 402 and carry `x-payment-info`
  * (the discovery extension that MPP clients read; see mppx/discovery).
  */
+
 import type { OfferInfo, Payments } from '../../payments/types.ts';
+import { formatUsd, ZERO } from '../../shared/money.ts';
 import type { BaseCall, Endpoint, JsonSchema } from '../endpoint.ts';
 import { type Page, textPage } from './page.ts';
 
@@ -149,7 +151,9 @@ function operation(endpoint: Endpoint<never>, payments: Payments | undefined): J
         }
       : {}),
     security: [...SECURITY[endpoint.access], ...(endpoint.keyActions ? [{ deployKey: [] }] : [])],
-    ...(offers.length > 0 ? { 'x-payment-info': { offers } } : {}),
+    ...(offers.length > 0
+      ? { 'x-payment-info': paymentInfo(offers, { price: formatUsd(endpoint.price ?? ZERO), mode: 'fixed' }) }
+      : {}),
     responses: {
       ...Object.fromEntries(
         Object.entries(endpoint.responses).map(([status, text]) => [status, response(status, text)]),
@@ -165,6 +169,22 @@ function operation(endpoint: Endpoint<never>, payments: Payments | undefined): J
 function offersOf(endpoint: Endpoint<never>, payments: Payments | undefined): OfferInfo[] {
   if (endpoint.access !== 'paid' || endpoint.price === undefined || !payments) return [];
   return payments.offers(endpoint.price, { mode: 'fixed', description: endpoint.summary });
+}
+
+/** What MPP's clients (`offers`; mppx/discovery) and x402's indexers (`protocols`, `price`; x402scan) read. */
+export function paymentInfo(
+  offers: readonly OfferInfo[],
+  { price, mode }: { price: string; mode: 'fixed' | 'metered' },
+): JsonSchema {
+  const protocols = [...new Set(offers.map(({ method }) => (method === 'x402' ? 'x402' : 'mpp')))];
+  return {
+    offers,
+    protocols,
+    price:
+      mode === 'fixed'
+        ? { mode: 'fixed', currency: 'USD', amount: price }
+        : { mode: 'dynamic', currency: 'USD', min: '0', max: price },
+  };
 }
 
 function paymentText(endpoint: Endpoint<never>): string {

@@ -1,21 +1,31 @@
 /** A tenant's /openapi.json, made from its paid routes, for tenants whose handler has none. */
-import type { Payments } from '../../payments/types.ts';
+import type { PaidRoute, Payments } from '../../payments/types.ts';
 import type { Deployment } from '../../registry/schema/deployments.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { parseUsd } from '../../shared/money.ts';
 import type { JsonSchema } from '../endpoint.ts';
 import { tollView } from '../toll-view.ts';
-import { PAYMENT_SCHEME } from './openapi.ts';
+import { FOR_SALE_PATH, forSale } from './for-sale.ts';
+import { PAYMENT_SCHEME, paymentInfo } from './openapi.ts';
 
-/** Edges hand over `GET /openapi.json` of tenants that have paid routes. */
-export const OPENAPI_PATH = '/openapi.json';
+const OPENAPI_PATH = '/openapi.json';
+/** Edges hand over `GET` of these of tenants that have paid routes. */
+export const DESCRIPTIONS = [OPENAPI_PATH, FOR_SALE_PATH];
 
-export function asksForOpenApi(request: { method?: string | undefined }, context: EdgeContext): boolean {
-  return request.method === 'GET' && (context.tenantPath ?? '').split('?')[0] === OPENAPI_PATH;
+/** The description that is asked for. */
+export function describedPath(request: { method?: string | undefined }, context: EdgeContext): string | undefined {
+  if (request.method !== 'GET') return undefined;
+  const path = (context.tenantPath ?? '').split('?')[0];
+  return DESCRIPTIONS.find((each) => each === path);
 }
 
-/** @param base URL of the tenant without a trailing slash */
-export function tenantOpenApi(deployment: Deployment, payments: Payments, base: string): JsonSchema {
+/** @param path one of `DESCRIPTIONS` @param base URL of the tenant without a trailing slash */
+export function tenantDescription(path: string, deployment: Deployment, payments: Payments, base: string): object {
+  if (path === FOR_SALE_PATH) return forSale(tollView(deployment).paidRoutes, base);
+  return tenantOpenApi(deployment, payments, base);
+}
+
+function tenantOpenApi(deployment: Deployment, payments: Payments, base: string): JsonSchema {
   const paths: Record<string, Record<string, JsonSchema>> = {};
   const view = tollView(deployment);
   for (const route of view.paidRoutes) {
@@ -37,13 +47,12 @@ export function tenantOpenApi(deployment: Deployment, payments: Payments, base: 
         ...paths[path],
         [method]: {
           summary: route.description || `${method.toUpperCase()} ${route.path}`,
-          ...(path.endsWith('{rest}')
-            ? { parameters: [{ name: 'rest', in: 'path', required: true, schema: { type: 'string' } }] }
-            : {}),
+          ...parametersOf(path, route),
           security: [{ payment: [] }],
-          'x-payment-info': { offers },
+          'x-payment-info': paymentInfo(offers, route),
+          ...bodyOf(method, route),
           responses: {
-            200: { description: 'Paid and done' },
+            200: { description: 'Paid and done', ...answerOf(route) },
             402: { description: `Costs ${route.mode === 'metered' ? 'at most ' : ''}${route.price} USD` },
           },
         },
@@ -57,4 +66,35 @@ export function tenantOpenApi(deployment: Deployment, payments: Payments, base: 
     paths,
     components: { securitySchemes: { payment: PAYMENT_SCHEME } },
   };
+}
+
+function parametersOf(path: string, { input }: PaidRoute): JsonSchema {
+  const query = (input?.query ?? {}) as { properties?: Record<string, unknown>; required?: unknown };
+  const required = Array.isArray(query.required) ? query.required : [];
+  const parameters = [
+    ...(path.endsWith('{rest}') ? [{ name: 'rest', in: 'path', required: true, schema: { type: 'string' } }] : []),
+    ...Object.entries(query.properties ?? {}).map(([name, schema]) => ({
+      name,
+      in: 'query',
+      ...(required.includes(name) ? { required: true } : {}),
+      schema,
+    })),
+  ];
+  return parameters.length > 0 ? { parameters } : {};
+}
+
+const TYPES = { json: 'application/json', 'form-data': 'multipart/form-data', text: 'text/plain' };
+
+function bodyOf(method: string, { input }: PaidRoute): JsonSchema {
+  if (!input?.body || !['post', 'put', 'patch'].includes(method)) return {};
+  const { body: schema, bodyType = 'json', example } = input;
+  const content = { [TYPES[bodyType]]: { schema, ...(example?.body === undefined ? {} : { example: example.body }) } };
+  return { requestBody: { required: true, content } };
+}
+
+function answerOf({ output }: PaidRoute): JsonSchema {
+  if (output?.schema === undefined && output?.example === undefined) return {};
+  const { type, schema, example } = output;
+  const media = type.includes('/') ? type : type === 'text' ? 'text/plain' : `application/${type}`;
+  return { content: { [media]: { ...(schema ? { schema } : {}), ...(example === undefined ? {} : { example }) } } };
 }

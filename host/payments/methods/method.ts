@@ -2,6 +2,7 @@
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Money } from '../../shared/money.ts';
 import type { Problem } from '../../shared/problem.ts';
+import type { Discovery } from '../discovery.ts';
 import type { Offer, SettleResult, Terms, Verified } from '../terms.ts';
 import type { Address, OfferInfo, RailName } from '../types.ts';
 
@@ -51,6 +52,8 @@ export interface Issue {
   resource: string;
   /** `sha-256=<base64>` of the body that the credential will be bound to. */
   digest?: string | undefined;
+  /** How it is called, for indexers. */
+  discovery?: Discovery | undefined;
   /** What payers are told about the price. */
   description: string;
   /** Why a payment is asked for (again); undefined: none was offered. */

@@ -12,6 +12,7 @@ import { formatUsd, type Money, parseUsd } from '../../shared/money.ts';
 import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.ts';
+import { type Discovery, discoveryOf } from '../discovery.ts';
 import { CREDENTIAL_HEADERS, readCredential } from '../methods/index.ts';
 import type { Presented } from '../methods/method.ts';
 import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
@@ -82,7 +83,10 @@ export class Toll {
     if (!route || route === 'ambiguous' || route.checkBeforePay) return undefined;
     return {
       answer: (digest) =>
-        this.#options.challenger.answer(this.#usual(deployment, route), { ...this.#challenge(context), digest }),
+        this.#options.challenger.answer(this.#usual(deployment, route), {
+          ...this.#challenge(context, discoveryOf(call.method, route)),
+          digest,
+        }),
     };
   }
 
@@ -137,7 +141,7 @@ export class Toll {
     work: Work<T>,
   ): Promise<T | Response> {
     const { offers, challenger, challengeKey, feeBps, machine } = this.#options;
-    const challenge = this.#challenge(context);
+    const challenge = this.#challenge(context, discoveryOf(request.method, route));
     let prepared: PreparedOffers | undefined;
     try {
       const price = parseUsd(route.price);
@@ -175,8 +179,9 @@ export class Toll {
     }
   }
 
-  #challenge(context: EdgeContext): ChallengeContext {
+  #challenge(context: EdgeContext, discovery: Discovery | undefined): ChallengeContext {
     return {
+      discovery,
       realm: this.#options.realm(),
       resource: `${context.proto}://${context.host}${context.prefix ?? ''}${context.tenantPath ?? '/'}`,
       requestId: context.requestId,

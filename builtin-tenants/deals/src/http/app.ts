@@ -15,6 +15,7 @@ import { resume } from '../watches/charging.ts';
 import { payPlatform } from '../watches/credit.ts';
 import { parseWatch, watchView } from '../watches/watch.ts';
 import { type Signed, verifyGateway } from './gateway-signature.ts';
+import { callOf } from './operations.ts';
 
 const SERVICE = 'deals';
 const WATCHES = 'deals-watches';
@@ -151,7 +152,8 @@ export function app(service: Service): Hono {
 /** The price of a call that is not paid yet; undefined where it is. @throws Problem where something else was paid */
 function asksFor(call: Signed, serviceSlug: string, meterSlug: string): Response | undefined {
   if (!call.usage) {
-    return new Response(JSON.stringify({ serviceSlug, usage: [{ meterSlug, quantity: 1 }] }), {
+    const asked = { serviceSlug, usage: [{ meterSlug, quantity: 1 }], call: callOf(meterSlug) };
+    return new Response(JSON.stringify(asked), {
       status: 402,
       headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
     });

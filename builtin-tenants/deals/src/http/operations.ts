@@ -317,6 +317,29 @@ export const OPERATIONS: Operation[] = [
   },
 ];
 
+/** How the operation that is paid by a meter is called, as the pay platform tells indexers. */
+export function callOf(meterSlug: string): object {
+  const operation = OPERATIONS.find(({ meter }) => meter?.slug === meterSlug);
+  if (!operation) return {};
+  const { parameters, body, example } = operation;
+  const query = parameters.filter((parameter) => parameter.in === 'query');
+  const properties = Object.fromEntries(query.map(({ name, schema }) => [name, schema]));
+  // Of a query's values, indexers compare the types.
+  const typed = ([name, value]: [string, string]) => [
+    name,
+    properties[name]?.type === 'integer' ? Number(value) : value,
+  ];
+  const asked = Object.fromEntries([...new URL(example.path, 'http://example').searchParams].map(typed));
+  return {
+    input: {
+      ...(query.length > 0 ? { query: { type: 'object', properties } } : {}),
+      ...(body ? { body } : {}),
+      example: { ...(query.length > 0 ? { query: asked } : {}), ...(example.body ? { body: example.body } : {}) },
+    },
+    output: { type: 'json' },
+  };
+}
+
 export function priceText({ meter }: Operation): string {
   if (!meter) return 'free';
   return meter.creditOnly ? `${meter.priceUsd} USD from credit` : `${meter.priceUsd} USD a call`;

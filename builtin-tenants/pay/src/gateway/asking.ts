@@ -12,6 +12,8 @@ const NONE = 'none';
 /** A price, and what the account that asked can spend; null where none did. */
 export interface Asked {
   price: Price;
+  /** How the service says it is called. */
+  shape: object | undefined;
   balance: number | null;
 }
 
@@ -26,7 +28,7 @@ export async function askPrice(
   const answer = await callOrigin({ ...call, account: account ?? NONE, requestId, usage: NONE }, keys);
   const read = await readPrice(answer);
   if ('answer' in read) return read;
-  const { serviceSlug, usage } = read.asked;
+  const { serviceSlug, usage, shape } = read.asked;
   const [price, balance] = await askBoth(
     db,
     catalog.priceOf(serviceSlug, usage),
@@ -39,9 +41,10 @@ export async function askPrice(
       'The origin requested a price that is not in its catalog. Nothing was charged.',
     );
   }
-  return { price, balance };
+  return { price, balance, shape };
 }
 
-export function wanted(call: Call, price: Price): WantedPayment {
-  return { amount: price.amount, description: price.description, bind: call.hash, resource: call.resource };
+export function wanted(call: Call, price: Price, shape?: object): WantedPayment {
+  const { method, hash, resource } = call;
+  return { amount: price.amount, description: price.description, bind: hash, resource, call: { method, ...shape } };
 }

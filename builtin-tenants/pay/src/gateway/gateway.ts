@@ -81,7 +81,7 @@ export class Gateway {
 
   async #challenge(
     call: Call,
-    { price, balance }: Asked,
+    { price, balance, shape }: Asked,
     account: Account | undefined,
     requestId: string,
   ): Promise<Response> {
@@ -99,7 +99,7 @@ export class Gateway {
       requestId,
       requestHash: call.hash,
     } as const;
-    const wallet = price.creditOnly ? undefined : await payments.challenge(wanted(call, price));
+    const wallet = price.creditOnly ? undefined : await payments.challenge(wanted(call, price, shape));
     if (wallet && wallet.status !== 402 && !account) return wallet;
     const headers = new Headers(wallet?.status === 402 ? wallet.headers : {});
     headers.set('cache-control', 'no-store');

@@ -66,6 +66,8 @@ export async function callOrigin(forward: Forward, keys: SigningKeys): Promise<R
 export interface AskedPrice {
   serviceSlug: string;
   usage: UsageLine[];
+  /** How the service says it is called. */
+  shape: object | undefined;
 }
 
 /**
@@ -87,10 +89,12 @@ export async function readPrice(answer: Response): Promise<{ asked: AskedPrice }
   if (typeof body !== 'object' || body === null || !('usage' in body)) {
     return { answer: new Response(text, { status: 402, headers: answer.headers }) };
   }
-  const { serviceSlug, usage } = body as Partial<AskedPrice>;
+  const { serviceSlug, usage, call: shape } = body as Partial<AskedPrice> & { call?: unknown };
   const lines = parseUsage(usage);
   if (typeof serviceSlug !== 'string' || !SLUG.test(serviceSlug) || !lines) {
     throw new Problem('upstream_failed', 'The origin requested a price in an unknown format. Nothing was charged.');
   }
-  return { asked: { serviceSlug, usage: lines } };
+  return {
+    asked: { serviceSlug, usage: lines, shape: typeof shape === 'object' && shape !== null ? shape : undefined },
+  };
 }

@@ -12,6 +12,8 @@ export interface WantedPayment {
   bind: string;
   /** Address as the caller sees it. */
   resource: string;
+  /** How it is called, for indexers: `env.PAYMENTS` checks it. */
+  call?: unknown;
   /** Goes with the challenge, authenticated, and comes back with the payment. */
   metadata?: Record<string, string>;
 }

@@ -1,5 +1,6 @@
 /** POST /_admin/deploy: pay, and a new slug is live; the payer becomes its owner. */
 
+import type { CallShape } from '../../../payments/discovery.ts';
 import type { Json, Payer } from '../../../payments/types.ts';
 import { type NewDeployment, newTenantId } from '../../../registry/deployments.ts';
 import type { Asker } from '../../../runtime/deploy/deploy-turns.ts';
@@ -22,6 +23,19 @@ interface Prepared extends NewDeployment {
   /** Work that was done before payment; absent in payments of earlier hosts. */
   unpaid?: { asker: Asker; spentMs: number };
 }
+
+/** As indexers are told: /openapi.json has the other fields. */
+const CALL: CallShape = {
+  input: {
+    body: {
+      type: 'object',
+      properties: { slug: { type: 'string' }, code: { type: 'string', description: 'JavaScript or TypeScript' } },
+      required: ['slug', 'code'],
+    },
+    example: { body: { slug: 'hello', code: 'export default { fetch: () => new Response("hi") }' } },
+  },
+  output: { type: 'json', example: { slug: 'hello', state: 'active' } },
+};
 
 export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endpoint {
   const { config, clock, deployments, payments, pipeline, routes, secrets, log } = deps;
@@ -129,6 +143,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
         amount: price,
         description: `Deploy a handler for ${config.slugs.termDays} days`,
         maxBodyBytes: deploymentBodyBytes(config.runtime),
+        call: CALL,
         prepare: async (payer, body) => (await prepare(request, body, payer, context.clientIp)) as unknown as Json,
         abandon,
       }),

@@ -1,4 +1,5 @@
 /** POST /_admin/renew/:slug: the owner pays for one more term; also from the expired state. */
+import type { CallShape } from '../../../payments/discovery.ts';
 import type { Json, PaidOperation } from '../../../payments/types.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import { parseUsd } from '../../../shared/money.ts';
@@ -11,6 +12,9 @@ import { living, notOwner } from '../../ownership.ts';
 
 const OPERATION = 'renew';
 const DAY_MS = 86_400_000;
+
+/** As indexers are told: no body is wanted. */
+const CALL: CallShape = { output: { type: 'json', example: { slug: 'hello', state: 'active' } } };
 
 /** What a renewal of this deployment costs and does; the expired tenant's own 402 uses it too. */
 export function renewal(deps: ControlDeps, deployment: Pick<Deployment, 'slug'>): PaidOperation {
@@ -64,7 +68,7 @@ export function renewEndpoint(deps: ControlDeps): Endpoint {
     handle: async ({ request, context, params: { slug = '' } }) => {
       if (!SLUG.test(slug))
         throw new Problem('not_found', `There is no deployment ${slug}; turnpike list shows those of your wallet.`);
-      return await payments.paidOperation(request, context, renewal(deps, { slug }));
+      return await payments.paidOperation(request, context, { ...renewal(deps, { slug }), call: CALL });
     },
   };
 }

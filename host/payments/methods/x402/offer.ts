@@ -1,4 +1,5 @@
 /** Offers of x402 as they go over the wire, and whether a credential is for one of them. */
+import type { Discovery } from '../../discovery.ts';
 import { lower, type Offer } from '../../terms.ts';
 import { notForThis } from '../common.ts';
 import type { Announce, Asked, Presented } from '../method.ts';
@@ -67,19 +68,20 @@ function withoutHash(text: string): string {
 /** x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource. */
 export function announceX402(offers: readonly Offer[]): Announce {
   const accepts = offers.map((offer) => x402Offer(offer).requirements);
-  const headers = new Map<string, string>();
-  return ({ resource, description, problem }) => {
+  const headers = new Map<string, { discovery: Discovery | undefined; header: string }>();
+  return ({ resource, description, discovery, problem }) => {
     const known = problem ? undefined : headers.get(resource);
-    if (known !== undefined) return { 'payment-required': known };
+    if (known && known.discovery === discovery) return { 'payment-required': known.header };
     const header = Buffer.from(
       JSON.stringify({
         x402Version: 2,
         error: problem?.message ?? 'PAYMENT-SIGNATURE header is required',
         resource: { url: resource, description },
         accepts,
+        ...(discovery ? { extensions: discovery } : {}),
       }),
     ).toString('base64');
-    if (!problem && headers.size < MAX_RESOURCES) headers.set(resource, header);
+    if (!problem && (known || headers.size < MAX_RESOURCES)) headers.set(resource, { discovery, header });
     return { 'payment-required': header };
   };
 }
