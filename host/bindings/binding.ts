@@ -23,6 +23,10 @@ export interface Binding {
   settings: z.ZodType;
   /** Limits that everybody may know, by their names in a deployment's metadata. */
   limits?(config: Config): Record<string, number>;
+  /** Whether these settings lead to the deployment itself: nothing serves them. */
+  within?(settings: Readonly<Record<string, unknown>>): boolean;
+  /** What its settings lead to, where that is not a store named by `id`: equal ones share a socket. */
+  idOf?(settings: Readonly<Record<string, unknown>>): string;
   /** Whether these settings bind nothing, and only say something of what is there. */
   hidden?(settings: Readonly<Record<string, unknown>>): boolean;
   workerd: WorkerdBinding;
@@ -58,6 +62,8 @@ export interface WrittenBinding {
 export interface WorkerdBinding {
   /** Requests to the socket name the whole URL, which spares workerd taking it apart. The socket's server must accept that. */
   wholeUrls?: boolean;
+  /** Its socket also takes calls of methods, for whoever asks for this name. */
+  rpcHost?: string;
   /** Source of a module that wraps the service. The tenant's code cannot import it. */
   module?: { name: string; source(): string };
   /** Fills in everything but the name. */

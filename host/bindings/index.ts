@@ -11,6 +11,7 @@ import { queues } from './queues/binding.ts';
 import { r2 } from './r2/binding.ts';
 import { ratelimit } from './ratelimit/binding.ts';
 import type { BindingServer, BindingServers, ServerHost } from './server.ts';
+import { services } from './services/binding.ts';
 import { DEFAULT_STORE, serviceName } from './stores.ts';
 import { version } from './version/binding.ts';
 import { workflows } from './workflows/binding.ts';
@@ -25,6 +26,7 @@ export const BINDINGS: readonly Binding[] = [
   durableObjects,
   queues,
   workflows,
+  services,
 ];
 
 /** What a deployment that asks for nothing has. */
@@ -71,7 +73,7 @@ export function boundBindings(set: BindingSet): Bound[] {
     const asked = set[key] === true ? { [env]: {} } : set[key] || {};
     const present = Object.entries(asked).filter(([, settings]) => !binding.hidden?.(settings));
     return present.map(([name, settings]): Bound => {
-      const id = settings.id ?? (name === env ? DEFAULT_STORE : name);
+      const id = binding.idOf?.(settings) ?? settings.id ?? (name === env ? DEFAULT_STORE : name);
       const shared = settings.shared === true;
       return { binding, name, id, service: serviceName(key, id, shared), shared, settings };
     });
@@ -80,7 +82,9 @@ export function boundBindings(set: BindingSet): Bound[] {
 
 /** Those that something serves, without those that lead to the same store as another. */
 export function distinctServices(bound: Iterable<Bound>): Bound[] {
-  const served = [...bound].filter(({ binding }) => binding.store || binding.server);
+  const served = [...bound].filter(
+    ({ binding, settings }) => (binding.store || binding.server) && !binding.within?.(settings),
+  );
   return [...new Map(served.map((one) => [one.service, one])).values()];
 }
 

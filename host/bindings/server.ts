@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageQuotas, TenantId } from '../shared/contracts.ts';
+import type { ServiceDirectory } from './services/directory.ts';
 
 /** What a running host gives to the servers. */
 export interface ServerHost {
@@ -17,6 +18,8 @@ export interface ServerHost {
     open(tenant: { tenant: TenantId; slug: string; socket: string }): Promise<void>;
     close(tenant: { tenant: TenantId; slug: string }): Promise<void>;
   };
+  /** Deployments that call each other. Without it the host does not offer that. */
+  services?: ServiceDirectory;
 }
 
 /** Where one deployment's instances expect the binding. */
@@ -25,6 +28,8 @@ export interface BindingPlace {
   slug: string;
   /** Id of the store that it leads to. */
   store: string;
+  /** As the binding's schema has checked them. */
+  settings: Readonly<Record<string, unknown>>;
   /** Name of the binding's service: no other of the deployment has it. */
   service: string;
   /** Folder of the deployment's sockets, and in it the one of this binding. */

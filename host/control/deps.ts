@@ -8,6 +8,7 @@ import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
 import type { Secrets } from '../registry/secrets.ts';
 import type { Usage } from '../registry/usage.ts';
+import type { CodeStore } from '../runtime/code-store.ts';
 import type { Runtime } from '../runtime/contract.ts';
 import type { Pipeline } from '../runtime/deploy/pipeline.ts';
 import type { LogStore } from '../runtime/logs/log-store.ts';
@@ -37,6 +38,7 @@ export interface ControlDeps {
   routes: RoutePublisher;
   /** Bundles, probes and stores code. Rejected code is not charged. */
   pipeline: Pick<Pipeline, 'accept' | 'check' | 'wasted'>;
+  codeStore: Pick<CodeStore, 'get'>;
   /** Removes code that no version uses any more. */
   removeCode(digests: string[]): Promise<void>;
   /** Releases the upload's hold on this bundle; deletes it if no version references it. */

@@ -188,10 +188,13 @@ const OWN: Record<string, Key> = {
       retry_delay: translated,
     }),
   }),
-  services: cloudflareOnly(
-    'A service binding calls another Worker without the network',
-    'call its address with fetch()',
-  ),
+  services: objects({
+    binding: translated,
+    service: translated,
+    entrypoint: translated,
+    props: translated,
+    remote: DEVELOPMENT,
+  }),
   hyperdrive: cloudflareOnly(
     'Hyperdrive pools connections to a database',
     'connect() to the database from the code, with its address in a secret',

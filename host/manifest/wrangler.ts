@@ -84,6 +84,7 @@ export interface WranglerProject {
       r2?: StoreBindings;
       ratelimit?: Record<string, { limit: number; period: number; namespace: string }>;
       version?: Record<string, object>;
+      services?: Record<string, { service?: string; entrypoint?: string; props?: Record<string, unknown> }>;
       queues?: Record<string, { queue: string; producer?: boolean; consumer?: object }>;
       workflows?: Record<string, { class: string; name: string }>;
       durableObjects?: Record<string, { class?: string; id?: string; sql?: boolean; deleted?: boolean }>;
@@ -357,6 +358,13 @@ function refuseOthers(settings: Settings, sections: Sections, notes: Notes): voi
       'It binds a class of another Worker. Export the class here, and remove this member.',
     );
   }
+  for (const [index, { service, props }] of (settings.services ?? []).entries()) {
+    if (!props || service === settings.name) continue;
+    notes.refuse(
+      [...sections.place('services'), index, 'props'],
+      'Another Worker gets no props here: it could not tell who says them. Remove it, and pass them as arguments.',
+    );
+  }
   const { producers = [], consumers = [] } = queues ?? {};
   const consumed = new Set(consumers.flatMap(({ queue, dead_letter_queue = queue }) => [queue, dead_letter_queue]));
   for (const [index, { binding, queue = binding }] of producers.entries()) {
@@ -462,6 +470,16 @@ function queues({ queues: asked }: Settings): Record<string, object> {
   return Object.fromEntries([...bound, ...alone]);
 }
 
+/** Service bindings; one that names the Worker itself is to its own entrypoints. */
+function services({ name, services: asked = [] }: Settings): Record<string, object> {
+  return Object.fromEntries(
+    asked.map(({ binding, service, entrypoint, props }) => [
+      binding,
+      present({ service: service === name ? undefined : service.replaceAll('_', '-'), entrypoint, props }),
+    ]),
+  );
+}
+
 function project(settings: Settings, slug: string | undefined): Omit<WranglerProject, 'refused' | 'ignored'> {
   const { kv_namespaces: kv = [], d1_databases: d1 = [], r2_buckets: r2 = [], assets } = settings;
   const stores = {
@@ -480,6 +498,7 @@ function project(settings: Settings, slug: string | undefined): Omit<WranglerPro
     version: version ? { [version.binding]: {} } : {},
     durableObjects: durableObjects(settings),
     queues: queues(settings),
+    services: services(settings),
     workflows: Object.fromEntries(
       (settings.workflows ?? []).map(({ binding, name, class_name }) => [binding, { class: class_name, name }]),
     ),

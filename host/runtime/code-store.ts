@@ -11,6 +11,8 @@ import { Problem } from '../shared/problem.ts';
 interface Manifest {
   modules: { name: string; type: CodeModule['type']; file: string }[];
   sourceMap: boolean;
+  /** Absent: none. */
+  entrypoints?: string[];
 }
 
 const MANIFEST = 'manifest.json';
@@ -51,7 +53,12 @@ export class CodeStore {
     const damaged = `${temporary}-damaged`;
     await mkdir(temporary, { recursive: true, mode: 0o700 });
     try {
-      const manifest: Manifest = { modules: [], sourceMap: bundle.sourceMap !== undefined };
+      const { entrypoints } = bundle;
+      const manifest: Manifest = {
+        modules: [],
+        sourceMap: bundle.sourceMap !== undefined,
+        ...(entrypoints && { entrypoints }),
+      };
       for (const [index, { name, type, body }] of bundle.modules.entries()) {
         const file = `module-${index}`;
         manifest.modules.push({ name, type, file });
@@ -155,6 +162,7 @@ export class CodeStore {
         })),
       ),
       sourceMap: manifest.sourceMap ? await readFile(path.join(folder, SOURCE_MAP), 'utf8') : undefined,
+      ...(manifest.entrypoints && { entrypoints: manifest.entrypoints }),
     };
   }
 
@@ -190,7 +198,7 @@ export class CodeStore {
 }
 
 /** SHA-256 over names, types, lengths and contents, hexadecimal. */
-export function digestOf({ modules, sourceMap }: CodeBundle): string {
+export function digestOf({ modules, sourceMap, entrypoints = [] }: CodeBundle): string {
   const hash = createHash('sha256');
   const add = (bytes: string | Uint8Array): void => {
     const content = Buffer.from(bytes as Uint8Array);
@@ -204,6 +212,7 @@ export function digestOf({ modules, sourceMap }: CodeBundle): string {
     add(body);
   }
   add(sourceMap ?? '');
+  for (const name of entrypoints) add(name);
   return hash.digest('hex');
 }
 

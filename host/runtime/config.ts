@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import { type Bound, boundBindings, distinctServices, isInspectable } from '../bindings/index.ts';
+import { RPC_HOST } from '../bindings/services/names.ts';
 import {
   Config,
   type HttpOptions,
@@ -83,6 +84,7 @@ export function encodeConfig(
   for (const [index, { binding, service }] of services.entries()) {
     const http = writeExternal(list.get(3 + index), service, `unix:${paths.services}/${service}.sock`);
     if (binding.workerd.wholeUrls) http.setStyle(HttpOptions_Style.PROXY);
+    if (binding.workerd.rpcHost !== undefined) http.setCapnpConnectHost(binding.workerd.rpcHost);
   }
 
   if (assets) {
@@ -114,16 +116,29 @@ export function encodeConfig(
     }
   }
 
-  const sockets = config.initSockets(2);
+  const entries = entrySockets(spec);
+  const sockets = config.initSockets(2 + entries.length);
   const http = writeSocket(sockets.get(0), 'http', `unix:${paths.listen}/http.sock`, assets ? ASSETS_SERVICE : 'main');
   http.setStyle(HttpOptions_Style.PROXY);
   http.setCfBlobHeader(CF_HEADER);
   writeSocket(sockets.get(1), 'system', `unix:${paths.listen}/system.sock`, 'system');
+  for (const [index, { name, entrypoint }] of entries.entries()) {
+    const socket = sockets.get(2 + index);
+    const options = writeSocket(socket, name, `unix:${paths.listen}/${name}.sock`, 'main');
+    options.setStyle(HttpOptions_Style.PROXY);
+    options.setCapnpConnectHost(RPC_HOST);
+    if (entrypoint !== undefined) socket.getService().setEntrypoint(entrypoint);
+  }
 
   const flagList = config.initV8Flags(v8Flags.length);
   for (const [index, flag] of v8Flags.entries()) flagList.set(index, flag);
   config.initLogging().setStructuredLogging(true);
   return new Uint8Array(message.toArrayBuffer());
+}
+
+/** A socket for each entrypoint, for other deployments' calls: what one of them is given leads to no other. */
+export function entrySockets({ bundle }: InstanceSpec): { name: string; entrypoint: string | undefined }[] {
+  return [undefined, ...(bundle.entrypoints ?? [])].map((entrypoint, index) => ({ name: `e${index}`, entrypoint }));
 }
 
 /**

@@ -4,6 +4,7 @@
  */
 import type { Logger } from 'pino';
 import type { BindingServers } from '../bindings/server.ts';
+import type { Visit } from '../bindings/services/directory.ts';
 import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
@@ -132,6 +133,8 @@ export interface Runtime {
    * @throws Problem start_failed, crash_loop, cpu_exceeded, memory_exceeded, not_found, overloaded
    */
   acquire(key: string): Promise<{ socket: string; generation: number }>;
+  /** For calls of other deployments; starts the instance if it is cold. @throws as `acquire` */
+  visit(slug: string): Promise<Visit>;
   /**
    * Brings the present revision (`resolve`) into service: when an instance runs, starts the new one beside it, waits
    * until it listens, switches the edges and drains the old one; no request fails. Does nothing when cold. Previews end:

@@ -5,6 +5,7 @@
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { BindingProcesses } from '../bindings/server.ts';
+import type { Visit } from '../bindings/services/directory.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { tenantUser } from '../sandbox/users.ts';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
@@ -69,6 +70,9 @@ const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
   crashed: 'upstream_failed',
   start_failed: 'start_failed',
 };
+
+/** Ends that nobody waits for. */
+const PATIENT: ReadonlySet<ExitReason> = new Set(['replaced', 'idle', 'swollen', 'memory_pressure']);
 
 export class DeploymentRunner {
   readonly slug: string;
@@ -207,6 +211,17 @@ export class DeploymentRunner {
       await Promise.all([...this.#draining].map((instance) => instance.terminate(reason, detail)));
       await this.#closeServices();
     });
+  }
+
+  /** For a call of another deployment. @throws Problem */
+  async visit(): Promise<Visit> {
+    // A start is in use until somebody is in it.
+    const instance = await this.#activity.run(() => this.acquire());
+    return {
+      entrySocket: (entrypoint) => instance.entrySocket(entrypoint),
+      leaving: instance.leaving,
+      during: (work) => this.#activity.run(() => instance.occupy(work())),
+    };
   }
 
   runScheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
@@ -499,11 +514,11 @@ export class DeploymentRunner {
   ): Promise<void> {
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
+    instance.leave();
     const { edges } = this.#options.dependencies;
     const retired = { slug: this.key, generation: instance.generation, timeoutMs: drainMs };
-    // Only there does nobody wait for the end.
-    const runs =
-      reason === 'replaced' && Promise.race([instance.runsEnded(), delay(drainMs, undefined, { ref: false })]);
+    // Where somebody waits for the end, they are cut off.
+    const runs = PATIENT.has(reason) && Promise.race([instance.runsEnded(), delay(drainMs, undefined, { ref: false })]);
     await Promise.race([Promise.all([edges.retire(retired).catch(() => undefined), runs]), instance.ended]);
     if (atOnce) await instance.kill(reason, detail);
     else await instance.terminate(reason, detail);

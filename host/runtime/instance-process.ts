@@ -11,7 +11,7 @@ import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cgroup } from './cgroups.ts';
-import { encodeConfig } from './config.ts';
+import { encodeConfig, entrySockets } from './config.ts';
 import type { ExitReason } from './contract.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import { createMask } from './logs/mask.ts';
@@ -81,6 +81,8 @@ export class InstanceProcess {
   #countedMs = 0;
   #work: string | undefined;
   readonly #runs = new Set<Promise<unknown>>();
+  readonly #leaving = new AbortController();
+  readonly #listenFolder: string;
 
   private constructor(options: InstanceProcessOptions) {
     const { process, listenFolder: folder } = options.prewarmed;
@@ -89,10 +91,12 @@ export class InstanceProcess {
     this.socket = path.join(folder, 'http.sock');
     this.startedAt = Date.now();
     this.#systemSocket = path.join(folder, 'system.sock');
+    this.#listenFolder = folder;
     this.#process = process;
     this.#cgroup = options.prewarmed.cgroup;
     void process.exited.then(() => {
       this.#alive = false;
+      this.leave();
     });
     this.ended = process.ended.then((end) => {
       this.#alive = false;
@@ -164,14 +168,34 @@ export class InstanceProcess {
 
   /** Calls the tenant's `scheduled()`. @throws Error when the process ends before it answered */
   scheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledAnswer> {
-    const run = askScheduled(this.#systemSocket, cron, scheduledTimeMs);
+    return this.occupy(askScheduled(this.#systemSocket, cron, scheduledTimeMs));
+  }
+
+  /** It has something to do that no edge knows of, until this settles. */
+  occupy<Result>(run: Promise<Result>): Promise<Result> {
     this.#runs.add(run);
     const forget = () => void this.#runs.delete(run);
     run.then(forget, forget);
     return run;
   }
 
-  /** Resolves when no `scheduled()` runs that does so now. */
+  /** Path of the socket of one of its entrypoints; undefined where it has none of that name. */
+  entrySocket(entrypoint: string | undefined): string | undefined {
+    const found = entrySockets(this.spec).find((one) => one.entrypoint === entrypoint);
+    return found && path.join(this.#listenFolder, `${found.name}.sock`);
+  }
+
+  /** Aborted when nothing new should begin in it. */
+  get leaving(): AbortSignal {
+    return this.#leaving.signal;
+  }
+
+  /** It is about to end. */
+  leave(): void {
+    this.#leaving.abort();
+  }
+
+  /** Resolves when nothing runs that it was occupied with, `scheduled()` too. */
   async runsEnded(): Promise<void> {
     await Promise.allSettled(this.#runs);
   }
@@ -179,6 +203,7 @@ export class InstanceProcess {
   /** Lets requests in flight end; after five seconds it is killed. Resolves when it is gone. */
   async terminate(reason: ExitReason, detail: string): Promise<InstanceExit> {
     this.#reason ??= { reason, detail };
+    this.leave();
     // For the last time that can be counted on: of a process that is gone nobody knows it.
     this.usage();
     this.#process.terminate();
@@ -273,7 +298,9 @@ export class InstanceProcess {
   async #listening(timeoutMs: number, diagnostics: string[]): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const outcome = await Promise.race([
-      listensOn(this.#process, ['http', 'system']).then(() => 'listening' as const),
+      listensOn(this.#process, ['http', 'system', ...entrySockets(this.spec).map(({ name }) => name)]).then(
+        () => 'listening' as const,
+      ),
       this.ended,
       new Promise<'late'>((resolve) => {
         timer = setTimeout(resolve, timeoutMs, 'late');

@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { ObjectAlarms } from '../bindings/durable-objects/alarms.ts';
 import { objectsFolder } from '../bindings/durable-objects/folder.ts';
+import type { Visit } from '../bindings/services/directory.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic, TenantId } from '../shared/contracts.ts';
@@ -111,6 +112,10 @@ class Node implements Runtime {
       await victim.stop('idle', DETAILS.idle, PREVIEW_DRAIN_MS);
     const { socket, generation } = await this.#runner(key).acquire();
     return { socket, generation };
+  }
+
+  async visit(slug: string): Promise<Visit> {
+    return this.#runner(slug).visit();
   }
 
   async activate(slug: string): Promise<void> {

@@ -189,7 +189,7 @@ export class Services {
   }
 
   /** @throws Problem start_failed where this host does not offer the binding */
-  #prepare({ binding, name, id, service }: Bound): void {
+  #prepare({ binding, name, id, service, settings }: Bound): void {
     if (binding.store || this.#served.has(service)) return;
     const { dependencies, spec, prewarmed, onBindingDeath } = this.#options;
     const server = dependencies.servers.get(binding.key);
@@ -203,6 +203,7 @@ export class Services {
       tenant: spec.tenant,
       slug: spec.slug,
       store: id,
+      settings,
       service,
       servicesFolder: this.folder,
       socket: path.join(this.folder, `${service}.sock`),

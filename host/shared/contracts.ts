@@ -302,6 +302,8 @@ export interface CodeBundle {
   modules: CodeModule[];
   /** Source map of the entry module (JSON text), when there is one. */
   sourceMap: string | undefined;
+  /** What other deployments can call beside the default export, by name; absent: nothing. */
+  entrypoints?: string[];
 }
 
 /**

@@ -368,7 +368,7 @@ describe('environments', () => {
 
 describe('what the host may have', () => {
   test('is refused by its parts', () => {
-    expect(refusedKeys(samples)).toEqual(expect.arrayContaining(['services', 'hyperdrive']));
+    expect(refusedKeys(samples)).toEqual(expect.arrayContaining(['hyperdrive']));
     expect(read({ ai: { binding: 'AI' } }).refused).toEqual([
       { key: 'ai', file: 'wrangler.json', line: 2, reason: expect.stringContaining('Workers AI') },
     ]);

@@ -57,6 +57,7 @@ describe('encodeConfig', () => {
     ).toEqual([
       ['http', 'unix:/run/listen/http.sock', 'main'],
       ['system', 'unix:/run/listen/system.sock', 'system'],
+      ['e0', 'unix:/run/listen/e0.sock', 'main'],
     ]);
   });
 

@@ -58,7 +58,12 @@ export class Pipeline {
     checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
     const { result, spentMs } = await this.#turns.run(options.asker, async () => {
       const bundle = await this.#bundler.bundle(input);
-      const handlers = await this.#prober.probe({ ...options, bundle, yielding: options.asker.kind === 'stranger' });
+      const { handlers, entrypoints } = await this.#prober.probe({
+        ...options,
+        bundle,
+        yielding: options.asker.kind === 'stranger',
+      });
+      const kept = entrypoints.length > 0 ? { ...bundle, entrypoints } : bundle;
       if (options.crons.length > 0 && !handlers.includes('scheduled')) {
         const detail = 'There are crons, but the default export has no scheduled function.';
         throw new Problem('code_rejected', detail, { errors: [{ pointer: '/crons', detail }] });
@@ -67,7 +72,7 @@ export class Pipeline {
         const detail = 'A queue has a consumer, but the default export has no queue function.';
         throw new Problem('code_rejected', detail, { errors: [{ pointer: '/bindings/queues', detail }] });
       }
-      return { digest: await this.#options.codeStore.put(bundle), bytes: codeBytes(bundle), handlers };
+      return { digest: await this.#options.codeStore.put(kept), bytes: codeBytes(bundle), handlers };
     });
     return { ...result, spentMs };
   }

@@ -10,16 +10,20 @@ export const TOOLS_MODULE = 'turnpike-probe-tools.js';
 export const HANDLERS = ['fetch', 'scheduled', 'queue'] as const;
 
 export const TOOLS_SOURCE = `
+import { WorkerEntrypoint } from 'cloudflare:workers';
 const { stringify } = JSON;
 const { getPrototypeOf } = Object;
 const AnswerResponse = Response;
-export { stringify, getPrototypeOf, AnswerResponse };
+const { isPrototypeOf } = Object.prototype;
+const { apply } = Reflect;
+const isEntrypoint = (found) => apply(isPrototypeOf, WorkerEntrypoint, [found]);
+export { stringify, getPrototypeOf, AnswerResponse, isEntrypoint };
 `;
 
 /** @param entry name of the tenant's entry module; @param classes names that it should export classes by */
 export function probeSource(entry: string, classes: string[]): string {
   return `
-import { stringify, getPrototypeOf, AnswerResponse } from './${TOOLS_MODULE}';
+import { stringify, getPrototypeOf, AnswerResponse, isEntrypoint } from './${TOOLS_MODULE}';
 import * as tenant from ${JSON.stringify(`./${entry}`)};
 function look() {
   if (!('default' in tenant)) return { handlers: [], kind: 'none' };
@@ -42,9 +46,21 @@ function missing() {
   }
   return names;
 }
+function entrypoints() {
+  const names = [];
+  for (const name in tenant) {
+    if (name === 'default') continue;
+    try {
+      const found = tenant[name];
+      const isObject = typeof found === 'object' && found !== null && typeof found.fetch === 'function';
+      if (isObject || (typeof found === 'function' && isEntrypoint(found))) names[names.length] = name;
+    } catch {}
+  }
+  return names;
+}
 export default {
   fetch() {
-    return new AnswerResponse(stringify({ ...look(), missing: missing() }));
+    return new AnswerResponse(stringify({ ...look(), missing: missing(), entrypoints: entrypoints() }));
   },
 };
 `;

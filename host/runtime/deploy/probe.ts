@@ -7,6 +7,8 @@ import path from 'node:path';
 import { z } from 'zod';
 import { exportedClasses } from '../../bindings/durable-objects/classes.ts';
 import { NO_BINDINGS } from '../../bindings/index.ts';
+import { ownEntrypoints } from '../../bindings/services/access.ts';
+import { ENTRYPOINT } from '../../bindings/services/names.ts';
 import type { Sandbox } from '../../sandbox/confinement.ts';
 import type { BindingSet, CodeBundle, CodeModule, InstanceSpec } from '../../shared/contracts.ts';
 import { type FieldError, Problem } from '../../shared/problem.ts';
@@ -41,6 +43,15 @@ export interface ProbeSubject {
 
 export type Handler = (typeof HANDLERS)[number];
 
+export interface Found {
+  handlers: Handler[];
+  /** Beside the default export. */
+  entrypoints: string[];
+}
+
+/** A socket each. */
+const MOST_ENTRYPOINTS = 32;
+
 /** As much as Cloudflare allows: https://developers.cloudflare.com/workers/platform/limits/#worker-startup-time */
 const LOAD_CPU_MS = 1_000;
 const WATCH_MS = 50;
@@ -52,6 +63,7 @@ const report = z.object({
   handlers: z.array(z.enum(HANDLERS)).max(HANDLERS.length),
   kind: z.string().max(20),
   missing: z.array(z.string().max(64)).max(64),
+  entrypoints: z.array(z.string()),
 });
 
 export class Prober {
@@ -62,10 +74,11 @@ export class Prober {
   }
 
   /**
-   * @returns the handlers of the default export, one at least. Without `fetch`, requests are answered 500, as on Cloudflare
+   * @returns the handlers of the default export, one at least. Without `fetch`, requests are answered 500, as on
+   * Cloudflare. And the other entrypoints
    * @throws Problem code_rejected
    */
-  async probe(subject: ProbeSubject): Promise<Handler[]> {
+  async probe(subject: ProbeSubject): Promise<Found> {
     const { sandbox, runFolder, heapMb, startTimeoutMs } = this.#options;
     const folder = mkdtempSync(path.join(runFolder, '.probe-'));
     let instance: InstanceProcess | undefined;
@@ -86,7 +99,7 @@ export class Prober {
       const text = await getText(socket, ANSWER_MS).catch(() => undefined);
       // It was ended while it answered: then that says more.
       if (text === undefined && !instance.alive) throw new Problem('start_failed', (await ended).detail);
-      return judge(text);
+      return judge(text, ownEntrypoints(subject.bindings ?? NO_BINDINGS));
     } catch (error) {
       throw rejection(error, subject.bundle.modules, subject.compatibilityFlags);
     } finally {
@@ -150,11 +163,17 @@ function probeSpec(subject: ProbeSubject): InstanceSpec {
 }
 
 /** The classes are of the module that the probe stands before, and are not asked for anything. */
-function withoutObjects({ durableObjects: _o, queues: _q, workflows: _w, ...bindings }: BindingSet): BindingSet {
+function withoutObjects({
+  durableObjects: _o,
+  queues: _q,
+  workflows: _w,
+  services: _s,
+  ...bindings
+}: BindingSet): BindingSet {
   return bindings;
 }
 
-function judge(text: string | undefined): Handler[] {
+function judge(text: string | undefined, own: string[]): Found {
   const parsed = text === undefined ? undefined : report.safeParse(parseJson(text));
   if (!parsed?.success)
     throw new Problem(
@@ -162,6 +181,7 @@ function judge(text: string | undefined): Handler[] {
       'The code loads, but does not answer; it may not replace built-in objects while loading.',
     );
   const { handlers, kind, missing } = parsed.data;
+  const entrypoints = parsed.data.entrypoints.filter((name) => ENTRYPOINT.test(name));
   if (missing.length > 0) {
     throw rejected(
       `The code exports no class ${missing.join(', ')}, which a binding names. Export it, such as: export class ${missing[0]} extends DurableObject { ... }`,
@@ -178,7 +198,15 @@ function judge(text: string | undefined): Handler[] {
       `The default export ${what}. Export an object with one: export default { fetch(request, env, ctx) { return new Response("hi") } }`,
     );
   }
-  return handlers;
+  if (entrypoints.length > MOST_ENTRYPOINTS)
+    throw rejected(`The code exports ${entrypoints.length} entrypoints; ${MOST_ENTRYPOINTS} are allowed.`);
+  const lacking = own.find((name) => !entrypoints.includes(name));
+  if (lacking !== undefined) {
+    throw rejected(
+      `The code exports no entrypoint ${lacking}, which services names. Export it, such as: export class ${lacking} extends WorkerEntrypoint { ... }`,
+    );
+  }
+  return { handlers, entrypoints };
 }
 
 function rejected(detail: string): Problem {

@@ -173,6 +173,7 @@ const controlDeps = service({
       usage,
       blocks,
       assets: assetStore,
+      codeStore,
       askSystem: instanceClient.askSystem,
       storageUsage: tenantData.usage,
       updates: new KeyedLock(),

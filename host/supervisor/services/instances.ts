@@ -5,6 +5,7 @@ import { folderBytes, objectsFolder } from '../../bindings/durable-objects/folde
 import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
 import { sharedSpace, sharedStores, storeName } from '../../bindings/stores.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
+import { checkCall } from '../../control/service-calls.ts';
 import { suspendedBindings, suspendedBundle, suspension } from '../../control/suspension.ts';
 import { tollView } from '../../control/toll-view.ts';
 import type { Payments } from '../../payments/index.ts';
@@ -31,11 +32,23 @@ export const paymentsLater = service({
   stop: (later) => later.reject(new Problem('not_ready', 'The host is stopping; try again when it runs again.')),
 });
 
+/** The runtime, for instances that call each other: what serves their bindings is there before it. */
+const runtimeLater = service({
+  name: 'runtime, later',
+  needs: {},
+  start() {
+    const later = Promise.withResolvers<Runtime>();
+    later.promise.catch(() => undefined);
+    return later;
+  },
+  stop: (later) => later.reject(new Problem('not_ready', 'The host is stopping; try again when it runs again.')),
+});
+
 /** What serves the bindings that the storage process does not. */
 export const bindingServers = service({
   name: 'binding servers',
-  needs: { config, folders, stores, sandbox, log, paymentsLater },
-  start: ({ config, folders, stores, sandbox, log, paymentsLater }) =>
+  needs: { config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater },
+  start: ({ config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater }) =>
     openBindingServers({
       config,
       tenantsFolder: folders.tenants,
@@ -50,6 +63,15 @@ export const bindingServers = service({
           await bindings.open({ tenant, slug, socket, payTo: tollView(deployment).payTo });
         },
         close: async ({ tenant }) => (await paymentsLater.promise).bindings.close({ tenant }),
+      },
+      services: {
+        check: (caller, called) => checkCall(stores.deployments, clock, caller, called),
+        visit: async (slug) => (await runtimeLater.promise).visit(slug),
+        count: (tenant, failed) => stores.usage.count(tenant, clock.now(), { requests: 1, errors: failed ? 1 : 0 }),
+        refused: (tenant, text) =>
+          void logs
+            .append(tenant, { kind: 'platform', event: 'service-refused', text })
+            .catch((error) => log.warn({ err: error }, "a tenant's log cannot be written")),
       },
     }),
 });
@@ -136,6 +158,7 @@ export const runtime = service({
     bindingServers,
     metrics,
     stores,
+    runtimeLater,
   },
   start(values): Runtime {
     const { config, folders, logs, sandbox, clock, log, storage, egress, edges, metrics, stores } = values;
@@ -171,6 +194,7 @@ export const runtime = service({
         if (event.type === 'used') stores.usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
       },
     });
+    values.runtimeLater.resolve(runtime);
     // What was open in a process that died is opened again.
     storage.onRestart(() => runtime.reopen('storage'));
     egress.onRestart(() => runtime.reopen('egress'));

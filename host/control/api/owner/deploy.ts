@@ -10,6 +10,7 @@ import { checkSlug, type DeploymentParser, deployBody, deploymentBodyBytes } fro
 import type { ControlDeps } from '../../deps.ts';
 import type { Endpoint } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
+import { checkServices } from '../../service-calls.ts';
 import { checkNames, checkPayTo, newSettings } from '../../settings.ts';
 import { liveText } from '../../versions.ts';
 
@@ -50,6 +51,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     const settings = newSettings(input, payer.address, clock.now());
     checkPayTo(settings, deps.payments);
     checkNames(settings, Object.keys(input.secrets ?? {}));
+    await checkServices(deps, { slug, owner: payer.address, bindings: settings.bindings });
     const tenant = newTenantId();
     const now = clock.now();
     await deployments.claims.take(slug, tenant, payer.address, now, CLAIM_MS);

@@ -19,6 +19,7 @@ import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { describe, previewView } from '../../metadata.ts';
 import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
+import { checkServices } from '../../service-calls.ts';
 import { changedSettings, checkNames, checkPayTo, storedRoutes } from '../../settings.ts';
 import { bringIntoService, keepPreview, liveText } from '../../versions.ts';
 
@@ -124,6 +125,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     }
     await checkSecretChanges(input, deployment);
     checkNames(settings, await futureSecretNames(input, deployment.tenant));
+    if (input.bindings) await checkServices(deps, { ...deployment, bindings: input.bindings });
     const code = hasCode(input) ? { ...(await accept(input, settings, deployment)), madeBy } : undefined;
     try {
       return await change(deployment, input, settings, code);
