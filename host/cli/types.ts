@@ -17,6 +17,7 @@ const TYPES: Record<string, string> = {
   durableObjects: 'DurableObjectNamespace',
   queues: 'Queue',
   workflows: 'Workflow',
+  services: 'Fetcher',
 };
 const FILE = 'worker-configuration.d.ts';
 

@@ -20,6 +20,12 @@ export const manifestSchema = z.strictObject({
     .describe(
       "bindings of kv and r2 by their names in env, in wrangler's configuration too: to the owner's stores of their ids, for all deployments of the owner that say so",
     ),
+  open: z
+    .array(z.string())
+    .optional()
+    .describe(
+      "other owners whose deployments may call this one, in wrangler's configuration too: 0x…, 0x…/slug, or Entrypoint=0x… for a named entrypoint",
+    ),
   vars: z
     .record(z.string(), z.unknown())
     .optional()

@@ -44,10 +44,17 @@ function write(name: string, { files, packed }: Pick<WranglerProjectFixture, 'fi
   return project;
 }
 
-/** The same project in Miniflare, bundled once. */
-async function miniflare(project: string, environment: string | undefined): Promise<Miniflare> {
+/** The same project in Miniflare, bundled once, with those that it calls. */
+async function miniflare(project: string, environment: string | undefined, called: string[]): Promise<Miniflare> {
+  const workers = [];
+  for (const one of [project, ...called]) workers.push(await worker(one, environment));
+  return new Miniflare({ workers } as unknown as MiniflareOptions);
+}
+
+async function worker(project: string, environment: string | undefined): Promise<object> {
   const read = await readProject({ cwd: project }, undefined, undefined, environment);
   const { manifest, build, wrangler } = read;
+  expect(wrangler?.refused).toEqual([]);
   const named = (kind: 'kv' | 'd1' | 'r2') =>
     Object.fromEntries(
       Object.entries((manifest.bindings?.[kind] ?? {}) as Record<string, { id?: string }>).map(([name, { id }]) => [
@@ -73,7 +80,8 @@ async function miniflare(project: string, environment: string | undefined): Prom
     '.mjs': 'ESModule',
   } as const;
   const patterns = Array.isArray(runWorkerFirst) ? runWorkerFirst : undefined;
-  const options = {
+  return {
+    name: manifest.slug ?? 'worker',
     compatibilityDate: manifest.compatibilityDate,
     compatibilityFlags: projectSettings(read, {}, code).compatibilityFlags ?? [],
     ...(isScript
@@ -91,6 +99,11 @@ async function miniflare(project: string, environment: string | undefined): Prom
     kvNamespaces: named('kv'),
     d1Databases: named('d1'),
     r2Buckets: named('r2'),
+    serviceBindings: Object.fromEntries(
+      Object.entries((manifest.bindings?.services ?? {}) as Record<string, { service?: string }>).map(
+        ([name, { service = manifest.slug, ...rest }]) => [name, { name: service, ...rest }],
+      ),
+    ),
     ratelimits: Object.fromEntries(
       Object.entries((manifest.bindings?.ratelimit ?? {}) as Record<string, object>).map(([name, simple]) => [
         name,
@@ -135,8 +148,6 @@ async function miniflare(project: string, environment: string | undefined): Prom
           },
         }),
   };
-  expect(wrangler?.refused).toEqual([]);
-  return new Miniflare(options as unknown as MiniflareOptions);
 }
 
 async function answer(origin: string, prefix: string, ask: string | Ask) {
@@ -152,13 +163,16 @@ describe('answers as under Miniflare', () => {
     '%s',
     { timeout: 60_000 },
     async (name, fixture) => {
+      const { called } = fixture;
+      const others = called ? [write(called.slug, called)] : [];
+      for (const other of others) expect((await command(['deploy', '--yes'], other)).stderr).toBe('');
       const project = write(name, fixture);
       const deployed = await command(['deploy', '--yes', ...(fixture.args ?? [])], project);
       expect(deployed.stderr).toBe('');
       expect(deployed.code).toBe(0);
       const slug = fixture.slug ?? name;
       expect(deployed.stdout).toMatch(new RegExp(`^http://localhost:\\d+/${slug}/\n$`));
-      const peer = await miniflare(project, fixture.environment);
+      const peer = await miniflare(project, fixture.environment, others);
       try {
         const origin = (await peer.ready).origin;
         for (const ask of fixture.asks)

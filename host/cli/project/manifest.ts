@@ -42,6 +42,8 @@ export interface ProjectFlags {
   root?: string;
   external?: string[];
   share?: string[];
+  service?: string[];
+  open?: string[];
   env?: string;
   secretsFrom?: string[];
 }
@@ -184,6 +186,31 @@ function withShared(bindings: Record<string, unknown>, names: string[]): Record<
   );
 }
 
+/** Bindings with services that flags add, and with what is opened to other owners. @throws Failure `usage` */
+export function withServices(
+  bindings: Record<string, unknown>,
+  called: string[],
+  opened: string[],
+): Record<string, unknown> {
+  const services: Record<string, object> = {};
+  for (const text of called) {
+    const [, name, service, entrypoint] = /^([\w$]+)=([a-z0-9-]*)(?:\/([\w$]+))?$/.exec(text) ?? [];
+    if (name === undefined || !(service || entrypoint))
+      throw new Failure('usage', `Not understood: --service ${text}. Write NAME=slug, or NAME=slug/Entrypoint.`);
+    services[name] = { ...(service && { service }), ...(entrypoint && { entrypoint }) };
+  }
+  for (const text of opened) {
+    const [, entrypoint, who] = /^(?:([\w$]+)=)?(0x[0-9a-fA-F]{40}(?:\/[a-z0-9-]+)?)$/.exec(text) ?? [];
+    if (who === undefined)
+      throw new Failure('usage', `Not understood: open ${text}. Write 0x…, 0x…/slug, or Entrypoint=0x….`);
+    const name = entrypoint === undefined ? 'OPEN' : `OPEN_${entrypoint}`.slice(0, 64);
+    const { open = [] } = (services[name] ?? {}) as { open?: string[] };
+    services[name] = { ...(entrypoint && { entrypoint }), open: [...open, who] };
+  }
+  if (Object.keys(services).length === 0) return bindings;
+  return { ...bindings, services: { ...(bindings.services || {}), ...services } };
+}
+
 /**
  * The settings that the host takes, without code and secrets. Only what was given is in it.
  * @param code as it is bundled
@@ -194,7 +221,12 @@ export function projectSettings(
   code: object = {},
 ): Record<string, unknown> {
   const shared = [...(manifest.share ?? []), ...(flags.share ?? [])];
-  const bindings = withShared(withFlags(manifest.bindings ?? {}, flags), shared);
+  const opened = [...(manifest.open ?? []), ...(flags.open ?? [])];
+  const bindings = withServices(
+    withShared(withFlags(manifest.bindings ?? {}, flags), shared),
+    flags.service ?? [],
+    opened,
+  );
   const paidRoutes = flags.price ? flags.price.map(parsePrice) : manifest.paidRoutes;
   const compatibilityDate = flags.compatibilityDate ?? manifest.compatibilityDate;
   const compatibilityFlags = flags.compatibilityFlag ?? manifest.compatibilityFlags;

@@ -39,6 +39,16 @@ export function addProjectOptions(command: Command): Command {
       collect,
     )
     .option(
+      '--service <NAME=slug>',
+      'env.NAME calls another deployment; NAME=slug/Entrypoint a named entrypoint of it; repeatable',
+      collect,
+    )
+    .option(
+      '--open <wallet>',
+      'deployments of this other owner may call this one: 0x…, 0x…/slug, or Entrypoint=0x…; repeatable',
+      collect,
+    )
+    .option(
       '--price <route=usd>',
       'charge callers: "POST /v1/x=0.05", metered: "POST /v1/x<=0.05"; repeatable',
       collect,
