@@ -30,7 +30,7 @@ export async function checkCall(
   if (!mayCall(from, to, entrypoint)) throw notOpened(from.owner, from.slug, service, entrypoint);
   const suspended = suspension(to);
   if (suspended) throw suspended;
-  if (to.state !== 'active' || to.expiresAt <= clock.now())
+  if (to.state !== 'active' || (!to.builtin && to.expiresAt <= clock.now()))
     throw new Problem('gone', `${service} has expired; its owner can renew it.`);
   return { tenant: to.tenant, related: from.owner === to.owner };
 }

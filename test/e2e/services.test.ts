@@ -86,7 +86,7 @@ let owner: Fetch;
 let stranger: Fetch;
 let strangersAddress = '';
 beforeAll(async () => {
-  host = await startHost({ flags: { 'log-level': 'error', 'slugs-grace-days': '7' } });
+  host = await startHost({ flags: { 'log-level': 'error', 'slugs-grace-days': '7', 'runtime-idle-ms': '1000' } });
   owner = mppFetch(host.network, 0);
   stranger = mppFetch(host.network, 1);
   strangersAddress = host.network.wallets[1]?.address.toLowerCase() ?? '';
@@ -152,6 +152,16 @@ it.each([
   expect([400, 422]).toContain(answer.status);
   expect(await answer.text()).toMatch(told);
   expect((await fetch(`${host.url}/refused/`)).status).toBe(404);
+});
+
+it('an instance with calls under way is in use; one without ends, and is started by the next call', async () => {
+  expect(await Promise.all([ask('slow?ms=2500'), ask('slowFetch?ms=2500')])).toEqual(['one', 'one']);
+  const state = async () => {
+    const metadata = (await (await fetch(`${host.url}/_admin/get/callee`)).json()) as { runtime?: { state: string } };
+    return metadata.runtime?.state;
+  };
+  await until(async () => (await state()) === 'cold' || undefined, 10_000);
+  expect(await Promise.all([ask('add'), ask('error'), ask('add')])).toEqual([3, [418, 'tea', 'teapot'], 3]);
 });
 
 it('an update switches, and cuts off no call', async () => {

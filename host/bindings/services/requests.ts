@@ -30,6 +30,11 @@ export function forward(
   const failed = () =>
     reject(new Problem('upstream_failed', 'The service ended the connection before its answer was complete.'));
   sent.on('error', failed);
+  // Nobody asked for it.
+  sent.on('upgrade', (_answer, callee) => {
+    callee.destroy();
+    failed();
+  });
   sent.on('response', (answer) => {
     answer.on('error', failed).on('aborted', failed);
     response.writeHead(answer.statusCode ?? 502, answer.statusMessage, answerFields(answer.rawHeaders));
@@ -48,7 +53,7 @@ export function upgrade(
   request: http.IncomingMessage,
   caller: Duplex,
   received: Buffer,
-  { socket, related, leaving }: Destination & { leaving: AbortSignal },
+  { socket, related }: Destination,
 ): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const fields = [...passed(request.rawHeaders, related), 'connection', 'Upgrade', 'upgrade', 'websocket'];
@@ -69,7 +74,6 @@ export function upgrade(
       caller.destroy();
     };
     callee.on('error', end).on('close', end);
-    leaving.addEventListener('abort', end, { once: true });
   });
   caller.on('close', () => {
     sent.destroy();

@@ -18,6 +18,8 @@ export interface RpcConnectionOptions {
   visit(): Promise<{ visit: Visit; socket: string }>;
   /** Rejects where the caller may not call any more. */
   check(): Promise<unknown>;
+  /** How often that is asked, ms. */
+  checkMs: number;
   /** A call begins. */
   onCall(): void;
   /** The connection was ended for this reason, one sentence for the caller's owner. */
@@ -26,8 +28,8 @@ export interface RpcConnectionOptions {
 
 /** A call is three questions of the protocol. */
 const MOST_OPEN = 3 * 256;
-/** How often it is asked whether the caller may still call, ms. */
-const CHECK_MS = 1_000;
+/** How long a caller has to read why it was refused, ms. */
+const REFUSAL_MS = 1_000;
 const ESTABLISHED = 'HTTP/1.1 200 OK\r\n\r\n';
 
 export class RpcConnection {
@@ -82,11 +84,12 @@ export class RpcConnection {
       // An answer other than 200 would be an "internal error" to the caller's code.
       caller.write(ESTABLISHED);
       caller.end(abortMessage(detail));
+      setTimeout(() => this.close(), REFUSAL_MS).unref();
     }
   }
 
   #join(callee: Socket): void {
-    const { caller, received, check } = this.#options;
+    const { caller, received, check, checkMs } = this.#options;
     callee.on('error', () => this.close());
     callee.on('close', () => this.close());
     const pass = (from: Duplex, to: Duplex, messages: RpcMessages): ((chunk: Buffer) => void) => {
@@ -114,7 +117,7 @@ export class RpcConnection {
     this.#visit?.leaving.addEventListener('abort', () => this.#changed(), { once: true });
     this.#timer = setInterval(() => {
       check().catch((error) => this.#end(error instanceof Problem ? error.message : 'The service is gone.'));
-    }, CHECK_MS).unref();
+    }, checkMs).unref();
     this.#changed();
   }
 

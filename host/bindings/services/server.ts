@@ -18,6 +18,8 @@ import { RpcConnection } from './rpc-connection.ts';
 const MOST_REQUESTS = 128;
 /** Connections on which methods are called: workerd opens one for each call that begins while it has none. */
 const MOST_CONNECTIONS = 128;
+/** How often it is asked whether the caller may still call, where a connection stays open, ms. */
+const CHECK_MS = 1_000;
 /** A refusal that repeats is told to the owner so often, ms. */
 const TELL_MS = 1_000;
 const MAX_HEADER_BYTES = 65_536;
@@ -96,7 +98,9 @@ class ServiceSocket implements ServedBinding {
       await this.#inTurn(async () => {
         const { visit, socket: target, related, tenant } = await this.#start();
         this.#directory.count(tenant, false);
-        await visit.during(() => upgrade(request, socket, head, { socket: target, related, leaving: visit.leaving }));
+        const timer = setInterval(() => void this.#check().catch(() => socket.destroy()), CHECK_MS).unref();
+        await visit.during(() => upgrade(request, socket, head, { socket: target, related }));
+        clearInterval(timer);
       });
     } catch (error) {
       const problem = this.#refused(error);
@@ -125,7 +129,8 @@ class ServiceSocket implements ServedBinding {
         callee = tenant;
         return started;
       },
-      check: () => this.#directory.check(this.#place.tenant, this.#called),
+      check: () => this.#check(),
+      checkMs: CHECK_MS,
       onCall: () => callee !== undefined && this.#directory.count(callee, false),
       onRefused: (detail) => this.#tell(detail),
     });
@@ -137,12 +142,17 @@ class ServiceSocket implements ServedBinding {
   /** @throws Problem */
   async #start(): Promise<{ visit: Visit; socket: string; related: boolean; tenant: string }> {
     const { service, entrypoint } = this.#called;
-    const found = await this.#directory.check(this.#place.tenant, this.#called);
+    const found = await this.#check();
     const visit = await this.#directory.visit(service);
     const socket = visit.entrySocket(entrypoint);
     if (socket === undefined)
       throw new Problem('not_found', `${service} has no entrypoint ${entrypoint}; name one that its code exports.`);
     return { visit, socket, ...found };
+  }
+
+  /** @throws Problem */
+  #check(): ReturnType<ServiceDirectory['check']> {
+    return this.#directory.check(this.#place.tenant, this.#called);
   }
 
   async #inTurn(work: () => Promise<void>): Promise<void> {
