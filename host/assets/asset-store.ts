@@ -1,6 +1,7 @@
 /**
  * Static files of deployments, by content: `<tenants>/<tenant>/assets/files/<sha256>`, and lists of which one is where in
- * `assets/lists/<sha256>`. An update names a list; an instance sees its files as links in a folder of its own.
+ * `assets/lists/<sha256>`. An update names a list; an instance sees its files as links in a folder of its own, edges find
+ * them by the tables in `assets/tables`, and compressed in `assets/coded`.
  */
 import { createHash, randomUUID } from 'node:crypto';
 import { createWriteStream } from 'node:fs';
@@ -8,9 +9,12 @@ import { chmod, constants, copyFile, link, mkdir, readdir, readFile, rename, rm,
 import path from 'node:path';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import type { AssetSettings, RouteFiles } from '../shared/contracts.ts';
 import { syncFile, writeDurably } from '../shared/durable-files.ts';
 import { Problem } from '../shared/problem.ts';
 import { type AssetList, MAX_FILE_BYTES } from './asset-list.ts';
+import { compressFiles } from './coded-files.ts';
+import { plainFiles, tableName } from './plain-files.ts';
 
 const ASSETS = 'assets';
 /** What was sent and is in no list goes after this long, ms: an update may be about to name it. */
@@ -21,12 +25,19 @@ const UNNAMED_LIST_MS = 10 * 60_000;
 const BLOCK = 4_096;
 /** Links made at the same time. */
 const AT_ONCE = 64;
+/** Folders of a tenant's static files. */
+const KINDS = ['files', 'lists', 'tables', 'coded'] as const;
+type Kind = (typeof KINDS)[number];
 
 export class AssetStore {
   readonly #tenants: string;
   readonly #maxBytes: (tenant: string) => Promise<number>;
   /** What a tenant keeps, bytes; counted when it is first asked for. */
   readonly #sizes = new Map<string, Promise<{ bytes: number }>>();
+  /** Tables that are being made, one after the other. */
+  #making: Promise<unknown> = Promise.resolve();
+  /** Files that are being compressed, likewise. */
+  #compressing: Promise<unknown> = Promise.resolve();
 
   /** @param maxBytes of one tenant's files, all versions together */
   constructor(tenantsFolder: string, maxBytes: (tenant: string) => Promise<number>) {
@@ -154,10 +165,46 @@ export class AssetStore {
     await Promise.all(Array.from({ length: AT_ONCE }, next));
   }
 
-  /** Removes what no version needs. @param used digests of lists */
-  async collect(tenant: string, used: Iterable<string>): Promise<void> {
+  /** Where edges find the files of a deployment, as soon as `prepare` was done. */
+  route(tenant: string, settings: AssetSettings): RouteFiles {
+    return { folder: path.join(this.#tenants, tenant, ASSETS), table: tableName(settings) };
+  }
+
+  /** Makes what edges serve the files from. What can be compressed is compressed some time later. */
+  prepare(tenant: string, settings: AssetSettings): Promise<void> {
+    const prepared = this.#making.then(() => this.#prepare(tenant, settings));
+    this.#making = prepared.catch(() => undefined);
+    return prepared;
+  }
+
+  async #prepare(tenant: string, settings: AssetSettings): Promise<void> {
+    const file = path.join(this.#folder(tenant, 'tables'), tableName(settings));
+    const list = await this.list(tenant, settings.list);
+    if (!(await stat(file).catch(() => undefined))) {
+      const text = JSON.stringify(await plainFiles(settings, list));
+      const draft = this.#draft(tenant, 'tables');
+      await mkdir(path.dirname(draft), { mode: 0o700 }).catch(() => undefined);
+      try {
+        await writeDurably(draft, text);
+        await rename(draft, file);
+      } catch (error) {
+        await rm(draft, { force: true });
+        throw error;
+      }
+      (await this.#size(tenant)).bytes += onDisk(Buffer.byteLength(text));
+    }
+    this.#compressing = this.#compressing
+      .then(() => compressFiles(path.join(this.#tenants, tenant, ASSETS), list, (bytes) => this.#take(tenant, bytes)))
+      // The quota is used up, or the tenant is gone: they are sent as they are.
+      .catch(() => undefined);
+  }
+
+  /** Removes what no version needs. @param used by the versions */
+  async collect(tenant: string, used: Iterable<AssetSettings>): Promise<void> {
     const kept = new Set<string>();
-    const lists = new Set(used);
+    const settings = [...used];
+    const lists = new Set(settings.map(({ list }) => list));
+    const tables = new Set(settings.map(tableName));
     const folder = this.#folder(tenant, 'lists');
     for (const name of await readdir(folder).catch(() => [])) {
       if (lists.has(name)) for (const hash of Object.values((await this.list(tenant, name)).files)) kept.add(hash);
@@ -165,6 +212,14 @@ export class AssetStore {
     }
     for (const name of await readdir(this.#folder(tenant, 'files')).catch(() => []))
       if (!kept.has(name)) await removeOld(path.join(this.#folder(tenant, 'files'), name), UNNAMED_MS);
+    for (const name of await readdir(this.#folder(tenant, 'tables')).catch(() => []))
+      if (!tables.has(name)) await removeOld(path.join(this.#folder(tenant, 'tables'), name), UNNAMED_LIST_MS);
+    for (const name of await readdir(this.#folder(tenant, 'coded')).catch(() => [])) {
+      // As long as the file: it may be named again, and would be compressed again.
+      const file = path.join(this.#folder(tenant, 'files'), name.slice(0, name.indexOf('.')));
+      if (!(await stat(file).catch(() => undefined)))
+        await removeOld(path.join(this.#folder(tenant, 'coded'), name), UNNAMED_LIST_MS);
+    }
     this.#sizes.delete(tenant);
   }
 
@@ -178,12 +233,12 @@ export class AssetStore {
     await rm(path.join(this.#tenants, tenant, ASSETS), { recursive: true, force: true });
   }
 
-  #folder(tenant: string, kind: 'files' | 'lists'): string {
+  #folder(tenant: string, kind: Kind): string {
     return path.join(this.#tenants, tenant, ASSETS, kind);
   }
 
   /** What has its own name is whole: a kill leaves a draft. */
-  #draft(tenant: string, kind: 'files' | 'lists'): string {
+  #draft(tenant: string, kind: Kind): string {
     return path.join(this.#folder(tenant, kind), `.new-${randomUUID()}`);
   }
 
@@ -222,7 +277,7 @@ export class AssetStore {
 
   async #count(tenant: string): Promise<{ bytes: number }> {
     let bytes = 0;
-    for (const kind of ['files', 'lists'] as const) {
+    for (const kind of KINDS) {
       const folder = this.#folder(tenant, kind);
       for (const name of await readdir(folder).catch(() => []))
         bytes += onDisk((await stat(path.join(folder, name)).catch(() => undefined))?.size ?? 0);

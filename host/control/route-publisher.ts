@@ -1,4 +1,5 @@
 /** Publishes the registry's routes to every edge: the whole table when an edge starts, then each change. */
+import type { AssetStore } from '../assets/asset-store.ts';
 import { tollRoutes } from '../payments/paid-routes.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
@@ -16,6 +17,7 @@ export interface RoutePublisherDeps {
   deployments: Deployments;
   domains: Domains;
   clock: Clock;
+  assets: Pick<AssetStore, 'route' | 'prepare'>;
   config: Config['runtime'] & Pick<Config['edge'], 'pathPages'>;
   /** Slugs that are deployed at this start, unless they are there already. */
   deploying: readonly string[];
@@ -54,6 +56,8 @@ export class RoutePublisher {
       deployments.previews(),
     ]);
     for (const { slug, state } of rows) if (state !== 'decommissioned') this.#deploying.delete(slug);
+    // Until a table is there, instances answer.
+    void this.#prepareAll(rows);
     const known = new Set(rows.map(({ slug }) => slug));
     return [
       ...rows.map((row) => this.#route(row, servable.get(row.tenant) ?? [], previews.get(row.tenant) ?? [])),
@@ -71,6 +75,7 @@ export class RoutePublisher {
     const row = await deployments.bySlug(slug);
     const living = row && (row.state !== 'decommissioned' || (row.freeAt ?? 0) > clock.now());
     if (row && row.state !== 'decommissioned') this.#deploying.delete(slug);
+    if (living && row.state === 'active' && !suspension(row)) await this.#prepare(row);
     const route = living
       ? this.#route(
           row,
@@ -89,13 +94,22 @@ export class RoutePublisher {
     );
   }
 
+  async #prepareAll(rows: readonly Deployment[]): Promise<void> {
+    for (const row of rows) if (row.state === 'active') await this.#prepare(row);
+  }
+
+  /** Without a table the files are served all the same. */
+  async #prepare({ tenant, assets }: Deployment): Promise<void> {
+    if (assets) await this.#deps.assets.prepare(tenant, assets).catch(() => undefined);
+  }
+
   #waitingRoute(slug: string): Route {
     const { requestIdleMs, maxBodyBytes } = this.#deps.config;
     return { slug, state: 'deploying', domains: [], paidRoutes: [], idleTimeoutMs: requestIdleMs, maxBodyBytes };
   }
 
   #route(row: Deployment, domains: string[], previews: string[]): Route {
-    const { config } = this.#deps;
+    const { config, assets } = this.#deps;
     const suspended = suspension(row);
     return {
       slug: row.slug,
@@ -111,6 +125,7 @@ export class RoutePublisher {
       ],
       idleTimeoutMs: config.requestIdleMs,
       maxBodyBytes: limitsOf('runtime', row.limits).maxBodyBytes ?? config.maxBodyBytes,
+      ...(row.assets && row.state === 'active' ? { files: assets.route(row.tenant, row.assets) } : {}),
     };
   }
 }

@@ -79,7 +79,7 @@ async function forgetVersions(deps: Parts, { tenant, slug }: Deployment): Promis
 
 /** Removes static files that no kept version has. */
 async function forgetAssets({ deployments, assets, log }: Parts, { tenant, slug, ...row }: Deployment): Promise<void> {
-  const used = [row, ...(await deployments.versions(tenant))].flatMap((version) => version.assets?.list ?? []);
+  const used = [row, ...(await deployments.versions(tenant))].flatMap(({ assets: files }) => files ?? []);
   await assets
     .collect(tenant, used)
     .catch((error) => log.warn({ err: error, slug }, 'old static files were not removed'));

@@ -11,8 +11,10 @@ import { AddressRanges } from '../shared/address-ranges.ts';
 import type { ControlForEdge, EdgeInit, EdgeMethods, EdgeTls, Route } from '../shared/contracts.ts';
 import { setOwnPriority } from '../shared/priority.ts';
 import { ActiveList } from './active-list.ts';
+import { BulkPace } from './bulk-pace.ts';
 import { type Caller, TrustedProxies } from './caller.ts';
 import { Contention } from './contention.ts';
+import { Files } from './files/files.ts';
 import { FrontDoor } from './front-door.ts';
 import { HttpDate } from './http-date.ts';
 import { Instances } from './instances.ts';
@@ -44,6 +46,7 @@ const CONTROL_MAX_BODY_BYTES = 67_108_864;
 export class Edge {
   readonly #routes: RouteTable;
   readonly #instances: Instances;
+  readonly #files: Files;
   readonly #listeners: Listeners;
   readonly #metrics: EdgeMetrics;
   readonly #frontDoor: FrontDoor;
@@ -78,7 +81,9 @@ export class Edge {
       this.#metrics.waited();
       return control.acquire(slug);
     };
-    this.#instances = new Instances(acquire, memory, contention);
+    const pace = new BulkPace(contention);
+    this.#instances = new Instances(acquire, memory, pace);
+    this.#files = new Files(memory, pace);
     this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField, memory });
     this.#environment = {
       date: () => date.now(),
@@ -96,6 +101,7 @@ export class Edge {
     const frontDoor = new FrontDoor({
       routes: this.#routes,
       instances: this.#instances,
+      files: this.#files,
       proxies,
       ownCallerKey: init.ownCallerKey,
       log,
@@ -232,6 +238,7 @@ export class Edge {
 
   #sweep(): void {
     this.#environment.sweeps += 1;
+    this.#files.sweep();
     this.#active.forEach((proxied) => {
       proxied.sweep(SWEEP_MS);
     });

@@ -16,6 +16,8 @@ import { instanceKey } from '../shared/previews.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import type { AnswerPlace } from './answer-fields.ts';
 import type { Caller, TrustedProxies } from './caller.ts';
+import type { FileAnswer } from './files/file-answer.ts';
+import type { Files } from './files/files.ts';
 import type { Instances } from './instances.ts';
 import { type ProblemAnswer, problemAnswer } from './problem-answer.ts';
 import { bodyTooLarge, ProxiedRequest, type ProxyEnvironment } from './proxied-request.ts';
@@ -26,6 +28,7 @@ import type { Traffic } from './traffic.ts';
 export interface FrontDoorParts {
   routes: RouteTable;
   instances: Instances;
+  files: Files;
   proxies: TrustedProxies;
   ownCallerKey: string | undefined;
   control: UpstreamPool;
@@ -129,7 +132,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
   }
 
   #toTenant(exchange: Exchange, caller: Caller, requestId: string, tenant: TenantResolution): void {
-    const { route, tenantPath } = tenant;
+    const { route } = tenant;
     const { head } = exchange;
     if (route.state === 'deploying' || route.state === 'suspended') {
       const problem =
@@ -159,19 +162,44 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       proxied.refuse(bodyTooLarge(route.maxBodyBytes));
       return;
     }
-    const text = instanceHead(
+    this.#starts.run(key, () => this.#answer(key, proxied, exchange, caller, tenant));
+  }
+
+  #answer(key: string, proxied: ProxiedRequest, exchange: Exchange, caller: Caller, tenant: TenantResolution): void {
+    const go = (file: FileAnswer | undefined) => {
+      if (file) proxied.withFile(file);
+      else this.#toInstance(key, proxied, this.#instanceText(proxied, exchange, caller, tenant));
+    };
+    const { route, preview, tenantPath } = tenant;
+    const file = this.#parts.files.answer(
+      route.slug,
+      preview === undefined ? route.files : undefined,
+      exchange.head,
+      tenantPath,
+    );
+    if (file instanceof Promise) file.then(go, (error: unknown) => this.#mistaken(proxied, error));
+    else go(file);
+  }
+
+  #mistaken(proxied: ProxiedRequest, error: unknown): void {
+    this.unexpected(error);
+    proxied.refuse(asProblem(error));
+  }
+
+  #instanceText({ requestId }: ProxiedRequest, exchange: Exchange, caller: Caller, tenant: TenantResolution): string {
+    const { head, peer } = exchange;
+    return instanceHead(
       {
         method: head.method,
-        path: tenantPath,
+        path: tenant.tenantPath,
         host: caller.host,
         framing: head.framing,
         upgrade: head.upgrade,
         fields: head.fields,
       },
       { requestId, clientIp: caller.ip, proto: caller.proto, prefix: tenant.prefix },
-      { version: head.version, tlsVersion: exchange.peer.tlsVersion, tlsCipher: exchange.peer.tlsCipher },
+      { version: head.version, tlsVersion: peer.tlsVersion, tlsCipher: peer.tlsCipher },
     );
-    this.#starts.run(key, () => this.#toInstance(key, proxied, text));
   }
 
   #toInstance(slug: string, proxied: ProxiedRequest, text: string): void {

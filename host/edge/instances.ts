@@ -8,8 +8,7 @@ import type { ReadMemory } from '../http/message/blocks.ts';
 import { answerField } from '../http/message/fields.ts';
 import type { ControlForEdge, EdgeMethods } from '../shared/contracts.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../shared/problem.ts';
-import { BulkLine, BulkPace } from './bulk-pace.ts';
-import type { Contention } from './contention.ts';
+import { BulkLine, type BulkPace } from './bulk-pace.ts';
 
 type Acquire = (slug: { slug: string }) => Promise<Awaited<ReturnType<ControlForEdge['acquire']>>>;
 
@@ -90,11 +89,11 @@ export class Instances {
   readonly #starting = new Map<string, { instance: Promise<Instance>; waiting: number }>();
   readonly #refused = new Map<string, { problem: Problem; until: number }>();
 
-  /** @param memory what the sockets of all instances read into @param contention who is served by this edge */
-  constructor(acquire: Acquire, memory: ReadMemory, contention: Contention) {
+  /** @param memory what the sockets of all instances read into @param pace of large answers */
+  constructor(acquire: Acquire, memory: ReadMemory, pace: BulkPace) {
     this.#acquire = acquire;
     this.#memory = memory;
-    this.#pace = new BulkPace(contention);
+    this.#pace = pace;
   }
 
   current(slug: string): Instance | undefined {

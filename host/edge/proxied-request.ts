@@ -14,6 +14,7 @@ import { asProblem, Problem } from '../shared/problem.ts';
 import type { ActiveList } from './active-list.ts';
 import { type AnswerPlace, answerFields } from './answer-fields.ts';
 import type { Contention } from './contention.ts';
+import type { FileAnswer } from './files/file-answer.ts';
 import type { Instance } from './instances.ts';
 import { answerProblem } from './problem-answer.ts';
 import type { UnfinishedBodies } from './unfinished-bodies.ts';
@@ -41,6 +42,9 @@ export interface ProxyLimits {
   idleTimeoutMs: number;
   maxBodyBytes: number;
 }
+
+/** Where an answer comes from. */
+type Upstream = Pick<UpstreamCall, 'write' | 'end' | 'flush' | 'pause' | 'resume' | 'destroy'>;
 
 /** How long control may take to say why an instance died. */
 const DEATH_NOTICE_MS = 1_000;
@@ -71,7 +75,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
   #instance: Instance | undefined;
   /** Whole head of the request, until the answer came. */
   #head = '';
-  #call: UpstreamCall | undefined;
+  #call: Upstream | undefined;
   #endTunnel: (() => void) | undefined;
   /** The caller takes no more of the answer for now. */
   #answerPaused = false;
@@ -119,6 +123,17 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     this.#instance = instance;
     this.#head = head;
     this.#go(instance.pool);
+  }
+
+  /** Answers with a file. */
+  withFile(file: FileAnswer): void {
+    if (this.#over) {
+      file.destroy();
+      return;
+    }
+    this.#goesOn();
+    this.#call = file;
+    file.begin(this);
   }
 
   /** @param network of the caller */

@@ -31,6 +31,29 @@ export interface Route {
   idleTimeoutMs: number;
   /** Largest request body, bytes. */
   maxBodyBytes: number;
+  /** Static files that need no instance. */
+  files?: RouteFiles;
+}
+
+/** Where an edge finds the files of a deployment: `<folder>/files/<sha256>`, and which one is at which path. */
+export interface RouteFiles {
+  folder: string;
+  /** Name of a `FileTable` in `<folder>/tables`. Where it is not there, an instance answers. */
+  table: string;
+}
+
+/** Requests that a static file answers whatever else they say; made by host/assets, read by edges. */
+export interface FileTable {
+  fields: {
+    /** Checked field block. */
+    lines: string;
+    /** Of answers to requests without Authorization and Range. */
+    cacheControl?: string;
+    /** May be sent compressed. */
+    coded: boolean;
+  }[];
+  /** Raw path of a request -> SHA-256 of its file, index in `fields`. */
+  paths: Record<string, [hash: string, fields: number]>;
 }
 
 export interface EdgeInit {

@@ -21,6 +21,7 @@ function rig(deploying: string[] = []) {
     domains: { servable: async () => new Map(), servableBy: async () => [] },
     clock: { now: () => 0 },
     config: { requestIdleMs: 1, maxBodyBytes: 1, pathPages: 'sandbox' },
+    assets: { prepare: async () => {}, route: () => undefined },
     edges: () => [edge],
     deploying,
   } as unknown as RoutePublisherDeps);

@@ -1,11 +1,12 @@
 /** Which instance a slug has, and what becomes of the one before. */
 import { expect, test } from 'vitest';
+import { BulkPace } from '../../host/edge/bulk-pace.ts';
 import { Contention } from '../../host/edge/contention.ts';
 import { Instances } from '../../host/edge/instances.ts';
 import { readMemory } from '../../host/http/message/blocks.ts';
 
 function instances(acquire: () => Promise<{ socket: string; generation: number }>): Instances {
-  return new Instances(acquire, readMemory(), new Contention());
+  return new Instances(acquire, readMemory(), new BulkPace(new Contention()));
 }
 
 test('callers that come at once share one start', async () => {

@@ -4,7 +4,7 @@ import { RoutePublisher } from '../../control/route-publisher.ts';
 import { Edges } from '../edges.ts';
 import { service } from '../service.ts';
 import { openTls } from '../tls.ts';
-import { clock, logs, publicUrl, stores } from './base.ts';
+import { assetStore, clock, logs, publicUrl, stores } from './base.ts';
 import { config, folders, log } from './given.ts';
 
 export const edges = service({
@@ -17,12 +17,13 @@ export const edges = service({
 
 export const routes = service({
   name: 'routes',
-  needs: { config, stores, clock, edges },
-  start: ({ config, stores: { deployments, domains }, clock, edges }) =>
+  needs: { config, stores, clock, edges, assetStore },
+  start: ({ config, stores: { deployments, domains }, clock, edges, assetStore }) =>
     new RoutePublisher({
       deployments,
       domains,
       clock,
+      assets: assetStore,
       config: { ...config.runtime, pathPages: config.edge.pathPages },
       edges: () => edges.channels(),
       deploying: config.builtinTenants.enabled,

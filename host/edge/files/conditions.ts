@@ -1,0 +1,94 @@
+/** What a request says of the form in which it wants a file: conditions, ranges (RFC 9110, 13 and 14) and codings. */
+
+export interface Wanted {
+  ifNoneMatch: string;
+  ifRange: string;
+  /** undefined: the whole file. */
+  range: string | undefined;
+  authorized: boolean;
+  acceptEncoding: string;
+}
+
+export type Coding = 'br' | 'gz';
+
+/** Content codings, by the endings of their files. */
+export const CODING_NAMES: Readonly<Record<Coding, string>> = { br: 'br', gz: 'gzip' };
+
+const FIELDS = /^(accept-encoding|range|if-range|if-none-match|authorization):[\t ]*(.*)$/gim;
+const RANGE = /^bytes=[\t ]*(\d{0,15})-(\d{0,15})[\t ]*$/i;
+
+/** @param fields block of a request */
+export function wanted(fields: string): Wanted {
+  const found: Wanted = {
+    ifNoneMatch: '',
+    ifRange: '',
+    range: undefined,
+    authorized: false,
+    acceptEncoding: '',
+  };
+  FIELDS.lastIndex = 0;
+  for (let match = FIELDS.exec(fields); match; match = FIELDS.exec(fields)) {
+    const value = (match[2] ?? '').trim();
+    switch ((match[1] ?? '').toLowerCase()) {
+      case 'accept-encoding':
+        found.acceptEncoding += found.acceptEncoding === '' ? value : `,${value}`;
+        break;
+      case 'if-none-match':
+        found.ifNoneMatch += found.ifNoneMatch === '' ? value : `,${value}`;
+        break;
+      case 'range':
+        // Two of them are none that could be understood.
+        found.range = found.range === undefined ? value : '';
+        break;
+      case 'if-range':
+        found.ifRange = value;
+        break;
+      default:
+        found.authorized = true;
+    }
+  }
+  return found;
+}
+
+/** @param etag without `W/` */
+export function matches(ifNoneMatch: string, etag: string): boolean {
+  if (ifNoneMatch === '') return false;
+  if (ifNoneMatch.trim() === '*') return true;
+  return ifNoneMatch.split(',').some((each) => each.trim().replace(/^W\//, '') === etag);
+}
+
+/**
+ * What a Range field asks for.
+ * @returns first byte and the one after the last; `none` where there is no such part (416); undefined: all of it, as for
+ * several ranges and what is not understood
+ */
+export function rangeOf(range: string | undefined, size: number): [from: number, to: number] | 'none' | undefined {
+  const [whole, first = '', last = ''] = (range && RANGE.exec(range)) || [];
+  if (whole === undefined || (first === '' && last === '')) return undefined;
+  if (first === '') {
+    const length = Math.min(Number(last), size);
+    return length === 0 ? 'none' : [size - length, size];
+  }
+  const from = Number(first);
+  if (last !== '' && Number(last) < from) return undefined;
+  if (from >= size) return 'none';
+  return [from, last === '' ? size : Math.min(Number(last) + 1, size)];
+}
+
+const MAX_REMEMBERED = 256;
+const remembered = new Map<string, Coding[]>();
+
+/** The codings that a caller takes, the best first. */
+export function acceptedCodings(acceptEncoding: string): readonly Coding[] {
+  const known = remembered.get(acceptEncoding);
+  if (known) return known;
+  const weights = new Map<string, number>();
+  for (const part of acceptEncoding.toLowerCase().split(',')) {
+    const [name = '', ...parameters] = part.split(';').map((each) => each.trim());
+    const quality = parameters.find((each) => each.startsWith('q='));
+    weights.set(name === 'x-gzip' ? 'gzip' : name, quality === undefined ? 1 : Number(quality.slice(2)) || 0);
+  }
+  const codings = (['br', 'gz'] as const).filter((coding) => (weights.get(CODING_NAMES[coding]) ?? 0) > 0);
+  if (remembered.size < MAX_REMEMBERED && acceptEncoding.length < 128) remembered.set(acceptEncoding, codings);
+  return codings;
+}
