@@ -7,6 +7,7 @@ import os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { hasWrk } from './load.ts';
+import { fileRows } from './rows/files.ts';
 import { lifecycleRows } from './rows/lifecycle.ts';
 import { paymentRows } from './rows/payments.ts';
 import { bodyRows, hello, storageRows } from './rows/requests.ts';
@@ -30,6 +31,7 @@ interface Row {
 const ROWS: Row[] = [
   { id: 'hello', run: hello },
   ...bodyRows(),
+  ...fileRows(),
   ...tlsRows(),
   ...storageRows(),
   ...lifecycleRows(),

@@ -13,7 +13,7 @@ import { HELLO, STORAGE, TEN_MB } from '../workers.ts';
 type Results = Map<string, LoadResult>;
 
 /** Compares a figure of ours with a peer's; left out where the peer is not there. */
-function target(
+export function target(
   results: Results,
   peer: string,
   figure: keyof LoadResult,
