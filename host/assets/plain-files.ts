@@ -77,6 +77,8 @@ async function tableOf(settings: AssetSettings, list: AssetList, budget: Budget)
   const base = basePath === '/' ? '' : basePath;
   const rules = readHeaders(list.headers ?? '');
   const toCode = codePatterns(settings.runWorkerFirst);
+  const hosts = (rules ?? []).flatMap((rule) => rule.hosts || []);
+  if (hosts.length > 0) table.exceptHosts = [...new Set(hosts)];
   if (!rules || !toCode || (base !== '' && !BASE_PATH.test(base))) return table;
   const moved = redirected(list.redirects ?? '');
   const handling: Handling = {
@@ -125,10 +127,12 @@ function fieldsAt(
   fields.set('cache-control', [CACHE_CONTROL]);
   let standard = true;
   const given = new Set<string>();
-  for (const { pattern, ofHost, set, unset } of rules) {
+  for (const { pattern, hosts, set, unset } of rules) {
     const found = pattern.match(path, budget);
     if (!found) continue;
-    if (ofHost) return undefined;
+    if (hosts === '') return undefined;
+    // At such a host the table is not asked.
+    if (hosts !== undefined) continue;
     for (const name of [...unset.map((each) => each.toLowerCase()), ...set.map(([each]) => each)]) {
       if (!FIELD_NAME.test(name) || OWN_FIELDS.has(name)) return undefined;
       if (name === 'cache-control') standard = false;

@@ -12,8 +12,8 @@ const ABSOLUTE = /^https:\/\/+([^/]+)\/?(.*)/;
 
 export interface HeaderRule {
   pattern: PathPattern;
-  /** It is for one host name, or those of a pattern; `pattern` is the path of it. */
-  ofHost: boolean;
+  /** The end of the host names that it is for, lower case; undefined: all. */
+  hosts: string | undefined;
   set: [name: string, value: string][];
   unset: string[];
 }
@@ -74,7 +74,7 @@ export function readHeaders(text: string): HeaderRule[] | undefined {
     const [, host, rest = ''] = ABSOLUTE.exec(key) ?? [];
     return {
       pattern: new PathPattern(host === undefined ? key : `/${rest}`, true),
-      ofHost: host !== undefined,
+      hosts: host?.replace(/^.*(?:\*|:[A-Za-z]\w*)/, '').toLowerCase(),
       set: [...set],
       unset,
     };

@@ -170,13 +170,7 @@ export class FrontDoor implements RequestHandler<RequestHead> {
       if (file) proxied.withFile(file);
       else this.#toInstance(key, proxied, this.#instanceText(proxied, exchange, caller, tenant));
     };
-    const { route, preview, tenantPath } = tenant;
-    const file = this.#parts.files.answer(
-      route.slug,
-      preview === undefined ? route.files : undefined,
-      exchange.head,
-      tenantPath,
-    );
+    const file = this.#parts.files.answer(tenant, exchange.head);
     if (file instanceof Promise) file.then(go, (error: unknown) => this.#mistaken(proxied, error));
     else go(file);
   }

@@ -44,6 +44,8 @@ export interface RouteFiles {
 
 /** Requests that a static file answers whatever else they say; made by host/assets, read by edges. */
 export interface FileTable {
+  /** Ends of host names at which other fields hold: an instance answers there. */
+  exceptHosts?: string[];
   fields: {
     /** Checked field block. */
     lines: string;

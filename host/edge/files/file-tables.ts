@@ -24,8 +24,16 @@ export interface PlainFile {
   fields: FileFields;
 }
 
-interface Kept {
+export interface PlainFiles {
+  /** By raw paths of requests. */
   files: ReadonlyMap<string, PlainFile>;
+  exceptHosts: readonly string[];
+}
+
+const NONE: PlainFiles = { files: new Map(), exceptHosts: [] };
+
+interface Kept {
+  files: PlainFiles;
   bytes: number;
   /** Until when it need not be looked for again; 0: it was found. */
   missingUntil: number;
@@ -33,11 +41,10 @@ interface Kept {
 
 export class FileTables {
   readonly #kept = new Map<string, Kept>();
-  readonly #reading = new Map<string, Promise<ReadonlyMap<string, PlainFile>>>();
+  readonly #reading = new Map<string, Promise<PlainFiles>>();
   #bytes = 0;
 
-  /** @returns the files by raw paths of requests */
-  of({ folder, table }: RouteFiles): ReadonlyMap<string, PlainFile> | Promise<ReadonlyMap<string, PlainFile>> {
+  of({ folder, table }: RouteFiles): PlainFiles | Promise<PlainFiles> {
     const place = path.join(folder, 'tables', table);
     const kept = this.#kept.get(place);
     if (kept && (kept.missingUntil === 0 || performance.now() < kept.missingUntil)) {
@@ -56,7 +63,7 @@ export class FileTables {
     return reading;
   }
 
-  async #read(place: string, name: string): Promise<ReadonlyMap<string, PlainFile>> {
+  async #read(place: string, name: string): Promise<PlainFiles> {
     let kept: Kept;
     try {
       if (!NAME.test(name)) throw new Error('It is no name of a table.');
@@ -64,7 +71,7 @@ export class FileTables {
       kept = { files: filesOf(JSON.parse(text) as FileTable), bytes: text.length + 1_024, missingUntil: 0 };
     } catch {
       // Not made yet, or none of ours: instances answer.
-      kept = { files: new Map(), bytes: 1_024, missingUntil: performance.now() + MISSING_MS };
+      kept = { files: NONE, bytes: 1_024, missingUntil: performance.now() + MISSING_MS };
     }
     this.#bytes += kept.bytes - (this.#kept.get(place)?.bytes ?? 0);
     this.#kept.delete(place);
@@ -78,7 +85,7 @@ export class FileTables {
   }
 }
 
-function filesOf({ fields, paths }: FileTable): Map<string, PlainFile> {
+function filesOf({ fields, paths, exceptHosts = [] }: FileTable): PlainFiles {
   const read = fields.map(({ lines, cacheControl, coded }): FileFields => {
     const text = `HTTP/1.1 200 OK\r\ncontent-length: 0\r\n${lines}`;
     const head = parseResponseHead(text, 'GET', answerField);
@@ -90,5 +97,5 @@ function filesOf({ fields, paths }: FileTable): Map<string, PlainFile> {
     // Names of files come from here alone.
     if (found && HASH.test(hash)) files.set(place, { hash, fields: found });
   }
-  return files;
+  return { files, exceptHosts };
 }

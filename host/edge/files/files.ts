@@ -5,17 +5,27 @@
 import path from 'node:path';
 import type { ReadMemory } from '../../http/message/blocks.ts';
 import type { RequestHead, ResponseHead } from '../../http/message/head.ts';
-import type { RouteFiles } from '../../shared/contracts.ts';
+import type { Route, RouteFiles } from '../../shared/contracts.ts';
 import { BulkLine, type BulkPace } from '../bulk-pace.ts';
 import { acceptedCodings, CODING_NAMES, type Coding, matches, rangeOf, type Wanted, wanted } from './conditions.ts';
 import { FileAnswer } from './file-answer.ts';
-import { FileTables, type PlainFile } from './file-tables.ts';
+import { FileTables, type PlainFile, type PlainFiles } from './file-tables.ts';
 import { KeptFiles, type OpenFile } from './kept-files.ts';
 
 /** How long a compressed form that is not there is not looked for, ms. */
 const MISSING_MS = 10_000;
 /** Compressed forms that are known not to be there. */
 const MAX_MISSING = 20_000;
+
+/** Whose file a request asks for, and by which name. */
+export interface FilePlace {
+  route: Pick<Route, 'slug' | 'files'>;
+  /** Raw path and query, as the tenant sees them. */
+  tenantPath: string;
+  hostName: string;
+  /** Previews have files of their own, in instances of their own. */
+  preview: string | undefined;
+}
 
 export class Files {
   readonly #tables = new FileTables();
@@ -30,24 +40,21 @@ export class Files {
     this.#pace = pace;
   }
 
-  /**
-   * @param target raw path and query, as the tenant sees them
-   * @returns undefined: an instance has to answer
-   */
-  answer(
-    slug: string,
-    files: RouteFiles | undefined,
-    head: RequestHead,
-    target: string,
-  ): FileAnswer | undefined | Promise<FileAnswer | undefined> {
-    if (!files || (head.method !== 'GET' && head.method !== 'HEAD')) return undefined;
+  /** @returns undefined: an instance has to answer */
+  answer(place: FilePlace, head: RequestHead): FileAnswer | undefined | Promise<FileAnswer | undefined> {
+    const { files } = place.route;
+    if (!files || place.preview !== undefined || (head.method !== 'GET' && head.method !== 'HEAD')) return undefined;
     if (head.upgrade || head.framing.kind !== 'none') return undefined;
-    const query = target.indexOf('?');
-    const place = query < 0 ? target : target.slice(0, query);
     const table = this.#tables.of(files);
-    if (table instanceof Promise) return table.then((read) => this.#answerWith(slug, files, head, read.get(place)));
-    const found = table.get(place);
-    return found && this.#answerWith(slug, files, head, found);
+    if (table instanceof Promise) return table.then((read) => this.#answerFrom(read, place, files, head));
+    return this.#answerFrom(table, place, files, head);
+  }
+
+  #answerFrom(table: PlainFiles, { route, tenantPath, hostName }: FilePlace, files: RouteFiles, head: RequestHead) {
+    const query = tenantPath.indexOf('?');
+    const found = table.files.get(query < 0 ? tenantPath : tenantPath.slice(0, query));
+    if (!found || table.exceptHosts.some((end) => hostName.endsWith(end))) return undefined;
+    return this.#answerWith(route.slug, files, head, found);
   }
 
   /** Called about twice a second. */
@@ -61,9 +68,8 @@ export class Files {
     slug: string,
     { folder }: RouteFiles,
     head: RequestHead,
-    found: PlainFile | undefined,
-  ): FileAnswer | undefined | Promise<FileAnswer | undefined> {
-    if (!found) return undefined;
+    found: PlainFile,
+  ): FileAnswer | Promise<FileAnswer | undefined> {
     const asked = wanted(head.fields);
     // Parts are of the file itself: a caller that asks for one wants to put them together.
     const codings = found.fields.coded && asked.range === undefined ? acceptedCodings(asked.acceptEncoding) : [];
