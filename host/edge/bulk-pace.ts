@@ -48,12 +48,25 @@ export class BulkPace {
   holding = false;
   /** With readers. */
   readonly lines = new Set<BulkLine>();
+  readonly #named = new Map<string, BulkLine>();
   #left = BYTES_PER_MS;
   #filledAt = 0;
   readonly #contention: Contention;
 
   constructor(contention: Contention) {
     this.#contention = contention;
+  }
+
+  /** The line of a tenant whose answers come from no instance. */
+  lineOf(name: string): BulkLine {
+    const line = this.#named.get(name) ?? new BulkLine(this);
+    this.#named.set(name, line);
+    return line;
+  }
+
+  /** Forgets the lines of tenants that nobody is answered for. */
+  trim(): void {
+    for (const [name, line] of this.#named) if (!this.lines.has(line)) this.#named.delete(name);
   }
 
   spend(bytes: number): void {

@@ -4,7 +4,6 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import { readdirSync, rmSync } from 'node:fs';
-import http2 from 'node:http2';
 import net from 'node:net';
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -131,7 +130,6 @@ async function update(assets: object, more: object = {}): Promise<void> {
   expect(await answer.text()).toContain('"slug"');
 }
 
-const at = (target: string) => `${host.url}/files${target}`;
 const byEdge = (response: Response) => response.headers.get('accept-ranges') === 'bytes';
 
 /** The whole answer as bytes on the wire would show it, but for what cannot be the same. */
@@ -157,14 +155,16 @@ async function answer(
 }
 
 /** With the path as it is: `fetch` would rewrite it. */
-function raw(target: string, { method = 'GET', headers = {} }: RequestInit): Promise<Response> {
+const raw = (target: string, init: RequestInit) => rawAt(`/files${target}`, init);
+
+function rawAt(target: string, { method = 'GET', headers = {} }: RequestInit): Promise<Response> {
   return new Promise((resolve, reject) => {
     const url = new URL(host.url);
     const socket = net.connect(Number(url.port), url.hostname);
     const fields = Object.entries({ host: url.host, connection: 'close', ...headers }).map(
       ([n, v]) => `${n}: ${v}\r\n`,
     );
-    socket.write(`${method} /files${target} HTTP/1.1\r\n${fields.join('')}\r\n`);
+    socket.write(`${method} ${target} HTTP/1.1\r\n${fields.join('')}\r\n`);
     const pieces: Buffer[] = [];
     socket.on('data', (piece: Buffer) => pieces.push(piece));
     socket.on('error', reject);
@@ -215,5 +215,183 @@ describe('answers are those of the service in the instance', () => {
       }
     }
     expect(served).toBeGreaterThanOrEqual(3 * least);
+  });
+});
+
+describe('what an instance does not do', () => {
+  beforeAll(() => update({ headers: '/style.css\n  X-A: b\n' }));
+  const get = (target: string, headers: Record<string, string> = {}, method = 'GET') =>
+    raw(target, { headers, method });
+  const bytes = async (response: Response) => Buffer.from(await response.arrayBuffer());
+
+  it('an etag is the content, however it is asked again', async () => {
+    const first = await get('/about');
+    const etag = first.headers.get('etag') ?? '';
+    expect(etag).toBe(`"${sha256('about')}"`);
+    for (const known of [etag, `W/${etag}`, `"x", ${etag}`, '*']) {
+      const again = await get('/about', { 'if-none-match': known });
+      expect([again.status, again.headers.get('etag'), (await bytes(again)).length]).toEqual([304, etag, 0]);
+      expect(again.headers.get('cache-control')).toBe('public, max-age=0, must-revalidate');
+    }
+    expect((await get('/about', { 'if-none-match': '"x"' })).status).toBe(200);
+  });
+
+  it.each<[string, Record<string, string>, number, [number, number] | undefined]>([
+    ['the first bytes', { range: 'bytes=0-99' }, 206, [0, 100]],
+    ['from the middle', { range: 'bytes=3000000-' }, 206, [3_000_000, LARGE.length]],
+    ['the last bytes', { range: 'bytes=-5' }, 206, [LARGE.length - 5, LARGE.length]],
+    ['more than there is', { range: 'bytes=3000000-99999999' }, 206, [3_000_000, LARGE.length]],
+    ['behind the end', { range: `bytes=${LARGE.length}-` }, 416, undefined],
+    ['nothing', { range: 'bytes=-0' }, 416, undefined],
+    ['several parts', { range: 'bytes=0-1,5-6' }, 200, [0, LARGE.length]],
+    ['backwards', { range: 'bytes=5-1' }, 200, [0, LARGE.length]],
+    ['another unit', { range: 'lines=0-1' }, 200, [0, LARGE.length]],
+    ['of this file', { range: 'bytes=1-2', 'if-range': `"${sha256(LARGE)}"` }, 206, [1, 3]],
+    ['of another', { range: 'bytes=1-2', 'if-range': '"x"' }, 200, [0, LARGE.length]],
+    ['by a weak etag', { range: 'bytes=1-2', 'if-range': `W/"${sha256(LARGE)}"` }, 200, [0, LARGE.length]],
+  ])('a range: %s', async (_what, headers, status, part) => {
+    const response = await get('/large.png', headers);
+    expect(response.status).toBe(status);
+    const [from, to] = part ?? [0, 0];
+    expect((await bytes(response)).equals(LARGE.subarray(from, to))).toBe(true);
+    if (status === 206) expect(response.headers.get('content-range')).toBe(`bytes ${from}-${to - 1}/${LARGE.length}`);
+    if (status === 416) expect(response.headers.get('content-range')).toBe(`bytes */${LARGE.length}`);
+  });
+
+  it('text is sent compressed to who takes it, once it was compressed', async () => {
+    const zipped = await until(async () => {
+      const response = await get('/style.css', { 'accept-encoding': 'gzip;q=0.5, br;q=0' });
+      return response.headers.get('content-encoding') ? response : undefined;
+    }, 30_000);
+    expect(zipped.headers.get('content-encoding')).toBe('gzip');
+    expect(zipped.headers.get('x-a')).toBe('b');
+    const kept = await bytes(zipped);
+    expect(Number(zipped.headers.get('content-length'))).toBe(kept.length);
+    expect(gunzipSync(kept).toString()).toBe(TEXT);
+    const small = await get('/style.css', { 'accept-encoding': 'gzip, br' });
+    expect(brotliDecompressSync(await bytes(small)).toString()).toBe(TEXT);
+    const etag = small.headers.get('etag') ?? '';
+    expect(etag).toBe(`W/"${sha256(TEXT)}"`);
+    for (const accepted of [{}, { 'accept-encoding': 'identity' }, { 'accept-encoding': 'br', range: 'bytes=0-9' }]) {
+      const plain = await get('/style.css', accepted);
+      expect([plain.headers.get('content-encoding'), plain.headers.get('vary')]).toEqual([null, 'accept-encoding']);
+    }
+    expect((await get('/style.css', { 'accept-encoding': 'br', 'if-none-match': etag })).status).toBe(304);
+    const head = await get('/style.css', { 'accept-encoding': 'br' }, 'HEAD');
+    expect(head.headers.get('content-length')).toBe(small.headers.get('content-length'));
+    for (const never of ['/large.png', '/about']) {
+      const response = await get(never, { 'accept-encoding': 'gzip, br' });
+      expect([byEdge(response), response.headers.get('content-encoding')]).toEqual([true, null]);
+    }
+  });
+});
+
+describe('who may have them, and who pays', () => {
+  it('patterns of run_worker_first, a base path and prices come first', { timeout: 60_000 }, async () => {
+    await update({ runWorkerFirst: ['/docs/*', '!/docs/page'] });
+    expect(await (await raw('/docs/', {})).text()).toBe('code /docs/');
+    expect([await (await raw('/docs/page', {})).text(), byEdge(await raw('/about', {}))]).toEqual(['page', true]);
+    await update({ runWorkerFirst: true });
+    expect(await (await raw('/about', {})).text()).toBe('code /about');
+    await update({ basePath: '/base' });
+    const based = await raw('/base/about', {});
+    expect([byEdge(based), await based.text()]).toEqual([true, 'about']);
+    expect(await (await raw('/about', {})).text()).toBe('code /about');
+    const owned = (body: object) => owner(`${host.url}/_admin/code/files`, jsonPut(body));
+    expect((await owned({ paidRoutes: [{ method: 'GET', path: '/base/about', price: '0.01' }] })).status).toBe(200);
+    for (const target of ['/base/about', '/base/%61bout', '/base/about?x'])
+      expect((await raw(target, {})).status).toBe(402);
+    expect((await raw('/base/both', {})).status).toBe(200);
+    expect((await owned({ paidRoutes: [] })).status).toBe(200);
+  });
+
+  it('a preview has its own; on path addresses they are confined, on subdomains not', { timeout: 60_000 }, async () => {
+    await update({});
+    const files = { ...hashes, '/about.html': sha256('docs') };
+    const made = await fetch(`${host.url}/_admin/code/files`, {
+      ...jsonPut({ preview: true, assets: { files, binding: 'FILES' } }),
+      headers: { ...bearer, 'content-type': 'application/json' },
+    });
+    const { preview } = (await made.json()) as { preview: { id: string } };
+    expect(await (await fetch(`${host.url}/${preview.id}--files/about`)).text()).toBe('docs');
+    expect(await (await raw('/about', {})).text()).toBe('about');
+    const page = await raw('/about', {});
+    expect(page.headers.get('content-security-policy')).toMatch(/^sandbox /);
+    const named = { host: `files.localhost:${new URL(host.url).port}` };
+    const there = await rawAt('/about', { headers: named });
+    expect([byEdge(there), there.headers.get('content-security-policy')]).toEqual([true, null]);
+    const worker = await raw('/style.css', { headers: { 'service-worker': 'script' } });
+    expect(worker.status).toBe(403);
+  });
+
+  it('they need no instance, are counted, and end with a suspension', { timeout: 60_000 }, async () => {
+    await host.kill();
+    host = await host.restart();
+    owner = mppFetch(host.network, 0);
+    const usage = async () => JSON.stringify(await (await owner(`${host.url}/_admin/files/usage`)).json());
+    const before = Number(/"bytesOut":(\d+)/.exec(await usage())?.[1] ?? 0);
+    const response = await until(async () => {
+      const given = await raw('/large.png', {});
+      return byEdge(given) ? given : undefined;
+    });
+    expect((await response.arrayBuffer()).byteLength).toBe(LARGE.length);
+    await until(async () => Number(/"bytesOut":(\d+)/.exec(await usage())?.[1] ?? 0) >= before + LARGE.length);
+    const shown = (await (await fetch(`${host.url}/_admin/get/files`)).json()) as object;
+    expect(JSON.stringify(shown)).toContain('"cold"');
+    const act = (what: string) => host.operator('POST', `/tenants/files/${what}`, { reason: 'a test of it' });
+    expect((await act('suspend')).status).toBe(200);
+    expect((await raw('/about', {})).status).toBe(403);
+    expect((await act('resume')).status).toBe(200);
+    expect((await raw('/about', {})).status).toBe(200);
+  });
+});
+
+describe('callers who do not behave', () => {
+  const port = () => Number(new URL(host.url).port);
+  const REQUEST = 'GET /files/large.png HTTP/1.1\r\nhost: localhost\r\n\r\n';
+
+  it('who reads nothing, or leaves, holds nothing for long', { timeout: 60_000 }, async () => {
+    const slow = Array.from({ length: 100 }, () => {
+      const socket = net.connect(port(), '127.0.0.1').on('error', () => {});
+      socket.pause();
+      socket.write(REQUEST);
+      return socket;
+    });
+    await delay(300);
+    const begun = performance.now();
+    for (let i = 0; i < 20; i++) expect((await raw('/about', {})).status).toBe(200);
+    expect(performance.now() - begun).toBeLessThan(10_000);
+    for (const socket of slow.slice(50)) socket.resetAndDestroy();
+    const [last = slow[0]] = slow.slice(0, 50);
+    let got = 0;
+    last?.on('data', (piece: Buffer) => {
+      got += piece.length;
+    });
+    last?.resume();
+    await until(() => got > LARGE.length);
+    for (const socket of slow) socket.destroy();
+    expect((await (await raw('/large.png', {})).arrayBuffer()).byteLength).toBe(LARGE.length);
+  });
+
+  it('two requests in one piece are answered in turn', async () => {
+    const socket = net.connect(port(), '127.0.0.1');
+    let text = '';
+    socket.on('data', (piece: Buffer) => {
+      text += piece.toString('latin1');
+    });
+    const ask = (target: string) => `GET /files${target} HTTP/1.1\r\nhost: localhost\r\n\r\n`;
+    socket.write(ask('/about') + ask('/nothing') + ask('/docs/'));
+    await until(() => /about[\s\S]*code \/nothing[\s\S]*docs$/.test(text));
+    socket.destroy();
+  });
+
+  it('a file that is gone from the disk is left to the instance', async () => {
+    const [tenant = ''] = readdirSync(path.join(host.data, 'tenants')).filter((name) =>
+      readdirSync(path.join(host.data, 'tenants', name)).includes('assets'),
+    );
+    const hash = hashes['/plain'] ?? '';
+    rmSync(path.join(host.data, 'tenants', tenant, 'assets/files', hash));
+    const response = await raw('/plain', {});
+    expect([byEdge(response), response.status]).toEqual([false, 200]);
   });
 });

@@ -3,10 +3,10 @@
  * not on the disk any more, is left to an instance.
  */
 import path from 'node:path';
+import type { BulkTurns } from '../../http/client/connection.ts';
 import type { ReadMemory } from '../../http/message/blocks.ts';
 import type { RequestHead, ResponseHead } from '../../http/message/head.ts';
 import type { Route, RouteFiles } from '../../shared/contracts.ts';
-import { BulkLine, type BulkPace } from '../bulk-pace.ts';
 import { acceptedCodings, CODING_NAMES, type Coding, matches, rangeOf, type Wanted, wanted } from './conditions.ts';
 import { FileAnswer } from './file-answer.ts';
 import { FileTables, type PlainFile, type PlainFiles } from './file-tables.ts';
@@ -27,15 +27,21 @@ export interface FilePlace {
   preview: string | undefined;
 }
 
+/** Turns for large answers, a line for each tenant. */
+export interface BulkLines {
+  lineOf(slug: string): BulkTurns;
+  /** Forgets those that are empty. */
+  trim(): void;
+}
+
 export class Files {
   readonly #tables = new FileTables();
   readonly #files = new KeptFiles();
   readonly #missing = new Map<string, number>();
-  readonly #lines = new Map<string, BulkLine>();
   readonly #memory: ReadMemory;
-  readonly #pace: BulkPace;
+  readonly #pace: BulkLines;
 
-  constructor(memory: ReadMemory, pace: BulkPace) {
+  constructor(memory: ReadMemory, pace: BulkLines) {
     this.#memory = memory;
     this.#pace = pace;
   }
@@ -60,8 +66,7 @@ export class Files {
   /** Called about twice a second. */
   sweep(): void {
     this.#files.sweep();
-    for (const [slug, { reading, waiting }] of this.#lines)
-      if (reading.size + waiting.size === 0) this.#lines.delete(slug);
+    this.#pace.trim();
   }
 
   #answerWith(
@@ -154,15 +159,6 @@ export class Files {
     const bodiless = head.status === 304 || request.method === 'HEAD';
     head.reason = '';
     head.framing = bodiless ? { kind: 'none' } : { kind: 'length', length };
-    return new FileAnswer(head, file, body, this.#memory, this.#lineOf(slug));
-  }
-
-  #lineOf(slug: string): BulkLine {
-    let line = this.#lines.get(slug);
-    if (!line) {
-      line = new BulkLine(this.#pace);
-      this.#lines.set(slug, line);
-    }
-    return line;
+    return new FileAnswer(head, file, body, this.#memory, this.#pace.lineOf(slug));
   }
 }
