@@ -123,7 +123,7 @@ export const configSchema = z.strictObject({
       kvBytes: bytes.describe('KV quota per tenant'),
       sqlBytes: bytes.describe('SQL quota per tenant'),
       objectBytes: bytes.describe('object quota per tenant'),
-      assetBytes: bytes.describe('quota of static files per tenant, all kept versions together'),
+      assetBytes: bytes.describe('quota of static files per tenant, all kept versions and compressed forms together'),
       durableObjectBytes: bytes.describe('quota of Durable Objects per tenant'),
       requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
       s3: z.strictObject({
