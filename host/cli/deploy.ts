@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
+import { addressesOf } from './addresses.ts';
 import type { HostClient } from './host-client.ts';
 import type { Metadata } from './metadata-view.ts';
 import { readStaticFiles, type StaticFiles, sendStaticFiles } from './project/assets.ts';
@@ -62,7 +63,8 @@ export async function deploy(session: Session, entry: string | undefined, flags:
   printer.progress(`paid    ${answer.paid?.amount ?? '0'} USD`);
   await session.consent.remember(project.folder, slugKey(slug, host.origin));
   const metadata = files ? await addFiles(session, host, slug, files, file === undefined) : answer.body;
-  printer.result({ ...metadata, paid: answer.paid ?? null, ...ignoredOf(project) }, `${metadata.url}`);
+  const addresses = await addressesOf(metadata);
+  printer.result({ ...metadata, paid: answer.paid ?? null, ...ignoredOf(project) }, addresses.join('\n'));
 }
 
 /** @throws Failure `usage` before anything is sent, where there is nothing to update */

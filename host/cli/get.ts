@@ -1,5 +1,6 @@
 /** `turnpike get`: what everybody may know of a deployment. */
 import { Command } from 'commander';
+import { addressesOf } from './addresses.ts';
 import { type Metadata, metadataText } from './metadata-view.ts';
 import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
@@ -12,7 +13,7 @@ export function getCommand(deps?: CommandDeps): Command {
       withSession(deps, async (session, given: string | undefined) => {
         const slug = slugOf(await session.project(), given);
         const metadata = await (await session.host()).get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
-        session.printer.result(metadata, metadataText(metadata));
+        session.printer.result(metadata, metadataText(metadata, await addressesOf(metadata)));
       }),
     );
 }

@@ -26,14 +26,15 @@ export function stateText({ state, suspended }: { state: string; suspended?: obj
   return state === 'active' ? 'suspended' : `suspended, ${state}`;
 }
 
-export function metadataText(one: Metadata): string {
+/** @param addresses the best one first */
+export function metadataText(one: Metadata, addresses: readonly string[] = []): string {
+  const known = [...addresses, one.url, ...(one.subdomainUrl ? [one.subdomainUrl] : [])];
   const bindings = Object.entries(one.bindings)
     .filter(([, asked]) => asked)
     .map(([key, asked]) => (typeof asked === 'object' ? `${key} (${Object.keys(asked).join(' ')})` : key));
   const rows: (string | number)[][] = [
     ['slug', one.slug],
-    ['url', one.url],
-    ...(one.subdomainUrl ? [['', one.subdomainUrl]] : []),
+    ...[...new Set(known)].map((url, index) => [index === 0 ? 'url' : '', url]),
     ['state', `${stateText(one)}${one.expiresSoon ? ', expires soon' : ''}`],
     ...(one.suspended ? [['', `by the operator, since ${one.suspended.since}: ${one.suspended.reason}`]] : []),
     ...(one.state === 'expired' && !one.suspended

@@ -1,6 +1,7 @@
 /** `turnpike update`: the owner replaces code, secrets or settings. Costs nothing, and no request fails meanwhile. */
 import { Command } from 'commander';
 import { BINDINGS } from '../bindings/index.ts';
+import { addressesOf } from './addresses.ts';
 import type { HostClient } from './host-client.ts';
 import { type Metadata, metadataText } from './metadata-view.ts';
 import { readStaticFiles, type StaticFiles, sendStaticFiles } from './project/assets.ts';
@@ -74,7 +75,7 @@ export async function update(session: Session, entry: string | undefined, flags:
     ...(Object.keys(secretChanges).length > 0 ? { secretChanges } : {}),
   };
   const metadata = await host.own<Metadata>('PUT', `/_admin/code/${encodeURIComponent(slug)}`, body);
-  printer.result({ ...metadata, ...ignoredOf(project) }, metadataText(metadata));
+  printer.result({ ...metadata, ...ignoredOf(project) }, metadataText(metadata, await addressesOf(metadata)));
 }
 
 /** What a manifest says of settings is for the live version; what is given here would be lost. @throws Failure `usage` */

@@ -171,7 +171,9 @@ describe('answers as under Miniflare', () => {
       expect(deployed.stderr).toBe('');
       expect(deployed.code).toBe(0);
       const slug = fixture.slug ?? name;
-      expect(deployed.stdout).toMatch(new RegExp(`^http://localhost:\\d+/${slug}/\n$`));
+      expect(deployed.stdout).toMatch(
+        new RegExp(`^(http://${slug}\\.localhost:\\d+/\n)?http://localhost:\\d+/${slug}/\n$`),
+      );
       const peer = await miniflare(project, fixture.environment, others);
       try {
         const origin = (await peer.ready).origin;
