@@ -68,6 +68,8 @@ export interface WorkerdBinding {
   module?: { name: string; source(): string };
   /** Fills in everything but the name. */
   write(binding: Worker_Binding, written: WrittenBinding): void;
+  /** The same for what its owner may do, and the handler may not. */
+  writeControl?(binding: Worker_Binding, written: WrittenBinding): void;
 }
 
 export interface BindingData {

@@ -68,11 +68,19 @@ export interface Bound {
 }
 
 export function boundBindings(set: BindingSet): Bound[] {
+  return allBindings(set).filter(({ binding, settings }) => !binding.hidden?.(settings));
+}
+
+/** Those with data behind them that the owner may look at; a queue that is only consumed is one of them. */
+export function ownedBindings(set: BindingSet): Bound[] {
+  return allBindings(set).filter(({ binding }) => isInspectable(binding));
+}
+
+function allBindings(set: BindingSet): Bound[] {
   return BINDINGS.flatMap((binding) => {
     const { key, env = '' } = binding;
     const asked = set[key] === true ? { [env]: {} } : set[key] || {};
-    const present = Object.entries(asked).filter(([, settings]) => !binding.hidden?.(settings));
-    return present.map(([name, settings]): Bound => {
+    return Object.entries(asked).map(([name, settings]): Bound => {
       const id = binding.idOf?.(settings) ?? settings.id ?? (name === env ? DEFAULT_STORE : name);
       const shared = settings.shared === true;
       return { binding, name, id, service: serviceName(key, id, shared), shared, settings };

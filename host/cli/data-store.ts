@@ -36,7 +36,7 @@ export function addDataOptions(command: Command): Command {
 }
 
 /**
- * @param named name of the binding; a D1 database also by its name in wrangler's configuration. Undefined: the only one.
+ * @param named name of the binding; a D1 database also by its name in wrangler's configuration, a workflow by its own. Undefined: the only one.
  * @throws Failure `usage`
  */
 export async function openDataStore(
@@ -50,8 +50,11 @@ export async function openDataStore(
   const host = await session.host();
   const [alias] =
     Object.entries(project.wrangler?.d1 ?? {}).find(([, one]) => kind === 'd1' && one.databaseName === named) ?? [];
+  const metadata = () => host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`);
   const binding =
-    alias ?? named ?? (await onlyBinding(await host.get<Metadata>(`/_admin/get/${encodeURIComponent(slug)}`), kind));
+    alias ??
+    (named !== undefined && kind === 'workflows' ? workflowBinding(await metadata(), named) : named) ??
+    (await onlyBinding(await metadata(), kind));
   const token = host.tokens(slug);
   return {
     binding,
@@ -64,6 +67,13 @@ export async function openDataStore(
       return host.rawWithToken(await token(), method, path, body, fields);
     },
   };
+}
+
+function workflowBinding({ bindings }: Metadata, named: string): string {
+  const bound = boundBindings({ workflows: bindings.workflows ?? false });
+  return (
+    (bound.find(({ name }) => name === named) ?? bound.find(({ settings }) => settings.name === named))?.name ?? named
+  );
 }
 
 async function onlyBinding({ slug, bindings }: Metadata, kind: string): Promise<string> {

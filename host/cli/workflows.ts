@@ -4,6 +4,7 @@ import { readJson } from './answer.ts';
 import { addDataOptions, type DataFlags, openDataStore } from './data-store.ts';
 import { type CommandDeps, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
+import { table } from './terminal/printer.ts';
 
 type Flags = DataFlags & { binding?: string };
 
@@ -14,12 +15,45 @@ interface Status {
   error?: { name: string; message: string } | null;
 }
 
+interface Asked {
+  status?: string;
+  limit?: string;
+  cursor?: string;
+}
+
+interface Page {
+  instances: { id: string; status: string; created: string; ended?: string; error?: string }[];
+  cursor?: string;
+}
+
 export function workflowsCommand(deps?: CommandDeps): Command {
   const command = new Command('workflows').description('start, show and direct instances of your workflows');
   const add = (name: string, description: string) =>
     addDataOptions(command.command(`${name} <id>`))
       .description(description)
       .option('--binding <name>', 'of the workflow, where there are several');
+  addDataOptions(command.command('list [workflow]'))
+    .description('list the instances of a workflow, the newest first')
+    .option('--status <status>', 'only those that are running, waiting, paused, complete, errored, terminated, …')
+    .option('--limit <count>', 'at most so many, 1 to 100', '100')
+    .option('--cursor <cursor>', 'goes on where a page ended')
+    .action(
+      withSession(deps, async (session, workflow: string | undefined, flags: DataFlags & Asked) => {
+        const store = await openDataStore(session, 'workflows', workflow, flags);
+        const { status, limit, cursor } = flags;
+        const page = (await readJson(await store.ask('GET', '', { status, limit, cursor }))) as Page;
+        const rows = page.instances.map(({ id, status, created, ended = '', error = '' }) => [
+          id,
+          status,
+          created,
+          ended,
+          error,
+        ]);
+        const listed = rows.length > 0 ? table([['id', 'status', 'created', 'ended', ''], ...rows]) : 'No instance.';
+        const more = page.cursor === undefined ? '' : `\nMore: --cursor ${page.cursor}`;
+        session.printer.result(page, `${listed}${more}`);
+      }),
+    );
   add('status', 'show an instance').action(
     withSession(deps, async (session, id: string, flags: Flags) => {
       const store = await openDataStore(session, 'workflows', flags.binding, flags);

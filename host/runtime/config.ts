@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
-import { type Bound, boundBindings, distinctServices, isInspectable } from '../bindings/index.ts';
+import { type Bound, boundBindings, distinctServices, ownedBindings } from '../bindings/index.ts';
 import { RPC_HOST } from '../bindings/services/names.ts';
 import {
   Config,
@@ -20,7 +20,7 @@ import {
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import { CACHE_WORKER } from './cache-worker.ts';
 import { objectServices, writeObjects } from './objects-config.ts';
-import { DATA_BINDING, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
+import { controlBinding, dataBinding, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
 export const CF_HEADER = 'x-turnpike-cf';
@@ -73,10 +73,7 @@ export function encodeConfig(
   for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
   writeBindings(spec, bindings, (length) => worker.initBindings(length));
 
-  writeSystem(
-    list.get(1),
-    bindings.filter(({ binding }) => isInspectable(binding)),
-  );
+  writeSystem(list.get(1), ownedBindings(spec.bindings));
   // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
   // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours
   // takes its name, which is also every worker's default for fetch() and connect().
@@ -238,15 +235,29 @@ function usesCaches({ bundle }: InstanceSpec): boolean {
 
 function writeSystem(service: Service, data: Bound[]): void {
   const worker = writeOwn(service, 'system', SYSTEM_WORKER);
-  const list = worker.initBindings(1 + data.length);
+  const writers = data.flatMap(({ binding: { key, workerd }, ...bound }) => {
+    const written = { ...bound, version: { id: '', at: 0 } };
+    const { writeControl } = workerd;
+    return [
+      (target: Worker_Binding) => {
+        target.setName(dataBinding(key, bound.name));
+        workerd.write(target, written);
+      },
+      ...(writeControl
+        ? [
+            (target: Worker_Binding) => {
+              target.setName(controlBinding(key, bound.name));
+              writeControl(target, written);
+            },
+          ]
+        : []),
+    ];
+  });
+  const list = worker.initBindings(1 + writers.length);
   const main = list.get(0);
   main.setName('MAIN');
   main.initService().setName('main');
-  for (const [index, { binding, ...bound }] of data.entries()) {
-    const target = list.get(1 + index);
-    target.setName(`${DATA_BINDING}${bound.name}`);
-    binding.workerd.write(target, { ...bound, version: { id: '', at: 0 } });
-  }
+  for (const [index, write] of writers.entries()) write(list.get(1 + index));
 }
 
 function writeExternal(service: Service, name: string, address: string): HttpOptions {

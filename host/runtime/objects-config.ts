@@ -4,15 +4,17 @@
  * workerd's binary (`strings workerd | grep -A40 'bundled = "/workerd/queues.js"'`, 1.20261117.1).
  */
 import type { Objects } from '../bindings/durable-objects/classes.ts';
-import { QUEUES_SERVICE } from '../bindings/queues/binding.ts';
-import { WORKFLOW_API, WORKFLOWS_SERVICE } from '../bindings/workflows/binding.ts';
-import type { Service, Worker } from '../capnp/generated/workerd.cjs';
+import { QUEUES_SERVICE, queuesWorker } from '../bindings/queues/binding.ts';
+import { WORKFLOW_API, WORKFLOWS_SERVICE, workflowsWorker } from '../bindings/workflows/binding.ts';
+import type { Service, Worker, Worker_Binding, Worker_DurableObjectNamespace } from '../capnp/generated/workerd.cjs';
 import { SYSTEM_COMPATIBILITY_DATE } from './system-worker.ts';
 
 /** The disk of the objects. */
 const DISK_SERVICE = 'objects';
-/** Where queues keep their messages. No class of a tenant can have this id. */
+/** Where queues keep their messages and what they are told, and workflows their lists. No class of a tenant can have these ids. */
 const QUEUES_ID = '-queues';
+const QUEUE_STATES_ID = '-queue-states';
+const INSTANCES_ID = '-workflow-instances';
 
 /** How many services {@link writeObjects} needs. */
 export function objectServices(objects: Objects | undefined, disk: string | undefined): number {
@@ -48,13 +50,30 @@ export function writeObjects(objects: Objects, main: Worker, disk: string | unde
   if (objects.workflows.length > 0) keep(writeWorkflows(next(), main, objects));
 }
 
-/** One of workerd's own workers. */
-function writeBundled(service: Service, name: string, flags: string[]): Worker {
+/** A class of a worker of ours, which the worker itself uses. */
+function writeClass(
+  target: Worker_DurableObjectNamespace,
+  binding: Worker_Binding,
+  bound: string,
+  className: string,
+  id: string,
+): void {
+  target.setClassName(className);
+  target.setUniqueKey(id);
+  target.setEnableSql(true);
+  binding.setName(bound);
+  binding.initDurableObjectNamespace().setClassName(className);
+}
+
+/** One of workerd's own workers, within ours. */
+function writeBundled(service: Service, name: string, source: string, flags: string[]): Worker {
   service.setName(name);
   const worker = service.initWorker();
-  const module = worker.initModules(1).get(0);
-  module.setName(`${name}.js`);
-  module.setBundled(`/workerd/${name}.js`);
+  const modules = worker.initModules(2);
+  modules.get(0).setName(`our-${name}.js`);
+  modules.get(0).setEsModule(source);
+  modules.get(1).setName(`${name}.js`);
+  modules.get(1).setBundled(`/workerd/${name}.js`);
   worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
   const list = worker.initCompatibilityFlags(flags.length);
   for (const [index, flag] of flags.entries()) list.set(index, flag);
@@ -62,15 +81,15 @@ function writeBundled(service: Service, name: string, flags: string[]): Worker {
 }
 
 function writeQueues(service: Service, { consumers }: Objects): Worker {
-  const worker = writeBundled(service, QUEUES_SERVICE, ['service_binding_extra_handlers', 'rpc', 'experimental']);
-  const shards = worker.initDurableObjectNamespaces(1).get(0);
-  shards.setClassName('QueueShard');
-  shards.setUniqueKey(QUEUES_ID);
-  shards.setEnableSql(true);
-  const bindings = worker.initBindings(3);
-  const shard = bindings.get(0);
-  shard.setName('SHARD');
-  shard.initDurableObjectNamespace().setClassName('QueueShard');
+  const worker = writeBundled(service, QUEUES_SERVICE, queuesWorker(), [
+    'service_binding_extra_handlers',
+    'rpc',
+    'experimental',
+  ]);
+  const classes = worker.initDurableObjectNamespaces(2);
+  const bindings = worker.initBindings(4);
+  writeClass(classes.get(0), bindings.get(3), 'SHARD', 'QueueShard', QUEUES_ID);
+  writeClass(classes.get(1), bindings.get(0), 'QUEUES', 'Queue', QUEUE_STATES_ID);
   const all = consumers.map(({ queue, settings }) => [queue, { consumer: 'MAIN', ...settings }]);
   bindings.get(1).setName('CONSUMERS');
   bindings.get(1).setJson(JSON.stringify(Object.fromEntries(all)));
@@ -80,8 +99,10 @@ function writeQueues(service: Service, { consumers }: Objects): Worker {
 }
 
 function writeWorkflows(service: Service, main: Worker, { workflows }: Objects): Worker {
-  const worker = writeBundled(service, WORKFLOWS_SERVICE, ['rpc', 'experimental']);
-  const bindings = worker.initBindings(workflows.length);
+  const worker = writeBundled(service, WORKFLOWS_SERVICE, workflowsWorker(), ['rpc', 'experimental']);
+  const bindings = worker.initBindings(workflows.length + 1);
+  const classes = worker.initDurableObjectNamespaces(1);
+  writeClass(classes.get(0), bindings.get(workflows.length), 'INSTANCES', 'Instances', INSTANCES_ID);
   const engine = main.initWorkflowsEngine();
   const actor = engine.initActorClass();
   actor.setName(WORKFLOWS_SERVICE);

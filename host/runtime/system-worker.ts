@@ -13,17 +13,19 @@ export const SCHEDULED_PATH = '/scheduled';
 
 /**
  * `<kind>/<name of a binding>` below it: the data of that binding, for its owner. D1: `POST {statements: [{sql, params?}]}`,
- * in one transaction. Queues: GET. Workflows: GET and PUT of `?key=` with the id of an instance, and `POST {id, action?, event?}`. KV and R2: GET, PUT and DELETE of `?key=`; without a key, GET lists (`prefix`, `cursor`, `limit`).
+ * in one transaction. Queues: GET, and `POST {action}`. Workflows: GET lists (`status`, `cursor`, `limit`), GET and PUT of `?key=` with the id of an instance, and `POST {id, action?, event?}`. KV and R2: GET, PUT and DELETE of `?key=`; without a key, GET lists (`prefix`, `cursor`, `limit`).
  * Answers 400 with `{error}` where the binding refuses.
  */
 export const DATA_PATH = '/data/';
-/** What bindings are called in our worker, before their own names. */
-export const DATA_BINDING = 'data_';
+/** What a binding is called in our worker: as handlers have it, and what its owner may do beside that. */
+export const dataBinding = (kind: string, name: string): string => `data_${kind}_${name}`;
+export const controlBinding = (kind: string, name: string): string => `control_${kind}_${name}`;
 
 const DATA_SOURCE = `
 async function data(request, env, url) {
   const [, , kind, name] = url.pathname.split('/');
-  const store = env['${DATA_BINDING}' + name];
+  const store = env['data_' + kind + '_' + name];
+  const control = env['control_' + kind + '_' + name];
   const { method } = request;
   const query = Object.fromEntries(url.searchParams);
   try {
@@ -33,7 +35,9 @@ async function data(request, env, url) {
       return Response.json(await store.batch(prepared));
     }
     const { key, prefix, cursor } = query;
-    if (kind === 'queues') return Response.json(await store.metrics());
+    if (kind === 'queues')
+      return Response.json(await (method === 'POST' ? control.act((await request.json()).action) : control.measure()));
+    if (kind === 'workflows' && method === 'GET' && key === undefined) return Response.json(await control.list(query));
     if (kind === 'workflows') return Response.json(await workflow(request, store, key));
     if (key === undefined) {
       const page = await store.list({ prefix, cursor, ...(query.limit ? { limit: Number(query.limit) } : {}) });

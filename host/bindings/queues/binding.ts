@@ -1,4 +1,5 @@
 /** Queues: `env.JOBS.send(body)`, and batches for the `queue()` of the same deployment. workerd has them built in. */
+import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { type Binding, byName } from '../binding.ts';
 
@@ -9,6 +10,14 @@ export const QUEUE_NAME = /^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$/;
 const queueName = z
   .string()
   .regex(QUEUE_NAME, 'is an invalid name of a queue: use letters, digits, _ and - (at most 63)');
+
+let source: string | undefined;
+
+/** Source of the worker behind the service. */
+export function queuesWorker(): string {
+  source ??= readFileSync(new URL('queues-worker.js', import.meta.url), 'utf8');
+  return source;
+}
 
 /** Limits as Cloudflare has them: https://developers.cloudflare.com/queues/platform/limits/ */
 const consumer = z.strictObject({
@@ -44,6 +53,12 @@ export const queues: Binding = {
     write(binding, { settings: { queue } }) {
       const service = binding.initQueue();
       service.setName(QUEUES_SERVICE);
+      service.getProps().setJson(JSON.stringify({ queue }));
+    },
+    writeControl(binding, { settings: { queue } }) {
+      const service = binding.initService();
+      service.setName(QUEUES_SERVICE);
+      service.setEntrypoint('QueueControl');
       service.getProps().setJson(JSON.stringify({ queue }));
     },
   },

@@ -1,4 +1,5 @@
 /** Workflows: `env.FLOW.create({ params })` runs a class whose steps are kept and repeated until they succeed. */
+import { readFileSync } from 'node:fs';
 import { z } from 'zod';
 import { type Binding, byName } from '../binding.ts';
 import { CLASS_NAME } from '../durable-objects/binding.ts';
@@ -6,6 +7,14 @@ import { CLASS_NAME } from '../durable-objects/binding.ts';
 /** Name of the service that keeps the instances, and of its class that the code talks to. */
 export const WORKFLOWS_SERVICE = 'workflows';
 export const WORKFLOW_API = 'WorkflowBinding';
+
+let source: string | undefined;
+
+/** Source of the worker behind the service. */
+export function workflowsWorker(): string {
+  source ??= readFileSync(new URL('workflows-worker.js', import.meta.url), 'utf8');
+  return source;
+}
 
 const settings = z.strictObject({
   class: CLASS_NAME.describe('name of the class that the code exports'),
@@ -41,6 +50,12 @@ export const workflows: Binding = {
       const service = inner.initService();
       service.setName(WORKFLOWS_SERVICE);
       service.setEntrypoint(WORKFLOW_API);
+      service.getProps().setJson(JSON.stringify({ workflow: name }));
+    },
+    writeControl(binding, { settings: { name } }) {
+      const service = binding.initService();
+      service.setName(WORKFLOWS_SERVICE);
+      service.setEntrypoint('WorkflowControl');
       service.getProps().setJson(JSON.stringify({ workflow: name }));
     },
   },

@@ -1,5 +1,5 @@
 /** What a deployment keeps, for its owner: SQL of D1, values of KV, objects of R2, queues and workflows, through the deployment's own bindings. */
-import { boundBindings, isInspectable } from '../../../bindings/index.ts';
+import { ownedBindings } from '../../../bindings/index.ts';
 import { DATA_PATH } from '../../../runtime/system-worker.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { ControlDeps } from '../../deps.ts';
@@ -27,10 +27,10 @@ const OF_KEYS = {
 };
 const CALLS: Record<string, typeof OF_KEYS> = {
   d1: { methods: ['POST'], advice: 'is SQL: POST statements' },
-  queues: { methods: ['GET'], advice: 'is a queue: it takes GET' },
+  queues: { methods: ['GET', 'POST'], advice: 'is a queue: it takes GET, and POST of {"action"}' },
   workflows: {
-    methods: ['GET value', 'PUT value', 'POST'],
-    advice: 'is a workflow: it takes GET and PUT of /value?key=<id>, and POST of {"id", "action"}',
+    methods: ['GET', 'GET value', 'PUT value', 'POST'],
+    advice: 'is a workflow: it takes GET, GET and PUT of /value?key=<id>, and POST of {"id", "action"}',
   },
 };
 
@@ -48,13 +48,13 @@ export function dataEndpoints(deps: ControlDeps): Endpoint[] {
   return [
     endpoint(
       'POST',
-      'Run SQL, or act on a workflow',
-      'Of a D1 binding: `{"statements": [{"sql": "…", "params": […]}]}`, in one transaction. Answers a list of D1 results. Of a workflow: `{"id": "…", "action": "pause"}` (or `resume`, `restart`, `terminate`), or `{"id": "…", "event": {"type": "…", "payload": …}}`. Answers the status.',
+      'Run SQL, or act on a queue or a workflow',
+      'Of a D1 binding: `{"statements": [{"sql": "…", "params": […]}]}`, in one transaction. Answers a list of D1 results. Of a queue: `{"action": "pause"}` (or `resume`, `purge`). Answers how many messages wait. Of a workflow: `{"id": "…", "action": "pause"}` (or `resume`, `restart`, `terminate`), or `{"id": "…", "event": {"type": "…", "payload": …}}`. Answers the status.',
     ),
     endpoint(
       'GET',
-      'List keys, or measure a queue',
-      'Of a KV or R2 binding: a page, by `prefix`, `cursor` and `limit`. Of a queue: how many messages wait.',
+      'List keys or instances, or measure a queue',
+      'Of a KV or R2 binding: a page, by `prefix`, `cursor` and `limit`. Of a queue: how many messages wait, and whether it is paused. Of a workflow: a page of its instances with status and times, the newest first, by `status`, `cursor` and `limit` (at most 100); a page may hold fewer, and the last one has no cursor.',
     ),
     endpoint(
       'GET',
@@ -77,7 +77,7 @@ async function handle(deps: ControlDeps, call: Call, scope: string): Promise<Res
   if ('response' in owned) return owned.response;
   const { slug, bindings, state } = owned.deployment;
   if (state !== 'active') throw new Problem('conflict', `${slug} is ${state}; renew it to use its data.`);
-  const all = boundBindings(bindings).filter(({ binding }) => isInspectable(binding));
+  const all = ownedBindings(bindings);
   const bound = all.find(({ name }) => name === call.params.binding);
   if (!bound) {
     const names = all.map(({ name }) => name).join(', ') || 'none';
