@@ -114,6 +114,7 @@ export class DeploymentRunner {
         const current = this.#current?.instance;
         if (current) this.#kill(current, 'storage_exceeded', detail);
       },
+      onFreed: () => void this.#leaveFullDisk(),
     });
   }
 
@@ -178,17 +179,36 @@ export class DeploymentRunner {
       }
       await this.#options.admit();
       const overlap = SlugObjects.mayOverlap(spec, old.spec);
-      const end = () => this.#end(old, 'replaced', 'A new version took over.', HANDOVER_MS, true);
-      const start = (next: InstanceSpec) => this.#start(next);
-      const instance = await (overlap ? start(spec) : SlugObjects.handOver(old.spec, spec, { end, start }));
-      await this.#options.dependencies.edges.setInstance({
-        slug: this.key,
-        generation: instance.generation,
-        socket: instance.socket,
-      });
+      const instance = await (overlap ? this.#start(spec) : this.#handOver(old, spec, 'A new version took over.'));
+      await this.#tellOf(instance);
       this.#log({ kind: 'platform', event: 'replaced', text: 'The new version is in service.' });
       if (overlap) void this.#end(old, 'replaced', 'A new version took over.', DRAIN_MS);
     });
+  }
+
+  #handOver(old: InstanceProcess, spec: InstanceSpec, detail: string): Promise<InstanceProcess> {
+    return SlugObjects.handOver(old.spec, spec, {
+      end: () => this.#end(old, 'replaced', detail, HANDOVER_MS, true),
+      start: (next) => this.#start(next),
+    });
+  }
+
+  /** The limits of a process with a full disk are for good: another one takes its place. */
+  async #leaveFullDisk(): Promise<void> {
+    const old = this.#current?.instance;
+    await this.#inTurn(async () => {
+      if (!old?.alive || this.#current?.instance !== old) return;
+      await this.#options.admit();
+      await this.#tellOf(await this.#handOver(old, old.spec, 'Its Durable Objects have room again.'));
+      this.#log({ kind: 'platform', event: 'replaced', text: 'Its Durable Objects have room again.' });
+    }).catch((error) => {
+      // Where nothing runs now, the next request starts it.
+      this.#options.dependencies.log.warn({ err: error, slug: this.slug }, 'an instance was not started again');
+    });
+  }
+
+  async #tellOf({ generation, socket }: InstanceProcess): Promise<void> {
+    await this.#options.dependencies.edges.setInstance({ slug: this.key, generation, socket });
   }
 
   /** Does the work while nothing runs: processes are halted, starts and stops wait. */

@@ -1,7 +1,7 @@
 /**
  * The disk of one instance's Durable Objects, kept within the tenant's quota. The kernel bounds each file, and this
  * watches all of them together: who has used up the quota is started again with room for no more than small changes, so
- * that objects can be read and removed; who goes on anyhow is not started.
+ * that objects can be read and removed, and once more when there is room; who goes on anyhow is not started.
  */
 import type { Objects } from '../bindings/durable-objects/classes.ts';
 import { folderBytes, prepareFolder } from '../bindings/durable-objects/folder.ts';
@@ -14,12 +14,16 @@ export interface ObjectsDiskOptions {
   quota: number;
   /** Its quota is used up. @param detail one sentence for the owner */
   onExceeded(detail: string): void;
+  /** It was full, and has room again. */
+  onFreed(): void;
 }
 
 /** The largest file of a disk that is full, bytes: SQLite's index of a log takes half of it. */
 const FULL_FILE_BYTES = 65_536;
 /** Share of the quota by which a full disk may grow until it is started again. */
 const SPARE = 0.1;
+/** Share of the quota that has to be free for a disk that was full to count as any other: less is soon used up. */
+const ROOM = 0.05;
 /** As many times the quota nobody starts with. */
 const MOST = 4;
 /** How often the folder is looked at while the instance works, ms; as many times its own duration, where it is large. */
@@ -29,6 +33,7 @@ const LOOK_SHARE = 5;
 export class ObjectsDisk {
   readonly #options: ObjectsDiskOptions;
   #limit: number;
+  #full = false;
   #nextLook = 0;
   #looking = false;
 
@@ -52,6 +57,7 @@ export class ObjectsDisk {
       );
     }
     const full = bytes > quota;
+    this.#full = full;
     this.#limit = full ? bytes + quota * SPARE : quota;
     return { folder, fileBytes: full ? FULL_FILE_BYTES : quota };
   }
@@ -69,6 +75,11 @@ export class ObjectsDisk {
     const bytes = await folderBytes(this.#options.folder);
     const now = performance.now();
     this.#nextLook = now + Math.max(LOOK_MS, (now - startedAt) * LOOK_SHARE);
+    const { quota, onFreed } = this.#options;
+    if (this.#full && bytes <= quota * (1 - ROOM)) {
+      this.#full = false;
+      onFreed();
+    }
     if (bytes <= this.#limit) return;
     this.#options.onExceeded(
       `Its Durable Objects hold ${megabytes(bytes)} MB; ${megabytes(this.#options.quota)} MB are allowed. It can read them and remove some, but add hardly anything.`,

@@ -18,6 +18,8 @@ export interface SlugObjectsOptions {
   storeQuotas: StorageQuotas;
   /** The quota of the instance that was opened last is used up. @param detail one sentence for the owner */
   onExceeded(detail: string): void;
+  /** The disk of that instance was full, and has room again. */
+  onFreed(): void;
   /** An instance with objects is gone: one of them may have an alarm. */
   onAtRest(objects: { slug: string; tenant: TenantId; folder: string }): void;
 }
@@ -94,12 +96,15 @@ export class SlugObjects {
     classes: Objects,
     uid: number | undefined,
   ): Promise<PrewarmedSandboxOptions['objects']> {
-    const { tenantsFolder, storeQuotas, onExceeded } = this.#options;
+    const { tenantsFolder, storeQuotas, onExceeded, onFreed } = this.#options;
     const disk = new ObjectsDisk({
       folder: objectsFolder(tenantsFolder, tenant),
       quota: limitsOf('storage', limits).durableObjectBytes ?? storeQuotas.durableObjectBytes ?? 0,
       onExceeded: (detail) => {
         if (this.#disk === disk) onExceeded(detail);
+      },
+      onFreed: () => {
+        if (this.#disk === disk) onFreed();
       },
     });
     this.#disk = disk;

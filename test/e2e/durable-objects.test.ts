@@ -284,7 +284,9 @@ describe('the quota', () => {
     const answer = await rig.fetch('hoarder', '/ROOMS/more/fill/100000/10', POST);
     expect(answer.status).toBe(507);
     for (let index = 0; index < made; index++) expect(await retried(`/ROOMS/big${index}/wipe`)).toBe('wiped');
-    await rig.runtime.stop('hoarder', 'idle', { drainMs: 0 });
+    // By itself, and soon.
+    await rig.logged('hoarder', /have room again/, 5_000);
     expect(await retried('/ROOMS/more/fill/100000/2')).toBe('filled');
+    expect(await call('/ROOMS/keep/all', 'hoarder')).toEqual(['kept']);
   });
 });
