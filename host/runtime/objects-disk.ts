@@ -1,10 +1,10 @@
 /**
  * The disk of one instance's Durable Objects, kept within the tenant's quota. The kernel bounds each file, and this
- * watches all of them together: who has used up the quota is started again with room for no more than small changes, so
- * that objects can be read and removed, and once more when there is room; who goes on anyhow is not started.
+ * watches all of them together: who has used up the quota is started again with files that hardly grow, so that objects
+ * and rows can be read and removed, and once more when there is room; who goes on anyhow is not started.
  */
 import type { Objects } from '../bindings/durable-objects/classes.ts';
-import { folderBytes, prepareFolder } from '../bindings/durable-objects/folder.ts';
+import { folderBytes, logBytes, prepareFolder } from '../bindings/durable-objects/folder.ts';
 import { Problem } from '../shared/problem.ts';
 import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
 
@@ -18,10 +18,13 @@ export interface ObjectsDiskOptions {
   onFreed(): void;
 }
 
-/** The largest file of a disk that is full, bytes: SQLite's index of a log takes half of it. */
-const FULL_FILE_BYTES = 65_536;
-/** Share of the quota by which a full disk may grow until it is started again. */
+/** The largest file of a disk that is far beyond its quota, bytes: SQLite's index of a log takes half of it. */
+const CROWDED_FILE_BYTES = 65_536;
+/** As many times the quota is far beyond it. */
+const CROWDED = 2;
+/** By how much a full disk may grow until it is started again: a share of the quota, and at least as much as SQLite's log of one object. */
 const SPARE = 0.1;
+const LEAST_SPARE_BYTES = 8 * 1_048_576;
 /** Share of the quota that has to be free for a disk that was full to count as any other: less is soon used up. */
 const ROOM = 0.05;
 /** As many times the quota nobody starts with. */
@@ -58,8 +61,14 @@ export class ObjectsDisk {
     }
     const full = bytes > quota;
     this.#full = full;
-    this.#limit = full ? bytes + quota * SPARE : quota;
-    return { folder, fileBytes: full ? FULL_FILE_BYTES : quota };
+    if (!full) {
+      this.#limit = quota;
+      return { folder, fileBytes: quota };
+    }
+    // SQLite removes rows by writing: into its log, and later from the log into the database. Nothing else may grow.
+    const { logs, largest } = await logBytes(folder);
+    this.#limit = bytes + logs + Math.max(quota * SPARE, LEAST_SPARE_BYTES);
+    return { folder, fileBytes: bytes > quota * CROWDED ? CROWDED_FILE_BYTES : Math.max(largest, CROWDED_FILE_BYTES) };
   }
 
   /** @param now ms of `performance.now()` */

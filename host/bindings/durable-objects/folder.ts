@@ -30,6 +30,19 @@ export async function folderBytes(folder: string): Promise<number> {
   return bytes;
 }
 
+/** @returns bytes of all logs of databases, and of the largest database with its log: to write the log into it takes as much again */
+export async function logBytes(folder: string): Promise<{ logs: number; largest: number }> {
+  const found = { logs: 0, largest: 0 };
+  const sizeOf = async (file: string) => (await lstat(file).catch(() => undefined))?.size ?? 0;
+  for await (const file of pathsBelow(folder)) {
+    if (!file.endsWith('.sqlite')) continue;
+    const [size, log] = await Promise.all([sizeOf(file), sizeOf(`${file}-wal`)]);
+    found.logs += log;
+    found.largest = Math.max(found.largest, size + log);
+  }
+  return found;
+}
+
 /** Empty files take room, too. */
 const FILE_BYTES = 1_024;
 /** Unit of `st_blocks`: stat(2). */
