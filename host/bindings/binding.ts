@@ -34,6 +34,8 @@ export interface Binding {
   store?(): Promise<MakeStoreKind>;
   /** What serves it, where the store process does not. */
   server?(): Promise<MakeBindingServer>;
+  /** Whether these settings need that; default: all do. */
+  isServed?(settings: Readonly<Record<string, unknown>>): boolean;
   /** What it keeps on this disk by itself; the store process copies what it keeps. */
   data?: BindingData;
   /** Its owner may ask the instance of it, although the host keeps no data of it by itself. */

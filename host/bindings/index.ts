@@ -73,7 +73,9 @@ export function boundBindings(set: BindingSet): Bound[] {
 
 /** Those with data behind them that the owner may look at; a queue that is only consumed is one of them. */
 export function ownedBindings(set: BindingSet): Bound[] {
-  return allBindings(set).filter(({ binding }) => isInspectable(binding));
+  return allBindings(set).filter(
+    ({ binding, settings }) => isInspectable(binding) && !(binding.asked && binding.isServed?.(settings)),
+  );
 }
 
 function allBindings(set: BindingSet): Bound[] {
@@ -91,7 +93,8 @@ function allBindings(set: BindingSet): Bound[] {
 /** Those that something serves, without those that lead to the same store as another. */
 export function distinctServices(bound: Iterable<Bound>): Bound[] {
   const served = [...bound].filter(
-    ({ binding, settings }) => (binding.store || binding.server) && !binding.within?.(settings),
+    ({ binding: { store, server, within, isServed }, settings }) =>
+      (store || server) && !within?.(settings) && (isServed?.(settings) ?? true),
   );
   return [...new Map(served.map((one) => [one.service, one])).values()];
 }

@@ -4,6 +4,7 @@ import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageQuotas, TenantId } from '../shared/contracts.ts';
 import type { ServiceDirectory } from './services/directory.ts';
+import type { QueueAnswer, QueueCall } from './queues/call.ts';
 
 /** What a running host gives to the servers. */
 export interface ServerHost {
@@ -20,6 +21,11 @@ export interface ServerHost {
   };
   /** Deployments that call each other. Without it the host does not offer that. */
   services?: ServiceDirectory;
+  /**
+   * Hands messages to the deployment of the same owner that consumes the shared queue. Resolves when it keeps them.
+   * @throws Problem
+   */
+  sendToQueue?(from: TenantId, queue: string, call: QueueCall): Promise<QueueAnswer>;
 }
 
 /** Where one deployment's instances expect the binding. */

@@ -29,6 +29,6 @@ export default { fetch: () => new Response(${JSON.stringify(document)}, init) };
 
 /** Those to data that lies outside of the instance. Objects, queues and workflows run the tenant's own code. */
 export function suspendedBindings(set: BindingSet): BindingSet {
-  const kept = BINDINGS.filter((binding) => isInspectable(binding) && (binding.store || binding.server));
+  const kept = BINDINGS.filter((binding) => isInspectable(binding) && !binding.asked);
   return Object.fromEntries(kept.flatMap(({ key }) => (set[key] === undefined ? [] : [[key, set[key]]])));
 }

@@ -18,7 +18,7 @@ export const manifestSchema = z.strictObject({
     .array(z.string())
     .optional()
     .describe(
-      "bindings of kv and r2 by their names in env, in wrangler's configuration too: to the owner's stores of their ids, for all deployments of the owner that say so",
+      "bindings of kv, r2 and queues by their names in env, in wrangler's configuration too: to the owner's stores of their ids and the owner's queues, for all deployments of the owner that say so",
     ),
   open: z
     .array(z.string())

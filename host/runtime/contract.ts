@@ -2,7 +2,9 @@
  * The runtime's interface: what it offers to the supervisor and what it needs from it. Types only; read this before
  * calling `createRuntime`.
  */
+
 import type { Logger } from 'pino';
+import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import type { BindingServers } from '../bindings/server.ts';
 import type { Visit } from '../bindings/services/directory.ts';
 import type { Sandbox } from '../sandbox/confinement.ts';
@@ -148,6 +150,11 @@ export interface Runtime {
   stop(slug: string, reason: ExitReason, options?: { drainMs?: number }): Promise<void>;
   /** Runs the tenant's `scheduled()`; starts the instance if it is cold. Does not throw for what the tenant does. */
   runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult>;
+  /**
+   * Hands a call to a queue of the slug; starts the instance if it is cold. Messages are kept once this answers 200.
+   * @throws Problem, or Error when the instance ends meanwhile
+   */
+  callQueue(slug: string, binding: string, call: QueueCall): Promise<QueueAnswer>;
   status(slug: string): InstanceStatus;
   /** Whether somebody waits for an instance or a database just now. */
   readonly starting: boolean;

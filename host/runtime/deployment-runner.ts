@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import type { BindingProcesses } from '../bindings/server.ts';
 import type { Visit } from '../bindings/services/directory.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
@@ -250,6 +251,11 @@ export class DeploymentRunner {
       const result = await this.#runOnce(cron, scheduledTimeMs);
       return { ...result, durationMs: Math.round(performance.now() - startedAt) };
     });
+  }
+
+  /** @throws Problem, or Error when the instance ends meanwhile */
+  callQueue(binding: string, call: QueueCall): Promise<QueueAnswer> {
+    return this.#activity.run(async () => (await this.acquire()).callQueue(binding, call));
   }
 
   async #runOnce(cron: string, scheduledTimeMs: number): Promise<Omit<ScheduledResult, 'durationMs'>> {

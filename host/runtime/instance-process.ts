@@ -2,8 +2,10 @@
  * One workerd process of one deployment: started in its sandbox, watched, asked for health, ended. What it is started
  * for and when it ends is decided elsewhere (deployment-runner.ts).
  */
+
 import { rmSync } from 'node:fs';
 import path from 'node:path';
+import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import { readLines } from '../sandbox/flood-gate.ts';
 import { type ProcessUsage, usageOf, workOf } from '../sandbox/process-tree.ts';
 import type { ConfinedProcess, ProcessEnd } from '../sandbox/spawn.ts';
@@ -18,7 +20,7 @@ import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
 import { parseOutputLine } from './logs/workerd-output.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
-import { askScheduled, ping, type ScheduledAnswer } from './system-calls.ts';
+import { askScheduled, callQueue, ping, type ScheduledAnswer } from './system-calls.ts';
 
 export interface InstanceProcessOptions {
   spec: InstanceSpec;
@@ -193,6 +195,11 @@ export class InstanceProcess {
   /** It is about to end. */
   leave(): void {
     this.#leaving.abort();
+  }
+
+  /** @throws Error when the process ends before it answered */
+  callQueue(binding: string, call: QueueCall): Promise<QueueAnswer> {
+    return callQueue(this.#systemSocket, binding, call);
   }
 
   /** Resolves when nothing runs that it was occupied with, `scheduled()` too. */

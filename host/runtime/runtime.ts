@@ -5,6 +5,7 @@ import path from 'node:path';
 import { ObjectAlarms } from '../bindings/durable-objects/alarms.ts';
 import { objectsFolder } from '../bindings/durable-objects/folder.ts';
 import type { Visit } from '../bindings/services/directory.ts';
+import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import { endLeftovers } from '../sandbox/leftovers.ts';
 import { availableMemory } from '../sandbox/process-tree.ts';
 import type { EdgeTraffic, TenantId } from '../shared/contracts.ts';
@@ -136,6 +137,10 @@ class Node implements Runtime {
   async runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
     if (this.#closed) return { outcome: 'interrupted', error: 'The host is stopping.', durationMs: 0 };
     return this.#runner(slug).runScheduled(cron, scheduledTimeMs);
+  }
+
+  async callQueue(slug: string, binding: string, call: QueueCall): Promise<QueueAnswer> {
+    return this.#runner(slug).callQueue(binding, call);
   }
 
   status(slug: string): InstanceStatus {

@@ -1,11 +1,14 @@
 /** Calls to our own worker in an instance's process; see system-worker.ts for the other side. */
 import { request } from 'node:http';
-import { PING_PATH, SCHEDULED_PATH } from './system-worker.ts';
+import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
+import { PING_PATH, QUEUE_PATH, SCHEDULED_PATH } from './system-worker.ts';
 
 export type ScheduledAnswer = { outcome: 'ok' } | { outcome: 'exception'; error: string };
 
 /** Longest run of a `scheduled()` handler, ms: Cloudflare's limit for crons. */
 const SCHEDULED_TIMEOUT_MS = 15 * 60_000;
+/** Longest wait until messages are kept, ms. */
+const QUEUE_TIMEOUT_MS = 30_000;
 const MAX_ANSWER_BYTES = 16 * 1_024;
 
 /** Whether the answer came in time. Never rejects. */
@@ -29,27 +32,41 @@ export async function askScheduled(socketPath: string, cron: string, scheduledTi
   return answer.outcome === 'ok' ? { outcome: 'ok' } : { outcome: 'exception', error: String(answer.error) };
 }
 
+/** @param binding of the queue @throws Error when there is no answer in time */
+export async function callQueue(
+  socketPath: string,
+  binding: string,
+  { method, operation, headers, body }: QueueCall,
+): Promise<QueueAnswer> {
+  return await ask(socketPath, method, `${QUEUE_PATH}${binding}${operation}`, body, QUEUE_TIMEOUT_MS, headers);
+}
+
 /** The body of `GET /` on a socket. @throws Error when there is no answer in time */
 export function getText(socketPath: string, timeoutMs: number): Promise<string> {
   return call(socketPath, 'GET', '/', undefined, timeoutMs);
 }
 
-function call(
+async function call(...asked: Parameters<typeof ask>): Promise<string> {
+  return (await ask(...asked)).text;
+}
+
+function ask(
   socketPath: string,
   method: string,
   path: string,
-  body: string | undefined,
+  body: string | Buffer | undefined,
   timeoutMs: number,
-): Promise<string> {
+  headers: Record<string, string> = {},
+): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
     const signal = AbortSignal.timeout(timeoutMs);
-    const outgoing = request({ socketPath, method, path, signal, agent: false }, (incoming) => {
+    const outgoing = request({ socketPath, method, path, headers, signal, agent: false }, (incoming) => {
       let text = '';
       incoming.setEncoding('utf8');
       incoming.on('data', (chunk: string) => {
         if (text.length < MAX_ANSWER_BYTES) text += chunk;
       });
-      incoming.on('end', () => resolve(text));
+      incoming.on('end', () => resolve({ status: incoming.statusCode ?? 0, text }));
       incoming.on('error', reject);
     });
     outgoing.on('error', reject);

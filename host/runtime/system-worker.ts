@@ -17,6 +17,8 @@ export const SCHEDULED_PATH = '/scheduled';
  * Answers 400 with `{error}` where the binding refuses.
  */
 export const DATA_PATH = '/data/';
+/** `<name of a binding>/<operation>` below it: a call of workerd's protocol of queues, of another deployment of the owner. */
+export const QUEUE_PATH = '/queue/';
 /** What a binding is called in our worker: as handlers have it, and what its owner may do beside that. */
 export const dataBinding = (kind: string, name: string): string => `data_${kind}_${name}`;
 export const controlBinding = (kind: string, name: string): string => `control_${kind}_${name}`;
@@ -105,6 +107,10 @@ export default {
     const url = new URL(request.url);
     const { pathname } = url;
     if (pathname.startsWith('${DATA_PATH}')) return data(request, env, url);
+    if (pathname.startsWith('${QUEUE_PATH}')) {
+      const [, , name, operation] = pathname.split('/');
+      return env['control_queues_' + name].fetch('http://queue/' + operation, request);
+    }
     if (pathname === '${PING_PATH}') return new Response('pong');
     if (pathname !== '${SCHEDULED_PATH}' || request.method !== 'POST') return new Response(null, { status: 404 });
     const { cron, scheduledTime } = await request.json();

@@ -3,6 +3,7 @@
  * for ever, its queues and its workflows, which workerd builds upon objects.
  */
 import type { BindingSet, BindingSettings } from '../../shared/contracts.ts';
+import { isElsewhere } from '../queues/binding.ts';
 
 /** In a tenant's folder; below it a folder for each class, named by its id. */
 export const FOLDER = 'durableObjects';
@@ -38,7 +39,7 @@ export interface Objects {
 /** @returns undefined where the deployment has nothing of the kind */
 export function objectsOf(set: BindingSet): Objects | undefined {
   const { classes, deleted } = objectClasses(settingsOf(set, 'durableObjects'));
-  const queues = settingsOf(set, 'queues');
+  const queues = settingsOf(set, 'queues').filter((settings) => !isElsewhere(settings));
   const consumers = queues.flatMap(({ queue, consumer }) =>
     consumer ? [{ queue: String(queue), settings: consumer as Record<string, unknown> }] : [],
   );

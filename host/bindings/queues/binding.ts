@@ -32,10 +32,30 @@ const consumer = z.strictObject({
 const settings = z.strictObject({
   queue: queueName.describe('name of the queue'),
   consumer: consumer.optional().describe('the code has a queue() that takes its batches'),
+  shared: z
+    .boolean()
+    .optional()
+    .describe(
+      "the owner's queue of this name: whoever says so and has no consumer sends to the deployment that says so and has one",
+    ),
   producer: z.boolean().optional().describe('false: nothing is bound; the queue has a consumer only'),
 });
 
 type Settings = z.infer<typeof settings>;
+
+/** Its messages are kept by another deployment. */
+export function isElsewhere({ shared, consumer }: Readonly<Record<string, unknown>>): boolean {
+  return shared === true && consumer === undefined;
+}
+
+function agree(all: false | Record<string, Settings>): boolean {
+  const places = new Map<string, boolean>();
+  return Object.values(all).every(({ queue, shared = false }) => {
+    const known = places.get(queue) ?? shared;
+    places.set(queue, known);
+    return known === shared;
+  });
+}
 
 function oneConsumer(all: false | Record<string, Settings>): boolean {
   const consumed = Object.values(all).flatMap(({ queue, consumer }) => (consumer ? [queue] : []));
@@ -46,12 +66,21 @@ export const queues: Binding = {
   key: 'queues',
   title: 'Queues',
   summary: 'messages for later',
-  settings: byName(settings).refine(oneConsumer, 'gives one queue two consumers'),
+  settings: byName(settings)
+    .refine(oneConsumer, 'gives one queue two consumers')
+    .refine(agree, 'has a queue that is shared and not shared'),
   hidden: ({ producer }) => producer === false,
   asked: true,
+  server: async () => (await import('./server.ts')).queuesServer,
+  isServed: isElsewhere,
   workerd: {
-    write(binding, { settings: { queue } }) {
+    write(binding, { service: socket, settings }) {
+      const { queue } = settings;
       const service = binding.initQueue();
+      if (isElsewhere(settings)) {
+        service.setName(socket);
+        return;
+      }
       service.setName(QUEUES_SERVICE);
       service.getProps().setJson(JSON.stringify({ queue }));
     },

@@ -126,6 +126,11 @@ export class QueueControl extends WorkerEntrypoint {
     return this.env.QUEUES.getByName(this.ctx.props.queue);
   }
 
+  /** What a producer in another deployment of the owner sends. */
+  fetch(request) {
+    return queues.fetch(request, this.env, this.ctx);
+  }
+
   async act(action) {
     if (action === 'pause' || action === 'resume') await this.#queue.setPaused(action === 'pause');
     else if (action === 'purge') await this.#queue.purge();

@@ -35,7 +35,7 @@ export function addProjectOptions(command: Command): Command {
   return command
     .option(
       '--share <name>',
-      "a binding of kv or r2 leads to the owner's store of its id, which your other deployments may share; repeatable",
+      "a binding of kv or r2 leads to the owner's store of its id, one of queues to the owner's queue, which your other deployments may share; repeatable",
       collect,
     )
     .option(

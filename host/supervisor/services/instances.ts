@@ -2,13 +2,14 @@
 import { workerdConfig } from '../../assets/asset-list.ts';
 import type { AssetStore } from '../../assets/asset-store.ts';
 import { folderBytes, objectsFolder } from '../../bindings/durable-objects/folder.ts';
-import { openBindingServers, storeQuotas } from '../../bindings/index.ts';
+import { openBindingServers, ownedBindings, storeQuotas } from '../../bindings/index.ts';
 import { sharedSpace, sharedStores, storeName } from '../../bindings/stores.ts';
 import { createInstanceClient } from '../../control/instance-client.ts';
 import { checkCall } from '../../control/service-calls.ts';
 import { suspendedBindings, suspendedBundle, suspension } from '../../control/suspension.ts';
 import { tollView } from '../../control/toll-view.ts';
 import type { Payments } from '../../payments/index.ts';
+import type { Deployments } from '../../registry/deployments.ts';
 import type { Runtime } from '../../runtime/contract.ts';
 import { createRuntime } from '../../runtime/runtime.ts';
 import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
@@ -50,6 +51,10 @@ export const bindingServers = service({
   needs: { config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater },
   start: ({ config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater }) =>
     openBindingServers({
+      async sendToQueue(from, queue, call) {
+        const { slug, binding } = await consumerOf(stores.deployments, from, queue);
+        return (await runtimeLater.promise).callQueue(slug, binding, call);
+      },
       config,
       tenantsFolder: folders.tenants,
       runFolder: folders.run,
@@ -75,6 +80,35 @@ export const bindingServers = service({
       },
     }),
 });
+
+/** The deployment of the same owner that takes the messages of a shared queue. @throws Problem */
+async function consumerOf(
+  deployments: Deployments,
+  from: TenantId,
+  queue: string,
+): Promise<{ slug: string; binding: string }> {
+  const sender = await deployments.byTenant(from);
+  if (!sender) throw new Problem('not_found', 'The deployment is gone.');
+  const { owner } = sender;
+  const found = (await deployments.ofOwner(owner)).flatMap((row) => {
+    const bound = ownedBindings({ queues: row.bindings.queues ?? false });
+    const consumer = bound.find(({ shared, settings }) => shared && settings.queue === queue && settings.consumer);
+    return consumer ? [{ row, binding: consumer.name }] : [];
+  });
+  const [first, ...others] = found;
+  if (!first) {
+    throw new Problem('not_found', `No deployment of yours has a consumer of the queue ${queue} with "shared": true.`);
+  }
+  if (others.length > 0) {
+    const slugs = found.map(({ row }) => row.slug).join(', ');
+    throw new Problem('conflict', `The queue ${queue} has several consumers: ${slugs}. Remove all but one.`);
+  }
+  const { row, binding } = first;
+  if (row.state !== 'active' || suspension(row)) {
+    throw new Problem('not_ready', `${row.slug}, which consumes the queue ${queue}, is not in service.`);
+  }
+  return { slug: row.slug, binding };
+}
 
 /** What a start of an instance reads of its deployment. */
 const instanceSpecs = service({
