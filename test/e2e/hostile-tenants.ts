@@ -19,6 +19,8 @@ export interface Hostile {
   logged?: RegExp;
   /** After the attack this path must answer 200: it was contained, not broken for good. Default `/fine`. */
   recovers?: false;
+  /** It does the same whenever it is started: its owner brings it back with another version. */
+  mended?: true;
 }
 
 /** A handler that does harm on every path but `/fine`. */
@@ -455,6 +457,97 @@ export const STORING: Hostile[] = [
       `let puts = 0; for (let i = 0; i < 40; i++) try { await env.BUCKET.put('o' + i, new Uint8Array(1e6)); puts++; } catch {} return new Response('stored ' + puts);`,
     ),
     statuses: [200],
+  },
+];
+
+const OBJECTS = { durableObjects: { OBJECTS: { class: 'Hoard' } } };
+const CLASS = (body: string) => `import { DurableObject, WorkflowEntrypoint } from 'cloudflare:workers';
+export class Hoard extends DurableObject { ${body} }`;
+/** Whichever limit it meets first. */
+const ANY_LIMIT = /storage_exceeded|memory_exceeded|cpu_exceeded/;
+
+/** Lighter by default: `HOSTILE_SHARE=1 npm test -- --e2e hostile` takes the full size. */
+const SHARE = Number(process.env.HOSTILE_SHARE ?? 0.02);
+/** What all Durable Objects of one of them may hold, bytes: a gigabyte by default. */
+export const OBJECT_BYTES = Math.ceil(SHARE * 2 ** 30);
+
+export const LIVING: Hostile[] = [
+  {
+    name: 'alarm that spins',
+    deployment: { bindings: OBJECTS },
+    code: handler(
+      `await env.OBJECTS.getByName('a').start(); return new Response('started');`,
+      CLASS(`start() { this.ctx.storage.setAlarm(Date.now() + 50); } alarm() { for (;;); }`),
+    ),
+    statuses: [200, 503],
+    logged: /cpu_exceeded/,
+    mended: true,
+  },
+  {
+    name: 'queue that feeds itself',
+    deployment: { bindings: { queues: { JOBS: { queue: 'jobs', consumer: { maxBatchTimeout: 0 } } } } },
+    code: handler(`await env.JOBS.send('x'.repeat(50000)); return new Response('sent');`).replace(
+      /};$/,
+      `  async queue(batch, env) { for (const { body } of batch.messages) await env.JOBS.sendBatch([{ body }, { body }, { body }, { body }]); } };`,
+    ),
+    statuses: [200, 503],
+    logged: ANY_LIMIT,
+    mended: true,
+  },
+  {
+    name: 'ten thousand objects',
+    deployment: { bindings: OBJECTS },
+    code: handler(
+      `for (let i = 0; i < ${10_000 * SHARE}; i++) await env.OBJECTS.getByName('o' + i).keep(); return new Response('kept');`,
+      CLASS(`keep() { this.ctx.storage.kv.put('kept', 'x'.repeat(100000)); }`),
+    ),
+    statuses: [200, 500, 503, 507],
+    logged: ANY_LIMIT,
+  },
+  {
+    name: 'a gigabyte in one object',
+    deployment: { bindings: OBJECTS },
+    code: handler(
+      `return new Response(await env.OBJECTS.getByName('one').fill());`,
+      CLASS(
+        `async fill() { const { sql } = this.ctx.storage; sql.exec('CREATE TABLE t (b BLOB)'); for (;;) { sql.exec('INSERT INTO t VALUES (randomblob(1000000))'); await this.ctx.storage.sync(); } }`,
+      ),
+    ),
+    statuses: [500, 503, 507],
+    logged: /storage_exceeded/,
+  },
+  {
+    name: 'web sockets by the thousand',
+    deployment: { bindings: OBJECTS },
+    code: handler(
+      `return env.OBJECTS.getByName('one').fetch(request);`,
+      CLASS(
+        `fetch() { const [client, server] = Object.values(new WebSocketPair()); this.ctx.acceptWebSocket(server); return new Response(null, { status: 101, webSocket: client }); } webSocketMessage(socket, text) { for (const other of this.ctx.getWebSockets()) other.send(text); }`,
+      ),
+    ),
+    attack: async (rig, slug) => {
+      const url = `ws://127.0.0.1:${rig.port}/${slug}/`;
+      const sockets = Array.from({ length: 2_000 * SHARE }, () => new WebSocket(url));
+      await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.addEventListener('open', resolve))));
+      const heard = sockets.map((socket) => new Promise((resolve) => socket.addEventListener('message', resolve)));
+      sockets[0]?.send('all');
+      await Promise.all(heard);
+      for (const socket of sockets) socket.close();
+    },
+  },
+  {
+    name: 'workflow that forks itself',
+    deployment: { bindings: { workflows: { FLOWS: { class: 'Fork', name: 'fork' } } } },
+    code: handler(
+      `await env.FLOWS.create(); return new Response('created');`,
+      `import { WorkflowEntrypoint } from 'cloudflare:workers';
+export class Fork extends WorkflowEntrypoint {
+  async run(event, step) { for (let i = 0; i < 8; i++) await step.do('fork ' + i, async () => { await this.env.FLOWS.create({ params: 'x'.repeat(10000) }); }); }
+}`,
+    ),
+    statuses: [200, 503],
+    logged: ANY_LIMIT,
+    mended: true,
   },
 ];
 

@@ -4,7 +4,17 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { expectTime } from '../times.ts';
-import { COMPUTING, type Hostile, REACHING, STORING, SWELLING, TALKING, WASM } from './hostile-tenants.ts';
+import {
+  COMPUTING,
+  type Hostile,
+  LIVING,
+  OBJECT_BYTES,
+  REACHING,
+  STORING,
+  SWELLING,
+  TALKING,
+  WASM,
+} from './hostile-tenants.ts';
 import { RuntimeRig, until } from './runtime-rig.ts';
 import { percentile, SteadyCaller, type SteadyFigures } from './support/steady-caller.ts';
 
@@ -23,7 +33,7 @@ const alone: number[] = [];
 beforeAll(async () => {
   rig = await RuntimeRig.start({
     runtime: { cpuStallMs: 1_000, startTimeoutMs: 5_000, requestIdleMs: 20_000 },
-    storage: { sqlTimeoutMs: 1_500 },
+    storage: { sqlTimeoutMs: 1_500, durableObjectBytes: OBJECT_BYTES },
   });
   await rig.deploy('neighbour', `export default { fetch: () => new Response('good morning') }`);
   neighbour = new SteadyCaller(`http://127.0.0.1:${rig.port}/neighbour/`, 'good morning');
@@ -52,6 +62,10 @@ function gallery(title: string, tenants: Hostile[]): void {
         await rig.deploy(slug, code, tenant.deployment);
         await attack(tenant, slug);
         if (tenant.logged) await rig.logged(slug, tenant.logged, CONTAINED_MS);
+        if (tenant.mended) {
+          await rig.deploy(slug, `export default { fetch: () => new Response('fine') }`);
+          await rig.runtime.activate(slug);
+        }
         if (tenant.recovers !== false) {
           await until(
             async () => (await rig.fetch(slug, '/fine')).status === 200,
@@ -85,6 +99,7 @@ gallery('swelling', SWELLING);
 gallery('talking', TALKING);
 gallery('reaching out', REACHING);
 gallery('storing', STORING);
+gallery('living on', LIVING);
 
 describe('the neighbour', () => {
   it('had every request answered', async () => {

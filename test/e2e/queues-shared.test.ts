@@ -83,11 +83,11 @@ it('nothing acknowledged is lost by kill -9 of the consumer or the host', { time
       if ((await send(text).catch(() => '')) === 'sent') sent.push(`jobs ${text}`);
     }
   })();
-  for (let round = 1; round <= 3; round++) {
+  for (let round = 1; round <= 2; round++) {
     const from = sent.length;
     await expect.poll(() => sent.length, { timeout: 30_000 }).toBeGreaterThan(from + 20);
     const pid = instancePid(host.data, 'taker');
-    if (round === 3) {
+    if (round === 2) {
       await host.kill();
       host = await host.restart();
     } else if (pid !== undefined) process.kill(pid, 'SIGKILL');
@@ -103,7 +103,7 @@ it('nothing acknowledged is lost by kill -9 of the consumer or the host', { time
       { timeout: 30_000 },
     )
     .toBe(0);
-  expect(sent.length).toBeGreaterThan(60);
+  expect(sent.length).toBeGreaterThan(40);
 });
 
 it('two consumers, and one that is gone, are named', async () => {

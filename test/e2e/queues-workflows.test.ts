@@ -24,6 +24,7 @@ export class Flow extends WorkflowEntrypoint {
       const tries = await book.read('steps');
       if (tries.filter((line) => line === 'flaky ' + event.instanceId).length < 3) throw new Error('not yet');
     });
+    if (event.payload.slow) await step.do('slow', async () => { await book.note('steps', 'slow ' + event.instanceId); await scheduler.wait(event.payload.slow); });
     await step.sleep('rest', event.payload.sleep ?? 100);
     const heard = event.payload.wait ? await step.waitForEvent('wait', { type: 'go', timeout: '1 minute' }) : undefined;
     return step.do('last', async () => { await book.note('steps', 'last ' + event.instanceId); return { first, heard: heard?.payload }; });
@@ -166,6 +167,17 @@ describe('workflows', () => {
       return answer.ok && ((await answer.json()) as { status: string }).status === 'complete';
     }, 30_000);
     expect((await steps('killed')).filter((line) => line.startsWith('first'))).toHaveLength(1);
+  });
+
+  test('a step that was cut off by kill -9 runs again soon', async () => {
+    await create('cut', { n: 1, slow: 2_000 });
+    await until(async () => (await steps('cut')).includes('slow cut'));
+    kill();
+    await until(() => rig.runtime.status('work').state === 'cold');
+    // Nobody asks for it meanwhile.
+    await until(() => rig.runtime.status('work').state === 'warm', 20_000);
+    await until(async () => (await read('steps')).includes('last cut'), 20_000);
+    expect((await steps('cut')).filter((line) => line === 'slow cut')).toHaveLength(2);
   });
 
   test('wait for events, pause, resume, end and start again', async () => {

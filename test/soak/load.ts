@@ -5,7 +5,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { type Answer, call, HUNG_MS } from './call.ts';
 
-export const KINDS = ['kv', 'd1', 'r2'];
+export const KINDS = ['kv', 'd1', 'r2', 'objects'];
 const WRITERS = 2;
 const READERS = 4;
 /** Every so many writes of a writer go to a key that is overwritten again and again. */

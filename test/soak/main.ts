@@ -1,7 +1,7 @@
 /**
- * `npm run soak -- [--minutes 10] [--seed 1] [--pace 50]`: mixed load on tenants with KV, SQL, objects and calls to each
- * other, while every process of the host is killed in turn at random. Shows whether an acknowledged write was lost or
- * torn, an answer was wrong, a request hung, and how long the tenants were away after a process's death. Ends with 1
+ * `npm run soak -- [--minutes 10] [--seed 1] [--pace 50]`: mixed load on tenants with KV, SQL, objects, Durable Objects, queues, alarms,
+ * workflows and calls to each other, while every process of the host is killed in turn at random. Shows whether an acknowledged write was lost or
+ * torn, a message, an alarm or a workflow was not done, an answer was wrong, a request hung, and how long the tenants were away after a process's death. Ends with 1
  * if any of that was seen, or a tenant was away for longer than it may.
  */
 import { rmSync } from 'node:fs';
@@ -10,9 +10,10 @@ import { parseArgs } from 'node:util';
 import { deploy, mppFetch } from '../e2e/support/callers.ts';
 import { startHost } from '../e2e/support/host.ts';
 import { call } from './call.ts';
-import { HANDLER } from './handler.ts';
+import { BINDINGS, HANDLER } from './handler.ts';
 import { hostileSoak } from './hostile.ts';
 import { Kills } from './kills.ts';
+import { Later } from './later.ts';
 import { Load } from './load.ts';
 import { report } from './report.ts';
 
@@ -55,13 +56,20 @@ const kills = new Kills({ host, slugs: SLUGS, random, running: () => running() }
 try {
   const pay = mppFetch(host.network, 0);
   for (const slug of SLUGS) {
-    await deploy(pay, host.url, { slug, code: HANDLER, bindings: { kv: true, d1: true, r2: true } });
+    await deploy(pay, host.url, { slug, code: HANDLER, bindings: BINDINGS });
     const { status, text } = await call(`${host.url}/${slug}/setup`);
     if (status !== 200) throw new Error(`${slug} answered ${status}: ${text}`);
   }
   const load = new Load({
     origin: host.url,
     ownName: `http://localhost:${host.port}`,
+    slugs: SLUGS,
+    random,
+    running: () => running(),
+    paceMs: Number(values.pace),
+  });
+  const later = new Later({
+    origin: host.url,
     slugs: SLUGS,
     random,
     running: () => running(),
@@ -77,19 +85,20 @@ try {
     const seconds = Math.round((performance.now() - from) / 1_000);
     const machine = machineLoads.at(-1)?.toFixed(1);
     console.log(
-      `${seconds} s: ${written} written, ${read} read, ${wrong} wrong, ${kills.count} kills, load ${machine}`,
+      `${seconds} s: ${written} written, ${read} read, ${wrong} wrong, ${later.count} for later, ${kills.count} kills, load ${machine}`,
     );
   }, PROGRESS_MS);
-  await Promise.all([load.run(), kills.run()]).finally(() => clearInterval(progress));
+  await Promise.all([load.run(), later.run(), kills.run()]).finally(() => clearInterval(progress));
   const seconds = (performance.now() - from) / 1_000;
 
   // Whatever was acknowledged is there after a last death of everything, too.
   await kills.host.kill();
   kills.host = await kills.host.restart();
   const kept = await load.verify();
+  const done = await later.verify();
   let halves = 0;
   for (const slug of SLUGS) halves += Number((await call(`${host.url}/${slug}/torn`)).text);
-  const faults = report({ load, kills, seconds, machineLoads, ...kept, halves });
+  const faults = report({ load, kills, seconds, machineLoads, ...kept, halves, done });
   process.exitCode = faults === 0 ? 0 : 1;
 } finally {
   await kills.host.stop();

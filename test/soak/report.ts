@@ -20,10 +20,12 @@ export interface SoakResult {
   wrong: number;
   /** Transactions of which a part is there. */
   halves: number;
+  /** By kind, what was to be done later, and how many of it never was. */
+  done: Record<string, { acknowledged: number; missing: number }>;
 }
 
 /** Prints it. @returns the number of faults */
-export function report({ load, kills, seconds, machineLoads, keys, wrong, halves }: SoakResult): number {
+export function report({ load, kills, seconds, machineLoads, keys, wrong, halves, done }: SoakResult): number {
   const { counts } = load;
   const mean = machineLoads.reduce((sum, one) => sum + one, 0) / Math.max(1, machineLoads.length);
   const rate = Math.round(counts.written / seconds);
@@ -32,6 +34,8 @@ export function report({ load, kills, seconds, machineLoads, keys, wrong, halves
   print('acknowledged writes', `${counts.written} (${rate} a second)`);
   print('keys at the end', `${keys}, ${wrong} lost, torn or too old`);
   print('transactions', `${halves} half done`);
+  for (const [kind, { acknowledged, missing }] of Object.entries(done))
+    print(`later: ${kind}`, `${acknowledged} acknowledged, ${missing} not done`);
   print('reads under load', `${counts.read} right, ${counts.wrong} wrong`);
   print('calls to neighbours', `${counts.neighbourly} right`);
   print('refused meanwhile', `${counts.refused} writes, ${counts.unread} reads (${refusals})`);
@@ -44,6 +48,7 @@ export function report({ load, kills, seconds, machineLoads, keys, wrong, halves
   const faults = {
     'lost, torn or too old': wrong,
     'half done': halves,
+    'never done': Object.values(done).reduce((sum, { missing }) => sum + missing, 0),
     'wrong answers': counts.wrong,
     'requests that hung': counts.hung,
     [`tenants away for more than ${AWAY_LIMIT_MS} ms`]: above([...kills.away.values()].flat(2), AWAY_LIMIT_MS),

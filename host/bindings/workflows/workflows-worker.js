@@ -1,7 +1,7 @@
 /**
- * A list of a workflow's instances, which workerd's own engine does not have (1.20261117.1): each instance is added to an
- * index before it is made, and asked what became of it when somebody reads the list. It runs inside workerd alone:
- * objects-config.ts embeds it.
+ * What workerd's own engine of workflows does not have (1.20261117.1): it goes on soon after a kill, and lists the
+ * instances of a workflow. Each is added to an index before it is made, and asked what became of it when somebody reads
+ * the list. It runs inside workerd alone: objects-config.ts embeds it.
  */
 import { DurableObject, WorkerEntrypoint } from 'cloudflare:workers';
 import workflows, { Engine as BundledEngine, WorkflowBinding } from './workflows.js';
@@ -16,11 +16,25 @@ const ASKED_AT_ONCE = 20;
 /** An instance that has just been added may not be made yet, ms. */
 const BEING_MADE_MS = 60_000;
 
+/** A step that runs when the process is killed is run again so much later at most, ms: the engine by itself takes ten minutes. */
+const WATCH_MS = 5_000;
+
 export default workflows;
 export { WorkflowBinding };
 
 /** One instance of a workflow. */
 export class Engine extends BundledEngine {
+  constructor(ctx, env) {
+    super(ctx, env);
+    const { storage } = ctx;
+    const setAlarm = storage.setAlarm.bind(storage);
+    storage.setAlarm = (at, options) => {
+      const { status } = storage.kv.get('meta') ?? {};
+      const running = status !== undefined && status !== 'waiting' && !ENDED.includes(status);
+      return setAlarm(running ? Math.min(at, Date.now() + WATCH_MS) : at, options);
+    };
+  }
+
   get #index() {
     return this.env.INSTANCES.getByName(this.ctx.props.workflowName);
   }
