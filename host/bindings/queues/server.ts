@@ -13,6 +13,9 @@ const OPERATIONS: Record<string, QueueCall['method']> = { '/message': 'POST', '/
 const MOST_BYTES = 512 * 1_024;
 /** Calls of one deployment at a time; those beyond it are refused, and the sender may try again. */
 const MOST_AT_ONCE = 32;
+/** The same of all deployments together: what they send is in memory meanwhile. */
+const MOST_IN_ALL = 128;
+let busyInAll = 0;
 const HEADERS = ['x-msg-fmt', 'x-msg-delay-secs'];
 const LONGEST_HEADER = 32;
 
@@ -28,8 +31,10 @@ function serve({ socket, permit }: BindingPlace, send: (call: QueueCall) => Prom
     const { pathname: operation } = new URL(request.url ?? '/', 'http://queue');
     const method = OPERATIONS[operation];
     if (method === undefined || method !== request.method) return { status: 404, text: 'Not Found' };
-    if (busy >= MOST_AT_ONCE) return { status: 429, text: 'Too many messages are on their way to this queue' };
+    if (busy >= MOST_AT_ONCE || busyInAll >= MOST_IN_ALL)
+      return { status: 429, text: 'Too many messages are on their way to this queue' };
     busy++;
+    busyInAll++;
     try {
       const body = await bounded(request);
       if (!body) return { status: 413, text: 'The messages are too large' };
@@ -44,6 +49,7 @@ function serve({ socket, permit }: BindingPlace, send: (call: QueueCall) => Prom
         : { status: 503, text: 'The consumer of the queue did not answer; send it again' };
     } finally {
       busy--;
+      busyInAll--;
     }
   }
   return {
@@ -55,8 +61,9 @@ function serve({ socket, permit }: BindingPlace, send: (call: QueueCall) => Prom
           // What send() throws: workerd's src/workerd/api/queue.c++.
           const error = { 'cf-queues-error-code': String(status), 'cf-queues-error-cause': line(text) };
           response.writeHead(status, status === 200 ? {} : error);
-          response.end(text);
-          if (!request.complete) request.destroy();
+          response.end(text, () => {
+            if (!request.complete) request.destroy();
+          });
         });
       });
       server.maxConnections = 2 * MOST_AT_ONCE;
