@@ -52,8 +52,21 @@ export class Engine extends BundledEngine {
 
   async alarm() {
     await super.alarm();
+    const { storage, id } = this.ctx;
+    const { status } = storage.kv.get('meta') ?? {};
     // Its retention is over.
-    if (!this.ctx.storage.kv.get('meta')) await this.#index.remove(this.ctx.id.name);
+    if (status === undefined) await this.#index.remove(id.name);
+    // A wait has ended, and the engine sets the next alarm when run() goes on: a kill before that would leave none.
+    else if (status === 'waiting' && (await storage.getAlarm()) === null) storage.setAlarm(Date.now() + WATCH_MS);
+  }
+
+  async sendEvent(event) {
+    super.sendEvent(event);
+    const { storage } = this.ctx;
+    // The same: what is set is the end of the wait, which may be days ahead.
+    const soon = Date.now() + WATCH_MS;
+    const next = await storage.getAlarm();
+    if (next === null || next > soon) storage.setAlarm(soon);
   }
 
   async destroy() {
