@@ -7,6 +7,8 @@ import { refuseKeys } from './deploy-keys.ts';
 import { readContext } from './edge-context.ts';
 import type { Endpoint } from './endpoint.ts';
 import type { Page } from './pages/page.ts';
+import { forCaller, type ProblemPages, urlOf } from './pages/problem.ts';
+import { paidByCookie } from './payment-cookie.ts';
 
 export interface AppDeps {
   endpoints: Endpoint[];
@@ -16,6 +18,7 @@ export interface AppDeps {
   tenant(request: Request, context: ReturnType<typeof readContext>, slug: string): Promise<Response>;
   /** The answer to an ACME HTTP-01 challenge that is on show now. */
   challenge(token: string): string | undefined;
+  problemPages: ProblemPages;
   /** Told of every answer, for metrics. */
   observe(request: { kind: string; status: number; seconds: number }): void;
   log: Logger;
@@ -39,14 +42,16 @@ function corsHeaders({ headers }: Pick<Payments, 'headers'>): Record<string, str
   };
 }
 
-export function createApp({ endpoints, pages, payments, tenant, challenge, observe, log }: AppDeps): Hono {
+export function createApp(deps: AppDeps): Hono {
+  const { endpoints, pages, payments, problemPages, tenant, challenge, observe, log } = deps;
   const app = new Hono();
   const cors = corsHeaders(payments);
 
   app.use(async function handOver(c, next) {
     const context = readContext(c.req.raw);
     if (context.slug === undefined) return next();
-    return await tenant(c.req.raw, context, context.slug);
+    const request = paidByCookie(c.req.raw, urlOf(context, c.req.url), payments.headers.credentials);
+    return await forCaller(problemPages, c.req.raw, context, await tenant(request, context, context.slug));
   });
 
   // RFC 8555, 8.3: on every host name that a certificate is asked for.
@@ -57,11 +62,11 @@ export function createApp({ endpoints, pages, payments, tenant, challenge, obser
   });
 
   for (const endpoint of endpoints) {
-    app.on(endpoint.method, endpoint.path, (c) => {
+    app.on(endpoint.method, endpoint.path, async (c) => {
       const { keyActions } = endpoint;
       const call = { request: c.req.raw, context: readContext(c.req.raw), params: c.req.param(), keyActions };
       refuseKeys(endpoint, call);
-      return endpoint.handle(call);
+      return await forCaller(problemPages, call.request, call.context, await endpoint.handle(call));
     });
   }
   for (const page of pages) app.get(page.path, (c) => page.render(readContext(c.req.raw)));
@@ -90,10 +95,11 @@ export function createApp({ endpoints, pages, payments, tenant, challenge, obser
   });
 
   app.onError((error, c) => {
-    const { requestId } = readContext(c.req.raw);
+    const context = readContext(c.req.raw);
+    const { requestId } = context;
     const problem = asProblem(error);
     if (problem.code === 'internal') log.error({ err: error, requestId }, 'unexpected error');
-    return problem.toResponse(requestId);
+    return forCaller(problemPages, c.req.raw, context, problem.toResponse(requestId));
   });
 
   return withCommonHeaders(app, cors, observe);

@@ -4,17 +4,21 @@
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { prefersHtml } from '../shared/prefers-html.ts';
 import type { ControlDeps } from './deps.ts';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
+import { asPage, type ProblemPages, urlOf } from './pages/problem.ts';
 import { describedPath } from './pages/tenant-openapi.ts';
+import { hasPaymentCookie } from './payment-cookie.ts';
 import { tollView } from './toll-view.ts';
 
 /** @returns whether the request was answered; if not, it goes the usual way */
 export type AnswerEarly = (request: IncomingMessage, response: ServerResponse) => boolean;
 
-/** @param observe told of every answer, for metrics */
+/** @param problemPages what browsers get @param observe told of every answer, for metrics */
 export function bareAnswers(
   { deployments, payments, log }: Pick<ControlDeps, 'deployments' | 'payments' | 'log'>,
+  problemPages: ProblemPages,
   observe: (request: { kind: string; status: number; seconds: number }) => void,
 ): AnswerEarly {
   return (request, response) => {
@@ -23,14 +27,19 @@ export function bareAnswers(
     if (typeof header !== 'string') return false;
     const context = parseContext(header);
     if (context.slug === undefined || describedPath(request, context) !== undefined) return false;
+    if (hasPaymentCookie(request.headers.cookie)) return false;
     const deployment = deployments.remembered(context.slug);
     if (!deployment) return false;
     const call = { method: request.method ?? '', header: (name: string) => request.headers[name]?.toString() };
     const bare = payments.bare402(call, context, tollView(deployment));
     if (!bare) return false;
+    const page = (parts: { headers: Record<string, string>; body: string }) =>
+      asPage(problemPages, { method: call.method, url: urlOf(context, `http://host${request.url}`) }, parts);
+    const inPages = prefersHtml(request.headers.accept);
     const answer = (digest: string | undefined) => {
       try {
-        const { headers, body } = bare.answer(digest);
+        const parts = bare.answer(digest);
+        const { headers, body } = inPages ? page(parts) : parts;
         response.writeHead(402, { ...headers, 'content-length': Buffer.byteLength(body) });
         response.end(body);
         observe({ kind: 'tenant', status: 402, seconds: (performance.now() - from) / 1000 });

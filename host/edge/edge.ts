@@ -87,6 +87,7 @@ export class Edge {
     this.#control = new UpstreamPool({ socketPath: init.controlSocket, classify: answerField, memory });
     this.#environment = {
       date: () => date.now(),
+      home: init.publicUrl ? new URL(init.publicUrl).origin : '',
       active: this.#active,
       contention,
       sweeps: 0,

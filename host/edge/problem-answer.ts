@@ -1,7 +1,9 @@
-/** The edge's own answers: problem documents with their fields. */
+/** The edge's own answers: problem documents with their fields, or pages where a browser asks. */
 import { STATUS_CODES } from 'node:http';
 import { fieldLine } from '../http/instance/request.ts';
 import type { Exchange } from '../http/message/exchange.ts';
+import { ALONE_HEADERS, problemPage } from '../pages/problem-page.ts';
+import { prefersHtml } from '../shared/prefers-html.ts';
 import type { Problem } from '../shared/problem.ts';
 
 export interface ProblemAnswer {
@@ -12,10 +14,11 @@ export interface ProblemAnswer {
   body: Buffer;
 }
 
+const ACCEPT = /^accept:[\t ]*([^\r\n]*)/im;
 const DEFAULT_RETRY_AFTER = '1';
 
-/** @param date as `Date` fields are written */
-export function problemAnswer(problem: Problem, requestId: string, date: string): ProblemAnswer {
+/** @param date as `Date` fields are written @param home origin of the host: as a page, not as a document */
+export function problemAnswer(problem: Problem, requestId: string, date: string, home?: string): ProblemAnswer {
   const headers: Record<string, string> = {
     'content-type': 'application/problem+json',
     'x-content-type-options': 'nosniff',
@@ -23,20 +26,30 @@ export function problemAnswer(problem: Problem, requestId: string, date: string)
     date,
     'x-request-id': requestId,
     ...problem.headers,
+    ...(home === undefined ? {} : ALONE_HEADERS),
   };
   if (problem.status === 503 && headers['retry-after'] === undefined) headers['retry-after'] = retryAfter(problem);
+  const document = problem.toDocument(requestId);
   let fields = '';
   for (const [name, value] of Object.entries(headers)) fields += fieldLine(name, value);
   return {
     status: problem.status,
     reason: STATUS_CODES[problem.status] ?? '',
     fields,
-    body: Buffer.from(JSON.stringify(problem.toDocument(requestId))),
+    body: Buffer.from(home === undefined ? JSON.stringify(document) : problemPage(document, home)),
   };
 }
 
-export function answerProblem(exchange: Exchange, problem: Problem, requestId: string, date: string): void {
-  const { status, reason, fields, body } = problemAnswer(problem, requestId, date);
+/** @param home origin of the host, for the page that browsers get */
+export function answerProblem(
+  exchange: Exchange,
+  problem: Problem,
+  requestId: string,
+  date: string,
+  home: string,
+): void {
+  const page = prefersHtml(ACCEPT.exec(exchange.head.fields)?.[1]) ? home : undefined;
+  const { status, reason, fields, body } = problemAnswer(problem, requestId, date, page);
   if (exchange.head.method === 'HEAD') {
     exchange.answer(status, reason, fields, 'none', String(body.length));
   } else {

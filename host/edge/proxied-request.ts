@@ -21,6 +21,8 @@ import type { UnfinishedBodies } from './unfinished-bodies.ts';
 
 /** What all requests on their way through a process share. */
 export interface ProxyEnvironment {
+  /** Origin of the host; empty: not known. */
+  home: string;
   /** Value of a `Date` field. */
   date(): string;
   /** Requests under way, for the idle limit. */
@@ -166,7 +168,8 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     if (this.#over) return;
     this.status = problem.status;
     this.#leave();
-    answerProblem(this.exchange, problem, this.requestId, this.#environment.date());
+    const { date, home } = this.#environment;
+    answerProblem(this.exchange, problem, this.requestId, date(), home);
   }
 
   /** Applies the idle limit. @param sweepMs time between two sweeps */
@@ -244,6 +247,11 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     this.exchange.informational(head.status, head.reason, head.fields);
   }
 
+  /** The host's own pages act for the origin wherever they are shown; only control is believed about that. */
+  #placeOf(head: ResponseHead): AnswerPlace {
+    return head.own && this.#instance === undefined ? { ...this.place, trusted: true } : this.place;
+  }
+
   head(head: ResponseHead): void {
     this.#goesOn();
     this.#forgetBody();
@@ -252,7 +260,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
     this.exchange.answer(
       head.status,
       head.reason || (STATUS_CODES[head.status] ?? ''),
-      answerFields(head, this.place, this.requestId, this.#environment.date()),
+      answerFields(head, this.#placeOf(head), this.requestId, this.#environment.date()),
       answerLength(head),
       head.contentLength,
     );

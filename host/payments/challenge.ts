@@ -3,7 +3,7 @@
  * `PAYMENT-REQUIRED`. Building it touches no chain and no disk, so a flood of unpaid calls stays cheap.
  */
 import { formatUsd } from '../shared/money.ts';
-import { Problem, type ProblemCode } from '../shared/problem.ts';
+import { OWN_ANSWER, Problem, type ProblemCode } from '../shared/problem.ts';
 import type { Discovery } from './discovery.ts';
 import { EXPOSED_HEADERS, METHODS } from './methods/index.ts';
 import type { Announce } from './methods/method.ts';
@@ -74,6 +74,7 @@ export class Challenger {
     const headers: Record<string, string> = {
       'cache-control': 'no-store',
       'content-type': 'application/problem+json',
+      [OWN_ANSWER]: '1',
       'access-control-expose-headers': EXPOSED_HEADERS,
       'access-control-allow-origin': '*',
     };

@@ -73,6 +73,9 @@ export interface ProblemDocument {
   [extension: string]: unknown;
 }
 
+/** Header of an answer that the host made, not a handler. Only edges see it: none of its name comes from outside. */
+export const OWN_ANSWER = 'x-turnpike-own';
+
 export interface ProblemOptions {
   errors?: FieldError[];
   /** Extra response headers, such as `retry-after`. */
@@ -120,6 +123,7 @@ export class Problem extends Error {
       headers: {
         'content-type': 'application/problem+json',
         'cache-control': 'no-store',
+        [OWN_ANSWER]: '1',
         ...(requestId === undefined ? {} : { 'x-request-id': requestId }),
         ...this.headers,
       },

@@ -58,6 +58,7 @@ describe('the endpoint table', () => {
     '%s %s refuses a key before all else',
     async (method, of) => {
       const app = createApp({
+        problemPages: { home: 'http://h', network: { name: 'local' } },
         endpoints,
         pages: [],
         payments: { headers: { credentials: [], exposed: '' } },

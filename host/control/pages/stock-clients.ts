@@ -5,7 +5,14 @@ import { MPPX_COMMAND, X402_PACKAGES } from '../../../builtin-tenants/kit/stock-
 export interface ClientNetwork {
   name: string;
   mpp?: { rpcUrl: string };
-  x402?: { network: string; token: string };
+  x402?: {
+    network: string;
+    token: string;
+    /** For wallets that do not know it. */
+    chain?: { name: string; nativeCurrency: { name: string; symbol: string; decimals: number } };
+    /** RPC URL that anybody may use. */
+    publicRpc?: string;
+  };
 }
 
 /** Shell lines that deploy with the mppx command. */

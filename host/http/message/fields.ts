@@ -3,6 +3,8 @@
  * A field block is text of the form `name: value\r\n...`; every block that is sent was checked by `head.ts` or `fieldBlock`.
  */
 
+import { OWN_ANSWER } from '../../shared/problem.ts';
+
 /** What a parser does with a field. `keep` stays in the block; all others are taken out of it. */
 export const Field = {
   keep: 0,
@@ -26,6 +28,8 @@ export const Field = {
   serviceWorker: 16,
   /** See host/shared/own-caller.ts. */
   ownCaller: 17,
+  /** Control's own answer, which no handler wrote: OWN_ANSWER of host/shared/problem.ts. */
+  ownAnswer: 18,
 } as const;
 export type FieldKind = (typeof Field)[keyof typeof Field];
 
@@ -157,14 +161,21 @@ function classifier(kinds: Readonly<Record<string, FieldKind>>, droppedPrefixes:
 /** Fields of a caller's request. */
 export const requestField: Classifier = classifier(REQUEST_KINDS, REQUEST_PREFIXES);
 /** Fields of an answer that goes on to a caller: no handler may speak for the host. */
-export const answerField: Classifier = classifier({ ...RESPONSE_KINDS, 'x-charge': Field.drop }, ['x-turnpike-']);
-/** For callers of the upstream client that want to see every field of the answer but those of the hop. */
+export const answerField: Classifier = classifier(
+  { ...RESPONSE_KINDS, 'x-charge': Field.drop, [OWN_ANSWER]: Field.ownAnswer },
+  ['x-turnpike-'],
+);
+/** For callers of the upstream client that want to see every field of a handler's answer but those of the hop. */
 export const plainAnswerField: Classifier = classifier(
-  Object.fromEntries(
-    Object.entries(RESPONSE_KINDS).filter(
-      ([, kind]) => ![Field.setCookie, Field.sharedOrigin, Field.requestId, Field.date].some((own) => own === kind),
+  {
+    ...Object.fromEntries(
+      Object.entries(RESPONSE_KINDS).filter(
+        ([, kind]) => ![Field.setCookie, Field.sharedOrigin, Field.requestId, Field.date].some((own) => own === kind),
+      ),
     ),
-  ),
+    // A handler's answer is never the host's own.
+    [OWN_ANSWER]: Field.drop,
+  },
   [],
 );
 

@@ -38,6 +38,8 @@ export interface ResponseHead {
   contentLength: string | undefined;
   /** As the handler sent it; empty without. */
   date: string;
+  /** Where control answered: the host made it, not a handler. */
+  own: boolean;
   /** `set-cookie` values, in order. */
   cookies: string[];
   /** Lines that are only allowed where the tenant has the origin for itself. */
@@ -197,6 +199,7 @@ export function parseResponseHead(text: string, method: string, classify: Classi
     upgrade: false,
     contentLength: undefined,
     date: '',
+    own: false,
     cookies: [],
     originFields: '',
     fields: '',
@@ -235,6 +238,9 @@ export function parseResponseHead(text: string, method: string, classify: Classi
           break;
         case Field.date:
           head.date = value;
+          break;
+        case Field.ownAnswer:
+          head.own = true;
           break;
         case Field.setCookie:
           head.cookies.push(value);

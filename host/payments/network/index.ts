@@ -90,6 +90,7 @@ async function openX402(
     network: `eip155:${chain.id}`,
     chain,
     rpcUrl: rpcOf(chain),
+    publicRpc: rpcOf(X402_NETWORKS[name].chain),
     token,
     ...(await readToken(chain, { ...X402_NETWORKS[name], token }, log)),
     recipient: getAddress(recipient),

@@ -50,6 +50,7 @@ export async function openLocal(options: {
       ...local.x402,
       chain: evm,
       rpcUrl,
+      publicRpc: rpcUrl,
       decimals: 6,
       recipient: (config.x402.recipient || recipient) as Address,
       getClient: (account) => x402Client(evm, account),

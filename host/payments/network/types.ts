@@ -44,6 +44,8 @@ export interface X402Network {
   network: `eip155:${number}`;
   chain: Chain;
   rpcUrl: string;
+  /** One that anybody may be told of: the operator's own may hold a key. */
+  publicRpc: string;
   token: Address;
   /** EIP-712 name and version of the token, read from the token. */
   name: string;

@@ -312,7 +312,9 @@ const controlServer = service({
   },
   start({ controlDeps, endpoints, controlSocket, observation, metrics, network, tls, instanceClient, version, log }) {
     const { health } = observation;
+    const problemPages = { home: controlDeps.publicUrl, network };
     const app = createApp({
+      problemPages,
       endpoints,
       pages: pageTable({ control: controlDeps, endpoints, version, network, health }),
       payments: controlDeps.payments,
@@ -326,7 +328,7 @@ const controlServer = service({
         tenantSocket(controlDeps, request, context, slug, caller, async () => app.fetch(request)),
       log,
     );
-    const early = bareAnswers(controlDeps, metrics.onControlRequest);
+    const early = bareAnswers(controlDeps, problemPages, metrics.onControlRequest);
     return serve(app.fetch, { socket: controlSocket }, { early, handshakes: sockets });
   },
   stop: (server) => server.close(),

@@ -1,0 +1,147 @@
+/**
+ * The 402 as a page: the price, what for, to whom, and how to pay from a terminal or with a wallet in the browser.
+ *
+ * The wallet signs an x402 `exact` payment. The page keeps it in a cookie of this one path and loads itself again:
+ * control reads the payment from there (host/control/payment-cookie.ts), and the browser shows the answer as it would
+ * show any other. A signature that is sent again pays nothing again.
+ */
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { html, type Part, raw, tabs } from '../../builtin-tenants/kit/look/layout.ts';
+import { MPPX_COMMAND } from '../../builtin-tenants/kit/stock-clients.ts';
+import type { ProblemDocument } from '../shared/problem.ts';
+import { LOOK_HASH } from './look.ts';
+import { ALONE_HEADERS, framed } from './problem-page.ts';
+
+const SCRIPT = readFileSync(new URL('wallet.js', import.meta.url), 'utf8');
+const SCRIPT_HASH = `'sha256-${createHash('sha256').update(SCRIPT).digest('base64')}'`;
+
+/** As the page of a problem, with the one script; a page in a frame could be laid over another to be clicked. */
+const HEADERS: Record<string, string> = {
+  ...ALONE_HEADERS,
+  'content-security-policy': `default-src 'none'; style-src ${LOOK_HASH}; script-src ${SCRIPT_HASH}; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'`,
+  'x-frame-options': 'DENY',
+};
+
+/** What a wallet is told of a chain that it does not know. */
+export interface WalletChain {
+  /** CAIP-2, such as `eip155:8453`. */
+  network: string;
+  name: string;
+  nativeCurrency: { name: string; symbol: string; decimals: number };
+  /** One that anybody may use. */
+  rpcUrl: string;
+}
+
+interface Accepted {
+  scheme?: string;
+  network: string;
+  asset: string;
+  amount: string;
+  payTo: string;
+  maxTimeoutSeconds: number;
+  extra?: { name?: string; version?: string; assetTransferMethod?: string };
+}
+
+interface Required {
+  resource?: { url?: string; description?: string };
+  accepts?: Accepted[];
+}
+
+export interface PaymentPageParts {
+  document: ProblemDocument;
+  /** `PAYMENT-REQUIRED`: what a wallet can sign; undefined where only MPP is offered. */
+  required: string | undefined;
+  /** Name of the payment network. */
+  network: string;
+  chain: WalletChain | undefined;
+  method: string;
+  /** URL as the caller sees it. */
+  url: string;
+  /** Origin of the host. */
+  home: string;
+  /** Real time, ms. */
+  now: number;
+}
+
+export function paymentPage(parts: PaymentPageParts): { headers: Record<string, string>; body: string } {
+  const { document, required, network, chain, method, url, home, now } = parts;
+  const price = document.price as { amount: string; mode: string } | undefined;
+  const { resource, accepts = [] } = decoded(required);
+  const refused = document.code === 'payment_invalid';
+  const proof = document.code === 'proof_required' || price?.amount === '0.00';
+  const offer =
+    method === 'GET' && !proof
+      ? accepts.find(
+          (one) =>
+            one.scheme === 'exact' && one.network === chain?.network && one.extra?.assetTransferMethod !== 'permit2',
+        )
+      : undefined;
+  const what = (resource?.description ?? '').replace(/^\[TEST MONEY\] /, '') || String(document.title);
+  const payee = accepts[0]?.payTo;
+  const main = html`<p class="row"><span class="badge warn">402</span><code>${document.code}</code></p>
+<h1>${what}</h1>
+${refused || proof ? html`<p class="note ${refused ? 'bad' : ''}" role="alert">${document.detail}</p>` : ''}
+${proof ? '' : html`<p class="price">${price?.mode === 'metered' ? 'at most' : ''} <strong>${price?.amount ?? ''} USD</strong></p>`}
+${document.testMoney ? html`<p class="note warn">Test money: what is paid here is worth nothing.</p>` : ''}
+<dl class="facts">
+<dt>For</dt><dd><code>${method} ${url}</code></dd>
+${payee === undefined || proof ? '' : html`<dt>Paid to</dt><dd><code>${payee}</code></dd>`}
+<dt>Network</dt><dd>${chain && accepts.length > 0 ? `${chain.name} (${network})` : network}</dd>
+</dl>
+${offer ? walletPart(offer, chain, required ?? '', refused, now) : ''}
+${
+  !offer && method === 'GET' && !proof
+    ? html`<p class="soft">A browser’s wallet cannot sign for this one; a program pays it.</p>`
+    : ''
+}
+<h2>${offer ? 'Or from a terminal' : 'From a terminal'}</h2>
+${commands(method, url, price?.amount ?? '0', proof)}
+<p class="soft">Any MPP or x402 client does the same: <a href="${home}/docs">how to pay</a>.</p>
+${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
+  const script = offer ? raw(`<script>${SCRIPT}</script>`) : '';
+  return { headers: HEADERS, body: framed(what, html`${main}${script}`, home) };
+}
+
+function walletPart(offer: Accepted, chain: WalletChain | undefined, required: string, refused: boolean, now: number) {
+  const data = JSON.stringify({ required, offer, chain, refused, now: Math.floor(now / 1000) });
+  const name = offer.extra?.name ?? 'token';
+  return html`<section class="card" id="wallet" data-pay="${data}">
+<h2>Pay with a wallet in this browser</h2>
+<p id="wallet-status" role="status">Looking for a wallet …</p>
+<p class="row" id="wallet-list"></p>
+<noscript><p class="note">Wallets need JavaScript. The commands below do not.</p></noscript>
+<details><summary>What you will sign</summary>
+<p>One transfer of exactly this amount, good for ${Math.round(offer.maxTimeoutSeconds / 60)} minutes and for once. No approval, no gas, no transaction of yours: this host sends it when the answer is there, and not at all if the work fails.</p>
+<dl class="facts">
+<dt>Transfer</dt><dd>${atomic(offer.amount)} ${name}</dd>
+<dt>To</dt><dd><code>${offer.payTo}</code></dd>
+<dt>Token</dt><dd><code>${offer.asset}</code></dd>
+<dt>Chain</dt><dd>${chain?.name ?? ''} (${offer.network})</dd>
+</dl></details>
+</section>`;
+}
+
+function commands(method: string, url: string, price: string, proof: boolean): Part {
+  const flags = method === 'GET' ? '' : ` -X ${method}`;
+  const quoted = `'${url.replaceAll("'", "'\\''")}'`;
+  const turnpike = html`<pre>turnpike pay ${quoted}${flags}${proof ? '' : ` --max-pay ${price}`}</pre>`;
+  const mppx = html`<pre>export MPPX_PRIVATE_KEY=0x…\n${MPPX_COMMAND} ${quoted}${flags}</pre>`;
+  const panels = [
+    { name: 'mppx', body: mppx },
+    { name: 'turnpike', body: turnpike },
+  ];
+  return tabs('command', 'Command', proof ? panels.slice(0, 1) : panels.reverse());
+}
+
+/** Atomic units of a token with six decimals. */
+function atomic(amount: string): string {
+  const digits = /^\d{1,78}$/.test(amount) ? amount.padStart(7, '0') : '0000000';
+  return `${digits.slice(0, -6)}.${digits.slice(-6).replace(/0{1,4}$/, '')}`;
+}
+
+/** Our own header, which carries what a tenant wrote. */
+function decoded(required: string | undefined): Required {
+  if (required === undefined) return {};
+  return JSON.parse(Buffer.from(required, 'base64').toString('utf8')) as Required;
+}

@@ -1,0 +1,190 @@
+/**
+ * Pages of the host in a real browser: problems that a browser gets as pages, and a 402 that a person pays with a
+ * wallet. Set TURNPIKE_SCREENSHOTS to a folder to keep pictures.
+ */
+import type { Browser, BrowserContext } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { account, balances, jsonPost, mppFetch } from './support/callers.ts';
+import { startHost, type TestHost } from './support/host.ts';
+import { addWallet, lookAt, newPage, openBrowser } from './support/page-browser.ts';
+
+const EVIL = '"><script>document.title = 1</script><img src=x onerror="document.title = 2"> </script>';
+const HANDLER = `let calls = 0;
+export default { fetch(request) {
+  const { pathname } = new URL(request.url);
+  if (pathname === '/report') return new Response('<!doctype html><title>Report</title><h1 id="answer">The report</h1><script>document.querySelector("h1").dataset.ran = String(self.origin)</script><p>' + (calls += 1) + ' ' + request.headers.get('cookie') + '</p>', { headers: { 'content-type': 'text/html' } });
+  if (pathname === '/data') return Response.json({ calls: (calls += 1) });
+  if (pathname === '/fails') return new Response('broken', { status: 500 });
+  if (pathname === '/problem') return new Response('{"status":402,"title":"mine"}', { status: 402, headers: { 'content-type': 'application/problem+json', 'x-turnpike-own': '1' } });
+  return new Response('free');
+} }`;
+const BROWSER_ACCEPTS = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
+
+let host: TestHost;
+let browser: Browser;
+let context: BrowserContext;
+const PAYER = 3;
+
+beforeAll(async () => {
+  [host, browser] = await Promise.all([startHost(), openBrowser()]);
+  const paidRoutes = [
+    { method: 'GET', path: '/report', price: '0.25', description: 'The daily report' },
+    { method: 'GET', path: '/data', price: '0.01', description: EVIL },
+    { method: 'GET', path: '/fails', price: '0.01' },
+    { method: 'GET', path: '/used', price: '0.05', mode: 'metered', description: 'What you use' },
+  ];
+  const body = { slug: 'shop', code: HANDLER, paidRoutes };
+  const deployed = await mppFetch(host.network, 0)(`${host.url}/_admin/deploy`, jsonPost(body));
+  expect(deployed.status).toBe(201);
+});
+afterAll(async () => {
+  await browser?.close();
+  await host?.stop();
+});
+beforeEach(async () => {
+  context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+});
+afterEach(() => context.close());
+
+async function get(path: string, headers: Record<string, string>) {
+  const answer = await fetch(`${host.url}${path}`, { headers, redirect: 'manual' });
+  return { status: answer.status, headers: answer.headers, text: await answer.text() };
+}
+
+describe('problems', () => {
+  test.each([
+    ['an unknown slug, said by the edge', '/nobody-is-here/', 404],
+    ['a path of the host, said by control', '/_admin/no/such', 404],
+    ['a refused payment', '/shop/report', 402],
+    ['an owner’s endpoint', '/_admin/shop/usage', 402],
+  ])('%s: a page for a browser, and the same document as ever for all others', async (_what, path, status) => {
+    const page = await get(path, { accept: BROWSER_ACCEPTS });
+    expect(page.status).toBe(status);
+    expect(page.headers.get('content-type')).toBe('text/html; charset=utf-8');
+    expect(page.headers.get('content-security-policy')).toContain("default-src 'none'");
+    expect(page.headers.get('content-security-policy')).not.toContain('unsafe');
+    expect(page.headers.get('x-content-type-options')).toBe('nosniff');
+    expect(page.headers.get('cache-control')).toBe('no-store');
+    expect(page.text).toContain(page.headers.get('x-request-id'));
+    for (const accept of [
+      '*/*',
+      'application/json',
+      'application/json, text/html',
+      'text/html;q=0.5, application/json',
+    ]) {
+      const other = await get(path, { accept });
+      expect(other.status, accept).toBe(status);
+      expect(other.headers.get('content-type')).toMatch(/^application\/problem\+json/);
+      expect(JSON.parse(other.text)).toMatchObject({ status, requestId: other.headers.get('x-request-id') });
+      expect(other.headers.get('x-turnpike-own')).toBeNull();
+      for (const name of ['payment-required', 'allow', 'access-control-allow-origin'])
+        expect(page.headers.get(name)).toBe(other.headers.get(name));
+      expect(page.headers.has('www-authenticate')).toBe(other.headers.has('www-authenticate'));
+    }
+  });
+
+  test('look right, and are told apart from what a handler says of itself', async () => {
+    const opened = await newPage(context);
+    await opened.page.goto(`${host.url}/nobody-is-here/`);
+    await lookAt(opened, 'not-found');
+    const own = await get('/shop/problem', { accept: BROWSER_ACCEPTS });
+    expect(own.text).toBe('{"status":402,"title":"mine"}');
+    expect(own.headers.get('content-security-policy')).toContain('sandbox');
+    const paid = await get('/shop/report', { accept: BROWSER_ACCEPTS });
+    expect(paid.headers.get('content-security-policy')).not.toContain('sandbox');
+  });
+});
+
+describe('a 402', () => {
+  test('is paid with a wallet by keyboard alone, shows the answer, and is not paid twice', async () => {
+    const payer = account(host.network, PAYER);
+    const wallet = await addWallet(context, host.network, payer);
+    wallet.chainId = 1;
+    const opened = await newPage(context);
+    const { page } = opened;
+    const before = await balances(host.network, payer.address);
+    await page.goto(`${host.url}/shop/report`);
+    expect(await page.locator('h1').textContent()).toBe('The daily report');
+    const button = page.getByRole('button', { name: 'Pay 0.25 USDC with Test Wallet' });
+    await button.waitFor();
+    await lookAt(opened, 'payment');
+    for (let tabs = 0; tabs < 20 && !(await button.evaluate('document.activeElement.type === "button"')); tabs += 1)
+      await page.keyboard.press('Tab');
+    await page.keyboard.press('Enter');
+    await page.locator('#answer').waitFor();
+    expect(await page.locator('#answer').textContent()).toBe('The report');
+    // Its script ran, on an origin of its own.
+    expect(await page.locator('#answer').getAttribute('data-ran')).toBe('null');
+    const first = await page.locator('p').textContent();
+    expect(first).toBe('1 null');
+    expect(wallet.asked).toEqual([
+      'eth_requestAccounts',
+      'eth_chainId',
+      'wallet_switchEthereumChain',
+      'wallet_addEthereumChain',
+      'eth_chainId',
+      'eth_call',
+      'eth_signTypedData_v4',
+    ]);
+    await page.reload();
+    expect(await page.locator('p').textContent()).toBe(first);
+    const after = await balances(host.network, payer.address);
+    expect(before.x402 - after.x402).toBe(250_000n);
+    // Another resource below the same path is another purchase.
+    await page.goto(`${host.url}/shop/report?of=yesterday`);
+    await page.getByRole('button', { name: /^Pay 0.25/ }).waitFor();
+  });
+
+  test('shows what strangers wrote as text, and any kind of answer', async () => {
+    await addWallet(context, host.network, account(host.network, PAYER));
+    const opened = await newPage(context);
+    const { page } = opened;
+    await page.goto(`${host.url}/shop/data?${encodeURI(EVIL)}`);
+    expect(await page.locator('h1').textContent()).toBe(EVIL.trim());
+    expect(await page.title()).not.toMatch(/^[12]$/);
+    expect(opened.complaints).toEqual([]);
+    await page.getByRole('button', { name: /^Pay/ }).click();
+    await expect.poll(() => page.locator('body').textContent()).toMatch(/\{"calls":\d+\}/);
+  });
+
+  test('says plainly what went wrong, and takes nothing', async () => {
+    const payer = account(host.network, PAYER);
+    const wallet = await addWallet(context, host.network, payer);
+    const { page } = await newPage(context);
+    const before = await balances(host.network, payer.address);
+    await page.goto(`${host.url}/shop/report?again`);
+    const pay = page.getByRole('button', { name: /^Pay/ });
+    const status = page.getByRole('status');
+    wallet.instead = (method) => {
+      if (method === 'eth_signTypedData_v4') throw Object.assign(new Error('no'), { code: 4001 });
+      return undefined;
+    };
+    await pay.click();
+    await expect.poll(() => status.textContent()).toContain('You declined');
+    wallet.instead = (method) => (method === 'eth_call' ? `0x${'0'.repeat(63)}1` : undefined);
+    await pay.click();
+    await expect.poll(() => status.textContent()).toContain('has 0.000001 USDC; this costs 0.25 USDC');
+    // A signature for nothing that was asked: the host refuses it, and the page says so.
+    wallet.instead = (method) => (method === 'eth_signTypedData_v4' ? `0x${'11'.repeat(65)}` : undefined);
+    await pay.click();
+    await page.locator('.note.bad').waitFor();
+    expect(await page.getByRole('alert').textContent()).toMatch(/signature|payment/i);
+    await pay.waitFor();
+    // Work that fails is not charged.
+    wallet.instead = () => undefined;
+    await page.goto(`${host.url}/shop/fails`);
+    await pay.click();
+    await expect.poll(() => page.locator('body').textContent()).toContain('broken');
+    expect((await balances(host.network, payer.address)).x402).toBe(before.x402);
+  });
+
+  test('without a wallet, or where none can sign, says how to pay from a terminal', async () => {
+    const { page } = await newPage(context);
+    await page.goto(`${host.url}/shop/report`);
+    await expect.poll(() => page.getByRole('status').textContent()).toContain('No wallet was found');
+    await page.goto(`${host.url}/shop/used`);
+    expect(await page.locator('main').textContent()).toMatch(/at most\s+0\.05 USD/);
+    expect(await page.locator('main').textContent()).toContain(`turnpike pay '${host.url}/shop/used' --max-pay 0.05`);
+    expect(await page.getByRole('button').count()).toBe(0);
+  });
+});
