@@ -21,7 +21,7 @@ import { rollbackEndpoint, versionsEndpoint } from './api/owner/versions.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlDeps } from './deps.ts';
 import type { Endpoint } from './endpoint.ts';
-import { docsPage } from './pages/docs.ts';
+import { docsPage, searchScript } from './pages/docs.ts';
 import { forSalePage } from './pages/for-sale.ts';
 import { landingPage } from './pages/landing.ts';
 import { llmsPage } from './pages/llms.ts';
@@ -69,9 +69,20 @@ export function pageTable({ control, endpoints, version, network, health }: Page
   const { termDays } = config.slugs;
   const places = placesOf(control);
   return [
-    landingPage({ payments, deployments, builtins, publicUrl, price: config.prices.deploy, termDays, network, places }),
+    landingPage({
+      payments,
+      deployments,
+      builtins,
+      publicUrl,
+      price: config.prices.deploy,
+      feeBps: config.payments.feeBps,
+      termDays,
+      network,
+      places,
+    }),
     docsPage({ endpoints, publicUrl, network, places }),
     lookPage,
+    searchScript,
     llmsPage({ endpoints, payments, deployments, publicUrl, termDays, network }),
     openApiPage({ endpoints, payments, publicUrl, version }),
     forSalePage({ endpoints, deployments, builtins, publicUrl }),

@@ -62,7 +62,7 @@ it('the plain text and the page tell every field of a body', async () => {
   for (const [name, schema] of Object.entries(BODY.schema.properties as Record<string, { description?: string }>)) {
     expect(schema.description, name).toBeTruthy();
     expect(text).toContain(`- ${name}: ${schema.description}`);
-    expect(page).toContain(`<td><code>${name}</code></td>`);
+    expect(page).toContain(`<td data-label="Field"><code>${name}</code></td>`);
   }
   expect(page).toContain('<code>errors</code> points at it.');
 });

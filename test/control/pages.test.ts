@@ -1,7 +1,10 @@
 /** What the pages say of the real endpoint table. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
+import { html } from '../../builtin-tenants/kit/look/layout.ts';
 import { bodyFields } from '../../host/control/endpoint.ts';
+import { docsPage } from '../../host/control/pages/docs.ts';
+import { callsOf, EXAMPLES } from '../../host/control/pages/examples.ts';
 import { llmsPage } from '../../host/control/pages/llms.ts';
 import { openApiDocument } from '../../host/control/pages/openapi.ts';
 import { endpointTable } from '../../host/control/routes.ts';
@@ -26,6 +29,22 @@ it('endpoints without a body are printed without one', async () => {
   for (const endpoint of endpoints) {
     const section = text.split('### ').find((part) => part.startsWith(`${endpoint.method} ${endpoint.path} `));
     expect(section?.includes(' -J '), endpoint.path).toBe(bodyFields(endpoint).length > 0);
+  }
+});
+
+it('the docs have an example of every endpoint in each language, and of nothing else', async () => {
+  const page = await (await docsPage({ ...parts, places: [] } as never).render({} as never)).text();
+  expect(Object.keys(EXAMPLES).sort()).toEqual(endpoints.map(({ method, path }) => `${method} ${path}`).sort());
+  for (const endpoint of endpoints) {
+    const example = EXAMPLES[`${endpoint.method} ${endpoint.path}`];
+    if (!example) throw new Error('unreachable');
+    expect(bodyFields(endpoint).length > 0, endpoint.path).toBe(
+      Object.keys(example.body ?? {}).some((name) => bodyFields(endpoint).some((field) => field.name === name)),
+    );
+    const calls = callsOf(endpoint, example, 'http://h');
+    expect(calls.map(({ name }) => name)).toEqual(['curl', 'JavaScript', 'Python', 'turnpike']);
+    for (const { text } of calls) expect(text).not.toMatch(/undefined|:\w+\/|\/:/);
+    expect(page).toContain(String(html`${example.command}`));
   }
 });
 

@@ -18,6 +18,7 @@ export default { fetch(request) {
   if (pathname === '/problem') return new Response('{"status":402,"title":"mine"}', { status: 402, headers: { 'content-type': 'application/problem+json', 'x-turnpike-own': '1' } });
   return new Response('free');
 } }`;
+const PATIENT = { timeout: 30_000 };
 const BROWSER_ACCEPTS = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
 
 let host: TestHost;
@@ -95,6 +96,38 @@ describe('problems', () => {
   });
 });
 
+describe('the host’s own pages', () => {
+  test('say what can be earned and bought, in the one look', async () => {
+    const opened = await newPage(context);
+    const { page } = opened;
+    await page.goto(`${host.url}/`);
+    const sold = page.getByRole('link', { name: 'GET /shop/report' });
+    expect(await sold.getAttribute('href')).toBe('/shop/report');
+    expect(await page.title()).toBe('Turnpike');
+    await lookAt(opened, 'landing');
+    await page.goto(`${host.url}/docs`);
+    await lookAt(opened, 'docs');
+  });
+
+  test('the docs show one example at a time, and find what is searched for', async () => {
+    const { page, complaints } = await newPage(context);
+    await page.goto(`${host.url}/docs`);
+    const deploy = page.locator('#post-deploy');
+    expect(await deploy.locator('pre:visible').textContent()).toMatch(/^# Answers 402.*\ncurl -i -X POST/);
+    await deploy.getByText('Python', { exact: true }).click();
+    expect(await deploy.locator('pre:visible').textContent()).toContain('subprocess');
+    await page.keyboard.press('Escape');
+    await page.locator('h1').click();
+    await page.keyboard.press('/');
+    await page.keyboard.type('registrarToken');
+    await expect.poll(() => page.getByRole('status').textContent(), PATIENT).toBe('1 place');
+    expect(await page.locator('[data-find]:visible h3').allTextContents()).toEqual(['Attach a domain']);
+    await page.getByRole('searchbox').fill('');
+    expect(await page.locator('[data-find]:visible').count()).toBeGreaterThan(20);
+    expect(complaints).toEqual([]);
+  });
+});
+
 describe('a 402', () => {
   test('is paid with a wallet by keyboard alone, shows the answer, and is not paid twice', async () => {
     const payer = account(host.network, PAYER);
@@ -144,7 +177,7 @@ describe('a 402', () => {
     expect(await page.title()).not.toMatch(/^[12]$/);
     expect(opened.complaints).toEqual([]);
     await page.getByRole('button', { name: /^Pay/ }).click();
-    await expect.poll(() => page.locator('body').textContent()).toMatch(/\{"calls":\d+\}/);
+    await expect.poll(() => page.locator('body').textContent(), PATIENT).toMatch(/\{"calls":\d+\}/);
   });
 
   test('says plainly what went wrong, and takes nothing', async () => {
@@ -160,10 +193,10 @@ describe('a 402', () => {
       return undefined;
     };
     await pay.click();
-    await expect.poll(() => status.textContent()).toContain('You declined');
+    await expect.poll(() => status.textContent(), PATIENT).toContain('You declined');
     wallet.instead = (method) => (method === 'eth_call' ? `0x${'0'.repeat(63)}1` : undefined);
     await pay.click();
-    await expect.poll(() => status.textContent()).toContain('has 0.000001 USDC; this costs 0.25 USDC');
+    await expect.poll(() => status.textContent(), PATIENT).toContain('has 0.000001 USDC; this costs 0.25 USDC');
     // A signature for nothing that was asked: the host refuses it, and the page says so.
     wallet.instead = (method) => (method === 'eth_signTypedData_v4' ? `0x${'11'.repeat(65)}` : undefined);
     await pay.click();
@@ -174,14 +207,14 @@ describe('a 402', () => {
     wallet.instead = () => undefined;
     await page.goto(`${host.url}/shop/fails`);
     await pay.click();
-    await expect.poll(() => page.locator('body').textContent()).toContain('broken');
+    await expect.poll(() => page.locator('body').textContent(), PATIENT).toContain('broken');
     expect((await balances(host.network, payer.address)).x402).toBe(before.x402);
   });
 
   test('without a wallet, or where none can sign, says how to pay from a terminal', async () => {
     const { page } = await newPage(context);
     await page.goto(`${host.url}/shop/report`);
-    await expect.poll(() => page.getByRole('status').textContent()).toContain('No wallet was found');
+    await expect.poll(() => page.getByRole('status').textContent(), PATIENT).toContain('No wallet was found');
     await page.goto(`${host.url}/shop/used`);
     expect(await page.locator('main').textContent()).toMatch(/at most\s+0\.05 USD/);
     expect(await page.locator('main').textContent()).toContain(`turnpike pay '${host.url}/shop/used' --max-pay 0.05`);
