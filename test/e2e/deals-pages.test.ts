@@ -3,30 +3,23 @@
  * TURNPIKE_SCREENSHOTS to a folder to keep pictures.
  */
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
 import { request } from 'node:http';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { type Browser, chromium } from 'playwright-core';
+import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { DiscoveryDocument } from '../../node_modules/mppx/dist/discovery/Discovery.js';
 import { readDatabase, startDealsHost } from './support/deals-host.ts';
 import type { TestHost } from './support/host.ts';
-
-const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
+import { openBrowser } from './support/page-browser.ts';
 
 let host: TestHost;
 let browser: Browser;
 
 beforeAll(async () => {
-  const executablePath = process.env.CHROMIUM ?? BROWSERS.find(existsSync);
-  if (!executablePath) throw new Error('no Chromium: install it (apt-get install chromium) or set CHROMIUM');
   host = await startDealsHost();
-  browser = await chromium.launch({
-    executablePath,
-    args: ['--no-sandbox', '--disable-background-networking', '--disable-quic', '--no-first-run'],
-  });
+  browser = await openBrowser();
 });
 afterAll(async () => {
   await browser?.close();

@@ -2,15 +2,13 @@
  * A person in a real browser: signs up, confirms a program, reads the dashboard. Set TURNPIKE_SCREENSHOTS to a folder
  * to keep pictures of the pages.
  */
-import { existsSync } from 'node:fs';
 import path from 'node:path';
-import { type Browser, chromium, type Page } from 'playwright-core';
+import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { openBrowser, violations } from './support/page-browser.ts';
 import { anonymous, give, internal } from './support/pay-callers.ts';
 import { type PayRig, startPayRig } from './support/pay-rig.ts';
 import { startNetwork } from './support/payments-rig.ts';
-
-const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
 
 let rig: PayRig;
 let browser: Browser;
@@ -20,12 +18,10 @@ let stopNetwork: () => Promise<void>;
 let complaints: string[];
 
 beforeAll(async () => {
-  const executablePath = process.env.CHROMIUM ?? BROWSERS.find(existsSync);
-  if (!executablePath) throw new Error('no Chromium: install it (apt-get install chromium) or set CHROMIUM');
   const { network, stop } = await startNetwork();
   stopNetwork = stop;
   rig = await startPayRig(network);
-  browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
+  browser = await openBrowser();
 });
 afterAll(async () => {
   await browser?.close();
@@ -55,6 +51,26 @@ async function signUp(email: string): Promise<void> {
   await page.getByLabel('Password').fill('correct horse battery');
   await page.getByRole('button', { name: 'Sign up' }).click();
 }
+
+test('who comes for the first time is told what it is, before signing in', async () => {
+  await page.goto(rig.pages);
+  const text = await page.locator('main').textContent();
+  expect(text).toMatch(/Deals.*\$0\.15/s);
+  expect(text).toContain('A new account starts with $5.00');
+  for (const [width, colorScheme] of [
+    [390, 'light'],
+    [1280, 'dark'],
+  ] as const) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.emulateMedia({ colorScheme });
+    expect(await violations(page)).toEqual([]);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+  }
+  await page.getByRole('link', { name: 'Open an account' }).click();
+  await expect.poll(() => page.getByRole('heading').first().textContent()).toBe('Sign up');
+  expect(await violations(page)).toEqual([]);
+  expect(complaints).toEqual([]);
+});
 
 test('a person confirms a program, and sees its calls on the dashboard', async () => {
   const begun = await fetch(`${rig.pay}/oauth/device_authorization`, {

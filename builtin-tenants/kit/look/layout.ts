@@ -52,7 +52,7 @@ export interface PageParts {
 const BARRIER = `<svg viewBox="0 0 24 24" aria-hidden="true"><rect x="2" y="8" width="4" height="14" rx="1" fill="currentColor"/><path d="M4 9.5 21.5 4" stroke="currentColor" stroke-width="4" stroke-linecap="round"/><path d="m10.3 7.5 3-.95m3.4-1.05 2.4-.75" stroke="var(--card)" stroke-width="2"/></svg>`;
 
 const ICON =
-  'data:image/svg+xml,%3Csvg%20xmlns=%22http://www.w3.org/2000/svg%22%20viewBox=%220%200%2024%2024%22%20stroke=%22%233d6bea%22%3E%3Crect%20x=%222%22%20y=%228%22%20width=%224%22%20height=%2214%22%20rx=%221%22%20fill=%22%233d6bea%22/%3E%3Cpath%20d=%22M4%209.5%2021.5%204%22%20stroke-width=%224%22%20stroke-linecap=%22round%22/%3E%3C/svg%3E';
+  'data:image/svg+xml,%3Csvg%20xmlns=%22http:%2F%2Fwww.w3.org%2F2000%2Fsvg%22%20viewBox=%220%200%2024%2024%22%20stroke=%22%233d6bea%22%3E%3Crect%20x=%222%22%20y=%228%22%20width=%224%22%20height=%2214%22%20rx=%221%22%20fill=%22%233d6bea%22/%3E%3Cpath%20d=%22M4%209.5%2021.5%204%22%20stroke-width=%224%22%20stroke-linecap=%22round%22/%3E%3C/svg%3E';
 
 const HOME: Place = { name: 'Turnpike', href: '/' };
 

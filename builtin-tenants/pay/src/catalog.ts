@@ -47,6 +47,19 @@ export interface Plan {
 
 type MeterRow = Omit<Meter, 'creditOnly'> & { creditOnly: number };
 
+/** One line of what is sold. */
+export interface Sold {
+  /** Of the service. */
+  name: string;
+  description: string;
+  /** micro-USD. */
+  price: number;
+  creditOnly: boolean;
+}
+
+/** Lines of a page. */
+const MOST_SOLD = 100;
+
 const PLANS = 'SELECT service, id, minimum, expires_after_days AS expiresAfterDays FROM plans WHERE';
 
 /** Largest quantity of one meter in one call. */
@@ -77,6 +90,17 @@ export class Catalog {
   async meters(service: string): Promise<Meter[]> {
     const { results } = await this.#meters(service).all<MeterRow>();
     return results.map(meterOf);
+  }
+
+  /** All that is sold, by service. */
+  async sold(): Promise<Sold[]> {
+    const { results } = await this.#db
+      .prepare(
+        `SELECT s.name, m.description, m.price, m.credit_only AS creditOnly FROM services s
+         JOIN meters m ON m.service = s.slug WHERE s.enabled = 1 ORDER BY s.name, m.price DESC LIMIT ${MOST_SOLD}`,
+      )
+      .all<Omit<Sold, 'creditOnly'> & { creditOnly: number }>();
+    return results.map((row) => ({ ...row, creditOnly: row.creditOnly === 1 }));
   }
 
   async plan(service: string, id: string): Promise<Plan | undefined> {

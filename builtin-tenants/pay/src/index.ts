@@ -3,11 +3,14 @@
 import { waitUntil } from 'cloudflare:workers';
 import { readPlaces } from '../../kit/look/tenant.ts';
 import { migrate } from '../../kit/migrate.ts';
+import { welcomeTerms } from './accounts/welcome.ts';
 import { apiApp } from './api.ts';
 import { MIGRATIONS } from './database/migrations.ts';
 import { checkEnvironment, type Env, payUrl } from './environment.ts';
 import { pagesApp } from './pages/app.ts';
 import { createPlatform, type Platform, sweep } from './platform.ts';
+
+const DAY_MS = 86_400_000;
 
 interface App {
   fetch(request: Request): Response | Promise<Response>;
@@ -51,7 +54,9 @@ function isForPages(request: Request, env: Env): boolean {
 }
 
 function pages(platform: Platform) {
-  const { env, db, accounts, humans, device, ledger, now, welcome, confirmation } = platform;
+  const { env, db, accounts, catalog, humans, device, ledger, now, welcome, confirmation } = platform;
+  const terms = welcomeTerms(env);
+  const bonus = terms && { amount: terms.amount, days: terms.real && terms.real.lifeMs / DAY_MS };
   return pagesApp({
     db,
     accounts,
@@ -63,6 +68,12 @@ function pages(platform: Platform) {
     confirmation,
     secret: env.PAY_SECRET,
     pagesUrl: env.PAGES_URL,
+    about: async () => ({
+      sold: await catalog.sold(),
+      payUrl: payUrl(env),
+      bonus,
+      testMoney: env.PAY_NETWORK === 'local',
+    }),
     places: readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL }),
     purchaseUrl: `${payUrl(env)}/deals-watches/plans/default/purchase`,
   });

@@ -81,8 +81,8 @@ export async function lookAt({ page, complaints, outside }: Opened, name: string
   expect(outside, name).toEqual([]);
 }
 
-/** Runs in a world of its own: policies of the page do not matter, and stay as they are. */
-async function violations(page: Page): Promise<string[]> {
+/** What axe finds on the page. It runs in a world of its own: policies of the page do not matter, and stay as they are. */
+export async function violations(page: Page): Promise<string[]> {
   const session = await page.context().newCDPSession(page);
   try {
     const { frameTree } = await session.send('Page.getFrameTree');

@@ -16,6 +16,7 @@ import { statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
+import { type AboutFacts, aboutPage } from './about.ts';
 import { dashboardPage } from './dashboard.ts';
 import { codePage, confirmPage, decidedPage, messagePage, signPage } from './forms.ts';
 import { type Frame, PAGE_HEADERS } from './layout.ts';
@@ -32,6 +33,8 @@ export interface PagesParts {
   secret: string;
   pagesUrl: string;
   purchaseUrl: string;
+  /** What the overview says. */
+  about(): Promise<AboutFacts>;
   /** What else the host has. */
   places: readonly Place[];
   /** Business time, ms. */
@@ -68,7 +71,7 @@ export function pagesApp(parts: PagesParts): Hono {
 
   app.get(LOOK_PATH, () => lookResponse());
   app.get('/robots.txt', (c) => c.text('User-agent: *\nDisallow: /\n'));
-  app.get('/', (c) => c.redirect('/dashboard'));
+  app.get('/', async (c) => c.html(aboutPage(await frameOf(c), await parts.about())));
 
   for (const kind of ['in', 'up'] as const) {
     app.get(`/sign-${kind}`, async (c) => {

@@ -69,7 +69,7 @@ ${facts.confirms ? confirmSection(visitor) : ''}
 </section>
 ${credentialSection(visitor, facts)}
 ${statementSection(facts)}`;
-  return page('Your account', frame, body);
+  return page('Your account', frame, body, { at: 'Your account' });
 }
 
 function confirmSection(visitor: Visitor) {

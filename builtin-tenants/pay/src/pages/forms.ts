@@ -21,7 +21,7 @@ export function signPage(kind: 'in' | 'up', frame: Frame, next: string, problem?
     <div class="row"><button>${up ? 'Sign up' : 'Sign in'}</button><span class="soft">${other}</span></div>
   </form>
 </section>`;
-  return page(up ? 'Sign up' : 'Sign in', frame, body, true);
+  return page(up ? 'Sign up' : 'Sign in', frame, body, { narrow: true });
 }
 
 export function codePage(frame: Frame, problem?: string) {
@@ -35,7 +35,7 @@ export function codePage(frame: Frame, problem?: string) {
     <button>Continue</button>
   </form>
 </section>`;
-  return page('Connect a program', frame, body, true);
+  return page('Connect a program', frame, body, { narrow: true, at: 'Connect a program' });
 }
 
 export function confirmPage(frame: Frame, code: PendingCode) {
@@ -56,7 +56,7 @@ export function confirmPage(frame: Frame, code: PendingCode) {
     <button name="decision" value="deny" class="quiet">Deny</button>
   </form>
 </section>`;
-  return page(claim ? 'Take over an account' : 'Allow a program?', frame, body, true);
+  return page(claim ? 'Take over an account' : 'Allow a program?', frame, body, { narrow: true });
 }
 
 export function decidedPage(frame: Frame, allowed: boolean) {
@@ -64,9 +64,11 @@ export function decidedPage(frame: Frame, allowed: boolean) {
   <p class="${allowed ? 'good' : 'bad'}">${allowed ? 'Done. You can go back to the program.' : 'Denied. Nothing was shared.'}</p>
   <p><a href="/dashboard">Go to your dashboard</a></p>
 </section>`;
-  return page(allowed ? 'Allowed' : 'Denied', frame, body, true);
+  return page(allowed ? 'Allowed' : 'Denied', frame, body, { narrow: true });
 }
 
 export function messagePage(title: string, frame: Frame, text: string) {
-  return page(title, frame, html`<section class="card"><p>${text}</p><p><a href="/">Back</a></p></section>`, true);
+  return page(title, frame, html`<section class="card"><p>${text}</p><p><a href="/">Back</a></p></section>`, {
+    narrow: true,
+  });
 }

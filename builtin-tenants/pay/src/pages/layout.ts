@@ -21,8 +21,17 @@ export interface Frame {
   places: readonly Place[];
 }
 
-/** @param narrow for forms */
-export function page(title: string, { visitor, places }: Frame, main: Part, narrow = false) {
+interface Shape {
+  /** Name of the page in the tabs. */
+  at?: string;
+  /** For forms. */
+  narrow?: boolean;
+  /** Whether the title is the heading, too; default: yes. */
+  heading?: boolean;
+}
+
+export function page(title: string, { visitor, places }: Frame, main: Part, shape: Shape = {}) {
+  const { at, narrow = false, heading = true } = shape;
   const who = visitor.human
     ? html`<span>${visitor.human.email}</span><form method="post" action="/sign-out">${csrfField(visitor)}<button class="quiet small">Sign out</button></form>`
     : html`<a href="/sign-in">Sign in</a>`;
@@ -33,9 +42,14 @@ export function page(title: string, { visitor, places }: Frame, main: Part, narr
     places,
     at: 'Pay',
     who,
+    pages: [
+      { name: 'Overview', href: '/' },
+      { name: 'Your account', href: '/dashboard' },
+      { name: 'Connect a program', href: '/device' },
+    ],
+    ...(at === undefined ? {} : { page: at }),
     ...(narrow ? { width: 'narrow' } : {}),
-    main: html`<h1>${title}</h1>
-${main}`,
+    main: heading ? html`<h1>${title}</h1>\n${main}` : main,
   });
 }
 
