@@ -31,6 +31,21 @@ it('tells every channel of a transcript, and silence', () => {
   expect(linesOfTranscript({ results: { channels: [channel('')] } })).toEqual([['Transcript', 'nothing was heard']]);
 });
 
+it('tells when each part of a transcript was said', () => {
+  const results = {
+    channels: [{ alternatives: [{ transcript: 'hello there' }] }],
+    utterances: [
+      { start: 0.04, end: 1.25, transcript: 'hello' },
+      { start: 61.5, end: 3_700.96, transcript: 'there' },
+    ],
+  };
+  expect(linesOfTranscript({ results })).toEqual([
+    ['Transcript', 'hello there'],
+    ['0:00.0 to 0:01.3', 'hello'],
+    ['1:01.5 to 61:41.0', 'there'],
+  ]);
+});
+
 it('tells why something was refused', () => {
   expect(linesOfRefusal(400, '{"err_code":"X","err_msg":"No audio there."}')).toEqual([
     ['Refused (400)', 'No audio there.'],

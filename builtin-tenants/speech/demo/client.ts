@@ -12,12 +12,23 @@ function element<Kind extends Element>(selector: string): Kind {
 }
 
 const script = element<HTMLScriptElement>('script[data-configuration]');
-const { key } = JSON.parse(script.dataset.configuration ?? '{}') as { key: `0x${string}` };
+const { key, perSecond, perMillionCharacters } = JSON.parse(script.dataset.configuration ?? '{}') as {
+  key: `0x${string}`;
+  /** micro-USD. */
+  perSecond: number;
+  perMillionCharacters: number;
+};
 const pay = payingFetch(key);
 const base = script.src.replace(/demo\.js$/, '');
 
 const sample = element<HTMLSelectElement>('#sample');
 const text = element<HTMLTextAreaElement>('#text');
+const voice = element<HTMLInputElement>('#voice');
+const file = element<HTMLInputElement>('#file');
+const recordButton = element<HTMLButtonElement>('#record');
+const transcribeButton = element<HTMLButtonElement>('#transcribe');
+const speakPrice = element<HTMLElement>('#speak-price');
+const listenPrice = element<HTMLElement>('#listen-price');
 const address = element<HTMLInputElement>('#url');
 const buttons = document.querySelectorAll('button');
 const result = element<HTMLElement>('#result');
@@ -42,7 +53,8 @@ function show(lines: Line[], everything = ''): void {
 }
 
 /** One call at a time, from the press of a button until its answer is on the page. */
-async function run(path: string, body: object, done: (response: Response) => Promise<void>): Promise<void> {
+async function run(path: string, body: object | Blob, done: (response: Response) => Promise<void>): Promise<void> {
+  const disabled = [...buttons].filter((button) => button.disabled);
   for (const button of buttons) button.disabled = true;
   player.pause();
   player.hidden = true;
@@ -52,8 +64,12 @@ async function run(path: string, body: object, done: (response: Response) => Pro
   try {
     const response = await pay(`${base}${path}`, {
       method: 'POST',
-      headers: { 'content-type': 'application/json', 'idempotency-key': crypto.randomUUID() },
-      body: JSON.stringify(body),
+      headers: {
+        // What follows a `;` are a recorder's codecs, which the file itself tells.
+        'content-type': body instanceof Blob ? body.type.replace(/;.*/, '') || 'audio/wav' : 'application/json',
+        'idempotency-key': crypto.randomUUID(),
+      },
+      body: body instanceof Blob ? body : JSON.stringify(body),
     });
     if (response.ok) {
       await done(response);
@@ -68,29 +84,105 @@ async function run(path: string, body: object, done: (response: Response) => Pro
     show([['It did not work', error instanceof Error ? error.message : String(error)]]);
     cost.textContent = 'Cost: nothing.';
   }
-  for (const button of buttons) button.disabled = false;
+  for (const button of buttons) button.disabled = disabled.includes(button);
   result.scrollIntoView({ block: 'nearest' });
 }
 
 sample.addEventListener('change', () => {
   text.value = sample.value;
+  showSpeakPrice();
 });
 
+function showSpeakPrice(): void {
+  const characters = [...text.value].length;
+  speakPrice.textContent = `Speak costs ${usd(characters * (perMillionCharacters / 1_000_000))} USDC for ${characters} characters.`;
+}
+text.addEventListener('input', showSpeakPrice);
+showSpeakPrice();
+
+/** What is to be transcribed next. */
+let sound: Blob | undefined;
+
+async function choose(chosen: Blob): Promise<void> {
+  sound = chosen;
+  transcribeButton.disabled = false;
+  const seconds = await lengthOf(chosen);
+  listenPrice.textContent =
+    seconds === undefined
+      ? `Ready: ${Math.ceil(chosen.size / 1000)} kB. It costs ${usd(perSecond * 60)} USDC a minute.`
+      : `Ready: ${seconds.toFixed(1)} s. It costs ${usd(seconds * perSecond)} USDC for each channel.`;
+}
+
+/** @returns seconds; undefined where this browser cannot tell */
+function lengthOf(chosen: Blob): Promise<number | undefined> {
+  return new Promise((resolve) => {
+    const probe = new Audio(URL.createObjectURL(chosen));
+    const end = (seconds: number | undefined) => {
+      URL.revokeObjectURL(probe.src);
+      resolve(seconds);
+    };
+    probe.addEventListener('loadedmetadata', () => end(Number.isFinite(probe.duration) ? probe.duration : undefined));
+    probe.addEventListener('error', () => end(undefined));
+  });
+}
+
+file.addEventListener('change', () => {
+  const [chosen] = file.files ?? [];
+  if (chosen) void choose(chosen);
+});
+
+let recorder: MediaRecorder | undefined;
+recordButton.addEventListener('click', async () => {
+  if (recorder) {
+    recorder.stop();
+    return;
+  }
+  let stream: MediaStream;
+  try {
+    stream = await navigator.mediaDevices.getUserMedia({ audio: true });
+  } catch {
+    listenPrice.textContent = 'This browser gives no microphone: allow it for this page, or choose a file.';
+    return;
+  }
+  const pieces: Blob[] = [];
+  recorder = new MediaRecorder(stream);
+  recorder.addEventListener('dataavailable', ({ data }) => pieces.push(data));
+  recorder.addEventListener('stop', () => {
+    for (const track of stream.getTracks()) track.stop();
+    void choose(new Blob(pieces, { type: recorder?.mimeType ?? 'audio/webm' }));
+    recorder = undefined;
+    recordButton.textContent = 'Record';
+    recordButton.setAttribute('aria-pressed', 'false');
+  });
+  recorder.start();
+  recordButton.textContent = 'Stop';
+  recordButton.setAttribute('aria-pressed', 'true');
+  listenPrice.textContent = 'Recording …';
+});
+
+function usd(microUsd: number): string {
+  return (Math.max(1, Math.ceil(microUsd)) / 1_000_000).toFixed(6).replace(/0{1,4}$/, '');
+}
+
 element('#speak').addEventListener('click', () =>
-  run('v1/speak', { text: text.value }, async (response) => {
-    const audio = await response.blob();
-    if (player.src !== '') URL.revokeObjectURL(player.src);
-    player.src = URL.createObjectURL(audio);
-    player.hidden = false;
-    show([
-      [
-        'Audio',
-        `${audio.type}, ${Math.ceil(audio.size / 1000)} kB, spoken by ${response.headers.get('dg-model-name')}`,
-      ],
-    ]);
-    // a browser may want a press on the player itself
-    await player.play().catch(() => undefined);
-  }),
+  run(
+    `v1/speak${voice.value === '' ? '' : `?model=${encodeURIComponent(voice.value)}`}`,
+    { text: text.value },
+    async (response) => {
+      const audio = await response.blob();
+      if (player.src !== '') URL.revokeObjectURL(player.src);
+      player.src = URL.createObjectURL(audio);
+      player.hidden = false;
+      show([
+        [
+          'Audio',
+          `${audio.type}, ${Math.ceil(audio.size / 1000)} kB, spoken by ${response.headers.get('dg-model-name')}`,
+        ],
+      ]);
+      // a browser may want a press on the player itself
+      await player.play().catch(() => undefined);
+    },
+  ),
 );
 
 element('#read').addEventListener('click', () =>
@@ -100,10 +192,16 @@ element('#read').addEventListener('click', () =>
   }),
 );
 
-element('#listen').addEventListener('click', () => {
-  if (!address.reportValidity()) return;
-  void run('v1/listen?utterances=true', { url: address.value }, async (response) => {
+function listen(body: object | Blob): void {
+  void run('v1/listen?utterances=true&smart_format=true', body, async (response) => {
     const heard = await response.json();
     show(linesOfTranscript(heard), JSON.stringify(heard, null, 2));
   });
+}
+
+element('#listen').addEventListener('click', () => {
+  if (address.reportValidity()) listen({ url: address.value });
+});
+transcribeButton.addEventListener('click', () => {
+  if (sound) listen(sound);
 });

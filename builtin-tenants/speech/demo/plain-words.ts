@@ -21,7 +21,10 @@ export interface Understanding {
 /** What `/v1/listen` answers, as far as it is shown. */
 export interface Transcript {
   metadata?: { duration?: number };
-  results?: { channels: { alternatives: { transcript: string; confidence?: number }[] }[] };
+  results?: {
+    channels: { alternatives: { transcript: string; confidence?: number }[] }[];
+    utterances?: { start: number; end: number; transcript: string }[];
+  };
 }
 
 export function linesOfUnderstanding({ results = {} }: Understanding): Line[] {
@@ -39,12 +42,20 @@ export function linesOfUnderstanding({ results = {} }: Understanding): Line[] {
 }
 
 export function linesOfTranscript({ metadata, results }: Transcript): Line[] {
+  const utterances = results?.utterances ?? [];
   const texts = (results?.channels ?? []).map(({ alternatives }) => alternatives[0]?.transcript ?? '');
   const seconds = metadata?.duration;
   return [
     ['Transcript', texts.join('\n').trim() || 'nothing was heard'],
+    ...utterances.map(({ start, end, transcript }): Line => [`${timeOf(start)} to ${timeOf(end)}`, transcript]),
     ...(seconds === undefined ? [] : [['Length', `${seconds.toFixed(1)} s`] satisfies Line]),
   ];
+}
+
+/** `83.4` -> `1:23.4` */
+function timeOf(seconds: number): string {
+  const rest = (seconds % 60).toFixed(1);
+  return `${Math.floor(seconds / 60)}:${rest.padStart(4, '0')}`;
 }
 
 /** @param body the service's `{err_code, err_msg}`, a problem document of the host, or anything else */

@@ -18,6 +18,21 @@ const SAMPLES: Record<string, string> = {
     'The library opens again on Monday at nine. There are new rooms for groups, and the cafe on the ground floor now serves lunch. Members may bring a guest.',
 };
 
+/** Of espeak-ng and flite, which come with a Debian host. */
+const VOICES = [
+  'espeak-ng-en',
+  'espeak-ng-de',
+  'espeak-ng-fr',
+  'espeak-ng-es',
+  'espeak-ng-it',
+  'flite-slt',
+  'flite-kal',
+];
+
+function readPrice(): string {
+  return PAID_ROUTES.find(({ path }) => path === '/v1/read')?.priceUsd ?? '';
+}
+
 export function demoPage(settings: Settings, prefix: string) {
   const about = html`<h1>Speech</h1>
 <p class="lead">Transcription, text to speech and text intelligence, paid per call. The contract is Deepgram’s; there is no account.</p>
@@ -28,10 +43,13 @@ ${PAID_ROUTES.map(
 )}
 </tbody></table>`;
   if (settings.demoWalletKey === undefined) {
-    const elsewhere = html`<p class="note">This page pays by itself only on a host with play money. Elsewhere any MPP or x402 client pays; see <a href="${prefix}/docs">the docs</a>.</p>`;
+    const elsewhere = html`<p class="note">This page pays by itself only on a host with play money. Elsewhere any MPP or x402 client pays; see <a href="${prefix}/docs">the docs</a>.</p>
+<pre>turnpike pay ${settings.publicUrl ?? ''}/v1/listen --max-pay 0.05 -H 'content-type: audio/wav' -d @talk.wav
+turnpike pay ${settings.publicUrl ?? ''}/v1/speak --max-pay 0.05 -d '{"text":"Hello there."}' > hello.mp3</pre>`;
     return page({ title: 'Speech', here: 'Speech', prefix, settings, main: html`${about}${elsewhere}` });
   }
-  const configuration = JSON.stringify({ key: settings.demoWalletKey });
+  const { perSecond, perMillionCharacters } = settings;
+  const configuration = JSON.stringify({ key: settings.demoWalletKey, perSecond, perMillionCharacters });
   return page({
     title: 'Speech',
     here: 'Speech',
@@ -44,7 +62,14 @@ ${PAID_ROUTES.map(
 <section class="card"><h2>Hear a text, or have it read</h2>
 <label class="field">Sample <select id="sample">${Object.entries(SAMPLES).map(([name, text]) => html`<option value="${text}">${name}</option>`)}</select></label>
 <label class="field">Text <textarea id="text" rows="5" maxlength="2000">${Object.values(SAMPLES)[0] ?? ''}</textarea></label>
-<p class="row"><button id="speak">Speak</button><button id="read">Read</button></p></section>
+<label class="field">Voice <input id="voice" list="voices" autocomplete="off" placeholder="the usual one"><span class="hint">A voice of the engine in use, such as espeak-ng-de; another language needs a voice that has it.</span></label>
+<datalist id="voices">${VOICES.map((voice) => html`<option value="${voice}"></option>`)}</datalist>
+<p class="soft" id="speak-price" role="status"></p>
+<p class="row"><button id="speak">Speak</button><button id="read">Read</button><span class="soft small">Read costs ${readPrice()} USDC.</span></p></section>
+<section class="card"><h2>Transcribe a file or your own voice</h2>
+<label class="field">File <input id="file" type="file" accept="audio/*,video/mp4,video/webm"></label>
+<p class="row"><button id="record" class="quiet" aria-pressed="false">Record</button><button id="transcribe" disabled>Transcribe</button></p>
+<p class="soft" id="listen-price" role="status">Choose a file, or record.</p></section>
 <section class="card"><h2>Transcribe audio at a URL</h2>
 <label class="field">Address <input id="url" type="url" required placeholder="https://example.com/talk.mp3"></label>
 <p class="row"><button id="listen">Listen</button></p></section>
