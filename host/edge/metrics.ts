@@ -19,6 +19,7 @@ export class EdgeMetrics {
   readonly #durations: number[] = new Array(BUCKETS.length + 1).fill(0);
   #durationSum = 0;
   #starts = 0;
+  #unpaid = 0;
 
   constructor(gauges: EdgeGauges) {
     const registers = [this.#registry];
@@ -46,6 +47,15 @@ export class EdgeMetrics {
         this.inc(metrics.#starts);
       },
     });
+    new Counter({
+      name: 'turnpike_edge_unpaid_total',
+      help: 'Requests that were asked to pay (402)',
+      registers,
+      collect() {
+        this.reset();
+        this.inc(metrics.#unpaid);
+      },
+    });
     for (const [name, help, read] of [
       ['turnpike_edge_connections', 'Open connections of callers', gauges.connections],
       ['turnpike_edge_requests_in_flight', 'Requests under way', gauges.inFlight],
@@ -66,6 +76,7 @@ export class EdgeMetrics {
     const classes = this.#byClass[toInstance ? 'instance' : 'control'];
     const index = Math.min(4, Math.max(0, Math.floor(status / 100) - 1));
     classes[index] = (classes[index] ?? 0) + 1;
+    if (status === 402) this.#unpaid += 1;
     const seconds = durationMs / 1000;
     let bucket = 0;
     while (bucket < BUCKETS.length && seconds > (BUCKETS[bucket] ?? 0)) bucket += 1;

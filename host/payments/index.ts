@@ -268,16 +268,15 @@ function usdOr(text: string, otherwise: Money): Money {
 }
 
 function paymentEnd(row: PaymentRow): PaymentEnd {
-  const { rail, kind, state } = row;
+  const { rail, kind, state, fee } = row;
   const charged = row.charged ?? ZERO;
-  if (state === 'released') return { rail, kind, outcome: 'released', microUsd: ZERO };
-  if (state === 'answered') return { rail, kind, outcome: charged === ZERO ? 'free' : 'charged', microUsd: charged };
-  return {
-    rail,
-    kind,
-    outcome: 'refunded',
-    microUsd: row.refunded > ZERO ? row.refunded : (row.charged ?? row.authorized),
-  };
+  const nothing = { rail, kind, microUsd: ZERO, earnedMicroUsd: ZERO };
+  if (state === 'released') return { ...nothing, outcome: 'released' };
+  if (state === 'answered' && charged === ZERO) return { ...nothing, outcome: 'free' };
+  if (state === 'answered')
+    return { rail, kind, outcome: 'charged', microUsd: charged, earnedMicroUsd: kind === 'operation' ? charged : fee };
+  const microUsd = row.refunded > ZERO ? row.refunded : (row.charged ?? row.authorized);
+  return { ...nothing, outcome: 'refunded', microUsd };
 }
 
 /** The balance of a collecting wallet when the books began, kept in the registry's settings. */

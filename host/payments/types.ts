@@ -42,6 +42,8 @@ export interface PaymentEnd {
   /** `free`: a metered call that cost nothing; `released`: the work failed; `refunded`: it failed after it was paid. */
   outcome: 'charged' | 'free' | 'released' | 'refunded';
   microUsd: bigint;
+  /** The operator's part of what was charged. */
+  earnedMicroUsd: bigint;
 }
 
 export interface OperationAnswer {

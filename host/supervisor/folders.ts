@@ -15,6 +15,8 @@ export interface Folders {
   tenants: string;
   code: string;
   certificates: string;
+  /** Charts of the last 30 days (host/observability/history.ts). */
+  history: string;
   /** Sockets of the parts and, in one folder per slug, of the instances. Nothing worth keeping. */
   run: string;
 }
@@ -32,6 +34,7 @@ export function openFolders(dataFolder: string): Folders {
     tenants: path.join(data, 'tenants'),
     code: path.join(data, 'code'),
     certificates: path.join(data, 'certificates'),
+    history: path.join(data, 'history.ring'),
     run: path.join(data, 'run'),
   };
   mkdirSync(data, { recursive: true, mode: 0o700 });

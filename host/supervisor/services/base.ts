@@ -4,6 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { fileURLToPath } from 'node:url';
 import { AssetStore } from '../../assets/asset-store.ts';
 import { readBuiltins } from '../../control/builtins.ts';
+import { Tally } from '../../observability/history-sampler.ts';
 import { createHostMetrics } from '../../observability/host-metrics.ts';
 import { readClockOffset } from '../../registry/settings.ts';
 import { TrustedClock } from '../../registry/trusted-clock.ts';
@@ -107,6 +108,9 @@ export const builtinsWaiting = service({
 });
 
 export const metrics = service({ name: 'metrics', needs: {}, start: () => createHostMetrics() });
+
+/** What the history counts as it happens. */
+export const tally = service({ name: 'tally', needs: {}, start: () => new Tally() });
 
 /** What the egress and the edges know of each other: by it an edge recognises the host's own tenants as callers. */
 export const ownCallerKey = service({

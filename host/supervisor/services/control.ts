@@ -15,6 +15,8 @@ import { endpointTable, pageTable } from '../../control/routes.ts';
 import { tenantRequest, tenantSocket } from '../../control/tenant-requests.ts';
 import { DomainChecks } from '../../domains/domain-checks.ts';
 import { OwnershipRecords } from '../../domains/ownership-record.ts';
+import { History } from '../../observability/history.ts';
+import { HistorySampler } from '../../observability/history-sampler.ts';
 import type { Network } from '../../payments/network/index.ts';
 import { Pipeline } from '../../runtime/deploy/pipeline.ts';
 import { TenantCrons } from '../../scheduler/tenant-crons.ts';
@@ -37,6 +39,7 @@ import {
   sandbox,
   scheduler,
   stores,
+  tally,
   trustedClock,
 } from './base.ts';
 import { egress, ownEgressSocket, storage } from './binding-processes.ts';
@@ -219,6 +222,44 @@ export const observation = service({
     }),
 });
 
+/** What happened in each minute, for charts. */
+const history = service({
+  name: 'history',
+  needs: { folders, tally, log, runtime, edges, storage, egress, stores },
+  async start({ folders, tally, log, runtime, edges, storage, egress, stores }) {
+    const history = await History.open(folders.history);
+    const sampler = new HistorySampler({
+      history,
+      tally,
+      log,
+      dataFolder: folders.data,
+      processes: () => [
+        { group: 'supervisor', pid: process.pid },
+        ...edges.children.map(({ pid }) => ({ group: 'edge' as const, pid })),
+        { group: 'storage', pid: storage.pid },
+        { group: 'egress', pid: egress.pid },
+      ],
+      edges: () =>
+        edges.children.map((child) => ({
+          process: child.name,
+          read: async () => child.channel().call('metrics', undefined),
+        })),
+      instances() {
+        const running = runtime.list().filter(({ status }) => status.state !== 'cold');
+        const memoryBytes = running.reduce((sum, { status }) => sum + (status.memoryBytes ?? 0), 0);
+        return { running: running.length, memoryBytes };
+      },
+      deployments: async () => (await stores.deployments.countByState()).active ?? 0,
+    });
+    sampler.start();
+    return { history, sampler };
+  },
+  async stop({ history, sampler }) {
+    await sampler.stop();
+    await history.close();
+  },
+});
+
 const domainChecks = service({
   name: 'domain checks',
   needs: { config, stores, clock, trustedClock, log, tls, routes },
@@ -271,6 +312,9 @@ export const operatorApi = service({
     folders,
     clock,
     observation,
+    history,
+    network,
+    tls,
     edges,
     storage,
     egress,

@@ -4,7 +4,7 @@ import type { EdgeTraffic, SeenRequest } from '../../shared/contracts.ts';
 import { ofInstanceKey } from '../../shared/previews.ts';
 import { edgeInit } from '../process-settings.ts';
 import { service } from '../service.ts';
-import { clock, ownCallerKey, publicSocket, stores } from './base.ts';
+import { clock, ownCallerKey, publicSocket, stores, tally } from './base.ts';
 import { config, folders } from './given.ts';
 import { runtime } from './instances.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
@@ -32,6 +32,7 @@ export const edgeProcesses = service({
     routes,
     liveRequests,
     stores,
+    tally,
     edges,
   },
   async start({
@@ -45,6 +46,7 @@ export const edgeProcesses = service({
     routes,
     liveRequests,
     stores,
+    tally,
     edges,
   }) {
     const { deployments, usage, blocks } = stores;
@@ -54,7 +56,9 @@ export const edgeProcesses = service({
         // Long answers and sockets have seconds without a new request.
         if (requests + errors + bytesIn + bytesOut === 0) continue;
         const row = await deployments.bySlug(ofInstanceKey(slug).slug);
-        if (row) usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
+        if (!row) continue;
+        usage.count(row.tenant, clock.now(), { requests, errors, bytesIn, bytesOut });
+        tally.onTraffic({ tenant: row.tenant, requests, errors });
       }
     }
     await edges.start({

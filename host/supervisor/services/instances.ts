@@ -15,7 +15,7 @@ import { createRuntime } from '../../runtime/runtime.ts';
 import type { AssetSettings, InstanceAssets, InstanceSpec, TenantId } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
 import { service } from '../service.ts';
-import { assetStore, builtins, clock, codeStore, logs, metrics, sandbox, stores } from './base.ts';
+import { assetStore, builtins, clock, codeStore, logs, metrics, sandbox, stores, tally } from './base.ts';
 import { egress, storage } from './binding-processes.ts';
 import { companions } from './companions.ts';
 import { config, folders, log } from './given.ts';
@@ -193,9 +193,10 @@ export const runtime = service({
     metrics,
     stores,
     runtimeLater,
+    tally,
   },
   start(values): Runtime {
-    const { config, folders, logs, sandbox, clock, log, storage, egress, edges, metrics, stores } = values;
+    const { config, folders, logs, sandbox, clock, log, storage, egress, edges, metrics, stores, tally } = values;
     const runtime = createRuntime({
       config: config.runtime,
       storeQuotas: storeQuotas(config),
@@ -225,7 +226,9 @@ export const runtime = service({
       servers: values.bindingServers,
       onEvent(event) {
         metrics.onRuntimeEvent(event);
-        if (event.type === 'used') stores.usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
+        if (event.type !== 'used') return;
+        stores.usage.count(event.tenant, clock.now(), { cpuMs: event.cpuMs });
+        tally.onInstanceCpu(event.cpuMs);
       },
     });
     values.runtimeLater.resolve(runtime);

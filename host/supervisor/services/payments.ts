@@ -4,7 +4,7 @@ import { readContext } from '../../control/edge-context.ts';
 import { loadPayments } from '../../payments/load.ts';
 import type { Network } from '../../payments/network/index.ts';
 import { service } from '../service.ts';
-import { clock, metrics, publicUrl, stores, trustedClock } from './base.ts';
+import { clock, metrics, publicUrl, stores, tally, trustedClock } from './base.ts';
 import { edgeProcesses } from './edge-processes.ts';
 import { config, folders, log } from './given.ts';
 import { instanceClient, paymentsLater, runtime } from './instances.ts';
@@ -47,11 +47,13 @@ export const payments = service({
     log,
     instanceClient,
     metrics,
+    tally,
     paymentsCode,
     paymentsLater,
   },
   async start(values) {
-    const { config, network, stores, folders, publicUrl, clock, trustedClock, log, instanceClient, metrics } = values;
+    const { config, network, stores, folders, publicUrl, clock, trustedClock, log, instanceClient, metrics, tally } =
+      values;
     const payments = await values.paymentsCode.createPayments({
       config: config.payments,
       network,
@@ -66,7 +68,10 @@ export const payments = service({
       openSocket: (slug, request, headers, signal) =>
         instanceClient.openSocket(slug, request, readContext(request), headers, signal),
       isBlocked: (wallet) => stores.blocks.hasWallet(wallet),
-      onPayment: metrics.onPayment,
+      onPayment(payment) {
+        metrics.onPayment(payment);
+        if (payment.outcome === 'charged') tally.onPayment(payment);
+      },
     });
     values.paymentsLater.resolve(payments);
     return payments;

@@ -1,0 +1,98 @@
+/** The history as charts need it: a time cut into equal steps, each with its sums, means and percentiles. */
+import type { TenantId } from '../shared/contracts.ts';
+import {
+  busiestOf,
+  emptyMinute,
+  type History,
+  MINUTE_MS,
+  type Minute,
+  merged,
+  type ProcessGroup,
+  quantile,
+  type Traffic,
+} from './history.ts';
+
+/** What may be asked for: how long, and in which steps. */
+export const RANGES = {
+  hour: { ms: 60 * MINUTE_MS, stepMs: MINUTE_MS },
+  day: { ms: 24 * 60 * MINUTE_MS, stepMs: 10 * MINUTE_MS },
+  month: { ms: 30 * 24 * 60 * MINUTE_MS, stepMs: 4 * 60 * MINUTE_MS },
+} as const;
+export type Range = keyof typeof RANGES;
+
+export interface Point extends Omit<Minute, 'latency' | 'busiest' | 'memory' | 'cpuMs'> {
+  /** Begin of the step, ms since the epoch. */
+  at: number;
+  /** Minutes of the step of which something is known; 0: all else is 0. */
+  known: number;
+  p50Ms: number | null;
+  p99Ms: number | null;
+  /** The mean, bytes. */
+  memory: Record<ProcessGroup, number>;
+  /** Of one core, in percent. */
+  cpu: Record<ProcessGroup, number>;
+}
+
+/** Tenants that are told of in a range. */
+const MOST_TENANTS = 20;
+
+export async function hostHistory(
+  history: History,
+  range: Range,
+  now: number,
+): Promise<{ points: Point[]; busiest: Traffic[] }> {
+  const { stepMs } = RANGES[range];
+  const steps = stepsOf(range, now).map((at) => ({ at, known: 0, sum: emptyMinute(), memory: emptyMinute().memory }));
+  let busiest: Traffic[] = [];
+  const first = steps[0]?.at ?? now;
+  for await (const { at, minute } of history.read(first, now + MINUTE_MS)) {
+    const step = steps[Math.floor((at - first) / stepMs)];
+    if (!step) continue;
+    step.sum = merged(step.sum, minute);
+    step.known += 1;
+    for (const group of groupsOf(minute)) step.memory[group] += minute.memory[group];
+    // Those far behind are forgotten on the way, so that it stays small.
+    busiest = busiestOf([...busiest, ...minute.busiest], 10 * MOST_TENANTS);
+  }
+  return {
+    points: steps.map(({ at, known, sum: { latency, busiest: _, cpuMs, memory: _last, ...sums }, memory }) => ({
+      ...sums,
+      at,
+      known,
+      p50Ms: quantile(latency, 0.5) ?? null,
+      p99Ms: quantile(latency, 0.99) ?? null,
+      memory: mapped(memory, (bytes) => Math.round(bytes / Math.max(1, known))),
+      cpu: mapped(cpuMs, (ms) => Math.round((ms / (Math.max(1, known) * MINUTE_MS)) * 1_000) / 10),
+    })),
+    busiest: busiest.slice(0, MOST_TENANTS),
+  };
+}
+
+/** Only of the minutes in which it was one of the busiest. */
+export async function tenantHistory(history: History, tenant: TenantId, range: Range, now: number) {
+  const points = stepsOf(range, now).map((at) => ({ at, requests: 0, errors: 0 }));
+  const first = points[0]?.at ?? now;
+  for await (const { at, minute } of history.read(first, now + MINUTE_MS)) {
+    const point = points[Math.floor((at - first) / RANGES[range].stepMs)];
+    const found = minute.busiest.find((one) => one.tenant === tenant);
+    if (!point || !found) continue;
+    point.requests += found.requests;
+    point.errors += found.errors;
+  }
+  return points;
+}
+
+/** The last step is the one that has begun. */
+function stepsOf(range: Range, now: number): number[] {
+  const { ms, stepMs } = RANGES[range];
+  const last = Math.floor(now / stepMs) * stepMs;
+  return Array.from({ length: ms / stepMs }, (_, index) => last - ms + (index + 1) * stepMs);
+}
+
+function groupsOf({ memory }: Minute): ProcessGroup[] {
+  return Object.keys(memory) as ProcessGroup[];
+}
+
+function mapped(record: Record<ProcessGroup, number>, by: (value: number) => number): Record<ProcessGroup, number> {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, by(value)])) as typeof record;
+}
