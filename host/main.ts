@@ -33,7 +33,8 @@ async function main(flags: string[]): Promise<void> {
   }
   closeInherited();
   const notice = (text: string) => console.error(`turnpike: ${text}`);
-  const config = loadConfig({ folder: process.cwd(), env: process.env, flags, notice });
+  const origins = new Map<string, string>();
+  const config = loadConfig({ folder: process.cwd(), env: process.env, flags, origins, notice });
   const log = pino(
     { level: config.log.level, base: null, serializers: { err: errorForLog } },
     pino.destination({ dest: 2, sync: true }),
@@ -46,7 +47,7 @@ async function main(flags: string[]): Promise<void> {
   usePackedPackages();
   // Loaded only now: a mistake in the settings should be told at once.
   const { startHost } = await import('./supervisor/host.ts');
-  const host = await startHost(config, folders, log, version);
+  const host = await startHost(config, folders, log, version, origins);
   giveMemoryBack();
 
   let stopping = false;

@@ -23,6 +23,17 @@ export class Backups {
     return run;
   }
 
+  /** Those at `backup.target`, newest first. @throws Problem */
+  async list(): Promise<{ id: string; at: number; location: string }[]> {
+    const { config, dataFolder } = this.#request;
+    if (config.backup.target === '') return [];
+    const { openBackupStore } = await import('./open-store.ts');
+    const store = openBackupStore(config.backup.target, config.storage.s3, dataFolder);
+    return (await store.list())
+      .reverse()
+      .map((id) => ({ id, at: Date.parse(id.replace(/T(\d\d)-(\d\d)-/, 'T$1:$2:')), location: store.describe(id) }));
+  }
+
   /** Plans `backup.schedule`, if there is one. */
   schedule(scheduler: Pick<Scheduler, 'cron'>, log: Logger): void {
     const { schedule } = this.#request.config.backup;

@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { auditCommand } from './audit.ts';
 import { backupCommand } from './backup.ts';
 import { blocksCommand } from './blocks.ts';
+import { consoleCommand } from './console.ts';
 import { devCommand } from './dev.ts';
 import { doctorCommand } from './doctor.ts';
 import { paymentsCommand } from './payments.ts';
@@ -20,6 +21,7 @@ export function hostCommands(deps?: CommandDeps): Command[] {
     tenantsCommand(deps),
     blocksCommand(deps),
     auditCommand(deps),
+    consoleCommand(deps),
     paymentsCommand(deps),
     servicesCommand(deps),
     backupCommand(deps),

@@ -32,6 +32,23 @@ export const SOURCES = [
 export const COMPANIONS = ['mailer', 'speech-engine'] as const;
 export type Companion = (typeof COMPANIONS)[number];
 
+const viewSchema = z.strictObject({ title: z.string(), path: z.string().startsWith('/').describe('of a GET') });
+const actSchema = z.strictObject({
+  title: z.string(),
+  method: z.enum(['POST', 'PUT', 'DELETE']),
+  path: z.string().startsWith('/').describe('`{name}` in it is a field with `"as": "path"`'),
+  fields: z.array(
+    z.strictObject({
+      name: z.string().regex(/^\w+$/),
+      label: z.string(),
+      as: z
+        .enum(['path', 'text', 'optional', 'number', 'flag'])
+        .describe('how its text is sent; optional: left out when empty'),
+      hint: z.string().optional(),
+    }),
+  ),
+});
+
 const asksSchema = z.strictObject({
   title: z.string().describe('what pages call it'),
   description: z.string().describe('what it is, for the landing page'),
@@ -47,7 +64,12 @@ const asksSchema = z.strictObject({
     .default([])
     .describe('paths of this host at which it is paid otherwise than by paidRoutes, for indexers'),
   operatorApi: z
-    .strictObject({ path: z.string().regex(/^\/[\w-]+$/), key: z.string().regex(SECRET) })
+    .strictObject({
+      path: z.string().regex(/^\/[\w-]+$/),
+      key: z.string().regex(SECRET),
+      views: z.array(viewSchema).default([]).describe('what the operator’s console shows of it'),
+      acts: z.array(actSchema).default([]).describe('what the operator’s console does by it'),
+    })
     .optional()
     .describe('the operator API forwards /<slug>/* to this path, with this secret as bearer token'),
 });

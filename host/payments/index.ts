@@ -20,6 +20,7 @@ import { Challenger } from './challenge.ts';
 import { Guard } from './ledger/guard.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
+import { hostWallets } from './ledger/wallets.ts';
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openRails } from './methods/index.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
 import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
@@ -237,6 +238,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       summary: () => reports.summary(),
       debt: (tenant) => reports.debt(tenant),
       gas: async () => ({ floor: gas?.floor ?? ZERO, tenants: (await gas?.use()) ?? [] }),
+      wallets: () => hostWallets(network),
       stopped: () => guard.stopped(),
       async resume() {
         await guard.resume();

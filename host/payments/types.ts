@@ -226,6 +226,21 @@ export interface OpenItem {
   command: string;
 }
 
+/** A wallet of the host itself. */
+export interface HostWallet {
+  /** What it is for. */
+  name: string;
+  address: string;
+  chain: string;
+  /** Of the token that prices are in; null where the network does not answer. */
+  usd: string | null;
+  problem?: string;
+  /** Where it pays gas: what it holds of the network's coin, and for how many settlements that is enough. */
+  coin?: string;
+  settlementsLeft?: string;
+  isLow?: boolean;
+}
+
 /** What settling a tenant's x402 payments has cost the host today. */
 export interface GasUse {
   tenant: string;
@@ -262,6 +277,8 @@ export interface PaymentsLedger {
   debt(tenant: string): Promise<Money>;
   /** Gas of x402 settlements: the least price that is offered, and who used how much today. */
   gas(): Promise<{ floor: Money; tenants: GasUse[] }>;
+  /** What the host's own wallets hold; asks the chains. */
+  wallets(): Promise<HostWallet[]>;
   /** Undefined: payouts and refunds are sent. */
   stopped(): StoppedPayouts | undefined;
   /** Lets payouts and refunds go on, until a check of another kind fails. */

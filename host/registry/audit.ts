@@ -4,7 +4,8 @@ import { and, desc, eq, lt } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { type AuditEntry, audit } from './schema/operator.ts';
 
-export type Act = Pick<AuditEntry, 'act' | 'subject' | 'parameters' | 'reason' | 'address'>;
+export type Act = Pick<AuditEntry, 'act' | 'subject' | 'parameters' | 'reason' | 'address'> &
+  Partial<Pick<AuditEntry, 'role'>>;
 
 /** Parameters are cut off here, characters of their JSON. */
 const MOST_CHARACTERS = 2_000;

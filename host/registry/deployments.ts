@@ -7,11 +7,12 @@ import type { AssetSettings, BindingSet, TenantId } from '../shared/contracts.ts
 import { Problem } from '../shared/problem.ts';
 import { DeploymentMemory, type Transaction } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
-import { and, asc, desc, eq, inArray, isNull, ne, sql } from './drizzle.ts';
+import { and, asc, desc, eq, inArray, isNotNull, isNull, ne, or, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { OperatorDecisions } from './operator-decisions.ts';
 import {
   type Deployment,
+  type DeploymentState,
   deployments,
   type StoredPaidRoute,
   secrets,
@@ -75,6 +76,15 @@ export interface DeploymentChange {
   secrets?: SealedSecret[];
   /** Single changes; `null` removes. */
   secretChanges?: { set: SealedSecret[]; remove: string[] };
+}
+
+export interface DeploymentSearch {
+  text: string;
+  state: DeploymentState | 'suspended' | undefined;
+  sort: 'slug' | 'owner' | 'createdAt' | 'expiresAt';
+  descending: boolean;
+  offset: number;
+  limit: number;
 }
 
 export interface DeploymentSnapshot {
@@ -182,6 +192,42 @@ export class Deployments {
 
   async all(): Promise<Deployment[]> {
     return await this.#db.select().from(deployments).orderBy(asc(deployments.createdAt));
+  }
+
+  /** One page of all deployments. @param text in the slug, the owner's address, the tenant's id or the note */
+  async find({ text, state, sort, descending, offset, limit }: DeploymentSearch) {
+    const { slug, owner, tenant, note } = deployments;
+    const column = { slug, owner, createdAt: deployments.createdAt, expiresAt: deployments.expiresAt }[sort];
+    const pattern = `%${text.toLowerCase().replace(/[\\%_]/g, '\\$&')}%`;
+    const holds = (field: typeof slug | typeof owner | typeof tenant | typeof note) =>
+      sql`lower(${field}) LIKE ${pattern} ESCAPE '\\'`;
+    const where = and(
+      text === '' ? undefined : or(holds(slug), holds(owner), holds(tenant), holds(note)),
+      state === undefined
+        ? undefined
+        : state === 'suspended'
+          ? and(isNotNull(deployments.suspendedAt), ne(deployments.state, 'decommissioned'))
+          : eq(deployments.state, state),
+    );
+    const rows = await this.#db
+      .select()
+      .from(deployments)
+      .where(where)
+      .orderBy(descending ? desc(column) : asc(column), asc(tenant))
+      .limit(limit)
+      .offset(offset);
+    const [counted] = await this.#db.select({ total: sql<number>`count(*)` }).from(deployments).where(where);
+    return { rows, total: counted?.total ?? 0 };
+  }
+
+  /** Slugs by tenant. */
+  async slugsOf(tenants: readonly TenantId[]): Promise<Map<TenantId, string>> {
+    const { tenant, slug } = deployments;
+    const rows = await this.#db
+      .select({ tenant, slug })
+      .from(deployments)
+      .where(inArray(tenant, [...tenants]));
+    return new Map(rows.map((row) => [row.tenant, row.slug]));
   }
 
   /** Deployments that run on a schedule: active, and not suspended. */

@@ -1,7 +1,7 @@
 /** Custom domains: one owner each, their verification, and which of them the edge serves. */
 import type { TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
-import { and, asc, eq, gt, inArray, isNotNull, lte, or } from './drizzle.ts';
+import { and, asc, desc, eq, gt, inArray, isNotNull, lte, or } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { type Domain, type DomainState, domains } from './schema/deployments.ts';
 
@@ -41,6 +41,15 @@ export class Domains {
   async byName(domain: string): Promise<Domain | undefined> {
     const [row] = await this.#db.select().from(domains).where(eq(domains.domain, domain));
     return row;
+  }
+
+  /** Of all tenants, those that need a look first. */
+  async all(limit: number): Promise<Domain[]> {
+    return await this.#db
+      .select()
+      .from(domains)
+      .orderBy(desc(isNotNull(domains.reason)), asc(domains.domain))
+      .limit(limit);
   }
 
   async ofTenant(tenant: TenantId): Promise<Domain[]> {

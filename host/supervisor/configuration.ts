@@ -35,6 +35,8 @@ export interface Sources {
   env: Record<string, string | undefined>;
   /** Flags without the program's name, such as `['--port', '0']`. */
   flags: string[];
+  /** Receives, by the key of each setting that is not the default, where it comes from. */
+  origins?: Map<string, string>;
   /** Receives warnings for the operator; the host starts all the same. Default: warnings are dropped. */
   notice?: (text: string) => void;
 }
@@ -44,11 +46,14 @@ export const HOST_FILE = 'turnpike.host.json';
 const FORMER_FILE = 'turnpike.json';
 
 /** @throws Problem invalid_config that names every bad key and where it came from */
-export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): Config {
+export function loadConfig({ folder, env, flags, origins, notice = () => {} }: Sources): Config {
   const all = settings();
   const tree = readTree(DEFAULTS);
   const own = readOwnFile(folder, notice);
-  if (own) merge(tree, own.tree, [], own.file, notice);
+  if (own) {
+    merge(tree, own.tree, [], own.file, notice);
+    for (const { key, path: place } of all) if (holds(own.tree, place)) origins?.set(key, path.basename(own.file));
+  }
   for (const [name, text] of Object.entries(env)) {
     if (!name.startsWith('TURNPIKE_') || text === undefined || NOT_SETTINGS.has(name)) continue;
     const setting = named(all, 'env', name, notice);
@@ -59,6 +64,7 @@ export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): 
         'the environment',
       );
     assign(tree, setting.path, parseText(setting, text, name));
+    origins?.set(setting.key, name);
   }
   for (const [flag, text] of splitFlags(flags, all)) {
     const setting = named(all, 'flag', flag, notice);
@@ -69,6 +75,7 @@ export function loadConfig({ folder, env, flags, notice = () => {} }: Sources): 
         'the command line',
       );
     assign(tree, setting.path, parseText(setting, text, flag));
+    origins?.set(setting.key, flag);
   }
   const parsed = configSchema.safeParse(tree);
   if (parsed.success) return parsed.data;
@@ -215,6 +222,40 @@ function merge(into: Tree, from: Tree, place: string[], source: string, notice: 
 
 function isTree(value: unknown): value is Tree {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Also where it stands under its earlier name. */
+function holds(tree: Tree, place: string[]): boolean {
+  const former = Object.keys(RENAMED).find((name) => RENAMED[name] === place.join('.'));
+  return [place, former?.split('.') ?? place].some((path) => {
+    let node: unknown = tree;
+    for (const key of path) node = isTree(node) ? node[key] : undefined;
+    return node !== undefined;
+  });
+}
+
+/** Settings that are secrets, or addresses and commands that may hold one. */
+const SECRET = new Set([
+  'builtinTenants.secrets',
+  'mail.smtpUrl',
+  'payments.rpcUrl',
+  'payments.x402.rpcUrl',
+  'storage.sql',
+  'storage.sqlAdmin',
+  'storage.sqlToken',
+  'storage.s3.accessKey',
+  'storage.s3.secretKey',
+  'tls.acme.dnsHook',
+]);
+
+/** What holds, and where it comes from. Of a secret, only whether it is set. @param origins as `loadConfig` filled it */
+export function settingsInForce(config: Config, origins: ReadonlyMap<string, string>) {
+  return settings().map(({ key, path: place, description }) => {
+    const value = place.reduce<unknown>((node, part) => (node as Tree)[part], config);
+    const source = origins.get(key) ?? 'default';
+    const secret = SECRET.has(key) && source !== 'default';
+    return { key, value: secret ? null : value, source, secret, description };
+  });
 }
 
 function assign(tree: Tree, place: string[], value: unknown): void {

@@ -21,6 +21,8 @@ export interface RunningHost {
   adminPort: number;
   /** Made at this start; shown once. */
   freshOperatorToken: string | undefined;
+  /** Logs in to the console, once; only with a fresh token. */
+  consoleLink?: string;
   isolation: { level: string; detail: string };
   /** `fault`: what is wrong with the network just now. */
   network: { name: string; testMoney: boolean; fault?: string; wallets: string[] };
@@ -28,7 +30,13 @@ export interface RunningHost {
 }
 
 /** @throws Problem when a service cannot start; what was started by then is stopped again */
-export async function startHost(config: Config, folders: Folders, log: Logger, version: string): Promise<RunningHost> {
+export async function startHost(
+  config: Config,
+  folders: Folders,
+  log: Logger,
+  version: string,
+  settingOrigins: ReadonlyMap<string, string> = new Map(),
+): Promise<RunningHost> {
   await checkCertificateFiles(config.tls, log);
   refuseTestMoneyInPublic(config);
   const givens = [
@@ -36,6 +44,7 @@ export async function startHost(config: Config, folders: Folders, log: Logger, v
     give(given.folders, folders),
     give(given.log, log),
     give(given.version, version),
+    give(given.settingOrigins, settingOrigins),
   ];
   const { value, stop } = await startServices(host, givens, log);
   return { ...value, stop };
@@ -51,7 +60,8 @@ const host = service({
       url: publicUrl,
       port: publicSocket.port,
       adminPort: operatorApi.port,
-      freshOperatorToken: stores.operator.fresh,
+      freshOperatorToken: stores.tokens.fresh,
+      ...(stores.tokens.fresh === undefined ? {} : { consoleLink: operatorApi.consoleLink() }),
       isolation: runtime.isolation,
       network: {
         name: network.name,

@@ -1,26 +1,35 @@
 /** The operator's API: on a socket in the data folder, and on the admin port of loopback. */
+
+import { statfs } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import type { Logger } from 'pino';
 import type { Backups } from '../backup/backups.ts';
 import type { BackupChoice } from '../backup/index.ts';
 import { createOperatorApp, type OperatorAppOptions } from '../control/api/operator/app.ts';
 import { builtinApis } from '../control/api/operator/builtin-apis.ts';
+import type { DescribeHost, KeptHistory } from '../control/api/operator/endpoint.ts';
 import { operatorEndpoints } from '../control/api/operator/index.ts';
 import { moveBuiltinClocks } from '../control/builtin-secrets.ts';
+import { Sessions } from '../control/console/sessions.ts';
+import type { Role } from '../control/console/tokens.ts';
 import type { ControlDeps } from '../control/deps.ts';
 import type { InstanceClient } from '../control/instance-client.ts';
 import { Audit } from '../registry/audit.ts';
 import { writeClockOffset } from '../registry/settings.ts';
+import { usageOf } from '../sandbox/process-tree.ts';
 import type { AdjustableClock } from '../shared/clock.ts';
 import type { EgressMethods, StorageMethods } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Child } from './child.ts';
+import { settingsInForce } from './configuration.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
 import type { Observation } from './observation.ts';
 import { serve } from './server.ts';
 import type { Stores } from './stores.ts';
 import type { TimedWork } from './timed-work.ts';
+import type { Tls } from './tls.ts';
 
 export interface OperatorApiOptions {
   controlDeps: ControlDeps;
@@ -28,6 +37,10 @@ export interface OperatorApiOptions {
   stores: Stores;
   folders: Folders;
   observation: Observation;
+  history: KeptHistory;
+  tls: Tls;
+  settingOrigins: ReadonlyMap<string, string>;
+  startedAt: number;
   edges: Edges;
   storage: Child<StorageMethods>;
   egress: Child<EgressMethods>;
@@ -38,13 +51,30 @@ export interface OperatorApiOptions {
   log: Logger;
 }
 
-/** @returns the admin port, and what closes both */
-export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ port: number; close(): Promise<void> }> {
+export interface OperatorApi {
+  port: number;
+  /** A link that logs in to the console, once. */
+  consoleLink(): string;
+  close(): Promise<void>;
+}
+
+/** Who reads the first start's screen may come back to it. */
+const FIRST_LINK_MS = 3_600_000;
+
+export async function serveOperatorApi(options: OperatorApiOptions): Promise<OperatorApi> {
   const { controlDeps: control, clock, stores, folders, observation, edges, storage, egress } = options;
   const { timedWork, backups, instanceClient, version, log } = options;
   const { forward } = instanceClient;
   const { config, publicUrl, payments } = control;
-  const { registry, deployments, domains, secrets, blocks, operator } = stores;
+  const { registry, deployments, domains, secrets, blocks, tokens } = stores;
+  const sessions = new Sessions();
+  tokens.onChange((role) => sessions.endAll(role));
+  let port = 0;
+  const consoleLink = (role: Role, lifeMs?: number) => {
+    const { code, expiresAt } = sessions.code(role, lifeMs);
+    // In the fragment: no server, log or proxy sees it.
+    return { url: `http://127.0.0.1:${port}/console/log-in#${code}`, expiresAt };
+  };
   const audit = new Audit(registry.db, clock);
   const endpoints = operatorEndpoints({
     control,
@@ -71,6 +101,10 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
       return { now: clock.now(), offsetMs };
     },
     clockOffset: () => clock.offsetMs,
+    history: options.history,
+    tokens,
+    consoleLink: (role) => consoleLink(role),
+    describeHost: describeHost(options),
     backup: (choice: BackupChoice) => backups.run(choice),
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());
@@ -79,7 +113,16 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
   });
   const app: OperatorAppOptions = {
     endpoints,
-    tokenHash: operator.hash,
+    tokens,
+    console: {
+      sessions,
+      publicUrl,
+      builtins: control.builtins
+        .filter(({ name }) => config.builtinTenants.enabled.includes(name))
+        .flatMap(({ name, asks: { title, operatorApi } }) =>
+          operatorApi ? [{ slug: name, title, views: operatorApi.views, acts: operatorApi.acts }] : [],
+        ),
+    },
     names: config.adminNames.map((name) => name.toLowerCase()),
     builtinApis: builtinApis(control.builtins, { deployments, secrets, forward, publicUrl }),
     audit,
@@ -97,12 +140,56 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<{ p
       { host: '127.0.0.1', port: config.adminPort },
       { strangers: true },
     );
+    port = onPort.port;
     return {
-      port: onPort.port,
+      port,
+      consoleLink: () => consoleLink('operator', FIRST_LINK_MS).url,
       close: async () => void (await Promise.all([onSocket.close(), onPort.close()])),
     };
   } catch (error) {
     await onSocket.close();
     throw error;
   }
+}
+
+function describeHost(options: OperatorApiOptions): DescribeHost {
+  const { controlDeps, edges, storage, egress, tls, backups, folders, settingOrigins, startedAt, version } = options;
+  const { config, runtime } = controlDeps;
+  return {
+    processes() {
+      const own = [
+        { name: 'supervisor', state: 'ready', pid: process.pid, restarts: 0 },
+        ...[...edges.children, storage, egress].map(({ name, state, pid, restarts }) => ({
+          name,
+          state,
+          pid,
+          restarts,
+        })),
+      ];
+      const running = runtime.list().filter(({ status }) => status.state !== 'cold');
+      return {
+        processes: own.map((one) => {
+          const used = one.pid === undefined ? undefined : usageOf(one.pid);
+          return { ...one, memoryBytes: used?.privateBytes ?? 0, cpuMs: used?.cpuMs ?? 0 };
+        }),
+        instances: {
+          running: running.length,
+          memoryBytes: running.reduce((sum, { status }) => sum + (status.memoryBytes ?? 0), 0),
+        },
+      };
+    },
+    async disk() {
+      const { bavail, blocks, bsize } = await statfs(folders.data);
+      return { free: bavail * bsize, total: blocks * bsize };
+    },
+    settings: () => settingsInForce(config, settingOrigins),
+    certificates: () => tls.certificates(),
+    backups: () => backups.list(),
+    version: () => ({
+      version,
+      node: process.version,
+      workerd: createRequire(import.meta.url)('workerd/package.json').version,
+      startedAt: new Date(startedAt).toISOString(),
+    }),
+  };
 }

@@ -13,6 +13,7 @@ export function startScreen(host: Omit<RunningHost, 'stop'>, folders: Folders, v
     '',
     `  public     ${host.url}`,
     `  operator   http://127.0.0.1:${host.adminPort}  (metrics, operator API)`,
+    `  console    http://127.0.0.1:${host.adminPort}/console  (turnpike console prints a link that logs in)`,
     `  data       ${folders.data}`,
     `  isolation  ${host.isolation.level}: ${host.isolation.detail}`,
     `  network    ${network.name}${network.testMoney ? ' – test money, worth nothing' : ''}`,
@@ -24,6 +25,7 @@ export function startScreen(host: Omit<RunningHost, 'stop'>, folders: Folders, v
   if (network.wallets.length > 0) lines.push(`             keys in ${folders.data}/local-network.json`);
   if (host.freshOperatorToken !== undefined) {
     lines.push('', `  operator token (shown once): ${host.freshOperatorToken}`);
+    lines.push(`  console, good once within an hour: ${host.consoleLink}`);
   }
   lines.push('', `  Next: the two-minute tour in README.md, or ${host.url}/docs`, '');
   return `${lines.join('\n')}\n`;

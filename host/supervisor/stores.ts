@@ -1,5 +1,5 @@
 /** Everything that remembers: the registry and its repositories, the code store, owners' logs. */
-import { operatorToken } from '../control/api/operator/token.ts';
+import { OperatorTokens } from '../control/console/tokens.ts';
 import { Blocks } from '../registry/blocks.ts';
 import { CronRuns } from '../registry/cron-runs.ts';
 import { DeployKeys } from '../registry/deploy-keys.ts';
@@ -22,8 +22,7 @@ export interface Stores {
   cronRuns: CronRuns;
   blocks: Blocks;
   sharedStores: SharedStores;
-  /** `fresh` when it was made just now. */
-  operator: { hash: string; fresh?: string };
+  tokens: OperatorTokens;
   close(): Promise<void>;
 }
 
@@ -41,7 +40,7 @@ export async function openStores(folders: Folders): Promise<Stores> {
     cronRuns: new CronRuns(registry.db),
     blocks: await Blocks.open(registry.db),
     sharedStores: new SharedStores(registry.db),
-    operator: await operatorToken(registry.db),
+    tokens: await OperatorTokens.open(registry.db),
     async close() {
       await usage.flush();
       registry.close();

@@ -2,7 +2,8 @@
  * TLS of the host: the HTTPS port, what edges are told of it, and with `tls.mode = acme` the certificate renewer,
  * which asks for the host's own names and for verified domains of tenants, and for nothing else.
  */
-import { randomBytes } from 'node:crypto';
+import { randomBytes, X509Certificate } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
 import { isIP } from 'node:net';
 import type { Logger } from 'pino';
 import type { AcmeCertificates } from '../certificates/index.ts';
@@ -28,6 +29,12 @@ export interface TlsParts {
   routes: RoutePublisher;
 }
 
+export interface CertificateView {
+  names: string[];
+  validTo: number | undefined;
+  reason: string | undefined;
+}
+
 export interface Tls {
   /** What edges are told at their start. */
   edge: EdgeTls;
@@ -36,6 +43,8 @@ export interface Tls {
   servesAtOnce(domain: string): boolean;
   /** The wanted names have changed. */
   namesChanged(): void;
+  /** What there is, and why there is none; ms since the epoch. */
+  certificates(): Promise<CertificateView[]>;
   /** The answer to an HTTP-01 challenge. */
   challenge(token: string): string | undefined;
   start(): Promise<void>;
@@ -60,6 +69,10 @@ export async function openTls(deps: TlsParts): Promise<Tls> {
     socket,
     servesAtOnce: (domain) => mode === 'off' || byFile(certificates, domain) || (acme?.renewer.has(domain) ?? false),
     namesChanged: () => acme?.renewer.wake(),
+    certificates: async () => [
+      ...(mode === 'off' ? [] : await Promise.all(certificates.map(certificateOfFile))),
+      ...(acme?.renewer.list() ?? []).map(({ name, validTo, reason }) => ({ names: [name], validTo, reason })),
+    ],
     challenge: (token) => acme?.board.proof(token),
     start: async () => acme?.renewer.start(),
     async stop() {
@@ -104,6 +117,15 @@ function ownNames({ config, publicUrl }: TlsParts): string[] {
     ...(isPublic ? [hostname] : []),
     ...(config.tls.acme.dnsHook && config.baseDomain !== 'localhost' ? [`*.${config.baseDomain}`] : []),
   ];
+}
+
+async function certificateOfFile({ names, cert }: CertificateFiles[number]): Promise<CertificateView> {
+  try {
+    const { validTo } = new X509Certificate(await readFile(cert));
+    return { names, validTo: Date.parse(validTo), reason: undefined };
+  } catch {
+    return { names, validTo: undefined, reason: `${cert} cannot be read` };
+  }
 }
 
 type CertificateFiles = Config['tls']['certificates'];

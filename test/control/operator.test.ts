@@ -8,7 +8,7 @@ const PARTS = { payments: { ledger: {} } };
 const options = (parts: object, names: string[] = []): OperatorAppOptions => ({
   endpoints: operatorEndpoints({ ...PARTS, ...parts } as never),
   builtinApis: new Map([['billing', async () => new Response('of the tenant')]]),
-  tokenHash: '0'.repeat(64),
+  tokens: { roleOf: (token) => (token === 'all' ? 'operator' : token === 'some' ? 'reader' : undefined) },
   names,
   audit: {
     begin: async (act) => acts.push(act),
@@ -116,6 +116,7 @@ it('writes down what a tenant’s own API was asked for, and nothing of its bodi
       parameters: {},
       reason: null,
       address: 'operator.sock',
+      role: 'operator',
       outcome: 200,
     },
   ]);

@@ -26,7 +26,7 @@ export interface ReportsOptions {
   continue(row: PaymentRow): Promise<void>;
 }
 
-export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume' | 'gas'> {
+export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume' | 'gas' | 'wallets'> {
   readonly #options: ReportsOptions;
   readonly #reports: PaymentReports;
   readonly #outgoing: OutgoingStore;

@@ -1,4 +1,4 @@
-/** Drizzle's view of migrations/0007_operator.sql, without what it adds to deployments. Times are ms since the epoch. */
+/** Drizzle's view of migrations/0007_operator.sql and 0011_audit_role.sql, without what it adds to deployments. Times are ms since the epoch. */
 import { integer, sqliteTable, text } from '../drizzle.ts';
 
 export const blocks = sqliteTable('blocks', {
@@ -25,6 +25,7 @@ export const audit = sqliteTable('audit', {
   reason: text('reason'),
   /** Whence the operator called. */
   address: text('address').notNull(),
+  role: text('role').$type<'operator' | 'reader'>().notNull().default('operator'),
   /** HTTP status of the answer; null: the host was stopped before there was one. */
   outcome: integer('outcome'),
 });

@@ -45,7 +45,7 @@ import {
 import { egress, ownEgressSocket, storage } from './binding-processes.ts';
 import { speechEngine } from './companions.ts';
 import { controlSocket, DRAIN_MS, edgeProcesses } from './edge-processes.ts';
-import { config, folders, log, version } from './given.ts';
+import { config, folders, log, settingOrigins, version } from './given.ts';
 import { instanceClient, runtime, tenantData } from './instances.ts';
 import { network, payments } from './payments.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
@@ -313,8 +313,9 @@ export const operatorApi = service({
     clock,
     observation,
     history,
-    network,
     tls,
+    settingOrigins,
+    startedAt,
     edges,
     storage,
     egress,

@@ -2,11 +2,13 @@
  * The operator's API, on loopback only. Over TCP it takes the operator's token; over the unix socket in the data
  * folder the file's permission is the proof. Public endpoints need neither.
  */
-import { createHash, timingSafeEqual } from 'node:crypto';
 import { type Context, Hono } from 'hono';
 import type { Logger } from 'pino';
 import type { Audit } from '../../../registry/audit.ts';
 import { asProblem, Problem } from '../../../shared/problem.ts';
+import { type ConsoleOptions, createConsole, type Who } from '../../console/app.ts';
+import { BASE } from '../../console/page.ts';
+import type { OperatorTokens, Role } from '../../console/tokens.ts';
 import { json } from '../../endpoint.ts';
 import { operatorDocument } from '../../pages/openapi.ts';
 import type { BuiltinApis } from './builtin-apis.ts';
@@ -14,8 +16,7 @@ import type { OperatorEndpoint } from './endpoint.ts';
 
 export interface OperatorAppOptions {
   endpoints: readonly OperatorEndpoint[];
-  /** SHA-256 of the operator's token, hexadecimal. */
-  tokenHash: string;
+  tokens: Pick<OperatorTokens, 'roleOf'>;
   /** Names, beside those of loopback, by which the operator's port may be called; lowercase. */
   names: readonly string[];
   /** Operator APIs of built-in tenants. */
@@ -23,12 +24,17 @@ export interface OperatorAppOptions {
   audit: Pick<Audit, 'begin' | 'end'>;
   version: string;
   log: Logger;
+  /** What pages need beside the API. */
+  console?: Pick<ConsoleOptions, 'sessions' | 'builtins' | 'publicUrl'>;
 }
+
+/** Who calls, as those who pass a request on to the API say it. */
+type CalledBy = { Bindings: { who: Who | undefined } };
 
 /** @param trusted whether who connects has proved to be the operator already (unix socket) */
 export function createOperatorApp(options: OperatorAppOptions, trusted: boolean): Hono {
-  const { endpoints, tokenHash, names, builtinApis, audit, version, log } = options;
-  const address = trusted ? 'operator.sock' : '127.0.0.1';
+  const { tokens, names, audit, log } = options;
+  const api = operatorApi(options);
   const app = new Hono();
   app.use(async function requireOwnName(c, next) {
     // A page whose name was pointed at this machine comes with its own name (DNS rebinding).
@@ -40,28 +46,52 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
     }
     await next();
   });
-  app.onError((error) => {
-    const problem = asProblem(error);
-    if (problem.code === 'internal') log.error({ err: error }, 'unexpected error in the operator API');
-    return problem.toResponse();
+  app.onError((error) => answerTo(error, log));
+  if (options.console && !trusted) {
+    const pages = createConsole({
+      ...options.console,
+      tokens,
+      audit,
+      log,
+      api: (request, who) => api.fetch(request, { who }),
+    });
+    app.get('/', (c) => c.redirect(BASE, 303));
+    app.route(BASE, pages);
+  }
+  app.all('*', (c) => {
+    const role = trusted ? 'operator' : bearerRole(c.req.header('authorization'), tokens);
+    const who = role && { role, address: trusted ? 'operator.sock' : '127.0.0.1' };
+    return api.fetch(c.req.raw, { who });
   });
+  return app;
+}
+
+/** The API itself, whoever calls. */
+function operatorApi({ endpoints, builtinApis, audit, version, log }: OperatorAppOptions): Hono<CalledBy> {
+  const app = new Hono<CalledBy>();
+  app.onError((error) => answerTo(error, log));
   const serve = (endpoint: OperatorEndpoint) =>
     app.on(endpoint.method, endpoint.path, (c) => {
-      const { method, path, body } = endpoint;
+      const { method, path, body, asksAgain } = endpoint;
       const params = c.req.param();
-      return recorded(c, { act: `${method} ${path}`, hasBody: body !== undefined, params }, endpoint.handle);
+      const about = { act: `${method} ${path}`, hasBody: body !== undefined, params, asksAgain };
+      return recorded(c, about, endpoint.handle);
     });
   /** Does what a call asks for, and writes down what changes something. */
   async function recorded(
-    c: Context,
-    { act, hasBody, params }: { act: string; hasBody: boolean; params: Record<string, string> },
+    c: Context<CalledBy>,
+    { act, hasBody, params, asksAgain }: RecordedAct,
     handle: OperatorEndpoint['handle'],
   ): Promise<Response> {
     const { raw: request, method } = c.req;
     if (method === 'GET' || method === 'HEAD') return handle({ request, params, begin: async () => undefined });
+    const { who } = c.env;
     let entry: number | undefined;
     const begin = async (given: Record<string, unknown>): Promise<void> => {
-      entry ??= await audit.begin({ act, address, ...describedAct(params, given) });
+      if (who?.isConfirmed === false && asksAgain?.(given))
+        throw new Problem('unauthorized', 'Give the operator’s token for this, too. Nothing was done.');
+      const by = { address: who?.address ?? '127.0.0.1', role: who?.role ?? 'operator' };
+      entry ??= await audit.begin({ act, ...by, ...describedAct(params, given) });
     };
     const end = async (outcome: number): Promise<void> => {
       if (entry === undefined) return;
@@ -80,13 +110,16 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
   for (const endpoint of endpoints) if (endpoint.access === 'public') serve(endpoint);
   app.get('/openapi.json', (c) => json(operatorDocument(endpoints, new URL(c.req.url).origin, version)));
 
-  app.use(async function requireToken(c, next) {
-    if (!trusted && !isOperator(c.req.header('authorization'), tokenHash)) {
+  app.use(async function requireRole(c, next) {
+    const { who } = c.env;
+    if (!who) {
       throw new Problem(
         'unauthorized',
         'Give the operator token, which the first start printed: Authorization: Bearer <token>. Over run/operator.sock of the data folder none is needed.',
       );
     }
+    if (who.role === 'reader' && !/^(?:GET|HEAD)$/.test(c.req.method))
+      throw new Problem('forbidden', 'This token may only read. Act as the operator to change something.');
     await next();
   });
   for (const endpoint of endpoints) if (endpoint.access !== 'public') serve(endpoint);
@@ -94,7 +127,9 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
     // What its bodies hold is the tenant's own matter, secrets perhaps.
     app.all(`/${slug}/*`, (c) => {
       const act = `${c.req.method} ${c.req.path.slice(0, MOST_OF_A_PATH)}`;
-      return recorded(c, { act, hasBody: false, params: { slug } }, ({ request }) => api(request));
+      // It may be about money: nobody here knows.
+      const about = { act, hasBody: false, params: { slug }, asksAgain: () => true };
+      return recorded(c, about, ({ request }) => api(request));
     });
   }
   app.notFound(() => {
@@ -105,6 +140,19 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
     ).toResponse();
   });
   return app;
+}
+
+interface RecordedAct {
+  act: string;
+  hasBody: boolean;
+  params: Record<string, string>;
+  asksAgain: OperatorEndpoint['asksAgain'] | undefined;
+}
+
+function answerTo(error: Error, log: Logger): Response {
+  const problem = asProblem(error);
+  if (problem.code === 'internal') log.error({ err: error }, 'unexpected error in the operator API');
+  return problem.toResponse();
 }
 
 const MOST_OF_A_PATH = 200;
@@ -128,7 +176,6 @@ function isOwnName(host: string, names: readonly string[]): boolean {
   return LOOPBACK_NAMES.includes(name) || /^127(?:\.\d{1,3}){3}$/.test(name) || names.includes(name);
 }
 
-function isOperator(header: string | undefined, tokenHash: string): boolean {
-  const token = /^Bearer (\S+)$/i.exec(header ?? '')?.[1] ?? '';
-  return timingSafeEqual(createHash('sha256').update(token).digest(), Buffer.from(tokenHash, 'hex'));
+function bearerRole(header: string | undefined, tokens: OperatorAppOptions['tokens']): Role | undefined {
+  return tokens.roleOf(/^Bearer (\S+)$/i.exec(header ?? '')?.[1] ?? '');
 }

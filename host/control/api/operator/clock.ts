@@ -27,6 +27,7 @@ export function clockEndpoints({ moveClock, clockOffset }: OperatorDeps): Operat
       method: 'POST',
       path: '/clock',
       access: 'operator',
+      asksAgain: () => true,
       summary: 'Move business time',
       description: 'Only where the host was started with `--clock-movable`.',
       body: jsonBody(move),

@@ -1,16 +1,22 @@
 /** What an endpoint of the operator's API is, and what all of them need. */
 import type { z } from 'zod';
 import type { BackupChoice } from '../../../backup/index.ts';
+import type { History } from '../../../observability/history.ts';
+import type { HistorySampler } from '../../../observability/history-sampler.ts';
 import type { Payments } from '../../../payments/types.ts';
 import type { Audit } from '../../../registry/audit.ts';
 import type { Deployments } from '../../../registry/deployments.ts';
 import type { Secrets } from '../../../registry/secrets.ts';
 import { readJson } from '../../body.ts';
+import type { OperatorTokens, Role } from '../../console/tokens.ts';
 import type { ControlDeps } from '../../deps.ts';
 import type { BaseCall, Endpoint } from '../../endpoint.ts';
 
 /** `public`: for probes and scrapers on this machine; `operator`: with the token, or over the unix socket. */
-export type OperatorEndpoint = Endpoint<OperatorCall>;
+export interface OperatorEndpoint extends Endpoint<OperatorCall> {
+  /** Whether the console asks for the token again before this is done: a stolen cookie must not be enough for it. */
+  asksAgain?: (given: Record<string, unknown>) => boolean;
+}
 
 export interface OperatorCall extends BaseCall {
   /**
@@ -31,12 +37,45 @@ export interface OperatorDeps {
   payments: Payments;
   health(): { ready: boolean; body: unknown };
   metrics(): Promise<string>;
+  history: KeptHistory;
+  tokens: OperatorTokens;
+  describeHost: DescribeHost;
+  /** Makes a link to the console that logs in once. */
+  consoleLink(role: Role): { url: string; expiresAt: number };
   /** Moves business time; refused unless `clock.movable`. */
   moveClock(offsetMs: number): Promise<{ now: number; offsetMs: number }>;
   clockOffset(): number;
   backup(choice: BackupChoice): Promise<unknown>;
   /** Caddy's on-demand TLS question: may a certificate be made for this name? */
   mayServe(domain: string): Promise<boolean>;
+}
+
+/** What happened in each minute, and what adds the present one to it. */
+export interface KeptHistory {
+  history: History;
+  sampler: Pick<HistorySampler, 'refresh'>;
+}
+
+/** What the supervisor knows of the host. */
+export interface DescribeHost {
+  processes(): {
+    processes: {
+      name: string;
+      state: string;
+      pid: number | undefined;
+      restarts: number;
+      memoryBytes: number;
+      cpuMs: number;
+    }[];
+    instances: { running: number; memoryBytes: number };
+  };
+  /** Of the data folder, bytes. */
+  disk(): Promise<{ free: number; total: number }>;
+  settings(): { key: string; value: unknown; source: string; secret: boolean; description: string }[];
+  certificates(): Promise<{ names: string[]; validTo: number | undefined; reason: string | undefined }[]>;
+  /** Newest first. */
+  backups(): Promise<{ id: string; at: number; location: string }[]>;
+  version(): { version: string; node: string; workerd: string; startedAt: string };
 }
 
 const MAX_BODY_BYTES = 65_536;

@@ -31,6 +31,7 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
       method: 'POST',
       path: '/payments/resume',
       access: 'operator',
+      asksAgain: () => true,
       summary: 'Resume payouts',
       description:
         'After a check of the books failed and its cause is known. What it found is accepted until it finds it no more.',
@@ -55,11 +56,11 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
       path: '/payments/revenue',
       access: 'operator',
       summary: 'Revenue by day, deployment and route',
-      description: 'Amounts are in USD.',
+      description: 'Amounts are in USD. `?from=`, `?to=`: UTC days, inclusive.',
       responses: { 200: '`{revenue: [{gross, fee, refunded, …}]}`' },
-      handle: async () =>
+      handle: async ({ request }) =>
         json({
-          revenue: (await ledger.revenue({})).map((row) => ({
+          revenue: (await ledger.revenue(daysOf(request))).map((row) => ({
             ...row,
             gross: formatUsd(row.gross),
             fee: formatUsd(row.fee),
@@ -83,6 +84,15 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
         }),
     },
     {
+      method: 'GET',
+      path: '/payments/wallets',
+      access: 'operator',
+      summary: 'Wallets of the host, and their gas',
+      description: 'Asks the chains. `settlementsLeft`: for how many settlements the gas is enough.',
+      responses: { 200: '`{wallets: [{name, address, chain, usd, coin, settlementsLeft, isLow}]}`' },
+      handle: async () => json({ wallets: await ledger.wallets() }),
+    },
+    {
       method: 'POST',
       path: '/payments/reconcile',
       access: 'operator',
@@ -98,6 +108,7 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
       method: 'POST',
       path: '/payments/open/:id',
       access: 'operator',
+      asksAgain: () => true,
       summary: 'Decide about an open payment',
       description: '`retry` it, note that it was `paid` elsewhere, or `waive` it.',
       body: jsonBody(decision),
@@ -109,6 +120,12 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
       },
     },
   ];
+}
+
+function daysOf({ url }: Request): { from?: string; to?: string } {
+  const query = new URL(url).searchParams;
+  const [from, to] = [query.get('from'), query.get('to')];
+  return { ...(from ? { from } : {}), ...(to ? { to } : {}) };
 }
 
 async function gasText(ledger: Payments['ledger']) {

@@ -1,6 +1,6 @@
 /** The tenants of this host, and what the operator decides about one. */
 import { z } from 'zod';
-import { DAY_MS } from '../../../registry/deployments.ts';
+import { DAY_MS, type DeploymentSearch } from '../../../registry/deployments.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import { KeyedLock } from '../../../shared/mutex.ts';
 import { Problem } from '../../../shared/problem.ts';
@@ -10,7 +10,7 @@ import { json, jsonBody } from '../../endpoint.ts';
 import { describe, iso } from '../../metadata.ts';
 import { living, noDeployment } from '../../ownership.ts';
 import { decommission } from '../owner/delete.ts';
-import { logsAnswer } from '../owner/logs.ts';
+import { logsAnswer, numberOf } from '../owner/logs.ts';
 import { bodyOf, type OperatorCall, type OperatorDeps, type OperatorEndpoint } from './endpoint.ts';
 import { reasonText } from './reason.ts';
 
@@ -38,11 +38,24 @@ export function tenantsEndpoints({ control, deployments }: OperatorDeps): Operat
       path: '/tenants',
       access: 'operator',
       summary: 'All deployments',
-      description: 'Expired and decommissioned ones too; `expiresAt` of a built-in tenant is null.',
+      description:
+        'Expired and decommissioned ones too; `expiresAt` of a built-in tenant is null. With `?limit=` one page of them, ' +
+        'and how many there are (`total`): `?offset=`, `?q=` (in the slug, the owner, the note), `?state=` (`active`, ' +
+        '`expired`, `decommissioned`, `suspended`), `?sort=` (`slug`, `owner`, `createdAt`, `expiresAt`; with `-` before ' +
+        'it the other way).',
       responses: {
-        200: '`{tenants: [{slug, tenant, state, suspended, owner, version, builtin, createdAt, expiresAt, note}]}`',
+        200: '`{tenants: [{slug, tenant, state, suspended, owner, version, builtin, createdAt, expiresAt, note}], total}`',
       },
-      handle: async () => json({ tenants: (await deployments.all()).map(row) }),
+      async handle({ request }) {
+        const search = searchOf(new URL(request.url).searchParams);
+        if (!search) return json({ tenants: (await deployments.all()).map(row) });
+        const { rows, total } = await deployments.find(search);
+        const instances = new Map(control.runtime.list().map(({ slug, status }) => [slug, status.state]));
+        return json({
+          tenants: rows.map((one) => ({ ...row(one), instance: instances.get(one.slug) ?? 'cold' })),
+          total,
+        });
+      },
     },
     {
       method: 'GET',
@@ -259,6 +272,31 @@ function limit(
 
 async function view(control: ControlDeps, deployment: Deployment) {
   return { ...(await describe(control, deployment)), note: deployment.note };
+}
+
+const STATES = ['active', 'expired', 'decommissioned', 'suspended'] as const;
+const SORTS = ['slug', 'owner', 'createdAt', 'expiresAt'] as const;
+const LARGEST_PAGE = 500;
+
+/** @returns undefined where all are asked for. @throws Problem `invalid_field` */
+function searchOf(query: URLSearchParams): DeploymentSearch | undefined {
+  if (!query.has('limit')) return undefined;
+  const sort = query.get('sort') ?? 'slug';
+  return {
+    text: (query.get('q') ?? '').slice(0, 100),
+    state: choice(query.get('state') || undefined, 'state', STATES),
+    sort: choice(sort.replace(/^-/, ''), 'sort', SORTS) ?? 'slug',
+    descending: sort.startsWith('-'),
+    offset: numberOf(query.get('offset'), 'offset', 0),
+    limit: Math.max(1, numberOf(query.get('limit'), 'limit', LARGEST_PAGE, LARGEST_PAGE)),
+  };
+}
+
+function choice<T extends string>(text: string | undefined, name: string, known: readonly T[]): T | undefined {
+  const found = known.find((one) => one === text);
+  if (text !== undefined && found === undefined)
+    throw new Problem('invalid_field', `${name} takes one of ${known.join(', ')}.`);
+  return found;
 }
 
 function row(deployment: Deployment) {

@@ -14,6 +14,8 @@ export function upkeepEndpoints({ backup, secrets }: OperatorDeps): OperatorEndp
       method: 'POST',
       path: '/backup',
       access: 'operator',
+      // To another place, or sealed with another passphrase, it could carry everything away.
+      asksAgain: (given) => Object.keys(given).length > 0,
       summary: 'Make a backup now',
       description: 'Answers when the backup is complete.',
       body: jsonBody(choice, false),

@@ -1,0 +1,75 @@
+/**
+ * The operator's tokens, kept as hashes: the one that the first start prints, which may do everything, and one that may
+ * only read, where the operator made it. A new one takes the place of the old one at once.
+ */
+import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Database } from '../../registry/index.ts';
+import { addSetting, readSetting, savedSetting } from '../../registry/settings.ts';
+
+/** `reader` may GET, and nothing else. */
+export type Role = 'operator' | 'reader';
+
+const SETTINGS: Record<Role, string> = { operator: 'operator-token-sha256', reader: 'operator-reader-token-sha256' };
+const PREFIX: Record<Role, string> = { operator: 'op_', reader: 'opr_' };
+const NO_HASH = '0'.repeat(64);
+
+export class OperatorTokens {
+  readonly #db: Database;
+  readonly #hashes: Record<Role, string>;
+  readonly #listeners: ((role: Role) => void)[] = [];
+  /** The operator's, when it was just made. */
+  readonly fresh: string | undefined;
+
+  private constructor(db: Database, hashes: Record<Role, string>, fresh: string | undefined) {
+    this.#db = db;
+    this.#hashes = hashes;
+    this.fresh = fresh;
+  }
+
+  static async open(db: Database): Promise<OperatorTokens> {
+    const [kept, reader] = [await readSetting(db, SETTINGS.operator), await readSetting(db, SETTINGS.reader)];
+    if (kept !== undefined) return new OperatorTokens(db, { operator: kept, reader: reader ?? NO_HASH }, undefined);
+    const fresh = newToken('operator');
+    const hash = sha256(fresh).toString('hex');
+    if (!(await addSetting(db, SETTINGS.operator, hash))) return OperatorTokens.open(db);
+    return new OperatorTokens(db, { operator: hash, reader: NO_HASH }, fresh);
+  }
+
+  /** As whom a token lets one act; takes as long for each that is wrong. */
+  roleOf(token: string): Role | undefined {
+    const hash = sha256(token);
+    const isOperator = timingSafeEqual(hash, Buffer.from(this.#hashes.operator, 'hex'));
+    const isReader = timingSafeEqual(hash, Buffer.from(this.#hashes.reader, 'hex'));
+    return isOperator ? 'operator' : isReader ? 'reader' : undefined;
+  }
+
+  /** Runs when a token was replaced or taken back. */
+  onChange(listener: (role: Role) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  /** @returns the new token, which nobody can be told again */
+  async replace(role: Role): Promise<string> {
+    const token = newToken(role);
+    await this.#set(role, sha256(token).toString('hex'));
+    return token;
+  }
+
+  async takeBackReader(): Promise<void> {
+    await this.#set('reader', NO_HASH);
+  }
+
+  async #set(role: Role, hash: string): Promise<void> {
+    await savedSetting(this.#db, SETTINGS[role], hash);
+    this.#hashes[role] = hash;
+    for (const listener of this.#listeners) listener(role);
+  }
+}
+
+function newToken(role: Role): string {
+  return `${PREFIX[role]}${randomBytes(24).toString('base64url')}`;
+}
+
+function sha256(text: string): Buffer {
+  return createHash('sha256').update(text).digest();
+}

@@ -1,0 +1,74 @@
+/** What the host's own wallets hold: gas to settle with, and money on its way. Asks the chains. */
+import { type Hex, parseAbi } from 'viem';
+import { getBalance, readContract } from 'viem/actions';
+import { formatUsd, type Money } from '../../shared/money.ts';
+import type { Network } from '../network/types.ts';
+import type { HostWallet } from '../types.ts';
+
+const BALANCE = parseAbi(['function balanceOf(address) view returns (uint256)']);
+const TIMEOUT_MS = 4_000;
+/** A settlement's units, with a margin, and how many of them a wallet should have gas for. */
+const SETTLEMENT_UNITS = 150_000n;
+const LEAST_SETTLEMENTS = 100n;
+
+export async function hostWallets({ mpp, x402, hostAccounts }: Network): Promise<HostWallet[]> {
+  const { facilitator, settler, feePayer } = hostAccounts;
+  const tempo = mpp ? { client: mpp.getClient(), token: mpp.currency, chain: mpp.chain.name } : undefined;
+  const evm = x402 ? { client: x402.getClient(), token: x402.token, chain: x402.chain.name } : undefined;
+  const rows = [
+    ...(tempo && mpp
+      ? [
+          { name: 'receives deploys and renewals', address: mpp.recipient, ...tempo, gas: false },
+          { name: 'collects from payment sessions, and pays owners', address: settler.address, ...tempo, gas: false },
+          { name: 'pays fees for others', address: feePayer.address, ...tempo, gas: false },
+        ]
+      : []),
+    ...(evm && x402
+      ? [
+          { name: 'receives deploys and renewals', address: x402.recipient, ...evm, gas: false },
+          { name: 'settles x402, and pays its gas', address: facilitator.address, ...evm, gas: true },
+        ]
+      : []),
+  ];
+  return Promise.all(
+    rows.map(async ({ name, address, client, token, chain, gas }) => {
+      const about = { name, address, chain };
+      try {
+        return await within(
+          (async () => {
+            const balance = await readContract(client as never, {
+              address: token as Hex,
+              abi: BALANCE,
+              functionName: 'balanceOf',
+              args: [address],
+            });
+            return { ...about, usd: formatUsd(balance as Money), ...(gas ? await gasOf(client, address) : {}) };
+          })(),
+        );
+      } catch {
+        return { ...about, usd: null, problem: 'the network does not answer' };
+      }
+    }),
+  );
+}
+
+async function gasOf(
+  client: unknown,
+  address: Hex,
+): Promise<{ coin: string; settlementsLeft: string; isLow: boolean }> {
+  const reader = client as Parameters<typeof getBalance>[0] & { getGasPrice(): Promise<bigint> };
+  const [coin, price] = await Promise.all([getBalance(reader, { address }), reader.getGasPrice()]);
+  const cost = price * SETTLEMENT_UNITS;
+  const left = cost === 0n ? undefined : coin / cost;
+  return {
+    coin: (Number(coin) / 1e18).toFixed(6),
+    settlementsLeft: left === undefined ? 'gas is free here' : left > 1_000_000n ? 'over a million' : String(left),
+    isLow: left !== undefined && left < LEAST_SETTLEMENTS,
+  };
+}
+
+function within<T>(work: Promise<T>): Promise<T> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => late.reject(new Error('no answer in time')), TIMEOUT_MS);
+  return Promise.race([work, late.promise]).finally(() => clearTimeout(timer));
+}
