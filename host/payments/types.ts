@@ -237,7 +237,8 @@ export interface HostWallet {
   problem?: string;
   /** Where it pays gas: what it holds of the network's coin, and for how many settlements that is enough. */
   coin?: string;
-  settlementsLeft?: string;
+  /** null: gas costs nothing there. */
+  settlementsLeft?: number | null;
   isLow?: boolean;
 }
 

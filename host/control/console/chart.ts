@@ -19,23 +19,25 @@ export interface Chart {
   at: readonly string[];
   series: readonly Series[];
   format(value: number): string;
+  /** There is nothing between 1 and 2. */
+  isWhole?: boolean;
 }
 
-const WIDTH = 720;
-const HEIGHT = 220;
-const LEFT = 74;
+const WIDTH = 480;
+const HEIGHT = 180;
+const LEFT = 72;
 const RIGHT = 12;
 const TOP = 14;
 const BOTTOM = 30;
 const LINES = 4;
-const DATES = 4;
+const DATES = 3;
 const STYLE = { warn: 'warn dashed', good: 'good dotted', bad: 'bad dashed' };
 
-export function chart({ id, title, at, series, format }: Chart): Part {
+export function chart({ id, title, at, series, format, isWhole = false }: Chart): Part {
   const known = series.flatMap(({ values }) => values.filter((value) => value !== null));
   if (known.length === 0)
-    return html`<figure class="card"><figcaption><h3>${title}</h3></figcaption><p class="soft">Nothing is known of this time yet.</p></figure>`;
-  const scale = ticks(Math.max(...known));
+    return html`<figure class="card"><figcaption><h2>${title}</h2></figcaption><p class="soft">Nothing is known of this time yet.</p></figure>`;
+  const scale = ticks(Math.max(...known), isWhole);
   const high = scale.at(-1) ?? 1;
   const x = (index: number) => round(LEFT + (index / Math.max(1, at.length - 1)) * (WIDTH - LEFT - RIGHT));
   const y = (value: number) => round(TOP + (1 - value / high) * (HEIGHT - TOP - BOTTOM));
@@ -61,8 +63,8 @@ export function chart({ id, title, at, series, format }: Chart): Part {
       ? `${name}: nothing known`
       : `${name}: ${format(all.at(-1) ?? 0)} last, ${format(Math.max(...all))} at most`;
   });
-  return html`<figure class="card"><figcaption><h3>${title}</h3></figcaption>
-<svg class="chart" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-labelledby="${id}-title ${id}-text">
+  return html`<figure class="card"><figcaption><h2>${title}</h2></figcaption>
+<svg class="chart half" viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-labelledby="${id}-title ${id}-text">
 <title id="${id}-title">${title}</title><desc id="${id}-text">${described.join('; ')}. Times are UTC.</desc>
 ${grid}${dates}${area.map((d) => html`<path class="area" d="${d}"/>`)}${lines}</svg>
 <p class="legend">${series.map(({ name, look }) => html`<span${look ? html` class="${look}"` : ''}>${name}</span>`)}</p>
@@ -100,7 +102,7 @@ function runs(values: readonly (number | null)[]): Run[] {
 function lineOf(run: Run, x: (index: number) => number, y: (value: number) => number): string {
   const points = run.map(({ index, value }) => `${x(index)} ${y(value)}`);
   // One step alone is a dash: a line needs two ends.
-  return points.length === 1 ? `M${points[0]}h3` : `M${points.join('L')}`;
+  return points.length === 1 ? `M${points[0]}m-4 0h8` : `M${points.join('L')}`;
 }
 
 function areaOf(run: Run, x: (index: number) => number, y: (value: number) => number): string {
@@ -109,10 +111,11 @@ function areaOf(run: Run, x: (index: number) => number, y: (value: number) => nu
 }
 
 /** Round values from 0 to the highest. */
-function ticks(highest: number): number[] {
+function ticks(highest: number, isWhole: boolean): number[] {
   const rough = Math.max(highest, Number.EPSILON) / (LINES - 1);
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power;
+  const nice = ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power;
+  const step = isWhole ? Math.max(1, Math.ceil(nice)) : nice;
   return highest <= 0 ? [0, 1] : Array.from({ length: Math.ceil(highest / step) + 1 }, (_, index) => index * step);
 }
 

@@ -1,12 +1,17 @@
 /** Served as a file; the policy of the console allows no other script. */
 const login = document.querySelector('form#log-in');
-if (login && location.hash.length > 1) {
+function useLink() {
+  if (!login || location.hash.length < 2) return;
   const code = decodeURIComponent(location.hash.slice(1));
   // Neither the history nor a page that follows keeps it.
   history.replaceState(null, '', location.pathname + location.search);
   login.elements.token.value = code;
   login.requestSubmit();
 }
+
+useLink();
+// The link may be opened where this page is already.
+addEventListener('hashchange', useLink);
 
 const MOST_LINES = 1000;
 

@@ -41,6 +41,8 @@ export interface View {
 }
 
 export const BASE = '/console';
+const HOME: Place = { name: 'Turnpike console', href: BASE };
+
 export const STYLE_PATH = `${BASE}/${contentName('look', LOOK_CSS, 'css')}`;
 export const SCRIPT_PATH = `${BASE}/${contentName('console', CONSOLE_SCRIPT, 'js')}`;
 
@@ -74,10 +76,10 @@ export function consoleAnswer({ title, pages, page, session, width = 'full', mai
   if (session) delete session.flash;
   const text = renderPage({
     title,
-    site: 'Console',
+    site: HOME.name,
     style: { href: STYLE_PATH },
     scripts: [SCRIPT_PATH],
-    places: [{ name: 'Turnpike console', href: BASE }],
+    places: [HOME],
     pages,
     ...(page === undefined ? {} : { page }),
     ...(session ? { who: logOut(session) } : {}),

@@ -91,6 +91,10 @@ export function json(value: unknown, name = '', depth = 0): Part {
   if (typeof value !== 'object') return String(value);
   if (depth >= DEEPEST) return html`<code>${JSON.stringify(value).slice(0, 1_000)}</code>`;
   if (!Array.isArray(value)) {
+    const [only, ...others] = Object.entries(value);
+    if (!only) return 'none';
+    // What lists one kind of thing says so already.
+    if (others.length === 0 && Array.isArray(only[1])) return json(only[1], only[0], depth);
     return facts(Object.entries(value).map(([key, one]) => [words(key), json(one, key, depth + 1)] as const));
   }
   if (value.length === 0) return 'none';

@@ -18,14 +18,14 @@ export async function hostWallets({ mpp, x402, hostAccounts }: Network): Promise
   const rows = [
     ...(tempo && mpp
       ? [
-          { name: 'receives deploys and renewals', address: mpp.recipient, ...tempo, gas: false },
+          { name: 'receives deploys and renewals paid by MPP', address: mpp.recipient, ...tempo, gas: false },
           { name: 'collects from payment sessions, and pays owners', address: settler.address, ...tempo, gas: false },
           { name: 'pays fees for others', address: feePayer.address, ...tempo, gas: false },
         ]
       : []),
     ...(evm && x402
       ? [
-          { name: 'receives deploys and renewals', address: x402.recipient, ...evm, gas: false },
+          { name: 'receives deploys and renewals paid by x402', address: x402.recipient, ...evm, gas: false },
           { name: 'settles x402, and pays its gas', address: facilitator.address, ...evm, gas: true },
         ]
       : []),
@@ -55,14 +55,14 @@ export async function hostWallets({ mpp, x402, hostAccounts }: Network): Promise
 async function gasOf(
   client: unknown,
   address: Hex,
-): Promise<{ coin: string; settlementsLeft: string; isLow: boolean }> {
+): Promise<{ coin: string; settlementsLeft: number | null; isLow: boolean }> {
   const reader = client as Parameters<typeof getBalance>[0] & { getGasPrice(): Promise<bigint> };
   const [coin, price] = await Promise.all([getBalance(reader, { address }), reader.getGasPrice()]);
   const cost = price * SETTLEMENT_UNITS;
   const left = cost === 0n ? undefined : coin / cost;
   return {
     coin: (Number(coin) / 1e18).toFixed(6),
-    settlementsLeft: left === undefined ? 'gas is free here' : left > 1_000_000n ? 'over a million' : String(left),
+    settlementsLeft: left === undefined ? null : Number(left),
     isLow: left !== undefined && left < LEAST_SETTLEMENTS,
   };
 }

@@ -11,7 +11,6 @@ const DEFAULT_DAYS = 30;
 const MAX_DAYS = 400;
 
 export function tenantReportsEndpoints({ control, deployments }: OperatorDeps): OperatorEndpoint[] {
-  const { clock, usage, payments, storageUsage } = control;
   const tenantOf = async ({ params: { slug = '' } }: OperatorCall) => {
     const found = await deployments.bySlug(slug);
     if (!found) throw noDeployment(slug);
@@ -26,6 +25,7 @@ export function tenantReportsEndpoints({ control, deployments }: OperatorDeps): 
       description: `As its owner sees them: by UTC day, \`?days=\` (default ${DEFAULT_DAYS}).`,
       responses: { 200: '`{slug, days, storage, debtUsd, revenue}`', 404: 'no such slug' },
       async handle(call) {
+        const { clock, usage, payments, storageUsage } = control;
         const { tenant, slug } = await tenantOf(call);
         const query = new URL(call.request.url).searchParams;
         const days = Math.max(1, numberOf(query.get('days'), 'days', DEFAULT_DAYS, MAX_DAYS));

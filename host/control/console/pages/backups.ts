@@ -29,17 +29,18 @@ ${isReady ? '' : html`<p class="note warn">Set <code>backup.target</code> and <c
       ['Kept', `the newest ${keep}`],
     ])}
 ${isReady ? act({ session, method: 'POST', path: '/backup', back: `${BASE}/backups`, button: 'Make one now', isShown: true }) : ''}</section>
-<h2>There are</h2>
+<section class="card"><h2>There are</h2>
 ${table(
   'Backups',
   [{ name: 'Backup' }, { name: 'Where' }],
   backups.slice(0, 100).map(({ id, location }) => [id, html`<code>${location}</code>`]),
   'None yet.',
 )}
-<h2>To bring one back</h2>
+</section>
+<section class="card"><h2>To bring one back</h2>
 <ol><li>On an empty box, or with an empty data folder: install this version of the host, or a newer one.</li>
 <li>Put the passphrase into a file of mode 0600. Without it nobody can open the backup.</li>
 <li><pre>turnpike restore ${target || '<target>'} --id ${newest} --data ./data --passphrase-file ./passphrase</pre></li>
-<li>Start the host on that folder. It settles what was open, and sends nothing twice.</li></ol>`;
+<li>Start the host on that folder. It settles what was open, and sends nothing twice.</li></ol></section>`;
   },
 };

@@ -18,7 +18,7 @@ export const blocksPage: ConsolePage = {
 <p>A blocked wallet can neither deploy, renew, update nor pay. Every request from a blocked address is refused with 403.</p>
 ${table(
   'What is blocked',
-  [{ name: 'Subject' }, { name: 'Kind' }, { name: 'Reason' }, { name: 'Since' }, { name: '' }],
+  [{ name: 'Subject' }, { name: 'Kind' }, { name: 'Reason' }, { name: 'Since' }, { name: 'Decide' }],
   blocks.map((one) => [
     html`<code>${one.subject}</code>`,
     one.kind,

@@ -28,7 +28,7 @@ export const domainsPage: ConsolePage = {
       ask<Domains>('/domains'),
       ask<Certificates>('/certificates'),
     ]);
-    return html`<h1>Domains and certificates</h1><h2>Domains</h2>
+    return html`<h1>Domains and certificates</h1><section class="card"><h2>Domains</h2>
 ${table(
   'Domains of tenants',
   [
@@ -49,7 +49,8 @@ ${table(
   ]),
   'No tenant has a domain of its own.',
 )}
-<h2>Certificates</h2>
+</section>
+<section class="card"><h2>Certificates</h2>
 ${mode === 'off' ? html`<p class="soft">A proxy in front of this host ends TLS (<code>tls.mode</code> is off).</p>` : ''}
 ${
   mode === 'off'
@@ -64,6 +65,6 @@ ${
           one.reason ?? '',
         ]),
       )
-}`;
+}</section>`;
   },
 };

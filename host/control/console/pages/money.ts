@@ -26,7 +26,7 @@ interface Wallets {
     usd: string | null;
     problem?: string;
     coin?: string;
-    settlementsLeft?: string;
+    settlementsLeft?: number | null;
     isLow?: boolean;
   }[];
 }
@@ -88,7 +88,7 @@ ${
           ])}`,
       )
 }
-<h2>Open</h2>
+<section class="card"><h2>Open</h2>
 ${table(
   'Open payments',
   [
@@ -112,29 +112,32 @@ ${table(
   'Nothing is open: all was settled and sent.',
 )}
 ${money.open.length > MOST_ROWS ? html`<p class="soft">… and ${count(money.open.length - MOST_ROWS)} more: <code>turnpike payments</code>.</p>` : ''}
-<h2>Books and chains</h2>
+</section>
+<section class="card"><h2>Books and chains</h2>
 <p>Asks the chains for every balance and channel, and says where they differ from the books.</p>
 ${act({ session, method: 'POST', path: '/payments/reconcile', back, button: 'Compare now', isShown: true, look: 'quiet' })}
-<h2>Wallets of the host</h2>
+</section>
+<section class="card"><h2>Wallets of the host</h2>
 ${table(
   'Wallets of the host',
   [{ name: 'For' }, { name: 'Address' }, { name: 'Network' }, { name: 'USD', number: true }, { name: 'Gas' }],
   wallets.map((one) => [
     one.name,
-    html`<code>${one.address}</code>`,
+    html`<code class="address">${one.address}</code>`,
     one.chain,
     one.usd === null ? html`<span class="badge bad">${one.problem ?? ''}</span>` : usd(one.usd),
     one.coin === undefined
       ? ''
-      : html`${one.coin}, for ${one.settlementsLeft} settlements ${one.isLow ? html`<span class="badge bad">low: fill it up</span>` : ''}`,
+      : html`${gasOf(one.settlementsLeft)} <span class="soft small">(${one.coin})</span> ${one.isLow ? html`<span class="badge bad">low: fill it up</span>` : ''}`,
   ]),
   'Payments are off: this host has no wallets.',
 )}
-<h2>Gas paid for tenants today</h2>
+</section>
+<section class="card"><h2>Gas paid for tenants today</h2>
 <p class="soft">Nothing below ${usd(money.gas.leastX402Price)} is offered by x402.</p>
 ${table(
   'Gas by tenant',
-  [{ name: 'Tenant' }, { name: 'Today', number: true }, { name: 'Budget', number: true }, { name: '' }],
+  [{ name: 'Tenant' }, { name: 'Today', number: true }, { name: 'Budget', number: true }, { name: 'State' }],
   money.gas.tenants.map((one) => [
     one.tenant,
     usd(one.today),
@@ -143,7 +146,8 @@ ${table(
   ]),
   'None today.',
 )}
-<h2>Revenue of ${DAYS} days</h2>
+</section>
+<section class="card"><h2>Revenue of ${DAYS} days</h2>
 ${table(
   'Revenue',
   [
@@ -169,9 +173,14 @@ ${table(
     ]),
   'Nothing was sold.',
 )}
-<p><a href="${BASE}/api/payments/csv" download="payments.csv">All payments as CSV</a></p>`;
+<p><a href="${BASE}/api/payments/csv" download="payments.csv">All payments as CSV</a></p></section>`;
   },
 };
+
+function gasOf(left: number | null | undefined): string {
+  if (left === null || left === undefined) return 'gas is free there';
+  return `enough for ${left > 1_000_000 ? 'over a million' : count(left)} settlements`;
+}
 
 function decide({ session }: View, one: OpenItem, back: string): Part {
   if (session.role === 'reader') return '';

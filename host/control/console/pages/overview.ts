@@ -1,7 +1,7 @@
 /** Is the host well, what does it do, and what needs a person? */
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
 import { chart } from '../chart.ts';
-import { BASE, type ConsolePage } from '../page.ts';
+import { BASE, type ConsolePage, type View } from '../page.ts';
 import { bytes, choices, count, figures, milliseconds, state, table, time, usd } from '../words.ts';
 
 interface Attention {
@@ -17,6 +17,7 @@ interface Processes {
   instances: { running: number; memoryBytes: number };
 }
 export interface HistoryAnswer {
+  range: string;
   points: {
     at: string;
     known: number;
@@ -50,12 +51,12 @@ export const overviewPage: ConsolePage = {
   place: 'Overview',
   title: () => 'Overview',
   async render({ ask, query }) {
-    const range = RANGE_NAMES.some(([name]) => name === query.get('range')) ? (query.get('range') ?? 'day') : 'day';
-    const [{ items }, health, { processes, instances }, { points, busiest }, clock] = await Promise.all([
+    const chosen = RANGE_NAMES.find(([name]) => name === query.get('range'))?.[0];
+    const [{ items }, health, { processes, instances }, { range, points, busiest }, clock] = await Promise.all([
       ask<Attention>('/attention'),
       ask<Health>('/healthz'),
       ask<Processes>('/processes'),
-      ask<HistoryAnswer>(`/history?range=${range}`),
+      historyOf(ask, chosen),
       ask<{ now: string; offsetMs: number }>('/clock'),
     ]);
     const sum = (of: (point: HistoryAnswer['points'][number]) => number) =>
@@ -90,7 +91,7 @@ ${figures([
 ])}
 <div class="cards wide">
 ${chart({
-  ...{ id: 'requests', title: 'Requests', at, format: count },
+  ...{ id: 'requests', title: 'Requests', at, format: count, isWhole: true },
   series: [
     { name: 'all', values: values((point) => point.requests) },
     { name: '4xx', look: 'warn', values: values((point) => point.clientErrors) },
@@ -136,7 +137,7 @@ ${chart({
   ],
 })}
 ${chart({
-  ...{ id: 'instances', title: 'Instances that run', at, format: count },
+  ...{ id: 'instances', title: 'Instances that run', at, format: count, isWhole: true },
   series: [{ name: 'instances', values: values((point) => point.instances) }],
 })}
 </div>
@@ -180,3 +181,10 @@ ${table(
 </div>`;
   },
 };
+
+/** Of a day; of an hour on a host that is younger than that. */
+async function historyOf(ask: View['ask'], range: string | undefined): Promise<HistoryAnswer> {
+  const found = await ask<HistoryAnswer>(`/history?range=${range ?? 'day'}`);
+  const known = found.points.filter((point) => point.known > 0).length;
+  return range === undefined && known < 6 ? ask<HistoryAnswer>('/history?range=hour') : found;
+}

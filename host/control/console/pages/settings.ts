@@ -1,5 +1,5 @@
 /** Settings in force and whence they come, what version runs, and who may log in. */
-import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
+import { html, type Part } from '../../../../builtin-tenants/kit/look/layout.ts';
 import { act, BASE, type ConsolePage } from '../page.ts';
 import { facts, table, time } from '../words.ts';
 
@@ -40,20 +40,31 @@ ${act({ ...{ session, method: 'POST', path: '/tokens', back, button: 'Make it', 
 <details><summary>Replace the operator’s token</summary><p>The old one is worth nothing then, and all sessions end, this one too. The new one is shown once.</p>
 ${act({ ...{ session, method: 'POST', path: '/tokens', back, button: 'Replace it', asksAgain: true, isShown: true, look: 'danger' }, fields: html`<input type="hidden" name="text.role" value="operator">` })}</details></section>`
 }</div>
-<h2>Settings in force</h2><p>They change with the file, the environment or the flags, and a start. Secrets are never shown.</p>
-${table(
-  'Settings in force',
-  [{ name: 'Setting' }, { name: 'Value' }, { name: 'From' }, { name: 'What it is' }],
-  settings.map((one) => [
-    html`<code>${one.key}</code>`,
-    one.secret
-      ? html`<span class="badge">set, not shown</span>`
-      : html`<code>${one.value === '' ? 'empty' : JSON.stringify(one.value)}</code>`,
-    one.source === 'default'
-      ? html`<span class="soft">default</span>`
-      : html`<span class="badge accent">${one.source}</span>`,
-    one.description,
-  ]),
-)}`;
+<section class="card"><h2>Settings in force</h2>
+<p>They change with the file, the environment or the flags, and a start. Secrets are never shown.</p>
+${settingsTable(
+  'Settings that you changed',
+  settings.filter(({ source }) => source !== 'default'),
+)}
+<details><summary>Defaults</summary>${settingsTable(
+      'Settings as they come',
+      settings.filter(({ source }) => source === 'default'),
+    )}</details></section>`;
   },
 };
+
+function settingsTable(caption: string, settings: Settings['settings']): Part {
+  return table(
+    caption,
+    [{ name: 'Setting' }, { name: 'Value' }, { name: 'From' }, { name: 'What it is' }],
+    settings.map(({ key, value, source, secret, description }) => [
+      html`<code class="address">${key}</code>`,
+      secret
+        ? html`<span class="badge">set, not shown</span>`
+        : html`<code>${value === '' ? 'empty' : JSON.stringify(value)}</code>`,
+      html`<span class="badge ${source === 'default' ? '' : 'accent'}">${source}</span>`,
+      description,
+    ]),
+    'Everything is as it comes.',
+  );
+}

@@ -102,29 +102,27 @@ ${suspended ? html`<p class="note bad">Suspended since ${time(suspended.since)}:
       ['Compatibility', found.compatibilityDate],
       ['Debt', usd(usage.debtUsd)],
     ])}</section>
-${
-  isLiving && view.session.role === 'operator'
-    ? html`<section class="card"><h2>Decide</h2>${decisions(view, found, path, here, isBuiltin)}</section>`
-    : ''
-}
+<div>${
+      isLiving && view.session.role === 'operator'
+        ? html`<section class="card"><h2>Decide</h2>${decisions(view, found, path, here, isBuiltin)}</section>`
+        : ''
+    }
 <section class="card"><h2>Note for operators</h2>
 ${found.note ? html`<pre>${found.note}</pre>` : html`<p class="soft">None.</p>`}
 ${act({
   ...{ session: view.session, method: 'PUT', path: `${path}/note`, back: here, button: 'Keep the note', look: 'quiet' },
   fields: html`<label class="field">Note<span class="hint">The owner does not see it. Empty: none.</span><textarea name="text.note" rows="3" maxlength="2000">${found.note ?? ''}</textarea></label>`,
-})}</section></div>
+})}</section></div></div>
 <div class="row spread"><h2>Traffic</h2>${choices('Time', here, query, 'range', RANGE_NAMES, range)}</div>
 <p class="soft">Of the minutes in which it was one of the busiest eight of this host.</p>
-${chart({
-  ...{ id: 'traffic', title: 'Requests', at: history.points.map(({ at }) => at), format: count },
-  series: [
-    { name: 'all', values: history.points.map(({ requests }) => requests) },
-    { name: '5xx', look: 'bad', values: history.points.map(({ errors }) => errors) },
-  ],
-})}
-<h2 id="log">Log</h2><p class="soft small" id="log-state" role="status">Opens when scripts run.</p>
-<div class="log" data-follow="${BASE}/api${path}/logs?limit=200" data-state="log-state" tabindex="0" role="log" aria-label="Log of ${found.slug}" aria-live="off"></div>
-<div class="cards wide"><section class="card"><h2>Usage by day</h2>${table(
+<div class="cards wide">${chart({
+      ...{ id: 'traffic', title: 'Requests', at: history.points.map(({ at }) => at), format: count, isWhole: true },
+      series: [
+        { name: 'all', values: history.points.map(({ requests }) => requests) },
+        { name: '5xx', look: 'bad', values: history.points.map(({ errors }) => errors) },
+      ],
+    })}
+<section class="card"><h2>Usage by day</h2>${table(
       'Usage by day',
       [
         { name: 'Day' },
@@ -145,8 +143,10 @@ ${chart({
           `${(one.cpuMs / 1_000).toFixed(1)} s`,
         ]),
       'It was not used in 30 days.',
-    )}<h3>Stored now</h3>${json(Object.fromEntries(Object.entries(usage.storage).map(([name, value]) => [name, name.endsWith('Bytes') ? bytes(value) : count(value)])))}</section>
-<section class="card"><h2>Revenue</h2>${table(
+    )}<h3>Stored now</h3>${json(Object.fromEntries(Object.entries(usage.storage).map(([name, value]) => [name, name.endsWith('Bytes') ? bytes(value) : count(value)])))}</section></div>
+<h2 id="log">Log</h2><p class="soft small" id="log-state" role="status">Opens when scripts run.</p>
+<div class="log" data-follow="${BASE}/api${path}/logs?limit=200" data-state="log-state" tabindex="0" role="log" aria-label="Log of ${found.slug}" aria-live="off"></div>
+<div class="cards wide"><section class="card"><h2>Revenue</h2>${table(
       'Revenue',
       [
         { name: 'Day' },
@@ -166,7 +166,8 @@ ${chart({
           usd(one.feeUsd),
         ]),
       'It sold nothing in 30 days.',
-    )}<h2>Versions</h2>${table(
+    )}</section>
+<section class="card"><h2>Versions</h2>${table(
       'Versions',
       [{ name: 'Version' }, { name: 'Made' }, { name: 'Size', number: true }, { name: 'Note' }],
       versions.versions.map((one) => [
