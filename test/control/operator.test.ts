@@ -86,6 +86,7 @@ const BODIES: Record<string, object> = {
   '/tenants/:slug/note': { note: 'x' },
   '/blocks': { subject: '10.0.0.0/8' },
   '/clock': { advanceMs: 1 },
+  '/tokens': { role: 'reader' },
   '/payments/open/:id': { action: 'retry' },
 };
 
@@ -150,4 +151,23 @@ it('tells who asks for a path that is not there which there are', async () => {
     code: 'not_found',
     detail: expect.stringMatching(/\/tenants .*\/billing\/\*; GET \/openapi\.json/),
   });
+});
+
+it('lets who may only read GET, and nothing else; wrong tokens not even that', async () => {
+  const strict = make({ deployments: { all: async () => [] } }, false);
+  const ask = async (token: string, method: string, path: string) =>
+    (await strict.request(path, { method, headers: { authorization: `Bearer ${token}` } })).status;
+  acts.length = 0;
+  expect(await ask('some', 'GET', '/tenants')).toBe(200);
+  for (const [method, path] of [
+    ['POST', '/secrets/rotate'],
+    ['DELETE', '/tenants/abc'],
+    ['PUT', '/tenants/abc/note'],
+    ['POST', '/tokens'],
+    ['POST', '/billing/keys'],
+  ] as const)
+    expect([path, await ask('some', method, path)]).toEqual([path, 403]);
+  expect(await ask('wrong', 'GET', '/tenants')).toBe(401);
+  expect(await ask('', 'GET', '/tenants')).toBe(401);
+  expect(acts).toEqual([]);
 });

@@ -68,9 +68,9 @@ export function chart({ id, title, at, series, format, isWhole = false }: Chart)
 <title id="${id}-title">${title}</title><desc id="${id}-text">${described.join('; ')}. Times are UTC.</desc>
 ${grid}${dates}${area.map((d) => html`<path class="area" d="${d}"/>`)}${lines}</svg>
 <p class="legend">${series.map(({ name, look }) => html`<span${look ? html` class="${look}"` : ''}>${name}</span>`)}</p>
-<details><summary>As a table</summary><table><caption class="sr">${title}</caption>
+<details><summary>As a table</summary><div class="scroll" tabindex="0" role="region" aria-label="${title}, as a table"><table><caption class="sr">${title}</caption>
 <thead><tr><th scope="col">UTC</th>${series.map(({ name }) => html`<th scope="col" class="number">${name}</th>`)}</tr></thead>
-<tbody>${raw(at.map((time, index) => rowOf(time, series, index, format)).join(''))}</tbody></table></details></figure>`;
+<tbody>${raw(at.map((time, index) => rowOf(time, series, index, format)).join(''))}</tbody></table></div></details></figure>`;
 }
 
 /** Numbers and times alone: thousands of these are too many for templates. */

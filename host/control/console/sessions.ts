@@ -101,7 +101,8 @@ export class Sessions {
   /** Whether so many log-ins failed that another may not be tried now. @returns seconds to wait, or 0 */
   waitSeconds(): number {
     this.#recover();
-    return this.#failures < BURST ? 0 : Math.ceil((REFILL_MS * (this.#failures - BURST + 1)) / 1000);
+    const over = this.#failures - (BURST - 1);
+    return over <= 0 ? 0 : Math.ceil((REFILL_MS * over) / 1000);
   }
 
   failed(): void {

@@ -39,7 +39,7 @@ export function time(iso: string | null | undefined): Part {
 export function wallet(address: string): Part {
   const hex = /0x[0-9a-fA-F]{40}$/.exec(address)?.[0];
   return hex
-    ? html`<code title="${address}">${hex.slice(0, 8)}…${hex.slice(-6)}</code>`
+    ? html`<code class="address" title="${address}">${hex.slice(0, 8)}…${hex.slice(-6)}</code>`
     : html`<code>${address}</code>`;
 }
 

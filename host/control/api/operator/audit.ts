@@ -16,9 +16,9 @@ export function auditEndpoint({ audit }: OperatorDeps): OperatorEndpoint {
     description:
       `Every call that changed something, or was to, newest first; the newest 100,000 are kept. \`?slug=\`, \`?limit=\` ` +
       `(default ${DEFAULT_LIMIT}), \`?before=\` (id): the page after this one begins at \`next\`. \`at\` is business time; ` +
-      '`outcome` is the status of the answer, null where the host was stopped before it.',
+      '`address` is whence (`operator.sock`, an address, `console`), `role` as whom; `outcome` is the status of the answer, null where the host was stopped before it.',
     responses: {
-      200: '`{entries: [{id, at, systemAt, act, subject, parameters, reason, address, outcome}], next}`',
+      200: '`{entries: [{id, at, systemAt, act, subject, parameters, reason, address, role, outcome}], next}`',
     },
     async handle({ request }) {
       const query = new URL(request.url).searchParams;

@@ -33,22 +33,22 @@ export const auditPage: ConsolePage = {
     const { entries, next } = await ask<Audit>(`/audit?${search}`);
     const older = new URLSearchParams({ slug, before: String(next) });
     return html`<h1>Audit log</h1>
-<form method="get" action="${BASE}/audit" class="row"><label>About<input name="slug" value="${slug}" class="short" placeholder="slug or subject" maxlength="100"></label><button class="quiet">Show</button></form>
-${table(
-  'Acts, newest first',
-  [{ name: 'When' }, { name: 'Act' }, { name: 'About' }, { name: 'Whence' }, { name: 'Outcome' }, { name: 'With' }],
-  entries.map((one) => [
-    time(one.systemAt),
-    html`<code>${one.act}</code>`,
-    one.subject ?? '',
-    html`${one.address}${one.role === 'reader' ? html` <span class="badge">read-only</span>` : ''}`,
-    one.outcome === null
-      ? html`<span class="badge warn">cut off</span>`
-      : html`<span class="badge ${one.outcome < 400 ? 'good' : 'bad'}">${one.outcome}</span>`,
-    html`${one.reason ?? ''} ${Object.keys(one.parameters).length === 0 ? '' : html`<code>${JSON.stringify(one.parameters).slice(0, 300)}</code>`}`,
-  ]),
-  'Nothing was done yet.',
-)}
+<form method="get" action="${BASE}/audit" class="row end"><label>About<input name="slug" value="${slug}" class="short" placeholder="slug or subject" maxlength="100"></label><button class="quiet">Show</button></form>
+<section class="card">${table(
+      'Acts, newest first',
+      [{ name: 'When' }, { name: 'Act' }, { name: 'About' }, { name: 'Whence' }, { name: 'Outcome' }, { name: 'With' }],
+      entries.map((one) => [
+        time(one.systemAt),
+        html`<code>${one.act}</code>`,
+        one.subject ?? '',
+        html`<span class="address">${one.address}</span>${one.role === 'reader' ? html` <span class="badge">read-only</span>` : ''}`,
+        one.outcome === null
+          ? html`<span class="badge warn">cut off</span>`
+          : html`<span class="badge ${one.outcome < 400 ? 'good' : 'bad'}">${one.outcome}</span>`,
+        html`${one.reason ?? ''} ${Object.keys(one.parameters).length === 0 ? '' : html`<code>${JSON.stringify(one.parameters).slice(0, 300)}</code>`}`,
+      ]),
+      'Nothing was done yet.',
+    )}</section>
 ${next === null ? '' : html`<p><a class="button quiet small" href="${BASE}/audit?${older.toString()}">Older ones</a></p>`}`;
   },
 };

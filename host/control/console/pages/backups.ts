@@ -40,7 +40,7 @@ ${table(
 <section class="card"><h2>To bring one back</h2>
 <ol><li>On an empty box, or with an empty data folder: install this version of the host, or a newer one.</li>
 <li>Put the passphrase into a file of mode 0600. Without it nobody can open the backup.</li>
-<li><pre>turnpike restore ${target || '<target>'} --id ${newest} --data ./data --passphrase-file ./passphrase</pre></li>
+<li><pre>turnpike restore ${target || '<target>'} ${newest} --data ./data --passphrase-file ./passphrase</pre></li>
 <li>Start the host on that folder. It settles what was open, and sends nothing twice.</li></ol></section>`;
   },
 };

@@ -16,25 +16,25 @@ export const blocksPage: ConsolePage = {
     const back = `${BASE}/blocks`;
     return html`<h1>Blocks</h1>
 <p>A blocked wallet can neither deploy, renew, update nor pay. Every request from a blocked address is refused with 403.</p>
-${table(
-  'What is blocked',
-  [{ name: 'Subject' }, { name: 'Kind' }, { name: 'Reason' }, { name: 'Since' }, { name: 'Decide' }],
-  blocks.map((one) => [
-    html`<code>${one.subject}</code>`,
-    one.kind,
-    one.reason ?? '',
-    time(one.createdAt),
-    act({
-      session,
-      method: 'DELETE',
-      path: `/blocks/${encodeURIComponent(one.subject)}`,
-      back,
-      button: `Serve again`,
-      look: 'quiet small',
-    }),
-  ]),
-  'Nobody is blocked.',
-)}
+<section class="card">${table(
+      'What is blocked',
+      [{ name: 'Subject' }, { name: 'Kind' }, { name: 'Reason' }, { name: 'Since' }, { name: 'Decide' }],
+      blocks.map((one) => [
+        html`<code>${one.subject}</code>`,
+        one.kind,
+        one.reason ?? '',
+        time(one.createdAt),
+        act({
+          session,
+          method: 'DELETE',
+          path: `/blocks/${encodeURIComponent(one.subject)}`,
+          back,
+          button: `Serve again`,
+          look: 'quiet small',
+        }),
+      ]),
+      'Nobody is blocked.',
+    )}</section>
 ${
   session.role === 'reader'
     ? ''

@@ -53,36 +53,36 @@ export const tenantsPage: ConsolePage = {
     const base = `${BASE}/tenants`;
     const to = (place: number) => `${base}?${new URLSearchParams({ ...chosen, offset: String(place) })}`;
     return html`<h1>Tenants</h1>
-<form method="get" action="${base}" class="row" role="search">
+<form method="get" action="${base}" class="row end" role="search">
 <label>Search<input name="q" value="${chosen.q}" class="short" placeholder="slug, owner, note" maxlength="100"></label>
 <input type="hidden" name="state" value="${chosen.state}"><input type="hidden" name="sort" value="${chosen.sort}">
 <button class="quiet">Search</button></form>
 <div class="row spread">${choices('State', base, present, 'state', STATES, chosen.state)}${choices('Order', base, present, 'sort', SORTS, chosen.sort)}</div>
 <p class="soft" role="status">${count(total)} ${total === 1 ? 'tenant' : 'tenants'}${total > PAGE ? `, ${count(offset + 1)} to ${count(offset + tenants.length)} shown` : ''}.</p>
-${table(
-  'Tenants',
-  [
-    { name: 'Slug' },
-    { name: 'State' },
-    { name: 'Instance' },
-    { name: 'Owner' },
-    { name: 'Version', number: true },
-    { name: 'Made' },
-    { name: 'Ends' },
-    { name: 'Note' },
-  ],
-  tenants.map((one) => [
-    html`<a href="${base}/${encodeURIComponent(one.slug)}">${one.slug}</a>${one.builtin ? html` <span class="badge">built in</span>` : ''}`,
-    state(one.suspended && one.state !== 'decommissioned' ? 'suspended' : one.state),
-    one.instance,
-    wallet(one.owner),
-    count(one.version),
-    time(one.createdAt),
-    one.expiresAt === null ? 'never' : time(one.expiresAt),
-    (one.note ?? '').slice(0, 80),
-  ]),
-  'No tenant is like that.',
-)}
+<section class="card">${table(
+      'Tenants',
+      [
+        { name: 'Slug' },
+        { name: 'State' },
+        { name: 'Instance' },
+        { name: 'Owner' },
+        { name: 'Version', number: true },
+        { name: 'Made' },
+        { name: 'Ends' },
+        { name: 'Note' },
+      ],
+      tenants.map((one) => [
+        html`<a href="${base}/${encodeURIComponent(one.slug)}">${one.slug}</a>${one.builtin ? html` <span class="badge">built in</span>` : ''}`,
+        state(one.suspended && one.state !== 'decommissioned' ? 'suspended' : one.state),
+        one.instance,
+        wallet(one.owner),
+        count(one.version),
+        time(one.createdAt),
+        one.expiresAt === null ? 'never' : time(one.expiresAt),
+        (one.note ?? '').slice(0, 80),
+      ]),
+      'No tenant is like that.',
+    )}</section>
 <nav class="row" aria-label="Pages">${offset > 0 ? html`<a class="button quiet small" href="${to(Math.max(0, offset - PAGE))}">Previous</a>` : ''}
 ${offset + tenants.length < total ? html`<a class="button quiet small" href="${to(offset + PAGE)}">Next</a>` : ''}</nav>`;
   },
