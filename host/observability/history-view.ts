@@ -1,12 +1,12 @@
 /** The history as charts need it: a time cut into equal steps, each with its sums, means and percentiles. */
 import type { TenantId } from '../shared/contracts.ts';
 import {
+  addMinute,
   busiestOf,
   emptyMinute,
   type History,
   MINUTE_MS,
   type Minute,
-  merged,
   type ProcessGroup,
   quantile,
   type Traffic,
@@ -35,6 +35,8 @@ export interface Point extends Omit<Minute, 'latency' | 'busiest' | 'memory' | '
 
 /** Tenants that are told of in a range. */
 const MOST_TENANTS = 20;
+/** Tenants that are counted on the way. */
+const MOST_COUNTED = 2_000;
 
 export async function hostHistory(
   history: History,
@@ -43,16 +45,15 @@ export async function hostHistory(
 ): Promise<{ points: Point[]; busiest: Traffic[] }> {
   const { stepMs } = RANGES[range];
   const steps = stepsOf(range, now).map((at) => ({ at, known: 0, sum: emptyMinute(), memory: emptyMinute().memory }));
-  let busiest: Traffic[] = [];
+  const busiest = new Map<TenantId, Traffic>();
   const first = steps[0]?.at ?? now;
   for await (const { at, minute } of history.read(first, now + MINUTE_MS)) {
     const step = steps[Math.floor((at - first) / stepMs)];
     if (!step) continue;
-    step.sum = merged(step.sum, minute);
+    addMinute(step.sum, minute);
     step.known += 1;
     for (const group of groupsOf(minute)) step.memory[group] += minute.memory[group];
-    // Those far behind are forgotten on the way, so that it stays small.
-    busiest = busiestOf([...busiest, ...minute.busiest], 10 * MOST_TENANTS);
+    addTraffic(busiest, minute.busiest);
   }
   return {
     points: steps.map(({ at, known, sum: { latency, busiest: _, cpuMs, memory: _last, ...sums }, memory }) => ({
@@ -64,7 +65,7 @@ export async function hostHistory(
       memory: mapped(memory, (bytes) => Math.round(bytes / Math.max(1, known))),
       cpu: mapped(cpuMs, (ms) => Math.round((ms / (Math.max(1, known) * MINUTE_MS)) * 1_000) / 10),
     })),
-    busiest: busiest.slice(0, MOST_TENANTS),
+    busiest: busiestOf(busiest.values(), MOST_TENANTS),
   };
 }
 
@@ -80,6 +81,21 @@ export async function tenantHistory(history: History, tenant: TenantId, range: R
     point.errors += found.errors;
   }
   return points;
+}
+
+function addTraffic(sums: Map<TenantId, Traffic>, traffic: readonly Traffic[]): void {
+  for (const one of traffic) {
+    const sum = sums.get(one.tenant);
+    if (sum) {
+      sum.requests += one.requests;
+      sum.errors += one.errors;
+    } else sums.set(one.tenant, one);
+  }
+  if (sums.size <= MOST_COUNTED) return;
+  // Those far behind are forgotten on the way, so that it stays small.
+  const kept = busiestOf(sums.values(), MOST_COUNTED / 2);
+  sums.clear();
+  for (const one of kept) sums.set(one.tenant, one);
 }
 
 /** The last step is the one that has begun. */

@@ -50,24 +50,37 @@ const LAYOUT = 1;
 /** Minutes that are read at once: half a day. */
 const CHUNK = 720;
 
+/** Written out: 43,200 of them are made for a chart of 30 days. */
 export function emptyMinute(): Minute {
-  const groups = () => Object.fromEntries(PROCESS_GROUPS.map((name) => [name, 0])) as Record<ProcessGroup, number>;
-  const numbers = Object.fromEntries([...COUNTERS, ...GAUGES].map((name) => [name, 0])) as Record<
-    keyof Omit<Minute, 'latency' | 'cpuMs' | 'memory' | 'busiest'>,
-    number
-  >;
-  return { ...numbers, latency: new Array(LATENCY_CLASSES).fill(0), cpuMs: groups(), memory: groups(), busiest: [] };
+  return {
+    requests: 0,
+    clientErrors: 0,
+    serverErrors: 0,
+    unpaid: 0,
+    payments: 0,
+    charged: 0,
+    earned: 0,
+    diskFree: 0,
+    diskTotal: 0,
+    instances: 0,
+    deployments: 0,
+    latency: new Array(LATENCY_CLASSES).fill(0),
+    cpuMs: { supervisor: 0, edge: 0, storage: 0, egress: 0, instances: 0 },
+    memory: { supervisor: 0, edge: 0, storage: 0, egress: 0, instances: 0 },
+    busiest: [],
+  };
 }
 
 /** What was counted is added up; of the rest, the later one counts. */
-export function merged(before: Minute, after: Minute): Minute {
-  const sum = { ...after };
-  for (const name of COUNTERS) sum[name] = before[name] + after[name];
-  sum.latency = after.latency.map((count, index) => count + (before.latency[index] ?? 0));
-  sum.cpuMs = { ...after.cpuMs };
-  for (const name of PROCESS_GROUPS) sum.cpuMs[name] += before.cpuMs[name];
-  sum.busiest = busiestOf([...before.busiest, ...after.busiest]);
-  return sum;
+export function addMinute(sum: Minute, later: Minute): void {
+  for (const name of COUNTERS) sum[name] += later[name];
+  for (const name of GAUGES) sum[name] = later[name];
+  for (let index = 0; index < LATENCY_CLASSES; index++)
+    sum.latency[index] = (sum.latency[index] ?? 0) + (later.latency[index] ?? 0);
+  for (const name of PROCESS_GROUPS) {
+    sum.cpuMs[name] += later.cpuMs[name];
+    sum.memory[name] = later.memory[name];
+  }
 }
 
 /** Each tenant once, the busiest first. */
@@ -128,13 +141,10 @@ export class History {
     await this.#turns.run(async () => {
       const record = Buffer.alloc(RECORD_BYTES);
       await this.#file.read(record, 0, RECORD_BYTES, slot(minute) * RECORD_BYTES);
-      const before = decoded(record, minute);
-      await this.#file.write(
-        encoded(minute, before ? merged(before, sample) : sample),
-        0,
-        RECORD_BYTES,
-        slot(minute) * RECORD_BYTES,
-      );
+      const sum = decoded(record, minute) ?? emptyMinute();
+      addMinute(sum, sample);
+      sum.busiest = busiestOf([...sum.busiest, ...sample.busiest]);
+      await this.#file.write(encoded(minute, sum), 0, RECORD_BYTES, slot(minute) * RECORD_BYTES);
     });
   }
 
