@@ -140,7 +140,12 @@ describe('answers of any API', () => {
       '22.1 MB',
       '3.0 TB',
     ]);
-    expect([milliseconds(0.25), milliseconds(12.3), milliseconds(60_000)]).toEqual(['0.3 ms', '12 ms', '60 s']);
+    expect([milliseconds(0.25), milliseconds(12.3), milliseconds(1_500), milliseconds(60_000)]).toEqual([
+      '0.3 ms',
+      '12 ms',
+      '1.5 s',
+      '60 s',
+    ]);
     expect([usd('0.2'), usd('1234567.5'), usd('3')]).toEqual(['$0.20', '$1,234,567.50', '$3.00']);
   });
 });

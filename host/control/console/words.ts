@@ -21,6 +21,7 @@ export function bytes(value: number): string {
 
 export function milliseconds(value: number): string {
   if (value >= 10_000) return `${Math.round(value / 1_000)} s`;
+  if (value >= 1_000) return `${(value / 1_000).toFixed(1)} s`;
   return `${value >= 10 ? Math.round(value) : Math.round(value * 10) / 10} ms`;
 }
 
