@@ -22,6 +22,7 @@ import { renewCommand } from './renew.ts';
 import { promoteCommand, rollbackCommand } from './rollback.ts';
 import { secretsCommand } from './secrets.ts';
 import { type CommandDeps, DEFAULT_HOST_URL, DEFAULT_MAX_PAY } from './session.ts';
+import { sessionCommand } from './session-command.ts';
 import { tailCommand } from './tail.ts';
 import { typesCommand } from './types.ts';
 import { updateCommand } from './update.ts';
@@ -81,6 +82,7 @@ function groups(deps: CommandDeps | undefined, ofHost: Command[]): [string, Comm
         promoteCommand(deps),
         domainsCommand(deps),
         secretsCommand(deps),
+        sessionCommand(deps),
         keysCommand(deps),
         d1Command(deps),
         kvCommand(deps),

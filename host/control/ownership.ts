@@ -13,8 +13,10 @@ import type { ControlDeps } from './deps.ts';
 import type { Call } from './endpoint.ts';
 import { suspension } from './suspension.ts';
 
-/** `key`: with which the owner is represented; undefined: the wallet itself. */
-export type Owned = { deployment: Deployment; payer: Payer; key?: DeployKey } | { response: Response };
+/** `key`: with which the owner is represented; undefined: the wallet itself. `isSession`: by what a browser holds. */
+export type Owned =
+  | { deployment: Deployment; payer: Payer; key?: DeployKey; isSession?: true }
+  | { response: Response };
 
 /**
  * @param changes whether the call changes what the deployment runs or where it answers
@@ -33,17 +35,13 @@ export async function requireOwner(
     const key = await deps.keys.present(given, call.context.clientIp, call.keyActions ?? [], deployment);
     return { deployment, payer: { address: key.owner as Payer['address'], did: deployment.ownerDid }, key };
   }
-  const bearer = /^Bearer (\S+)$/i.exec(call.request.headers.get('authorization') ?? '')?.[1];
-  if (bearer) {
-    const payer = deps.payments.ownerTokens.verify(deployment.slug, bearer);
-    if (!payer) {
-      throw new Problem(
-        'unauthorized',
-        'The owner token is invalid or expired; get a new one at POST /_admin/session/<slug>.',
-      );
-    }
+  const bearer = bearerOf(call.request);
+  if (bearer !== undefined) {
+    const verified = deps.payments.ownerTokens.verify(deployment.slug, bearer);
+    if (!verified) throw badToken();
+    const { isSession, ...payer } = verified;
     if (payer.address !== deployment.owner) throw notOwner(deployment, payer.address);
-    return { deployment, payer };
+    return { deployment, payer, ...(isSession ? { isSession } : {}) };
   }
   const result = await deps.payments.proveOwner(call.request, call.context, {
     scope,
@@ -53,6 +51,35 @@ export async function requireOwner(
   if ('response' in result) return result;
   if (result.payer.address !== deployment.owner) throw notOwner(deployment, result.payer.address);
   return { deployment, payer: result.payer };
+}
+
+/**
+ * The wallet that calls, by a proof or by a session. @param scope of the proof
+ * @throws Problem unauthorized | forbidden
+ */
+export async function requireWallet(
+  { payments }: Pick<ControlDeps, 'payments'>,
+  { request, context }: Call,
+  proof: { scope: string; description: string },
+): Promise<{ payer: Payer } | { response: Response }> {
+  const bearer = bearerOf(request);
+  if (bearer === undefined) return await payments.proveOwner(request, context, proof);
+  const read = payments.ownerTokens.read(bearer);
+  if (!read) throw badToken();
+  if (read.slug !== null)
+    throw new Problem('forbidden', `This token is for ${read.slug} alone; this takes the wallet, or a session of it.`);
+  return { payer: read.payer };
+}
+
+export function bearerOf({ headers }: Request): string | undefined {
+  return /^Bearer (\S+)$/i.exec(headers.get('authorization') ?? '')?.[1];
+}
+
+export function badToken(): Problem {
+  return new Problem(
+    'unauthorized',
+    'The owner token is invalid or expired; get a new one at POST /_admin/session/<slug>, or sign in again.',
+  );
 }
 
 /** The deployment of a slug that is not decommissioned. @throws Problem not_found | gone */

@@ -14,13 +14,15 @@ import { keyEndpoints } from './api/owner/keys.ts';
 import { listEndpoint } from './api/owner/list.ts';
 import { logsEndpoint } from './api/owner/logs.ts';
 import { renewEndpoint } from './api/owner/renew.ts';
-import { sessionEndpoint } from './api/owner/session.ts';
+import { secretsEndpoint } from './api/owner/secrets.ts';
+import { sessionEndpoints } from './api/owner/session.ts';
 import { updateEndpoint } from './api/owner/update.ts';
 import { usageEndpoint } from './api/owner/usage.ts';
 import { rollbackEndpoint, versionsEndpoint } from './api/owner/versions.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlDeps } from './deps.ts';
 import type { Endpoint } from './endpoint.ts';
+import { consolePages } from './owner-console/pages.ts';
 import { docsPage, searchScript } from './pages/docs.ts';
 import { forSalePage } from './pages/for-sale.ts';
 import { landingPage } from './pages/landing.ts';
@@ -40,14 +42,16 @@ export function endpointTable(
     deployEndpoint(deps, parse),
     renewEndpoint(deps),
     updateEndpoint(deps, parse),
+    // Before the slugs: no slug has this name.
+    ...sessionEndpoints(deps),
     deleteEndpoint(deps),
     getEndpoint(deps),
     listEndpoint(deps),
-    sessionEndpoint(deps),
     logsEndpoint(deps),
     usageEndpoint(deps),
     versionsEndpoint(deps),
     rollbackEndpoint(deps),
+    secretsEndpoint(deps),
     cronsEndpoint(deps, cronRuns),
     ...domainEndpoints(deps, checks),
     ...assetEndpoints(deps),
@@ -83,6 +87,7 @@ export function pageTable({ control, endpoints, version, network, health }: Page
     docsPage({ endpoints, publicUrl, network, places }),
     lookPage,
     searchScript,
+    ...consolePages({ config, publicUrl, network, places, testMoney: () => payments.status().testMoney }),
     llmsPage({ endpoints, payments, deployments, publicUrl, termDays, network }),
     openApiPage({ endpoints, payments, publicUrl, version }),
     forSalePage({ endpoints, deployments, builtins, publicUrl }),

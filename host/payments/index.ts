@@ -40,6 +40,7 @@ import { Answers } from './settlement/answers.ts';
 import { SettlementMachine } from './settlement/machine.ts';
 import { PaymentStore } from './settlement/payment-store.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
+import { createSignIns } from './sign-in.ts';
 import { lower } from './terms.ts';
 import { forwarded } from './toll/messages.ts';
 import { Toll } from './toll/toll.ts';
@@ -219,6 +220,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         asked,
       ),
     ownerTokens: createOwnerTokens(key.derive('owner-token'), () => trustedClock.latest(), highest),
+    signIns: createSignIns({
+      publicUrl: options.publicUrl,
+      chainId: network.x402?.chain.id ?? network.mpp?.chain.id ?? 1,
+    }),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),

@@ -171,10 +171,22 @@ export interface SocketCaller {
 }
 
 export interface OwnerTokens {
-  /** A bearer token for one slug. */
-  issue(slug: string, payer: Payer): { token: string; expiresAt: number };
-  /** The payer that the token was issued to, or undefined. */
-  verify(slug: string, token: string): Payer | undefined;
+  /** A bearer token for one slug; null: a session, for all slugs of the wallet. */
+  issue(slug: string | null, payer: Payer): { token: string; expiresAt: number };
+  /** What a token is good for, or undefined. */
+  read(token: string): { slug: string | null; payer: Payer; expiresAt: number } | undefined;
+  /** The payer that the token was issued to, or undefined. `isSession`: a browser holds it. */
+  verify(slug: string, token: string): (Payer & { isSession?: true }) | undefined;
+  /** It is worth nothing from now on, until the host is started again. @returns whether it was worth something */
+  end(token: string): boolean;
+}
+
+/** Signing in by a wallet in a browser, with a message as EIP-4361 has it. */
+export interface SignIns {
+  /** @returns what the wallet is to sign; nothing is kept of it. @throws Problem invalid_field */
+  begin(address: string): Promise<{ nonce: string; message: string; expiresAt: number }>;
+  /** @returns who signed that message, for the first time. @throws Problem unauthorized | overloaded */
+  finish(proof: { address: string; nonce: string; signature: string }): Promise<Payer>;
 }
 
 export interface RevenueRow {
@@ -304,6 +316,7 @@ export interface Payments {
   paidOperation(request: Request, context: EdgeContext, operation: PaidOperation): Promise<Response>;
   proveOwner(request: Request, context: EdgeContext, proof: ProofRequest): Promise<ProofResult>;
   ownerTokens: OwnerTokens;
+  signIns: SignIns;
   /** Serves a request on a paid route of a tenant, from the unpaid 402 to the settled answer. */
   toll(request: Request, context: EdgeContext, deployment: TollDeployment): Promise<Response>;
   /**

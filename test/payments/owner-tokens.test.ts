@@ -27,3 +27,24 @@ it('a token ends after fifteen minutes, and no clock that is set back revives it
   vi.advanceTimersByTime(2 * MINUTE_MS);
   expect(tokens.verify('hello', later)).toBeUndefined();
 });
+
+it('a session is for every slug of its wallet, lasts an hour, and can be ended', () => {
+  const tokens = createOwnerTokens(Buffer.alloc(32), () => NOW, NOW);
+  const { token } = tokens.issue(null, payer);
+  expect(tokens.verify('hello', token)).toEqual({ ...payer, isSession: true });
+  expect(tokens.read(token)).toMatchObject({ slug: null, payer });
+  vi.advanceTimersByTime(59 * MINUTE_MS);
+  const later = tokens.issue(null, payer).token;
+  expect(tokens.read(token)).toBeDefined();
+  vi.advanceTimersByTime(2 * MINUTE_MS);
+  expect(tokens.read(token)).toBeUndefined();
+  expect(tokens.end('owner_nothing')).toBe(false);
+  expect(tokens.end(later)).toBe(true);
+  expect(tokens.read(later)).toBeUndefined();
+  expect(tokens.verify('hello', later)).toBeUndefined();
+  expect(tokens.end(later)).toBe(false);
+  // The last digit has bits that say nothing.
+  const digits = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
+  const last = digits.indexOf(later.at(-1) ?? '');
+  for (const bits of [1, 2, 3]) expect(tokens.read(later.slice(0, -1) + digits[last ^ bits])).toBeUndefined();
+});

@@ -93,7 +93,7 @@ function entry(endpoint: Endpoint, publicUrl: string): string {
   const flags = endpoint.method === 'GET' ? '' : ` -X ${endpoint.method}`;
   const command =
     endpoint.access === 'public'
-      ? `curl${flags} ${url}`
+      ? `curl${flags} ${url}${endpoint.body ? ` -d '{…}'` : ''}`
       : `${MPPX_COMMAND} ${url}${flags}${endpoint.body ? ` -J '{…}'` : ''}`;
   const fields = bodyFields(endpoint).map(({ name, description }) => `\n- ${name}: ${description}`);
   const body = fields.length === 0 ? '' : `\nFields of the body:${fields.join('')}`;

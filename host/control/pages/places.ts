@@ -8,6 +8,7 @@ export function placesOf({ config, builtins }: Pick<ControlDeps, 'config' | 'bui
   return [
     { name: 'Turnpike', href: `${origin}/` },
     { name: 'Docs', href: `${origin}/docs` },
+    { name: 'Console', href: `${origin}/_admin/console` },
     ...on.map(({ name, asks }) => ({ name: asks.title, href: `${origin}/${name}/` })),
   ];
 }

@@ -137,6 +137,8 @@ export async function addWallet(
         case 'wallet_addEthereumChain':
           wallet.chainId = Number((params[0] as { chainId: string }).chainId);
           return { result: null };
+        case 'personal_sign':
+          return { result: await account.signMessage({ message: { raw: params[0] as `0x${string}` } }) };
         case 'eth_signTypedData_v4':
           return { result: await account.signTypedData(JSON.parse(params[1] as string)) };
         default: {

@@ -9,9 +9,9 @@ import { Problem } from '../../../shared/problem.ts';
 import { fieldProblem, readJson } from '../../body.ts';
 import { keyLabel } from '../../deploy-keys.ts';
 import type { ControlDeps } from '../../deps.ts';
-import { type Call, type Endpoint, json, jsonBody } from '../../endpoint.ts';
+import { type Endpoint, json, jsonBody } from '../../endpoint.ts';
 import { iso } from '../../metadata.ts';
-import { living, notOwner } from '../../ownership.ts';
+import { living, notOwner, requireWallet } from '../../ownership.ts';
 
 const MAX_BODY_BYTES = 16_384;
 const MOST_SLUGS = 50;
@@ -59,7 +59,9 @@ export function keyEndpoints(deps: ControlDeps): Endpoint[] {
       409: 'The wallet has too many keys.',
     },
     handle: async (call) => {
-      const proved = await proveWallet(deps, call, 'POST /_admin/keys', 'Make a deploy key that acts for this wallet');
+      // Not by a session: a key outlives it.
+      const proof = { scope: 'POST /_admin/keys', description: 'Make a deploy key that acts for this wallet' };
+      const proved = await deps.payments.proveOwner(call.request, call.context, proof);
       if ('response' in proved) return proved.response;
       const owner = proved.payer.address;
       if (deps.blocks.hasWallet(owner)) throw blockedWallet(owner);
@@ -94,7 +96,8 @@ export function keyEndpoints(deps: ControlDeps): Endpoint[] {
     description: 'Those of the wallet that signs, newest first; never the keys themselves.',
     responses: { 200: '`{keys: [{id, name, slugs, actions, createdAt, expiresAt, usedAt}]}`' },
     handle: async (call) => {
-      const proved = await proveWallet(deps, call, 'GET /_admin/keys', 'Prove which wallet is yours');
+      const proof = { scope: 'GET /_admin/keys', description: 'Prove which wallet is yours' };
+      const proved = await requireWallet(deps, call, proof);
       if ('response' in proved) return proved.response;
       return json({ keys: (await keys.ofOwner(proved.payer.address)).map(view) });
     },
@@ -109,7 +112,8 @@ export function keyEndpoints(deps: ControlDeps): Endpoint[] {
     responses: { 204: 'Revoked.', 404: 'The wallet has no such key.' },
     handle: async (call) => {
       const { id = '' } = call.params;
-      const proved = await proveWallet(deps, call, `DELETE /_admin/keys/${id}`, 'Revoke a deploy key');
+      const proof = { scope: `DELETE /_admin/keys/${id}`, description: 'Revoke a deploy key' };
+      const proved = await requireWallet(deps, call, proof);
       if ('response' in proved) return proved.response;
       if (!(await keys.revoke(id, proved.payer.address)))
         throw new Problem('not_found', 'This wallet has no deploy key of that id; turnpike keys list shows them.');
@@ -129,10 +133,6 @@ export function keyEndpoints(deps: ControlDeps): Endpoint[] {
   }
 
   return [make, list, revoke];
-}
-
-function proveWallet({ payments }: ControlDeps, { request, context }: Call, scope: string, description: string) {
-  return payments.proveOwner(request, context, { scope, description });
 }
 
 function view({ id, name, slugs, actions, createdAt, expiresAt, usedAt }: DeployKey) {

@@ -2,6 +2,7 @@
 import type { ControlDeps } from '../../deps.ts';
 import { type Endpoint, json } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
+import { bearerOf, requireWallet } from '../../ownership.ts';
 
 export function listEndpoint(deps: ControlDeps): Endpoint {
   return {
@@ -11,11 +12,14 @@ export function listEndpoint(deps: ControlDeps): Endpoint {
     summary: 'List your deployments',
     description: 'Those of the wallet that signs, newest first, with their metadata; without those that were deleted.',
     responses: { 200: '`{deployments: [metadata]}`' },
-    handle: async ({ request, context }) => {
+    handle: async (call) => {
       const proof = { scope: 'GET /_admin/deployments', description: 'Prove which wallet is yours' };
-      const result = await deps.payments.proveOwner(request, context, proof);
+      const token = deps.payments.ownerTokens.read(bearerOf(call.request) ?? '');
+      const result = token ?? (await requireWallet(deps, call, proof));
       if ('response' in result) return result.response;
-      const rows = await deps.deployments.ofOwner(result.payer.address);
+      const all = await deps.deployments.ofOwner(result.payer.address);
+      // A token of one slug shows that one.
+      const rows = token && token.slug !== null ? all.filter(({ slug }) => slug === token.slug) : all;
       return json({ deployments: await Promise.all(rows.map((row) => describe(deps, row))) });
     },
   };

@@ -46,7 +46,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       'that is set). ' +
       'The new version is started beside the old one and takes over when it listens: no request fails. ' +
       'A version that is refused or does not start leaves everything as it was. ' +
-      'With a deploy key, `paidRoutes`, `payTo` and the payments binding have to be what they are now.',
+      'With a deploy key or a session, `paidRoutes`, `payTo` and the payments binding have to be what they are now.',
     body: updateBody(config.runtime),
     responses: {
       200: 'In service. The metadata of the deployment; with `preview`, also `{preview: {version, id, url, subdomainUrl}}`.',
@@ -76,7 +76,8 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       if (input.preview) return json(await updates.run(deployment.tenant, () => upload(deployment, input, owned)));
       const updated = await updates.run(deployment.tenant, async () => {
         const present = await stillChangeable(deps, deployment);
-        if (key) refuseMoney(input, present);
+        if (key) refuseMoney(input, present, 'A deploy key');
+        else if (owned.isSession) refuseMoney(input, present, 'A session');
         return update(present, input, makerOf(owned));
       });
       await logs.append(deployment.tenant, {
@@ -228,7 +229,7 @@ function requireActionsFor({ slug: _, secrets, secretChanges, ...rest }: Deploym
 }
 
 /** A key sends what the project says, prices too; as long as they stay as they are. @throws Problem forbidden */
-function refuseMoney({ paidRoutes, payTo, bindings }: DeploymentInput, present: Deployment): void {
+function refuseMoney({ paidRoutes, payTo, bindings }: DeploymentInput, present: Deployment, who: string): void {
   const pays = (of: BindingSet) => JSON.stringify(of.payments || false);
   const changed = [
     ...(paidRoutes && !isDeepStrictEqual(storedRoutes(paidRoutes), present.paidRoutes) ? ['paidRoutes'] : []),
@@ -239,7 +240,7 @@ function refuseMoney({ paidRoutes, payTo, bindings }: DeploymentInput, present: 
   if (changed.length === 0) return;
   throw new Problem(
     'forbidden',
-    `A deploy key does not change ${changed.join(' or ')}, and they are not what ${present.slug} has now. Nothing was changed. Change them with the owner's wallet first: turnpike update without TURNPIKE_DEPLOY_KEY.`,
+    `${who} does not change ${changed.join(' or ')}, and they are not what ${present.slug} has now. Nothing was changed. Change them with the owner's wallet first: turnpike update without TURNPIKE_DEPLOY_KEY.`,
     { errors: changed.map((field) => ({ pointer: `/${field}`, detail: 'takes the owner’s wallet' })) },
   );
 }

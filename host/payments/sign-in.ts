@@ -1,0 +1,102 @@
+/**
+ * Signing in by a wallet: a message as EIP-4361 has it, which names this host, what it is for, and a nonce. Wallets warn
+ * where the page that asks is not of the host that the message names.
+ *
+ * A nonce carries its end and is signed by this process, so that those who ask for one and never come back cost no
+ * memory; a used one is remembered until it ends. A restart of the host ends all of them.
+ */
+import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { getAddress, isHex, recoverMessageAddress } from 'viem';
+import { Problem } from '../shared/problem.ts';
+import { payerDid } from './terms.ts';
+import type { Payer, SignIns } from './types.ts';
+
+const LIFE_MS = 5 * 60_000;
+/** Sign-ins within the life of a nonce. */
+const MOST_USED = 50_000;
+const ADDRESS = /^0x[0-9a-fA-F]{40}$/;
+const NONCE = /^([0-9a-f]{12})([0-9a-f]{24})([0-9a-f]{32})$/;
+const SIGNATURE_DIGITS = 130;
+
+export interface SignInOptions {
+  /** Public origin of the host. */
+  publicUrl: string;
+  chainId: number;
+  /** ms since the epoch that only grow; tests pass their own. */
+  now?: () => number;
+}
+
+export function createSignIns({ publicUrl, chainId, now = steadyNow() }: SignInOptions): SignIns {
+  const key = randomBytes(32);
+  const used = new Map<string, number>();
+  const { host, origin } = new URL(publicUrl);
+
+  const mac = (address: string, issued: string, random: string) =>
+    createHmac('sha256', key).update(`${address}\n${issued}\n${random}`).digest().subarray(0, 16);
+
+  function messageOf(address: string, nonce: string, issuedAt: number): string {
+    return [
+      `${host} wants you to sign in with your Ethereum account:`,
+      getAddress(address),
+      '',
+      `Sign in to the owner's console at ${origin}/_admin/console for an hour. Sign this on that page only: whoever has it can change your deployments. It moves no money.`,
+      '',
+      `URI: ${origin}/_admin/console`,
+      'Version: 1',
+      `Chain ID: ${chainId}`,
+      `Nonce: ${nonce}`,
+      `Issued At: ${new Date(issuedAt).toISOString()}`,
+      `Expiration Time: ${new Date(issuedAt + LIFE_MS).toISOString()}`,
+    ].join('\n');
+  }
+
+  return {
+    async begin(given) {
+      const address = addressOf(given);
+      const issuedAt = Math.floor(now());
+      const issued = issuedAt.toString(16).padStart(12, '0');
+      const random = randomBytes(12).toString('hex');
+      const nonce = `${issued}${random}${mac(address, issued, random).toString('hex')}`;
+      return { nonce, message: messageOf(address, nonce, issuedAt), expiresAt: issuedAt + LIFE_MS };
+    },
+
+    async finish({ address: given, nonce, signature }) {
+      const address = addressOf(given);
+      const [, issued = '', random = '', proof = ''] = NONCE.exec(nonce) ?? [];
+      if (proof === '' || !timingSafeEqual(Buffer.from(proof, 'hex'), mac(address, issued, random)))
+        throw refused('This host gave no such nonce to this wallet');
+      const issuedAt = Number.parseInt(issued, 16);
+      if (now() >= issuedAt + LIFE_MS) throw refused('The message has expired');
+      if (!isHex(signature) || signature.length !== 2 + SIGNATURE_DIGITS)
+        throw refused('That is no signature of a plain wallet');
+      const message = messageOf(address, nonce, issuedAt);
+      const signer = await recoverMessageAddress({ message, signature }).catch(() => undefined);
+      if (signer?.toLowerCase() !== address) throw refused('Another wallet signed, or another message');
+      // From here to the note nothing waits: of two at once the second is refused.
+      for (const [one, until] of used) {
+        if (until > now()) break;
+        used.delete(one);
+      }
+      if (used.has(random)) throw refused('The message was used already');
+      if (used.size >= MOST_USED) throw new Problem('overloaded', 'Too many sign in at this moment; try again soon.');
+      used.set(random, now() + LIFE_MS);
+      return { address: address as Payer['address'], did: payerDid(chainId, address) };
+    },
+  };
+}
+
+/** @throws Problem invalid_field */
+function addressOf(given: string): string {
+  if (!ADDRESS.test(given)) throw new Problem('invalid_field', 'address takes 0x and 40 hexadecimal digits.');
+  return given.toLowerCase();
+}
+
+function refused(why: string): Problem {
+  return new Problem('unauthorized', `${why}. Ask for a new message at POST /_admin/sign-in, and sign that.`);
+}
+
+/** The system's clock as it is now, going on evenly however it is set later. */
+function steadyNow(): () => number {
+  const offset = Date.now() - performance.now();
+  return () => offset + performance.now();
+}
