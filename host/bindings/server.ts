@@ -3,8 +3,8 @@ import type { Logger } from 'pino';
 import type { Sandbox } from '../sandbox/confinement.ts';
 import type { Config } from '../shared/config.ts';
 import type { StorageQuotas, TenantId } from '../shared/contracts.ts';
-import type { ServiceDirectory } from './services/directory.ts';
 import type { QueueAnswer, QueueCall } from './queues/call.ts';
+import type { ServiceDirectory } from './services/directory.ts';
 
 /** What a running host gives to the servers. */
 export interface ServerHost {
