@@ -31,7 +31,19 @@ export const EXAMPLES: Record<string, Example> = {
   'DELETE /_admin/:slug': { group: 'Deployments', command: 'turnpike delete hello --yes' },
   'GET /_admin/get/:slug': { group: 'Deployments', command: 'turnpike get hello' },
   'GET /_admin/deployments': { group: 'Deployments', command: 'turnpike list' },
-  'POST /_admin/session/:slug': { group: 'Tokens and keys', command: 'turnpike logs hello --follow' },
+  'POST /_admin/session/:slug': { group: 'Tokens and keys', command: 'turnpike session hello' },
+  'POST /_admin/sign-in': {
+    group: 'Tokens and keys',
+    command: 'turnpike session hello',
+    body: { address: '0x0000000000000000000000000000000000000001' },
+  },
+  'POST /_admin/session': {
+    group: 'Tokens and keys',
+    command: 'turnpike session hello',
+    body: { nonce: 'of the sign-in', address: '0x0000000000000000000000000000000000000001', signature: '0x…' },
+  },
+  'DELETE /_admin/session': { group: 'Tokens and keys', command: 'turnpike session hello' },
+  'GET /_admin/:slug/secrets': { group: 'Deployments', command: 'turnpike get hello' },
   'POST /_admin/keys': {
     group: 'Tokens and keys',
     command: 'turnpike keys create --slugs hello --actions update,logs --until 90d',
