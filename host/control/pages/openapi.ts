@@ -205,5 +205,8 @@ function response(status: string, description: string): JsonSchema {
 
 function operationId(endpoint: Endpoint<never>): string {
   const words = endpoint.path.split('/').filter((part) => part && part !== '_admin' && !part.startsWith(':'));
-  return [endpoint.method.toLowerCase(), ...(words.length > 0 ? words : ['deployment'])].join('-');
+  const own = words.length > 0 ? words : ['deployment'];
+  // What is of a wallet, beside what is of one deployment.
+  const all = endpoint.path === '/_admin/session' ? ['wallet'] : [];
+  return [endpoint.method.toLowerCase(), ...own, ...all].join('-');
 }
