@@ -81,6 +81,8 @@ class ServiceSocket implements ServedBinding {
     try {
       await this.#inTurn(async () => {
         const { visit, socket, related, tenant } = await this.#start();
+        // It left meanwhile, and nothing would tell so any more.
+        if (response.closed) return;
         await visit.during(() => forward(request, response, { socket, related }));
         this.#directory.count(tenant, response.statusCode >= 500);
       });
@@ -97,10 +99,14 @@ class ServiceSocket implements ServedBinding {
     try {
       await this.#inTurn(async () => {
         const { visit, socket: target, related, tenant } = await this.#start();
+        if (socket.destroyed) return;
         this.#directory.count(tenant, false);
         const timer = setInterval(() => void this.#check().catch(() => socket.destroy()), CHECK_MS).unref();
-        await visit.during(() => upgrade(request, socket, head, { socket: target, related }));
-        clearInterval(timer);
+        try {
+          await visit.during(() => upgrade(request, socket, head, { socket: target, related }));
+        } finally {
+          clearInterval(timer);
+        }
       });
     } catch (error) {
       const problem = this.#refused(error);
