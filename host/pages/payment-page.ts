@@ -13,7 +13,7 @@ import type { ProblemDocument } from '../shared/problem.ts';
 import { LOOK_HASH } from './look.ts';
 import { ALONE_HEADERS, framed } from './problem-page.ts';
 
-const SCRIPT = readFileSync(new URL('wallet.js', import.meta.url), 'utf8');
+const SCRIPT = `${source('x402-exact.js').replace(/^export /gm, '')}${source('wallet.js')}`;
 const SCRIPT_HASH = `'sha256-${createHash('sha256').update(SCRIPT).digest('base64')}'`;
 
 /** As the page of a problem, with the one script; a page in a frame could be laid over another to be clicked. */
@@ -99,7 +99,7 @@ ${
 ${commands(method, url, price?.amount ?? '0', proof)}
 <p class="soft">Any MPP or x402 client does the same: <a href="${home}/docs">how to pay</a>.</p>
 ${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
-  const script = offer ? raw(`<script>${SCRIPT}</script>`) : '';
+  const script = offer ? raw(`<script type="module">${SCRIPT}</script>`) : '';
   return { headers: HEADERS, body: framed(what, html`${main}${script}`, home) };
 }
 
@@ -144,4 +144,8 @@ function atomic(amount: string): string {
 function decoded(required: string | undefined): Required {
   if (required === undefined) return {};
   return JSON.parse(Buffer.from(required, 'base64').toString('utf8')) as Required;
+}
+
+function source(name: string): string {
+  return readFileSync(new URL(name, import.meta.url), 'utf8');
 }

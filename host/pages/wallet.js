@@ -1,5 +1,6 @@
 // Pays a 402 with a wallet in the browser (EIP-1193, found by EIP-6963): signs one EIP-3009 transfer, keeps it as a
-// cookie of this path, and loads the page again with it. Inlined into the page, whose policy names it by its hash.
+// cookie of this path, and loads the page again with it. Inlined into the page behind the functions of x402-exact.js; the
+// page's policy names both by their hash.
 (() => {
   const box = document.getElementById('wallet');
   if (!box) return;
@@ -8,7 +9,7 @@
   const status = document.getElementById('wallet-status');
   const list = document.getElementById('wallet-list');
   const skew = now - Math.floor(Date.now() / 1000);
-  const chainId = Number(offer.network.split(':')[1]);
+  const price = amount(offer.amount, offer.extra.name);
   const NAME = 'turnpike-payment';
   // A `;` would end the attribute: the folder before it holds the path, too.
   const path = location.pathname.includes(';')
@@ -18,10 +19,6 @@
   const say = (text, bad) => {
     status.textContent = text;
     status.className = bad ? 'note bad' : '';
-  };
-  const amount = (atomic) => {
-    const digits = String(atomic).padStart(7, '0');
-    return `${digits.slice(0, -6)}.${digits.slice(-6).replace(/0{1,4}$/, '')} ${offer.extra.name}`;
   };
   const keep = (value, maxAge) => {
     const secure = location.protocol === 'https:' ? '; secure' : '';
@@ -45,85 +42,17 @@
   };
   if (refused) keep('', 0);
 
-  async function useChain(provider) {
-    const wanted = `0x${chainId.toString(16)}`;
-    const isThere = async () => Number(await provider.request({ method: 'eth_chainId' })) === chainId;
-    if (await isThere()) return;
-    say(`Switch your wallet to ${chain.name} …`);
-    try {
-      await provider.request({ method: 'wallet_switchEthereumChain', params: [{ chainId: wanted }] });
-    } catch (error) {
-      if (error.code === 4001) throw error;
-      const { name: chainName, nativeCurrency, rpcUrl } = chain;
-      const params = [{ chainId: wanted, chainName, nativeCurrency, rpcUrls: [rpcUrl] }];
-      await provider.request({ method: 'wallet_addEthereumChain', params });
-    }
-    if (!(await isThere()))
-      throw new Error(`Your wallet is on another chain. Switch it to ${chain.name}, then try again.`);
-  }
-
-  async function assertFunded(provider, from) {
-    const data = `0x70a08231${from.slice(2).toLowerCase().padStart(64, '0')}`;
-    const call = { method: 'eth_call', params: [{ to: offer.asset, data }, 'latest'] };
-    // A wallet that cannot say is no reason not to try.
-    const balance = await provider.request(call).catch(() => undefined);
-    if (typeof balance !== 'string' || !/^0x[0-9a-f]{1,64}$/i.test(balance)) return;
-    if (BigInt(balance) < BigInt(offer.amount))
-      throw new Error(
-        `${from} has ${amount(BigInt(balance))}; this costs ${amount(offer.amount)}. Nothing was signed.`,
-      );
-  }
-
   async function sign(provider) {
     say('Choose an account in your wallet …');
-    const [from] = await provider.request({ method: 'eth_requestAccounts' });
-    if (!/^0x[0-9a-f]{40}$/i.test(from ?? '')) throw new Error('Your wallet gave no account.');
-    await useChain(provider);
-    await assertFunded(provider, from);
-    const random = crypto.getRandomValues(new Uint8Array(32));
-    const message = {
-      from,
-      to: offer.payTo,
-      value: offer.amount,
-      validAfter: '0',
-      validBefore: String(seconds() + offer.maxTimeoutSeconds),
-      nonce: `0x${Array.from(random, (byte) => byte.toString(16).padStart(2, '0')).join('')}`,
-    };
-    const field = (text) => ({ name: text.split(' ')[1], type: text.split(' ')[0] });
-    const typed = {
-      types: {
-        EIP712Domain: ['string name', 'string version', 'uint256 chainId', 'address verifyingContract'].map(field),
-        TransferWithAuthorization: [
-          'address from',
-          'address to',
-          'uint256 value',
-          'uint256 validAfter',
-          'uint256 validBefore',
-          'bytes32 nonce',
-        ].map(field),
-      },
-      domain: { name: offer.extra.name, version: offer.extra.version, chainId, verifyingContract: offer.asset },
-      primaryType: 'TransferWithAuthorization',
-      message,
-    };
-    say(`Confirm in your wallet: ${amount(offer.amount)} to ${offer.payTo}.`);
-    const params = [from, JSON.stringify(typed)];
-    const signature = await provider.request({ method: 'eth_signTypedData_v4', params });
-    const payment = {
-      x402Version: 2,
-      resource: { url: resource.url },
-      accepted: offer,
-      payload: { signature, authorization: message },
-    };
+    const from = await account(provider);
+    await useChain(provider, chain, say);
+    await assertFunded(provider, from, offer);
+    say(`Confirm in your wallet: ${price} to ${offer.payTo}.`);
+    const payload = await signTransfer(provider, from, offer, seconds());
+    const payment = { x402Version: 2, resource: { url: resource.url }, accepted: offer, payload };
     keep(btoa(JSON.stringify(payment)), offer.maxTimeoutSeconds);
     if (!kept())
       throw new Error('This browser keeps no cookie for this page, so the payment was not sent. Pay from a terminal.');
-  }
-
-  function explain(error) {
-    if (error?.code === 4001) return 'You declined in the wallet. Nothing was signed.';
-    if (error?.code === -32002) return 'Your wallet has a request open already: answer it there, then try again.';
-    return `It did not work: ${error?.message ?? error}`;
   }
 
   async function pay(provider) {
@@ -135,7 +64,7 @@
       show();
       return;
     } catch (error) {
-      say(explain(error), true);
+      say(explained(error).message, true);
     }
     box.removeAttribute('aria-busy');
     for (const button of list.children) button.disabled = false;
@@ -149,7 +78,7 @@
     known.add(provider);
     const button = document.createElement('button');
     button.type = 'button';
-    button.textContent = `Pay ${amount(offer.amount)} with ${name}`;
+    button.textContent = `Pay ${price} with ${name}`;
     button.addEventListener('click', () => pay(provider));
     list.append(button);
   }

@@ -7,6 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
+import { basename } from 'node:path';
 import {
   fileHeaders,
   html,
@@ -23,11 +24,12 @@ import type { ClientNetwork } from '../pages/stock-clients.ts';
 const CONSOLE_PATH = '/_admin/console';
 
 const FOLDER = new URL('web/', import.meta.url);
+const SHARED = new URL('../../pages/x402-exact.js', import.meta.url);
 const FILES = new Map(
-  readdirSync(FOLDER)
-    .filter((name) => name.endsWith('.js'))
-    .sort()
-    .map((name) => [name, compacted(readFileSync(new URL(name, FOLDER), 'utf8'))]),
+  [SHARED, ...readdirSync(FOLDER).map((name) => new URL(name, FOLDER))]
+    .filter(({ pathname }) => pathname.endsWith('.js'))
+    .map((file) => [basename(file.pathname), compacted(readFileSync(file, 'utf8'))] as const)
+    .sort(),
 );
 /** Named by the content of all, so that browsers may keep them for ever, and modules name each other plainly. */
 const FILES_PATH = `${CONSOLE_PATH}/${contentHash([...FILES.values()])}`;
