@@ -116,13 +116,14 @@ export function createConsole(options: ConsoleOptions): Hono {
     requireOwnOrigin(c.req.raw);
     const form = await formOf(c.req.raw);
     const to = backOf(form.get('to') ?? undefined);
-    const wait = sessions.waitSeconds();
-    if (wait > 0) {
-      return loginPage(to, `Too many attempts failed. Try again in ${wait} s.`, 429, { 'retry-after': String(wait) });
-    }
     const given = (form.get('token') ?? '').trim();
+    // Looked at in any case: a stranger's guesses must not keep the operator out.
     const role = tokens.roleOf(given) ?? sessions.useCode(given);
     if (!role) {
+      const wait = sessions.waitSeconds();
+      if (wait > 0) {
+        return loginPage(to, `Too many attempts failed. Try again in ${wait} s.`, 429, { 'retry-after': String(wait) });
+      }
       sessions.failed();
       log.warn('a log-in to the console failed');
       return loginPage(to, 'Neither a token of this host, nor a link that is still good.', 401);
@@ -200,9 +201,9 @@ export function createConsole(options: ConsoleOptions): Hono {
 
   /** @throws Problem for a wrong token, and when too many were */
   function confirm(token: string): void {
+    if (tokens.roleOf(token.trim()) === 'operator' || sessions.useCode(token.trim()) === 'operator') return;
     const wait = sessions.waitSeconds();
     if (wait > 0) throw new Problem('rate_limited', `Too many wrong tokens. Try again in ${wait} s.`);
-    if (tokens.roleOf(token.trim()) === 'operator' || sessions.useCode(token.trim()) === 'operator') return;
     sessions.failed();
     throw new Problem(
       'unauthorized',
