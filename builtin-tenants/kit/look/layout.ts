@@ -125,6 +125,17 @@ export function contentName(base: string, text: string, extension: string): stri
   return `${base}.${hash.toString(36)}.${extension}`;
 }
 
+/** Headers of a page for somebody who is signed in; its content security policy is its own. */
+export const PRIVATE_PAGE: Readonly<Record<string, string>> = {
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+  // With `no-referrer` forms would be sent with the origin `null`.
+  'referrer-policy': 'same-origin',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'cache-control': 'no-store',
+};
+
 /** Headers of a file that `contentName` named. */
 export function fileHeaders(type: 'text/css' | 'text/javascript'): Record<string, string> {
   return {

@@ -7,6 +7,7 @@ import {
   html,
   type Part,
   type Place,
+  PRIVATE_PAGE,
   page as renderPage,
 } from '../../../builtin-tenants/kit/look/layout.ts';
 import { LOOK_CSS } from '../../pages/look.ts';
@@ -47,16 +48,10 @@ export const STYLE_PATH = `${BASE}/${contentName('look', LOOK_CSS, 'css')}`;
 export const SCRIPT_PATH = `${BASE}/${contentName('console', CONSOLE_SCRIPT, 'js')}`;
 
 const HEADERS: Record<string, string> = {
+  ...PRIVATE_PAGE,
   'content-type': 'text/html; charset=utf-8',
   'content-security-policy':
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-  'x-content-type-options': 'nosniff',
-  'x-frame-options': 'DENY',
-  // With `no-referrer` forms would be sent with the origin `null`.
-  'referrer-policy': 'same-origin',
-  'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-resource-policy': 'same-origin',
-  'cache-control': 'no-store',
 };
 
 export interface Frame {

@@ -1,18 +1,13 @@
 /** The frame of every page. No scripts at all; the one stylesheet is a file of our own. */
-import { html, page as lookPage, type Part, type Place } from '../../../kit/look/layout.ts';
+import { html, page as lookPage, type Part, type Place, PRIVATE_PAGE } from '../../../kit/look/layout.ts';
 import { lookFile } from '../../../kit/look/tenant.ts';
 import type { Visitor } from './visitor.ts';
 
 /** Everything a page of ours may load, and who may frame it: nobody. */
 export const PAGE_HEADERS: Record<string, string> = {
+  ...PRIVATE_PAGE,
   'content-security-policy':
     "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-  'x-content-type-options': 'nosniff',
-  'x-frame-options': 'DENY',
-  'referrer-policy': 'same-origin',
-  'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-resource-policy': 'same-origin',
-  'cache-control': 'no-store',
 };
 
 export interface Frame {

@@ -1,5 +1,6 @@
 /** What was earned, what is open, and what the wallets hold. */
 import { html, type Part } from '../../../../builtin-tenants/kit/look/layout.ts';
+import type { HostWallet } from '../../../payments/types.ts';
 import { act, BASE, type ConsolePage, type View } from '../page.ts';
 import { count, figures, table, time, usd, wallet } from '../words.ts';
 
@@ -19,16 +20,7 @@ interface Money {
   gas: { leastX402Price: string; tenants: { tenant: string; today: string; budget: string; isUsedUp: boolean }[] };
 }
 interface Wallets {
-  wallets: {
-    name: string;
-    address: string;
-    chain: string;
-    usd: string | null;
-    problem?: string;
-    coin?: string;
-    settlementsLeft?: number | null;
-    isLow?: boolean;
-  }[];
+  wallets: HostWallet[];
 }
 interface Revenue {
   revenue: {
