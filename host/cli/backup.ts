@@ -3,10 +3,10 @@ import { existsSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { Command } from 'commander';
 import type { BackupChoice, BackupOutcome } from '../backup/index.ts';
+import { fileSize } from '../shared/file-size.ts';
 import { callOperator } from './operator-client.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
 import { Failure } from './terminal/failure.ts';
-import { fileSize } from './terminal/file-size.ts';
 
 export function backupCommand(deps?: CommandDeps): Command {
   return new Command('backup')

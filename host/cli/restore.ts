@@ -2,8 +2,8 @@
 import { resolve } from 'node:path';
 import { Command } from 'commander';
 import type { RestoreSummary } from '../backup/index.ts';
+import { fileSize } from '../shared/file-size.ts';
 import { type CommandDeps, withSession } from './session.ts';
-import { fileSize } from './terminal/file-size.ts';
 
 interface RestoreOptions {
   passphraseFile?: string;

@@ -8,17 +8,6 @@ export function count(value: number): string {
   return Math.round(value).toLocaleString('en-US');
 }
 
-export function bytes(value: number): string {
-  const units = ['B', 'KB', 'MB', 'GB', 'TB'];
-  let left = value;
-  let unit = 0;
-  while (left >= 1_000 && unit < units.length - 1) {
-    left /= 1_000;
-    unit += 1;
-  }
-  return `${left >= 100 || unit === 0 ? Math.round(left) : left.toFixed(1)} ${units[unit]}`;
-}
-
 export function milliseconds(value: number): string {
   if (value >= 10_000) return `${Math.round(value / 1_000)} s`;
   if (value >= 1_000) return `${(value / 1_000).toFixed(1)} s`;

@@ -21,29 +21,24 @@ import { companions } from './companions.ts';
 import { config, folders, log } from './given.ts';
 import { edges } from './traffic.ts';
 
-/** Payments, for instances that start before they are there: loading them takes most of a start. */
-export const paymentsLater = service({
-  name: 'payments, later',
-  needs: {},
-  start() {
-    const later = Promise.withResolvers<Payments>();
-    later.promise.catch(() => undefined);
-    return later;
-  },
-  stop: (later) => later.reject(new Problem('not_ready', 'The host is stopping; try again when it runs again.')),
-});
+/** What is there only after something that uses it has started. */
+const later = <Value>(name: string) =>
+  service({
+    name: `${name}, later`,
+    needs: {},
+    start() {
+      const value = Promise.withResolvers<Value>();
+      value.promise.catch(() => undefined);
+      return value;
+    },
+    stop: (value) => value.reject(new Problem('not_ready', 'The host is stopping; try again when it runs again.')),
+  });
 
-/** The runtime, for instances that call each other: what serves their bindings is there before it. */
-const runtimeLater = service({
-  name: 'runtime, later',
-  needs: {},
-  start() {
-    const later = Promise.withResolvers<Runtime>();
-    later.promise.catch(() => undefined);
-    return later;
-  },
-  stop: (later) => later.reject(new Problem('not_ready', 'The host is stopping; try again when it runs again.')),
-});
+/** Loading payments takes most of a start: instances start before. */
+export const paymentsLater = later<Payments>('payments');
+
+/** Instances that call each other: what serves their bindings is there before the runtime. */
+const runtimeLater = later<Runtime>('runtime');
 
 /** What serves the bindings that the storage process does not. */
 export const bindingServers = service({

@@ -1,8 +1,9 @@
 /** Is the host well, what does it do, and what needs a person? */
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
+import { fileSize } from '../../../shared/file-size.ts';
 import { chart } from '../chart.ts';
 import { BASE, type ConsolePage, type View } from '../page.ts';
-import { bytes, choices, count, figures, milliseconds, state, table, time, usd } from '../words.ts';
+import { choices, count, figures, milliseconds, state, table, time, usd } from '../words.ts';
 
 interface Attention {
   items: { level: 'bad' | 'warn'; what: string; todo: string; page: string }[];
@@ -86,8 +87,8 @@ ${figures([
   ['Earned', usd(sum((point) => Number(point.earned)).toFixed(2))],
   ['Tenants that serve', count(last?.deployments ?? 0)],
   ['Instances that run', count(instances.running)],
-  ['Memory of the host', bytes(processes.reduce((total, { memoryBytes }) => total + memoryBytes, 0))],
-  ['Disk left', bytes(last?.diskFree ?? 0)],
+  ['Memory of the host', fileSize(processes.reduce((total, { memoryBytes }) => total + memoryBytes, 0))],
+  ['Disk left', fileSize(last?.diskFree ?? 0)],
 ])}
 <div class="cards wide">
 ${chart({
@@ -113,7 +114,7 @@ ${chart({
   ],
 })}
 ${chart({
-  ...{ id: 'memory', title: 'Memory', at, format: bytes },
+  ...{ id: 'memory', title: 'Memory', at, format: fileSize },
   series: [
     {
       name: 'the host',
@@ -166,7 +167,7 @@ ${table(
   processes.map((one) => [
     one.name,
     state(one.state),
-    bytes(one.memoryBytes),
+    fileSize(one.memoryBytes),
     `${(one.cpuMs / 1_000).toFixed(1)} s`,
     count(one.restarts),
   ]),

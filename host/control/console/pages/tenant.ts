@@ -1,8 +1,9 @@
 /** One tenant: what it is and does, its log as it comes, and what the operator may decide about it. */
 import { html, type Part } from '../../../../builtin-tenants/kit/look/layout.ts';
+import { fileSize } from '../../../shared/file-size.ts';
 import { chart } from '../chart.ts';
 import { act, BASE, type ConsolePage, type View } from '../page.ts';
-import { bytes, choices, count, facts, json, state, table, time, usd, wallet } from '../words.ts';
+import { choices, count, facts, json, state, table, time, usd, wallet } from '../words.ts';
 import { RANGE_NAMES } from './overview.ts';
 
 interface Metadata {
@@ -138,12 +139,12 @@ ${act({
           one.day,
           count(one.requests),
           count(one.errors),
-          bytes(one.bytesIn),
-          bytes(one.bytesOut),
+          fileSize(one.bytesIn),
+          fileSize(one.bytesOut),
           `${(one.cpuMs / 1_000).toFixed(1)} s`,
         ]),
       'It was not used in 30 days.',
-    )}<h3>Stored now</h3>${json(Object.fromEntries(Object.entries(usage.storage).map(([name, value]) => [name, name.endsWith('Bytes') ? bytes(value) : count(value)])))}</section></div>
+    )}<h3>Stored now</h3>${json(Object.fromEntries(Object.entries(usage.storage).map(([name, value]) => [name, name.endsWith('Bytes') ? fileSize(value) : count(value)])))}</section></div>
 <h2 id="log">Log</h2><p class="soft small" id="log-state" role="status">Opens when scripts run.</p>
 <div class="log" data-follow="${BASE}/api${path}/logs?limit=200" data-state="log-state" tabindex="0" role="log" aria-label="Log of ${found.slug}" aria-live="off"></div>
 <div class="cards wide"><section class="card"><h2>Revenue</h2>${table(
@@ -173,7 +174,7 @@ ${act({
       versions.versions.map((one) => [
         html`${one.version} ${one.version === versions.current ? html`<span class="badge good">live</span>` : ''}`,
         time(one.createdAt),
-        bytes(one.bytes),
+        fileSize(one.bytes),
         html`${one.note} <span class="soft small">${one.codeDigest.slice(0, 15)}…</span>`,
       ]),
     )}</section></div>
