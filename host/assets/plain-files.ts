@@ -102,7 +102,7 @@ async function tableOf(settings: AssetSettings, list: AssetList, budget: Budget)
   return table;
 }
 
-/** @returns undefined where all is for the code, or nobody can say */
+/** @returns undefined where every request goes to the code, or a pattern is of a kind that only workerd decides */
 function codePatterns(first: AssetSettings['runWorkerFirst']): Record<'always' | 'never', PathPattern[]> | undefined {
   if (first === true) return undefined;
   if (!first) return { always: [], never: [] };

@@ -64,7 +64,7 @@ export class BulkPace {
     return line;
   }
 
-  /** Forgets the lines of tenants that nobody is answered for. */
+  /** Forgets the lines of tenants without an answer under way. */
   trim(): void {
     for (const [name, line] of this.#named) if (!this.lines.has(line)) this.#named.delete(name);
   }

@@ -25,7 +25,7 @@ const CROWDED = 2;
 /** By how much a full disk may grow until it is started again: a share of the quota, and at least as much as SQLite's log of one object. */
 const SPARE = 0.1;
 const LEAST_SPARE_BYTES = 8 * 1_048_576;
-/** Share of the quota that has to be free for a disk that was full to count as any other: less is soon used up. */
+/** A full disk counts as usable again when this share of the quota is free. With less it would soon be full again. */
 const ROOM = 0.05;
 /** As many times the quota nobody starts with. */
 const MOST = 4;

@@ -276,7 +276,7 @@ ${fault === undefined ? '' : html`<p class="note bad" role="alert">${fault}</p>`
   });
 }
 
-/** Of a page of this console: nobody is sent elsewhere. */
+/** Where a form returns to. Only paths of this console are taken, so that no link redirects to another site. */
 function backOf(path: string | undefined): string {
   return path !== undefined && /^\/console(?:[/?][\w\-./?=&%+:~,]*)?$/.test(path) && !path.includes('//') ? path : BASE;
 }

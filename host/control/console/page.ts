@@ -1,6 +1,6 @@
 /**
- * What a page of the operator's console is: a file in pages/ that makes one, and one line in pages/index.ts. It gets all
- * that it shows by asking the operator's API (`ask`), as any program could, and so may no more than who is logged in.
+ * A page of the operator's console: one file in pages/, and one line in pages/index.ts. A page reads everything from the
+ * operator's API (`ask`), with the rights of the session's role.
  */
 import {
   contentName,

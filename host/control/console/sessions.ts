@@ -1,6 +1,6 @@
 /**
- * Who is logged in to the operator's console, and by what codes one may log in. All of it is in memory: a restart of the
- * host ends every session. Of ids and codes only hashes are kept.
+ * Sessions of the operator's console, and the one-time codes that start them. They are in memory only: a restart of the
+ * host ends all of them. Ids and codes are kept as hashes.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Role } from './tokens.ts';

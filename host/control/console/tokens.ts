@@ -48,7 +48,7 @@ export class OperatorTokens {
     this.#listeners.push(listener);
   }
 
-  /** @returns the new token, which nobody can be told again */
+  /** @returns the new token; only its hash is kept, so this is the one time that it can be shown */
   async replace(role: Role): Promise<string> {
     const token = newToken(role);
     await this.#set(role, sha256(token).toString('hex'));

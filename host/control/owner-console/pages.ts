@@ -1,6 +1,6 @@
 /**
  * The owner's console at /_admin/console: one page that the layout renders, and its modules in web/, which call the
- * owner's API as any program could. Nothing of an owner is in the page itself.
+ * owner's API. The page itself holds no data of an owner.
  *
  * Tenants at /<slug>/ are on the same origin. Their pages are sandboxed, so that none reaches the session, which is in
  * the page's sessionStorage and is sent as a bearer token: no cookie that somebody else's request could carry along.

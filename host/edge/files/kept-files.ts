@@ -58,7 +58,7 @@ export class KeptFiles {
   }
 
   /**
-   * Opens a file that is not in memory. Whoever asks while it is being opened gets the same one.
+   * Opens a file that is not in memory. Requests that arrive while it is opened share one open file.
    * @returns held for the caller, who releases it; undefined: it is not there
    */
   async open(place: string): Promise<OpenFile | undefined> {

@@ -28,7 +28,7 @@ export interface OperatorAppOptions {
   console?: Pick<ConsoleOptions, 'sessions' | 'builtins' | 'publicUrl'>;
 }
 
-/** Who calls, as those who pass a request on to the API say it. */
+/** The caller's role and address, where the console made the request. */
 type CalledBy = { Bindings: { who: Who | undefined } };
 
 /** @param trusted whether who connects has proved to be the operator already (unix socket) */

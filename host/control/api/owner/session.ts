@@ -100,7 +100,7 @@ export function sessionEndpoints(deps: ControlDeps): Endpoint[] {
   ];
 }
 
-/** Why nobody may sign in from where this request comes from; undefined: it is fine. */
+/** @returns why the host refuses to sign in a request from this origin; undefined: it does not */
 function signInTrouble({ headers }: Request, own: string, pathPages: 'sandbox' | 'trust'): string | undefined {
   if (pathPages === 'trust')
     return 'This host lets pages of tenants act for its own origin (edge.pathPages = trust), so nobody can sign in here safely. Use the turnpike command.';
