@@ -56,7 +56,7 @@ const acts = {
   version: ({ B }) => B.version(),
   slow: ({ B }, url) => B.slow(Number(url.searchParams.get('ms'))),
   slowFetch: async ({ B }, url) => (await B.fetch('https://b/slow' + url.search)).text(),
-  many: async ({ B }, url) => (await Promise.allSettled(Array.from({ length: Number(url.searchParams.get('n')) }, () => B.fetch('https://b/slow?ms=300').then((r) => r.status)))).map(({ value }) => value),
+  many: async ({ B }, url) => (await Promise.allSettled(Array.from({ length: Number(url.searchParams.get('n')) }, () => B.fetch('https://b/slow?ms=2000').then((r) => r.status)))).map(({ value }) => value),
   connect: async ({ B }, url) => { const socket = B.connect(url.searchParams.get('to') ?? 'any:1'); await socket.opened; return 'open'; },
   passed: async ({ B }) => B.callback(B),
   socket: async ({ B }) => {

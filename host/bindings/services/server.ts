@@ -20,8 +20,9 @@ const MOST_REQUESTS = 128;
 const MOST_CONNECTIONS = 128;
 /** How often it is asked whether the caller may still call, where a connection stays open, ms. */
 const CHECK_MS = 1_000;
-/** A refusal that repeats is told to the owner so often, ms. */
+/** The owner is told each reason for refusals once in this time, ms; and so many reasons at most. */
 const TELL_MS = 1_000;
+const MOST_REASONS = 8;
 const MAX_HEADER_BYTES = 65_536;
 
 export function servicesServer({ services }: ServerHost): BindingServer | undefined {
@@ -39,6 +40,8 @@ class ServiceSocket implements ServedBinding {
   #requests = 0;
   #connections = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
+  /** Reasons since then. */
+  readonly #told = new Set<string>();
 
   constructor(place: BindingPlace, directory: ServiceDirectory) {
     this.#place = place;
@@ -194,8 +197,12 @@ class ServiceSocket implements ServedBinding {
 
   #tell(detail: string): void {
     const now = performance.now();
-    if (now - this.#toldAt < TELL_MS) return;
-    this.#toldAt = now;
+    if (now - this.#toldAt >= TELL_MS) {
+      this.#toldAt = now;
+      this.#told.clear();
+    }
+    if (this.#told.has(detail) || this.#told.size >= MOST_REASONS) return;
+    this.#told.add(detail);
     this.#directory.refused(this.#place.tenant, `A call of ${this.#called.service} was refused: ${detail}`);
   }
 }

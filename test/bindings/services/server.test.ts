@@ -8,6 +8,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import type { ServiceDirectory } from '../../../host/bindings/services/directory.ts';
 import { servicesServer } from '../../../host/bindings/services/server.ts';
+import { Problem } from '../../../host/shared/problem.ts';
 
 const MOST_REQUESTS = 128;
 let folder: string;
@@ -15,11 +16,13 @@ let callee: Server;
 let served: { open(): Promise<void>; close(): Promise<void> };
 let visit: () => Promise<void>;
 let checks = 0;
+let told: string[] = [];
 const place = (name: string) => path.join(folder, name);
 
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'services-'));
   visit = async () => undefined;
+  told = [];
   callee = createServer((socket) => {
     socket.on('error', () => {});
     socket.once('data', (data) => {
@@ -40,7 +43,7 @@ beforeEach(async () => {
       return { entrySocket: () => place('callee'), leaving, during: (work) => work() };
     },
     count: () => undefined,
-    refused: () => undefined,
+    refused: (_caller, detail) => void told.push(detail),
   };
   const server = servicesServer({ services: directory } as never);
   const settings = { service: 'callee' };
@@ -105,4 +108,14 @@ test('a handshake that fails is asked about no more', async () => {
   const before = checks;
   await vi.advanceTimersByTimeAsync(10_000);
   expect(checks).toBe(before);
+});
+
+test('each reason of a refusal is told once in a second, however often it comes', async () => {
+  const reasons = ['one', 'another'];
+  let asked = 0;
+  visit = async () => {
+    throw new Problem('overloaded', reasons[asked++ % 2] ?? '');
+  };
+  for (let index = 0; index < 6; index++) expect(await ask()).toBe(503);
+  expect(told).toEqual(['one', 'another'].map((reason) => `A call of callee was refused: ${reason}`));
 });
