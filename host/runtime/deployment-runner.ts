@@ -4,24 +4,16 @@
  */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
 import type { BindingProcesses } from '../bindings/server.ts';
-import type { Visit } from '../bindings/services/directory.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { tenantUser } from '../sandbox/users.ts';
 import type { EdgeTraffic, InstanceSpec, TenantId } from '../shared/contracts.ts';
 import { instanceKey } from '../shared/previews.ts';
-import { Problem, type ProblemCode } from '../shared/problem.ts';
+import { Problem } from '../shared/problem.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import { Activity } from './activity.ts';
-import type {
-  ExitReason,
-  InstanceState,
-  InstanceStatus,
-  RuntimeDependencies,
-  RuntimeEvent,
-  ScheduledResult,
-} from './contract.ts';
+import type { ExitReason, InstanceState, InstanceStatus, RuntimeDependencies, RuntimeEvent } from './contract.ts';
+import { EdgeNotices, isFailure } from './edge-notices.ts';
 import { type InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
 import {
@@ -30,6 +22,7 @@ import {
   type PrewarmedSandboxOptions,
   startPrewarmedSandbox,
 } from './prewarmed-sandbox.ts';
+import { Runs } from './runs.ts';
 import { Services } from './services.ts';
 import type { SharedServices } from './shared-services.ts';
 import { SlugObjects } from './slug-objects.ts';
@@ -58,20 +51,6 @@ export interface RunnerOptions {
 const DRAIN_MS = 30_000;
 /** As long where a new instance waits for the objects of the old one. Open WebSockets then end. */
 const HANDOVER_MS = 2_000;
-/** How long the edges may take to hear of a kill before it happens, ms. */
-const TELL_MS = 100;
-/** How long to wait for the end of a process whose connection broke, ms. */
-const EXIT_NOTICE_MS = 1_000;
-/** Reasons that count towards the back-off, and that callers in flight are told of. */
-const FAILURES: Partial<Record<ExitReason, ProblemCode>> = {
-  cpu_exceeded: 'cpu_exceeded',
-  memory_exceeded: 'memory_exceeded',
-  files_exceeded: 'overloaded',
-  storage_exceeded: 'quota_exceeded',
-  crashed: 'upstream_failed',
-  start_failed: 'start_failed',
-};
-
 /** Ends that nobody waits for. */
 const PATIENT: ReadonlySet<ExitReason> = new Set(['replaced', 'idle', 'swollen', 'memory_pressure']);
 
@@ -84,6 +63,9 @@ export class DeploymentRunner {
   readonly #activity = new Activity();
   readonly #record = new TrackRecord();
   readonly #objects: SlugObjects;
+  readonly #notices: EdgeNotices;
+  /** Crons, messages and calls of other deployments. */
+  readonly runs = new Runs(this.#activity, () => this.acquire());
   #current: WatchedInstance | undefined;
   #starting: Promise<InstanceProcess> | undefined;
   /** Old instances with requests in flight. */
@@ -96,15 +78,14 @@ export class DeploymentRunner {
   #tenant: TenantId | undefined;
   #usage: ProcessUsage = { cpuMs: 0, privateBytes: 0 };
   #processesUsed = false;
-  /** The instance whose failure the edges know. */
-  #told: InstanceProcess | undefined;
 
   constructor(options: RunnerOptions) {
     this.slug = options.slug;
     this.preview = options.preview;
     this.key = instanceKey(options.slug, options.preview);
     this.#options = options;
-    const { tenantsFolder, storeQuotas } = options.dependencies;
+    const { tenantsFolder, storeQuotas, edges } = options.dependencies;
+    this.#notices = new EdgeNotices(this.key, edges);
     this.#objects = new SlugObjects({
       slug: options.slug,
       preview: options.preview,
@@ -181,7 +162,7 @@ export class DeploymentRunner {
       await this.#options.admit();
       const overlap = SlugObjects.mayOverlap(spec, old.spec);
       const instance = await (overlap ? this.#start(spec) : this.#handOver(old, spec, 'A new version took over.'));
-      await this.#tellOf(instance);
+      await this.#notices.inService(instance);
       this.#log({ kind: 'platform', event: 'replaced', text: 'The new version is in service.' });
       if (overlap) void this.#end(old, 'replaced', 'A new version took over.', DRAIN_MS);
     });
@@ -200,16 +181,12 @@ export class DeploymentRunner {
     await this.#inTurn(async () => {
       if (!old?.alive || this.#current?.instance !== old) return;
       await this.#options.admit();
-      await this.#tellOf(await this.#handOver(old, old.spec, 'Its Durable Objects have room again.'));
+      await this.#notices.inService(await this.#handOver(old, old.spec, 'Its Durable Objects have room again.'));
       this.#log({ kind: 'platform', event: 'replaced', text: 'Its Durable Objects have room again.' });
     }).catch((error) => {
       // Where nothing runs now, the next request starts it.
       this.#options.dependencies.log.warn({ err: error, slug: this.slug }, 'an instance was not started again');
     });
-  }
-
-  async #tellOf({ generation, socket }: InstanceProcess): Promise<void> {
-    await this.#options.dependencies.edges.setInstance({ slug: this.key, generation, socket });
   }
 
   /** Does the work while nothing runs: processes are halted, starts and stops wait. */
@@ -232,50 +209,6 @@ export class DeploymentRunner {
       await Promise.all([...this.#draining].map((instance) => instance.terminate(reason, detail)));
       await this.#closeServices();
     });
-  }
-
-  /** For a call of another deployment. @throws Problem */
-  async visit(): Promise<Visit> {
-    // A start is in use until somebody is in it.
-    const instance = await this.#activity.run(() => this.acquire());
-    return {
-      entrySocket: (entrypoint) => instance.entrySocket(entrypoint),
-      leaving: instance.leaving,
-      during: (work) => this.#activity.run(() => instance.occupy(work())),
-    };
-  }
-
-  runScheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
-    return this.#activity.run(async () => {
-      const startedAt = performance.now();
-      const result = await this.#runOnce(cron, scheduledTimeMs);
-      return { ...result, durationMs: Math.round(performance.now() - startedAt) };
-    });
-  }
-
-  /** @throws Problem, or Error when the instance ends meanwhile */
-  callQueue(binding: string, call: QueueCall): Promise<QueueAnswer> {
-    return this.#activity.run(async () => (await this.acquire()).callQueue(binding, call));
-  }
-
-  async #runOnce(cron: string, scheduledTimeMs: number): Promise<Omit<ScheduledResult, 'durationMs'>> {
-    let instance: InstanceProcess;
-    try {
-      instance = await this.acquire();
-    } catch (error) {
-      return {
-        outcome: error instanceof Problem && error.code === 'not_ready' ? 'interrupted' : 'not_started',
-        error: error instanceof Problem ? error.message : 'The instance did not start.',
-      };
-    }
-    const answer = await instance.scheduled(cron, scheduledTimeMs).catch(() => undefined);
-    if (answer) return answer.outcome === 'ok' ? { outcome: 'ok' } : { outcome: 'exception', error: answer.error };
-    // The connection breaks a moment before the process is known to be gone.
-    const exit = await Promise.race([instance.ended, delay(EXIT_NOTICE_MS, undefined, { ref: false })]);
-    if (exit?.reason === 'cpu_exceeded') return { outcome: 'exceeded_cpu', error: exit.detail };
-    if (exit?.reason === 'memory_exceeded') return { outcome: 'exceeded_memory', error: exit.detail };
-    if (exit?.reason === 'shutdown') return { outcome: 'interrupted', error: exit.detail };
-    return { outcome: 'exception', error: exit?.detail ?? 'The run took too long.' };
   }
 
   /** @param traffic since the edge's last report */
@@ -363,9 +296,7 @@ export class DeploymentRunner {
     if (this.#tenant !== undefined && this.#tenant !== spec.tenant) await this.#closeServices();
     const instance = await this.#start(spec);
     // Not waited for: the edge that asked learns it from the answer, the others may as well ask.
-    void dependencies.edges
-      .setInstance({ slug: this.key, generation: instance.generation, socket: instance.socket })
-      .catch(() => undefined);
+    void this.#notices.inService(instance).catch(() => undefined);
     this.#emit({
       type: 'started',
       slug: this.slug,
@@ -413,7 +344,7 @@ export class DeploymentRunner {
         heapMb: config.heapMb,
         startTimeoutMs: config.startTimeoutMs,
         onLog: (entry) => this.#log(entry),
-        onFailing: (instance, { reason, detail }) => void this.#tellEdges(instance, reason, detail),
+        onFailing: (instance, { reason, detail }) => void this.#notices.failed(instance, reason, detail),
         onDiagnostic: (text) => log.debug({ tenant, slug: this.slug, text }, 'workerd'),
       }),
     );
@@ -470,16 +401,7 @@ export class DeploymentRunner {
     // Whoever asks from now on gets a new one.
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
-    const told = this.#tellEdges(instance, reason, detail);
-    void instance.kill(reason, detail, Promise.race([told, delay(TELL_MS, undefined, { ref: false })]));
-  }
-
-  #tellEdges(instance: InstanceProcess, reason: ExitReason, detail: string): Promise<void> | undefined {
-    const code = FAILURES[reason];
-    if (code === undefined || instance === this.#told) return undefined;
-    this.#told = instance;
-    const failed = { slug: this.key, generation: instance.generation, code, detail };
-    return this.#options.dependencies.edges.failed(failed).catch(() => undefined);
+    void instance.kill(reason, detail, this.#notices.failed(instance, reason, detail));
   }
 
   /** The process is gone, for whatever reason. */
@@ -489,8 +411,8 @@ export class DeploymentRunner {
     const wasCurrent = this.#current?.instance === instance;
     if (wasCurrent) this.#current = undefined;
     this.#draining.delete(instance);
-    if (reason in FAILURES) {
-      void this.#tellEdges(instance, reason, detail);
+    if (isFailure(reason)) {
+      void this.#notices.failed(instance, reason, detail);
       this.#failed(reason, detail, instance.ageMs);
     } else if (wasCurrent || reason !== 'replaced') {
       this.#record.stopped({ reason, detail, at: this.#options.dependencies.clock.now() });
@@ -541,11 +463,9 @@ export class DeploymentRunner {
     if (this.#current?.instance === instance) this.#current = undefined;
     this.#draining.add(instance);
     instance.leave();
-    const { edges } = this.#options.dependencies;
-    const retired = { slug: this.key, generation: instance.generation, timeoutMs: drainMs };
     // Where somebody waits for the end, they are cut off.
     const runs = PATIENT.has(reason) && Promise.race([instance.runsEnded(), delay(drainMs, undefined, { ref: false })]);
-    await Promise.race([Promise.all([edges.retire(retired).catch(() => undefined), runs]), instance.ended]);
+    await Promise.race([Promise.all([this.#notices.retired(instance, drainMs), runs]), instance.ended]);
     if (atOnce) await instance.kill(reason, detail);
     else await instance.terminate(reason, detail);
   }

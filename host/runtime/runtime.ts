@@ -116,7 +116,7 @@ class Node implements Runtime {
   }
 
   async visit(slug: string): Promise<Visit> {
-    return this.#runner(slug).visit();
+    return this.#runner(slug).runs.visit();
   }
 
   async activate(slug: string): Promise<void> {
@@ -136,11 +136,11 @@ class Node implements Runtime {
 
   async runScheduled(slug: string, cron: string, scheduledTimeMs: number): Promise<ScheduledResult> {
     if (this.#closed) return { outcome: 'interrupted', error: 'The host is stopping.', durationMs: 0 };
-    return this.#runner(slug).runScheduled(cron, scheduledTimeMs);
+    return this.#runner(slug).runs.scheduled(cron, scheduledTimeMs);
   }
 
   async callQueue(slug: string, binding: string, call: QueueCall): Promise<QueueAnswer> {
-    return this.#runner(slug).callQueue(binding, call);
+    return this.#runner(slug).runs.queue(binding, call);
   }
 
   status(slug: string): InstanceStatus {
