@@ -388,6 +388,28 @@ test('Idempotency-Key on a route: a retry that signs anew gets the first answer;
   await until(async () => before - (await tempoOf(client.address)) === 10_000n);
 });
 
+test('payment-identifier: a purchase that is paid anew by x402 under the same name is charged once', async () => {
+  const name = 'purchase_0123456789abcdef';
+  const [first, second] = [x402Client(network, key(6), name), x402Client(network, key(6), name)];
+  const held = await usdcOf(first.address);
+  const one = await first.fetch(`${rig.url}/files/a`);
+  const two = await second.fetch(`${rig.url}/files/a`);
+  expect(second.sent.signature).not.toBe(first.sent.signature);
+  expect([one.status, two.status]).toEqual([200, 200]);
+  expect(two.headers.get('x-payment-id')).toBe(one.headers.get('x-payment-id'));
+  expect(await two.text()).toBe(await one.text());
+  expect(rig.calls).toHaveLength(1);
+  expect(held - (await usdcOf(first.address))).toBe(30_000n);
+  // The name is of one purchase: of another file, of another payer it is another.
+  expect((await x402Client(network, key(6), name).fetch(`${rig.url}/files/b`)).status).toBe(409);
+  const other = x402Client(network, key(7), name);
+  expect((await other.fetch(`${rig.url}/files/a`)).headers.get('x-payment-id')).not.toBe(
+    one.headers.get('x-payment-id'),
+  );
+  expect(rig.calls).toHaveLength(2);
+  await reconciled();
+});
+
 test('two first uses of one Idempotency-Key at the same time, each signed anew, are one charge', async () => {
   const client = mppClient(network, key(2));
   let count = 0;

@@ -15,6 +15,8 @@ export interface Presented {
   id: string;
   /** SHA-256 of all that was sent: two signatures for one payment are two credentials. */
   hash: string;
+  /** What the payer calls the purchase, where the credential says it: a retry that signs anew has the same. */
+  idempotencyKey?: string | undefined;
   /** The credential as it was sent; its rail reads it again to settle it. */
   text: string;
 }

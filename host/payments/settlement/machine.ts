@@ -365,7 +365,9 @@ function pending(row: PaymentRow): Problem {
 }
 
 /** Keys belong to one payer and one scope. */
-function idempotencyKey({ idempotencyKey: key, prepared }: AdmitInput, verified: Verified): string | undefined {
+function idempotencyKey(input: AdmitInput, verified: Verified): string | undefined {
+  const { presented, prepared } = input;
+  const key = input.idempotencyKey ?? presented.idempotencyKey;
   if (key === undefined) return undefined;
   return createHash('sha256').update([verified.payer.address, prepared.terms.scope, key].join('\n')).digest('hex');
 }

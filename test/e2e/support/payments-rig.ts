@@ -8,7 +8,8 @@ import path from 'node:path';
 import { serve } from '@hono/node-server';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
-import { wrapFetchWithPaymentFromConfig } from '@x402/fetch';
+import { appendPaymentIdentifierToExtensions } from '@x402/extensions/payment-identifier';
+import { x402Client as StockX402Client, wrapFetchWithPayment } from '@x402/fetch';
 import { Mppx, tempo } from 'mppx/client';
 import pino from 'pino';
 import { erc20Abi, type Hex } from 'viem';
@@ -209,18 +210,24 @@ export function mppClient(network: Network, key: Hex) {
 }
 
 /** A stock x402 client for exact and upto. */
-export function x402Client(network: Network, key: Hex) {
+/** @param purchase names what it buys, by x402's own extension */
+export function x402Client(network: Network, key: Hex, purchase?: string) {
   const account = privateKeyToAccount(key);
   const recorder = recording();
   const { x402 } = network;
   if (!x402) throw new Error('no x402 network');
-  const paying = wrapFetchWithPaymentFromConfig(recorder.fetch, {
+  const client = StockX402Client.fromConfig({
     schemes: [
       { network: 'eip155:*', client: new ExactEvmScheme(account) },
       { network: 'eip155:*', client: new UptoEvmScheme(account, { rpcUrl: x402.rpcUrl } as never) },
     ],
     spendControls: { allowedAssets: [{ network: x402.network, asset: x402.token, maxAmountPerPayment: '100000000' }] },
   } as never);
+  if (purchase !== undefined)
+    client.onBeforePaymentCreation(async ({ paymentRequired }) => {
+      appendPaymentIdentifierToExtensions(paymentRequired.extensions ?? {}, purchase);
+    });
+  const paying = wrapFetchWithPayment(recorder.fetch, client);
   return { account, address: account.address, sent: recorder.sent, fetch: paying as typeof fetch };
 }
 

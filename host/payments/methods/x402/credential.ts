@@ -4,6 +4,7 @@ import { Problem } from '../../../shared/problem.ts';
 import { lower } from '../../terms.ts';
 import { sha256 } from '../common.ts';
 import type { Presented } from '../method.ts';
+import { readPaymentIdentifier } from './payment-identifier.ts';
 
 /** `id` is network, payer and nonce; `hash` is of what is signed, and of what was accepted and named with it. */
 export interface X402Credential extends Presented {
@@ -96,6 +97,7 @@ export function readX402(text: string): X402Credential {
     rail: scheme === 'exact' ? 'x402/exact' : 'x402/upto',
     id: `x402:${scheme}:${network}:${lower(from)}:${nonce}`,
     hash: sha256(canonicalJson(payload)),
+    idempotencyKey: readPaymentIdentifier(payload.extensions),
     text,
     payload,
   };

@@ -4,6 +4,7 @@ import { lower, type Offer } from '../../terms.ts';
 import { notForThis } from '../common.ts';
 import type { Announce, Asked, Presented } from '../method.ts';
 import { type X402Payload, x402Of } from './credential.ts';
+import { PAYMENT_IDENTIFIER } from './payment-identifier.ts';
 
 /** Resources whose header is remembered, per set of terms. */
 const MAX_RESOURCES = 100;
@@ -78,7 +79,7 @@ export function announceX402(offers: readonly Offer[]): Announce {
         error: problem?.message ?? 'PAYMENT-SIGNATURE header is required',
         resource: { url: resource, description },
         accepts,
-        ...(discovery ? { extensions: discovery } : {}),
+        extensions: { ...discovery, ...PAYMENT_IDENTIFIER },
       }),
     ).toString('base64');
     if (!problem && (known || headers.size < MAX_RESOURCES)) headers.set(resource, { discovery, header });
