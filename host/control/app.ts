@@ -31,6 +31,7 @@ function corsHeaders({ headers }: Pick<Payments, 'headers'>): Record<string, str
     'content-type',
     'idempotency-key',
     ...headers.credentials,
+    'sign-in-with-x',
     'x-payment',
     'x-request-id',
   ];

@@ -113,6 +113,7 @@ export class RoutePublisher {
     const suspended = suspension(row);
     return {
       slug: row.slug,
+      tenant: row.tenant,
       state: suspended ? 'suspended' : row.state,
       ...(suspended ? { suspended: suspended.message } : {}),
       domains,

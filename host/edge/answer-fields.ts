@@ -7,18 +7,19 @@
  * host does not redirect browsers there: whether that name resolves and has a certificate is known to the operator alone.
  */
 import type { ResponseHead } from '../http/message/head.ts';
+import { type Shown, tenantChallenges } from './own-challenges.ts';
 
-export interface AnswerPlace {
+export interface AnswerPlace extends Shown {
   /** `control`: the host's own answers, which may speak for the origin. */
   via: 'path' | 'subdomain' | 'domain' | 'control';
   /** `/<slug>` on path addresses. */
   prefix: string;
   /** Host name the caller used, without port. */
   hostName: string;
-  /** As the caller wrote it, with port. */
-  host: string;
   /** Its pages may act for the origin. */
   trusted: boolean;
+  /** Control made the answer. */
+  own?: boolean;
   /** Of a version that is not live. */
   preview?: string | undefined;
 }
@@ -39,6 +40,7 @@ export function answerFields(head: ResponseHead, place: AnswerPlace, requestId: 
   let fields = head.fields;
   if (place.via === 'path' && head.status >= 300 && head.status < 400)
     fields = fields.replace(LOCATION, redirect(place));
+  if (head.challenges !== '') fields += place.own ? head.challenges : tenantChallenges(head.challenges, place);
   if (place.via !== 'path') fields += head.originFields;
   // On every answer: which of them a browser shows as a page is for the browser to say. Policies add up.
   else if (!place.trusted) fields += SANDBOX;

@@ -60,7 +60,7 @@ const BLOCKED = 'The operator of this host has blocked the network that you call
 /** Control adds generated descriptions for tenants with prices. */
 const DESCRIPTIONS = new Set(['/openapi.json', '/.well-known/x402']);
 
-const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '', host: '', trusted: true };
+const HOST_ITSELF: AnswerPlace = { via: 'control', prefix: '', hostName: '', host: '', trusted: true, own: true };
 
 type TenantResolution = Extract<Resolution, { kind: 'tenant' }>;
 

@@ -249,7 +249,7 @@ export class ProxiedRequest implements ExchangeListener, UpstreamHandler {
 
   /** The host's own pages act for the origin wherever they are shown; only control is believed about that. */
   #placeOf(head: ResponseHead): AnswerPlace {
-    return head.own && this.#instance === undefined ? { ...this.place, trusted: true } : this.place;
+    return head.own && this.#instance === undefined ? { ...this.place, trusted: true, own: true } : this.place;
   }
 
   head(head: ResponseHead): void {

@@ -36,11 +36,13 @@ import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
 import { PaymentService } from './payment-service.ts';
 import { openPaymentsKey } from './payments-key.ts';
+import { bodyDigest, queryDigest } from './request.ts';
 import { Answers } from './settlement/answers.ts';
 import { SettlementMachine } from './settlement/machine.ts';
 import { PaymentStore } from './settlement/payment-store.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
 import { createSignIns } from './sign-in.ts';
+import { SignInWithX } from './sign-in-with-x.ts';
 import { lower } from './terms.ts';
 import { forwarded } from './toll/messages.ts';
 import { Toll } from './toll/toll.ts';
@@ -141,7 +143,14 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     debts,
     minPayout: usdOr(config.minPayout, network.name === 'local' ? ZERO : MIN_PAYOUT),
   });
-  const proof = new ProofVerifier({ network: mpp, challengeKey, challenger, keys: machine.keys });
+  const chainId = network.x402?.chain.id ?? network.mpp?.chain.id ?? 1;
+  const signIn = new SignInWithX({
+    publicUrl: options.publicUrl,
+    chainId,
+    key: challengeKey,
+    claim: (name, until) => machine.keys.claim(name, until),
+  });
+  const proof = new ProofVerifier({ network: mpp, challengeKey, challenger, keys: machine.keys, signIn });
   const highest = await trustedClock.highest();
   const { feeBps } = config;
   const sessions = verifier ? { verifier, channels } : undefined;
@@ -209,21 +218,27 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     },
     registerCompletion: (name, complete, abandon) => operations.register(name, complete, abandon),
     paidOperation: (request, context, operation) => operations.call(request, context, operation),
-    proveOwner: (request, context, asked) =>
-      proof.prove(
+    async proveOwner(request, context, proved) {
+      const { pathname, search } = new URL(request.url);
+      const path = pathname + search;
+      const asked = { ...proved, scope: proved.scope + queryDigest(search) };
+      const digest = await bodyDigest(request, context);
+      const resource = `${context.proto}://${context.host}${path}`;
+      return await proof.prove(
         request.headers,
-        {
-          realm: realm(),
-          resource: `${context.proto}://${context.host}${new URL(request.url).pathname}`,
-          requestId: context.requestId,
-        },
+        { realm: realm(), resource, requestId: context.requestId, digest },
         asked,
-      ),
+        {
+          scope: asked.scope,
+          description: asked.description ?? 'Prove that you own this',
+          method: request.method,
+          path,
+          digest,
+        },
+      );
+    },
     ownerTokens: createOwnerTokens(key.derive('owner-token'), () => trustedClock.latest(), highest),
-    signIns: createSignIns({
-      publicUrl: options.publicUrl,
-      chainId: network.x402?.chain.id ?? network.mpp?.chain.id ?? 1,
-    }),
+    signIns: createSignIns({ publicUrl: options.publicUrl, chainId }),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),

@@ -26,6 +26,41 @@ export interface SignInOptions {
   now?: () => number;
 }
 
+export interface SignInMessage {
+  /** With the port, where it has one. */
+  host: string;
+  /** As the wallet writes it. */
+  address: string;
+  statement: string;
+  uri: string;
+  chainId: number;
+  nonce: string;
+  /** ms since the epoch. */
+  issuedAt: number;
+  expiresAt: number;
+  requestId?: string | undefined;
+  resources?: readonly string[];
+}
+
+/** What the wallet signs (EIP-4361). */
+export function signInMessage({ host, address, statement, uri, chainId, nonce, ...rest }: SignInMessage): string {
+  return [
+    `${host} wants you to sign in with your Ethereum account:`,
+    address,
+    '',
+    statement,
+    '',
+    `URI: ${uri}`,
+    'Version: 1',
+    `Chain ID: ${chainId}`,
+    `Nonce: ${nonce}`,
+    `Issued At: ${new Date(rest.issuedAt).toISOString()}`,
+    `Expiration Time: ${new Date(rest.expiresAt).toISOString()}`,
+    ...(rest.requestId === undefined ? [] : [`Request ID: ${rest.requestId}`]),
+    ...(rest.resources ? ['Resources:', ...rest.resources.map((resource) => `- ${resource}`)] : []),
+  ].join('\n');
+}
+
 export function createSignIns({ publicUrl, chainId, now = steadyNow() }: SignInOptions): SignIns {
   const key = randomBytes(32);
   const used = new Map<string, number>();
@@ -34,21 +69,17 @@ export function createSignIns({ publicUrl, chainId, now = steadyNow() }: SignInO
   const mac = (address: string, issued: string, random: string) =>
     createHmac('sha256', key).update(`${address}\n${issued}\n${random}`).digest().subarray(0, 16);
 
-  function messageOf(address: string, nonce: string, issuedAt: number): string {
-    return [
-      `${host} wants you to sign in with your Ethereum account:`,
-      getAddress(address),
-      '',
-      `Sign in to the owner's console at ${origin}/_admin/console for an hour. Sign this on that page only: whoever has it can change your deployments. It moves no money.`,
-      '',
-      `URI: ${origin}/_admin/console`,
-      'Version: 1',
-      `Chain ID: ${chainId}`,
-      `Nonce: ${nonce}`,
-      `Issued At: ${new Date(issuedAt).toISOString()}`,
-      `Expiration Time: ${new Date(issuedAt + LIFE_MS).toISOString()}`,
-    ].join('\n');
-  }
+  const messageOf = (address: string, nonce: string, issuedAt: number) =>
+    signInMessage({
+      host,
+      address: getAddress(address),
+      statement: `Sign in to the owner's console at ${origin}/_admin/console for an hour. Sign this on that page only: whoever has it can change your deployments. It moves no money.`,
+      uri: `${origin}/_admin/console`,
+      chainId,
+      nonce,
+      issuedAt,
+      expiresAt: issuedAt + LIFE_MS,
+    });
 
   return {
     async begin(given) {

@@ -16,6 +16,8 @@ export type RouteState = 'deploying' | 'active' | 'suspended' | 'expired' | 'dec
 /** All that the edge knows of a slug. Control pushes every change. */
 export interface Route {
   slug: string;
+  /** Whose it is; undefined while it is being deployed. */
+  tenant?: TenantId;
   state: RouteState;
   /** What callers of a suspended slug are told. */
   suspended?: string;

@@ -157,6 +157,21 @@ export function readBody(request: Request, limit: number, caller: string): Promi
   return ofProcess.read(request, limit, caller);
 }
 
+/** As `readBody`, where the body is needed for `use` alone. The request can still be read by another. */
+export async function withCopyOfBody<Result>(
+  request: Request,
+  limit: number,
+  caller: string,
+  use: (body: Buffer) => Result,
+): Promise<Result> {
+  const copy = request.clone();
+  try {
+    return use(await readBody(copy, limit, caller));
+  } finally {
+    ofProcess.release(copy);
+  }
+}
+
 /** A handler of requests whose bodies count as held until it has answered. */
 export function releasingBodies<Rest extends unknown[]>(
   handle: (request: Request, ...rest: Rest) => Response | Promise<Response>,

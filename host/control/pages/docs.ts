@@ -75,11 +75,11 @@ ${tabs('paying', 'Client', [
 <p>The examples below that say <code>pay.fetch</code> begin with what is under “JavaScript”. In a browser, a 402 is a page with a button for a wallet.</p>
 </section>
 <section id="proving" data-find><h2>Proving who owns it</h2>
-<p>Endpoints of the owner ask for a zero-amount proof by the wallet that paid: any MPP client signs it as it pays. For a series of calls get a token once, good for one slug and 15 minutes, or make a <a href="#post-keys">deploy key</a> for CI.</p>
+<p>Endpoints of the owner ask for a zero-amount proof by the wallet that paid: any MPP client signs it as it pays, and x402 clients sign in by <code>sign-in-with-x</code>. For a series of calls get a token once, good for one slug and 15 minutes, or make a <a href="#post-keys">deploy key</a> for CI.</p>
 <pre>export TOKEN=$(${MPPX_COMMAND} ${publicUrl}/_admin/session/hello -X POST | jq -r .token)</pre>
 </section>
 <section id="errors" data-find><h2>Errors</h2>
-<p>Problem documents (RFC 9457) with a stable <code>code</code>, a <code>detail</code> that says what to do next, and <code>requestId</code>. Retries that sign anew send an <code>Idempotency-Key</code>.</p>
+<p>Problem documents (RFC 9457) with a stable <code>code</code>, a <code>detail</code> that says what to do next, and <code>requestId</code>. Retries that sign anew send an <code>Idempotency-Key</code>, or the same x402 <code>payment-identifier</code>.</p>
 </section>
 <section id="handler" data-find><h2>Your handler</h2>
 <p>It answers at <code>${publicUrl}/&lt;slug&gt;/…</code> with the path after the slug, at <code>&lt;slug&gt;.&lt;base domain&gt;</code>, and at your own domains.

@@ -73,7 +73,7 @@ ${endpoints.map((endpoint) => entry(endpoint, publicUrl)).join('\n\n')}
 
 RFC 9457 problem documents (application/problem+json) with a stable \`code\`, a \`detail\` that says what to do, and \`requestId\`.
 An unpaid call of a paid endpoint gets its 402 first, whatever its body; what is refused before settling costs nothing.
-The same credential sent again gets the stored answer and is not charged again. Retries that sign anew: send an Idempotency-Key.
+The same credential sent again gets the stored answer and is not charged again. Retries that sign anew: send an Idempotency-Key, or x402's payment-identifier.
 \`suspended\` and \`blocked\` (403) are the operator's word about a deployment, a wallet or a network: do not retry or pay; its owner sees why in the metadata.
 
 ## Paid routes of tenants
@@ -88,7 +88,7 @@ function entry(endpoint: Endpoint, publicUrl: string): string {
     endpoint.access === 'paid' && endpoint.price !== undefined
       ? `costs ${formatUsd(endpoint.price)} USD`
       : endpoint.access === 'owner'
-        ? `free, zero-amount proof by the owner wallet${endpoint.keyActions ? `, or a deploy key that may ${endpoint.keyActions.join(' or ')}` : ''}`
+        ? `free, zero-amount proof by the owner wallet (MPP, or x402's sign-in-with-x)${endpoint.keyActions ? `, or a deploy key that may ${endpoint.keyActions.join(' or ')}` : ''}`
         : 'free';
   const flags = endpoint.method === 'GET' ? '' : ` -X ${endpoint.method}`;
   const command =

@@ -190,7 +190,7 @@ export function paymentInfo(
 function paymentText(endpoint: Endpoint<never>): string {
   return endpoint.access === 'paid'
     ? 'Payment is required: WWW-Authenticate: Payment (MPP) and PAYMENT-REQUIRED (x402)'
-    : 'A zero-amount proof of the owner wallet is required: WWW-Authenticate: Payment';
+    : 'A zero-amount proof of the owner wallet is required: WWW-Authenticate: Payment (MPP), or sign-in-with-x in PAYMENT-REQUIRED (x402)';
 }
 
 function response(status: string, description: string): JsonSchema {

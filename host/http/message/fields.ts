@@ -30,6 +30,8 @@ export const Field = {
   ownCaller: 17,
   /** Control's own answer, which no handler wrote: OWN_ANSWER of host/shared/problem.ts. */
   ownAnswer: 18,
+  /** Asks the caller to pay or to prove something; see host/edge/own-challenges.ts. */
+  challenge: 19,
 } as const;
 export type FieldKind = (typeof Field)[keyof typeof Field];
 
@@ -90,6 +92,8 @@ const RESPONSE_KINDS: Readonly<Record<string, FieldKind>> = {
   'x-request-id': Field.requestId,
   date: Field.date,
   'set-cookie': Field.setCookie,
+  'www-authenticate': Field.challenge,
+  'payment-required': Field.challenge,
   ...Object.fromEntries(sharedOriginFields().map((name) => [name, Field.sharedOrigin])),
 };
 

@@ -44,6 +44,8 @@ export interface ResponseHead {
   cookies: string[];
   /** Lines that are only allowed where the tenant has the origin for itself. */
   originFields: string;
+  /** Lines that ask the caller to pay or to prove something. */
+  challenges: string;
   /** All other fields that may go on to the caller. */
   fields: string;
 }
@@ -202,6 +204,7 @@ export function parseResponseHead(text: string, method: string, classify: Classi
     own: false,
     cookies: [],
     originFields: '',
+    challenges: '',
     fields: '',
   };
   let length: string | undefined;
@@ -247,6 +250,9 @@ export function parseResponseHead(text: string, method: string, classify: Classi
           break;
         case Field.sharedOrigin:
           head.originFields += `${text.slice(at, end)}\r\n`;
+          break;
+        case Field.challenge:
+          head.challenges += `${text.slice(at, end)}\r\n`;
           break;
       }
     }

@@ -1,7 +1,8 @@
 /** Stock clients with a test wallet of a running host: mppx (library) and @x402/fetch, and what the wallets hold. */
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
-import { wrapFetchWithPaymentFromConfig } from '@x402/fetch';
+import { createSIWxClientExtension } from '@x402/extensions/sign-in-with-x';
+import { wrapFetchWithPayment, wrapFetchWithPaymentFromConfig, x402Client } from '@x402/fetch';
 import { Mppx, tempo } from 'mppx/client';
 import { createClient, createPublicClient, http } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
@@ -47,6 +48,13 @@ export function x402Fetch(network: LocalNetworkFile, index: number, sender: type
       allowedAssets: [{ network: network.x402.network, asset: network.x402.token, maxAmountPerPayment: '5000000' }],
     },
   } as never) as Fetch;
+}
+
+/** A stock @x402/fetch client that signs in where an answer asks for it, and pays nothing. @param sender what it sends its requests with */
+export function signInFetch(network: LocalNetworkFile, index: number, sender: typeof fetch = fetch): Fetch {
+  const client = new x402Client();
+  client.registerExtension(createSIWxClientExtension({ signers: [account(network, index)] }));
+  return wrapFetchWithPayment(sender, client) as Fetch;
 }
 
 /** Micro-USD in both tokens. */

@@ -12,6 +12,7 @@ import { micro } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { type ChallengeContext, type Challenger, type PreparedOffers, prepareOffers } from '../../challenge.ts';
 import type { MppNetwork } from '../../network/types.ts';
+import type { Asking, SignInWithX } from '../../sign-in-with-x.ts';
 import { lower, payerDid, type Terms } from '../../terms.ts';
 import type { Payer, ProofRequest, ProofResult } from '../../types.ts';
 import { readCredential } from '../index.ts';
@@ -26,6 +27,7 @@ export interface ProofVerifierOptions {
   challengeKey: string;
   challenger: Challenger;
   keys: PaymentKeys;
+  signIn: SignInWithX;
 }
 
 export class ProofVerifier {
@@ -49,22 +51,35 @@ export class ProofVerifier {
     }) as never;
   }
 
-  /** @throws Problem `not_owner` */
-  async prove(headers: Headers, context: ChallengeContext, proof: ProofRequest): Promise<ProofResult> {
+  /**
+   * @param asking the request, where its caller may sign in by x402 instead
+   * @throws Problem `not_owner`
+   */
+  async prove(headers: Headers, context: ChallengeContext, proof: ProofRequest, asking?: Asking): Promise<ProofResult> {
     const prepared = this.#offers(proof);
-    const { challenger, challengeKey } = this.#options;
-    let payer: Payer;
+    const { challenger, challengeKey, signIn } = this.#options;
+    const ask = (problem?: Problem) => {
+      const response = challenger.response(prepared, context, problem);
+      for (const [name, value] of Object.entries(asking ? signIn.announce(asking, problem) : {}))
+        response.headers.set(name, value);
+      return { response };
+    };
     try {
+      const signed = asking && (await signIn.verify(headers, asking));
+      if (signed) {
+        expectOwner(proof, signed.payer.address);
+        await signed.claim();
+        return { payer: signed.payer };
+      }
       const presented = readCredential(headers, challengeKey);
-      if (!presented) return { response: challenger.response(prepared, context) };
-      if (!isMpp(presented)) throw refused('Ownership is proved with a zero-amount MPP credential, not with x402.');
-      payer = await this.#verify(presented, prepared, context, proof);
+      if (!presented) return ask();
+      if (!isMpp(presented))
+        throw refused('Ownership is proved with a zero-amount MPP credential or by SIGN-IN-WITH-X, not by a payment.');
+      return { payer: await this.#verify(presented, prepared, context, proof) };
     } catch (error) {
-      if (error instanceof Problem && error.code === 'payment_invalid')
-        return { response: challenger.response(prepared, context, error) };
+      if (error instanceof Problem && error.code === 'payment_invalid') return ask(error);
       throw error;
     }
-    return { payer };
   }
 
   async #verify(
@@ -73,7 +88,7 @@ export class ProofVerifier {
     context: ChallengeContext,
     proof: ProofRequest,
   ): Promise<Payer> {
-    matchMpp(presented, prepared, { ...context, digest: undefined, now: Date.now() });
+    matchMpp(presented, prepared, { ...context, digest: context.digest, now: Date.now() });
     const { credential } = presented;
     const payload = Methods.charge.schema.credential.payload.safeParse(credential.payload);
     if (!payload.success || payload.data.type !== 'proof')
@@ -83,8 +98,7 @@ export class ProofVerifier {
       throw refused('The proof names no wallet on this network.');
     const address = lower(source[2]);
     if (!(await this.#signedBy(credential, payload.data, address))) throw refused('The signature is not the wallet’s.');
-    if (proof.expectedOwner !== undefined && address !== proof.expectedOwner)
-      throw new Problem('not_owner', `${proof.expectedOwner} owns this, and ${address} signed. Nothing was changed.`);
+    expectOwner(proof, address);
     const expires = Date.parse(credential.challenge.expires ?? '');
     if (!(await this.#options.keys.claim(`proof:${credential.challenge.id}`, expires)))
       throw refused('This proof was used before; sign the new challenge.');
@@ -148,6 +162,12 @@ export class ProofVerifier {
     };
     return prepareOffers(terms, [offer]);
   }
+}
+
+/** @throws Problem `not_owner` */
+function expectOwner({ expectedOwner }: ProofRequest, address: string): void {
+  if (expectedOwner !== undefined && address !== expectedOwner)
+    throw new Problem('not_owner', `${expectedOwner} owns this, and ${address} signed. Nothing was changed.`);
 }
 
 function refused(detail: string): Problem {
