@@ -95,11 +95,11 @@ export class Engine {
   static async open(settings: Settings): Promise<Engine> {
     const spool = new Spool(settings.spool);
     await spool.clear();
-    const pool = (file: string, threads: number, setup?: SpeakSetup) =>
+    const pool = (file: string, threads: { minThreads: number; maxThreads: number }, setup?: SpeakSetup) =>
       new Piscina({
         filename: new URL(file, import.meta.url).href,
-        minThreads: threads,
-        maxThreads: threads,
+        ...threads,
+        idleTimeout: Number.POSITIVE_INFINITY,
         workerData: setup,
         resourceLimits: { maxOldGenerationSizeMb: 256 },
         // threads inherit nothing that a caller's text could bring to light
@@ -107,8 +107,10 @@ export class Engine {
         // a waiting thread must still see that its listener has gone
         atomics: 'disabled',
       });
-    const speakers = pool('speak/thread.ts', settings.speak.jobs, { spool: settings.spool });
-    const readers = pool('read/thread.ts', settings.read.jobs);
+    const { jobs } = settings.speak;
+    const speakers = pool('speak/thread.ts', { minThreads: jobs, maxThreads: jobs }, { spool: settings.spool });
+    // Not before the first text comes: its models are half a second of work, which would delay the host's start.
+    const readers = pool('read/thread.ts', { minThreads: 0, maxThreads: settings.read.jobs });
     const [choice, ffmpeg, confinement, voices] = await Promise.all([
       chooseTranscriber(settings.listen),
       settings.decode.ffmpeg ? findFfmpeg() : undefined,
