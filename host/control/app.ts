@@ -12,7 +12,9 @@ import { paidByCookie } from './payment-cookie.ts';
 
 export interface AppDeps {
   endpoints: Endpoint[];
-  pages: Page[];
+  /** Called with the first request that no endpoint takes. */
+  pages(): Promise<Page[]>;
+  health(): { ready: boolean; body: unknown };
   payments: Pick<Payments, 'headers'>;
   /** Requests that belong to a tenant (paid, expired, decommissioned). */
   tenant(request: Request, context: ReturnType<typeof readContext>, slug: string): Promise<Response>;
@@ -44,7 +46,7 @@ function corsHeaders({ headers }: Pick<Payments, 'headers'>): Record<string, str
 }
 
 export function createApp(deps: AppDeps): Hono {
-  const { endpoints, pages, payments, problemPages, tenant, challenge, observe, log } = deps;
+  const { endpoints, pages, payments, problemPages, tenant, challenge, health, observe, log } = deps;
   const app = new Hono();
   const cors = corsHeaders(payments);
 
@@ -70,7 +72,16 @@ export function createApp(deps: AppDeps): Hono {
       return await forCaller(problemPages, call.request, call.context, await endpoint.handle(call));
     });
   }
-  for (const page of pages) app.get(page.path, (c) => page.render(readContext(c.req.raw)));
+  app.get('/healthz', (c) => {
+    const { ready, body } = health();
+    return c.json(body as object, ready ? 200 : 503, { 'cache-control': 'no-cache' });
+  });
+  let free: Promise<Hono> | undefined;
+  app.get('*', async (c, next) => {
+    free ??= pages().then(pageRoutes);
+    const page = await (await free).fetch(c.req.raw);
+    return page.status === NO_PAGE ? next() : page;
+  });
 
   app.options(
     '/_admin/*',
@@ -104,6 +115,19 @@ export function createApp(deps: AppDeps): Hono {
   });
 
   return withCommonHeaders(app, cors, observe);
+}
+
+/** Of `pageRoutes` alone: nobody gets to see it. */
+const NO_PAGE = 599;
+
+function pageRoutes(pages: readonly Page[]): Hono {
+  const app = new Hono();
+  for (const page of pages) app.get(page.path, (c) => page.render(readContext(c.req.raw)));
+  app.notFound(() => new Response(null, { status: NO_PAGE }));
+  app.onError((error) => {
+    throw error;
+  });
+  return app;
 }
 
 /** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */

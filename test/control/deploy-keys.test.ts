@@ -60,7 +60,8 @@ describe('the endpoint table', () => {
       const app = createApp({
         problemPages: { home: 'http://h', network: { name: 'local' } },
         endpoints,
-        pages: [],
+        pages: async () => [],
+        health: () => ({ ready: true, body: {} }),
         payments: { headers: { credentials: [], exposed: '' } },
         observe: () => undefined,
       } as never);

@@ -10,10 +10,10 @@ import { LOOK_CSS } from '../../pages/look.ts';
 import type { Audit } from '../../registry/audit.ts';
 import { asProblem, PROBLEMS, Problem, type ProblemCode } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
-import { BASE, type ConsolePage, consoleAnswer, SCRIPT_PATH, STYLE_PATH, type View } from './page.ts';
+import { type ConsolePage, consoleAnswer, SCRIPT_PATH, STYLE_PATH, type View } from './page.ts';
 import { CONSOLE_PAGES } from './pages/index.ts';
 import { CONSOLE_SCRIPT } from './script.ts';
-import { isSameText, type Session, type Sessions } from './sessions.ts';
+import { BASE, isSameText, type Session, type Sessions } from './sessions.ts';
 import type { OperatorTokens, Role } from './tokens.ts';
 import { json as jsonView } from './words.ts';
 

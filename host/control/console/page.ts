@@ -13,7 +13,7 @@ import {
 import { LOOK_CSS } from '../../pages/look.ts';
 import type { Builtin } from '../builtins.ts';
 import { CONSOLE_SCRIPT } from './script.ts';
-import type { Session } from './sessions.ts';
+import { BASE, type Session } from './sessions.ts';
 
 type OperatorApi = NonNullable<Builtin['asks']['operatorApi']>;
 
@@ -41,7 +41,6 @@ export interface View {
   now: number;
 }
 
-export const BASE = '/console';
 const HOME: Place = { name: 'Turnpike console', href: BASE };
 
 export const STYLE_PATH = `${BASE}/${contentName('look', LOOK_CSS, 'css')}`;

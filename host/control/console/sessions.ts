@@ -15,6 +15,8 @@ export interface Session {
   flash?: { level: 'good' | 'bad'; text: string };
 }
 
+/** Path of the console on the operator's port. */
+export const BASE = '/console';
 const IDLE_MS = 30 * 60_000;
 const LONGEST_MS = 12 * 3_600_000;
 /** The one that was idle for longest gives its place to a new one. */

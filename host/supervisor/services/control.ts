@@ -11,7 +11,7 @@ import { deploymentParser } from '../../control/deployment-input.ts';
 import type { ControlDeps } from '../../control/deps.ts';
 import { handshakes } from '../../control/handshakes.ts';
 import { Lifecycle } from '../../control/lifecycle.ts';
-import { endpointTable, pageTable } from '../../control/routes.ts';
+import { endpointTable } from '../../control/routes.ts';
 import { tenantRequest, tenantSocket } from '../../control/tenant-requests.ts';
 import { DomainChecks } from '../../domains/domain-checks.ts';
 import { OwnershipRecords } from '../../domains/ownership-record.ts';
@@ -361,7 +361,9 @@ const controlServer = service({
     const app = createApp({
       problemPages,
       endpoints,
-      pages: pageTable({ control: controlDeps, endpoints, version, network, health }),
+      pages: async () =>
+        (await import('../../control/pages/index.ts')).pageTable({ control: controlDeps, endpoints, version, network }),
+      health,
       payments: controlDeps.payments,
       log,
       challenge: tls.challenge,

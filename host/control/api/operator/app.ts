@@ -6,8 +6,8 @@ import { type Context, Hono } from 'hono';
 import type { Logger } from 'pino';
 import type { Audit } from '../../../registry/audit.ts';
 import { asProblem, Problem } from '../../../shared/problem.ts';
-import { type ConsoleOptions, createConsole, type Who } from '../../console/app.ts';
-import { BASE } from '../../console/page.ts';
+import type { ConsoleOptions, Who } from '../../console/app.ts';
+import { BASE } from '../../console/sessions.ts';
 import type { OperatorTokens, Role } from '../../console/tokens.ts';
 import { json } from '../../endpoint.ts';
 import { operatorDocument } from '../../pages/openapi.ts';
@@ -48,15 +48,21 @@ export function createOperatorApp(options: OperatorAppOptions, trusted: boolean)
   });
   app.onError((error) => answerTo(error, log));
   if (options.console && !trusted) {
-    const pages = createConsole({
-      ...options.console,
-      tokens,
-      audit,
-      log,
-      api: (request, who) => api.fetch(request, { who }),
-    });
+    const given = { ...options.console, tokens, audit, log };
+    // Loaded with its first page: the host starts sooner.
+    let pages: Promise<Hono> | undefined;
+    const load = async () => {
+      const { createConsole } = await import('../../console/app.ts');
+      const built = createConsole({ ...given, api: (request, who) => api.fetch(request, { who }) });
+      return new Hono().route(BASE, built);
+    };
+    const serve = async (c: Context) => {
+      pages ??= load();
+      return (await pages).fetch(c.req.raw, c.env);
+    };
     app.get('/', (c) => c.redirect(BASE, 303));
-    app.route(BASE, pages);
+    app.all(BASE, serve);
+    app.all(`${BASE}/*`, serve);
   }
   app.all('*', (c) => {
     const role = trusted ? 'operator' : bearerRole(c.req.header('authorization'), tokens);

@@ -1,6 +1,7 @@
 /** What the operators did. */
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
-import { BASE, type ConsolePage } from '../page.ts';
+import type { ConsolePage } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { table, time } from '../words.ts';
 
 interface Audit {

@@ -1,6 +1,7 @@
 /** Backups: those there are, one more, and how one is brought back. */
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
-import { act, BASE, type ConsolePage } from '../page.ts';
+import { act, type ConsolePage } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { facts, table } from '../words.ts';
 
 interface Backups {

@@ -1,6 +1,7 @@
 /** Wallets and address ranges that the host does not serve. */
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
-import { act, BASE, type ConsolePage } from '../page.ts';
+import { act, type ConsolePage } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { table, time } from '../words.ts';
 
 interface Blocks {

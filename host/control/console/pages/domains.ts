@@ -1,6 +1,7 @@
 /** Domains of tenants, and certificates. */
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
-import { BASE, type ConsolePage } from '../page.ts';
+import type { ConsolePage } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { state, table, time } from '../words.ts';
 
 interface Domains {

@@ -1,7 +1,8 @@
 /** What was earned, what is open, and what the wallets hold. */
 import { html, type Part } from '../../../../builtin-tenants/kit/look/layout.ts';
 import type { HostWallet } from '../../../payments/types.ts';
-import { act, BASE, type ConsolePage, type View } from '../page.ts';
+import { act, type ConsolePage, type View } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { count, figures, table, time, usd, wallet } from '../words.ts';
 
 interface OpenItem {

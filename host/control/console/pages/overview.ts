@@ -2,7 +2,8 @@
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
 import { fileSize } from '../../../shared/file-size.ts';
 import { chart } from '../chart.ts';
-import { BASE, type ConsolePage, type View } from '../page.ts';
+import type { ConsolePage, View } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { choices, count, figures, milliseconds, state, table, time, usd } from '../words.ts';
 
 interface Attention {

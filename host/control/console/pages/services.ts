@@ -1,6 +1,7 @@
 /** What built-in tenants offer their operator: each says in its turnpike.json what is shown of it, and what it does. */
 import { html, type Part } from '../../../../builtin-tenants/kit/look/layout.ts';
-import { act, BASE, type ConsolePage, type View } from '../page.ts';
+import { act, type ConsolePage, type View } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { json } from '../words.ts';
 
 export const servicesPage: ConsolePage = {

@@ -1,6 +1,7 @@
 /** Settings in force and whence they come, what version runs, and who may log in. */
 import { html, type Part } from '../../../../builtin-tenants/kit/look/layout.ts';
-import { act, BASE, type ConsolePage } from '../page.ts';
+import { act, type ConsolePage } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { facts, table, time } from '../words.ts';
 
 interface Settings {

@@ -2,7 +2,8 @@
 import { html, type Part } from '../../../../builtin-tenants/kit/look/layout.ts';
 import { fileSize } from '../../../shared/file-size.ts';
 import { chart } from '../chart.ts';
-import { act, BASE, type ConsolePage, type View } from '../page.ts';
+import { act, type ConsolePage, type View } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { choices, count, facts, json, state, table, time, usd, wallet } from '../words.ts';
 import { RANGE_NAMES } from './overview.ts';
 

@@ -1,6 +1,7 @@
 /** All tenants: searched, sorted, a page at a time. */
 import { html } from '../../../../builtin-tenants/kit/look/layout.ts';
-import { BASE, type ConsolePage } from '../page.ts';
+import type { ConsolePage } from '../page.ts';
+import { BASE } from '../sessions.ts';
 import { choices, count, state, table, time, wallet } from '../words.ts';
 
 interface Tenants {
