@@ -27,6 +27,10 @@ export interface Binding {
   within?(settings: Readonly<Record<string, unknown>>): boolean;
   /** What its settings lead to, where that is not a store named by `id`: equal ones share a socket. */
   idOf?(settings: Readonly<Record<string, unknown>>): string;
+  /** The handler does not find it in env: the host uses it. */
+  outsideEnv?: true;
+  /** Why this host does not offer it; undefined where it does. A deploy that asks for it is refused before it is paid. */
+  missing?(config: Pick<Config, 'ai'>): string | undefined;
   /** Whether these settings bind nothing, and only say something of what is there. */
   hidden?(settings: Readonly<Record<string, unknown>>): boolean;
   workerd: WorkerdBinding;

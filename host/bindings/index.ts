@@ -2,6 +2,9 @@
 import { z } from 'zod';
 import type { Config } from '../shared/config.ts';
 import type { BindingSet, StorageQuotas } from '../shared/contracts.ts';
+import { whyAbsent } from './absent.ts';
+import { ai } from './ai/binding.ts';
+import { analytics } from './analytics/binding.ts';
 import type { Binding } from './binding.ts';
 import { d1 } from './d1/binding.ts';
 import { durableObjects } from './durable-objects/binding.ts';
@@ -13,6 +16,7 @@ import { ratelimit } from './ratelimit/binding.ts';
 import type { BindingServer, BindingServers, ServerHost } from './server.ts';
 import { services } from './services/binding.ts';
 import { DEFAULT_STORE, serviceName } from './stores.ts';
+import { tails } from './tails/binding.ts';
 import { version } from './version/binding.ts';
 import { workflows } from './workflows/binding.ts';
 
@@ -27,6 +31,9 @@ export const BINDINGS: readonly Binding[] = [
   queues,
   workflows,
   services,
+  analytics,
+  tails,
+  ai,
 ];
 
 /** What a deployment that asks for nothing has. */
@@ -40,6 +47,13 @@ export const bindingsSchema = z.strictObject(
       settings.optional().describe(env ? `env.${env}: ${summary}` : summary),
     ]),
   ),
+  {
+    error(issue) {
+      if (issue.code !== 'unrecognized_keys') return undefined;
+      const said = issue.keys.flatMap((key) => (whyAbsent(key) === undefined ? [] : [`${key} ${whyAbsent(key)}`]));
+      return said.length > 0 ? said.join('; ') : undefined;
+    },
+  },
 );
 
 /** What a deployment has, in the shape that is kept of it. @param asked by key, as `bindingsSchema` accepts it */
@@ -69,6 +83,11 @@ export interface Bound {
 
 export function boundBindings(set: BindingSet): Bound[] {
   return allBindings(set).filter(({ binding, settings }) => !binding.hidden?.(settings));
+}
+
+/** Those that the handler finds in env. */
+export function envBindings(set: BindingSet): Bound[] {
+  return boundBindings(set).filter(({ binding }) => !binding.outsideEnv);
 }
 
 /** Those with data behind them that the owner may look at; a queue that is only consumed is one of them. */

@@ -21,6 +21,14 @@ export interface ServerHost {
   };
   /** Deployments that call each other. Without it the host does not offer that. */
   services?: ServiceDirectory;
+  /** Adds a line to a tenant's log. */
+  tell(tenant: TenantId, event: string, text: string): void;
+  /**
+   * Hands traces to another deployment of the same owner. Without it the host does not offer that.
+   * @param events a JSON array
+   * @throws Error with a sentence that says why they did not arrive
+   */
+  deliverTail?(from: TenantId, consumer: string, events: Buffer): Promise<void>;
   /**
    * Hands messages to the deployment of the same owner that consumes the shared queue. Resolves when it keeps them.
    * @throws Problem

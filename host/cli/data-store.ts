@@ -1,4 +1,4 @@
-/** A store of a deployment, as the commands d1, kv, r2, queues and workflows reach it: through the owner's endpoints, as its own handler sees it. */
+/** A store of a deployment, as the commands d1, kv, r2, queues, workflows and analytics reach it: through the owner's endpoints, as its own handler sees it. */
 import type { Command } from 'commander';
 import { boundBindings } from '../bindings/index.ts';
 import type { Metadata } from './metadata-view.ts';
@@ -41,7 +41,7 @@ export function addDataOptions(command: Command): Command {
  */
 export async function openDataStore(
   session: Session,
-  kind: 'kv' | 'd1' | 'r2' | 'queues' | 'workflows',
+  kind: 'kv' | 'd1' | 'r2' | 'queues' | 'workflows' | 'analytics',
   named: string | undefined,
   flags: DataFlags,
 ): Promise<DataStore> {

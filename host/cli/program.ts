@@ -1,6 +1,7 @@
 /** The `turnpike` command: its global options and every subcommand. */
 import { Command, Option } from 'commander';
 import { accountCommand } from './account.ts';
+import { analyticsCommand } from './analytics.ts';
 import { checkCommand } from './check.ts';
 import { cronsCommand } from './crons.ts';
 import { d1Command } from './d1.ts';
@@ -87,6 +88,7 @@ function groups(deps: CommandDeps | undefined, ofHost: Command[]): [string, Comm
         d1Command(deps),
         kvCommand(deps),
         r2Command(deps),
+        analyticsCommand(deps),
         queuesCommand(deps),
         workflowsCommand(deps),
       ],

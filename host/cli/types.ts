@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Command } from 'commander';
-import { bindingSet, boundBindings } from '../bindings/index.ts';
+import { bindingSet, envBindings } from '../bindings/index.ts';
 import type { Project } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
 
@@ -18,6 +18,8 @@ const TYPES: Record<string, string> = {
   queues: 'Queue',
   workflows: 'Workflow',
   services: 'Fetcher',
+  analytics: 'AnalyticsEngineDataset',
+  ai: 'Ai',
 };
 const FILE = 'worker-configuration.d.ts';
 
@@ -40,7 +42,7 @@ export function typesCommand(deps?: CommandDeps): Command {
 /** @returns a declaration of an interface */
 export function envTypes({ manifest, wrangler }: Project, name: string): string {
   const members = new Map<string, string>();
-  for (const { binding, name: member } of boundBindings(bindingSet(manifest.bindings ?? {})))
+  for (const { binding, name: member } of envBindings(bindingSet(manifest.bindings ?? {})))
     members.set(member, TYPES[binding.key] ?? 'unknown');
   if (manifest.assets?.binding) members.set(manifest.assets.binding, 'Fetcher');
   for (const [member, value] of Object.entries(manifest.vars ?? {})) members.set(member, typeOfValue(value));

@@ -1,5 +1,6 @@
 /** The boundary for bodies of the admin APIs: one zod schema checks a body, and every refusal points at the field. */
 import type { z } from 'zod';
+import { whyAbsent } from '../bindings/absent.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
 import { readBody } from '../shared/request-body.ts';
 
@@ -48,7 +49,7 @@ function fieldErrors(issue: z.core.$ZodIssue): FieldError[] {
   if (issue.code === 'unrecognized_keys') {
     return issue.keys.map((key) => ({
       pointer: `${base}/${key}`,
-      detail: 'is not known; /openapi.json lists the fields',
+      detail: (base === '/bindings' ? whyAbsent(key) : undefined) ?? 'is not known; /openapi.json lists the fields',
     }));
   }
   if (issue.code === 'invalid_union') {

@@ -1,9 +1,11 @@
-/** Whether a deployment may call another one: when its binding is made, and at each call. */
+/** Whether a deployment may have the bindings that it asks for, and call another one: when a binding is made, and at each call. */
+import { boundBindings } from '../bindings/index.ts';
 import { type Called, calledBy, mayCall } from '../bindings/services/access.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { CodeStore } from '../runtime/code-store.ts';
 import type { Clock } from '../shared/clock.ts';
+import type { Config } from '../shared/config.ts';
 import type { BindingSet, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { fieldProblem } from './body.ts';
@@ -40,9 +42,17 @@ export async function checkCall(
  * @throws Problem invalid_field
  */
 export async function checkServices(
-  { deployments, codeStore }: { deployments: Known; codeStore: Pick<CodeStore, 'get'> },
+  { config, deployments, codeStore }: { config: Config; deployments: Known; codeStore: Pick<CodeStore, 'get'> },
   { slug, owner, bindings }: { slug: string; owner: string; bindings: BindingSet },
 ): Promise<void> {
+  const bound = boundBindings(bindings);
+  for (const { binding, name } of bound) {
+    const missing = binding.missing?.(config);
+    if (missing !== undefined) throw fieldProblem(`/bindings/${binding.key}/${name}`, missing);
+  }
+  const tails = bound.filter(({ binding }) => binding.key === 'tails');
+  for (const { name, settings } of tails)
+    await checkTail(deployments, { slug, owner }, String(settings.service), `/bindings/tails/${name}/service`);
   for (const { name, service, entrypoint } of calledBy(bindings)) {
     const at = `/bindings/services/${name}`;
     if (service === slug)
@@ -58,6 +68,24 @@ export async function checkServices(
         `names ${entrypoint}, which the code of ${service} does not export as an entrypoint; if it does, deploy ${service} again first`,
       );
   }
+}
+
+/** Traces tell what callers send: nobody but the owner gets them. */
+async function checkTail(
+  deployments: Known,
+  from: { slug: string; owner: string },
+  service: string,
+  at: string,
+): Promise<void> {
+  if (service === from.slug)
+    throw fieldProblem(at, `is ${service} itself; name another deployment, whose tail() gets the traces`);
+  const consumer = await deployments.bySlug(service);
+  if (!consumer || consumer.state === 'decommissioned')
+    throw fieldProblem(at, `names ${service}, which is not deployed on this host; deploy that first`);
+  if (consumer.owner !== from.owner.toLowerCase())
+    throw fieldProblem(at, `${service} belongs to another owner; traces go to deployments of your own alone`);
+  if (!consumer.handlers.includes('tail'))
+    throw fieldProblem(at, `names ${service}, whose code exports no tail(); add one and update ${service} first`);
 }
 
 async function exportsOf(codeStore: Pick<CodeStore, 'get'>, { digest }: Deployment): Promise<string[]> {

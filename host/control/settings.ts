@@ -1,5 +1,5 @@
 /** Turns an owner's input into stored settings: applies defaults, cross-field rules and the checks of other modules. */
-import { boundBindings, NO_BINDINGS } from '../bindings/index.ts';
+import { envBindings, NO_BINDINGS } from '../bindings/index.ts';
 import { parsePaidRoutes } from '../payments/paid-routes.ts';
 import type { Payments } from '../payments/types.ts';
 import type { DeploymentSettings } from '../registry/deployments.ts';
@@ -65,7 +65,7 @@ export function checkNames({ bindings, vars, assets }: DeploymentSettings, secre
     if (other) throw fieldProblem(pointer, `names ${name}, which is ${other} already; rename one of the two`);
     taken.set(name, what);
   };
-  for (const { binding, name } of boundBindings(bindings))
+  for (const { binding, name } of envBindings(bindings))
     take(name, `a binding (${binding.key})`, `/bindings/${binding.key}`);
   if (assets?.binding) take(assets.binding, 'the binding to static files', '/assets/binding');
   for (const name of Object.keys(vars)) take(name, 'a var', `/vars/${name}`);

@@ -3,6 +3,7 @@
  * npm package wrangler 4.164.0 (a test compares them); which of them a named environment inherits is from
  * `normalizeAndValidateConfig` in its `cli.js`.
  */
+import { ABSENT } from '../bindings/absent.ts';
 
 export interface Key {
   use: 'translated' | 'ignored' | 'refused';
@@ -202,24 +203,25 @@ const OWN: Record<string, Key> = {
   version_metadata: objects({ binding: translated }),
   ratelimits: objects({ name: translated, namespace_id: translated, simple: translated }),
 
-  ai: cloudflareOnly('Workers AI runs models at Cloudflare', 'call a model over HTTP with fetch()'),
+  ai: objects({ binding: translated, staging: ACCOUNT, remote: DEVELOPMENT }),
+  analytics_engine_datasets: objects({ binding: translated, dataset: translated, remote: DEVELOPMENT }),
+  tail_consumers: objects({
+    service: translated,
+    environment: ignored('an environment is a deployment of its own: name that as the service'),
+  }),
   ai_search: cloudflareOnly('AI Search finds text in documents at Cloudflare', 'call a search over HTTP with fetch()'),
   ai_search_namespaces: cloudflareOnly(
     'AI Search finds text in documents at Cloudflare',
     'call a search over HTTP with fetch()',
   ),
   agent_memory: cloudflareOnly('Agent Memory keeps what agents know at Cloudflare', 'keep it in D1 or KV'),
-  vectorize: cloudflareOnly('Vectorize is a database of vectors at Cloudflare', 'call another one with fetch()'),
-  browser: cloudflareOnly('Browser Rendering is a browser at Cloudflare', 'call another one with fetch()'),
-  images: cloudflareOnly('Cloudflare Images transforms pictures', 'transform them in the code'),
+  vectorize: cloudflareOnly(ABSENT.vectorize.what, ABSENT.vectorize.instead),
+  browser: cloudflareOnly(ABSENT.browser.what, ABSENT.browser.instead),
+  images: cloudflareOnly(ABSENT.images.what, ABSENT.images.instead),
   media: cloudflareOnly('Media Transformations changes videos at Cloudflare'),
   stream: cloudflareOnly('Cloudflare Stream keeps videos', 'keep them in R2'),
   analytics: cloudflareOnly('It queries analytics at Cloudflare with SQL', 'keep the figures in D1'),
-  analytics_engine_datasets: cloudflareOnly(
-    'Analytics Engine records data points at Cloudflare, and a call of the missing binding would throw',
-    'keep the data points in D1',
-  ),
-  send_email: cloudflareOnly('It sends mail by Email Routing', 'call a mail service with fetch()'),
+  send_email: cloudflareOnly(ABSENT.email.what, ABSENT.email.instead),
   mtls_certificates: cloudflareOnly('It is a certificate of clients that is kept at Cloudflare'),
   dispatch_namespaces: cloudflareOnly('Workers for Platforms calls Workers of customers by name'),
   worker_loaders: cloudflareOnly('A Worker Loader starts code that is made at run time'),
@@ -238,10 +240,9 @@ const OWN: Record<string, Key> = {
   connect: refused(
     'It opens sockets that call connect() of the handler, and this host delivers HTTP only. Remove it from the file.',
   ),
-  tail_consumers: cloudflareOnly('A Tail Worker gets what another one prints', 'read it with "turnpike tail"'),
   streaming_tail_consumers: cloudflareOnly(
-    'A Tail Worker gets what another one prints',
-    'read it with "turnpike tail"',
+    'A streaming Tail Worker gets traces while they are made',
+    'name the Worker in "tail_consumers", whose tail() gets them whole',
   ),
   unsafe: refused(
     'It hands settings to Cloudflare that wrangler does not know, and neither does this host. Remove it.',

@@ -67,6 +67,9 @@ export const featureShapes = {
     props: z.record(text, json).optional(),
   }),
   hyperdrive: binding({ id: text.optional(), localConnectionString: text.optional() }),
+  ai: z.object({ binding: bindingName }),
+  analytics_engine_datasets: binding({ dataset: filled.optional() }),
+  tail_consumers: z.array(z.object({ service: filled })),
   version_metadata: z.object({ binding: bindingName }),
   ratelimits: z.array(
     z.object({ name: bindingName, namespace_id: text, simple: z.object({ limit: number, period: number }) }),

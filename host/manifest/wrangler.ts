@@ -87,6 +87,9 @@ export interface WranglerProject {
       services?: Record<string, { service?: string; entrypoint?: string; props?: Record<string, unknown> }>;
       queues?: Record<string, { queue: string; producer?: boolean; consumer?: object }>;
       workflows?: Record<string, { class: string; name: string }>;
+      analytics?: Record<string, { dataset?: string }>;
+      tails?: Record<string, { service: string }>;
+      ai?: Record<string, object>;
       durableObjects?: Record<string, { class?: string; id?: string; sql?: boolean; deleted?: boolean }>;
     };
     vars?: Record<string, unknown>;
@@ -320,6 +323,7 @@ const NAMED_BY_BINDING = [
   'workflows',
   'services',
   'hyperdrive',
+  'analytics_engine_datasets',
 ] as const;
 
 /** Each name in env means one thing. */
@@ -334,8 +338,9 @@ function checkNames(settings: Settings, sections: Sections, notes: Notes): void 
   for (const key of NAMED_BY_BINDING) {
     for (const [index, { binding }] of (settings[key] ?? []).entries()) take(binding, key, index, 'binding');
   }
-  const { assets, version_metadata: version, durable_objects: objects, queues, ratelimits = [] } = settings;
+  const { assets, ai, version_metadata: version, durable_objects: objects, queues, ratelimits = [] } = settings;
   if (assets?.binding) take(assets.binding, 'assets', 'binding');
+  if (ai) take(ai.binding, 'ai', 'binding');
   if (version) take(version.binding, 'version_metadata', 'binding');
   for (const [index, { binding }] of (queues?.producers ?? []).entries()) take(binding, 'queues', 'producers', index);
   for (const [index, { name }] of (objects?.bindings ?? []).entries()) take(name, 'durable_objects', 'bindings', index);
@@ -502,6 +507,16 @@ function project(settings: Settings, slug: string | undefined): Omit<WranglerPro
     workflows: Object.fromEntries(
       (settings.workflows ?? []).map(({ binding, name, class_name }) => [binding, { class: class_name, name }]),
     ),
+    analytics: Object.fromEntries(
+      (settings.analytics_engine_datasets ?? []).map(({ binding, dataset }) => [binding, present({ dataset })]),
+    ),
+    tails: Object.fromEntries(
+      (settings.tail_consumers ?? []).map(({ service }) => [
+        `tail_${service.replaceAll('-', '_')}`,
+        { service: service.replaceAll('_', '-') },
+      ]),
+    ),
+    ai: settings.ai ? { [settings.ai.binding]: {} } : {},
   };
   const bindings = Object.fromEntries(
     Object.entries({ ...stores, ...others }).filter(([, all]) => Object.keys(all).length > 0),

@@ -7,6 +7,7 @@ import { type List, Message } from 'capnp-ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import { type Bound, boundBindings, distinctServices, ownedBindings } from '../bindings/index.ts';
 import { RPC_HOST } from '../bindings/services/names.ts';
+import { TAIL_SERVICE, TAIL_WORKER, tails } from '../bindings/tails/binding.ts';
 import {
   Config,
   type HttpOptions,
@@ -61,8 +62,14 @@ export function encodeConfig(
   const { assets } = spec;
   const caches = usesCaches(spec);
   const objects = objectsOf(spec.bindings);
+  const consumers = services.filter(({ binding }) => binding === tails);
   const list = config.initServices(
-    3 + services.length + (assets ? 1 : 0) + objectServices(objects, paths.objects) + (caches ? 1 : 0),
+    3 +
+      services.length +
+      (assets ? 1 : 0) +
+      objectServices(objects, paths.objects) +
+      (consumers.length > 0 ? 1 : 0) +
+      (caches ? 1 : 0),
   );
   const main = list.get(0);
   main.setName('main');
@@ -95,6 +102,15 @@ export function encodeConfig(
 
   let next = 3 + services.length + (assets ? 1 : 0);
   if (objects) writeObjects(objects, worker, paths.objects, () => list.get(next++));
+
+  if (consumers.length > 0) {
+    const targets = writeOwn(list.get(next++), TAIL_SERVICE, TAIL_WORKER).initBindings(consumers.length);
+    for (const [index, { service }] of consumers.entries()) {
+      targets.get(index).setName(service);
+      targets.get(index).initService().setName(service);
+    }
+    worker.initTails(1).get(0).setName(TAIL_SERVICE);
+  }
 
   if (caches) {
     writeOwn(list.get(list.getLength() - 1), CACHE_SERVICE, CACHE_WORKER);
@@ -199,6 +215,7 @@ function writeBindings(
     });
   }
   for (const { binding, ...bound } of bindings) {
+    if (binding.outsideEnv) continue;
     writers.push((target) => {
       target.setName(bound.name);
       binding.workerd.write(target, { ...bound, version });

@@ -20,6 +20,7 @@ import type {
   TenantId,
 } from '../shared/contracts.ts';
 import type { LogStore } from './logs/log-store.ts';
+import type { ScheduledAnswer } from './system-calls.ts';
 
 export type InstanceState = 'cold' | 'starting' | 'warm' | 'draining';
 
@@ -155,6 +156,12 @@ export interface Runtime {
    * @throws Problem, or Error when the instance ends meanwhile
    */
   callQueue(slug: string, binding: string, call: QueueCall): Promise<QueueAnswer>;
+  /**
+   * Calls the tenant's `tail()`; starts the instance if it is cold.
+   * @param from slug whose traces they are @param events a JSON array
+   * @throws Problem, or Error when the instance ends meanwhile
+   */
+  tail(slug: string, from: string, events: Buffer): Promise<ScheduledAnswer>;
   status(slug: string): InstanceStatus;
   /** Whether somebody waits for an instance or a database just now. */
   readonly starting: boolean;

@@ -20,7 +20,7 @@ import { createMask } from './logs/mask.ts';
 import { createStackMapper } from './logs/stack.ts';
 import { parseOutputLine } from './logs/workerd-output.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
-import { askScheduled, callQueue, ping, type ScheduledAnswer } from './system-calls.ts';
+import { askScheduled, askTail, callQueue, ping, type ScheduledAnswer } from './system-calls.ts';
 
 export interface InstanceProcessOptions {
   spec: InstanceSpec;
@@ -171,6 +171,11 @@ export class InstanceProcess {
   /** Calls the tenant's `scheduled()`. @throws Error when the process ends before it answered */
   scheduled(cron: string, scheduledTimeMs: number): Promise<ScheduledAnswer> {
     return this.occupy(askScheduled(this.#systemSocket, cron, scheduledTimeMs));
+  }
+
+  /** Calls the tenant's `tail()`. @throws Error when the process ends before it answered, or after half a minute */
+  tail(from: string, events: Buffer): Promise<ScheduledAnswer> {
+    return this.occupy(askTail(this.#systemSocket, from, events));
   }
 
   /** It has something to do that no edge knows of, until this settles. */

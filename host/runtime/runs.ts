@@ -9,6 +9,7 @@ import { Problem } from '../shared/problem.ts';
 import type { Activity } from './activity.ts';
 import type { ScheduledResult } from './contract.ts';
 import type { InstanceProcess } from './instance-process.ts';
+import type { ScheduledAnswer } from './system-calls.ts';
 
 /** How long to wait for the end of a process whose connection broke, ms. */
 const EXIT_NOTICE_MS = 1_000;
@@ -45,6 +46,11 @@ export class Runs {
   /** @throws Problem, or Error when the instance ends meanwhile */
   queue(binding: string, call: QueueCall): Promise<QueueAnswer> {
     return this.#activity.run(async () => (await this.#acquire()).callQueue(binding, call));
+  }
+
+  /** @throws Problem, or Error when the instance ends meanwhile */
+  tail(from: string, events: Buffer): Promise<ScheduledAnswer> {
+    return this.#activity.run(async () => (await this.#acquire()).tail(from, events));
   }
 
   async #runOnce(cron: string, scheduledTimeMs: number): Promise<Omit<ScheduledResult, 'durationMs'>> {

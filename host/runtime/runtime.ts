@@ -19,6 +19,7 @@ import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
 import { SharedServices } from './shared-services.ts';
 import { SoloTenant } from './solo-tenant.ts';
 import { Standby } from './standby.ts';
+import type { ScheduledAnswer } from './system-calls.ts';
 import { workerdBinary } from './workerd-binary.ts';
 
 /** Instances that burn CPU are looked at this often, ms. */
@@ -141,6 +142,10 @@ class Node implements Runtime {
 
   async callQueue(slug: string, binding: string, call: QueueCall): Promise<QueueAnswer> {
     return this.#runner(slug).runs.queue(binding, call);
+  }
+
+  async tail(slug: string, from: string, events: Buffer): Promise<ScheduledAnswer> {
+    return this.#runner(slug).runs.tail(from, events);
   }
 
   status(slug: string): InstanceStatus {

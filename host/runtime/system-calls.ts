@@ -1,12 +1,15 @@
 /** Calls to our own worker in an instance's process; see system-worker.ts for the other side. */
 import { request } from 'node:http';
 import type { QueueAnswer, QueueCall } from '../bindings/queues/call.ts';
-import { PING_PATH, QUEUE_PATH, SCHEDULED_PATH } from './system-worker.ts';
+import { PING_PATH, QUEUE_PATH, SCHEDULED_PATH, SCRIPT_HEADER, TAIL_PATH } from './system-worker.ts';
 
+/** What a handler that was called has come to. */
 export type ScheduledAnswer = { outcome: 'ok' } | { outcome: 'exception'; error: string };
 
 /** Longest run of a `scheduled()` handler, ms: Cloudflare's limit for crons. */
 const SCHEDULED_TIMEOUT_MS = 15 * 60_000;
+/** Longest run of a `tail()` handler, ms. */
+const TAIL_TIMEOUT_MS = 30_000;
 /** Longest wait until messages are kept, ms. */
 const QUEUE_TIMEOUT_MS = 30_000;
 const MAX_ANSWER_BYTES = 16 * 1_024;
@@ -28,6 +31,16 @@ export async function askScheduled(socketPath: string, cron: string, scheduledTi
     JSON.stringify({ cron, scheduledTime }),
     SCHEDULED_TIMEOUT_MS,
   );
+  return outcomeOf(text);
+}
+
+/** @param from slug @param events a JSON array @throws Error when the process ends, or the handler takes too long */
+export async function askTail(socketPath: string, from: string, events: Buffer): Promise<ScheduledAnswer> {
+  const { text } = await ask(socketPath, 'POST', TAIL_PATH, events, TAIL_TIMEOUT_MS, { [SCRIPT_HEADER]: from });
+  return outcomeOf(text);
+}
+
+function outcomeOf(text: string): ScheduledAnswer {
   const answer = JSON.parse(text) as { outcome?: unknown; error?: unknown };
   return answer.outcome === 'ok' ? { outcome: 'ok' } : { outcome: 'exception', error: String(answer.error) };
 }

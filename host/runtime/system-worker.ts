@@ -10,10 +10,13 @@ export const SYSTEM_COMPATIBILITY_DATE = '2026-01-01';
 export const PING_PATH = '/ping';
 /** `POST` with `{cron, scheduledTime}`; answers `{outcome, error?, stack?}`. */
 export const SCHEDULED_PATH = '/scheduled';
+/** `POST` with a JSON array of traces, and in the header whose they are: calls `tail()`, and answers as above. */
+export const TAIL_PATH = '/tail';
+export const SCRIPT_HEADER = 'x-script-name';
 
 /**
  * `<kind>/<name of a binding>` below it: the data of that binding, for its owner. D1: `POST {statements: [{sql, params?}]}`,
- * in one transaction. Queues: GET, and `POST {action}`. Workflows: GET lists (`status`, `cursor`, `limit`), GET and PUT of `?key=` with the id of an instance, and `POST {id, action?, event?}`. KV and R2: GET, PUT and DELETE of `?key=`; without a key, GET lists (`prefix`, `cursor`, `limit`).
+ * in one transaction. Analytics Engine: `POST {query}`. Queues: GET, and `POST {action}`. Workflows: GET lists (`status`, `cursor`, `limit`), GET and PUT of `?key=` with the id of an instance, and `POST {id, action?, event?}`. KV and R2: GET, PUT and DELETE of `?key=`; without a key, GET lists (`prefix`, `cursor`, `limit`).
  * Answers 400 with `{error}` where the binding refuses.
  */
 export const DATA_PATH = '/data/';
@@ -36,6 +39,7 @@ async function data(request, env, url) {
       const prepared = statements.map(({ sql, params }) => (params?.length ? store.prepare(sql).bind(...params) : store.prepare(sql)));
       return Response.json(await store.batch(prepared));
     }
+    if (kind === 'analytics') return control.fetch('http://analytics/query', { method, body: await request.text() });
     const { key, prefix, cursor } = query;
     if (kind === 'queues')
       return Response.json(await (method === 'POST' ? control.act((await request.json()).action) : control.measure()));
@@ -112,10 +116,17 @@ export default {
       return env['control_queues_' + name].fetch('http://queue/' + operation, request);
     }
     if (pathname === '${PING_PATH}') return new Response('pong');
-    if (pathname !== '${SCHEDULED_PATH}' || request.method !== 'POST') return new Response(null, { status: 404 });
-    const { cron, scheduledTime } = await request.json();
+    const isTail = pathname === '${TAIL_PATH}';
+    if (!(isTail || pathname === '${SCHEDULED_PATH}') || request.method !== 'POST') return new Response(null, { status: 404 });
     try {
-      await env.MAIN.scheduled({ type: 'scheduled', cron, scheduledTime, noRetry() {} });
+      const given = await request.json();
+      if (isTail) {
+        const scriptName = request.headers.get('${SCRIPT_HEADER}');
+        await env.MAIN.tail(given.map((event) => ({ ...event, scriptName })));
+      } else {
+        const { cron, scheduledTime } = given;
+        await env.MAIN.scheduled({ type: 'scheduled', cron, scheduledTime, noRetry() {} });
+      }
       return Response.json({ outcome: 'ok' });
     } catch (error) {
       const text = error instanceof Error ? error.name + ': ' + error.message : String(error);

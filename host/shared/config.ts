@@ -125,6 +125,8 @@ export const configSchema = z.strictObject({
       objectBytes: bytes.describe('object quota per tenant'),
       assetBytes: bytes.describe('quota of static files per tenant, all kept versions and compressed forms together'),
       durableObjectBytes: bytes.describe('quota of Durable Objects per tenant'),
+      analyticsBytes: bytes.describe('disk for data points of Analytics Engine per tenant; the oldest go first'),
+      analyticsDays: z.number().int().positive().describe('days that data points are kept'),
       requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
       s3: z.strictObject({
         endpoint: httpUrlOrEmpty.describe('S3 endpoint URL'),
@@ -179,6 +181,22 @@ export const configSchema = z.strictObject({
     }),
     allowTestMoneyInPublic: z.boolean().describe('allow the local network on a public listener'),
   }),
+  ai: z
+    .strictObject({
+      url: httpUrlOrEmpty.describe(
+        'base URL of the OpenAI-compatible server behind env.AI, such as http://127.0.0.1:11434/v1; empty: off',
+      ),
+      key: z.string().describe('its API key; better in TURNPIKE_AI_KEY'),
+      models: z
+        .record(z.string(), z.string())
+        .describe('models that handlers may run: name in env.AI.run() -> name at the server'),
+      requestsInFlight: z.number().int().positive().max(32).describe('calls of models in flight per tenant'),
+      timeoutMs: ms.describe('longest call of a model'),
+    })
+    .refine(({ url, models }) => url === '' || Object.keys(models).length > 0, {
+      path: ['models'],
+      error: 'url needs models',
+    }),
   mail: z
     .strictObject({
       smtpUrl: z

@@ -15,7 +15,15 @@ const NAMES = {
     'egressBytesPerHour',
     'egressTimeoutMs',
   ],
-  storage: ['kvBytes', 'sqlBytes', 'objectBytes', 'assetBytes', 'durableObjectBytes', 'requestsInFlight'],
+  storage: [
+    'kvBytes',
+    'sqlBytes',
+    'objectBytes',
+    'assetBytes',
+    'durableObjectBytes',
+    'analyticsBytes',
+    'requestsInFlight',
+  ],
 } as const satisfies { runtime: (keyof Config['runtime'])[]; storage: (keyof Config['storage'])[] };
 
 type Group = keyof typeof NAMES;

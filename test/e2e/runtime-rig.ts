@@ -243,7 +243,14 @@ export class RuntimeRig {
         if (!spec) throw new Problem('not_found', `${slug} is not deployed`);
         return spec;
       },
-      servers: await openBindingServers({ config: this.config, tenantsFolder: this.tenants, runFolder, sandbox, log }),
+      servers: await openBindingServers({
+        config: this.config,
+        tenantsFolder: this.tenants,
+        runFolder,
+        sandbox,
+        log,
+        tell: () => undefined,
+      }),
       storage: {
         open: (tenant) => this.#storage.call('open', tenant),
         close: (tenant) => this.#storage.call('close', tenant),

@@ -192,9 +192,9 @@ describe('what the host does not have is named before anything is paid', () => {
       'wrangler.jsonc',
       {
         'wrangler.jsonc':
-          '{\n "name": "needs-more",\n "main": "index.js",\n "ai": { "binding": "AI" },\n "queues": {\n  "producers": [{ "binding": "Q", "queue": "q" }]\n }\n}',
+          '{\n "name": "needs-more",\n "main": "index.js",\n "images": { "binding": "I" },\n "queues": {\n  "producers": [{ "binding": "Q", "queue": "q" }]\n }\n}',
       },
-      ['wrangler.jsonc:4', 'ai', 'wrangler.jsonc:', 'queues.producers[0]', 'Nothing was sent or paid'],
+      ['wrangler.jsonc:4', 'images', 'wrangler.jsonc:', 'queues.producers[0]', 'Nothing was sent or paid'],
     ],
     [
       'wrangler.toml',

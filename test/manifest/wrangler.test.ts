@@ -369,12 +369,55 @@ describe('environments', () => {
 describe('what the host may have', () => {
   test('is refused by its parts', () => {
     expect(refusedKeys(samples)).toEqual(expect.arrayContaining(['hyperdrive']));
-    expect(read({ ai: { binding: 'AI' } }).refused).toEqual([
-      { key: 'ai', file: 'wrangler.json', line: 2, reason: expect.stringContaining('Workers AI') },
+    expect(read({ images: { binding: 'IMAGES' } }).refused).toEqual([
+      { key: 'images', file: 'wrangler.json', line: 2, reason: expect.stringContaining('Cloudflare Images') },
     ]);
-    expect(toml('[ai]\nbinding = "AI"').refused).toEqual([
-      { key: 'ai', file: 'wrangler.toml', reason: expect.stringContaining('remove it from the file') },
+    expect(toml('[images]\nbinding = "IMAGES"').refused).toEqual([
+      { key: 'images', file: 'wrangler.toml', reason: expect.stringContaining('remove it from the file') },
     ]);
+  });
+
+  test.each([
+    ['send_email', [{ name: 'MAIL' }], 'email', 'mail service'],
+    ['browser', { binding: 'BROWSER' }, 'browser', 'Browser Rendering'],
+    ['vectorize', [{ binding: 'V', index_name: 'i' }], 'vectorize', 'database of vectors'],
+    ['images', { binding: 'IMAGES' }, 'images', 'transform them in the code'],
+  ])('%s is refused by name, and so it is in a manifest and a deploy body', (key, given, binding, why) => {
+    const [refused] = read({ [key]: given }).refused;
+    expect(refused).toMatchObject({ key, reason: expect.stringContaining(why) });
+    for (const found of [
+      bindingsSchema.safeParse({ [binding]: { X: {} }, kv: true }),
+      manifestSchema.safeParse({ bindings: { [binding]: true } }),
+    ]) {
+      expect(found.error?.issues[0]?.message).toMatch(`${binding} is not on this host`);
+      expect(found.error?.issues[0]?.message).toMatch(why);
+    }
+  });
+
+  test('datasets, tail workers and models have what their bindings say', () => {
+    const { manifest, refused, ignored } = read({
+      name: 'own',
+      analytics_engine_datasets: [{ binding: 'VISITS', dataset: 'visits', remote: true }, { binding: 'OTHER' }],
+      tail_consumers: [{ service: 'my_logger' }, { service: 'second-one', environment: 'live' }],
+      ai: { binding: 'AI', remote: true },
+    });
+    expect(refused).toEqual([]);
+    expect(manifest.bindings).toEqual({
+      analytics: { VISITS: { dataset: 'visits' }, OTHER: {} },
+      tails: { tail_my_logger: { service: 'my-logger' }, tail_second_one: { service: 'second-one' } },
+      ai: { AI: {} },
+    });
+    expect(bindingsSchema.parse(manifest.bindings)).toEqual(manifest.bindings);
+    expect(ignored.map(({ key }) => key).sort()).toEqual([
+      'ai.remote',
+      'analytics_engine_datasets[].remote',
+      'tail_consumers[].environment',
+    ]);
+    expect(faultOf({ ai: { binding: 'X' }, analytics_engine_datasets: [{ binding: 'X' }] })).toMatch(
+      /X is the name of/,
+    );
+    const reserved = bindingsSchema.safeParse({ analytics: { sqlite_x: {} } });
+    expect(reserved.error?.issues[0]?.message).toMatch(/no dataset may have/);
   });
 
   test('classes of Durable Objects keep the id of their first name', () => {

@@ -13,6 +13,7 @@ import { tenantUser } from '../../sandbox/users.ts';
 import type { Config } from '../../shared/config.ts';
 import type { TenantId } from '../../shared/contracts.ts';
 import { FILE } from './files.ts';
+import type { SqlLimits } from './limits.ts';
 
 export interface DatabaseProcessOptions {
   tenant: TenantId;
@@ -24,6 +25,8 @@ export interface DatabaseProcessOptions {
   quotaBytes(): Promise<number>;
   /** What all of the tenant's databases may take together. */
   mostBytes(): number;
+  /** In place of the usual ones. */
+  limits?: Partial<SqlLimits>;
   /** What `buildDatabaseProgram` wrote. */
   program: Promise<string>;
   /** Folder of the database file, created where missing. */
@@ -78,6 +81,7 @@ export async function startDatabaseProcess(options: DatabaseProcessOptions): Pro
     native: sandbox.inside(binding),
     quotaBytes: Math.max(1, await options.quotaBytes()),
     timeoutMs: storage.sqlTimeoutMs,
+    ...options.limits,
     // Standard input stays open: when the host ends, however it ends, so does the process.
     lifeline: true,
     ...(remote

@@ -7,6 +7,16 @@ import { build } from 'esbuild';
 
 const ENTRY = path.join(import.meta.dirname, './main.ts');
 
+const built = new Map<string, Promise<string>>();
+
+/** Builds it once in a life of the host. @param folder it is written to; answers the path */
+export function databaseProgram(folder: string): Promise<string> {
+  const file = path.join(folder, 'd1.mjs');
+  const program = built.get(file) ?? buildDatabaseProgram(file);
+  built.set(file, program);
+  return program;
+}
+
 /** Writes the program to `file`, which every tenant's database sandbox then reads; answers the path. */
 export async function buildDatabaseProgram(file: string): Promise<string> {
   await build({

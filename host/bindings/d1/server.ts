@@ -4,19 +4,18 @@ import { readdir, stat } from 'node:fs/promises';
 import path from 'node:path';
 import type { BindingServer, ServerHost } from '../server.ts';
 import { storeName, storesOf } from '../stores.ts';
-import { buildDatabaseProgram } from './database-program.ts';
+import { databaseProgram } from './database-program.ts';
 import { FOLDER } from './files.ts';
 import { namespaceOf, removeNamespace } from './namespaces.ts';
 import { OnDemandDatabase } from './on-demand-database.ts';
 
-const PROGRAM = 'd1.mjs';
 /** Folder of the process' own socket. Short: a unix socket's path holds 107 bytes. */
 const SOCKETS = 'q';
 
 export function d1Server({ config, tenantsFolder, runFolder, sandbox, log }: ServerHost): BindingServer {
   const { storage, runtime } = config;
   mkdirSync(runFolder, { recursive: true, mode: 0o700 });
-  const program = buildDatabaseProgram(path.join(runFolder, PROGRAM));
+  const program = databaseProgram(runFolder);
   program.catch((error) => log.error({ err: error }, 'databases cannot start'));
   return {
     serve({ tenant, store, service, socket, sandboxFolder, clientUid, quotas, onDeath }) {

@@ -7,7 +7,7 @@ export const PROBE_MODULE = 'turnpike-probe.js';
 export const TOOLS_MODULE = 'turnpike-probe-tools.js';
 
 /** Handlers that a default export may have. */
-export const HANDLERS = ['fetch', 'scheduled', 'queue'] as const;
+export const HANDLERS = ['fetch', 'scheduled', 'queue', 'tail'] as const;
 
 export const TOOLS_SOURCE = `
 import { WorkerEntrypoint } from 'cloudflare:workers';

@@ -162,12 +162,13 @@ function probeSpec(subject: ProbeSubject): InstanceSpec {
   };
 }
 
-/** The classes are of the module that the probe stands before, and are not asked for anything. */
+/** The classes are of the module that the probe stands before, and are not asked for anything; nobody gets traces of it. */
 function withoutObjects({
   durableObjects: _o,
   queues: _q,
   workflows: _w,
   services: _s,
+  tails: _t,
   ...bindings
 }: BindingSet): BindingSet {
   return bindings;

@@ -44,8 +44,23 @@ const runtimeLater = later<Runtime>('runtime');
 export const bindingServers = service({
   name: 'binding servers',
   needs: { config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater },
-  start: ({ config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater }) =>
-    openBindingServers({
+  start({ config, folders, stores, sandbox, clock, log, logs, paymentsLater, runtimeLater }) {
+    const tell = (tenant: TenantId, event: string, text: string) =>
+      void logs
+        .append(tenant, { kind: 'platform', event, text })
+        .catch((error) => log.warn({ err: error }, "a tenant's log cannot be written"));
+    return openBindingServers({
+      tell,
+      async deliverTail(from, consumer, events) {
+        const called = { service: consumer, entrypoint: undefined };
+        const { tenant, related } = await checkCall(stores.deployments, clock, from, called);
+        const producer = await stores.deployments.byTenant(from);
+        if (!related || !producer) throw new Problem('forbidden', `${consumer} belongs to another owner.`);
+        const { outcome, ...said } = await (await runtimeLater.promise).tail(consumer, producer.slug, events);
+        stores.usage.count(tenant, clock.now(), { requests: 1, errors: outcome === 'ok' ? 0 : 1 });
+        if ('error' in said)
+          tell(tenant, 'tail-failed', `tail() failed with traces of ${producer.slug}: ${said.error}`);
+      },
       async sendToQueue(from, queue, call) {
         const { slug, binding } = await consumerOf(stores.deployments, from, queue);
         return (await runtimeLater.promise).callQueue(slug, binding, call);
@@ -68,12 +83,10 @@ export const bindingServers = service({
         check: (caller, called) => checkCall(stores.deployments, clock, caller, called),
         visit: async (slug) => (await runtimeLater.promise).visit(slug),
         count: (tenant, failed) => stores.usage.count(tenant, clock.now(), { requests: 1, errors: failed ? 1 : 0 }),
-        refused: (tenant, text) =>
-          void logs
-            .append(tenant, { kind: 'platform', event: 'service-refused', text })
-            .catch((error) => log.warn({ err: error }, "a tenant's log cannot be written")),
+        refused: (tenant, text) => tell(tenant, 'service-refused', text),
       },
-    }),
+    });
+  },
 });
 
 /** The deployment of the same owner that takes the messages of a shared queue. @throws Problem */

@@ -1,4 +1,4 @@
-/** What a deployment keeps, for its owner: SQL of D1, values of KV, objects of R2, queues and workflows, through the deployment's own bindings. */
+/** What a deployment keeps, for its owner: SQL of D1 and of data points, values of KV, objects of R2, queues and workflows, through the deployment's own bindings. */
 import { ownedBindings } from '../../../bindings/index.ts';
 import { DATA_PATH } from '../../../runtime/system-worker.ts';
 import { Problem } from '../../../shared/problem.ts';
@@ -27,6 +27,7 @@ const OF_KEYS = {
 };
 const CALLS: Record<string, typeof OF_KEYS> = {
   d1: { methods: ['POST'], advice: 'is SQL: POST statements' },
+  analytics: { methods: ['POST'], advice: 'is Analytics Engine: POST {"query": "SELECT …"}' },
   queues: { methods: ['GET', 'POST'], advice: 'is a queue: it takes GET, and POST of {"action"}' },
   workflows: {
     methods: ['GET', 'GET value', 'PUT value', 'POST'],
@@ -49,7 +50,7 @@ export function dataEndpoints(deps: ControlDeps): Endpoint[] {
     endpoint(
       'POST',
       'Run SQL, or act on a queue or a workflow',
-      'Of a D1 binding: `{"statements": [{"sql": "…", "params": […]}]}`, in one transaction. Answers a list of D1 results. Of a queue: `{"action": "pause"}` (or `resume`, `purge`). Answers how many messages wait. Of a workflow: `{"id": "…", "action": "pause"}` (or `resume`, `restart`, `terminate`), or `{"id": "…", "event": {"type": "…", "payload": …}}`. Answers the status.',
+      'Of a D1 binding: `{"statements": [{"sql": "…", "params": […]}]}`, in one transaction. Answers a list of D1 results. Of an Analytics Engine binding: `{"query": "SELECT …"}`, on all datasets of the deployment; only reads, 10,000 rows and 10 seconds at most. Answers `{"meta", "data", "rows"}`. Of a queue: `{"action": "pause"}` (or `resume`, `purge`). Answers how many messages wait. Of a workflow: `{"id": "…", "action": "pause"}` (or `resume`, `restart`, `terminate`), or `{"id": "…", "event": {"type": "…", "payload": …}}`. Answers the status.',
     ),
     endpoint(
       'GET',

@@ -1,0 +1,136 @@
+/**
+ * Takes the traces of a deployment's invocations from its sandbox, and hands them on in batches to the deployment that
+ * tails it. What that one does not take in time is dropped: nobody waits for it. The text of traces is a tenant's; it is
+ * not read here.
+ */
+import { rmSync } from 'node:fs';
+import http, { type IncomingMessage } from 'node:http';
+import { setTimeout as delay } from 'node:timers/promises';
+import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
+
+/** From the first trace of a batch to its delivery, ms. */
+const DELAY_MS = 250;
+/** Of one message: a little more than what the worker in the sandbox sends. */
+const MOST_MESSAGE_BYTES = 1_048_576;
+/** What waits for one consumer, and what waits in all. */
+const MOST_WAITING_BYTES = 2 * 1_048_576;
+const MOST_IN_ALL_BYTES = 64 * 1_048_576;
+/** Messages of one batch. */
+const MOST_MESSAGES = 100;
+const MOST_CONNECTIONS = 64;
+const TELL_MS = 10_000;
+/** Longest wait for a delivery once nothing more comes, ms. */
+const CLOSE_MS = 2_000;
+
+let waitingInAll = 0;
+
+export function tailsServer({ tell, deliverTail }: ServerHost): BindingServer | undefined {
+  if (!deliverTail) return undefined;
+  return {
+    serve(place) {
+      const consumer = String(place.settings.service);
+      return new TailSocket(place, {
+        deliver: (events) => deliverTail(place.tenant, consumer, events),
+        lost: (count, why) => tell(place.tenant, 'tail-lost', `${count} traces did not reach ${consumer}. ${why}`),
+      });
+    },
+  };
+}
+
+interface Consumer {
+  /** @param events a JSON array @throws Error with a sentence that says why not */
+  deliver(events: Buffer): Promise<void>;
+  lost(count: number, why: string): void;
+}
+
+class TailSocket implements ServedBinding {
+  readonly #place: BindingPlace;
+  readonly #consumer: Consumer;
+  #server: http.Server | undefined;
+  #waiting: Buffer[] = [];
+  #bytes = 0;
+  #delivering: Promise<void> | undefined;
+  #closing = new AbortController();
+  #lost = 0;
+  #toldAt = Number.NEGATIVE_INFINITY;
+
+  constructor(place: BindingPlace, consumer: Consumer) {
+    this.#place = place;
+    this.#consumer = consumer;
+  }
+
+  async open(): Promise<void> {
+    if (this.#server) return this.#place.permit();
+    const server = http.createServer({ requestTimeout: 10_000 }, (request, response) => {
+      void this.#take(request)
+        .catch(() => undefined)
+        .then(() => {
+          response.writeHead(204);
+          response.end(() => {
+            if (!request.complete) request.destroy();
+          });
+        });
+    });
+    server.maxConnections = MOST_CONNECTIONS;
+    this.#server = server;
+    rmSync(this.#place.socket, { force: true });
+    await new Promise<void>((resolve, reject) => {
+      server.once('error', reject);
+      server.listen(this.#place.socket, resolve);
+    });
+    this.#place.permit();
+  }
+
+  async close(): Promise<void> {
+    this.#server?.close();
+    this.#server?.closeAllConnections();
+    this.#server = undefined;
+    // What waits is delivered now, without its delay.
+    this.#closing.abort();
+    await Promise.race([this.#delivering, delay(CLOSE_MS, undefined, { ref: false })]);
+  }
+
+  async #take(request: IncomingMessage): Promise<void> {
+    const parts: Buffer[] = [];
+    let bytes = 0;
+    for await (const part of request as AsyncIterable<Buffer>) {
+      bytes += part.length;
+      if (bytes > MOST_MESSAGE_BYTES) return this.#lose('They are too large.');
+      parts.push(part);
+    }
+    if (bytes === 0) return;
+    if (this.#bytes + bytes > MOST_WAITING_BYTES || waitingInAll + bytes > MOST_IN_ALL_BYTES)
+      return this.#lose('They came faster than it takes them.');
+    this.#waiting.push(Buffer.concat(parts));
+    this.#bytes += bytes;
+    waitingInAll += bytes;
+    this.#delivering ??= this.#deliverAll().finally(() => {
+      this.#delivering = undefined;
+    });
+  }
+
+  /** One batch after the other, as long as there are any. Never rejects. */
+  async #deliverAll(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      await delay(DELAY_MS, undefined, { signal: this.#closing.signal }).catch(() => undefined);
+      const batch = this.#waiting.splice(0, MOST_MESSAGES);
+      const events = Buffer.concat([OPEN, ...batch.flatMap((one, at) => (at === 0 ? [one] : [COMMA, one])), CLOSE]);
+      const bytes = batch.reduce((sum, { length }) => sum + length, 0);
+      await this.#consumer.deliver(events).catch((error: Error) => this.#lose(error.message, batch.length));
+      // Counted until then: it is in memory.
+      this.#bytes -= bytes;
+      waitingInAll -= bytes;
+    }
+  }
+
+  #lose(why: string, count = 1): void {
+    this.#lost += count;
+    const now = performance.now();
+    if (now - this.#toldAt < TELL_MS) return;
+    this.#toldAt = now;
+    this.#consumer.lost(this.#lost, why);
+    this.#lost = 0;
+  }
+}
+
+const [OPEN, COMMA, CLOSE] = ['[', ',', ']'].map((mark) => Buffer.from(mark)) as [Buffer, Buffer, Buffer];
