@@ -22,6 +22,7 @@ it("a tenant's description stays in its own line", async () => {
     publicUrl: 'http://h',
     termDays: 30,
     network: NETWORK,
+    models: [],
     payments: { status: () => ({ network: 'tempo', testMoney: false }) },
     deployments: {
       selling: async () => [
@@ -54,6 +55,7 @@ it('the plain text and the page tell every field of a body', async () => {
     network: NETWORK,
     payments,
     deployments,
+    models: ['@cf/meta/llama'],
   };
   const text = await (await llmsPage(parts as never).render({} as never)).text();
   const page = await (
@@ -65,6 +67,8 @@ it('the plain text and the page tell every field of a body', async () => {
     expect(page).toContain(`<td data-label="Field"><code>${name}</code></td>`);
   }
   expect(page).toContain('<code>errors</code> points at it.');
+  expect(text).toContain('Models of `env.AI.run()`');
+  expect(text).toContain('@cf/meta/llama.');
 });
 
 it('the packages that pages and the README name have the versions that are tested here', async () => {

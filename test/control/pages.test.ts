@@ -21,7 +21,15 @@ const endpoints = endpointTable(
   {} as never,
   {} as never,
 );
-const parts = { endpoints, payments, publicUrl: 'http://h', version: '1', termDays: 30, network: { name: 'tempo' } };
+const parts = {
+  endpoints,
+  payments,
+  publicUrl: 'http://h',
+  version: '1',
+  termDays: 30,
+  network: { name: 'tempo' },
+  models: [],
+};
 
 it('endpoints without a body are printed without one', async () => {
   const deployments = { selling: async () => [] };

@@ -12,6 +12,8 @@ import { type ModelServer, modelServer } from './upstream.ts';
 
 /** Inputs of a call, bytes. */
 const MOST_BYTES = 1_048_576;
+/** How long inputs hold the place of their call at least, by their size: to take them apart costs this process. */
+const BYTES_PER_MS = 4_096;
 /** Calls of all tenants together. */
 const MOST_IN_ALL = 32;
 const MODEL_HEADER = 'cf-consn-model-id';
@@ -70,19 +72,35 @@ class AiSocket implements ServedBinding {
     busyInAll++;
     const gone = new AbortController();
     response.on('close', () => gone.abort());
+    const startedAt = performance.now();
+    let bytes = 0;
     try {
-      const call = await this.#call(request);
+      const text = await this.#inputs(request);
+      bytes = text.length;
+      const call = this.#call(request, text);
       const signal = AbortSignal.any([gone.signal, AbortSignal.timeout(this.#settings.timeoutMs)]);
       if (call.stream) await this.#stream(call, response, signal);
       else send(response, await this.#models.whole(call, signal));
     } finally {
-      this.#busy--;
-      busyInAll--;
+      const release = () => {
+        this.#busy--;
+        busyInAll--;
+      };
+      const early = bytes / BYTES_PER_MS - (performance.now() - startedAt);
+      if (early > 1) setTimeout(release, early).unref();
+      else release();
     }
   }
 
+  /** Read only where the model is one of this host's. @throws AiFault */
+  async #inputs(request: IncomingMessage): Promise<string> {
+    this.#modelOf(request);
+    if (request.headers['content-type'] !== 'application/json') throw invalid('This host takes no streams as inputs.');
+    return bounded(request);
+  }
+
   /** @throws AiFault */
-  async #call(request: IncomingMessage): Promise<ModelCall> {
+  #modelOf(request: IncomingMessage): string {
     const named = String(request.headers[MODEL_HEADER] ?? '');
     const { models, url } = this.#settings;
     // It was deployed while there was one.
@@ -94,8 +112,11 @@ class AiSocket implements ServedBinding {
         5_007,
         `No such model ${named.slice(0, 100)} on this host; it has ${Object.keys(models).slice(0, 20).join(', ')}.`,
       );
-    if (request.headers['content-type'] !== 'application/json') throw invalid('This host takes no streams as inputs.');
-    const text = await bounded(request);
+    return model;
+  }
+
+  /** @throws AiFault */
+  #call(request: IncomingMessage, text: string): ModelCall {
     let asked: { inputs?: unknown; options?: Record<string, unknown> };
     try {
       asked = JSON.parse(text);
@@ -104,7 +125,7 @@ class AiSocket implements ServedBinding {
     }
     const [option] = Object.keys(asked?.options ?? {}).filter((name) => name !== 'returnRawResponse');
     if (option !== undefined) throw invalid(`This host does not have the option ${option.slice(0, 40)} of run().`);
-    return modelCall(model, asked?.inputs);
+    return modelCall(this.#modelOf(request), asked?.inputs);
   }
 
   async #stream(call: ModelCall, response: ServerResponse, signal: AbortSignal): Promise<void> {

@@ -16,7 +16,7 @@ export interface RecorderOptions {
   lost(count: number, why: string): void;
 }
 
-const TOO_FAST = 'They were recorded faster than they can be written.';
+export const TOO_FAST = 'They were recorded faster than they can be written.';
 
 export class Recorder {
   readonly #options: RecorderOptions;
@@ -29,10 +29,15 @@ export class Recorder {
     this.#options = options;
   }
 
+  /** What comes now is dropped. */
+  get full(): boolean {
+    return this.#waiting.length >= this.#options.mostPoints || this.#bytes >= this.#options.mostBytes;
+  }
+
   /** @param bytes that the point takes about */
   add(point: DataPoint, bytes: number): void {
-    const { delayMs, mostPoints, mostBytes, lost } = this.#options;
-    if (this.#waiting.length >= mostPoints || this.#bytes + bytes > mostBytes) {
+    const { delayMs, lost } = this.#options;
+    if (this.full) {
       lost(1, TOO_FAST);
       return;
     }

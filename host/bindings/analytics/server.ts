@@ -16,7 +16,7 @@ import { OnDemandDatabase } from '../d1/on-demand-database.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
 import { FOLDER } from './files.ts';
 import { parsePoints, pointBytes } from './points.ts';
-import { Recorder } from './recorder.ts';
+import { Recorder, TOO_FAST } from './recorder.ts';
 import {
   type DataPoint,
   insert,
@@ -34,7 +34,7 @@ import { MOST_CHARACTERS, QueryFault, translate } from './sql.ts';
 const DELAY_MS = 250;
 /** What may wait of one deployment. */
 const MOST_POINTS = 2_000;
-const MOST_WAITING_BYTES = 4 * 1_048_576;
+const MOST_WAITING_BYTES = 2 * 1_048_576;
 /** Of one message: a little more than what the binding sends. */
 const MOST_MESSAGE_BYTES = 1_048_576;
 const MOST_CONNECTIONS = 32;
@@ -169,6 +169,11 @@ class AnalyticsSocket implements ServedBinding {
       if (pathname === '/query') return await this.#query(await bounded(request, 4 * MOST_CHARACTERS));
       // A backup, which copies the file.
       if (pathname.startsWith('/backup/')) return await this.#ask(pathname, '');
+      // Unread: to take it apart would cost this process as much as to keep it.
+      if (this.#recorder.full) {
+        this.#lose(1, TOO_FAST);
+        return { status: 429, text: '{}' };
+      }
       const text = await bounded(request, MOST_MESSAGE_BYTES);
       const points = text === undefined ? undefined : parsePoints(text, this.#now());
       if (!points) return { status: 400, text: '{}' };
@@ -287,11 +292,11 @@ class AnalyticsSocket implements ServedBinding {
     if (now - this.#toldAt >= TELL_MS) this.#tell(why);
   }
 
-  #tell(why = 'They were recorded faster than they can be written.'): void {
+  #tell(why = TOO_FAST): void {
     if (this.#lost === 0) return;
     this.#toldAt = performance.now();
     const { tenant } = this.#place;
-    this.#host.tell(tenant, 'analytics-lost', `${this.#lost} data points were not kept. ${why}`);
+    this.#host.tell(tenant, 'analytics-lost', `${this.#lost} data points or more were not kept. ${why}`);
     this.#lost = 0;
   }
 }

@@ -13,7 +13,7 @@ const DELAY_MS = 250;
 /** Of one message: a little more than what the worker in the sandbox sends. */
 const MOST_MESSAGE_BYTES = 1_048_576;
 /** What waits for one consumer, and what waits in all. */
-const MOST_WAITING_BYTES = 2 * 1_048_576;
+const MOST_WAITING_BYTES = 1_048_576;
 const MOST_IN_ALL_BYTES = 64 * 1_048_576;
 /** Messages of one batch. */
 const MOST_MESSAGES = 100;

@@ -39,7 +39,15 @@ export function pageTable({ control, endpoints, version, network }: PageDeps): P
     lookPage,
     searchScript,
     ...consolePages({ config, publicUrl, network, places, testMoney: () => payments.status().testMoney }),
-    llmsPage({ endpoints, payments, deployments, publicUrl, termDays, network }),
+    llmsPage({
+      endpoints,
+      payments,
+      deployments,
+      publicUrl,
+      termDays,
+      network,
+      models: config.ai.url === '' ? [] : Object.keys(config.ai.models),
+    }),
     openApiPage({ endpoints, payments, publicUrl, version }),
     forSalePage({ endpoints, deployments, builtins, publicUrl }),
     {

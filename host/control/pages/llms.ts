@@ -15,6 +15,8 @@ export interface LlmsDeps {
   publicUrl: string;
   termDays: number;
   network: ClientNetwork;
+  /** That handlers may run. */
+  models: readonly string[];
 }
 
 /** More than this is left to the tenants' own openapi.json. */
@@ -25,7 +27,15 @@ export function llmsPage(deps: LlmsDeps): Page {
   return { path: '/llms.txt', render: async () => textPage(await llmsText(deps), 'text/plain') };
 }
 
-async function llmsText({ endpoints, payments, deployments, publicUrl, termDays, network }: LlmsDeps): Promise<string> {
+async function llmsText({
+  endpoints,
+  payments,
+  deployments,
+  publicUrl,
+  termDays,
+  network,
+  models,
+}: LlmsDeps): Promise<string> {
   const { testMoney } = payments.status();
   const x402 = x402Example(publicUrl, network);
   const deploy = endpoints.find((endpoint) => endpoint.path === '/_admin/deploy');
@@ -54,7 +64,7 @@ cd my-api && turnpike deploy --yes --host-url ${publicUrl}
 \`\`\`
 
 A project for Cloudflare Workers (wrangler.jsonc, wrangler.json, wrangler.toml) deploys as it is; what this host does not have is named before anything is paid.
-
+${models.length === 0 ? '' : `\nModels of \`env.AI.run()\` (Workers AI; {"bindings": {"ai": {"AI": {}}}}): ${models.join(', ')}.\n`}
 In CI, without the wallet: \`turnpike keys create --slugs my-api --actions update --until 90d\` prints a key once; with it in TURNPIKE_DEPLOY_KEY, \`turnpike deploy --yes\` updates my-api, and pays nothing.
 
 To try a version first: \`turnpike deploy --preview\` prints an address of its own for it, with the data of what is live; \`turnpike promote my-api <version>\` makes it live.
