@@ -26,7 +26,7 @@ export interface ServerHost {
   /**
    * Hands traces to another deployment of the same owner. Without it the host does not offer that.
    * @param events a JSON array
-   * @throws Error with a sentence that says why they did not arrive
+   * @throws Problem, or Error when the instance ends meanwhile
    */
   deliverTail?(from: TenantId, consumer: string, events: Buffer): Promise<void>;
   /**

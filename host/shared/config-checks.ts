@@ -13,6 +13,12 @@ const HTTP = ['http:', 'https:'];
 export const httpUrl = z.string().refine(isUrl(HTTP), 'expected a URL such as https://example.com/path');
 export const httpUrlOrEmpty = z.string().refine(orEmpty(isUrl(HTTP)), 'expected a URL such as https://example.com');
 
+/** For what is asked by fetch(), which refuses a URL with a password, and says it in the error. */
+export const plainUrlOrEmpty = httpUrlOrEmpty.refine(
+  (text) => !URL.parse(text)?.username && !URL.parse(text)?.password,
+  'expected a URL without user and password',
+);
+
 export const originOrEmpty = z.string().refine(
   orEmpty((text) => isUrl(HTTP)(text) && /^[^/]+:\/\/[^/?#@]+\/?$/.test(text)),
   'expected an origin such as https://api.example.com, without a path',

@@ -12,6 +12,7 @@ import {
   httpUrlOrEmpty,
   ipAddress,
   originOrEmpty,
+  plainUrlOrEmpty,
   sqlServer,
 } from './config-checks.ts';
 
@@ -183,7 +184,7 @@ export const configSchema = z.strictObject({
   }),
   ai: z
     .strictObject({
-      url: httpUrlOrEmpty.describe(
+      url: plainUrlOrEmpty.describe(
         'base URL of the OpenAI-compatible server behind env.AI, such as http://127.0.0.1:11434/v1; empty: off',
       ),
       key: z.string().describe('its API key; better in TURNPIKE_AI_KEY'),

@@ -237,7 +237,6 @@ function holds(tree: Tree, place: string[]): boolean {
 /** Settings that are secrets, or addresses and commands that may hold one. */
 const SECRET = new Set([
   'ai.key',
-  'ai.url',
   'builtinTenants.secrets',
   'mail.smtpUrl',
   'payments.rpcUrl',

@@ -6,6 +6,7 @@ import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Config } from '../../shared/config.ts';
+import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
 import { AiFault, invalid, type ModelCall, modelCall } from './shapes.ts';
 import { type ModelServer, modelServer } from './upstream.ts';
@@ -14,15 +15,15 @@ import { type ModelServer, modelServer } from './upstream.ts';
 const MOST_BYTES = 1_048_576;
 /** How long inputs hold the place of their call at least, by their size: to take them apart costs this process. */
 const BYTES_PER_MS = 4_096;
-/** Calls of all tenants together. */
+/** Calls of all tenants together; those beyond it wait, and tenants take turns. */
 const MOST_IN_ALL = 32;
+const WAITING = { waiting: 512, waitingPerParty: 16, waitMs: 10_000 };
 const MODEL_HEADER = 'cf-consn-model-id';
-
-let busyInAll = 0;
 
 export function aiServer({ config: { ai }, log }: ServerHost): BindingServer {
   const models = modelServer(ai, (text) => log.warn(text));
-  return { serve: (place) => new AiSocket(place, ai, models) };
+  const places = new FairPlaces(MOST_IN_ALL, [{ places: MOST_IN_ALL, perParty: ai.requestsInFlight, ...WAITING }]);
+  return { serve: (place) => new AiSocket(place, ai, models, places) };
 }
 
 class AiSocket implements ServedBinding {
@@ -30,9 +31,10 @@ class AiSocket implements ServedBinding {
   readonly #settings: Config['ai'];
   readonly #models: ModelServer;
   #server: http.Server | undefined;
-  #busy = 0;
+  readonly #places: FairPlaces;
 
-  constructor(place: BindingPlace, settings: Config['ai'], models: ModelServer) {
+  constructor(place: BindingPlace, settings: Config['ai'], models: ModelServer, places: FairPlaces) {
+    this.#places = places;
     this.#place = place;
     this.#settings = settings;
     this.#models = models;
@@ -45,7 +47,7 @@ class AiSocket implements ServedBinding {
         refuse(request, response, error instanceof AiFault ? error : new AiFault(500, 3_043, 'The call failed.'));
       });
     });
-    server.maxConnections = 4 * this.#settings.requestsInFlight;
+    server.maxConnections = 2 * (this.#settings.requestsInFlight + WAITING.waitingPerParty);
     this.#server = server;
     rmSync(this.#place.socket, { force: true });
     await new Promise<void>((resolve, reject) => {
@@ -66,10 +68,10 @@ class AiSocket implements ServedBinding {
     if (pathname === '/ai-api/models/search') return send(response, { success: true, result: this.#list() });
     if (pathname !== '/run' || request.method !== 'POST')
       throw new AiFault(404, 7_003, 'This host has run() and models() of Workers AI, and nothing else of it.');
-    if (this.#busy >= this.#settings.requestsInFlight || busyInAll >= MOST_IN_ALL)
+    const release = await this.#places.take({ lane: 0, party: this.#place.tenant }).catch((error) => {
+      if (!(error instanceof NoPlace)) throw error;
       throw new AiFault(429, 3_040, 'Too many calls of models are under way; try again in a few seconds.');
-    this.#busy++;
-    busyInAll++;
+    });
     const gone = new AbortController();
     response.on('close', () => gone.abort());
     const startedAt = performance.now();
@@ -82,10 +84,6 @@ class AiSocket implements ServedBinding {
       if (call.stream) await this.#stream(call, response, signal);
       else send(response, await this.#models.whole(call, signal));
     } finally {
-      const release = () => {
-        this.#busy--;
-        busyInAll--;
-      };
       const early = bytes / BYTES_PER_MS - (performance.now() - startedAt);
       if (early > 1) setTimeout(release, early).unref();
       else release();

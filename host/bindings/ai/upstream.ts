@@ -20,11 +20,22 @@ export interface ModelServer {
   events(call: ModelCall, signal: AbortSignal): AsyncGenerator<string>;
 }
 
+/** The operator is told once in this time, ms: tenants cause it. */
+const WARN_MS = 10_000;
+
+/** @param tell adds a line to the host's log */
 export function modelServer(
   { url, key }: Pick<Config['ai'], 'url' | 'key'>,
-  warn: (text: string) => void,
+  tell: (text: string) => void,
 ): ModelServer {
   const base = url.replace(/\/+$/, '');
+  let warnedAt = Number.NEGATIVE_INFINITY;
+  const warn = (text: string): void => {
+    const now = performance.now();
+    if (now - warnedAt < WARN_MS) return;
+    warnedAt = now;
+    tell(text);
+  };
 
   async function ask({ path, body }: ModelCall, signal: AbortSignal): Promise<Response> {
     const headers = { 'content-type': 'application/json', ...(key === '' ? {} : { authorization: `Bearer ${key}` }) };

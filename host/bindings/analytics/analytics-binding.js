@@ -79,7 +79,7 @@ export default function bindDataset({ dataset, store }) {
         waiting.push(line);
       } catch (error) {
         // As on Cloudflare, the handler does not notice.
-        console.error(`writeDataPoint(): ${error.message}`);
+        console.error(`writeDataPoint(): ${error?.message}`);
       }
     },
   };

@@ -37,7 +37,7 @@ const MOST_POINTS = 2_000;
 const MOST_WAITING_BYTES = 2 * 1_048_576;
 /** Of one message: a little more than what the binding sends. */
 const MOST_MESSAGE_BYTES = 1_048_576;
-const MOST_CONNECTIONS = 32;
+const MOST_CONNECTIONS = 256;
 /** In one life of the database. */
 const MOST_DATASETS = 64;
 /** How often points are removed that are too old, ms. */
@@ -48,6 +48,8 @@ const RETRY_MS = 300;
 const QUERY_TIMEOUT_MS = 10_000;
 /** Rows and bytes of an answer. */
 const ANSWER = { maxRows: 10_000, maxResultBytes: 8 * 1_048_576 };
+/** Longest wait of a query for what was recorded before it, ms. */
+const FLUSH_MS = 2_000;
 /** A query that waits for a write before it, or for a start. */
 const ASK_TIMEOUT_MS = 60_000;
 const TELL_MS = 10_000;
@@ -89,6 +91,8 @@ class AnalyticsSocket implements ServedBinding {
   readonly #views = new Set<string>();
   #made = false;
   #sweptAt = Number.NEGATIVE_INFINITY;
+  /** Bytes of messages that come in now. */
+  #reading = 0;
   #lost = 0;
   #toldAt = Number.NEGATIVE_INFINITY;
 
@@ -163,24 +167,35 @@ class AnalyticsSocket implements ServedBinding {
   }
 
   async #answer(request: IncomingMessage): Promise<Answer> {
-    const { pathname } = new URL(request.url ?? '/', 'http://analytics');
     try {
+      const { pathname } = new URL(request.url ?? '/', 'http://analytics');
       if (request.method !== 'POST') return { status: 405, text: '' };
       if (pathname === '/query') return await this.#query(await bounded(request, 4 * MOST_CHARACTERS));
       // A backup, which copies the file.
       if (pathname.startsWith('/backup/')) return await this.#ask(pathname, '');
-      // Unread: to take it apart would cost this process as much as to keep it.
-      if (this.#recorder.full) {
-        this.#lose(1, TOO_FAST);
-        return { status: 429, text: '{}' };
-      }
-      const text = await bounded(request, MOST_MESSAGE_BYTES);
-      const points = text === undefined ? undefined : parsePoints(text, this.#now());
-      if (!points) return { status: 400, text: '{}' };
-      for (const point of points) this.#recorder.add(point, pointBytes(point));
-      return { status: 200, text: '{}' };
+      return { status: await this.#take(request), text: '{}' };
     } catch (error) {
       return { status: 503, text: JSON.stringify({ error: (error as Error).message }) };
+    }
+  }
+
+  /** A message of the binding. @returns the status of its answer, which nobody looks at */
+  async #take(request: IncomingMessage): Promise<number> {
+    const bytes = Number(request.headers['content-length']);
+    if (!(bytes <= MOST_MESSAGE_BYTES)) return 413;
+    // It is not read: to take it apart would cost this process as much as to keep it.
+    if (this.#recorder.full || this.#reading + bytes > MOST_WAITING_BYTES) {
+      this.#lose(1, TOO_FAST);
+      return 429;
+    }
+    this.#reading += bytes;
+    try {
+      const points = parsePoints((await bounded(request, bytes)) ?? '', this.#now());
+      if (!points) return 400;
+      for (const point of points) this.#recorder.add(point, pointBytes(point));
+      return 200;
+    } finally {
+      this.#reading -= bytes;
     }
   }
 
@@ -194,7 +209,7 @@ class AnalyticsSocket implements ServedBinding {
       const query = typeof asked === 'object' && asked !== null && 'query' in asked ? asked.query : undefined;
       if (typeof query !== 'string') throw new QueryFault('Send {"query": "SELECT …"}.');
       const sql = translate(query);
-      await this.#recorder.flush();
+      await Promise.race([this.#recorder.flush(), delay(FLUSH_MS)]);
       await this.#make([]);
       await this.#sweep();
       const [result] = (await this.#run([{ sql, params: [] }], 'ROWS_AND_COLUMNS')) as [Result];

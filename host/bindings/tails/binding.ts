@@ -41,9 +41,13 @@ export const TAIL_WORKER = `
 const MOST = 256_000;
 
 function shown(item) {
-  const text = JSON.stringify(item);
-  if (text.length <= MOST) return text;
   const { logs, diagnosticsChannelEvents, ...rest } = item;
+  try {
+    const text = JSON.stringify(item);
+    if (text.length <= MOST) return text;
+  } catch {
+    // Such as a BigInt in what a diagnostics channel was given.
+  }
   return JSON.stringify({ ...rest, logs: [], diagnosticsChannelEvents: [], truncated: true });
 }
 

@@ -6,6 +6,7 @@
 import { rmSync } from 'node:fs';
 import http, { type IncomingMessage } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
+import { Problem } from '../../shared/problem.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
 
 /** From the first trace of a batch to its delivery, ms. */
@@ -17,7 +18,7 @@ const MOST_WAITING_BYTES = 1_048_576;
 const MOST_IN_ALL_BYTES = 64 * 1_048_576;
 /** Messages of one batch. */
 const MOST_MESSAGES = 100;
-const MOST_CONNECTIONS = 64;
+const MOST_CONNECTIONS = 256;
 const TELL_MS = 10_000;
 /** Longest wait for a delivery once nothing more comes, ms. */
 const CLOSE_MS = 2_000;
@@ -38,7 +39,7 @@ export function tailsServer({ tell, deliverTail }: ServerHost): BindingServer | 
 }
 
 interface Consumer {
-  /** @param events a JSON array @throws Error with a sentence that says why not */
+  /** @param events a JSON array @throws Problem that says why not, or Error */
   deliver(events: Buffer): Promise<void>;
   lost(count: number, why: string): void;
 }
@@ -91,19 +92,21 @@ class TailSocket implements ServedBinding {
   }
 
   async #take(request: IncomingMessage): Promise<void> {
-    const parts: Buffer[] = [];
-    let bytes = 0;
-    for await (const part of request as AsyncIterable<Buffer>) {
-      bytes += part.length;
-      if (bytes > MOST_MESSAGE_BYTES) return this.#lose('They are too large.');
-      parts.push(part);
+    const bytes = Number(request.headers['content-length']);
+    if (!(bytes > 0 && bytes <= MOST_MESSAGE_BYTES)) return;
+    if (this.#bytes + bytes > MOST_WAITING_BYTES || waitingInAll + bytes > MOST_IN_ALL_BYTES) {
+      this.#lose('They came faster than it takes them.');
+      return;
     }
-    if (bytes === 0) return;
-    if (this.#bytes + bytes > MOST_WAITING_BYTES || waitingInAll + bytes > MOST_IN_ALL_BYTES)
-      return this.#lose('They came faster than it takes them.');
+    this.#count(bytes);
+    const parts: Buffer[] = [];
+    try {
+      for await (const part of request as AsyncIterable<Buffer>) parts.push(part);
+    } catch (error) {
+      this.#count(-bytes);
+      throw error;
+    }
     this.#waiting.push(Buffer.concat(parts));
-    this.#bytes += bytes;
-    waitingInAll += bytes;
     this.#delivering ??= this.#deliverAll().finally(() => {
       this.#delivering = undefined;
     });
@@ -116,11 +119,17 @@ class TailSocket implements ServedBinding {
       const batch = this.#waiting.splice(0, MOST_MESSAGES);
       const events = Buffer.concat([OPEN, ...batch.flatMap((one, at) => (at === 0 ? [one] : [COMMA, one])), CLOSE]);
       const bytes = batch.reduce((sum, { length }) => sum + length, 0);
-      await this.#consumer.deliver(events).catch((error: Error) => this.#lose(error.message, batch.length));
+      await this.#consumer.deliver(events).catch((error) => {
+        this.#lose(error instanceof Problem ? error.message : 'It ended, or took too long.', batch.length);
+      });
       // Counted until then: it is in memory.
-      this.#bytes -= bytes;
-      waitingInAll -= bytes;
+      this.#count(-bytes);
     }
+  }
+
+  #count(bytes: number): void {
+    this.#bytes += bytes;
+    waitingInAll += bytes;
   }
 
   #lose(why: string, count = 1): void {
