@@ -137,6 +137,12 @@ describe('configuration', () => {
       /storage\.sql: expected local, or/,
     ],
     ['S3 without keys', () => load(['--storage-objects', 's3']), /storage\.s3: objects "s3" needs endpoint, bucket/],
+    ['a model server without models', () => load(['--ai-url', 'http://a.example']), /ai\.models: url needs models/],
+    [
+      'a password in the address of a model server',
+      () => load(['--ai-url', 'http://u:p@a.example', '--ai-models', '{"a":"b"}']),
+      /ai\.url: expected a URL without user and password/,
+    ],
     ['a wallet that is none', () => load(['--payments-recipient', '0x12']), /payments\.recipient: expected 0x and 40/],
     [
       'a range opened to a slug',

@@ -48,6 +48,8 @@ const RETRY_MS = 300;
 const QUERY_TIMEOUT_MS = 10_000;
 /** Rows and bytes of an answer. */
 const ANSWER = { maxRows: 10_000, maxResultBytes: 8 * 1_048_576 };
+/** Longest wait of an end for it, ms: the database may not start. */
+const CLOSE_MS = 5_000;
 /** Longest wait of a query for what was recorded before it, ms. */
 const FLUSH_MS = 2_000;
 /** A query that waits for a write before it, or for a start. */
@@ -161,7 +163,7 @@ class AnalyticsSocket implements ServedBinding {
     this.#server?.close();
     this.#server?.closeAllConnections();
     this.#server = undefined;
-    await this.#recorder.flush();
+    await Promise.race([this.#recorder.flush(), delay(CLOSE_MS, undefined, { ref: false })]);
     this.#tell();
     await this.processes.close();
   }
