@@ -1,5 +1,7 @@
 /** Deployments that call each other: requests and methods, who may, and what ends it. */
+import { readFileSync, readlinkSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, type Fetch, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
@@ -107,6 +109,13 @@ afterAll(async () => {
 const ask = async (act: string, slug = 'caller'): Promise<any> => (await fetch(`${host.url}/${slug}/${act}`)).json();
 const bind = (who: Fetch, slug: string, services: object, more: object = {}) =>
   who(`${host.url}/_admin/code/${slug}`, jsonPut({ bindings: { services }, ...more }));
+/** Processes of workerd in the sandbox of a slug. */
+const instancesOf = (slug: string) => {
+  const folder = readlinkSync(`${host.data}/run/${slug}`);
+  return processTree([host.pid]).filter(
+    (pid) => /workerd serve/.test(commandOf(pid)) && readFileSync(`/proc/${pid}/mountinfo`, 'utf8').includes(folder),
+  );
+};
 const OPEN = () => ({ OPEN: { open: [`${strangersAddress}/guest`] } });
 
 it('requests and methods: everything that a service binding can do', async () => {
@@ -179,6 +188,29 @@ it('an update switches, and cuts off no call', async () => {
   expect(await Promise.all(calls)).toEqual(['one', 'one']);
   await until(async () => (await ask('version')) === 'two' || undefined, 5_000);
   expect(await ask('named')).toBe('admin of two');
+});
+
+it('a callee that is killed: calls under way end with an error at once, those after it are answered', async () => {
+  const before = await ask('version');
+  for (let round = 0; round < 3; round++) {
+    expect(await ask('version')).toBe(before);
+    const acts = ['slow?ms=60000', 'slowFetch?ms=60000', 'many?n=5'];
+    const calls = acts.flatMap((act) => [ask(act), ask(act), ask(act)]);
+    // Each has reached the callee once a call that came after them is answered.
+    await Promise.all([ask('add'), ask('error')]);
+    const from = performance.now();
+    for (const pid of instancesOf('callee')) process.kill(pid, 'SIGKILL');
+    const [slow, slowFetch, many] = [0, 3, 6].map((at) => Promise.all(calls.slice(at, at + 3)));
+    for (const answer of await slow) expect(answer.error).toBeTruthy();
+    // A request is answered with what the host says of it, as where the callee had been called from outside.
+    for (const answer of await slowFetch) expect(answer.error ?? answer).toMatch(/upstream_failed|Error/);
+    // What had been answered before it ended is no error.
+    for (const statuses of (await many) as (number | null)[][]) expect(statuses).toHaveLength(5);
+    expect(performance.now() - from).toBeLessThan(30_000);
+    await until(async () => (await ask('version')) === before || undefined, 20_000);
+  }
+  // Nobody's place is kept: as many as are allowed at once go through.
+  expect(new Set(await ask('many?n=100'))).toEqual(new Set([200]));
 });
 
 it('circles and floods end at a limit that is named', async () => {
