@@ -9,6 +9,7 @@ import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { acceptedErrors, wordErrorRate } from '../speech/harness/word-errors.ts';
 import { account, balances, deploy, type Fetch, jsonPost, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
+import { lookAt, newPage, openBrowser } from './support/page-browser.ts';
 
 const PARAGRAPH =
   'The weather was warm this morning, and many people went to the park to enjoy the sun. The children played with a ball while their parents talked about the news of the day. In the afternoon the family had dinner in a small restaurant near the river. Everyone was happy with the food and the service. They decided to come back again next week.';
@@ -278,6 +279,17 @@ describe('the page', () => {
       expect(await page.locator('#answer').textContent()).toContain('"sentiments"');
       expect(complaints).toEqual([]);
       await expectCharged(before, 5500, DEMO_WALLET);
+    } finally {
+      await browser.close();
+    }
+  });
+
+  it.each(['/speech/', '/speech/docs'])('%s: on every screen, in both schemes, for everybody', async (target) => {
+    const browser = await openBrowser();
+    try {
+      const opened = await newPage(await browser.newContext());
+      await opened.page.goto(`http://localhost:${host.port}${target}`);
+      await lookAt(opened, target.replaceAll('/', ''));
     } finally {
       await browser.close();
     }
