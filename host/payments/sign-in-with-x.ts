@@ -129,7 +129,9 @@ export class SignInWithX {
 
   #message({ description, method, path }: Asking, issuedAt: number) {
     const { publicUrl, chainId } = this.#options;
-    const { host, href } = new URL(path, publicUrl);
+    const { host, origin } = new URL(publicUrl);
+    // Not resolved: a path such as //name/ would name another host.
+    const href = origin + path;
     return {
       host,
       statement: `${description} (${method}, once). It moves no money.`,
