@@ -85,7 +85,7 @@ async function checkTail(
   if (consumer.owner !== from.owner.toLowerCase())
     throw fieldProblem(at, `${service} belongs to another owner; traces go to deployments of your own alone`);
   if (!consumer.handlers.includes('tail'))
-    throw fieldProblem(at, `names ${service}, whose code exports no tail(); add one and update ${service} first`);
+    throw fieldProblem(at, `names ${service}, whose code exports no tail(); if it does, deploy ${service} again first`);
 }
 
 async function exportsOf(codeStore: Pick<CodeStore, 'get'>, { digest }: Deployment): Promise<string[]> {
