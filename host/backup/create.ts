@@ -5,6 +5,7 @@
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat } from 'node:fs/promises';
 import path from 'node:path';
+import { CACHE } from '../bindings/cache-api/caches.ts';
 import { BINDINGS } from '../bindings/index.ts';
 import { DEFAULT_STORE, kindOfStore, serviceName, storesOf } from '../bindings/stores.ts';
 import { writeDurably } from '../shared/durable-files.ts';
@@ -141,7 +142,7 @@ async function stage(
     // Logs, and whatever else there is; without a host, the stores too.
     await copyFolder(from, path.join(copies, tenant), (file) => {
       const folder = kindOfStore(file.split('/')[0] ?? '');
-      return !COPIED.has(folder) && (copyStores === undefined || !STORES.has(folder));
+      return folder !== CACHE && !COPIED.has(folder) && (copyStores === undefined || !STORES.has(folder));
     });
   }
   for (const name of await readdir(dataFolder)) {

@@ -128,9 +128,9 @@ export function storeQuotas(config: Config): StorageQuotas {
   return { ...bindingLimits(config), requestsInFlight: config.storage.requestsInFlight };
 }
 
-/** Limits of all bindings, by their names in a deployment's metadata. */
+/** Limits of all bindings and of the Cache API, by their names in a deployment's metadata. */
 export function bindingLimits(config: Config): Record<string, number> {
-  return Object.assign({}, ...BINDINGS.map(({ limits }) => limits?.(config)));
+  return Object.assign({ cacheBytes: config.storage.cacheBytes }, ...BINDINGS.map(({ limits }) => limits?.(config)));
 }
 
 /** The servers of all bindings that have one, by key. */

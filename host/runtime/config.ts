@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
+import { CACHE, usesCaches } from '../bindings/cache-api/caches.ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import { type Bound, boundBindings, distinctServices, ownedBindings } from '../bindings/index.ts';
 import { RPC_HOST } from '../bindings/services/names.ts';
@@ -19,7 +20,6 @@ import {
   type Worker_Module,
 } from '../capnp/generated/workerd.cjs';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
-import { CACHE_WORKER } from './cache-worker.ts';
 import { objectServices, writeObjects } from './objects-config.ts';
 import { controlBinding, dataBinding, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
@@ -30,9 +30,6 @@ export const CF_HEADER = 'x-turnpike-cf';
 const ASSETS_SERVICE = 'assets';
 /** Of that service: files alone. */
 const FILES_ALONE = 'AssetWorker';
-
-/** Behind `caches`. */
-const CACHE_SERVICE = 'cache';
 
 /** Where things are as workerd sees them. */
 export interface InstancePaths {
@@ -60,7 +57,7 @@ export function encodeConfig(
   const config = message.initRoot(Config);
 
   const { assets } = spec;
-  const caches = usesCaches(spec);
+  const caches = usesCaches(spec.bundle);
   const objects = objectsOf(spec.bindings);
   const consumers = services.filter(({ binding }) => binding === tails);
   const list = config.initServices(
@@ -113,8 +110,9 @@ export function encodeConfig(
   }
 
   if (caches) {
-    writeOwn(list.get(list.getLength() - 1), CACHE_SERVICE, CACHE_WORKER);
-    worker.initCacheApiOutbound().setName(CACHE_SERVICE);
+    const service = writeExternal(list.get(list.getLength() - 1), CACHE, `unix:${paths.services}/${CACHE}.sock`);
+    service.setStyle(HttpOptions_Style.PROXY);
+    worker.initCacheApiOutbound().setName(CACHE);
   }
 
   const wrappers = [...new Set(bindings.flatMap(({ binding }) => binding.workerd.module ?? []))];
@@ -240,14 +238,6 @@ function writeOwn(service: Service, name: string, source: string): Worker {
   module.setEsModule(source);
   worker.setCompatibilityDate(SYSTEM_COMPATIBILITY_DATE);
   return worker;
-}
-
-/** Most handlers do without a cache, and are spared its worker. */
-function usesCaches({ bundle }: InstanceSpec): boolean {
-  return bundle.modules.some(
-    ({ type, body }) =>
-      type === 'esModule' && Buffer.from(body.buffer, body.byteOffset, body.byteLength).includes('caches'),
-  );
 }
 
 function writeSystem(service: Service, data: Bound[]): void {

@@ -5,6 +5,7 @@
 import { chmodSync, chownSync, existsSync, rmSync, symlinkSync } from 'node:fs';
 import { readlink, rm } from 'node:fs/promises';
 import path from 'node:path';
+import { CACHE, usesCaches } from '../bindings/cache-api/caches.ts';
 import { type Bound, boundBindings, distinctServices } from '../bindings/index.ts';
 import type { BindingProcesses, ServedBinding } from '../bindings/server.ts';
 import { storeName } from '../bindings/stores.ts';
@@ -40,6 +41,8 @@ export class Services {
   #spec: InstanceSpec;
   /** All that were opened, by their services. */
   readonly #bound = new Map<string, Bound>();
+  /** One of them uses the Cache API. */
+  #caches = false;
   /** Those that the storage process does not serve. */
   readonly #served = new Map<string, ServedBinding>();
 
@@ -70,6 +73,7 @@ export class Services {
    */
   async open(spec: InstanceSpec): Promise<void> {
     this.#spec = spec;
+    this.#caches ||= usesCaches(spec.bundle);
     for (const bound of distinctServices(boundBindings(spec.bindings))) {
       this.#prepare(bound);
       this.#bound.set(bound.service, bound);
@@ -129,10 +133,7 @@ export class Services {
       await dependencies.storage.open({
         tenant,
         folder: this.folder,
-        stores: stores.map(({ binding, id, service }) => ({
-          name: storeName(binding.key, id),
-          socket: `${service}.sock`,
-        })),
+        stores: stores.map(({ name, service }) => ({ name, socket: `${service}.sock` })),
         quotas,
       });
       this.#permit(...stores.map(({ service }) => service));
@@ -176,8 +177,11 @@ export class Services {
   }
 
   /** Those that the storage process serves, by whose they are: the deployment's own, and those that its owner shares. */
-  #spaces(): { tenant: TenantId; stores: Bound[]; quotas: StorageQuotas }[] {
-    const all = [...this.#bound.values()].filter(({ binding }) => binding.store);
+  #spaces(): { tenant: TenantId; stores: { name: string; service: string }[]; quotas: StorageQuotas }[] {
+    const all = [...this.#bound.values()]
+      .filter(({ binding }) => binding.store)
+      .map(({ binding, id, service, shared }) => ({ name: storeName(binding.key, id), service, shared }));
+    if (this.#caches) all.push({ name: CACHE, service: CACHE, shared: false });
     const { tenant, sharedSpace } = this.#spec;
     const spaces = [{ tenant, stores: all.filter(({ shared }) => !shared), quotas: this.#quotas() }];
     if (sharedSpace !== undefined) {

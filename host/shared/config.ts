@@ -128,6 +128,7 @@ export const configSchema = z.strictObject({
       durableObjectBytes: bytes.describe('quota of Durable Objects per tenant'),
       analyticsBytes: bytes.describe('disk for data points of Analytics Engine per tenant; the oldest go first'),
       analyticsDays: z.number().int().positive().describe('days that data points are kept'),
+      cacheBytes: bytes.describe('what the Cache API keeps per tenant; what was used longest ago leaves first'),
       requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
       s3: z.strictObject({
         endpoint: httpUrlOrEmpty.describe('S3 endpoint URL'),

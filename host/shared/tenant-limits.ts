@@ -22,6 +22,7 @@ const NAMES = {
     'assetBytes',
     'durableObjectBytes',
     'analyticsBytes',
+    'cacheBytes',
     'requestsInFlight',
   ],
 } as const satisfies { runtime: (keyof Config['runtime'])[]; storage: (keyof Config['storage'])[] };

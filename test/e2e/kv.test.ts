@@ -104,7 +104,7 @@ describe('time and space', () => {
     expect(await rig.usage(tenant)).toMatchObject({ kvKeys: 1, kvBytes: 60_001 });
     await rig.channel.call('purge', { tenant });
     expect(existsSync(join(rig.root, tenant))).toBe(false);
-    expect(await rig.usage(tenant)).toEqual({ kvBytes: 0, kvKeys: 0, objectBytes: 0, objects: 0 });
+    expect(await rig.usage(tenant)).toEqual({ kvBytes: 0, kvKeys: 0, objectBytes: 0, objects: 0, cacheBytes: 0 });
     await rig.channel.call('purge', { tenant });
   });
 });

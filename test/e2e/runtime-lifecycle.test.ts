@@ -66,27 +66,6 @@ describe('start on demand', () => {
   });
 });
 
-it('has a cache of its own, which takes no more memory than it may', async () => {
-  const code = `const at = (key) => 'https://example.com/' + key;
-    const answer = (body) => new Response(body, { headers: { 'cache-control': 'max-age=60' } });
-    const has = async (key) => (await caches.default.match(at(key))) !== undefined;
-    export default {
-      async fetch(request) {
-        const { pathname } = new URL(request.url);
-        if (pathname === '/seen') return Response.json(await has('first'));
-        await caches.default.put(at('first'), answer('of one tenant'));
-        const large = await caches.default.put(at('large'), answer(new Uint8Array(5_000_000))).then(() => has('large'), () => false);
-        const before = await has('first');
-        for (let i = 0; i < 6; i++) await caches.default.put(at('big' + i), answer(new Uint8Array(3_500_000)));
-        return Response.json([large, before, await has('first'), await has('big0'), await has('big5')]);
-      },
-    };`;
-  await rig.deploy('cached', code);
-  await rig.deploy('cached-too', code);
-  expect(JSON.parse(await rig.text('cached'))).toEqual([false, true, false, false, true]);
-  expect(JSON.parse(await rig.text('cached-too', '/seen'))).toBe(false);
-});
-
 describe('replacement', () => {
   it('brings a new version into service without a failed request', async () => {
     await rig.deploy('moving', HELLO('v0'));

@@ -21,7 +21,7 @@ const WORKERD = (createRequire(import.meta.url)('workerd') as { default: string 
 
 export const TENANT = 't00000000000000000001';
 
-export const QUOTAS = { kvBytes: 2 ** 30, objectBytes: 10 * 2 ** 30, requestsInFlight: 256 };
+export const QUOTAS = { kvBytes: 2 ** 30, objectBytes: 10 * 2 ** 30, cacheBytes: 2 ** 28, requestsInFlight: 256 };
 
 export interface RigOptions {
   objects?: StorageInit['objects'];
@@ -75,6 +75,7 @@ export class StorageRig {
       stores: [
         { name: 'kv', socket: 'kv.sock' },
         { name: 'r2', socket: 'r2.sock' },
+        { name: 'cache', socket: 'cache.sock' },
       ],
       quotas,
     });
@@ -82,7 +83,7 @@ export class StorageRig {
 
   async usage(tenant: string) {
     const usage = await this.channel.call('usage', { tenant });
-    return usage as Record<'kvBytes' | 'kvKeys' | 'objectBytes' | 'objects', number>;
+    return usage as Record<'kvBytes' | 'kvKeys' | 'objectBytes' | 'objects' | 'cacheBytes', number>;
   }
 
   async killStorage(): Promise<void> {

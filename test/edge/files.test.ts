@@ -3,9 +3,10 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { acceptedCodings, matches, rangeOf, wanted } from '../../host/edge/files/conditions.ts';
+import { acceptedCodings, wanted } from '../../host/edge/files/conditions.ts';
 import { FileTables } from '../../host/edge/files/file-tables.ts';
 import { KeptFiles } from '../../host/edge/files/kept-files.ts';
+import { matches, rangeOf } from '../../host/http/message/conditions.ts';
 
 let folder: string;
 beforeEach(() => {

@@ -59,7 +59,7 @@ async function serve(call: Call, events: SqlEvents): Promise<void> {
   const question = target.indexOf('?');
   const path = question < 0 ? target : target.slice(0, question);
   if (method !== 'POST') return decline(call, 405, failureText('only POST'));
-  switch (call.whole && path.startsWith('/backup/') ? '' : path) {
+  switch (call.origin !== undefined && path.startsWith('/backup/') ? '' : path) {
     case '/query':
     case '/execute':
       return query(call, question < 0 ? '' : target.slice(question), events);

@@ -95,7 +95,7 @@ export class Backup {
     const source = join(this.#root, tenant, name);
     const database = join(source, `${key}.db`);
     const isLeftOut = [...this.#leftOut].some((place) => `${tenant}/${name}/`.startsWith(place));
-    if (isLeftOut || !existsSync(database)) return 0;
+    if (kind.namedBlobs === undefined || isLeftOut || !existsSync(database)) return 0;
     const target = join(folder, tenant, name);
     const paused = this.#openBlobs(tenant, name);
     paused?.pauseRemoval();

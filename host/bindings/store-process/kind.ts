@@ -31,8 +31,8 @@ export interface StoreKind<S extends Store = Store> {
   quota: string;
   /** Folder of its blobs, beside its database. */
   blobs: string;
-  /** SQL that lists the names of all blobs, for backups. */
-  namedBlobs: string;
+  /** SQL that lists the names of all blobs, for backups; undefined: it is in none. */
+  namedBlobs: string | undefined;
   /**
    * Opens a store, which is created where there is none: `<key>.db` in this folder.
    * @param place name of the store among those of all tenants

@@ -11,8 +11,8 @@ import { CallConnections } from './calls/connections.ts';
 
 export type Handler = (call: Call) => void;
 
-/** Head of a list call: prefix, cursor and start in JSON escapes, 6 bytes for each of 1024. */
-const MAX_HEADER_BYTES = 64 * 1024;
+/** Head of a call of a cache: all fields that a caller of the handler has sent, and those of the edge. */
+const MAX_HEADER_BYTES = 128 * 1024;
 
 /** Replies up to here do not count as held: all that are in flight together are little. */
 const SMALL_REPLY = 64 * 1024;

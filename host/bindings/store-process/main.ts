@@ -7,16 +7,21 @@ import pino from 'pino';
 import { Channel } from '../../shared/channel.ts';
 import type { StorageMethods } from '../../shared/contracts.ts';
 import { Problem } from '../../shared/problem.ts';
+import { CACHE } from '../cache-api/caches.ts';
 import { BINDINGS } from '../index.ts';
 import type { StorageService } from './service.ts';
 
 // Syncs of files wait in libuv's threads, whose number is fixed with the first use: many writers share few disks.
 process.env.UV_THREADPOOL_SIZE ??= '16';
-const [{ StorageService: Service }, ...loaded] = await Promise.all([
+const [{ StorageService: Service }, { cacheKind }, ...loaded] = await Promise.all([
   import('./service.ts'),
+  import('../cache-api/kind.ts'),
   ...BINDINGS.map(async ({ key, store }) => [key, await store?.()] as const),
 ]);
-const kinds = new Map(loaded.flatMap(([key, make]) => (make ? [[key, make] as const] : [])));
+const kinds = new Map([
+  ...loaded.flatMap(([key, make]) => (make ? [[key, make] as const] : [])),
+  [CACHE, cacheKind] as const,
+]);
 
 const log = pino({ name: 'storage' }, pino.destination(2));
 let service: StorageService | undefined;

@@ -11,13 +11,13 @@ export class Operations {
     const registers = [this.registry];
     this.#calls = new Counter({
       name: 'turnpike_storage_calls_total',
-      help: 'Calls of KV and R2 that were begun',
+      help: 'Calls of KV, R2 and caches that were begun',
       labelNames: ['binding', 'operation'],
       registers,
     });
     this.#failures = new Counter({
       name: 'turnpike_storage_failures_total',
-      help: 'Calls of KV and R2 that failed for a reason of the host',
+      help: 'Calls of KV, R2 and caches that failed for a reason of the host',
       labelNames: ['binding', 'operation'],
       registers,
     });

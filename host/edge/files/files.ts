@@ -5,9 +5,10 @@
 import path from 'node:path';
 import type { BulkTurns } from '../../http/client/connection.ts';
 import type { ReadMemory } from '../../http/message/blocks.ts';
+import { matches, rangeOf } from '../../http/message/conditions.ts';
 import type { RequestHead, ResponseHead } from '../../http/message/head.ts';
 import type { Route, RouteFiles } from '../../shared/contracts.ts';
-import { acceptedCodings, CODING_NAMES, type Coding, matches, rangeOf, type Wanted, wanted } from './conditions.ts';
+import { acceptedCodings, CODING_NAMES, type Coding, type Wanted, wanted } from './conditions.ts';
 import { FileAnswer } from './file-answer.ts';
 import { FileTables, type PlainFile, type PlainFiles } from './file-tables.ts';
 import { KeptFiles, type OpenFile } from './kept-files.ts';

@@ -16,8 +16,8 @@ export class Call implements ExchangeListener {
   readonly method: string;
   /** Path and query, as sent. */
   readonly target: string;
-  /** Asked by workerd; see CallHead. */
-  readonly whole: boolean;
+  /** Undefined: not asked by workerd; see CallHead. */
+  readonly origin: string | undefined;
   readonly body: CallBody;
   readonly #exchange: Http1Exchange<CallHead>;
   readonly #closing: (() => void)[] = [];
@@ -29,7 +29,7 @@ export class Call implements ExchangeListener {
     const { head } = exchange;
     this.method = head.method;
     this.target = head.target;
-    this.whole = head.whole;
+    this.origin = head.origin;
     this.#exchange = exchange;
     this.body = new CallBody(exchange, head.framing);
     exchange.listen(this);

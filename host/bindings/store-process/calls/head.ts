@@ -9,8 +9,8 @@ export interface CallHead extends MessageHead {
   method: string;
   /** Path and query, as sent; of a whole URL (RFC 9112, 3.2.2) without scheme and authority. */
   target: string;
-  /** The request named a whole URL. workerd does, whatever a handler asks of it; the host's own calls do not. */
-  whole: boolean;
+  /** Scheme and authority, where the request named a whole URL. workerd does, whatever a handler asks of it; the host's own calls do not. */
+  origin: string | undefined;
   /** By names in lower case; values have one character for each byte. Of fields given twice the first. */
   fields: ReadonlyMap<string, string>;
 }
@@ -40,7 +40,7 @@ export function parseCallHead(text: string): CallHead {
   return {
     method,
     target,
-    whole: origin !== undefined,
+    origin,
     fields,
     version: minor === '1' ? '1.1' : '1.0',
     framing: framing(fields.get('content-length'), fields.get('transfer-encoding')),
