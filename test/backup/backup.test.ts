@@ -64,6 +64,7 @@ function fillDataFolder(at: string): void {
   write(join(at, 'lock'), '');
   write(join(at, 'tenants/t1/logs/current'), 'a line');
   write(join(at, 'tenants/t1/kv/kv.db'), 'kv');
+  write(join(at, 'tenants/t1/cache/cache.db'), 'not kept');
   database(join(at, 'registry.db'), 7);
   mkdirSync(join(at, 'tenants/t1/sql'), { recursive: true });
   database(join(at, 'tenants/t1/sql/db.sqlite'), 42);

@@ -9,6 +9,7 @@ import { parseArgs } from 'node:util';
 import { hasWrk } from './load.ts';
 import { fileRows } from './rows/files.ts';
 import { lifecycleRows } from './rows/lifecycle.ts';
+import { objectRows } from './rows/objects.ts';
 import { paymentRows } from './rows/payments.ts';
 import { bodyRows, hello, storageRows } from './rows/requests.ts';
 import { scaleRows } from './rows/scale.ts';
@@ -34,6 +35,7 @@ const ROWS: Row[] = [
   ...fileRows(),
   ...tlsRows(),
   ...storageRows(),
+  ...objectRows(),
   ...lifecycleRows(),
   ...paymentRows(),
   ...scaleRows(),

@@ -12,6 +12,8 @@ const SELF = fileURLToPath(import.meta.url);
 interface MiniflareOptions {
   code: string;
   bindings?: boolean;
+  /** Those of the rows of rows/objects.ts. */
+  objects?: boolean;
   /** Without Miniflare's entry worker: the worker and the storage modules alone, in one workerd. */
   direct?: boolean;
 }
@@ -46,7 +48,7 @@ if (process.argv[1] === SELF) {
   // `on`, not `once`: a channel that somebody listens to keeps the process alive while Miniflare starts.
   process.on('message', async (message) => {
     const { Miniflare } = await import('miniflare');
-    const { code, bindings, direct, folder } = message as MiniflareOptions & { folder: string };
+    const { code, bindings, objects, direct, folder } = message as MiniflareOptions & { folder: string };
     const server = new Miniflare({
       modules: true,
       script: code,
@@ -61,6 +63,17 @@ if (process.argv[1] === SELF) {
             kvPersist: path.join(folder, 'kv'),
             d1Persist: path.join(folder, 'd1'),
             r2Persist: path.join(folder, 'r2'),
+            cachePersist: path.join(folder, 'cache'),
+          }
+        : {}),
+      ...(objects
+        ? {
+            durableObjects: { OBJECTS: { className: 'Counter', useSQLite: true } },
+            durableObjectsPersist: path.join(folder, 'objects'),
+            queueProducers: { JOBS: 'jobs' },
+            queueConsumers: { jobs: { maxBatchSize: 100, maxBatchTimeout: 0 } },
+            workflows: { FLOWS: { className: 'Flow', name: 'flow' } },
+            workflowsPersist: path.join(folder, 'workflows'),
           }
         : {}),
       ...(direct ? { unsafeDirectSockets: [{ host: '127.0.0.1', port: 0 }] } : {}),

@@ -9,7 +9,7 @@ export interface TurnpikeSubject extends Subject {
 
 export async function startTurnpike(
   code: string,
-  bindings: Record<string, boolean> = {},
+  bindings: Record<string, unknown> = {},
   options: HostOptions & { deployment?: Record<string, unknown> } = {},
 ): Promise<TurnpikeSubject> {
   const host = await startHost({ ...options, flags: { 'log-level': 'error', ...options.flags } });
@@ -24,6 +24,6 @@ export async function startTurnpike(
   return { name: 'Turnpike', origin, host, pids: () => [host.pid], stop: () => host.stop() };
 }
 
-export function turnpike(code: string, bindings?: Record<string, boolean>): Starter {
+export function turnpike(code: string, bindings?: Record<string, unknown>): Starter {
   return { name: 'Turnpike', missing: () => undefined, start: () => startTurnpike(code, bindings) };
 }

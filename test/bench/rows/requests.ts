@@ -119,6 +119,12 @@ const STORAGE_ROWS: StorageRow[] = [
     miniflare: 4,
     limit: true,
   },
+  {
+    id: 'cache-match',
+    title: 'Cache match, 10 KiB (ours on the disk and from memory; so is Miniflare’s)',
+    path: '/cache/match',
+    miniflare: 2,
+  },
 ];
 
 export function storageRows(): { id: string; run(): Promise<RowResult>; subjects: SharedSubjects }[] {

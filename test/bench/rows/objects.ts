@@ -1,0 +1,46 @@
+/** Rows about what keeps state in an instance: Durable Objects, queues, workflows. */
+import { compare } from '../compare.ts';
+import { miniflare } from '../peers/miniflare.ts';
+import { turnpike } from '../peers/turnpike.ts';
+import { bareObjects } from '../peers/workerd.ts';
+import { SharedSubjects } from '../subject.ts';
+import type { RowResult } from '../table.ts';
+import { OBJECTS } from '../workers.ts';
+import { target } from './requests.ts';
+
+const ROWS = [
+  { id: 'object-call', title: 'Durable Object, a method of one object', path: '/object/call' },
+  { id: 'object-write', title: 'Durable Object, 1 KiB written by one of 16 objects', path: '/object/write' },
+  { id: 'queue', title: 'Queue, 100 messages sent and consumed (4 at a time)', path: '/queue', connections: 4 },
+  {
+    id: 'workflow',
+    title: 'Workflow of five steps, from create to complete (8 at a time)',
+    path: '/workflow',
+    connections: 8,
+  },
+];
+
+const BINDINGS = {
+  durableObjects: { OBJECTS: { class: 'Counter' } },
+  queues: { JOBS: { queue: 'jobs', consumer: { maxBatchSize: 100, maxBatchTimeout: 0 } } },
+  workflows: { FLOWS: { class: 'Flow', name: 'flow' } },
+};
+
+export function objectRows(): { id: string; run(): Promise<RowResult>; subjects: SharedSubjects }[] {
+  const subjects = new SharedSubjects();
+  const starters = [
+    turnpike(OBJECTS, BINDINGS),
+    bareObjects(OBJECTS, BINDINGS),
+    miniflare({ code: OBJECTS, objects: true }),
+  ].map((one) => subjects.share(one));
+  return ROWS.map(({ id, title, path, connections }) => ({
+    id,
+    subjects,
+    async run() {
+      const load = { path, ...(connections === undefined ? {} : { connections }) };
+      const { results, figures, skipped } = await compare(starters, { load });
+      const targets = target(results, 'Miniflare', 'perSecond', '≥', 1, 'req/s');
+      return { id, title, figures, skipped, targets };
+    },
+  }));
+}
