@@ -29,11 +29,11 @@ const SCHEMA = `
   ${BLOB_SCHEMA}; ${TOTALS_SCHEMA}`;
 
 /** What an entry weighs without its fields and its body: it bounds how many there are. */
-const ROW_BYTES = 512;
+const ROW_BYTES = 1_024;
 /** Entries that one transaction removes; others are served before the next one. */
-const BATCH = 500;
+const BATCH = 100;
 /** Uses that are remembered before they are written down. */
-const MOST_USES = 4_096;
+const MOST_USES = 512;
 
 export interface Entry extends KeptHead {
   /** Bytes of the body. */
@@ -100,7 +100,7 @@ export class CacheStore {
     });
     this.#get = database.reader('SELECT born, until, status, fields, size, value, blob FROM entries WHERE key = ?');
     this.#old = database.reader('SELECT charge, blob, until FROM entries WHERE key = ?');
-    this.#oldest = database.reader('SELECT key FROM entries ORDER BY used LIMIT ?');
+    this.#oldest = database.reader('SELECT key FROM entries ORDER BY used LIMIT 1');
     this.#expired = database.reader('SELECT key FROM entries WHERE until <= ? LIMIT ?');
     this.#put = database.writer(
       `INSERT INTO entries (key, used, born, until, status, fields, size, charge, blob, value)
@@ -265,11 +265,13 @@ export class CacheStore {
     const quota = this.#options.quota();
     if (this.totals.charged + bytes <= quota) return true;
     this.#saveUses();
-    for (const [key] of this.#oldest.all([BATCH])) {
-      this.#remove(key as Buffer, dropped);
+    for (let count = 0; count < BATCH; count++) {
+      const [oldest] = this.#oldest.get([]) ?? [];
+      if (!oldest) return true;
+      this.#remove(oldest as Buffer, dropped);
       if (this.totals.charged + bytes <= quota) return true;
     }
-    return this.totals.items === 0;
+    return false;
   }
 
   /** Inside a transaction. */
