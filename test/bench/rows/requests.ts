@@ -121,7 +121,7 @@ const STORAGE_ROWS: StorageRow[] = [
   },
   {
     id: 'cache-match',
-    title: 'Cache match, 10 KiB (ours on the disk and from memory; so is Miniflare’s)',
+    title: 'Cache match, 10 KiB',
     path: '/cache/match',
     miniflare: 2,
   },
