@@ -40,6 +40,11 @@ export interface Binding {
   server?(): Promise<MakeBindingServer>;
   /** Whether these settings need that; default: all do. */
   isServed?(settings: Readonly<Record<string, unknown>>): boolean;
+  /**
+   * Name of the secret that holds the connection string of the database behind it. The egress process connects to that, on
+   * a socket of the binding's own; the handler does not see the secret.
+   */
+  connectionSecret?(name: string, settings: Readonly<Record<string, unknown>>): string;
   /** What it keeps on this disk by itself; the store process copies what it keeps. */
   data?: BindingData;
   /** Its owner may ask the instance of it, although the host keeps no data of it by itself. */
@@ -56,6 +61,8 @@ export interface WrittenBinding {
   service: string;
   /** As its schema has checked them. */
   settings: Readonly<Record<string, unknown>>;
+  /** Where it names one. */
+  connectionString?: string | undefined;
   version: {
     /** A UUID. */
     id: string;
@@ -66,6 +73,8 @@ export interface WrittenBinding {
 
 /** How a worker gets the binding. */
 export interface WorkerdBinding {
+  /** Its socket takes bytes as they are, and no HTTP. */
+  tcp?: true;
   /** Requests to the socket name the whole URL, which spares workerd taking it apart. The socket's server must accept that. */
   wholeUrls?: boolean;
   /** Its socket also takes calls of methods, for whoever asks for this name. */

@@ -8,6 +8,7 @@ import { analytics } from './analytics/binding.ts';
 import type { Binding } from './binding.ts';
 import { d1 } from './d1/binding.ts';
 import { durableObjects } from './durable-objects/binding.ts';
+import { hyperdrive } from './hyperdrive/binding.ts';
 import { kv } from './kv/binding.ts';
 import { payments } from './payments/binding.ts';
 import { queues } from './queues/binding.ts';
@@ -34,6 +35,7 @@ export const BINDINGS: readonly Binding[] = [
   analytics,
   tails,
   ai,
+  hyperdrive,
 ];
 
 /** What a deployment that asks for nothing has. */
@@ -112,10 +114,20 @@ function allBindings(set: BindingSet): Bound[] {
 /** Those that something serves, without those that lead to the same store as another. */
 export function distinctServices(bound: Iterable<Bound>): Bound[] {
   const served = [...bound].filter(
-    ({ binding: { store, server, within, isServed }, settings }) =>
-      (store || server) && !within?.(settings) && (isServed?.(settings) ?? true),
+    ({ binding: { store, server, connectionSecret, within, isServed }, settings }) =>
+      (store || server || connectionSecret) && !within?.(settings) && (isServed?.(settings) ?? true),
   );
   return [...new Map(served.map((one) => [one.service, one])).values()];
+}
+
+/** Secrets that belong to bindings: their names -> the bindings' names in env. The handler does not find them in env. */
+export function connectionSecrets(bound: Iterable<Bound>): Map<string, string> {
+  return new Map(
+    [...bound].flatMap(({ binding, name, settings }) => {
+      const secret = binding.connectionSecret?.(name, settings);
+      return secret === undefined ? [] : [[secret, name] as const];
+    }),
+  );
 }
 
 /** Whether its owner may look at what is behind the binding: data, queues, workflows. */

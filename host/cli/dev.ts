@@ -10,7 +10,9 @@ import { fileURLToPath } from 'node:url';
 import { Command } from 'commander';
 import { deploy } from './deploy.ts';
 import { follow } from './logs.ts';
+import { onThisMachine } from './project/databases.ts';
 import type { ProjectFlags } from './project/manifest.ts';
+import { projectSecrets } from './project/open.ts';
 import { addProjectOptions } from './project/options.ts';
 import { type CommandDeps, DEV_FOLDER, processDeps, Session, withSession } from './session.ts';
 import { asFailure, Failure, failureText } from './terminal/failure.ts';
@@ -60,7 +62,13 @@ async function dev(
   const data = join(project.folder, DEV_FOLDER);
   await mkdir(data, { recursive: true });
   await writeFile(join(project.folder, '.turnpike', '.gitignore'), '*\n');
-  const host = await startHost(data, flags.port ?? '8787', terminal);
+  // What is wrong with them is told by the deploy.
+  const secrets = await projectSecrets(new Session(deps, { ...session.options, yes: true }), project, {
+    secretsFrom,
+    local: true,
+  }).catch(() => ({}));
+  const { addresses } = onThisMachine(project, secrets);
+  const host = await startHost(data, flags.port ?? '8787', terminal, { [slug]: addresses });
   try {
     // The project's own host is not meant: nothing leaves this machine.
     const options = { ...session.options, hostUrl: host.url, wallet: 'test:0', data, yes: true, maxPay: '1' };
@@ -74,7 +82,7 @@ async function dev(
       await work(
         run(() => undefined),
         entry,
-        { ...flags, slug, secretsFrom },
+        { ...flags, slug, secretsFrom, local: true },
       );
       return Math.round(performance.now() - from);
     };
@@ -180,7 +188,13 @@ interface DevHost {
   stop(): Promise<void>;
 }
 
-async function startHost(data: string, port: string, { env, signal }: Terminal): Promise<DevHost> {
+/** @param opened addresses on this machine by slug */
+async function startHost(
+  data: string,
+  port: string,
+  { env, signal }: Terminal,
+  opened: Record<string, string[]>,
+): Promise<DevHost> {
   const settings = {
     data,
     port,
@@ -188,6 +202,7 @@ async function startHost(data: string, port: string, { env, signal }: Terminal):
     'builtin-tenants-enabled': '',
     'payments-network': 'local',
     'log-level': 'error',
+    'runtime-egress-allow': JSON.stringify(opened),
   };
   const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, value]);
   // Settings in the user's environment are those of another host.

@@ -2,7 +2,7 @@
 import { writeFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Command } from 'commander';
-import { bindingSet, envBindings } from '../bindings/index.ts';
+import { bindingSet, connectionSecrets, envBindings } from '../bindings/index.ts';
 import type { Project } from './project/manifest.ts';
 import { type CommandDeps, withSession } from './session.ts';
 
@@ -20,6 +20,7 @@ const TYPES: Record<string, string> = {
   services: 'Fetcher',
   analytics: 'AnalyticsEngineDataset',
   ai: 'Ai',
+  hyperdrive: 'Hyperdrive',
 };
 const FILE = 'worker-configuration.d.ts';
 
@@ -42,12 +43,13 @@ export function typesCommand(deps?: CommandDeps): Command {
 /** @returns a declaration of an interface */
 export function envTypes({ manifest, wrangler }: Project, name: string): string {
   const members = new Map<string, string>();
-  for (const { binding, name: member } of envBindings(bindingSet(manifest.bindings ?? {})))
-    members.set(member, TYPES[binding.key] ?? 'unknown');
+  const bound = envBindings(bindingSet(manifest.bindings ?? {}));
+  const hidden = connectionSecrets(bound);
+  for (const { binding, name: member } of bound) members.set(member, TYPES[binding.key] ?? 'unknown');
   if (manifest.assets?.binding) members.set(manifest.assets.binding, 'Fetcher');
   for (const [member, value] of Object.entries(manifest.vars ?? {})) members.set(member, typeOfValue(value));
   for (const member of [...Object.keys(manifest.secrets ?? {}), ...(wrangler?.secretNames ?? [])])
-    members.set(member, 'string');
+    if (!hidden.has(member)) members.set(member, 'string');
   const lines = [...members].map(
     ([member, type]) => `  ${/^[\w$]+$/.test(member) ? member : JSON.stringify(member)}: ${type};`,
   );

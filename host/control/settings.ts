@@ -1,11 +1,12 @@
 /** Turns an owner's input into stored settings: applies defaults, cross-field rules and the checks of other modules. */
-import { envBindings, NO_BINDINGS } from '../bindings/index.ts';
+import { boundBindings, connectionSecrets, envBindings, NO_BINDINGS } from '../bindings/index.ts';
 import { parsePaidRoutes } from '../payments/paid-routes.ts';
 import type { Payments } from '../payments/types.ts';
 import type { DeploymentSettings } from '../registry/deployments.ts';
 import type { Deployment, StoredPaidRoute } from '../registry/schema/deployments.ts';
 import { knownCompatibilityDate, newestCompatibilityDate } from '../runtime/deploy/compatibility.ts';
 import { checkCron } from '../scheduler/cron-expression.ts';
+import { parseConnectionString } from '../shared/connection-string.ts';
 import { fieldProblem } from './body.ts';
 import type { DeploymentInput } from './deployment-input.ts';
 
@@ -70,6 +71,28 @@ export function checkNames({ bindings, vars, assets }: DeploymentSettings, secre
   if (assets?.binding) take(assets.binding, 'the binding to static files', '/assets/binding');
   for (const name of Object.keys(vars)) take(name, 'a var', `/vars/${name}`);
   for (const name of secrets) take(name, 'a secret', '/secrets');
+}
+
+/**
+ * Bindings to databases have what they connect by.
+ * @param secrets as they will be
+ * @throws Problem invalid_field that has nothing of a secret but its name
+ */
+export function checkDatabases(
+  { bindings }: Pick<DeploymentSettings, 'bindings'>,
+  secrets: Record<string, string>,
+): void {
+  for (const [secret, name] of connectionSecrets(boundBindings(bindings))) {
+    const value = Object.hasOwn(secrets, secret) ? secrets[secret] : undefined;
+    if (value === undefined) {
+      throw fieldProblem(
+        '/secrets',
+        `has no ${secret}, which holds the connection string of env.${name}, such as postgres://user:password@host/database`,
+      );
+    }
+    const address = parseConnectionString(value);
+    if (typeof address === 'string') throw fieldProblem(`/secrets/${secret}`, address);
+  }
 }
 
 function checkCrons(crons: string[]): string[] {

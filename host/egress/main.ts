@@ -3,7 +3,6 @@
  * and ends with it.
  */
 import { flushCompileCache } from 'node:module';
-import { rootCertificates } from 'node:tls';
 import pino from 'pino';
 import { Counter, Gauge, Registry } from 'prom-client';
 import { Channel } from '../shared/channel.ts';
@@ -12,6 +11,7 @@ import { Problem } from '../shared/problem.ts';
 import { Notices } from './notices.ts';
 import { type ProxyDeps, TenantProxy, type TenantSettings } from './proxy.ts';
 import { CheckedResolver } from './resolver.ts';
+import { Authorities } from './secure.ts';
 
 const log = pino({ name: 'egress' }, pino.destination({ dest: 2, sync: true }));
 
@@ -87,7 +87,7 @@ function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]
         surroundings: { ...init, edgeTlsAddress: init.edgeTlsAddress },
         resolver: new CheckedResolver(init.dnsServers ?? []),
         notices: new Notices(tell),
-        authorities: init.extraAuthority === undefined ? undefined : [...rootCertificates, init.extraAuthority],
+        authorities: new Authorities(init.extraAuthority),
         finished: (result) => requests.inc({ result }),
         failed: (error) => log.error({ err: error }, 'outbound request failed unexpectedly'),
       };

@@ -8,17 +8,21 @@ import https from 'node:https';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { BACKLOG } from '../shared/backlog.ts';
-import type { EgressLimits, TenantId } from '../shared/contracts.ts';
+import type { EgressLimits, TenantDatabases, TenantId } from '../shared/contracts.ts';
 import { ownCaller } from '../shared/own-caller.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { Allowance } from './allowance.ts';
+import { Connections } from './database/connections.ts';
+import { Database } from './database/database.ts';
 import { EdgeAgent, SecureEdgeAgent } from './edge-agent.ts';
 import { type Agents, exchange, isSecure, type Outbound } from './exchange.ts';
 import { proxyStatus } from './headers.ts';
 import type { Notices } from './notices.ts';
 import type { CheckedResolver } from './resolver.ts';
 import { chooseWay, type Surroundings } from './route.ts';
-import { parseConnectTarget, parseHttpTarget, type Target } from './target.ts';
+import type { Authorities } from './secure.ts';
+import { FramedClient, secureTunnel } from './secure-tunnel.ts';
+import { isFramed, parseConnectTarget, parseFramedTarget, parseHttpTarget, type Target } from './target.ts';
 import { tunnel, websocket } from './tunnel.ts';
 
 export interface TenantSettings {
@@ -27,14 +31,14 @@ export interface TenantSettings {
   socket: string;
   allow: string[];
   limits: EgressLimits;
+  databases?: TenantDatabases;
 }
 
 export interface ProxyDeps {
   surroundings: Surroundings;
   resolver: CheckedResolver;
   notices: Notices;
-  /** PEM authorities to trust; undefined: the usual ones. */
-  authorities: string[] | undefined;
+  authorities: Authorities;
   /** Told of every finished request, for the metrics of the process. */
   finished(result: string): void;
   failed(error: unknown): void;
@@ -53,6 +57,8 @@ export class TenantProxy {
   readonly #deps: ProxyDeps;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
+  readonly #databases = new Map<string, Database>();
+  readonly #connections = new Connections(0);
   #settings: TenantSettings;
   #agents: Agents;
 
@@ -84,14 +90,18 @@ export class TenantProxy {
       this.#server.once('error', reject);
       this.#server.listen({ path: this.#settings.socket, backlog: BACKLOG }, resolve);
     });
+    await this.#openDatabases();
   }
 
   /** New rules hold for the next request; kept connections of the old rules close once they are idle. */
-  update(settings: TenantSettings): void {
+  async update(settings: TenantSettings): Promise<void> {
     const before = this.#settings;
     this.#settings = settings;
     this.allowance.limits = settings.limits;
+    await this.#openDatabases();
     if (before.allow.join() === settings.allow.join()) return;
+    for (const database of this.#databases.values()) database.renew();
+    this.#connections.empty();
     const old = this.#agents;
     this.#agents = createAgents(this.#deps, KEPT);
     for (const agent of allOf(old)) {
@@ -108,8 +118,45 @@ export class TenantProxy {
     for (const agent of allOf(this.#agents)) agent.destroy();
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
     for (const socket of this.#sockets) socket.destroy();
+    await Promise.all([...this.#databases.values()].map((database) => database.close()));
+    this.#connections.close();
     await closed;
     await rm(this.#settings.socket, { force: true });
+  }
+
+  /** Those of the settings; what is gone from them is closed. */
+  async #openDatabases(): Promise<void> {
+    const { sockets = [], connections = 0 } = this.#settings.databases ?? {};
+    this.#connections.most = connections;
+    const wanted = new Set(sockets.map(({ socket }) => socket));
+    for (const [socket, database] of this.#databases) {
+      if (wanted.has(socket)) continue;
+      this.#databases.delete(socket);
+      await database.close();
+    }
+    const { allowance } = this;
+    const { resolver, authorities, surroundings } = this.#deps;
+    for (const settings of sockets) {
+      const known = this.#databases.get(settings.socket);
+      if (known) {
+        known.update(settings);
+        continue;
+      }
+      const database = new Database(settings, {
+        allowance,
+        resolver,
+        authorities,
+        connections: this.#connections,
+        wayOf: (target) => chooseWay(target, this.#settings.allow, surroundings),
+        finished: (target, problem, error) => {
+          allowance.counters.requests++;
+          if (problem) this.#refuse(problem, target, error);
+          else this.#deps.finished('ok');
+        },
+      });
+      this.#databases.set(settings.socket, database);
+      await database.listen();
+    }
   }
 
   async #request(asked: IncomingMessage, reply: ServerResponse): Promise<void> {
@@ -122,7 +169,16 @@ export class TenantProxy {
   }
 
   async #connect(asked: IncomingMessage, socket: Duplex, head: Buffer): Promise<void> {
-    await this.#serve(() => parseConnectTarget(asked.url ?? ''), { stream: socket }, false, {
+    const authority = asked.url ?? '';
+    if (isFramed(authority)) {
+      const client = new FramedClient(socket);
+      await this.#serve(() => parseFramedTarget(authority), { stream: socket }, false, {
+        run: (outbound) => secureTunnel(outbound, client, head, this.#deps.authorities),
+        answer: (problem) => client.fail(problem),
+      });
+      return;
+    }
+    await this.#serve(() => parseConnectTarget(authority), { stream: socket }, false, {
       run: (outbound) => tunnel(outbound, socket, head),
       answer: (problem) => answerSocket(problem, socket),
     });
@@ -242,7 +298,7 @@ function allOf({ outside, edge }: Agents): http.Agent[] {
 
 /** @param options default: every request has a connection of its own */
 function createAgents({ authorities, surroundings }: ProxyDeps, options: http.AgentOptions = {}): Agents {
-  const secure = { ...options, ...(authorities ? { ca: authorities } : {}) };
+  const secure = { ...options, ...(authorities.ofFetch ? { ca: authorities.ofFetch } : {}) };
   const outside = { http: new http.Agent(options), https: new https.Agent(secure) };
   const edge = surroundings.edgeProxyHeader
     ? { http: new EdgeAgent(options), https: new SecureEdgeAgent(secure) }

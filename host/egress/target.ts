@@ -14,6 +14,8 @@ export interface Target {
   port: number;
   /** Path and query for http and https; empty for tcp. */
   path: string;
+  /** TLS is to be spoken there for the handler, which says when. */
+  tls?: true;
   /** `host:port` with brackets around IPv6: how the target is named in allow lists, errors and logs. */
   name: string;
 }
@@ -45,6 +47,24 @@ export function parseConnectTarget(authority: string): Target {
     throw new Problem('bad_request', 'connect() needs an address of the form host:port.');
   }
   return build('tcp', url.hostname, Number(port), '');
+}
+
+/** What connect() of a handler adds to a name where it wants TLS: host/bindings/sockets/secure-sockets.js. */
+const TLS_TARGET = /^(.+?)(\.v6)?\.tls\.turnpike\.internal:(\d{1,5})$/i;
+
+/** Whether the one who connects speaks in frames until TLS is established, and expects the same. */
+export function isFramed(authority: string): boolean {
+  return TLS_TARGET.test(authority);
+}
+
+/**
+ * The same for those that {@link isFramed}.
+ * @throws Problem bad_request
+ */
+export function parseFramedTarget(authority: string): Target {
+  const [, host = '', v6, port] = TLS_TARGET.exec(authority) ?? [];
+  const named = v6 === undefined ? host : `[${host.replaceAll('-', ':')}]`;
+  return { ...parseConnectTarget(`${named}:${port}`), tls: true };
 }
 
 function build(kind: Target['kind'], hostname: string, port: number, path: string): Target {

@@ -30,7 +30,8 @@ export async function tunnel(outbound: Outbound, client: Duplex, head: Buffer): 
   await join(client, upstream, outbound);
 }
 
-async function dial(outbound: Outbound): Promise<Socket> {
+/** @throws Problem */
+export async function dial(outbound: Omit<Outbound, 'ownCaller' | 'stands'>): Promise<Socket> {
   const { target, way, resolver, signal } = outbound;
   const at =
     way.kind === 'unix'
@@ -44,10 +45,15 @@ async function dial(outbound: Outbound): Promise<Socket> {
           };
   signal.throwIfAborted();
   const socket = connect({ ...at, allowHalfOpen: true, noDelay: true });
+  // Whoever has the connection later is told by `close`.
+  socket.on('error', () => undefined);
   const abort = () => socket.destroy(signal.reason instanceof Error ? signal.reason : undefined);
   signal.addEventListener('abort', abort, { once: true });
   return new Promise((resolve, reject) => {
-    socket.once('connect', () => resolve(socket));
+    socket.once('connect', () => {
+      signal.removeEventListener('abort', abort);
+      resolve(socket);
+    });
     socket.once('error', (error) => reject(asEgressProblem(error, outbound)));
   });
 }
@@ -117,7 +123,7 @@ function plainAnswer(
 }
 
 /** Pipes both ways until both ended, or nothing passed for the tenant's time limit. */
-function join(client: Duplex, upstream: Duplex, { allowance, signal, stands }: Outbound): Promise<void> {
+export function join(client: Duplex, upstream: Duplex, { allowance, signal, stands }: Outbound): Promise<void> {
   stands();
   return new Promise((resolve) => {
     const both = [client, upstream];

@@ -196,10 +196,14 @@ const OWN: Record<string, Key> = {
     props: translated,
     remote: DEVELOPMENT,
   }),
-  hyperdrive: cloudflareOnly(
-    'Hyperdrive pools connections to a database',
-    'connect() to the database from the code, with its address in a secret',
-  ),
+  hyperdrive: objects({
+    binding: translated,
+    id: ignored(
+      'the connection string is a secret of the deployment: for the binding NAME it is NAME_CONNECTION_STRING',
+    ),
+    localConnectionString: translated,
+    remote: DEVELOPMENT,
+  }),
   version_metadata: objects({ binding: translated }),
   ratelimits: objects({ name: translated, namespace_id: translated, simple: translated }),
 

@@ -90,6 +90,7 @@ export interface WranglerProject {
       analytics?: Record<string, { dataset?: string }>;
       tails?: Record<string, { service: string }>;
       ai?: Record<string, object>;
+      hyperdrive?: Record<string, object>;
       durableObjects?: Record<string, { class?: string; id?: string; sql?: boolean; deleted?: boolean }>;
     };
     vars?: Record<string, unknown>;
@@ -504,6 +505,7 @@ function project(settings: Settings, slug: string | undefined): Omit<WranglerPro
     durableObjects: durableObjects(settings),
     queues: queues(settings),
     services: services(settings),
+    hyperdrive: Object.fromEntries((settings.hyperdrive ?? []).map(({ binding }) => [binding, {}])),
     workflows: Object.fromEntries(
       (settings.workflows ?? []).map(({ binding, name, class_name }) => [binding, { class: class_name, name }]),
     ),

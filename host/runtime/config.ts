@@ -6,8 +6,9 @@ import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
 import { CACHE, usesCaches } from '../bindings/cache-api/caches.ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
-import { type Bound, boundBindings, distinctServices, ownedBindings } from '../bindings/index.ts';
+import { type Bound, boundBindings, connectionSecrets, distinctServices, ownedBindings } from '../bindings/index.ts';
 import { RPC_HOST } from '../bindings/services/names.ts';
+import { secureSockets, usesSockets, writeSecureSockets } from '../bindings/sockets/secure-sockets.ts';
 import { TAIL_SERVICE, TAIL_WORKER, tails } from '../bindings/tails/binding.ts';
 import {
   Config,
@@ -75,7 +76,8 @@ export function encodeConfig(
   worker.setCompatibilityDate(spec.compatibilityDate);
   const flags = worker.initCompatibilityFlags(spec.compatibilityFlags.length);
   for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
-  writeBindings(spec, bindings, (length) => worker.initBindings(length));
+  const opensSockets = usesSockets(spec.bundle.modules);
+  writeBindings(spec, bindings, opensSockets, (length) => worker.initBindings(length));
 
   writeSystem(list.get(1), ownedBindings(spec.bindings));
   // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
@@ -83,7 +85,12 @@ export function encodeConfig(
   // takes its name, which is also every worker's default for fetch() and connect().
   writeExternal(list.get(2), 'internet', `unix:${paths.services}/egress.sock`).setStyle(HttpOptions_Style.PROXY);
   for (const [index, { binding, service }] of services.entries()) {
-    const http = writeExternal(list.get(3 + index), service, `unix:${paths.services}/${service}.sock`);
+    const address = `unix:${paths.services}/${service}.sock`;
+    if (binding.workerd.tcp) {
+      writeRawExternal(list.get(3 + index), service, address);
+      continue;
+    }
+    const http = writeExternal(list.get(3 + index), service, address);
     if (binding.workerd.wholeUrls) http.setStyle(HttpOptions_Style.PROXY);
     if (binding.workerd.rpcHost !== undefined) http.setCapnpConnectHost(binding.workerd.rpcHost);
   }
@@ -116,6 +123,7 @@ export function encodeConfig(
   }
 
   const wrappers = [...new Set(bindings.flatMap(({ binding }) => binding.workerd.module ?? []))];
+  if (opensSockets) wrappers.push(secureSockets);
   if (wrappers.length > 0) {
     const modules = config.initExtensions(1).get(0).initModules(wrappers.length);
     for (const [index, { name, source }] of wrappers.entries()) {
@@ -189,10 +197,13 @@ function writeModules(target: List<Worker_Module>, modules: CodeModule[]): void 
 function writeBindings(
   { secrets, vars, assets, tenant, revision, deployedAt = 0 }: InstanceSpec,
   bindings: Bound[],
+  opensSockets: boolean,
   init: (length: number) => List<Worker_Binding>,
 ): void {
   const version = { id: versionId(tenant, revision), at: deployedAt };
-  const writers: ((binding: Worker_Binding) => void)[] = Object.entries(secrets).map(([name, value]) => (binding) => {
+  const hidden = connectionSecrets(bindings);
+  const shown = Object.entries(secrets).filter(([name]) => !hidden.has(name));
+  const writers: ((binding: Worker_Binding) => void)[] = shown.map(([name, value]) => (binding) => {
     binding.setName(name);
     binding.setText(value);
   });
@@ -216,9 +227,12 @@ function writeBindings(
     if (binding.outsideEnv) continue;
     writers.push((target) => {
       target.setName(bound.name);
-      binding.workerd.write(target, { ...bound, version });
+      const secret = binding.connectionSecret?.(bound.name, bound.settings);
+      const connectionString = secret === undefined ? undefined : secrets[secret];
+      binding.workerd.write(target, { ...bound, connectionString, version });
     });
   }
+  if (opensSockets) writers.push(writeSecureSockets);
   const list = init(writers.length);
   for (const [index, write] of writers.entries()) write(list.get(index));
 }
@@ -272,6 +286,13 @@ function writeExternal(service: Service, name: string, address: string): HttpOpt
   const external = service.initExternal();
   external.setAddress(address);
   return external.initHttp();
+}
+
+function writeRawExternal(service: Service, name: string, address: string): void {
+  service.setName(name);
+  const external = service.initExternal();
+  external.setAddress(address);
+  external.initTcp();
 }
 
 function writeSocket(socket: Socket, name: string, address: string, service: string): HttpOptions {

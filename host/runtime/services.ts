@@ -145,15 +145,27 @@ export class Services {
     const { dependencies } = this.#options;
     const spec = this.#spec;
     const limits = { ...dependencies.config, ...limitsOf('runtime', spec.limits) };
-    const { subrequests, egressBytesPerHour, egressTimeoutMs } = limits;
+    const { subrequests, egressBytesPerHour, egressTimeoutMs, databaseConnections } = limits;
+    const databases = [...this.#bound.values()].flatMap(({ binding, name, service, settings }) => {
+      const secret = binding.connectionSecret?.(name, settings);
+      return secret === undefined ? [] : [{ service, secret }];
+    });
     await dependencies.egress.open({
       tenant: spec.tenant,
       slug: spec.slug,
       socket: path.join(this.folder, 'egress.sock'),
       allow: spec.egressAllow,
       limits: { inFlight: subrequests, bytesPerHour: egressBytesPerHour, timeoutMs: egressTimeoutMs },
+      databases: {
+        sockets: databases.map(({ service, secret }) => ({
+          socket: path.join(this.folder, `${service}.sock`),
+          secret,
+          url: spec.secrets[secret],
+        })),
+        connections: databaseConnections,
+      },
     });
-    this.#permit('egress');
+    this.#permit('egress', ...databases.map(({ service }) => service));
   }
 
   async close(): Promise<void> {
@@ -194,7 +206,7 @@ export class Services {
 
   /** @throws Problem start_failed where this host does not offer the binding */
   #prepare({ binding, name, id, service, settings }: Bound): void {
-    if (binding.store || this.#served.has(service)) return;
+    if (binding.store || binding.connectionSecret || this.#served.has(service)) return;
     const { dependencies, spec, prewarmed, onBindingDeath } = this.#options;
     const server = dependencies.servers.get(binding.key);
     if (!server) {

@@ -107,6 +107,17 @@ export const configSchema = z.strictObject({
     subrequests: z.number().int().positive().describe('fetches in flight per tenant'),
     egressBytesPerHour: bytes.describe('bytes to and from the outside per tenant and hour'),
     egressTimeoutMs: ms.describe('longest life of one outbound request'),
+    egressCaFile: z
+      .string()
+      .describe(
+        'PEM file of authorities that fetch(), connect() and Hyperdrive trust beside the usual ones; empty: none',
+      ),
+    databaseConnections: z
+      .number()
+      .int()
+      .positive()
+      .max(1_000)
+      .describe('connections of Hyperdrive per tenant, to all its databases'),
     logBytes: bytes.describe('log kept per tenant, bytes'),
     egressAllow: z
       .record(z.string(), z.array(egressTarget))

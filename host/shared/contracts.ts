@@ -273,6 +273,22 @@ export interface EgressLimits {
   timeoutMs: number;
 }
 
+/** The databases of a tenant that have a binding, and what bounds them. */
+export interface TenantDatabases {
+  sockets: DatabaseSocket[];
+  /** Connections at a time, to all of them together. */
+  connections: number;
+}
+
+export interface DatabaseSocket {
+  /** Path of the unix socket that leads to it. */
+  socket: string;
+  /** Name of the secret that holds the connection string. */
+  secret: string;
+  /** The connection string; undefined: the secret is not set. In memory only. */
+  url: string | undefined;
+}
+
 export interface EgressCounters {
   requests: number;
   refused: number;
@@ -303,11 +319,18 @@ export interface EgressMethods {
   [name: string]: (argument: never) => unknown;
   init(init: EgressInit): void;
   /**
-   * Serves an HTTP proxy on `socket` for this tenant, and answers when it listens. Calling it again replaces `allow`
-   * and `limits`. `allow`: what the operator opened, `host:port` or `unix:<path>`; `unix:/run/engine.sock` is reached
+   * Serves an HTTP proxy on `socket` for this tenant, and answers when it listens. Calling it again replaces `allow`,
+   * `limits` and `databases`. `allow`: what the operator opened, `host:port` or `unix:<path>`; `unix:/run/engine.sock` is reached
    * as `http://engine.internal/`.
    */
-  open(tenant: { tenant: TenantId; slug: string; socket: string; allow: string[]; limits: EgressLimits }): void;
+  open(tenant: {
+    tenant: TenantId;
+    slug: string;
+    socket: string;
+    allow: string[];
+    limits: EgressLimits;
+    databases?: TenantDatabases;
+  }): void;
   close(tenant: { tenant: TenantId }): void;
   counters(tenant: { tenant: TenantId }): EgressCounters;
   setClock(clock: { offsetMs: number }): void;

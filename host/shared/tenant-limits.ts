@@ -14,6 +14,7 @@ const NAMES = {
     'subrequests',
     'egressBytesPerHour',
     'egressTimeoutMs',
+    'databaseConnections',
   ],
   storage: [
     'kvBytes',

@@ -40,6 +40,7 @@ export function egressInit(
   tlsPort: number | undefined,
   clockOffsetMs: number,
   ownCallerKey: string,
+  extraAuthority?: string,
 ): EgressInit {
   const { host } = new URL(publicUrl);
   return {
@@ -51,6 +52,7 @@ export function egressInit(
       config.tls.proxyProtocol && new TrustedProxies(config.trustedProxies).trusts(reachable(config.host)),
     ownCallerKey,
     connectPorts: undefined,
+    extraAuthority,
     clockOffsetMs,
   };
 }

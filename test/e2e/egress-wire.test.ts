@@ -8,6 +8,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Notices } from '../../host/egress/notices.ts';
 import { TenantProxy } from '../../host/egress/proxy.ts';
 import { CheckedResolver } from '../../host/egress/resolver.ts';
+import { Authorities } from '../../host/egress/secure.ts';
 import type { EdgeTls } from '../../host/shared/contracts.ts';
 import { startHarness } from './edge/harness.ts';
 
@@ -63,7 +64,7 @@ async function open(edgePort: number, edgeProxyHeader = false): Promise<void> {
       },
       resolver: new CheckedResolver([]),
       notices: new Notices(() => {}),
-      authorities: undefined,
+      authorities: new Authorities(undefined),
       finished: () => {},
       failed: () => {},
     },

@@ -46,6 +46,8 @@ export interface ProjectFlags {
   open?: string[];
   env?: string;
   secretsFrom?: string[];
+  /** Of `turnpike dev`: databases on this machine are meant, too. */
+  local?: boolean;
 }
 
 /**

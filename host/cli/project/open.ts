@@ -2,6 +2,7 @@
 import { basename } from 'node:path';
 import type { Session } from '../session.ts';
 import { Failure } from '../terminal/failure.ts';
+import { databaseVariables, localDatabases, onThisMachine } from './databases.ts';
 import type { Project, ProjectFlags } from './manifest.ts';
 import { readManifestSecrets, readSecretFiles, readSecretFlags } from './secrets.ts';
 import { requireOffered } from './wrangler.ts';
@@ -23,20 +24,28 @@ export function ignoredOf({ wrangler }: Project): { ignored?: { key: string; rea
   return wrangler && wrangler.ignored.length > 0 ? { ignored: wrangler.ignored } : {};
 }
 
-/** From the manifest, then from files, then from flags; later ones win. @throws Failure `usage` */
+/** From where wrangler looks for connection strings, from the manifest, then from files, then from flags; later ones win. @throws Failure `usage` */
 export async function projectSecrets(
   session: Session,
   project: Project,
-  { secret = [], secretsFrom = [] }: ProjectFlags,
+  { secret = [], secretsFrom = [], local = false }: ProjectFlags,
 ): Promise<Record<string, string>> {
   const { terminal } = session;
-  return {
+  const found: Record<string, string> = {};
+  for (const [variable, name] of databaseVariables(project, terminal.env)) {
+    await session.allowVariable(project, variable, name);
+    found[name] = terminal.env[variable] ?? '';
+  }
+  const secrets = {
+    ...(local ? localDatabases(project) : {}),
+    ...found,
     ...(await readManifestSecrets(project, terminal, (variable, name) =>
       session.allowVariable(project, variable, name),
     )),
     ...(await readSecretFiles(secretsFrom, terminal)),
     ...(await readSecretFlags(secret, terminal)),
   };
+  return local ? onThisMachine(project, secrets).secrets : secrets;
 }
 
 /** @throws Failure `usage` where secrets are missing that wrangler's configuration requires */

@@ -1,4 +1,6 @@
 /** The storage process (KV and objects) and the egress process (outbound requests of tenants). */
+import { X509Certificate } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import type { ControlForEgress, EgressMethods, StorageMethods } from '../../shared/contracts.ts';
 import { Child } from '../child.ts';
@@ -38,6 +40,7 @@ export const egress = service({
   name: 'egress',
   needs: { config, publicUrl, publicSocket, tls, clock, ownCallerKey, log, logs, ownEgressSocket },
   async start({ config, publicUrl, publicSocket, tls, clock, ownCallerKey, log, logs, ownEgressSocket }) {
+    const authority = readAuthority(config.runtime.egressCaFile);
     const child = new Child<EgressMethods>('egress', 'egress', log);
     await child.start({
       local: {
@@ -51,7 +54,7 @@ export const egress = service({
       async setUp(channel) {
         // Ports of the host itself, which tenants reach by its name alone.
         const ports = [publicSocket.port, tls.socket?.port] as const;
-        await channel.call('init', egressInit(config, publicUrl, ...ports, clock.offsetMs, ownCallerKey));
+        await channel.call('init', egressInit(config, publicUrl, ...ports, clock.offsetMs, ownCallerKey, authority));
         await channel.call('open', {
           tenant: OWN_EGRESS,
           slug: OWN_EGRESS,
@@ -65,3 +68,15 @@ export const egress = service({
   },
   stop: (child) => child.stop(),
 });
+
+/** @throws Error that names the setting: without its authorities handlers would be refused later, one by one */
+function readAuthority(file: string): string | undefined {
+  if (file === '') return undefined;
+  try {
+    const text = readFileSync(file, 'utf8');
+    new X509Certificate(text);
+    return text;
+  } catch (error) {
+    throw new Error(`runtime.egressCaFile: ${file} is no PEM file of certificates (${(error as Error).message}).`);
+  }
+}

@@ -1,6 +1,13 @@
 /** Programs of others that a test runs: whether they are here, and their life. */
-import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import {
+  type ChildProcess,
+  type ChildProcessByStdio,
+  execFileSync,
+  type SpawnOptions,
+  spawn,
+} from 'node:child_process';
 import { connect } from 'node:net';
+import type { Readable } from 'node:stream';
 import { until } from './host.ts';
 
 /**
@@ -42,8 +49,13 @@ export async function startProgram(
   args: string[],
   port: number,
   env: Record<string, string> = {},
+  as: Pick<SpawnOptions, 'cwd' | 'uid' | 'gid'> = {},
 ): Promise<Program> {
-  const child = spawn(command, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { PATH: searchPath(), ...env } });
+  const child: ChildProcessByStdio<null, Readable, Readable> = spawn(command, args, {
+    ...as,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { PATH: searchPath(), ...env },
+  });
   let output = '';
   for (const stream of [child.stdout, child.stderr]) {
     stream.on('data', (text) => {

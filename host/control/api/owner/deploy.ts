@@ -11,7 +11,7 @@ import type { ControlDeps } from '../../deps.ts';
 import type { Endpoint } from '../../endpoint.ts';
 import { describe } from '../../metadata.ts';
 import { checkServices } from '../../service-calls.ts';
-import { checkNames, checkPayTo, newSettings } from '../../settings.ts';
+import { checkDatabases, checkNames, checkPayTo, newSettings } from '../../settings.ts';
 import { liveText } from '../../versions.ts';
 
 const OPERATION = 'deploy';
@@ -51,6 +51,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     const settings = newSettings(input, payer.address, clock.now());
     checkPayTo(settings, deps.payments);
     checkNames(settings, Object.keys(input.secrets ?? {}));
+    checkDatabases(settings, input.secrets ?? {});
     await checkServices(deps, { slug, owner: payer.address, bindings: settings.bindings });
     const tenant = newTenantId();
     const now = clock.now();

@@ -20,7 +20,7 @@ import { type Endpoint, json } from '../../endpoint.ts';
 import { describe, previewView } from '../../metadata.ts';
 import { askerOf, makerOf, requireOwner, stillChangeable } from '../../ownership.ts';
 import { checkServices } from '../../service-calls.ts';
-import { changedSettings, checkNames, checkPayTo, storedRoutes } from '../../settings.ts';
+import { changedSettings, checkDatabases, checkNames, checkPayTo, storedRoutes } from '../../settings.ts';
 import { bringIntoService, keepPreview, liveText } from '../../versions.ts';
 
 /** What decides whether code loads, beside the code: a deployment that does not run would fail with its next request. */
@@ -126,6 +126,8 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     }
     await checkSecretChanges(input, deployment);
     checkNames(settings, await futureSecretNames(input, deployment.tenant));
+    if (input.bindings ?? input.secrets ?? input.secretChanges)
+      checkDatabases(settings, await futureSecrets(input, deployment.tenant));
     if (input.bindings) await checkServices(deps, { ...deployment, bindings: input.bindings });
     const code = hasCode(input) ? { ...(await accept(input, settings, deployment)), madeBy } : undefined;
     try {
