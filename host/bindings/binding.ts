@@ -44,7 +44,7 @@ export interface Binding {
    * Name of the secret that holds the connection string of the database behind it. The egress process connects to that, on
    * a socket of the binding's own; the handler does not see the secret.
    */
-  connectionSecret?(name: string, settings: Readonly<Record<string, unknown>>): string;
+  connectionSecret?(name: string): string;
   /** What it keeps on this disk by itself; the store process copies what it keeps. */
   data?: BindingData;
   /** Its owner may ask the instance of it, although the host keeps no data of it by itself. */

@@ -123,8 +123,8 @@ export function distinctServices(bound: Iterable<Bound>): Bound[] {
 /** Secrets that belong to bindings: their names -> the bindings' names in env. The handler does not find them in env. */
 export function connectionSecrets(bound: Iterable<Bound>): Map<string, string> {
   return new Map(
-    [...bound].flatMap(({ binding, name, settings }) => {
-      const secret = binding.connectionSecret?.(name, settings);
+    [...bound].flatMap(({ binding, name }) => {
+      const secret = binding.connectionSecret?.(name);
       return secret === undefined ? [] : [[secret, name] as const];
     }),
   );

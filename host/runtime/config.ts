@@ -227,7 +227,7 @@ function writeBindings(
     if (binding.outsideEnv) continue;
     writers.push((target) => {
       target.setName(bound.name);
-      const secret = binding.connectionSecret?.(bound.name, bound.settings);
+      const secret = binding.connectionSecret?.(bound.name);
       const connectionString = secret === undefined ? undefined : secrets[secret];
       binding.workerd.write(target, { ...bound, connectionString, version });
     });

@@ -146,8 +146,8 @@ export class Services {
     const spec = this.#spec;
     const limits = { ...dependencies.config, ...limitsOf('runtime', spec.limits) };
     const { subrequests, egressBytesPerHour, egressTimeoutMs, databaseConnections } = limits;
-    const databases = [...this.#bound.values()].flatMap(({ binding, name, service, settings }) => {
-      const secret = binding.connectionSecret?.(name, settings);
+    const databases = [...this.#bound.values()].flatMap(({ binding, name, service }) => {
+      const secret = binding.connectionSecret?.(name);
       return secret === undefined ? [] : [{ service, secret }];
     });
     await dependencies.egress.open({

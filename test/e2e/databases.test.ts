@@ -81,18 +81,18 @@ beforeAll(async () => {
   secrets = {
     PG_CONNECTION_STRING: at(pg),
     MY_CONNECTION_STRING: `mysql://app:${PASSWORD}@${my}/app?ssl-mode=VERIFY_IDENTITY`,
-    CLEAR: at(pg, '?sslmode=disable'),
-    NAMELESS: at(`127.0.0.1:${postgres.port}`, '?sslmode=verify-ca'),
-    WRONG: `postgres://app:wrong-secret-1234@${pg}/app`,
-    CLOSED: at('10.1.2.3:5432'),
-    OTHER: at(bad.other),
-    EXPIRED: at(bad.expired),
-    FOREIGN: at(bad.foreign),
-    TRUSTED: at(bad.foreign, '?sslmode=require'),
-    INJECTING: at(bad.injecting),
-    FLOODING: at(bad.flooding),
-    HUGE: at(bad.huge, '?sslmode=disable'),
-    MY_HUGE: `mysql://app:${PASSWORD}@${bad.huge}/app`,
+    CLEAR_CONNECTION_STRING: at(pg, '?sslmode=disable'),
+    NAMELESS_CONNECTION_STRING: at(`127.0.0.1:${postgres.port}`, '?sslmode=verify-ca'),
+    WRONG_CONNECTION_STRING: `postgres://app:wrong-secret-1234@${pg}/app`,
+    CLOSED_CONNECTION_STRING: at('10.1.2.3:5432'),
+    OTHER_CONNECTION_STRING: at(bad.other),
+    EXPIRED_CONNECTION_STRING: at(bad.expired),
+    FOREIGN_CONNECTION_STRING: at(bad.foreign),
+    TRUSTED_CONNECTION_STRING: at(bad.foreign, '?sslmode=require'),
+    INJECTING_CONNECTION_STRING: at(bad.injecting),
+    FLOODING_CONNECTION_STRING: at(bad.flooding),
+    HUGE_CONNECTION_STRING: at(bad.huge, '?sslmode=disable'),
+    MY_HUGE_CONNECTION_STRING: `mysql://app:${PASSWORD}@${bad.huge}/app`,
   };
   speaking = await speaksTls(authority.issue('localhost'));
   const opened = [pg, my, speaking, `127.0.0.1:${postgres.port}`, ...Object.values(bad)];
@@ -103,26 +103,16 @@ beforeAll(async () => {
       'runtime-database-connections': `${MOST}`,
     },
   });
-  const bindings = Object.keys(secrets).map((secret) => {
-    const name = secret.replace('_CONNECTION_STRING', '');
-    return [name, name === secret ? { secret } : {}];
-  });
+  const names = Object.keys(secrets).map((secret) => secret.replace('_CONNECTION_STRING', ''));
   await deploy(mppFetch(host.network, 0), host.url, {
     slug: 'clients',
     ...(await bundleProject(FIXTURE)),
     compatibilityDate: '2026-10-01',
     compatibilityFlags: ['nodejs_compat'],
-    bindings: {
-      hyperdrive: Object.fromEntries(bindings.map(([name, settings]) => [secretless(name as string), settings])),
-    },
+    bindings: { hyperdrive: Object.fromEntries(names.map((name) => [name, {}])) },
     secrets,
   });
 }, 120_000);
-
-/** A binding and a secret have names of their own. */
-function secretless(name: string): string {
-  return Object.hasOwn(secrets, name) ? `DB_${name}` : name;
-}
 
 afterAll(async () => {
   await host?.stop();
@@ -142,11 +132,7 @@ describe.skipIf(!available('mariadbd', 'openssl') || !postgresPrograms())('datab
       ...{ host: name, port: 5432, user: 'app', password: 'hyperdrive', database: 'app' },
     });
     expect(value?.kinds).toEqual(['function', 'function', 3306]);
-    expect(value?.names).toEqual(
-      Object.keys(secrets)
-        .map((name) => secretless(name.replace('_CONNECTION_STRING', '')))
-        .sort(),
-    );
+    expect(value?.names.map((name) => `${name}_CONNECTION_STRING`)).toEqual(Object.keys(secrets).sort());
   });
 
   test('stock clients by Hyperdrive: the way to the server is TLS', async () => {
@@ -160,9 +146,9 @@ describe.skipIf(!available('mariadbd', 'openssl') || !postgresPrograms())('datab
       .toEqual({ value: [{ Variable_name: 'Ssl_version', Value: 'TLSv1.3' }] });
     expect.soft(await ask({ do: 'mysql', query: 'SELECT ? AS a', values: ['ü'] })).toEqual({ value: [{ a: 'ü' }] });
     expect
-      .soft(await ask({ do: 'pg', binding: 'DB_NAMELESS', query: version }))
+      .soft(await ask({ do: 'pg', binding: 'NAMELESS', query: version }))
       .toEqual({ value: [{ version: 'TLSv1.3' }] });
-    expect.soft(await ask({ do: 'pg', binding: 'DB_CLEAR', query: version })).toEqual({ value: [{ version: null }] });
+    expect.soft(await ask({ do: 'pg', binding: 'CLEAR', query: version })).toEqual({ value: [{ version: null }] });
   });
 
   test('stock clients by connect(), with TLS of their own asking', async () => {
@@ -207,7 +193,7 @@ describe.skipIf(!available('mariadbd', 'openssl') || !postgresPrograms())('datab
   });
 
   test('who is not proved to be the database is refused, with the reason', async () => {
-    const tried = async (binding: string) => (await ask({ do: 'pg', binding: `DB_${binding}` })).error;
+    const tried = async (binding: string) => (await ask({ do: 'pg', binding: binding })).error;
     expect.soft(await tried('OTHER')).toMatch(/its certificate is for another name than localhost\. 08006$/);
     expect.soft(await tried('EXPIRED')).toMatch(/its certificate has expired/);
     expect.soft(await tried('FOREIGN')).toMatch(/an authority that this host does not trust/);
@@ -217,9 +203,9 @@ describe.skipIf(!available('mariadbd', 'openssl') || !postgresPrograms())('datab
     expect.soft(await tried('HUGE')).toMatch(/no PostgreSQL server/);
     expect.soft(await tried('CLOSED')).toMatch(/10\.1\.2\.3:5432 may not be reached from here: its address is private/);
     expect.soft(await tried('WRONG')).toMatch(/password authentication failed for user "app" 28P01/);
-    expect.soft((await ask({ do: 'mysql', binding: 'DB_MY_HUGE' })).error).toMatch(/no MySQL server/);
+    expect.soft((await ask({ do: 'mysql', binding: 'MY_HUGE' })).error).toMatch(/no MySQL server/);
     const direct = async (name: string, more = {}) => {
-      const to = /@([^/]+)\//.exec(secrets[name] ?? '')?.[1];
+      const to = /@([^/]+)\//.exec(secrets[`${name}_CONNECTION_STRING`] ?? '')?.[1];
       return await ask({ do: 'starttls', to, ...more });
     };
     expect.soft((await direct('OTHER')).error).toMatch(/its certificate is for another name than localhost/);

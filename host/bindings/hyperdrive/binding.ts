@@ -10,26 +10,18 @@ const SUFFIX = '_CONNECTION_STRING';
 /** What a client may send: nobody checks it, because the socket itself is the tenant's. */
 const PASSWORD = 'hyperdrive';
 
-const settings = z.strictObject({
-  secret: z
-    .string()
-    .regex(/^[A-Za-z_][A-Za-z0-9_]{0,63}$/, 'is an invalid name of a secret')
-    .optional()
-    .describe(
-      `secret that holds the connection string, postgres://… or mysql://…; the code does not see it; default: the name and ${SUFFIX}`,
-    ),
-});
+/** Everybody may read the settings of a binding: the name of the secret follows from the name in env. */
+const settings = z.strictObject({});
 
 /** Name of the secret that holds the connection string of a binding. */
-export function connectionSecret(name: string, { secret }: Readonly<Record<string, unknown>>): string {
-  if (typeof secret === 'string') return secret;
+export function connectionSecret(name: string): string {
   return `${name.replaceAll('$', '_').slice(0, LONGEST_SECRET - SUFFIX.length)}${SUFFIX}`;
 }
 
 export const hyperdrive: Binding = {
   key: 'hyperdrive',
   title: 'Hyperdrive',
-  summary: 'connections to a PostgreSQL or MySQL database elsewhere',
+  summary: 'a PostgreSQL or MySQL database elsewhere; for DB the secret DB_CONNECTION_STRING leads to it',
   settings: byName(settings),
   connectionSecret,
   workerd: {
