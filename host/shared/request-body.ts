@@ -101,6 +101,12 @@ export class BodyBudget {
     }
   }
 
+  /** What was read of a request, and is held still; undefined where nothing was, or not all of it. */
+  bodyOf(request: Request): Buffer | undefined {
+    const held = this.#held.get(request);
+    return held && !held.giveUp ? Buffer.from(held.bytesOf, 0, held.bytes) : undefined;
+  }
+
   /** The body of this request, if one was read, is needed no more: its buffer is empty from now on. */
   release(request: Request): void {
     const held = this.#held.get(request);
@@ -157,13 +163,15 @@ export function readBody(request: Request, limit: number, caller: string): Promi
   return ofProcess.read(request, limit, caller);
 }
 
-/** As `readBody`, where the body is needed for `use` alone. The request can still be read by another. */
+/** As `readBody`, where the body is needed for `use` alone. Another may have read the request, or read it later. */
 export async function withCopyOfBody<Result>(
   request: Request,
   limit: number,
   caller: string,
   use: (body: Buffer) => Result,
 ): Promise<Result> {
+  const known = ofProcess.bodyOf(request);
+  if (known) return use(known);
   const copy = request.clone();
   try {
     return use(await readBody(copy, limit, caller));
