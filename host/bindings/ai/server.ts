@@ -3,11 +3,11 @@
  * operator's model server. The server's key and address are here, in the host's process, and in no sandbox.
  */
 import { once } from 'node:events';
-import { rmSync } from 'node:fs';
 import http, { type IncomingMessage, type ServerResponse } from 'node:http';
 import type { Config } from '../../shared/config.ts';
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
+import { closeNow, endAnswer, listenAt, readBounded } from '../tenant-socket.ts';
 import { AiFault, invalid, type ModelCall, modelCall } from './shapes.ts';
 import { type ModelServer, modelServer } from './upstream.ts';
 
@@ -49,17 +49,12 @@ class AiSocket implements ServedBinding {
     });
     server.maxConnections = 2 * (this.#settings.requestsInFlight + WAITING.waitingPerParty);
     this.#server = server;
-    rmSync(this.#place.socket, { force: true });
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(this.#place.socket, resolve);
-    });
+    await listenAt(server, this.#place.socket);
     this.#place.permit();
   }
 
   async close(): Promise<void> {
-    this.#server?.close();
-    this.#server?.closeAllConnections();
+    closeNow(this.#server);
     this.#server = undefined;
   }
 
@@ -94,7 +89,9 @@ class AiSocket implements ServedBinding {
   async #inputs(request: IncomingMessage): Promise<string> {
     this.#modelOf(request);
     if (request.headers['content-type'] !== 'application/json') throw invalid('This host takes no streams as inputs.');
-    return bounded(request);
+    const bytes = await readBounded(request, MOST_BYTES);
+    if (!bytes) throw new AiFault(413, 3_006, `The inputs are larger than ${MOST_BYTES} bytes.`);
+    return bytes.toString();
   }
 
   /** @throws AiFault */
@@ -158,18 +155,6 @@ class AiSocket implements ServedBinding {
   }
 }
 
-/** @throws AiFault */
-async function bounded(request: IncomingMessage): Promise<string> {
-  const parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of request as AsyncIterable<Buffer>) {
-    bytes += part.length;
-    if (bytes > MOST_BYTES) throw new AiFault(413, 3_006, `The inputs are larger than ${MOST_BYTES} bytes.`);
-    parts.push(part);
-  }
-  return Buffer.concat(parts).toString();
-}
-
 function send(response: ServerResponse, body: unknown): void {
   // Exactly this type: workerd's binding compares it.
   response.writeHead(200, { 'content-type': 'application/json' });
@@ -180,7 +165,5 @@ function send(response: ServerResponse, body: unknown): void {
 function refuse(request: IncomingMessage, response: ServerResponse, { status, code, message }: AiFault): void {
   if (response.headersSent) return void response.destroy();
   response.writeHead(status, { 'content-type': 'application/json' });
-  response.end(JSON.stringify({ success: false, errors: [{ code, message }], result: null }), () => {
-    if (!request.complete) request.destroy();
-  });
+  endAnswer(request, response, JSON.stringify({ success: false, errors: [{ code, message }], result: null }));
 }

@@ -4,7 +4,7 @@
  * answers the owner's queries.
  */
 import { randomUUID } from 'node:crypto';
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import http, { type IncomingMessage } from 'node:http';
 import path from 'node:path';
@@ -14,6 +14,7 @@ import { MESSAGES } from '../d1/failure.ts';
 import { FILE } from '../d1/files.ts';
 import { OnDemandDatabase } from '../d1/on-demand-database.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
+import { closeNow, endAnswer, listenAt, readBounded } from '../tenant-socket.ts';
 import { FOLDER } from './files.ts';
 import { parsePoints, pointBytes } from './points.ts';
 import { Recorder, TOO_FAST } from './recorder.ts';
@@ -144,24 +145,17 @@ class AnalyticsSocket implements ServedBinding {
     const server = http.createServer({ requestTimeout: ASK_TIMEOUT_MS }, (request, response) => {
       void this.#answer(request).then(({ status, text }) => {
         response.writeHead(status, { 'content-type': 'application/json' });
-        response.end(text, () => {
-          if (!request.complete) request.destroy();
-        });
+        endAnswer(request, response, text);
       });
     });
     server.maxConnections = MOST_CONNECTIONS;
     this.#server = server;
-    rmSync(this.#place.socket, { force: true });
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(this.#place.socket, resolve);
-    });
+    await listenAt(server, this.#place.socket);
     this.#place.permit();
   }
 
   async close(): Promise<void> {
-    this.#server?.close();
-    this.#server?.closeAllConnections();
+    closeNow(this.#server);
     this.#server = undefined;
     await Promise.race([this.#recorder.flush(), delay(CLOSE_MS, undefined, { ref: false })]);
     this.#tell();
@@ -172,7 +166,8 @@ class AnalyticsSocket implements ServedBinding {
     try {
       const { pathname } = new URL(request.url ?? '/', 'http://analytics');
       if (request.method !== 'POST') return { status: 405, text: '' };
-      if (pathname === '/query') return await this.#query(await bounded(request, 4 * MOST_CHARACTERS));
+      if (pathname === '/query')
+        return await this.#query((await readBounded(request, 4 * MOST_CHARACTERS))?.toString());
       // A backup, which copies the file.
       if (pathname.startsWith('/backup/')) return await this.#ask(pathname, '');
       return { status: await this.#take(request), text: '{}' };
@@ -192,7 +187,7 @@ class AnalyticsSocket implements ServedBinding {
     }
     this.#reading += bytes;
     try {
-      const points = parsePoints((await bounded(request, bytes)) ?? '', this.#now());
+      const points = parsePoints((await readBounded(request, bytes))?.toString() ?? '', this.#now());
       if (!points) return 400;
       for (const point of points) this.#recorder.add(point, pointBytes(point));
       return 200;
@@ -333,16 +328,4 @@ function shown({ columns, rows }: Result['results']) {
   });
   const data = rows.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]])));
   return { meta, data, rows: rows.length };
-}
-
-/** Undefined where it is longer. */
-async function bounded(request: IncomingMessage, most: number): Promise<string | undefined> {
-  const parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of request as AsyncIterable<Buffer>) {
-    bytes += part.length;
-    if (bytes > most) return undefined;
-    parts.push(part);
-  }
-  return Buffer.concat(parts).toString();
 }

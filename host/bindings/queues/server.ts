@@ -2,10 +2,10 @@
  * Queues that are consumed by another deployment of the same owner: a unix socket that speaks what workerd's `queue`
  * binding does, and hands each call to the instance of the consumer. A message is acknowledged once that one keeps it.
  */
-import { rmSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { Problem } from '../../shared/problem.ts';
 import type { BindingPlace, BindingServer, ServerHost } from '../server.ts';
+import { closeNow, endAnswer, listenAt, readBounded } from '../tenant-socket.ts';
 import type { QueueAnswer, QueueCall } from './call.ts';
 
 const OPERATIONS: Record<string, QueueCall['method']> = { '/message': 'POST', '/batch': 'POST', '/metrics': 'GET' };
@@ -36,7 +36,7 @@ function serve({ socket, permit }: BindingPlace, send: (call: QueueCall) => Prom
     busy++;
     busyInAll++;
     try {
-      const body = await bounded(request);
+      const body = await readBounded(request, MOST_BYTES);
       if (!body) return { status: 413, text: 'The messages are too large' };
       const sent = HEADERS.flatMap((name) => {
         const value = request.headers[name];
@@ -55,42 +55,23 @@ function serve({ socket, permit }: BindingPlace, send: (call: QueueCall) => Prom
   return {
     async open() {
       if (server) return permit();
-      rmSync(socket, { force: true });
       server = createServer({ requestTimeout: 60_000 }, (request, response) => {
         void answer(request).then(({ status, text }) => {
           // What send() throws: workerd's src/workerd/api/queue.c++.
           const error = { 'cf-queues-error-code': String(status), 'cf-queues-error-cause': line(text) };
           response.writeHead(status, status === 200 ? {} : error);
-          response.end(text, () => {
-            if (!request.complete) request.destroy();
-          });
+          endAnswer(request, response, text);
         });
       });
       server.maxConnections = 2 * MOST_AT_ONCE;
-      const listening = server;
-      await new Promise<void>((resolve, reject) => {
-        listening.once('error', reject);
-        listening.listen(socket, resolve);
-      });
+      await listenAt(server, socket);
       permit();
     },
     async close() {
-      server?.close();
-      server?.closeAllConnections();
+      closeNow(server);
       server = undefined;
     },
   };
-}
-
-async function bounded(request: IncomingMessage): Promise<Buffer | undefined> {
-  const parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of request as AsyncIterable<Buffer>) {
-    bytes += part.length;
-    if (bytes > MOST_BYTES) return undefined;
-    parts.push(part);
-  }
-  return Buffer.concat(parts);
 }
 
 /** What a header may hold. */

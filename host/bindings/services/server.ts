@@ -3,11 +3,11 @@
  * the callee has then, and calls of methods over a connection of their own (rpc-connection.ts). The caller reaches the
  * one entrypoint that its binding names, and nothing else of the callee.
  */
-import { rmSync } from 'node:fs';
 import http from 'node:http';
 import type { Duplex } from 'node:stream';
 import { Problem } from '../../shared/problem.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
+import { listenAt } from '../tenant-socket.ts';
 import { calledIn } from './access.ts';
 import type { ServiceDirectory, Visit } from './directory.ts';
 import { RPC_HOST } from './names.ts';
@@ -63,11 +63,7 @@ class ServiceSocket implements ServedBinding {
     server.on('upgrade', (request, socket, head) => void this.#upgrade(request, socket, head));
     server.on('connect', (request, socket, head) => this.#connect(request, socket, head));
     server.on('clientError', (_error, socket) => socket.destroy());
-    rmSync(this.#place.socket, { force: true });
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(this.#place.socket, resolve);
-    });
+    await listenAt(server, this.#place.socket);
     this.#place.permit();
   }
 

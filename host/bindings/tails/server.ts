@@ -3,11 +3,11 @@
  * tails it. What that one does not take in time is dropped: nobody waits for it. The text of traces is a tenant's; it is
  * not read here.
  */
-import { rmSync } from 'node:fs';
 import http, { type IncomingMessage } from 'node:http';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Problem } from '../../shared/problem.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
+import { closeNow, endAnswer, listenAt } from '../tenant-socket.ts';
 
 /** From the first trace of a batch to its delivery, ms. */
 const DELAY_MS = 250;
@@ -67,24 +67,17 @@ class TailSocket implements ServedBinding {
         .catch(() => undefined)
         .then(() => {
           response.writeHead(204);
-          response.end(() => {
-            if (!request.complete) request.destroy();
-          });
+          endAnswer(request, response);
         });
     });
     server.maxConnections = MOST_CONNECTIONS;
     this.#server = server;
-    rmSync(this.#place.socket, { force: true });
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(this.#place.socket, resolve);
-    });
+    await listenAt(server, this.#place.socket);
     this.#place.permit();
   }
 
   async close(): Promise<void> {
-    this.#server?.close();
-    this.#server?.closeAllConnections();
+    closeNow(this.#server);
     this.#server = undefined;
     // What waits is delivered now, without its delay.
     this.#closing.abort();
