@@ -229,6 +229,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         { realm: realm(), resource, requestId: context.requestId, digest },
         asked,
         {
+          caller: context.clientIp,
           scope: asked.scope,
           description: asked.description ?? 'Prove that you own this',
           method: request.method,

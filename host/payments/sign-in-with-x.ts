@@ -6,6 +6,7 @@
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { recoverMessageAddress } from 'viem';
 import { z } from 'zod';
+import { networkOf } from '../shared/network-of.ts';
 import { Problem } from '../shared/problem.ts';
 import { signInMessage } from './sign-in.ts';
 import { lower, payerDid } from './terms.ts';
@@ -39,6 +40,8 @@ const SCHEMA = {
 
 /** The request that a signature is asked for. */
 export interface Asking {
+  /** Address of the caller. */
+  caller: string;
   /** What may be done with it. */
   scope: string;
   description: string;
@@ -108,7 +111,7 @@ export class SignInWithX {
     const [, issued = '', random = '', proof = ''] = NONCE.exec(given.nonce) ?? [];
     const mac = this.#mac(issued + random, asking, given.requestId);
     if (proof === '' || !timingSafeEqual(Buffer.from(proof), Buffer.from(mac)))
-      throw refused('this host asked for no such signature for this request');
+      throw refused('this host asked for no such signature for this request and this caller’s network');
     const issuedAt = Number.parseInt(issued, 16);
     if (Date.now() >= issuedAt + LIFE_MS) throw refused('it has expired');
     if (given.requestId !== undefined && given.requestId !== (asking.digest && requestId(asking.digest)))
@@ -143,8 +146,12 @@ export class SignInWithX {
     };
   }
 
-  #mac(start: string, { scope, method, path }: Asking, id: string | undefined): string {
-    const text = JSON.stringify([NAME, start, scope, method, path, id ?? null]);
+  /**
+   * The network is a part of it: a client that follows a redirect to this host signs here, and shows its answer to the
+   * server that sent it here.
+   */
+  #mac(start: string, { scope, method, path, caller }: Asking, id: string | undefined): string {
+    const text = JSON.stringify([NAME, start, scope, method, path, id ?? null, networkOf(caller)]);
     return createHmac('sha256', this.#options.key).update(text).digest('hex').slice(0, 32);
   }
 }

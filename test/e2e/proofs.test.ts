@@ -1,5 +1,5 @@
 /** Proofs of ownership by stock clients, and what others do with them: relays, other requests, tenants of the same host. */
-import { createServer } from 'node:http';
+import { createServer, request as httpRequest } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { deploy, type Fetch, jsonPost, mppFetch, signInFetch } from './support/callers.ts';
@@ -115,6 +115,38 @@ test('sign-in-with-x: a relay on another server gets no signature', async () => 
     relay.close();
   }
   await lives();
+});
+
+test('sign-in-with-x: a server that redirects to the host cannot use what its caller signed then', async () => {
+  const place = `${url}/_admin/session/mine`;
+  const body = 'anything';
+  const proofs: string[] = [];
+  const redirecting = createServer((request, response) => {
+    const proof = request.headers['sign-in-with-x'];
+    request.resume();
+    if (typeof proof === 'string') proofs.push(proof);
+    // The client follows, is asked by the host itself, and shows its answer to the one that it had called.
+    response.writeHead(proof === undefined ? 307 : 200, { location: place }).end();
+  });
+  await new Promise<void>((resolve) => redirecting.listen(0, '127.0.0.1', resolve));
+  const { port } = redirecting.address() as AddressInfo;
+  await signInFetch(host.network, 0)(`http://127.0.0.1:${port}/`, { method: 'POST', body });
+  redirecting.close();
+  expect(proofs).toHaveLength(1);
+  /** @param localAddress from which the host is asked */
+  const asked = (localAddress: string) =>
+    new Promise<number | undefined>((resolve, reject) => {
+      const headers = { 'sign-in-with-x': proofs[0], 'content-length': body.length };
+      const sent = httpRequest(place, { method: 'POST', headers, localAddress, family: 4 }, (answer) => {
+        answer.resume();
+        resolve(answer.statusCode);
+      });
+      sent.once('error', reject);
+      sent.end(body);
+    });
+  expect(await asked('127.0.0.2')).toBe(402);
+  // From where it was signed it would count: nothing else was wrong with it.
+  expect(await asked('127.0.0.1')).toBe(201);
 });
 
 test('a tenant of the host cannot show the host’s own challenges, and can show those of others', async () => {

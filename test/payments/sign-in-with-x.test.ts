@@ -14,6 +14,7 @@ const make = (more: object = {}) =>
     ...more,
   });
 const ASKING: Asking = {
+  caller: '203.0.113.1',
   scope: 'DELETE mine',
   description: 'Prove that you own mine',
   method: 'DELETE',
@@ -67,6 +68,7 @@ it('is asked for in the name of this host, whatever the path looks like', async 
 });
 
 it.each<[string, Partial<Asking>]>([
+  ['another network', { caller: '203.0.113.2' }],
   ['another scope', { scope: 'DELETE theirs' }],
   ['another method', { method: 'PUT' }],
   ['another path', { path: '/_admin/mine' }],
