@@ -62,7 +62,7 @@ async function dev(
   const data = join(project.folder, DEV_FOLDER);
   await mkdir(data, { recursive: true });
   await writeFile(join(project.folder, '.turnpike', '.gitignore'), '*\n');
-  // What is wrong with them is told by the deploy.
+  // The deploy says what is wrong with them.
   const secrets = await projectSecrets(new Session(deps, { ...session.options, yes: true }), project, {
     secretsFrom,
     local: true,

@@ -6,10 +6,17 @@ import { flushCompileCache } from 'node:module';
 import pino from 'pino';
 import { Counter, Gauge, Registry } from 'prom-client';
 import { Channel } from '../shared/channel.ts';
-import type { ControlForEgress, EgressCounters, EgressInit, EgressMethods, TenantId } from '../shared/contracts.ts';
+import type {
+  ControlForEgress,
+  EgressCounters,
+  EgressInit,
+  EgressMethods,
+  EgressTenant,
+  TenantId,
+} from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
 import { Notices } from './notices.ts';
-import { type ProxyDeps, TenantProxy, type TenantSettings } from './proxy.ts';
+import { type ProxyDeps, TenantProxy } from './proxy.ts';
 import { CheckedResolver } from './resolver.ts';
 import { Authorities } from './secure.ts';
 
@@ -51,7 +58,7 @@ function createEgress(tell: (notices: Parameters<ControlForEgress['notices']>[0]
     },
   });
 
-  async function open(settings: TenantSettings): Promise<void> {
+  async function open(settings: EgressTenant): Promise<void> {
     if (!deps) throw new Problem('not_ready', 'The egress was not initialised.');
     const known = proxies.get(settings.tenant);
     if (known && known.socket === settings.socket) return known.update(settings);

@@ -8,7 +8,7 @@ import https from 'node:https';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { BACKLOG } from '../shared/backlog.ts';
-import type { EgressLimits, TenantDatabases, TenantId } from '../shared/contracts.ts';
+import type { EgressTenant } from '../shared/contracts.ts';
 import { ownCaller } from '../shared/own-caller.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { Allowance } from './allowance.ts';
@@ -24,15 +24,6 @@ import type { Authorities } from './secure.ts';
 import { FramedClient, secureTunnel } from './secure-tunnel.ts';
 import { isFramed, parseConnectTarget, parseFramedTarget, parseHttpTarget, type Target } from './target.ts';
 import { tunnel, websocket } from './tunnel.ts';
-
-export interface TenantSettings {
-  tenant: TenantId;
-  slug: string;
-  socket: string;
-  allow: string[];
-  limits: EgressLimits;
-  databases?: TenantDatabases;
-}
 
 export interface ProxyDeps {
   surroundings: Surroundings;
@@ -59,10 +50,10 @@ export class TenantProxy {
   readonly #sockets = new Set<Socket>();
   readonly #databases = new Map<string, Database>();
   readonly #connections = new Connections(0);
-  #settings: TenantSettings;
+  #settings: EgressTenant;
   #agents: Agents;
 
-  constructor(settings: TenantSettings, deps: ProxyDeps) {
+  constructor(settings: EgressTenant, deps: ProxyDeps) {
     this.#settings = settings;
     this.#deps = deps;
     this.#agents = createAgents(deps, KEPT);
@@ -94,7 +85,7 @@ export class TenantProxy {
   }
 
   /** New rules hold for the next request; kept connections of the old rules close once they are idle. */
-  async update(settings: TenantSettings): Promise<void> {
+  async update(settings: EgressTenant): Promise<void> {
     const before = this.#settings;
     this.#settings = settings;
     this.allowance.limits = settings.limits;

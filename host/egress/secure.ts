@@ -90,7 +90,7 @@ export function secure(
       () => fail(unsafe(target.name, name, `the TLS handshake took longer than ${HANDSHAKE_MS / 1_000} s`)),
       HANDSHAKE_MS,
     );
-    // Whoever has the connection later is told by `close`.
+    // Later users of the connection learn of an error by `close`.
     secured.on('error', () => undefined);
     secured.once('error', failed);
     secured.once('close', closed);

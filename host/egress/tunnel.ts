@@ -45,7 +45,7 @@ export async function dial(outbound: Omit<Outbound, 'ownCaller' | 'stands'>): Pr
           };
   signal.throwIfAborted();
   const socket = connect({ ...at, allowHalfOpen: true, noDelay: true });
-  // Whoever has the connection later is told by `close`.
+  // Later users of the connection learn of an error by `close`.
   socket.on('error', () => undefined);
   const abort = () => socket.destroy(signal.reason instanceof Error ? signal.reason : undefined);
   signal.addEventListener('abort', abort, { once: true });

@@ -315,6 +315,15 @@ export interface ControlForEgress {
   notices(notices: EgressNotice[]): void;
 }
 
+export interface EgressTenant {
+  tenant: TenantId;
+  slug: string;
+  socket: string;
+  allow: string[];
+  limits: EgressLimits;
+  databases?: TenantDatabases;
+}
+
 export interface EgressMethods {
   [name: string]: (argument: never) => unknown;
   init(init: EgressInit): void;
@@ -323,14 +332,7 @@ export interface EgressMethods {
    * `limits` and `databases`. `allow`: what the operator opened, `host:port` or `unix:<path>`; `unix:/run/engine.sock` is reached
    * as `http://engine.internal/`.
    */
-  open(tenant: {
-    tenant: TenantId;
-    slug: string;
-    socket: string;
-    allow: string[];
-    limits: EgressLimits;
-    databases?: TenantDatabases;
-  }): void;
+  open(tenant: EgressTenant): void;
   close(tenant: { tenant: TenantId }): void;
   counters(tenant: { tenant: TenantId }): EgressCounters;
   setClock(clock: { offsetMs: number }): void;

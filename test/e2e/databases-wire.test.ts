@@ -6,9 +6,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Notices } from '../../host/egress/notices.ts';
-import { TenantProxy, type TenantSettings } from '../../host/egress/proxy.ts';
+import { TenantProxy } from '../../host/egress/proxy.ts';
 import { CheckedResolver } from '../../host/egress/resolver.ts';
 import { Authorities } from '../../host/egress/secure.ts';
+import type { EgressTenant } from '../../host/shared/contracts.ts';
 import { type DnsServer, startDns } from './support/dns-server.ts';
 import { until } from './support/host.ts';
 
@@ -41,7 +42,7 @@ let standing: Set<Socket>;
 let mostStanding: number;
 let heard: string;
 let proxy: TenantProxy;
-let settings: TenantSettings;
+let settings: EgressTenant;
 
 const port = () => (database.address() as AddressInfo).port;
 const url = (host: string) => `postgres://u:very-secret@${host}:${port()}/d?sslmode=disable`;

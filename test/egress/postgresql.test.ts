@@ -1,6 +1,7 @@
 import { createHash, createHmac, pbkdf2Sync } from 'node:crypto';
 import { describe, expect, test } from 'vitest';
-import { LogIn, State } from '../../host/egress/database/postgresql.ts';
+import { State } from '../../host/egress/database/postgresql.ts';
+import { LogIn } from '../../host/egress/database/postgresql-login.ts';
 
 const int32 = (value: number) => {
   const bytes = Buffer.alloc(4);

@@ -1,6 +1,6 @@
 /**
- * Data points on their way to the database: they wait for a moment and are written together. Whoever records them waits
- * for nothing; what comes faster than it can be written is dropped, and counted.
+ * Data points on their way to the database: they wait for a moment and are written together. Recording never
+ * waits; what comes faster than it can be written is dropped, and counted.
  */
 import type { DataPoint } from './schema.ts';
 

@@ -5,7 +5,7 @@
  */
 import { TOKEN, type Token, tokenize, UnreadableSql } from '../d1/tokenizer.ts';
 
-/** What an owner is told of a query that cannot run. */
+/** Why a query cannot run, in words for its owner. */
 export class QueryFault extends Error {}
 
 /** Longest text, characters. */

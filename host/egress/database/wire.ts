@@ -63,3 +63,14 @@ export async function within<T>({ signal, target }: Bounds, socket: Duplex, work
     signal.removeEventListener('abort', end);
   }
 }
+
+/** Big-endian, as PostgreSQL has all numbers. */
+export function int32(value: number): Buffer {
+  const bytes = Buffer.alloc(4);
+  bytes.writeUInt32BE(value);
+  return bytes;
+}
+
+export function text(words: string): Buffer {
+  return Buffer.from(words);
+}
