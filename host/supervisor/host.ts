@@ -56,6 +56,7 @@ const host = service({
   async start({ publicUrl, publicSocket, operatorApi, stores, runtime, network, observation }) {
     const health = await observation.checkNetwork();
     observation.setReady();
+    await stores.tokens.keepFresh();
     return {
       url: publicUrl,
       port: publicSocket.port,

@@ -1,7 +1,9 @@
 /** The real host where the machine’s user ids are mapped otherwise than on bare metal, as in containers. */
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { chown, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { commandOf, processTree } from '../bench/processes.ts';
@@ -112,10 +114,49 @@ describe.each(PLACES)('with $name', ({ enter, says, apart, fix }) => {
   });
 });
 
-it('a host that may make no namespaces does not start, and says where to read what it needs', async () => {
+describe('a host that may make no namespaces', () => {
   const forbid = 'cd /proc/sys/user && echo 0 | tee max_user_namespaces max_mnt_namespaces && cd - && exec "$@"';
-  const start = startHost({ within: ['unshare', '--user', '--map-root-user', 'sh', '-c', forbid, 'sh'] });
-  await expect(start).rejects.toThrow(/No sandbox works on this machine .*config\/CONTAINER\.md says what/);
+  let data: string;
+  beforeAll(async () => {
+    data = await mkdtemp(path.join(tmpdir(), 'tp-'));
+  });
+  afterAll(() => rm(data, { recursive: true, force: true }));
+
+  it('does not start, and says where to read what it needs', async () => {
+    const start = startHost({ data, within: ['unshare', '--user', '--map-root-user', 'sh', '-c', forbid, 'sh'] });
+    await expect(start).rejects.toThrow(/No sandbox works on this machine .*config\/CONTAINER\.md says what/);
+  });
+
+  it('shows the operator’s token when it starts at last', async () => {
+    const host = await startHost({ data });
+    await host.stop();
+    expect(host.output()).toMatch(/operator token \(shown once\): op_/);
+  });
+});
+
+// As a service of systemd has it for ports below 1024.
+it.runIf(isRoot)('a host that is not root and may bind low ports confines tenants by bubblewrap', async () => {
+  // The other lets it read this checkout, which may lie in a folder that root alone may enter.
+  const capabilities = '+net_bind_service,+dac_read_search';
+  const data = await mkdtemp('/var/tmp/tp-');
+  await chown(data, 65_534, 65_534);
+  const host = await startHost({
+    data,
+    within: [
+      'setpriv',
+      '--reuid=65534',
+      '--regid=65534',
+      '--clear-groups',
+      `--inh-caps=${capabilities}`,
+      `--ambient-caps=${capabilities}`,
+    ],
+  });
+  try {
+    expect(host.output()).toMatch(/isolation +bwrap/);
+  } finally {
+    await host.stop();
+    await rm(data, { recursive: true, force: true });
+  }
 });
 
 /** The user of a process as this test sees it. */

@@ -17,7 +17,7 @@ export class OperatorTokens {
   readonly #db: Database;
   readonly #hashes: Record<Role, string>;
   readonly #listeners: ((role: Role) => void)[] = [];
-  /** The operator's, when it was just made. */
+  /** The operator's, when it was just made. It is kept by `keepFresh`. */
   readonly fresh: string | undefined;
 
   private constructor(db: Database, hashes: Record<Role, string>, fresh: string | undefined) {
@@ -30,9 +30,12 @@ export class OperatorTokens {
     const [kept, reader] = [await readSetting(db, SETTINGS.operator), await readSetting(db, SETTINGS.reader)];
     if (kept !== undefined) return new OperatorTokens(db, { operator: kept, reader: reader ?? NO_HASH }, undefined);
     const fresh = newToken('operator');
-    const hash = sha256(fresh).toString('hex');
-    if (!(await addSetting(db, SETTINGS.operator, hash))) return OperatorTokens.open(db);
-    return new OperatorTokens(db, { operator: hash, reader: NO_HASH }, fresh);
+    return new OperatorTokens(db, { operator: sha256(fresh).toString('hex'), reader: NO_HASH }, fresh);
+  }
+
+  /** For when it is about to be shown: a first start that fails before shows nothing, and the next makes another. */
+  async keepFresh(): Promise<void> {
+    if (this.fresh !== undefined) await addSetting(this.#db, SETTINGS.operator, this.#hashes.operator);
   }
 
   /** As whom a token lets one act; takes as long for each that is wrong. */
