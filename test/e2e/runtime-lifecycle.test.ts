@@ -147,8 +147,9 @@ describe('failures', () => {
     const slug = `bomb-${name.toLowerCase().replace(' ', '-')}`;
     await rig.deploy(slug, code);
     const response = await rig.fetch(slug, '/bomb');
-    expect(response.status).toBe(503);
+    const answer = await response.text();
     await rig.logged(slug, /memory_exceeded/);
+    expect([response.status, answer]).toEqual([503, expect.stringContaining('memory_exceeded')]);
     expect(await rig.text(slug)).toBe('fine');
   });
 
