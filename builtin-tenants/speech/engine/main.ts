@@ -1,6 +1,7 @@
 /**
  * Entry of the speech engine process. It reads its settings as one line of JSON on standard input, writes
- * `{"event":"listening","socket":…}` on standard output when it is ready, and ends when standard input does.
+ * `{"event":"listening","socket":…}` on standard output when it is ready, and ends when standard input does. A second
+ * line tells it to finish what it works on, to take nothing new, and to end.
  */
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
@@ -8,6 +9,9 @@ import { createInterface } from 'node:readline';
 import { Engine } from './engine.ts';
 import { createEngineServer } from './server.ts';
 import { parseSettings } from './settings.ts';
+
+/** Whatever is still under way then is broken off. */
+const DRAIN_MS = 30_000;
 
 const log = (line: object) => process.stderr.write(`${JSON.stringify({ ...line, time: Date.now() })}\n`);
 
@@ -39,5 +43,11 @@ async function end(): Promise<void> {
   process.exit(0);
 }
 input.once('close', end);
+// Another model comes into use: what is under way is finished with this one.
+input.once('line', () => {
+  server.close(() => void end());
+  server.closeIdleConnections();
+  setTimeout(end, DRAIN_MS);
+});
 process.once('SIGTERM', end);
 process.once('SIGINT', end);

@@ -4,9 +4,11 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { type FSWatcher, mkdirSync, watch } from 'node:fs';
 import { setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
+import { IN_USE, type ModelShelf } from '../models/shelf.ts';
 import type { SettingsInput } from './settings.ts';
 
 /** The section `speech` of the host's configuration, as far as it concerns the engine. */
@@ -22,17 +24,22 @@ export interface SpeechConfiguration {
   maxAudioSeconds: number;
 }
 
-/** @param place socket to listen on (its name must be `speech-engine.sock`) and folder for audio while it is worked on */
+/**
+ * @param place socket to listen on (its name must be `speech-engine.sock`) and folder for audio while it is worked on
+ * @param installed path of the model that is in use on the shelf; the configuration's own comes first
+ */
 export function engineSettings(
   configuration: SpeechConfiguration,
   place: { socket: string; spool: string },
+  installed: string | undefined,
 ): SettingsInput {
   const { listenJobs, listenWaiting, listenEngine, listenModel, listenProgram } = configuration;
+  const takesInstalled = listenEngine === 'auto' && listenModel === '';
   return {
     ...place,
     listen: {
       engine: listenEngine,
-      model: listenModel,
+      model: takesInstalled ? (installed ?? '') : listenModel,
       program: listenProgram,
       waiting: listenWaiting,
       ...(listenJobs === 0 ? {} : { jobs: listenJobs }),
@@ -63,9 +70,17 @@ const PAUSE_MS = { first: 500, most: 30_000 };
 /** A process that lived this long begins again with the shortest pause. */
 const HEALTHY_MS = 60_000;
 const STOP_WITHIN_MS = 2_000;
+/** On standard input: no new work, and the end once the present is done. */
+const DRAIN = 'drain';
 
-/** Answers at once: the engine takes one or two seconds to load its voices, and calls before that get a 503. */
-export function startSpeechEngine(settings: SettingsInput, log: EngineLog): EngineProcess {
+/**
+ * Answers at once: the engine takes one or two seconds to load its voices, and calls before that get a 503.
+ * @param settings read at each start
+ * @param shelf where another model may come into use: the engine then ends what it works on and starts with that
+ */
+export function startSpeechEngine(settings: () => SettingsInput, log: EngineLog, shelf?: ModelShelf): EngineProcess {
+  let started = '';
+  let replaced = false;
   let child: ChildProcess | undefined;
   let listening = false;
   let hasRun = false;
@@ -75,13 +90,15 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
   let stopped = false;
 
   function start(): void {
-    const started = performance.now();
+    const startedAt = performance.now();
+    started = JSON.stringify(settings());
+    replaced = false;
     const current = spawn(process.execPath, [ENTRY], { stdio: ['pipe', 'pipe', 'inherit'], env: {} });
     child = current;
     lowerPriority(current.pid);
     // it may be dead already: its exit is what counts
     current.stdin.on('error', () => {});
-    current.stdin.write(`${JSON.stringify(settings)}\n`);
+    current.stdin.write(`${started}\n`);
     createInterface({ input: current.stdout }).once('line', () => {
       listening = true;
       hasRun = true;
@@ -91,7 +108,12 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
     current.once('close', (code, signal) => {
       listening = false;
       if (stopped) return;
-      if (performance.now() - started > HEALTHY_MS) pause = PAUSE_MS.first;
+      if (replaced) {
+        log.info({}, 'the speech engine starts with another model');
+        start();
+        return;
+      }
+      if (performance.now() - startedAt > HEALTHY_MS) pause = PAUSE_MS.first;
       log.error({ code, signal, againInMs: pause }, 'the speech engine died; starting it again');
       timer = setTimeout(start, pause);
       pause = Math.min(PAUSE_MS.most, pause * 2);
@@ -99,7 +121,14 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
     });
   }
 
+  function modelChanged(): void {
+    if (replaced || stopped || JSON.stringify(settings()) === started) return;
+    replaced = true;
+    child?.stdin?.write(`${DRAIN}\n`);
+  }
+
   start();
+  const watcher = shelf && watchShelf(shelf, modelChanged, log);
   return {
     running: () => listening,
     hasRun: () => hasRun,
@@ -107,6 +136,7 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
     restarts: () => restarts,
     async stop() {
       stopped = true;
+      watcher?.close();
       clearTimeout(timer);
       if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
       const ended = once(child, 'close');
@@ -116,6 +146,20 @@ export function startSpeechEngine(settings: SettingsInput, log: EngineLog): Engi
       clearTimeout(kill);
     },
   };
+}
+
+function watchShelf(shelf: ModelShelf, changed: () => void, log: EngineLog): FSWatcher | undefined {
+  try {
+    mkdirSync(shelf.folder, { recursive: true });
+    const watcher = watch(shelf.folder, { persistent: false }, (_, name) => {
+      if (name === IN_USE) changed();
+    });
+    watcher.on('error', (err) => log.error({ err }, 'another speech model is taken only after a restart'));
+    return watcher;
+  } catch (err) {
+    log.error({ err }, 'another speech model is taken only after a restart');
+    return undefined;
+  }
 }
 
 /** About a third of the weight of a tenant's process: speech is patient. */

@@ -2,6 +2,7 @@
 
 import path from 'node:path';
 import { engineSettings, startSpeechEngine } from '../../../builtin-tenants/speech/engine/start.ts';
+import { ModelShelf } from '../../../builtin-tenants/speech/models/shelf.ts';
 import { type Companion, wantedCompanions } from '../../control/builtins.ts';
 import { openMailer } from '../mailer.ts';
 import { service } from '../service.ts';
@@ -22,7 +23,9 @@ export const speechEngine = service({
     if (!wanted.has('speech-engine') || !config.speech.engine) return undefined;
     const socket = path.join(folders.run, 'speech-engine.sock');
     const spool = path.join(folders.data, 'speech-spool');
-    return { engine: startSpeechEngine(engineSettings(config.speech, { socket, spool }), log), socket };
+    const shelf = new ModelShelf(folders.data);
+    const settings = () => engineSettings(config.speech, { socket, spool }, shelf.inUse());
+    return { engine: startSpeechEngine(settings, log, shelf), socket };
   },
   stop: (speech) => speech?.engine.stop(),
 });

@@ -9,7 +9,7 @@ import { openWhisperCpp } from './whisper-cpp.ts';
 
 /** Said to callers and on the health page where nothing can transcribe. */
 export const HOW_TO_GET_ONE =
-  'No transcription engine is installed. The operator can install Debian’s pocketsphinx and pocketsphinx-en-us, or set speech.listenModel to a whisper.cpp or sherpa-onnx model, or give the speech tenant a DEEPGRAM_API_KEY or OPENAI_BASE_URL.';
+  'No transcription engine is installed. The operator can install a model (turnpike speech install), or Debian’s pocketsphinx and pocketsphinx-en-us, or give the speech tenant a DEEPGRAM_API_KEY or OPENAI_BASE_URL.';
 
 export type Choice = { transcriber: Transcriber } | { fix: string };
 

@@ -1,0 +1,98 @@
+/**
+ * Published speech models that the operator's command installs by name. Names, sizes and licences as their publishers
+ * give them; none of them could be run where this list was written.
+ */
+
+export interface Checksum {
+  algorithm: 'sha256' | 'sha1';
+  /** Hexadecimal, lower case. */
+  value: string;
+}
+
+export interface PublishedModel {
+  /** What the command calls it. */
+  name: string;
+  /** What runs it. */
+  engine: 'sherpa-onnx' | 'whisper.cpp';
+  languages: string;
+  licence: string;
+  /** Size of the download, bytes. */
+  bytes: number;
+  /** An archive (`.tar.bz2`), or the model file itself. */
+  url: string;
+  /** As published, or as noted by several who downloaded it; absent where none is known. */
+  checksum?: Checksum;
+}
+
+/** https://k2-fsa.github.io/sherpa/onnx/pretrained_models/ */
+const SHERPA_ONNX = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/asr-models';
+/** Sizes and SHA-1 sums: https://github.com/ggml-org/whisper.cpp/blob/master/models/README.md */
+const WHISPER_CPP = 'https://huggingface.co/ggerganov/whisper.cpp/resolve/main';
+
+export const PUBLISHED: readonly PublishedModel[] = [
+  {
+    name: 'parakeet-v3',
+    engine: 'sherpa-onnx',
+    languages: '25 European languages',
+    licence: 'CC-BY-4.0 (NVIDIA)',
+    bytes: 487_000_000,
+    url: `${SHERPA_ONNX}/sherpa-onnx-nemo-parakeet-tdt-0.6b-v3-int8.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: '5793d0fd397c5778d2cf2126994d58e9d56b1be7c04d13c7a15bb1b4eafb16bf' },
+  },
+  {
+    name: 'parakeet-v2',
+    engine: 'sherpa-onnx',
+    languages: 'English',
+    licence: 'CC-BY-4.0 (NVIDIA)',
+    bytes: 483_000_000,
+    url: `${SHERPA_ONNX}/sherpa-onnx-nemo-parakeet-tdt-0.6b-v2-int8.tar.bz2`,
+  },
+  {
+    name: 'sense-voice',
+    engine: 'sherpa-onnx',
+    languages: 'Chinese, Cantonese, English, Japanese, Korean',
+    licence: 'FunASR Model License',
+    bytes: 163_002_883,
+    url: `${SHERPA_ONNX}/sherpa-onnx-sense-voice-zh-en-ja-ko-yue-int8-2024-07-17.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: '7d1efa2138a65b0b488df37f8b89e3d91a60676e416f515b952358d83dfd347e' },
+  },
+  {
+    name: 'whisper-base.en',
+    engine: 'sherpa-onnx',
+    languages: 'English',
+    licence: 'MIT (OpenAI)',
+    bytes: 208_000_000,
+    url: `${SHERPA_ONNX}/sherpa-onnx-whisper-base.en.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: '475bc7052ce299c007f6d5d5407ba8601f819a2867f6eecee510ed17df581542' },
+  },
+  {
+    name: 'ggml-base.en',
+    engine: 'whisper.cpp',
+    languages: 'English',
+    licence: 'MIT (OpenAI)',
+    bytes: 147_964_211,
+    url: `${WHISPER_CPP}/ggml-base.en.bin`,
+    checksum: { algorithm: 'sha1', value: '137c40403d78fd54d454da0f9bd998f78703390c' },
+  },
+  {
+    name: 'ggml-small',
+    engine: 'whisper.cpp',
+    languages: '99 languages',
+    licence: 'MIT (OpenAI)',
+    bytes: 487_601_967,
+    url: `${WHISPER_CPP}/ggml-small.bin`,
+    checksum: { algorithm: 'sha1', value: '55356645c2b361a969dfd0ef2c5a50d530afd8d5' },
+  },
+  {
+    name: 'ggml-large-v3-turbo-q5_0',
+    engine: 'whisper.cpp',
+    languages: '99 languages',
+    licence: 'MIT (OpenAI)',
+    bytes: 574_000_000,
+    url: `${WHISPER_CPP}/ggml-large-v3-turbo-q5_0.bin`,
+    checksum: { algorithm: 'sha1', value: 'e050f7970618a659205450ad97eb95a18d69c9ee' },
+  },
+];
+
+/** The one to take where nobody knows better: the best known for English and most of Europe, on any processor. */
+export const RECOMMENDED = 'parakeet-v3';
