@@ -39,6 +39,9 @@ async function examine(session: Session): Promise<Finding[]> {
     host.checkNetwork(config),
     ...(config.payments.network === 'local' ? [machine.checkLocalChain()] : []),
     ...(config.payments.x402.network === '' ? [] : [host.checkRelayer(config, folder)]),
+    ...(config.speech.engine && config.builtinTenants.enabled.includes('speech')
+      ? [machine.checkSpeech(config, folder)]
+      : []),
     host.checkHealth(session.namedUrl ?? host.urlOf(config, folders), session.fetch),
   ]);
 }

@@ -10,6 +10,7 @@ import { paymentsCommand } from './payments.ts';
 import { restoreCommand } from './restore.ts';
 import { servicesCommand } from './services.ts';
 import type { CommandDeps } from './session.ts';
+import { speechCommand } from './speech.ts';
 import { tenantsCommand } from './tenants.ts';
 import { upCommand } from './up.ts';
 
@@ -24,6 +25,7 @@ export function hostCommands(deps?: CommandDeps): Command[] {
     consoleCommand(deps),
     paymentsCommand(deps),
     servicesCommand(deps),
+    speechCommand(deps),
     backupCommand(deps),
     restoreCommand(deps),
   ];

@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { accessSync, constants, existsSync, readFileSync } from 'node:fs';
 import { access, statfs } from 'node:fs/promises';
 import { createRequire } from 'node:module';
-import { delimiter, dirname, join } from 'node:path';
+import { basename, delimiter, dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import systemPackages from '../../../config/system-packages.json' with { type: 'json' };
 import { anvilBinary, findConfinement } from '../../local-network/anvil.ts';
@@ -14,6 +14,8 @@ import type { Config } from '../../shared/config.ts';
 import { type Finding, finding } from './check.ts';
 
 const LOW_DISK_BYTES = 1_000_000_000;
+/** Secrets of the speech tenant by which another server transcribes. */
+const SPEECH_ELSEWHERE = /^(DEEPGRAM_API_KEY|OPENAI_BASE_URL)$/;
 const require = createRequire(import.meta.url);
 
 export function checkNode(): Promise<Finding> {
@@ -142,5 +144,21 @@ function isOnPath(program: string): boolean {
     } catch {
       return false;
     }
+  });
+}
+
+/** What hears speech here. A host that runs is asked nothing: `/speech/healthz` says what it uses. */
+export function checkSpeech({ speech, builtinTenants }: Config, dataFolder: string): Promise<Finding> {
+  return finding('speech', async () => {
+    const elsewhere = Object.keys(builtinTenants.secrets.speech ?? {}).find((name) => SPEECH_ELSEWHERE.test(name));
+    if (elsewhere !== undefined) return { state: 'ok', detail: `another server (${elsewhere})` };
+    const { ModelShelf } = await import('../../../builtin-tenants/speech/models/shelf.ts');
+    const model = speech.listenModel || new ModelShelf(dataFolder).inUse();
+    if (model !== undefined && speech.listenEngine !== 'pocketsphinx') return { state: 'ok', detail: basename(model) };
+    const fix = 'turnpike speech install parakeet-v3, or another of turnpike speech models';
+    const { findPocketsphinx } = await import('../../../builtin-tenants/speech/engine/listen/pocketsphinx.ts');
+    const found = await findPocketsphinx(speech.listenProgram).catch(() => undefined);
+    const detail = found === undefined ? 'nothing transcribes' : 'only pocketsphinx, which mishears people';
+    return { state: 'warning', detail, fix };
   });
 }
