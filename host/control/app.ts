@@ -76,10 +76,10 @@ export function createApp(deps: AppDeps): Hono {
     const { ready, body } = health();
     return c.json(body as object, ready ? 200 : 503, { 'cache-control': 'no-cache' });
   });
-  let free: Promise<Hono> | undefined;
+  let free: Promise<PageRoutes> | undefined;
   app.get('*', async (c, next) => {
     free ??= pages().then(pageRoutes);
-    const page = await (await free).fetch(c.req.raw);
+    const page = await (await free)(c.req.raw);
     return page.status === NO_PAGE ? next() : page;
   });
 
@@ -120,14 +120,19 @@ export function createApp(deps: AppDeps): Hono {
 /** Of `pageRoutes` alone: nobody gets to see it. */
 const NO_PAGE = 599;
 
-function pageRoutes(pages: readonly Page[]): Hono {
-  const app = new Hono();
-  for (const page of pages) app.get(page.path, (c) => page.render(readContext(c.req.raw)));
-  app.notFound(() => new Response(null, { status: NO_PAGE }));
-  app.onError((error) => {
-    throw error;
-  });
-  return app;
+type PageRoutes = (request: Request) => Response | Promise<Response>;
+
+function pageRoutes(pages: readonly Page[]): PageRoutes {
+  const hosts = new Map([...new Set([undefined, ...pages.map(({ at }) => at)])].map((at) => [at, new Hono()]));
+  for (const { at, path, render } of pages) hosts.get(at)?.get(path, (c) => render(readContext(c.req.raw)));
+  const rest = hosts.get(undefined) ?? new Hono();
+  for (const app of hosts.values()) {
+    app.notFound(() => new Response(null, { status: NO_PAGE }));
+    app.onError((error) => {
+      throw error;
+    });
+  }
+  return (request) => (hosts.get(readContext(request).host.toLowerCase()) ?? rest).fetch(request);
 }
 
 /** Hono runs middleware in the order of registration; this wraps the whole application, errors included. */

@@ -8,6 +8,7 @@ import { BINDINGS, bindingSet, bindingsSchema } from '../bindings/index.ts';
 import { paidRoutesSchema } from '../payments/paid-routes.ts';
 import type { CodeInput } from '../runtime/deploy/code-input.ts';
 import type { Config } from '../shared/config.ts';
+import { CONSOLE_LABEL } from '../shared/console-place.ts';
 import type { BindingSet } from '../shared/contracts.ts';
 import { previewOf } from '../shared/previews.ts';
 import { Problem } from '../shared/problem.ts';
@@ -15,8 +16,11 @@ import { SLUG } from '../shared/slug.ts';
 import { checked, fieldProblem, parseJson } from './body.ts';
 import { type Endpoint, jsonBody } from './endpoint.ts';
 
-/** `/_admin/get/logs` is the metadata of the slug `logs`: under these names an owner's own endpoints are not reached. */
-const ENDPOINTS = ['code', 'deploy', 'get', 'renew', 'session'];
+/**
+ * `/_admin/get/logs` is the metadata of the slug `logs`: under these names an owner's own endpoints are not reached.
+ * Below a base domain the console has its name.
+ */
+const OWN_NAMES = ['code', CONSOLE_LABEL, 'deploy', 'get', 'renew', 'session'];
 /** As many as Cloudflare allows. */
 const MOST_VARS = 128;
 const MAX_VARS_BYTES = 65_536;
@@ -170,7 +174,7 @@ export function deploymentParser(config: Config['runtime']): DeploymentParser {
 export function checkSlug(slug: string | undefined, reserved: string[]): string {
   if (slug === undefined) throw fieldProblem('/slug', 'is missing: the name of your deployment');
   if (previewOf(slug)) throw fieldProblem('/slug', 'begins like the address of a version');
-  if (reserved.includes(slug) || ENDPOINTS.includes(slug))
+  if (reserved.includes(slug) || OWN_NAMES.includes(slug))
     throw new Problem('slug_reserved', `The slug ${slug} is reserved; choose another.`);
   if (!SLUG.test(slug)) {
     throw fieldProblem('/slug', 'takes 3 to 40 characters a-z, 0-9 and -, not beginning or ending with -');

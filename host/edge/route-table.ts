@@ -3,6 +3,7 @@
  * so that no spelling of a path can reach another slug or the admin API than the one it plainly names.
  */
 
+import { consoleName } from '../shared/console-place.ts';
 import type { EdgeContext, Route } from '../shared/contracts.ts';
 import { previewOf } from '../shared/previews.ts';
 import { SLUG } from '../shared/slug.ts';
@@ -51,6 +52,7 @@ export class RouteTable {
   readonly #publicHost: string | undefined;
   readonly #baseSuffix: string;
   readonly #baseDomain: string;
+  readonly #consoleName: string | undefined;
   #lastHost = '';
   #lastName = '';
 
@@ -59,6 +61,7 @@ export class RouteTable {
     this.#publicHost = names.publicUrl ? new URL(names.publicUrl).hostname.toLowerCase() : undefined;
     this.#baseDomain = names.baseDomain.toLowerCase();
     this.#baseSuffix = `.${this.#baseDomain}`;
+    this.#consoleName = consoleName(this.#baseDomain);
   }
 
   get size(): number {
@@ -103,6 +106,8 @@ export class RouteTable {
       if (route) return this.#whole(route, target, 'domain', name, host);
     }
     if (name.endsWith(this.#baseSuffix) && name !== this.#publicHost) {
+      // Before the slugs: one of an earlier host may have this name, and answers at its path alone.
+      if (name === this.#consoleName) return { kind: 'control' };
       const label = name.slice(0, -this.#baseSuffix.length);
       const route = this.#slugs.get(label);
       if (route) return this.#whole(route, target, 'subdomain', name, host);

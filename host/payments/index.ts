@@ -13,6 +13,7 @@ import { addSetting, readSetting } from '../registry/settings.ts';
 import { TrustedClock } from '../registry/trusted-clock.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
+import { CONSOLE_PATH } from '../shared/console-place.ts';
 import { type Money, micro, parseUsd, ZERO } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
 import { Background } from './background.ts';
@@ -58,6 +59,8 @@ export interface PaymentsOptions {
   dataFolder: string;
   /** Public origin; its host name is the realm of every challenge. */
   publicUrl: string;
+  /** Address of the owner's console, where wallets sign in; default: below `publicUrl`. */
+  consoleUrl?: string;
   clock: Clock;
   log: Logger;
   forward: Forward;
@@ -239,7 +242,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       );
     },
     ownerTokens: createOwnerTokens(key.derive('owner-token'), () => trustedClock.latest(), highest),
-    signIns: createSignIns({ publicUrl: options.publicUrl, chainId }),
+    signIns: createSignIns({ consoleUrl: options.consoleUrl ?? `${options.publicUrl}${CONSOLE_PATH}`, chainId }),
     toll: (request, context, deployment) => toll.handle(request, context, deployment),
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),

@@ -19,8 +19,8 @@ const NONCE = /^([0-9a-f]{12})([0-9a-f]{24})([0-9a-f]{32})$/;
 const SIGNATURE_DIGITS = 130;
 
 export interface SignInOptions {
-  /** Public origin of the host. */
-  publicUrl: string;
+  /** Address of the owner's console. */
+  consoleUrl: string;
   chainId: number;
   /** ms since the epoch that only grow; tests pass their own. */
   now?: () => number;
@@ -61,10 +61,10 @@ export function signInMessage({ host, address, statement, uri, chainId, nonce, .
   ].join('\n');
 }
 
-export function createSignIns({ publicUrl, chainId, now = steadyNow() }: SignInOptions): SignIns {
+export function createSignIns({ consoleUrl, chainId, now = steadyNow() }: SignInOptions): SignIns {
   const key = randomBytes(32);
   const used = new Map<string, number>();
-  const { host, origin } = new URL(publicUrl);
+  const { host } = new URL(consoleUrl);
 
   const mac = (address: string, issued: string, random: string) =>
     createHmac('sha256', key).update(`${address}\n${issued}\n${random}`).digest().subarray(0, 16);
@@ -73,8 +73,8 @@ export function createSignIns({ publicUrl, chainId, now = steadyNow() }: SignInO
     signInMessage({
       host,
       address: getAddress(address),
-      statement: `Sign in to the owner's console at ${origin}/_admin/console for an hour. Sign this on that page only: whoever has it can change your deployments. It moves no money.`,
-      uri: `${origin}/_admin/console`,
+      statement: `Sign in to the owner's console at ${consoleUrl} for an hour. Sign this on that page only: whoever has it can change your deployments. It moves no money.`,
+      uri: consoleUrl,
       chainId,
       nonce,
       issuedAt,

@@ -40,7 +40,9 @@ export const configSchema = z.strictObject({
   adminNames: z.array(hostName).describe('names, beside localhost and 127.0.0.1, that the operator port answers to'),
   data: z.string().min(1).describe('data folder: everything worth keeping is in it'),
   publicUrl: originOrEmpty.describe('public origin such as https://api.example.com; empty: http://localhost:<port>'),
-  baseDomain: hostName.describe('tenants also answer at <slug>.<baseDomain>'),
+  baseDomain: hostName.describe(
+    "tenants also answer at <slug>.<baseDomain>, the owner's console at console.<baseDomain>; localhost: the console is at /_admin/console",
+  ),
   trustedProxies: z.array(addressRange).describe('CIDRs of reverse proxies whose x-forwarded-* are believed'),
   log: z.strictObject({ level: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'silent']).describe('log level') }),
   clock: z.strictObject({ movable: z.boolean().describe('operator may move business time (tests only)') }),

@@ -10,6 +10,7 @@ import type { AcmeCertificates } from '../certificates/index.ts';
 import type { RoutePublisher } from '../control/route-publisher.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { Config } from '../shared/config.ts';
+import { consoleName } from '../shared/console-place.ts';
 import type { EdgeTls } from '../shared/contracts.ts';
 import type { Edges } from './edges.ts';
 import type { Folders } from './folders.ts';
@@ -109,14 +110,14 @@ async function openAcme(deps: TlsParts): Promise<AcmeCertificates> {
   });
 }
 
-/** The host's own public name, and all subdomains where a DNS-01 hook can prove them. */
+/** The host's own public name, and all subdomains where a DNS-01 hook can prove them; else that of the console. */
 function ownNames({ config, publicUrl }: TlsParts): string[] {
   const { hostname } = new URL(publicUrl);
   const isPublic = config.publicUrl !== '' && isIP(hostname) === 0 && hostname !== 'localhost';
-  return [
-    ...(isPublic ? [hostname] : []),
-    ...(config.tls.acme.dnsHook && config.baseDomain !== 'localhost' ? [`*.${config.baseDomain}`] : []),
-  ];
+  const consoleHost = consoleName(config.baseDomain);
+  const names = isPublic ? [hostname] : [];
+  if (consoleHost !== undefined) names.push(config.tls.acme.dnsHook === '' ? consoleHost : `*.${config.baseDomain}`);
+  return [...new Set(names)];
 }
 
 async function certificateOfFile({ names, cert }: CertificateFiles[number]): Promise<CertificateView> {

@@ -4,11 +4,12 @@ import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { sessionEndpoints } from '../../host/control/api/owner/session.ts';
 import { consolePages } from '../../host/control/owner-console/pages.ts';
 import { configSchema } from '../../host/shared/config.ts';
+import { consolePlace } from '../../host/shared/console-place.ts';
 
 const publicUrl = 'https://api.example.com';
 
-function pagesOf(pathPages: 'sandbox' | 'trust') {
-  const config = configSchema.parse({ ...defaults, edge: { ...defaults.edge, pathPages } });
+function pagesOf(pathPages: 'sandbox' | 'trust', baseDomain = 'localhost') {
+  const config = configSchema.parse({ ...defaults, baseDomain, edge: { ...defaults.edge, pathPages } });
   return {
     config,
     pages: consolePages({ config, publicUrl, network: { name: 'none' }, places: [], testMoney: () => false }),
@@ -53,4 +54,38 @@ it('does not run under another name of the host, nor where pages of tenants act 
   await expect(begin?.handle({ request, params: {}, context: {} } as never)).rejects.toMatchObject({
     code: 'forbidden',
   });
+});
+
+it('is alone on an origin of its own below a base domain, also where pages of tenants act for that of the host', async () => {
+  const at = 'console.apps.example.com';
+  const { pages, config } = pagesOf('trust', 'apps.example.com');
+  const page = pages.find((one) => one.path === '/' && one.at === at);
+  const answer = await page?.render({ host: at } as never);
+  expect(answer?.headers.get('content-security-policy')).toContain(
+    `connect-src https://${at}/_admin/; style-src https://${at}/look.`,
+  );
+  expect(await answer?.text()).toContain('<script type="module"');
+  // What the host's own origin has of it leads there.
+  const left = pages.filter((one) => one.at === undefined);
+  expect(left.map(({ path }) => path)).toEqual(['/_admin/console', '/_admin/console/']);
+  const led = await left[0]?.render({ host: 'api.example.com' } as never);
+  expect([led?.status, led?.headers.get('location')]).toEqual([302, `https://${at}/`]);
+  const begin = sessionEndpoints({ config, publicUrl } as never).find(({ path }) => path === '/_admin/sign-in');
+  const from = (origin: string) =>
+    begin?.handle({
+      request: new Request(`https://${at}/_admin/sign-in`, { method: 'POST', body: '{}', headers: { origin } }),
+      params: {},
+      context: {},
+    } as never);
+  await expect(from(publicUrl)).rejects.toMatchObject({ code: 'forbidden' });
+  await expect(from('https://hello.apps.example.com')).rejects.toMatchObject({ code: 'forbidden' });
+  await expect(from(`https://${at}`)).rejects.toMatchObject({ code: 'invalid_field' });
+});
+
+it.each([
+  ['https://console.example.com', 'example.com', 'https://console.example.com/_admin/console', false],
+  ['https://api.example.com:8443', 'Apps.example.com', 'https://console.apps.example.com:8443/', true],
+  ['http://localhost:8402', 'localhost', 'http://localhost:8402/_admin/console', false],
+])('a host at %s with tenants below %s has it at %s', (host, baseDomain, url, isOwn) => {
+  expect(consolePlace(host, baseDomain)).toMatchObject({ url, isOwn });
 });

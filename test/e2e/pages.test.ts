@@ -27,7 +27,7 @@ let context: BrowserContext;
 const PAYER = 3;
 
 beforeAll(async () => {
-  [host, browser] = await Promise.all([startHost(), openBrowser()]);
+  [host, browser] = await Promise.all([startHost({ flags: { 'base-domain': 'apps.localhost' } }), openBrowser()]);
   const paidRoutes = [
     { method: 'GET', path: '/report', price: '0.25', description: 'The daily report' },
     { method: 'GET', path: '/data', price: '0.01', description: EVIL },
@@ -127,6 +127,64 @@ describe('the host’s own pages', () => {
     await page.getByRole('searchbox').fill('');
     expect(await page.locator('[data-find]:visible').count()).toBeGreaterThan(20);
     expect(complaints).toEqual([]);
+  });
+});
+
+describe('the owner’s console, where tenants have a base domain', () => {
+  test('is alone on an origin of its own, where a wallet signs in and pays', async () => {
+    const home = `http://console.apps.localhost:${host.port}`;
+    const owner = account(host.network, 0);
+    await addWallet(context, host.network, owner);
+    const opened = await newPage(context);
+    const { page } = opened;
+    await page.goto(`http://localhost:${host.port}/_admin/console#/s/shop`);
+    expect(page.url()).toBe(`${home}/#/s/shop`);
+    await page.getByRole('button', { name: 'Sign in with Test Wallet' }).click();
+    await page.getByRole('heading', { level: 1, name: 'shop' }).waitFor();
+    const before = (await balances(host.network, owner.address)).x402;
+    await page.getByRole('button', { name: 'Renew for 0.20 USD' }).click();
+    await expect.poll(async () => before - (await balances(host.network, owner.address)).x402, PATIENT).toBe(200_000n);
+    await lookAt(opened, 'owner-own-origin');
+    expect(await page.locator('a[href^="/"]').count()).toBe(0);
+
+    // Nothing else of the host is here, and no tenant, by whatever way.
+    const { page: hostile } = await newPage(context);
+    const statusOf = async (path: string) => (await hostile.goto(`${home}${path}`))?.status();
+    for (const path of ['/docs', '/shop/', '/llms.txt', '/openapi.json', '/console/'])
+      expect([path, await statusOf(path)]).toEqual([path, 404]);
+    const taken = await mppFetch(host.network, 0)(
+      `${host.url}/_admin/deploy`,
+      jsonPost({ slug: 'console', code: HANDLER }),
+    );
+    expect(taken.status).toBe(409);
+
+    // A tenant beside it is of the same site, and gets no session.
+    await hostile.goto(`http://shop.apps.localhost:${host.port}/`);
+    const body = JSON.stringify({ address: owner.address });
+    const tried = await hostile.evaluate<Record<string, unknown>>(`(async () => {
+      const outcome = async (work) => { try { return await work(); } catch (error) { return error.name; } };
+      document.cookie = 'turnpike-session={"token":"mine"}; domain=apps.localhost; path=/';
+      const sent = (path, headers) => outcome(async () => (await fetch('${home}' + path, { method: 'POST', headers, body: ${JSON.stringify(body)} })).status);
+      return {
+        origin: self.origin,
+        session: sessionStorage.length,
+        json: await sent('/_admin/sign-in', { 'content-type': 'application/json' }),
+        simple: await sent('/_admin/sign-in', {}),
+        cookies: await outcome(async () => (await fetch('${home}/_admin/deployments', { credentials: 'include' })).status),
+        bare: await outcome(async () => (await fetch('${home}/_admin/deployments')).status),
+      };
+    })()`);
+    expect(tried).toEqual({
+      origin: `http://shop.apps.localhost:${host.port}`,
+      session: 0,
+      json: 'TypeError',
+      simple: 'TypeError',
+      cookies: 'TypeError',
+      bare: 402,
+    });
+    await page.reload();
+    await page.getByRole('heading', { level: 1, name: 'shop' }).waitFor();
+    expect(await page.evaluate('JSON.parse(sessionStorage.getItem("turnpike-session")).address')).toBe(owner.address);
   });
 });
 

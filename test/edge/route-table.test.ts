@@ -171,6 +171,16 @@ describe('by host', () => {
     expect(found(routes, 'gone.example.com', '/.well-known/acme-challenge/x')).toBe('control');
   });
 
+  test('the console has a name below a base domain, whatever slug has it', () => {
+    const names = { publicUrl: 'https://api.example.com', baseDomain: 'apps.example.com' };
+    const routes = table(names);
+    routes.put(route('console'));
+    for (const target of ['/', '/_admin/deployments', '/hello/', '/console/'])
+      expect(found(routes, 'Console.apps.example.com.:8443', target)).toBe('control');
+    expect(found(routes, 'api.example.com', '/console/')).toBe('console /');
+    expect(found(table(), 'console.localhost', '/')).toBe('unknown');
+  });
+
   test('a public URL below the base domain is no tenant', () => {
     const routes = table({ publicUrl: 'https://hello.example.com', baseDomain: 'example.com' });
     expect(found(routes, 'hello.example.com', '/')).toBe('control');

@@ -4,7 +4,7 @@ import { createSignIns } from '../../host/payments/sign-in.ts';
 
 const wallet = privateKeyToAccount(generatePrivateKey());
 const other = privateKeyToAccount(generatePrivateKey());
-const options = { publicUrl: 'https://api.example.com', chainId: 8453, now: () => now };
+const options = { consoleUrl: 'https://api.example.com/_admin/console', chainId: 8453, now: () => now };
 let now = Date.parse('2026-11-01T00:00:00Z');
 let signIns = createSignIns(options);
 
@@ -53,7 +53,7 @@ it('refuses a replay after a restart, and once the message is over', async () =>
 
 it('refuses what another wallet, another host or another purpose signed', async () => {
   expect(await refusal((await signed(signIns, other)).proof)).toBe('unauthorized');
-  const elsewhere = createSignIns({ ...options, publicUrl: 'https://evil.example' });
+  const elsewhere = createSignIns({ ...options, consoleUrl: 'https://evil.example/_admin/console' });
   expect(await refusal((await signed(elsewhere)).proof)).toBe('unauthorized');
   // Its nonce, but the message of another host.
   const { message, nonce } = await signIns.begin(wallet.address);

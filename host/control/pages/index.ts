@@ -38,7 +38,13 @@ export function pageTable({ control, endpoints, version, network }: PageDeps): P
     docsPage({ endpoints, publicUrl, network, places }),
     lookPage,
     searchScript,
-    ...consolePages({ config, publicUrl, network, places, testMoney: () => payments.status().testMoney }),
+    ...consolePages({
+      config,
+      publicUrl,
+      network,
+      places: placesOf(control, publicUrl),
+      testMoney: () => payments.status().testMoney,
+    }),
     llmsPage({
       endpoints,
       payments,

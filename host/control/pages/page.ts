@@ -15,6 +15,8 @@ export const COMMAND_PATH = '/turnpike.tgz';
 
 export interface Page {
   path: string;
+  /** Host, with its port, that has this page and no others than those that name it; undefined: the rest. */
+  at?: string;
   render(context: EdgeContext): Response | Promise<Response>;
 }
 

@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { readContext } from '../../control/edge-context.ts';
 import { loadPayments } from '../../payments/load.ts';
 import type { Network } from '../../payments/network/index.ts';
+import { consolePlace } from '../../shared/console-place.ts';
 import { service } from '../service.ts';
 import { clock, metrics, publicUrl, stores, tally, trustedClock } from './base.ts';
 import { edgeProcesses } from './edge-processes.ts';
@@ -60,6 +61,7 @@ export const payments = service({
       registry: stores.registry,
       dataFolder: folders.data,
       publicUrl,
+      consoleUrl: consolePlace(publicUrl, config.baseDomain).url,
       clock,
       trustedClock,
       log,

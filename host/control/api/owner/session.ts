@@ -3,6 +3,7 @@
  * browser: POST /_admin/sign-in, then POST /_admin/session; DELETE /_admin/session ends it.
  */
 import { z } from 'zod';
+import { type ConsolePlace, consolePlace } from '../../../shared/console-place.ts';
 import { Problem } from '../../../shared/problem.ts';
 import { readJson } from '../../body.ts';
 import type { ControlDeps } from '../../deps.ts';
@@ -21,11 +22,11 @@ const proofBody = z.strictObject({
 
 export function sessionEndpoints(deps: ControlDeps): Endpoint[] {
   const { config, payments } = deps;
-  const { origin } = new URL(deps.publicUrl);
-  const headers = { 'access-control-allow-origin': origin };
+  const page = consolePlace(deps.publicUrl, config.baseDomain);
+  const headers = { 'access-control-allow-origin': page.origin };
 
   async function read<T>(call: Call, body: z.ZodType<T>): Promise<T> {
-    const trouble = signInTrouble(call.request, origin, config.edge.pathPages);
+    const trouble = signInTrouble(call.request, page, config.edge.pathPages);
     if (trouble) throw new Problem('forbidden', trouble, { headers });
     return await readJson(call.request, body, { maxBytes: MAX_BODY_BYTES, caller: call.context.clientIp });
   }
@@ -101,11 +102,11 @@ export function sessionEndpoints(deps: ControlDeps): Endpoint[] {
 }
 
 /** @returns why the host refuses to sign in a request from this origin; undefined: it does not */
-function signInTrouble({ headers }: Request, own: string, pathPages: 'sandbox' | 'trust'): string | undefined {
-  if (pathPages === 'trust')
+function signInTrouble({ headers }: Request, page: ConsolePlace, pathPages: 'sandbox' | 'trust'): string | undefined {
+  if (!page.isOwn && pathPages === 'trust')
     return 'This host lets pages of tenants act for its own origin (edge.pathPages = trust), so nobody can sign in here safely. Use the turnpike command.';
   const origin = headers.get('origin');
   const site = headers.get('sec-fetch-site');
-  if ((origin === null || origin === own) && (site === null || site === 'same-origin')) return undefined;
-  return `Sign in at ${own}/_admin/console; other pages may not.`;
+  if ((origin === null || origin === page.origin) && (site === null || site === 'same-origin')) return undefined;
+  return `Sign in at ${page.url}; other pages may not.`;
 }

@@ -137,7 +137,7 @@ export function deployView({ about }) {
     { class: 'card' },
     [
       files.element,
-      field('Slug', slug, `The name in its address, ${location.origin}/…: 3 to 40 characters a-z, 0-9 and -.`),
+      field('Slug', slug, `The name in its address, ${about.home}/…: 3 to 40 characters a-z, 0-9 and -.`),
       bindings,
       field(
         'Secrets',

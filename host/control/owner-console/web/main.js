@@ -145,8 +145,10 @@ function signInView({ signal, reload }) {
       'p',
       { class: 'soft' },
       'Come here by a bookmark of your own, or by typing ',
-      code(`${location.origin}/_admin/console`),
-      '. Your wallet shows the same host name for pages of tenants, and such a page can look like this one.',
+      code(location.origin + location.pathname.replace(/^\/$/, '')),
+      about.isOwn
+        ? '. Your wallet shows that name, and warns where another page asks you to sign in here.'
+        : '. Your wallet shows the same host name for pages of tenants, and such a page can look like this one.',
     ),
   ];
 }
