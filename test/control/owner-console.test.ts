@@ -32,13 +32,27 @@ it('runs its own modules alone, and calls the API alone', async () => {
 
 it('is small, and each module names those that there are', async () => {
   const files = pagesOf('sandbox').pages.filter(({ path }) => path.endsWith('.js'));
-  const texts = await Promise.all(files.map(async ({ render }) => (await render({} as never)).text()));
-  expect(texts.join('').length).toBeLessThan(60_000);
-  expect(gzipSync(texts.join('')).length).toBeLessThan(20_000);
-  const names = files.map(({ path }) => path.split('/').pop());
-  const named = texts.flatMap((text) => [...text.matchAll(/from '\.\/([\w.]+)'/g)].map(([, name]) => name));
-  expect(named.filter((name) => !names.includes(name))).toEqual([]);
-  expect(texts.join('')).not.toMatch(/innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\/\*\*/);
+  const texts = new Map<string, string>();
+  for (const { path, render } of files)
+    texts.set(path.split('/').pop() ?? '', await (await render({} as never)).text());
+  const named = (name: string, how: RegExp) =>
+    [...(texts.get(name) ?? '').matchAll(how)].map(([, module = '']) => module);
+  const AT_ONCE = /from '\.\/([\w.-]+)'/g;
+  const LATER = /import\('\.\/([\w.-]+)'\)/g;
+  const loaded = (first: readonly string[]) => {
+    const all = new Set(first);
+    for (const name of all) for (const module of named(name, AT_ONCE)) all.add(module);
+    return [...all].map((name) => texts.get(name) ?? expect.fail(`there is no ${name}`)).join('');
+  };
+  const size = (...names: string[]) => loaded(names).length;
+  expect(size('main.js')).toBeLessThan(25_000);
+  expect(gzipSync(loaded(['main.js'])).length).toBeLessThan(9_000);
+  // The largest page of a slug.
+  for (const tab of named('slug.js', LATER)) expect(size('main.js', 'slug.js', tab), tab).toBeLessThan(48_000);
+  expect(size('main.js', ...named('main.js', LATER))).toBeLessThan(50_000);
+  const all = [...texts.values()].join('');
+  expect([...texts.keys()].flatMap((name) => named(name, LATER)).filter((name) => !texts.has(name))).toEqual([]);
+  expect(all).not.toMatch(/innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|\/\*\*/);
 });
 
 it('does not run under another name of the host, nor where pages of tenants act for its origin', async () => {

@@ -116,3 +116,9 @@ export async function follow(path, signal, onEvent, onState) {
     await new Promise((resolve) => setTimeout(resolve, wait));
   }
 }
+
+/** A module that is loaded with its view. Its name is the host's version: a page that is older finds none. */
+export const later = (module) =>
+  module.catch(() => {
+    throw new Error('This part of the console was not loaded. Load the page again: the host may have a new version.');
+  });

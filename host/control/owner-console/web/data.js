@@ -2,22 +2,10 @@
 import { ask, get, send, textOf } from './api.js';
 import { badge, button, bytes, code, facts, field, form, h, save, table, when } from './dom.js';
 
-const KINDS = { d1: 'DB', kv: 'STORE', r2: 'BUCKET', queues: undefined };
 const MOST_ROWS = 500;
 
-/** `[{kind, name}]` of a deployment that can be looked into. */
-export function storesOf({ bindings = {} }) {
-  return Object.entries(KINDS).flatMap(([kind, usual]) => {
-    const bound = bindings[kind];
-    if (!bound) return [];
-    if (typeof bound !== 'object') return usual ? [{ kind, name: usual }] : [];
-    return Object.keys(bound).map((name) => ({ kind, name }));
-  });
-}
-
 export async function dataView(view) {
-  const { deployment, slug, parts } = view;
-  const stores = storesOf(deployment);
+  const { slug, stores, parts } = view;
   if (stores.length === 0)
     return [h('p', { class: 'soft' }, 'It has no KV, D1, R2 or queue. The manifest says what a handler finds in env.')];
   const at = stores.find(({ name }) => name === parts[3]) ?? stores[0];

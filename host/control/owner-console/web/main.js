@@ -1,8 +1,6 @@
 // The console: who is signed in, and which view the address names (`#/s/<slug>/logs`).
-import { ask, ended, get, keep, send, session } from './api.js';
-import { deployView } from './deploy.js';
+import { ask, ended, get, keep, later, send, session } from './api.js';
 import { button, code, daysLeft, fault, field, form, h, say, stateBadge, table, when } from './dom.js';
-import { slugView } from './slug.js';
 import { account, chooseWallet, signText, watchWallets } from './wallet.js';
 
 const root = document.getElementById('console');
@@ -22,9 +20,9 @@ async function show() {
   const view = !session
     ? signInView
     : parts[0] === 's' && parts[1]
-      ? slugView
+      ? async (given) => (await later(import('./slug.js'))).slugView(given)
       : parts[0] === 'deploy'
-        ? deployView
+        ? async (given) => (await later(import('./deploy.js'))).deployView(given)
         : listView;
   root.setAttribute('aria-busy', 'true');
   let content;

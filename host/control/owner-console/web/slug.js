@@ -1,31 +1,16 @@
-// One slug: what it is, its code, logs, secrets, usage, domains and crons.
-import { ask, follow, get, send } from './api.js';
-import { dataView, storesOf } from './data.js';
-import { updateForm } from './deploy.js';
-import {
-  badge,
-  button,
-  bytes,
-  code,
-  daysLeft,
-  facts,
-  fault,
-  field,
-  form,
-  h,
-  s,
-  save,
-  stateBadge,
-  table,
-  when,
-} from './dom.js';
+// One slug: what it is, its code, secrets, domains and crons. What is large, or rarely looked at, is loaded with its tab.
+import { ask, get, later, send } from './api.js';
+import { badge, button, bytes, code, daysLeft, facts, field, form, h, stateBadge, table, when } from './dom.js';
+import { figures, usageView } from './usage.js';
 import { pay } from './wallet.js';
+
+const KINDS = { d1: 'DB', kv: 'STORE', r2: 'BUCKET', queues: undefined };
 
 const TABS = [
   ['', 'Overview', overview],
   ['code', 'Code', codeView],
-  ['logs', 'Logs', logsView],
-  ['data', 'Data', dataView],
+  ['logs', 'Logs', async (view) => (await later(import('./logs.js'))).logsView(view)],
+  ['data', 'Data', async (view) => (await later(import('./data.js'))).dataView(view)],
   ['secrets', 'Secrets', secretsView],
   ['usage', 'Usage', usageView],
   ['domains', 'Domains', domainsView],
@@ -37,7 +22,7 @@ export async function slugView(view) {
   const path = `/_admin/${encodeURIComponent(slug)}`;
   const about = await get(`/_admin/get/${encodeURIComponent(slug)}`, view.signal);
   const [, name, render] = TABS.find(([tab]) => tab === at) ?? TABS[0];
-  const content = await render({ ...view, slug: about.slug, path, deployment: about });
+  const content = await render({ ...view, slug: about.slug, path, deployment: about, stores: storesOf(about) });
   return [
     h('p', { class: 'small' }, h('a', { href: '#/' }, 'Your deployments'), ' / ', about.slug),
     h(
@@ -61,9 +46,19 @@ export async function slugView(view) {
   ];
 }
 
+/** `[{kind, name}]` of a deployment that can be looked into. */
+function storesOf({ bindings = {} }) {
+  return Object.entries(KINDS).flatMap(([kind, usual]) => {
+    const bound = bindings[kind];
+    if (!bound) return [];
+    if (typeof bound !== 'object') return usual ? [{ kind, name: usual }] : [];
+    return Object.keys(bound).map((name) => ({ kind, name }));
+  });
+}
+
 const link = (href) => h('a', { href, rel: 'noreferrer', target: '_blank' }, href);
 
-async function overview({ about, deployment, slug, path, signal, reload }) {
+async function overview({ about, deployment, stores, slug, path, signal, reload }) {
   const { url, subdomainUrl, version, owner, expiresAt, suspended, paidRoutes, payTo, domains, runtime } = deployment;
   const usage = await get(`${path}/usage?days=30`, signal).catch(() => undefined);
   const progress = h('p', { role: 'status', class: 'soft' });
@@ -78,7 +73,6 @@ async function overview({ about, deployment, slug, path, signal, reload }) {
       progress.textContent = '';
     }
   });
-  const stores = storesOf(deployment);
   return [
     suspended && h('p', { class: 'note bad' }, `The operator has suspended it: ${suspended.reason ?? ''}`),
     usage && figures(usage),
@@ -138,34 +132,11 @@ function usd(price) {
   return typeof price === 'string' ? price : (Number(price) / 1e6).toString();
 }
 
-function figures({ days, revenue, storage, debtUsd }) {
-  const total = (of) => days.reduce((all, day) => all + (Number(day[of]) || 0), 0);
-  const earned = revenue.reduce(
-    (all, row) => all + Number(row.grossUsd) - Number(row.feeUsd) - Number(row.refundedUsd),
-    0,
-  );
-  const kept = Object.values(storage ?? {}).reduce(
-    (all, one) => all + (Number(one?.bytes ?? (typeof one === 'number' ? one : 0)) || 0),
-    0,
-  );
-  const owed = Number(debtUsd) > 0;
-  return h(
-    'section',
-    { class: 'card' },
-    h(
-      'dl',
-      { class: 'figures' },
-      h('div', {}, h('dt', {}, 'Requests, 30 days'), h('dd', {}, total('requests').toLocaleString('en'))),
-      h('div', {}, h('dt', {}, 'Errors'), h('dd', {}, total('errors').toLocaleString('en'))),
-      h('div', {}, h('dt', {}, 'Earned, USD'), h('dd', {}, earned.toFixed(2))),
-      h('div', {}, h('dt', {}, 'Kept'), h('dd', {}, bytes(kept))),
-      owed && h('div', {}, h('dt', {}, 'Owed to callers, USD'), h('dd', {}, debtUsd)),
-    ),
-  );
-}
-
 async function codeView({ slug, path, deployment, signal, reload }) {
-  const { current, versions } = await get(`${path}/versions`, signal);
+  const [{ current, versions }, { updateForm }] = await Promise.all([
+    get(`${path}/versions`, signal),
+    later(import('./deploy.js')),
+  ]);
   return [
     updateForm(slug, reload),
     h('h2', {}, 'Versions'),
@@ -207,47 +178,6 @@ async function codeView({ slug, path, deployment, signal, reload }) {
       'There is none.',
     ),
   ];
-}
-
-const MOST_LINES = 1000;
-
-function logsView({ path, signal, slug }) {
-  const list = h('div', { class: 'log', role: 'log', tabindex: '0', 'aria-label': `Log of ${slug}` });
-  const state = h('p', { class: 'soft small', role: 'status' }, 'Connecting …');
-  const filter = h('input', { type: 'search', autocomplete: 'off', oninput: () => [...list.children].forEach(hide) });
-  const hide = (line) => {
-    line.hidden = !line.textContent.toLowerCase().includes(filter.value.toLowerCase());
-  };
-  const add = (entry) => {
-    const atEnd = list.scrollHeight - list.scrollTop - list.clientHeight < 40;
-    const line = h(
-      'div',
-      { class: levelOf(entry) },
-      h('time', {}, String(entry.time).slice(0, 19).replace('T', ' ')),
-      ' ',
-      textOf(entry),
-    );
-    hide(line);
-    list.append(line);
-    while (list.childElementCount > MOST_LINES) list.firstElementChild.remove();
-    if (atEnd) list.scrollTop = list.scrollHeight;
-  };
-  follow(`${path}/logs?requests=true`, signal, add, (text) => {
-    state.textContent = text;
-  }).catch((error) => state.replaceWith(fault(error)));
-  return [h('div', { class: 'row spread' }, field('Show lines with', filter), state), list];
-}
-
-function levelOf({ level, kind, status }) {
-  if (level === 'error' || kind === 'exception' || status >= 500) return 'bad';
-  return level === 'warn' ? 'warn' : undefined;
-}
-
-function textOf({ kind, time: _, id: __, ...entry }) {
-  if (kind === 'request') return `${entry.method} ${entry.path} ${entry.status} ${entry.ms} ms`;
-  const { level, event, text, message, stack, ...rest } = entry;
-  const more = Object.keys(rest).length > 0 ? JSON.stringify(rest) : '';
-  return [kind, level, event, text ?? message, stack, more].filter(Boolean).join(' ');
 }
 
 async function secretsView({ slug, path, signal, reload }) {
@@ -304,115 +234,6 @@ async function secretsView({ slug, path, signal, reload }) {
       ({ name, value }) => change({ [name]: value }, `${name} is set.`),
     ),
   ];
-}
-
-async function usageView({ slug, path, signal }) {
-  const usage = await get(`${path}/usage?days=30`, signal);
-  const { days, revenue, storage } = usage;
-  return [
-    figures(usage),
-    days.length > 0 && chart(days),
-    h('h2', {}, 'Revenue'),
-    table(
-      'Revenue by day and route',
-      [
-        { name: 'Day', of: ({ day }) => day },
-        { name: 'Route', of: ({ route }) => code(route) },
-        { name: 'Payments', number: true, of: ({ payments }) => String(payments) },
-        { name: 'USD', number: true, of: ({ grossUsd }) => grossUsd },
-        { name: 'Fee', number: true, of: ({ feeUsd }) => feeUsd },
-        { name: 'Given back', number: true, of: ({ refundedUsd }) => refundedUsd },
-      ],
-      [...revenue].reverse(),
-      'Nothing was earned in 30 days.',
-    ),
-    h(
-      'p',
-      { class: 'row' },
-      button('Payments as CSV', 'quiet small', async () => {
-        const csv = await ask('GET', `${path}/usage?days=400`, { accept: 'text/csv' });
-        save(await csv.blob(), `${slug}-payments.csv`);
-        return 'The file is saved.';
-      }),
-    ),
-    h('h2', {}, 'By day'),
-    table(
-      'Usage by day',
-      Object.keys(days[0] ?? {})
-        .filter((name) => typeof days[0][name] !== 'object')
-        .map((name) => ({
-          name: words(name),
-          number: name !== 'day',
-          of: (row) =>
-            /bytes/i.test(name)
-              ? bytes(Number(row[name]))
-              : Number.isFinite(row[name])
-                ? row[name].toLocaleString('en')
-                : String(row[name]),
-        })),
-      [...days].reverse(),
-      'Nobody has called it in 30 days.',
-    ),
-    h('h2', {}, 'Kept now'),
-    facts(
-      Object.entries(storage ?? {}).map(([name, value]) => [
-        words(name),
-        typeof value === 'object' && value !== null
-          ? Object.entries(value)
-              .map(([key, one]) => `${words(key)} ${/bytes/i.test(key) ? bytes(Number(one)) : one}`)
-              .join(', ')
-          : /bytes/i.test(name)
-            ? bytes(Number(value))
-            : String(value),
-      ]),
-    ),
-  ];
-}
-
-/** `cpuMs` -> `CPU ms`. */
-function words(name) {
-  const text = name.replace(/([A-Z])/g, ' $1').toLowerCase();
-  return (text.charAt(0).toUpperCase() + text.slice(1)).replace(/^(?:Kv|Sql|Cpu)\b/, (word) => word.toUpperCase());
-}
-
-function chart(days) {
-  const WIDTH = 900;
-  const HEIGHT = 160;
-  const byDay = new Map(days.map((one) => [one.day, one.requests]));
-  const all = Array.from({ length: 30 }, (_, index) =>
-    new Date(Date.now() - (29 - index) * 86_400_000).toISOString().slice(0, 10),
-  );
-  const most = Math.max(1, ...byDay.values());
-  const wide = WIDTH / all.length;
-  const bars = all.map((day, index) => {
-    const height = ((byDay.get(day) ?? 0) / most) * HEIGHT;
-    return s('rect', { class: 'bar', x: index * wide + 2, y: HEIGHT - height + 20, width: wide - 4, height, rx: 2 });
-  });
-  const text = (x, y, anchor, value) => {
-    const element = s('text', { x, y, 'text-anchor': anchor });
-    element.textContent = value;
-    return element;
-  };
-  return h(
-    'section',
-    { class: 'card' },
-    h('h2', {}, 'Requests by day'),
-    s(
-      'svg',
-      {
-        class: 'chart',
-        viewBox: `0 0 ${WIDTH} ${HEIGHT + 45}`,
-        role: 'img',
-        'aria-label': `Requests by day; at most ${most}`,
-      },
-      s('line', { class: 'grid', x1: 0, x2: WIDTH, y1: HEIGHT + 20, y2: HEIGHT + 20 }),
-      s('line', { class: 'grid', x1: 0, x2: WIDTH, y1: 20, y2: 20 }),
-      text(0, 14, 'start', most.toLocaleString('en')),
-      ...bars,
-      text(0, HEIGHT + 40, 'start', all[0]),
-      text(WIDTH, HEIGHT + 40, 'end', all.at(-1)),
-    ),
-  );
 }
 
 async function domainsView({ slug, path, signal, reload }) {
