@@ -1,12 +1,10 @@
-/**
- * A payment that the page of a 402 has kept as a cookie (host/pages/wallet.js): a browser cannot set headers when it goes
- * to a page. It counts as the header would, for the very URL that it names; no handler sees it.
- */
-
-/** Of one path, for as long as the signature is good. */
-const PAYMENT_COOKIE = 'turnpike-payment';
-const HEADER = 'payment-signature';
-const PAIR = new RegExp(`(?:^|;)\\s*${PAYMENT_COOKIE}=([A-Za-z0-9+/=]{0,4096})\\s*(?=;|$)`, 'g');
+/** Payments that browsers bring as a cookie, as the rest of the host reads payments; no handler sees the cookie. */
+import {
+  PAYMENT_COOKIE,
+  PAYMENT_HEADER,
+  paymentInCookies,
+  withoutPaymentCookies,
+} from '../../builtin-tenants/kit/payment-cookie.ts';
 
 export function hasPaymentCookie(cookies: string | undefined): boolean {
   return cookies?.includes(PAYMENT_COOKIE) ?? false;
@@ -20,24 +18,13 @@ export function paidByCookie(request: Request, resource: string, credentials: re
   const cookies = request.headers.get('cookie') ?? '';
   if (!hasPaymentCookie(cookies)) return request;
   const headers = new Headers(request.headers);
-  const values = [...cookies.matchAll(PAIR)].map(([, value = '']) => value);
-  const others = cookies.replace(PAIR, '').replace(/^;\s*/, '');
+  const others = withoutPaymentCookies(cookies);
   if (others === '') headers.delete('cookie');
   else headers.set('cookie', others);
   const reads = request.method === 'GET' || request.method === 'HEAD';
-  const payment = values.find((value) => isFor(value, resource));
-  if (reads && payment !== undefined && !credentials.some((name) => headers.has(name))) headers.set(HEADER, payment);
+  const payment = paymentInCookies(cookies, resource);
+  if (reads && payment !== undefined && !credentials.some((name) => headers.has(name)))
+    headers.set(PAYMENT_HEADER, payment);
   if (reads) return new Request(request.url, { method: request.method, headers, signal: request.signal });
   return new Request(request, { headers });
-}
-
-function isFor(value: string, resource: string): boolean {
-  try {
-    const { resource: named } = JSON.parse(Buffer.from(value, 'base64').toString('utf8')) as {
-      resource?: { url?: unknown };
-    };
-    return named?.url === resource;
-  } catch {
-    return false;
-  }
 }

@@ -1,8 +1,8 @@
 /**
  * The 402 as a page: the price, what for, to whom, and how to pay from a terminal or with a wallet in the browser.
  *
- * The wallet signs an x402 `exact` payment. The page keeps it in a cookie of this one path and loads itself again:
- * control reads the payment from there (host/control/payment-cookie.ts), and the browser shows the answer as it would
+ * The wallet signs an x402 payment: `exact`, or `upto` where what was used is taken. The page keeps it in a cookie of this one path and loads itself again:
+ * control reads the payment from there (builtin-tenants/kit/payment-cookie.ts), and the browser shows the answer as it would
  * show any other. A signature that is sent again pays nothing again.
  */
 import { createHash } from 'node:crypto';
@@ -13,15 +13,16 @@ import type { ProblemDocument } from '../shared/problem.ts';
 import { LOOK_HASH } from './look.ts';
 import { ALONE_HEADERS, framed } from './problem-page.ts';
 
-const SCRIPT = `${source('x402-exact.js').replace(/^export /gm, '')}${source('wallet.js')}`;
-const SCRIPT_HASH = `'sha256-${createHash('sha256').update(SCRIPT).digest('base64')}'`;
+/** The script of a page, by the scheme of what it offers. */
+const SCRIPTS: Record<Scheme, string> = {
+  exact: inlined('x402-exact.js', 'wallet.js'),
+  upto: inlined('x402-exact.js', 'x402-upto.js', 'wallet.js'),
+};
 
 /** As the page of a problem, with the one script; a page in a frame could be laid over another to be clicked. */
-const HEADERS: Record<string, string> = {
-  ...ALONE_HEADERS,
-  'content-security-policy': `default-src 'none'; style-src ${LOOK_HASH}; script-src ${SCRIPT_HASH}; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'`,
-  'x-frame-options': 'DENY',
-};
+const HEADERS: Record<Scheme, Record<string, string>> = { exact: headersOf('exact'), upto: headersOf('upto') };
+
+type Scheme = 'exact' | 'upto';
 
 /** What a wallet is told of a chain that it does not know. */
 export interface WalletChain {
@@ -34,13 +35,13 @@ export interface WalletChain {
 }
 
 interface Accepted {
-  scheme?: string;
+  scheme: string;
   network: string;
   asset: string;
   amount: string;
   payTo: string;
   maxTimeoutSeconds: number;
-  extra?: { name?: string; version?: string; assetTransferMethod?: string };
+  extra?: { name?: string; version?: string; assetTransferMethod?: string; facilitatorAddress?: string };
 }
 
 interface Required {
@@ -70,19 +71,15 @@ export function paymentPage(parts: PaymentPageParts): { headers: Record<string, 
   const { resource, accepts = [] } = decoded(required);
   const refused = document.code === 'payment_invalid';
   const proof = document.code === 'proof_required' || price?.amount === '0.00';
-  const offer =
-    method === 'GET' && !proof
-      ? accepts.find(
-          (one) =>
-            one.scheme === 'exact' && one.network === chain?.network && one.extra?.assetTransferMethod !== 'permit2',
-        )
-      : undefined;
+  const offer = method === 'GET' && !proof ? signable(accepts, chain) : undefined;
+  // A transfer is exact; where a tenant asks at run time, a part of it may come back.
+  const isMost = offer ? offer.scheme === 'upto' : price?.mode === 'metered';
   const what = (resource?.description ?? '').replace(/^\[TEST MONEY\] /, '') || String(document.title);
   const payee = accepts[0]?.payTo;
   const main = html`<p class="row"><span class="badge warn">402</span><code>${document.code}</code></p>
 <h1>${what}</h1>
 ${refused || proof ? html`<p class="note ${refused ? 'bad' : ''}" role="alert">${document.detail}</p>` : ''}
-${proof ? '' : html`<p class="price">${price?.mode === 'metered' ? 'at most' : ''} <strong>${price?.amount ?? ''} USD</strong></p>`}
+${proof ? '' : html`<p class="price">${isMost ? 'at most' : ''} <strong>${price?.amount ?? ''} USD</strong></p>`}
 ${document.testMoney ? html`<p class="note warn">Test money: what is paid here is worth nothing.</p>` : ''}
 <dl class="facts">
 <dt>For</dt><dd><code>${method} ${url}</code></dd>
@@ -99,22 +96,35 @@ ${
 ${commands(method, url, price?.amount ?? '0', proof)}
 <p class="soft">Any MPP or x402 client does the same: <a href="${home}/docs">how to pay</a>.</p>
 ${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
-  const script = offer ? raw(`<script type="module">${SCRIPT}</script>`) : '';
-  return { headers: HEADERS, body: framed(what, html`${main}${script}`, home) };
+  const script = offer ? raw(`<script type="module">${SCRIPTS[offer.scheme]}</script>`) : '';
+  return { headers: HEADERS[offer?.scheme ?? 'exact'], body: framed(what, html`${main}${script}`, home) };
 }
 
-function walletPart(offer: Accepted, chain: WalletChain | undefined, required: string, refused: boolean, now: number) {
+type Signable = Accepted & { scheme: Scheme };
+
+/** What a wallet in the browser can sign; it needs no transaction for a transfer, so that comes first. */
+function signable(accepts: readonly Accepted[], chain: WalletChain | undefined): Signable | undefined {
+  const isFor = (scheme: Scheme) => (one: Accepted) =>
+    one.scheme === scheme &&
+    one.network === chain?.network &&
+    (one.extra?.assetTransferMethod === 'permit2') === (scheme === 'upto');
+  return (accepts.find(isFor('exact')) ?? accepts.find(isFor('upto'))) as Signable | undefined;
+}
+
+function walletPart(offer: Signable, chain: WalletChain | undefined, required: string, refused: boolean, now: number) {
   const data = JSON.stringify({ required, offer, chain, refused, now: Math.floor(now / 1000) });
   const name = offer.extra?.name ?? 'token';
+  const minutes = Math.round(offer.maxTimeoutSeconds / 60);
   return html`<section class="card" id="wallet" data-pay="${data}">
 <h2>Pay with a wallet in this browser</h2>
 <p id="wallet-status" role="status">Looking for a wallet …</p>
 <p class="row" id="wallet-list"></p>
 <noscript><p class="note">Wallets need JavaScript. The commands below do not.</p></noscript>
 <details><summary>What you will sign</summary>
-<p>One transfer of exactly this amount, good for ${Math.round(offer.maxTimeoutSeconds / 60)} minutes and for once. No approval, no gas, no transaction of yours: this host sends it when the answer is there, and not at all if the work fails.</p>
+<p>${offer.scheme === 'exact' ? 'One transfer of exactly this amount, good' : 'A permission to take what this call uses, at most this amount, good'} for ${minutes} minutes and for once. No gas, no transaction of yours: this host sends it when the answer is there, and not at all if the work fails.</p>
+${offer.scheme === 'upto' ? html`<p>It goes by Permit2. A wallet that has not used Permit2 with this token allows it first, once, by a transaction that costs gas.</p>` : ''}
 <dl class="facts">
-<dt>Transfer</dt><dd>${atomic(offer.amount)} ${name}</dd>
+<dt>${offer.scheme === 'exact' ? 'Transfer' : 'At most'}</dt><dd>${atomic(offer.amount)} ${name}</dd>
 <dt>To</dt><dd><code>${offer.payTo}</code></dd>
 <dt>Token</dt><dd><code>${offer.asset}</code></dd>
 <dt>Chain</dt><dd>${chain?.name ?? ''} (${offer.network})</dd>
@@ -146,6 +156,20 @@ function decoded(required: string | undefined): Required {
   return JSON.parse(Buffer.from(required, 'base64').toString('utf8')) as Required;
 }
 
-function source(name: string): string {
-  return readFileSync(new URL(name, import.meta.url), 'utf8');
+/** Modules as one script, each after those that it imports. */
+function inlined(...names: string[]): string {
+  return names
+    .map((name) => readFileSync(new URL(name, import.meta.url), 'utf8'))
+    .join('')
+    .replace(/^import .*\n/gm, '')
+    .replace(/^export /gm, '');
+}
+
+function headersOf(scheme: Scheme): Record<string, string> {
+  const hash = `'sha256-${createHash('sha256').update(SCRIPTS[scheme]).digest('base64')}'`;
+  return {
+    ...ALONE_HEADERS,
+    'content-security-policy': `default-src 'none'; style-src ${LOOK_HASH}; script-src ${hash}; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'`,
+    'x-frame-options': 'DENY',
+  };
 }

@@ -1,6 +1,6 @@
-// Pays a 402 with a wallet in the browser (EIP-1193, found by EIP-6963): signs one EIP-3009 transfer, keeps it as a
-// cookie of this path, and loads the page again with it. Inlined into the page behind the functions of x402-exact.js; the
-// page's policy names both by their hash.
+// Pays a 402 with a wallet in the browser (EIP-1193, found by EIP-6963): signs one payment, keeps it as a cookie of this
+// path, and loads the page again with it. Inlined into the page behind the functions of x402-exact.js, and of
+// x402-upto.js where at most the price is taken; the page's policy names them by their hash.
 (() => {
   const box = document.getElementById('wallet');
   if (!box) return;
@@ -9,7 +9,8 @@
   const status = document.getElementById('wallet-status');
   const list = document.getElementById('wallet-list');
   const skew = now - Math.floor(Date.now() / 1000);
-  const price = amount(offer.amount, offer.extra.name);
+  const isUpto = offer.scheme === 'upto';
+  const price = `${isUpto ? 'at most ' : ''}${amount(offer.amount, offer.extra.name)}`;
   const NAME = 'turnpike-payment';
   // A `;` would end the attribute: the folder before it holds the path, too.
   const path = location.pathname.includes(';')
@@ -30,7 +31,9 @@
     if (!found) return undefined;
     try {
       const value = JSON.parse(atob(found.slice(NAME.length + 1)));
-      const good = value.resource.url === resource.url && Number(value.payload.authorization.validBefore) > seconds();
+      const { authorization, permit2Authorization } = value.payload;
+      const until = Number((authorization ?? permit2Authorization)[authorization ? 'validBefore' : 'deadline']);
+      const good = value.resource.url === resource.url && until > seconds();
       return good ? value : undefined;
     } catch {
       return undefined;
@@ -47,8 +50,9 @@
     const from = await account(provider);
     await useChain(provider, chain, say);
     await assertFunded(provider, from, offer);
+    if (isUpto) await allowPermit2(provider, from, offer, say);
     say(`Confirm in your wallet: ${price} to ${offer.payTo}.`);
-    const payload = await signTransfer(provider, from, offer, seconds());
+    const payload = await (isUpto ? signPermit : signTransfer)(provider, from, offer, seconds());
     const payment = { x402Version: 2, resource: { url: resource.url }, accepted: offer, payload };
     keep(btoa(JSON.stringify(payment)), offer.maxTimeoutSeconds);
     if (!kept())

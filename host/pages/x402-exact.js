@@ -23,7 +23,7 @@ export async function account(provider) {
   return address;
 }
 
-const idOf = (network) => Number(network.split(':')[1]);
+export const idOf = (network) => Number(network.split(':')[1]);
 
 export async function useChain(provider, chain, tell) {
   const id = idOf(chain.network);
@@ -60,7 +60,7 @@ export async function assertFunded(provider, from, offer) {
     );
 }
 
-const fields = (...texts) => texts.map((text) => ({ type: text.split(' ')[0], name: text.split(' ')[1] }));
+export const typedFields = (...texts) => texts.map((text) => ({ type: text.split(' ')[0], name: text.split(' ')[1] }));
 
 /** @param seconds the host's time @returns the payload of a payment */
 export async function signTransfer(provider, from, offer, seconds) {
@@ -75,8 +75,8 @@ export async function signTransfer(provider, from, offer, seconds) {
   };
   const typed = {
     types: {
-      EIP712Domain: fields('string name', 'string version', 'uint256 chainId', 'address verifyingContract'),
-      TransferWithAuthorization: fields(
+      EIP712Domain: typedFields('string name', 'string version', 'uint256 chainId', 'address verifyingContract'),
+      TransferWithAuthorization: typedFields(
         'address from',
         'address to',
         'uint256 value',

@@ -35,7 +35,7 @@ import { Operations } from './operations.ts';
 import { Sender } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
-import { PaymentService } from './payment-service.ts';
+import { type ChallengePage, PaymentService } from './payment-service.ts';
 import { openPaymentsKey } from './payments-key.ts';
 import { bodyDigest, queryDigest } from './request.ts';
 import { Answers } from './settlement/answers.ts';
@@ -70,6 +70,8 @@ export interface PaymentsOptions {
   trustedClock?: TrustedClock;
   /** Whether the operator takes no payment of a wallet, lower case. Default: of every one. */
   isBlocked?: (wallet: string) => boolean;
+  /** What browsers get of a tenant's own 402. Default: the problem document. */
+  page?: ChallengePage;
   /** Told of every payment that is over. */
   onPayment?: (payment: PaymentEnd) => void;
   /** How often payouts go out, ms. Default: at once on the local network, else every ten minutes. */
@@ -181,6 +183,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     tokenKey,
     feeBps,
     realm,
+    page: options.page,
     log,
   });
   const recovery = { machine, operations, log };

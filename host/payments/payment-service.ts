@@ -12,6 +12,7 @@ import { z } from 'zod';
 import type { PaymentRow } from '../registry/payments/schema.ts';
 import { BACKLOG } from '../shared/backlog.ts';
 import { formatUsd, type Money, micro, parseUsd } from '../shared/money.ts';
+import { prefersHtml } from '../shared/prefers-html.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody, releasingBodies } from '../shared/request-body.ts';
 import type { Challenger } from './challenge.ts';
@@ -42,6 +43,10 @@ const challengeBody = z.strictObject({
   bind: z.string().max(400).optional(),
   /** URL as the caller sees it. */
   resource: z.url().max(2048).optional(),
+  /** The caller's `Accept`: a browser gets a page that its wallet can pay. */
+  accept: z.string().max(1_000).optional().catch(undefined),
+  /** Why what the caller sent pays for nothing. */
+  refused: z.string().max(500).optional(),
   /** How it is called, for indexers. What does not fit is left out: nobody goes unpaid for a description. */
   call: z
     .object({ method: z.string().max(10), input: inputSchema.optional(), output: outputSchema.optional() })
@@ -84,8 +89,16 @@ export interface BindingsOptions {
   tokenKey: Buffer;
   feeBps: number;
   realm(): string;
+  /** A 402 as a page. */
+  page: ChallengePage | undefined;
   log: Logger;
 }
+
+/** @param answer 402 with a problem document @param asked how the caller called; the URL as the caller sees it */
+export type ChallengePage = (
+  answer: { headers: Record<string, string>; body: string },
+  asked: { method: string; url: string },
+) => { headers: Record<string, string>; body: string };
 
 interface Tenant {
   tenant: string;
@@ -160,17 +173,19 @@ export class PaymentService implements PaymentBindings {
   }
 
   #challenge(tenant: Tenant, body: z.infer<typeof challengeBody>): Response {
-    const { offers, challenger, realm } = this.#options;
+    const { offers, challenger, realm, page } = this.#options;
     const meta: Record<string, string> = {
       ...Object.fromEntries(Object.entries(body.metadata ?? {}).map(([name, value]) => [`m.${name}`, value])),
       ...(body.bind === undefined ? {} : { bind: digest(body.bind) }),
     };
     const terms = this.#terms(tenant, body.amount, meta, body.description);
-    return challenger.response(offers.prepare(terms), {
-      realm: realm(),
-      resource: body.resource ?? `https://${realm()}/${tenant.slug}`,
-      discovery: body.call && discoveryOf(body.call.method, body.call),
-    });
+    const resource = body.resource ?? `https://${realm()}/${tenant.slug}`;
+    const discovery = body.call && discoveryOf(body.call.method, body.call);
+    const problem = body.refused === undefined ? undefined : new Problem('payment_invalid', body.refused);
+    const answer = challenger.answer(offers.prepare(terms), { realm: realm(), resource, discovery }, problem);
+    const inPages = page && body.resource !== undefined && prefersHtml(body.accept);
+    const shown = inPages ? page(answer, { method: body.call?.method ?? 'GET', url: resource }) : answer;
+    return new Response(shown.body, { status: 402, headers: shown.headers });
   }
 
   async #verify(tenant: Tenant, headers: Headers, body: z.infer<typeof verifyBody>) {

@@ -14,6 +14,7 @@ export default { fetch(request) {
   const { pathname } = new URL(request.url);
   if (pathname === '/report') return new Response('<!doctype html><title>Report</title><h1 id="answer">The report</h1><script>document.querySelector("h1").dataset.ran = String(self.origin)</script><p>' + (calls += 1) + ' ' + request.headers.get('cookie') + '</p>', { headers: { 'content-type': 'text/html' } });
   if (pathname === '/data') return Response.json({ calls: (calls += 1) });
+  if (pathname === '/used') return new Response('used a little', { headers: { 'x-charge': '0.02' } });
   if (pathname === '/fails') return new Response('broken', { status: 500 });
   if (pathname === '/problem') return new Response('{"status":402,"title":"mine"}', { status: 402, headers: { 'content-type': 'application/problem+json', 'x-turnpike-own': '1' } });
   return new Response('free');
@@ -275,9 +276,52 @@ describe('a 402', () => {
     const { page } = await newPage(context);
     await page.goto(`${host.url}/shop/report`);
     await expect.poll(() => page.getByRole('status').textContent(), PATIENT).toContain('No wallet was found');
+    // What changes something is no page that is loaded again.
+    const posted = await fetch(`${host.url}/_admin/deploy`, {
+      ...jsonPost({ slug: 'paid', code: HANDLER }),
+      headers: { accept: BROWSER_ACCEPTS, 'content-type': 'application/json' },
+    });
+    expect(await posted.text()).not.toMatch(/<script|data-pay/);
+  });
+
+  test('of a metered route is paid by what was used', async () => {
+    const payer = account(host.network, PAYER);
+    const wallet = await addWallet(context, host.network, payer);
+    const opened = await newPage(context);
+    const { page } = opened;
+    const before = (await balances(host.network, payer.address)).x402;
+    const spent = async () => before - (await balances(host.network, payer.address)).x402;
     await page.goto(`${host.url}/shop/used`);
     expect(await page.locator('main').textContent()).toMatch(/at most\s+0\.05 USD/);
     expect(await page.locator('main').textContent()).toContain(`turnpike pay '${host.url}/shop/used' --max-pay 0.05`);
-    expect(await page.getByRole('button').count()).toBe(0);
+    const pay = page.getByRole('button', { name: 'Pay at most 0.05 USDC with Test Wallet' });
+    await pay.waitFor();
+    await lookAt(opened, 'payment-metered');
+    await pay.click();
+    await expect.poll(() => page.locator('body').textContent(), PATIENT).toBe('used a little');
+    await expect.poll(spent, PATIENT).toBe(20_000n);
+    expect(wallet.asked).not.toContain('eth_sendTransaction');
+    await page.reload();
+    expect(await page.locator('body').textContent()).toBe('used a little');
+
+    // A wallet that has never used Permit2 with the token allows it first.
+    const revoke = `0x095ea7b3${'22d473030f116ddee9f6b43ac78ba3'.padStart(64, '0')}${'0'.repeat(64)}`;
+    await page.goto(`${host.url}/shop/used?again`);
+    await page.evaluate(
+      `window.askWallet('eth_sendTransaction', [{ to: '${host.network.x402.token}', data: '${revoke}' }])`,
+    );
+    wallet.asked.length = 0;
+    wallet.instead = (method) => {
+      if (method === 'eth_sendTransaction') throw Object.assign(new Error('no'), { code: 4001 });
+      return undefined;
+    };
+    await pay.click();
+    await expect.poll(() => page.getByRole('status').textContent(), PATIENT).toContain('You declined');
+    expect(wallet.asked).not.toContain('eth_signTypedData_v4');
+    wallet.instead = () => undefined;
+    await pay.click();
+    await expect.poll(() => page.locator('body').textContent(), PATIENT).toBe('used a little');
+    expect(wallet.asked.slice(-4)).toContain('eth_signTypedData_v4');
+    await expect.poll(spent, PATIENT).toBe(40_000n);
   });
 });

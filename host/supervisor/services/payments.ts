@@ -1,6 +1,7 @@
 /** The payment network and payments. Tenants are served first: loading this code takes most of a start. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { readContext } from '../../control/edge-context.ts';
+import { asPage } from '../../control/pages/problem.ts';
 import { loadPayments } from '../../payments/load.ts';
 import type { Network } from '../../payments/network/index.ts';
 import { consolePlace } from '../../shared/console-place.ts';
@@ -69,6 +70,7 @@ export const payments = service({
         instanceClient.forward(slug, request, readContext(request), headers, signal),
       openSocket: (slug, request, headers, signal) =>
         instanceClient.openSocket(slug, request, readContext(request), headers, signal),
+      page: (answer, asked) => asPage({ home: publicUrl, network }, asked, answer),
       isBlocked: (wallet) => stores.blocks.hasWallet(wallet),
       onPayment(payment) {
         metrics.onPayment(payment);

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { type Browser, type BrowserContext, chromium, type Page } from 'playwright-core';
+import { createWalletClient, http } from 'viem';
 import type { PrivateKeyAccount } from 'viem/accounts';
 import { expect } from 'vitest';
 import type { LocalNetworkFile } from './host.ts';
@@ -139,6 +140,11 @@ export async function addWallet(
           return { result: null };
         case 'personal_sign':
           return { result: await account.signMessage({ message: { raw: params[0] as `0x${string}` } }) };
+        case 'eth_sendTransaction': {
+          const [{ to, data }] = params as [{ to: `0x${string}`; data: `0x${string}` }];
+          const sender = createWalletClient({ account, chain: null, transport: http(network.rpcUrl) });
+          return { result: await sender.sendTransaction({ to, data, chain: null }) };
+        }
         case 'eth_signTypedData_v4':
           return { result: await account.signTypedData(JSON.parse(params[1] as string)) };
         default: {
