@@ -61,12 +61,14 @@ export interface PaymentPageParts {
   url: string;
   /** Origin of the host. */
   home: string;
+  /** Whether programs can call that URL. */
+  programs: boolean;
   /** Real time, ms. */
   now: number;
 }
 
 export function paymentPage(parts: PaymentPageParts): { headers: Record<string, string>; body: string } {
-  const { document, required, network, chain, method, url, home, now } = parts;
+  const { document, required, network, chain, method, url, home, programs, now } = parts;
   const price = document.price as { amount: string; mode: string } | undefined;
   const { resource, accepts = [] } = decoded(required);
   const refused = document.code === 'payment_invalid';
@@ -92,10 +94,14 @@ ${
     ? html`<p class="soft">A browser’s wallet cannot sign for this one; a program pays it.</p>`
     : ''
 }
-<h2>${offer ? 'Or from a terminal' : 'From a terminal'}</h2>
+${
+  programs
+    ? html`<h2>${offer ? 'Or from a terminal' : 'From a terminal'}</h2>
 ${commands(method, url, price?.amount ?? '0', proof)}
 <p class="soft">Any MPP or x402 client does the same: <a href="${home}/docs">how to pay</a>.</p>
-${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
+`
+    : ''
+}${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
   const script = offer ? raw(`<script type="module">${SCRIPTS[offer.scheme]}</script>`) : '';
   return { headers: HEADERS[offer?.scheme ?? 'exact'], body: framed(what, html`${main}${script}`, home) };
 }
@@ -119,7 +125,7 @@ function walletPart(offer: Signable, chain: WalletChain | undefined, required: s
 <h2>Pay with a wallet in this browser</h2>
 <p id="wallet-status" role="status">Looking for a wallet …</p>
 <p class="row" id="wallet-list"></p>
-<noscript><p class="note">Wallets need JavaScript. The commands below do not.</p></noscript>
+<noscript><p class="note">Wallets need JavaScript.</p></noscript>
 <details><summary>What you will sign</summary>
 <p>${offer.scheme === 'exact' ? 'One transfer of exactly this amount, good' : 'A permission to take what this call uses, at most this amount, good'} for ${minutes} minutes and for once. No gas, no transaction of yours: this host sends it when the answer is there, and not at all if the work fails.</p>
 ${offer.scheme === 'upto' ? html`<p>It goes by Permit2. A wallet that has not used Permit2 with this token allows it first, once, by a transaction that costs gas.</p>` : ''}

@@ -45,6 +45,8 @@ const challengeBody = z.strictObject({
   resource: z.url().max(2048).optional(),
   /** The caller's `Accept`: a browser gets a page that its wallet can pay. */
   accept: z.string().max(1_000).optional().catch(undefined),
+  /** Whether programs can call the same address; the page says how. */
+  programs: z.boolean().default(true),
   /** Why what the caller sent pays for nothing. */
   refused: z.string().max(500).optional(),
   /** How it is called, for indexers. What does not fit is left out: nobody goes unpaid for a description. */
@@ -97,7 +99,7 @@ export interface BindingsOptions {
 /** @param answer 402 with a problem document @param asked how the caller called; the URL as the caller sees it */
 export type ChallengePage = (
   answer: { headers: Record<string, string>; body: string },
-  asked: { method: string; url: string },
+  asked: { method: string; url: string; programs: boolean },
 ) => { headers: Record<string, string>; body: string };
 
 interface Tenant {
@@ -184,7 +186,9 @@ export class PaymentService implements PaymentBindings {
     const problem = body.refused === undefined ? undefined : new Problem('payment_invalid', body.refused);
     const answer = challenger.answer(offers.prepare(terms), { realm: realm(), resource, discovery }, problem);
     const inPages = page && body.resource !== undefined && prefersHtml(body.accept);
-    const shown = inPages ? page(answer, { method: body.call?.method ?? 'GET', url: resource }) : answer;
+    const shown = inPages
+      ? page(answer, { method: body.call?.method ?? 'GET', url: resource, programs: body.programs })
+      : answer;
     return new Response(shown.body, { status: 402, headers: shown.headers });
   }
 

@@ -46,6 +46,7 @@ describe('the page of a 402', () => {
       method,
       url: EVIL,
       home: HOME,
+      programs: true,
       now: 1_000,
     });
 

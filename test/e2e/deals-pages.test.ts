@@ -8,11 +8,12 @@ import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Browser } from 'playwright-core';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { DiscoveryDocument } from '../../node_modules/mppx/dist/discovery/Discovery.js';
+import { account, balances } from './support/callers.ts';
 import { readDatabase, startDealsHost } from './support/deals-host.ts';
 import type { TestHost } from './support/host.ts';
-import { lookAt, newPage, openBrowser } from './support/page-browser.ts';
+import { addWallet, lookAt, newPage, type Opened, openBrowser, type PageWallet } from './support/page-browser.ts';
 
 let host: TestHost;
 let browser: Browser;
@@ -117,6 +118,87 @@ describe('the landing page', () => {
       }
       expect(page.text).not.toContain('<script');
     }
+  });
+});
+
+describe('a person with a wallet in the browser', () => {
+  const PAYER = 4;
+  const PATIENT = { timeout: 30_000 };
+  let opened: Opened;
+  let wallet: PageWallet;
+  const payer = () => account(host.network, PAYER);
+  const held = async () => (await balances(host.network, payer().address)).x402;
+  beforeEach(async () => {
+    const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+    wallet = await addWallet(context, host.network, payer());
+    opened = await newPage(context);
+  });
+  afterEach(() => opened.page.context().close());
+  const home = () => `http://localhost:${host.port}`;
+  const payButton = () => opened.page.getByRole('button', { name: /^Pay .* with Test Wallet$/ });
+  const bodyText = () => opened.page.locator('body').textContent();
+
+  test('pays a call of the gateway, sees its answer, and is told what was refused', async () => {
+    const { page } = opened;
+    const before = await held();
+    await page.goto(`${home()}/pay/deals/v1/deals?limit=1`);
+    await payButton().waitFor();
+    await lookAt(opened, 'pay-gateway-402');
+    wallet.instead = (method) => (method === 'eth_signTypedData_v4' ? `0x${'11'.repeat(65)}` : undefined);
+    await payButton().click();
+    await page.locator('.note.bad').waitFor();
+    expect(await held()).toBe(before);
+    wallet.instead = () => undefined;
+    await payButton().click();
+    await expect.poll(bodyText, PATIENT).toMatch(/^\{"deals":\[/);
+    const answer = await bodyText();
+    expect(before - (await held())).toBe(150_000n);
+    // Again it is the same answer, for nothing.
+    await page.reload();
+    expect(await bodyText()).toBe(answer);
+    expect(before - (await held())).toBe(150_000n);
+    // What is sold is no page of the host: it has an origin of its own.
+    expect(await page.evaluate('self.origin')).toBe('null');
+    // Another question is another purchase, and programs get the document as ever.
+    await page.goto(`${home()}/pay/deals/v1/deals?limit=2`);
+    await payButton().waitFor();
+    const bare = await fetch(`${host.url}/pay/deals/v1/deals?limit=1`, { headers: { accept: 'application/json' } });
+    expect([bare.status, bare.headers.get('content-type')]).toEqual([402, 'application/problem+json']);
+  });
+
+  test('buys credit for the account that is signed in, once for each signature', async () => {
+    const { page } = opened;
+    const pages = `http://pay.localhost:${host.port}`;
+    await page.goto(`${pages}/dashboard/topup?amount=5.00`);
+    expect(await page.locator('main').textContent()).toContain('Sign in first');
+    await page.goto(`${pages}/sign-up`);
+    await page.getByLabel('E-mail address').fill('topup@example.test');
+    await page.getByLabel('Password').fill('correct horse battery');
+    await page.getByRole('button', { name: 'Sign up' }).click();
+    const credit = async () =>
+      Number((await page.locator('dl.figures dd').first().textContent())?.replace('$', '') ?? Number.NaN);
+    await page.getByRole('heading', { name: 'Top up' }).waitFor();
+    const [had, before] = [await credit(), await held()];
+    await page.getByLabel('USD').fill('7.50');
+    await page.getByRole('button', { name: 'Pay with a wallet' }).click();
+    await payButton().waitFor();
+    expect(await page.locator('main').textContent()).toMatch(/7\.50? USD of credit/);
+    await lookAt(opened, 'pay-topup-402');
+    const here = page.url();
+    await payButton().click();
+    await page.getByText('Paid: the credit is yours.').waitFor(PATIENT);
+    expect((await credit()) - had).toBeCloseTo(7.5);
+    expect(before - (await held())).toBe(7_500_000n);
+    await lookAt(opened, 'pay-dashboard');
+    expect(await page.locator('main').textContent()).toContain('Purchase of 7.5');
+    // The way back leads to a page that asks again, and takes nothing.
+    await page.goto(here);
+    await payButton().waitFor();
+    await page.goto(`${pages}/dashboard/topup?amount=0.01`);
+    expect(await page.locator('main').textContent()).toContain('at least');
+    await page.goto(`${pages}/dashboard`);
+    expect((await credit()) - had).toBeCloseTo(7.5);
+    expect(opened.complaints).toEqual([]);
   });
 });
 

@@ -7,10 +7,14 @@ import { welcomeTerms } from './accounts/welcome.ts';
 import { apiApp } from './api.ts';
 import { MIGRATIONS } from './database/migrations.ts';
 import { checkEnvironment, type Env, payUrl } from './environment.ts';
+import { paidOnPage } from './gateway/payments.ts';
 import { pagesApp } from './pages/app.ts';
 import { createPlatform, type Platform, sweep } from './platform.ts';
+import { Problem } from './problem.ts';
 
 const DAY_MS = 86_400_000;
+/** What a person buys on the pages. */
+const CREDIT = { service: 'deals-watches', plan: 'default' };
 
 interface App {
   fetch(request: Request): Response | Promise<Response>;
@@ -54,7 +58,8 @@ function isForPages(request: Request, env: Env): boolean {
 }
 
 function pages(platform: Platform) {
-  const { env, db, accounts, catalog, humans, device, ledger, now, welcome, confirmation } = platform;
+  const { env, db, accounts, catalog, humans, device, ledger, now, welcome, confirmation, purchases } = platform;
+  const plan = () => catalog.plan(CREDIT.service, CREDIT.plan);
   const terms = welcomeTerms(env);
   const bonus = terms && { amount: terms.amount, days: terms.real && terms.real.lifeMs / DAY_MS };
   return pagesApp({
@@ -75,6 +80,19 @@ function pages(platform: Platform) {
       testMoney: env.PAY_NETWORK === 'local',
     }),
     places: readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL }),
-    purchaseUrl: `${payUrl(env)}/deals-watches/plans/default/purchase`,
+    purchaseUrl: `${payUrl(env)}/${CREDIT.service}/plans/${CREDIT.plan}/purchase`,
+    topUp: {
+      minimum: async () => (await plan())?.minimum,
+      async buy(account, amountUsd, resource, request) {
+        const bought = await plan();
+        if (!bought) throw new Problem('not_found', 'No credit is for sale here now.');
+        const headers = paidOnPage(request, resource) ?? request.headers;
+        const work = purchases.purchase(bought, account, amountUsd, resource, new Request(request, { headers }));
+        platform.waitUntil(work.catch(() => undefined));
+        const answer = await work;
+        if (answer.status === 201) platform.deliverEvents();
+        return answer;
+      },
+    },
   });
 }

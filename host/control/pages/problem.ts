@@ -16,12 +16,14 @@ interface Asked {
   method: string;
   /** As the caller sees it. */
   url: string;
+  /** Default: yes. */
+  programs?: boolean;
 }
 
 type Parts = { headers: Record<string, string>; body: string };
 
 /** The same answer as a page. @param parts with a problem document as the body */
-export function asPage({ home, network }: ProblemPages, { method, url }: Asked, parts: Parts): Parts {
+export function asPage({ home, network }: ProblemPages, { method, url, programs = true }: Asked, parts: Parts): Parts {
   const document = JSON.parse(parts.body) as ProblemDocument;
   const { 'content-type': _type, ...kept } = parts.headers;
   if (document.status !== 402) return { headers: { ...kept, ...ALONE_HEADERS }, body: problemPage(document, home) };
@@ -33,6 +35,7 @@ export function asPage({ home, network }: ProblemPages, { method, url }: Asked, 
     method,
     url,
     home,
+    programs,
     now: Date.now(),
   };
   const { headers, body } = paymentPage(asked);

@@ -142,7 +142,7 @@ export async function addWallet(
           return { result: await account.signMessage({ message: { raw: params[0] as `0x${string}` } }) };
         case 'eth_sendTransaction': {
           const [{ to, data }] = params as [{ to: `0x${string}`; data: `0x${string}` }];
-          const sender = createWalletClient({ account, chain: null, transport: http(network.rpcUrl) });
+          const sender = createWalletClient({ account, transport: http(network.rpcUrl) });
           return { result: await sender.sendTransaction({ to, data, chain: null }) };
         }
         case 'eth_signTypedData_v4':

@@ -8,7 +8,7 @@ import type { Account } from '../accounts/accounts.ts';
 import { newId, sha256Hex } from '../accounts/tokens.ts';
 import type { Catalog, Plan } from '../catalog.ts';
 import type { Database } from '../environment.ts';
-import { CaptureFailed, type Payments, paysByWallet, type WantedPayment } from '../gateway/payments.ts';
+import { CaptureFailed, type Payments, paysByWallet, refusalOf, type WantedPayment } from '../gateway/payments.ts';
 import { invalidField, Problem } from '../problem.ts';
 import type { Ledger } from './ledger.ts';
 import type { OriginEvents } from './origin-events.ts';
@@ -47,6 +47,7 @@ export class Purchases {
   /**
    * @param account whose credit is topped up; undefined: the one that asked for the challenge
    * @param resource address of the purchase as callers see it
+   * @param request a GET is of a person's browser, and is answered a page where it is not paid
    * @throws Problem
    */
   async purchase(
@@ -64,12 +65,22 @@ export class Purchases {
       bind: await sha256Hex(`purchase ${plan.service} ${plan.id} ${amount}`),
       resource,
     };
+    const onPage =
+      request.method === 'GET' ? { accept: request.headers.get('accept') ?? '', programs: false } : undefined;
+    const challenge = ({ id }: Account, refused?: string) =>
+      payments.challenge({
+        ...wanted,
+        ...onPage,
+        ...(refused === undefined ? {} : { refused }),
+        metadata: { accountId: id },
+      });
     if (!paysByWallet(request.headers)) {
       if (!account) throw noAccount();
-      return payments.challenge({ ...wanted, metadata: { accountId: account.id } });
+      return challenge(account);
     }
     const verified = await payments.verify(request.headers, wanted);
-    if ('answer' in verified) return verified.answer;
+    if ('answer' in verified)
+      return onPage && account ? challenge(account, await refusalOf(verified.answer)) : verified.answer;
     const { hold, metadata, taken } = verified.held;
     const accountId = metadata.accountId ?? '';
     if (account && account.id !== accountId) {

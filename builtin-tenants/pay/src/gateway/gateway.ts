@@ -15,7 +15,7 @@ import { challengeHeader, presentedCredit } from './credit-challenge.ts';
 import { payFromCredit } from './from-credit.ts';
 import { payFromWallet } from './from-wallet.ts';
 import { forwardedHeaders } from './origin.ts';
-import { paysByWallet } from './payments.ts';
+import { isPage, paidOnPage, paysByWallet, refusalOf } from './payments.ts';
 
 /** Bodies are read whole: their digest is signed. */
 const MAX_BODY_BYTES = 1024 * 1024;
@@ -34,7 +34,10 @@ export class Gateway {
    */
   async handle(slug: string, rest: string, request: Request): Promise<Response | undefined> {
     const { accounts, base, catalog, challenges, db } = this.#parts;
-    const { method, headers: original } = request;
+    const resource = `${base}/${slug}${rest}`;
+    const onPage = paidOnPage(request, resource);
+    const { method } = request;
+    const original = onPage ?? request.headers;
     const credit = presentedCredit(original.get('authorization'));
     const credential = credit ? credit.credential : bearerOf(original);
     const [service, opened] = await askBoth(
@@ -53,11 +56,12 @@ export class Gateway {
       headers: forwardedHeaders(original),
       original,
       body,
-      resource: `${base}/${slug}${rest}`,
+      resource,
       hash,
       opened,
     };
     if (credit) return this.#toItsEnd(payFromCredit(this.#parts, call, await challenges.check(credit)));
+    if (onPage) return this.#paidOnPage(call);
     if (paysByWallet(original)) return this.#toItsEnd(payFromWallet(this.#parts, call));
     return this.#unpaid(call);
   }
@@ -68,7 +72,18 @@ export class Gateway {
     return work;
   }
 
-  async #unpaid(call: Call): Promise<Response> {
+  /** What is refused is said on the page, which then asks anew. */
+  async #paidOnPage(call: Call): Promise<Response> {
+    try {
+      const answer = await this.#toItsEnd(payFromWallet(this.#parts, call));
+      return answer.status === 402 ? await this.#unpaid(call, await refusalOf(answer)) : answer;
+    } catch (error) {
+      if (!(error instanceof Problem) || error.status !== 402) throw error;
+      return this.#unpaid(call, error.message);
+    }
+  }
+
+  async #unpaid(call: Call, refused?: string): Promise<Response> {
     const account = await bearer(this.#parts, call);
     const idempotency = idempotencyKey(call, account?.id);
     const kept = idempotency ? await this.#parts.calls.kept(idempotency, call.hash) : undefined;
@@ -76,7 +91,7 @@ export class Gateway {
     const requestId = newId('req');
     const priced = await askPrice(this.#parts, call, account?.id, requestId);
     if ('answer' in priced) return toCaller(priced.answer, requestId);
-    return this.#challenge(call, priced, account, requestId);
+    return this.#challenge(call, priced, account, requestId, refused);
   }
 
   async #challenge(
@@ -84,6 +99,7 @@ export class Gateway {
     { price, balance, shape }: Asked,
     account: Account | undefined,
     requestId: string,
+    refused?: string,
   ): Promise<Response> {
     const { catalog, challenges, payments } = this.#parts;
     const asked = { serviceSlug: price.service.slug, usage: price.usage };
@@ -99,7 +115,14 @@ export class Gateway {
       requestId,
       requestHash: call.hash,
     } as const;
-    const wallet = price.creditOnly ? undefined : await payments.challenge(wanted(call, price, shape));
+    const accept = account || call.method !== 'GET' ? null : call.original.get('accept');
+    const asking = {
+      ...wanted(call, price, shape),
+      ...(accept === null ? {} : { accept }),
+      ...(refused === undefined ? {} : { refused }),
+    };
+    const wallet = price.creditOnly ? undefined : await payments.challenge(asking);
+    if (wallet && isPage(wallet)) return wallet;
     if (wallet && wallet.status !== 402 && !account) return wallet;
     const headers = new Headers(wallet?.status === 402 ? wallet.headers : {});
     headers.set('cache-control', 'no-store');

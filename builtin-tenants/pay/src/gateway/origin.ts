@@ -27,8 +27,11 @@ export function forwardedHeaders(headers: Headers): Headers {
   return kept;
 }
 
+/** Origins answer on the host's own origin, where each page of theirs gets one that nobody else has. */
+const SANDBOX = 'sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts';
+
 export function answeredHeaders(headers: Headers): Headers {
-  const kept = new Headers();
+  const kept = new Headers({ 'content-security-policy': SANDBOX });
   for (const [name, value] of headers) if (!NOT_ANSWERED.test(name)) kept.append(name, value);
   return kept;
 }

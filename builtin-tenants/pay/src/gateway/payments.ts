@@ -1,5 +1,6 @@
 /** The host's `PAYMENTS` binding: challenges in MPP and x402, and payments that are held until the work is done. */
 
+import { PAYMENT_HEADER, paymentInCookies } from '../../../kit/payment-cookie.ts';
 import { formatUsd } from '../../../kit/usd.ts';
 import type { Fetcher } from '../environment.ts';
 import { Problem } from '../problem.ts';
@@ -14,6 +15,12 @@ export interface WantedPayment {
   resource: string;
   /** How it is called, for indexers: `env.PAYMENTS` checks it. */
   call?: unknown;
+  /** The caller's `Accept`: the 402 is a page for browsers, which their wallet can pay. */
+  accept?: string;
+  /** Why what a page brought pays for nothing. */
+  refused?: string;
+  /** Whether programs can call the same address; default: yes. */
+  programs?: boolean;
   /** Goes with the challenge, authenticated, and comes back with the payment. */
   metadata?: Record<string, string>;
 }
@@ -121,4 +128,25 @@ export function paysByWallet(headers: Headers): boolean {
     headers.has('x-payment') ||
     /(?:^|,)\s*Payment\s/i.test(headers.get('authorization') ?? '')
   );
+}
+
+/** The headers of a request that brings the payment as the page of a 402 has kept it; undefined: it brings none. */
+export function paidOnPage({ method, headers }: Request, resource: string): Headers | undefined {
+  if ((method !== 'GET' && method !== 'HEAD') || paysByWallet(headers)) return undefined;
+  const payment = paymentInCookies(headers.get('cookie') ?? '', resource);
+  if (payment === undefined) return undefined;
+  const paid = new Headers(headers);
+  paid.set(PAYMENT_HEADER, payment);
+  return paid;
+}
+
+/** What a 402 says of a payment that was brought. */
+export async function refusalOf(answer: Response): Promise<string> {
+  const { detail } = (await answer.json().catch(() => ({}))) as { detail?: unknown };
+  return typeof detail === 'string' ? detail.slice(0, 500) : 'The payment was refused. Nothing was charged.';
+}
+
+/** Whether the host answered a page. */
+export function isPage({ headers }: Response): boolean {
+  return /^text\/html\b/.test(headers.get('content-type') ?? '');
 }

@@ -5,6 +5,7 @@
 import { type Context, Hono } from 'hono';
 import type { Place } from '../../../kit/look/layout.ts';
 import { LOOK_PATH, lookResponse } from '../../../kit/look/tenant.ts';
+import { PAYMENT_COOKIE } from '../../../kit/payment-cookie.ts';
 import type { Account, Accounts } from '../accounts/accounts.ts';
 import type { Confirmation } from '../accounts/confirmation.ts';
 import type { DeviceFlow } from '../accounts/device-flow.ts';
@@ -33,12 +34,25 @@ export interface PagesParts {
   secret: string;
   pagesUrl: string;
   purchaseUrl: string;
+  topUp: TopUp;
   /** What the overview says. */
   about(): Promise<AboutFacts>;
   /** What else the host has. */
   places: readonly Place[];
   /** Business time, ms. */
   now(): number;
+}
+
+/** Buying credit on a page. */
+export interface TopUp {
+  /** micro-USD; undefined: none is for sale. */
+  minimum(): Promise<number | undefined>;
+  /**
+   * @param resource address of the page
+   * @returns 201 when it is paid, else the page that asks for it
+   * @throws Problem
+   */
+  buy(account: Account, amountUsd: string, resource: string, request: Request): Promise<Response>;
 }
 
 const STATEMENT_LINES = 100;
@@ -141,6 +155,8 @@ export function pagesApp(parts: PagesParts): Hono {
           statement: await statement(db, account.id, { limit: STATEMENT_LINES }),
           credentials: await accounts.credentials(account.id),
           purchaseUrl: parts.purchaseUrl,
+          minimum: await parts.topUp.minimum(),
+          topped: c.req.query('topped') !== undefined,
           confirms: await parts.welcome.needsConfirmation(visitor.human.id),
           ...(issued === undefined ? {} : { issued }),
         },
@@ -155,6 +171,31 @@ export function pagesApp(parts: PagesParts): Hono {
     if (code === '') await parts.confirmation.send(human);
     else await parts.confirmation.confirm(human.id, code);
     return c.redirect('/dashboard', 303);
+  });
+  // The page of the 402 loads itself again with the payment: only what the wallet signed moves money.
+  app.get('/dashboard/topup', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const { account: id, amount = '' } = c.req.query();
+    const account = pick(await accounts.allOfHuman(human.id), id);
+    const resource = new URL(c.req.url);
+    const done = `${PAYMENT_COOKIE}=; Path=${resource.pathname}; Max-Age=0`;
+    try {
+      const bought = await parts.topUp.buy(
+        account,
+        amount,
+        `${parts.pagesUrl}${resource.pathname}${resource.search}`,
+        c.req.raw,
+      );
+      // A copy, whose headers can be added to.
+      if (bought.status === 402) return new Response(bought.body, bought);
+      await bought.body?.cancel();
+      c.header('set-cookie', done);
+      return c.redirect(`/dashboard?account=${account.id}&topped`, 303);
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      const shown = messagePage('Nothing was bought', await frameOf(c), error.message);
+      return c.html(shown, error.status as 400, { 'set-cookie': done });
+    }
   });
   app.get('/dashboard/statement.csv', async (c) => {
     const { human } = await signedIn(visitors, c);

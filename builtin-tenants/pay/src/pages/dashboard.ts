@@ -1,5 +1,6 @@
 /** What a person sees of their accounts: credit, how long it lasts, every movement, and the credentials. */
 import { html } from '../../../kit/look/layout.ts';
+import { formatUsd } from '../../../kit/usd.ts';
 import type { Account, Credential } from '../accounts/accounts.ts';
 import type { overview } from '../accounts/me.ts';
 import type { Statement } from '../credit/statement.ts';
@@ -12,8 +13,12 @@ export interface DashboardFacts {
   overview: Awaited<ReturnType<typeof overview>>;
   statement: Statement;
   credentials: Credential[];
-  /** Where credit is bought. */
+  /** Where programs buy credit. */
   purchaseUrl: string;
+  /** Least that can be bought, micro-USD; undefined: nothing. */
+  minimum: number | undefined;
+  /** Credit has just been bought. */
+  topped: boolean;
   /** The address has to be confirmed for the welcome bonus. */
   confirms: boolean;
   /** A credential that was just made: shown this once. */
@@ -41,6 +46,7 @@ ${
       )}</p>`
     : ''
 }
+${facts.topped ? html`<p class="note good" role="status">Paid: the credit is yours. It is on the statement below.</p>` : ''}
 ${facts.confirms ? confirmSection(visitor) : ''}
 <section class="card">
   <dl class="figures">
@@ -53,7 +59,7 @@ ${facts.confirms ? confirmSection(visitor) : ''}
   <h2>Credit by grant</h2>
   ${
     overview.grants.length === 0
-      ? html`<p class="soft">None. Top up with <code>turnpike account topup 5.00</code>.</p>`
+      ? html`<p class="soft">None.</p>`
       : html`<table class="stack">
     <thead><tr><th>From</th><th>Received</th><th>Expires</th><th class="number">Left</th><th class="number">Of</th></tr></thead><tbody>
     ${overview.grants.map(
@@ -65,8 +71,8 @@ ${facts.confirms ? confirmSection(visitor) : ''}
     )}
   </tbody></table>`
   }
-  <p class="soft">A program with a wallet buys more at <code>${facts.purchaseUrl}</code>.</p>
 </section>
+${topUpSection(facts)}
 ${credentialSection(visitor, facts)}
 ${statementSection(facts)}`;
   return page('Your account', frame, body, { at: 'Your account' });
@@ -81,6 +87,22 @@ function confirmSection(visitor: Visitor) {
     <button>Confirm</button>
     <button name="code" value="" class="quiet small">Send a code</button>
   </form>
+</section>`;
+}
+
+function topUpSection({ account, minimum, purchaseUrl }: DashboardFacts) {
+  if (minimum === undefined) return '';
+  const least = formatUsd(minimum);
+  return html`<section class="card">
+  <h2>Top up</h2>
+  <p>A wallet in this browser pays: you see the price, and sign for it.</p>
+  <form method="get" action="/dashboard/topup" class="row">
+    <input type="hidden" name="account" value="${account.id}">
+    <label>USD <input name="amount" class="short" inputmode="decimal" pattern="[0-9]{1,6}([.][0-9]{1,2})?" value="${least}" required></label>
+    <button>Pay with a wallet</button>
+    <span class="soft">At least ${least} USD.</span>
+  </form>
+  <p class="soft">From a terminal: <code>turnpike account topup ${least}</code>. A program with a wallet buys it at <code>${purchaseUrl}</code>.</p>
 </section>`;
 }
 
