@@ -39,6 +39,7 @@ import { type ChallengePage, PaymentService } from './payment-service.ts';
 import { openPaymentsKey } from './payments-key.ts';
 import { bodyDigest, queryDigest } from './request.ts';
 import { Answers } from './settlement/answers.ts';
+import { LiveCalls } from './settlement/live-calls.ts';
 import { SettlementMachine } from './settlement/machine.ts';
 import { PaymentStore } from './settlement/payment-store.ts';
 import { continueSettled, recoverAll } from './settlement/recovery.ts';
@@ -161,8 +162,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const sessions = verifier ? { verifier, channels } : undefined;
   const openSocket =
     options.openSocket ?? (async () => new Problem('not_implemented', 'No WebSocket is for sale here.').toResponse());
+  const live = new LiveCalls(store.meters);
   const toll = new Toll({
     machine,
+    live,
     offers,
     challenger,
     challengeKey,
@@ -176,6 +179,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const tokenKey = key.derive('binding-token');
   const service = new PaymentService({
     machine,
+    live,
     offers,
     challenger,
     proof,
@@ -186,7 +190,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     page: options.page,
     log,
   });
-  const recovery = { machine, operations, log };
+  const recovery = { machine, operations, live, log };
   const sweeper = verifier
     ? new ChannelSweeper({
         verifier,
@@ -219,6 +223,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       background.start();
     },
     async stop() {
+      await live.stop();
       await background.stop();
       await service.closeAll();
     },

@@ -22,33 +22,42 @@ const price = z
     return amount > 0n && amount <= MAX_PRICE;
   }, 'is more than 0 and at most 10000');
 
-const paidRoute = z.strictObject({
-  method: z
-    .string()
-    .transform((text) => text.toUpperCase())
-    .pipe(z.enum(METHODS as [string, ...string[]], `is one of ${METHODS.join(' ')}`))
-    .default('*')
-    .describe('such as GET; * for all'),
-  path: z
-    .string()
-    .max(512)
-    .regex(/^\/[A-Za-z0-9_~./-]*\*?$/, 'starts with "/", has plain segments, and may end in "*"')
-    .refine((path) => !/\/\.{1,2}(\/|$)|\/\//.test(path), 'has no empty, "." or ".." segments')
-    .describe('such as /v1/x; may end in *'),
-  price: price.describe('USD, such as 0.05'),
-  mode: z.enum(['fixed', 'metered']).default('fixed'),
-  description: z.string().max(300).optional(),
-  sku: z
-    .string()
-    .regex(/^[A-Za-z0-9._:-]{1,64}$/, 'is up to 64 letters, digits and ._:-')
-    .optional(),
-  pricingVersion: z.number().int().min(0).optional(),
-  checkBeforePay: z.boolean().optional(),
-  slow: z.boolean().optional().describe('settle first, refund if the work fails'),
-  input: inputSchema.optional().describe('what a call takes, for indexers and /openapi.json'),
-  output: outputSchema.optional().describe('what it answers'),
-  listed: z.boolean().optional().describe('false: only this deployment’s own documents name it, not the host’s'),
-});
+const paidRoute = z
+  .strictObject({
+    method: z
+      .string()
+      .transform((text) => text.toUpperCase())
+      .pipe(z.enum(METHODS as [string, ...string[]], `is one of ${METHODS.join(' ')}`))
+      .default('*')
+      .describe('such as GET; * for all'),
+    path: z
+      .string()
+      .max(512)
+      .regex(/^\/[A-Za-z0-9_~./-]*\*?$/, 'starts with "/", has plain segments, and may end in "*"')
+      .refine((path) => !/\/\.{1,2}(\/|$)|\/\//.test(path), 'has no empty, "." or ".." segments')
+      .describe('such as /v1/x; may end in *'),
+    price: price.describe('USD, such as 0.05'),
+    mode: z.enum(['fixed', 'metered']).default('fixed'),
+    description: z.string().max(300).optional(),
+    sku: z
+      .string()
+      .regex(/^[A-Za-z0-9._:-]{1,64}$/, 'is up to 64 letters, digits and ._:-')
+      .optional(),
+    pricingVersion: z.number().int().min(0).optional(),
+    checkBeforePay: z.boolean().optional(),
+    slow: z.boolean().optional().describe('settle first, refund if the work fails'),
+    live: z
+      .boolean()
+      .optional()
+      .describe('a WebSocket that is charged while it is open: hold the price, return what was not used'),
+    input: inputSchema.optional().describe('what a call takes, for indexers and /openapi.json'),
+    output: outputSchema.optional().describe('what it answers'),
+    listed: z.boolean().optional().describe('false: only this deployment’s own documents name it, not the host’s'),
+  })
+  .refine(({ live, mode, method }) => !live || (mode === 'metered' && method === 'GET'), {
+    path: ['live'],
+    message: 'is for routes with "mode": "metered" and "method": "GET"',
+  });
 
 export const paidRoutesSchema = z.array(paidRoute).max(100, 'at most 100 paid routes');
 

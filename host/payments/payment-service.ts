@@ -23,6 +23,7 @@ import type { ProofVerifier } from './methods/tempo/proof.ts';
 import type { OfferBook } from './offers.ts';
 import { readIdempotencyKey } from './request.ts';
 import { placeOf } from './settlement/again.ts';
+import type { LiveCalls } from './settlement/live-calls.ts';
 import type { SettlementMachine } from './settlement/machine.ts';
 import { receiptHeaders } from './settlement/receipts.ts';
 import type { Terms } from './terms.ts';
@@ -70,6 +71,13 @@ const captureBody = z.strictObject({
 });
 const releaseBody = z.strictObject({ hold: z.string().max(80), reason: z.string().max(200).optional() });
 const outcomeBody = z.strictObject({ payment: z.string().max(80), attempt: z.number().int().min(1) });
+const meterBody = z.strictObject({
+  ...outcomeBody.shape,
+  total: z
+    .string()
+    .regex(/^\d{1,6}(\.\d{1,6})?$/, 'is an amount in USD such as "0.05"')
+    .transform((text) => parseUsd(text)),
+});
 const proofBody = z.strictObject({
   scope: z.string().max(200).optional(),
   description: z.string().max(300).optional(),
@@ -83,6 +91,7 @@ const MAX_BODY = 16 * 1024;
 
 export interface BindingsOptions {
   machine: SettlementMachine;
+  live: LiveCalls;
   offers: OfferBook;
   challenger: Challenger;
   proof: ProofVerifier;
@@ -165,10 +174,11 @@ export class PaymentService implements PaymentBindings {
     app.post('/outcome', async (c) =>
       Response.json(await this.#outcome(tenant, await read(tenant, c.req.raw, outcomeBody))),
     );
+    app.post('/meter', async (c) => Response.json(await this.#meter(tenant, await read(tenant, c.req.raw, meterBody))));
     app.notFound(() =>
       new Problem(
         'not_found',
-        'env.PAYMENTS has POST /challenge /verify /capture /release /outcome /proof.',
+        'env.PAYMENTS has POST /challenge /verify /capture /release /outcome /meter /proof.',
       ).toResponse(),
     );
     return app;
@@ -287,6 +297,15 @@ export class PaymentService implements PaymentBindings {
     if (row?.kind !== 'route' || row.tenant !== tenant.tenant)
       throw new Problem('not_found', 'There is no such payment; give an id that verify() answered.');
     return { payment: row.id, outcome: outcomeOf(row, attempt) };
+  }
+
+  /**
+   * What a call of a route with `live` has cost so far. It is noted when this is answered: what the handler gives its
+   * caller after that is paid for, whatever breaks off.
+   */
+  async #meter(tenant: Tenant, report: z.infer<typeof meterBody>) {
+    const { total, held } = await this.#options.live.report(tenant.tenant, report);
+    return { payment: report.payment, total: formatUsd(total), held: formatUsd(held) };
   }
 
   async #proof(tenant: Tenant, headers: Headers, body: z.infer<typeof proofBody>): Promise<Response> {

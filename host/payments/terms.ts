@@ -19,6 +19,8 @@ export interface Terms {
   mode: 'fixed' | 'metered';
   /** Work may outlast a signed transaction: settle first, refund if it fails. */
   slow: boolean;
+  /** Charged while it goes on: what it may cost is with the host before anything is given. */
+  live?: boolean;
   /** Undefined: the operator's wallet on the rail's network. */
   payTo: Address | undefined;
   /** The operator's share, 1/100 %. */
@@ -95,7 +97,7 @@ export interface RailTraits {
 /** Where money goes for these terms: straight to the payee where nothing has to be split or given back. */
 export function custodyOf({ takesParts, outlastsSlowWork }: RailTraits, terms: Terms): Custody {
   if (terms.kind === 'operation') return 'direct';
-  if (terms.feeBps > 0 || terms.collected) return 'collected';
+  if (terms.feeBps > 0 || terms.collected || terms.live) return 'collected';
   if (takesParts) return 'direct';
   if (terms.kind === 'binding' || terms.mode === 'metered') return 'collected';
   return terms.slow && !outlastsSlowWork ? 'collected' : 'direct';

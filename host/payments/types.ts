@@ -115,6 +115,8 @@ export interface PaidRoute extends CallShape {
   checkBeforePay?: boolean | undefined;
   /** The handler may take longer than a signed transaction lives: it is settled first and refunded if work fails. */
   slow?: boolean | undefined;
+  /** A WebSocket that is charged while it is open, by what its handler reports; what it may cost is held meanwhile. */
+  live?: boolean | undefined;
   /** `false`: the host's own /.well-known/x402 does not name it. */
   listed?: boolean | undefined;
 }

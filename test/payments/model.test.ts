@@ -14,6 +14,7 @@ import type { Operations } from '../../host/payments/operations.ts';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
+import { LiveCalls } from '../../host/payments/settlement/live-calls.ts';
 import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { recoverAll } from '../../host/payments/settlement/recovery.ts';
@@ -212,7 +213,7 @@ async function events(): Promise<Event[]> {
   found.push([
     'crash',
     async () => {
-      await recoverAll({ machine, operations: {} as Operations, log });
+      await recoverAll({ machine, operations: {} as Operations, live: new LiveCalls(machine.store.meters), log });
       await channels.recountReserved();
     },
   ]);

@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto';
 import type { Registry } from '../../registry/index.ts';
 import * as book from '../../registry/payments/book.ts';
 import { Books, leftInChannel, type Statement } from '../../registry/payments/books.ts';
+import { Meters } from '../../registry/payments/meters.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { paidCallStatements, paymentQueries } from '../../registry/payments/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
@@ -55,6 +56,7 @@ const FINAL: readonly PaymentRow['state'][] = ['answered', 'released', 'refund_o
 export class PaymentStore {
   readonly answers: Answers;
   readonly books: Books;
+  readonly meters: Meters;
   readonly queries: ReturnType<typeof paymentQueries>;
   readonly #onFinal: (row: PaymentRow) => void;
   readonly #statements: ReturnType<typeof paidCallStatements>;
@@ -64,6 +66,7 @@ export class PaymentStore {
     this.answers = answers;
     this.#onFinal = onFinal;
     this.books = new Books(registry, clock);
+    this.meters = new Meters(this.books);
     this.queries = paymentQueries(this.books);
     this.#statements = paidCallStatements(registry.db);
   }

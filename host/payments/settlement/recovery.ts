@@ -5,11 +5,14 @@
 import type { Logger } from 'pino';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Operations } from '../operations.ts';
+import type { LiveCalls } from './live-calls.ts';
 import type { SettlementMachine } from './machine.ts';
 
 export interface RecoveryOptions {
   machine: SettlementMachine;
   operations: Operations;
+  /** Calls that are charged while they go on. */
+  live: LiveCalls;
   log: Logger;
 }
 
@@ -29,9 +32,9 @@ export async function recoverAll({ machine, operations, log }: RecoveryOptions):
  * While running: settlements whose outcome was not known, or not noted, and whatever else nobody is at work on any more,
  * such as where a write failed. A start would do no more.
  */
-export async function recoverLeft({ machine, operations, log }: RecoveryOptions): Promise<void> {
+export async function recoverLeft({ machine, operations, live, log }: RecoveryOptions): Promise<void> {
   for (const row of await machine.store.open()) {
-    if (machine.isHeld(row) || machine.isSettling(row) || isTenants(row)) continue;
+    if (machine.isHeld(row) || machine.isSettling(row) || live.isOpen(row) || isTenants(row)) continue;
     try {
       await machine.exclusively(row, async () => {
         const current = (await machine.store.byId(row.id)) ?? row;
@@ -55,7 +58,10 @@ async function recover(machine: SettlementMachine, operations: Operations, row: 
     case 'verified':
       return machine.store.released(row, 'it was given up before the work was done');
     case 'working':
-      return isTenants(row) ? row : machine.store.released(row, 'it was given up while the handler worked');
+      if (isTenants(row)) return row;
+      return (
+        (await chargeMetered(machine, row)) ?? machine.store.released(row, 'it was given up while the handler worked')
+      );
     case 'settling':
       return continueSettled(machine, operations, await machine.reconcile(row));
     case 'settled':
@@ -78,6 +84,25 @@ export async function continueSettled(
   if (row.state !== 'settled') return row;
   if (row.kind === 'operation') return operations.complete(row);
   if (row.kind === 'binding') return isTenants(row) ? row : machine.store.answered(row, undefined, true);
+  const metered = await chargeMetered(machine, row);
+  if (metered) return metered;
   if (await machine.store.canAnswer(row)) return machine.store.answered(row, undefined, true);
   return machine.store.refundOwed(row, 'it was given up before the answer was out');
+}
+
+/**
+ * Ends a call that was charged while it went on: what its handler had reported is charged, whatever broke it off. The
+ * payment's lock is held by the caller.
+ * @returns undefined where nothing was reported
+ */
+export async function chargeMetered(machine: SettlementMachine, row: PaymentRow): Promise<PaymentRow | undefined> {
+  const { store } = machine;
+  if (row.kind !== 'route' || (row.state !== 'working' && row.state !== 'settled')) return undefined;
+  const total = await store.meters.totalOf(row);
+  if (total === 0n) return undefined;
+  const answer = { status: 101, headers: [], body: undefined };
+  const taken = row.state === 'settled' && row.charged !== null ? row : await machine.take(row, total, { answer });
+  const answered = await store.answered(taken, undefined, false);
+  await store.meters.forget(row);
+  return answered;
 }

@@ -21,6 +21,7 @@ const OWN = new Set([
   'payment-response',
   'x-payment-id',
   'x-payment-amount',
+  'x-payment-held',
   'x-payment-replayed',
 ]);
 

@@ -1,9 +1,11 @@
 /** Requests as handlers may see them, and answers as payers get them. */
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
+import { formatUsd } from '../../shared/money.ts';
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, removeCredentials } from '../methods/index.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
 import { answerHeaders } from './answer.ts';
+import type { Visit } from './visit.ts';
 
 /** Fields that only the toll may set; callers' own are dropped. */
 const OURS = ['x-payer', 'x-payment-id', 'x-payment-attempt', 'x-payment-check', 'x-charge'];
@@ -60,6 +62,13 @@ export function paidHeaders(response: { headers: Headers }, row: PaymentRow, con
   // A paid answer is its payer's: caches in between must not hand it to others.
   if (!/no-store|private/i.test(headers.get('cache-control') ?? '')) headers.set('cache-control', 'private');
   return expose(headers);
+}
+
+/** Of a socket that is charged while it is open: what it will have cost nobody knows yet. */
+export function liveHeaders(opened: { headers: Headers }, row: PaymentRow, { context, limit }: Visit): Headers {
+  const headers = paidHeaders(opened, row, context);
+  headers.set('x-payment-held', formatUsd(limit));
+  return headers;
 }
 
 function expose(headers: Headers): Headers {

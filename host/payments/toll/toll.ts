@@ -21,6 +21,7 @@ import type { OfferBook } from '../offers.ts';
 import { findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
 import { type Again, type Place, placeOf } from '../settlement/again.ts';
+import type { LiveCalls } from '../settlement/live-calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import type { StoredAnswer } from '../settlement/payment-store.ts';
 import { replay } from '../settlement/replay.ts';
@@ -46,6 +47,7 @@ export interface TollOptions {
   realm(): string;
   forward: Forward;
   openSocket: OpenSocket;
+  live: LiveCalls;
   log: Logger;
 }
 
@@ -119,10 +121,15 @@ export class Toll {
   ): Promise<Response | undefined> {
     const route = findRouteOf(deployment.paidRoutes, request, context.tenantPath ?? '/');
     if (!route) throw new Problem('not_found', 'No WebSocket is for sale here; try again.');
-    const { challenger, machine, openSocket, sessions } = this.#options;
-    const sockets = new PaidSockets(machine, caller, sessions?.verifier.calls, (visit, row, signal) =>
-      openSocket(deployment.slug, forwarded(request, undefined), handlerHeaders(visit, row), signal),
-    );
+    const { challenger, live, machine, openSocket, sessions } = this.#options;
+    const sockets = new PaidSockets({
+      machine,
+      caller,
+      live,
+      calls: sessions?.verifier.calls,
+      open: (visit, row, signal) =>
+        openSocket(deployment.slug, forwarded(request, undefined), handlerHeaders(visit, row), signal),
+    });
     return this.#pass(request, context, deployment, route, {
       kind: 'socket',
       unpaid: async ({ prepared, challenge }) =>
@@ -366,6 +373,7 @@ function termsOf(deployment: TollDeployment, route: PaidRoute, feeBps: number): 
     amount: parseUsd(route.price),
     mode: route.mode,
     slow: route.slow ?? false,
+    ...(route.live ? { live: true } : {}),
     payTo: deployment.payTo,
     feeBps,
     description: route.description ?? `${name} of ${deployment.slug}`,

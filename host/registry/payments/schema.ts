@@ -73,6 +73,12 @@ export const isOpenPayment = sql`${payments.state} IN ('verified', 'working', 's
 
 export type PaymentRow = typeof payments.$inferSelect;
 
+export const paymentMeters = sqliteTable('payment_meters', {
+  payment: text('payment').primaryKey(),
+  attempt: integer('attempt').notNull(),
+  total: money('total').notNull(),
+});
+
 export const paymentKeys = sqliteTable('payment_keys', {
   key: text('key').primaryKey(),
   payment: text('payment').notNull(),
