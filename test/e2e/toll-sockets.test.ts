@@ -1,4 +1,5 @@
 /** Paid WebSockets of an ordinary tenant on the real host: stock clients pay with the handshake, by header. */
+import { rmSync } from 'node:fs';
 import { Duplex } from 'node:stream';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { UptoEvmScheme } from '@x402/evm/upto/client';
@@ -10,13 +11,14 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import WebSocket from 'ws';
 import { localTempoChain } from '../../host/payments/network/chains.ts';
 import { tempoClient } from '../../host/payments/network/clients.ts';
-import { account, balances, deploy, mppFetch } from './support/callers.ts';
+import { commandOf, processTree } from '../bench/processes.ts';
+import { account, balances, deploy, type Headers, mppFetch, paymentFor } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 import { mppClient, balance as networkBalance, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
 
 const HANDLER = `let refusals = 0;
 export default {
-  async fetch(request) {
+  async fetch(request, env) {
     const { pathname } = new URL(request.url);
     if (request.headers.get('upgrade') !== 'websocket') return new Response('secret');
     if (pathname === '/refuses') return new Response('not you', { status: 403 });
@@ -26,7 +28,17 @@ export default {
     const [client, server] = Object.values(new WebSocketPair());
     server.accept();
     server.send(request.headers.get('x-payer'));
-    server.addEventListener('message', ({ data }) => server.send(data));
+    if (pathname !== '/while-open') server.addEventListener('message', ({ data }) => server.send(data));
+    if (pathname === '/while-open') {
+      // Each message is an amount: it is reported, and what the host says to it is what the caller gets.
+      const [payment, attempt] = [request.headers.get('x-payment-id'), Number(request.headers.get('x-payment-attempt'))];
+      server.addEventListener('message', async ({ data }) => {
+        if (data === 'bye') return server.close(1000, 'goodbye');
+        const body = JSON.stringify({ payment, attempt, total: data });
+        const noted = await env.PAYMENTS.fetch('http://payments/meter', { method: 'POST', body });
+        server.send(await noted.text());
+      });
+    }
     const headers = pathname === '/metered' ? { 'x-charge': '0.0123' } : {};
     return new Response(null, { status: 101, webSocket: client, headers });
   },
@@ -43,35 +55,19 @@ beforeAll(async () => {
     slug: 'chat',
     code: HANDLER,
     payTo,
+    bindings: { payments: true },
     paidRoutes: [
       ...fixed.map((path) => ({ method: 'GET', path, price: '0.01' })),
       { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
+      { method: 'GET', path: '/while-open', price: '0.05', mode: 'metered', live: true },
     ],
   });
 });
-afterAll(() => host?.stop());
-
-type Headers = Record<string, string>;
-
-/**
- * What a stock client would send to pay for a URL: it is asked to call the URL, and its paid request is kept back.
- * @param client makes the stock client's fetch from the one that it is to call
- */
-async function paymentFor(url: string, client: (fetch: typeof globalThis.fetch) => typeof globalThis.fetch) {
-  const paid = Promise.withResolvers<Headers>();
-  const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
-    const request = new Request(input, init);
-    for (const name of ['authorization', 'payment-signature']) {
-      const value = request.headers.get(name);
-      if (!value) continue;
-      paid.resolve({ [name]: value });
-      return await new Promise<Response>(() => {});
-    }
-    return await fetch(request);
-  };
-  client(sender as typeof fetch)(url).catch(paid.reject);
-  return await paid.promise;
-}
+afterAll(async () => {
+  await host?.stop();
+  // A host that was started again leaves its folder alone.
+  if (host) rmSync(host.data, { recursive: true, force: true });
+});
 
 const chain = () => localTempoChain(host.network.chainId, host.network.rpcUrl);
 
@@ -212,6 +208,115 @@ test('a handler that opens no socket: nothing is charged, nothing given away, an
   expect(opened.first).toBe(did(1));
   opened.socket?.terminate();
   expect((await paidTo()).mpp - before.mpp).toBe(10_000n);
+});
+
+/** Opens the socket that is charged while it is open. */
+async function openLive(headers: Headers) {
+  const opened = await open('/while-open', headers);
+  const { socket } = opened;
+  if (!socket) throw new Error(opened.body);
+  const answers: ((text: string) => void)[] = [];
+  socket.on('message', (data) => answers.shift()?.(String(data)));
+  const ask = (text: string): Promise<{ total?: string; held?: string; code?: string }> => {
+    const answer = new Promise<string>((resolve, reject) => {
+      answers.push(resolve);
+      socket.once('close', () => reject(new Error('closed')));
+    });
+    socket.send(text);
+    return answer.then(JSON.parse);
+  };
+  const closed = new Promise<{ code: number; reason: string }>((resolve) =>
+    socket.once('close', (code, reason) => resolve({ code, reason: String(reason) })),
+  );
+  return { ...opened, id: String(opened.headers['x-payment-id']), socket, ask, closed };
+}
+
+/** What the books say of a payment. */
+async function booked(id: string): Promise<{ charged: string; state: string }> {
+  const { text } = await host.operator('GET', '/payments/csv');
+  const fields = (text.split('\r\n').find((line) => line.includes(id)) ?? '').split(',');
+  return { charged: fields[9] ?? '', state: fields[12] ?? '' };
+}
+
+const wealth = async (index: number) => {
+  const { mpp, x402 } = await balances(host.network, account(host.network, index).address);
+  return mpp + x402;
+};
+
+const live = `/chat/while-open`;
+const ways = {
+  'an MPP charge': [4, async () => paymentFor(`${host.url}${live}`, mpp(4))],
+  'x402 upto': [5, async () => paymentFor(`${host.url}${live}`, x402(5))],
+} as const;
+
+for (const [name, [index, pay]] of Object.entries(ways)) {
+  test(`charged while it is open, by ${name}: the hold is taken first, and what was not reported goes back`, async () => {
+    const before = { payer: await wealth(index), payee: await paidTo() };
+    const payment = await pay();
+    const call = await openLive(payment);
+    expect(call.headers['x-payment-held']).toBe('0.05');
+    expect(call.headers['x-payment-amount']).toBeUndefined();
+    // All that it can cost is here before anything is given: who empties its wallet now has paid.
+    expect(before.payer - (await wealth(index))).toBe(50_000n);
+    expect(await call.ask('0.001')).toMatchObject({ total: '0.001', held: '0.05' });
+    expect(await call.ask('0.012345')).toMatchObject({ total: '0.012345' });
+    // A lesser total, as from a report that was overtaken, takes nothing back.
+    expect(await call.ask('0.002')).toMatchObject({ total: '0.012345' });
+    expect(await call.ask('0.050001')).toMatchObject({ code: 'payment_required' });
+    expect(await call.ask('-1')).toMatchObject({ code: 'invalid_field' });
+    // The same credential opens no second socket, and does not wait for the first one's end.
+    expect((await open('/while-open', payment)).status).toBe(409);
+    call.socket.send('bye');
+    expect(await call.closed).toEqual({ code: 1000, reason: 'goodbye' });
+    await expect.poll(async () => before.payer - (await wealth(index)), { timeout: 20_000 }).toBe(12_345n);
+    await expect
+      .poll(async () => {
+        const now = await paidTo();
+        return now.mpp + now.x402 - before.payee.mpp - before.payee.x402;
+      })
+      .toBe(12_345n);
+    expect(await booked(call.id)).toEqual({ charged: '0.012345', state: 'answered' });
+    expect((await open('/while-open', payment)).status).toBe(409);
+  });
+}
+
+test('charged while it is open, by a session: only what was reported is spent of the channel', async () => {
+  const call = await openLive(await paymentFor(`${host.url}${live}`, session(6)));
+  expect(await call.ask('0.0007')).toMatchObject({ total: '0.0007' });
+  call.socket.terminate();
+  await expect.poll(() => booked(call.id), { timeout: 20_000 }).toEqual({ charged: '0.0007', state: 'answered' });
+});
+
+test('whoever vanishes, at whichever end: what was reported is charged, and nothing where nothing was', async () => {
+  const mppPayment = () => paymentFor(`${host.url}${live}`, mpp(7));
+  const before = await wealth(7);
+  const silent = await openLive(await mppPayment());
+  silent.socket.terminate();
+  await expect.poll(() => booked(silent.id), { timeout: 20_000 }).toMatchObject({ state: 'refunded' });
+  const gone = await openLive(await mppPayment());
+  await gone.ask('0.003');
+  gone.socket.terminate();
+  await expect.poll(() => booked(gone.id), { timeout: 20_000 }).toEqual({ charged: '0.003', state: 'answered' });
+  // The instance.
+  const cut = await openLive(await mppPayment());
+  await cut.ask('0.004');
+  const instance = processTree([host.pid]).filter((pid) => /workerd/.test(commandOf(pid)));
+  expect(instance.length).toBeGreaterThan(0);
+  for (const pid of instance) process.kill(pid, 'SIGKILL');
+  await cut.closed;
+  await expect.poll(() => booked(cut.id), { timeout: 20_000 }).toEqual({ charged: '0.004', state: 'answered' });
+  // The host.
+  const killed = await openLive(await mppPayment());
+  await killed.ask('0.005');
+  const unheard = await openLive(await mppPayment());
+  const channel = await openLive(await paymentFor(`${host.url}${live}`, session(3)));
+  await channel.ask('0.006');
+  await host.kill();
+  host = await host.restart();
+  await expect.poll(() => booked(killed.id), { timeout: 30_000 }).toEqual({ charged: '0.005', state: 'answered' });
+  expect(await booked(channel.id)).toEqual({ charged: '0.006', state: 'answered' });
+  await expect.poll(() => booked(unheard.id), { timeout: 20_000 }).toMatchObject({ state: 'refunded' });
+  await expect.poll(async () => before - (await wealth(7)), { timeout: 20_000 }).toBe(12_000n);
 });
 
 test('the operator’s reconciliation finds no difference', async () => {

@@ -106,3 +106,25 @@ export async function mppSessionFetch(network: LocalNetworkFile, index: number, 
   } as never);
   return (input, init) => manager.fetch(input, init) as Promise<Response>;
 }
+
+export type Headers = Record<string, string>;
+
+/**
+ * What a stock client would send to pay for a URL: it is asked to call the URL, and its paid request is kept back.
+ * @param client makes the stock client's fetch from the one that it is to call
+ */
+export async function paymentFor(url: string, client: (fetch: typeof globalThis.fetch) => typeof globalThis.fetch) {
+  const paid = Promise.withResolvers<Headers>();
+  const sender = async (input: string | URL | Request, init?: RequestInit): Promise<Response> => {
+    const request = new Request(input, init);
+    for (const name of ['authorization', 'payment-signature']) {
+      const value = request.headers.get(name);
+      if (!value) continue;
+      paid.resolve({ [name]: value });
+      return await new Promise<Response>(() => {});
+    }
+    return await fetch(request);
+  };
+  client(sender as typeof fetch)(url).catch(paid.reject);
+  return await paid.promise;
+}
