@@ -90,7 +90,12 @@ function lowerPriority(pid: number | undefined): void {
   }
 }
 
-function watchMemory(pid: number | undefined, limit: number, end: (failure: EngineFailure) => void): NodeJS.Timeout {
+/** @param end called when the program takes more private memory than `limit`, bytes @returns the timer, to be cleared */
+export function watchMemory(
+  pid: number | undefined,
+  limit: number,
+  end: (failure: EngineFailure) => void,
+): NodeJS.Timeout {
   return setInterval(async () => {
     if (pid !== undefined && (await privateMemory(pid)) > limit) {
       end(

@@ -11,6 +11,8 @@ import { KeptAudio } from './kept-audio.ts';
 import { Lane, type LaneState, type Place } from './lane.ts';
 import { type Choice, chooseTranscriber } from './listen/choose.ts';
 import { type ListenAnswer, type ListenRequest, type Measured, measure, transcribe } from './listen/listen.ts';
+import { openLiveRecognizer } from './live/recognizer.ts';
+import { LiveStreams } from './live/streams.ts';
 import { findProgram } from './programs.ts';
 import type { ReadAnswer, ReadTask } from './read/thread.ts';
 import { Refusals } from './refusals.ts';
@@ -29,6 +31,7 @@ export interface EngineHealth {
     arch?: string;
     fix?: string;
     decoder: string;
+    live: LaneState;
     isolation: string;
     queue: LaneState;
   };
@@ -64,6 +67,7 @@ export class Engine {
   readonly #speaker: Speaker;
   readonly #refusals = new Refusals();
   readonly kept: KeptAudio;
+  readonly live: LiveStreams;
 
   private constructor(parts: {
     settings: Settings;
@@ -74,6 +78,7 @@ export class Engine {
     voices: string[];
     readers: Piscina;
     speakers: Piscina;
+    live: LiveStreams;
   }) {
     const { settings } = parts;
     this.#settings = settings;
@@ -82,6 +87,7 @@ export class Engine {
     this.#isolation = parts.isolation;
     this.#choice = parts.choice;
     this.#voices = parts.voices;
+    this.live = parts.live;
     this.#readers = parts.readers;
     this.#speakers = parts.speakers;
     this.#speaker = new Speaker(parts.speakers, settings.speak);
@@ -92,7 +98,7 @@ export class Engine {
   }
 
   /** Looks what is installed, and has voices and language model loaded before it answers. */
-  static async open(settings: Settings): Promise<Engine> {
+  static async open(settings: Settings, log: (line: object) => void): Promise<Engine> {
     const spool = new Spool(settings.spool);
     await spool.clear();
     const pool = (file: string, threads: { minThreads: number; maxThreads: number }, setup?: SpeakSetup) =>
@@ -119,7 +125,19 @@ export class Engine {
     ]);
     const decoder = new Decoder(ffmpeg, confinement.confine);
     const isolation = confinement.name;
-    return new Engine({ settings, spool, decoder, isolation, choice, voices, readers, speakers });
+    const { transcriber, fix } = { transcriber: undefined, fix: undefined, ...choice };
+    const recognizer = transcriber && (await openLiveRecognizer(transcriber, settings.listen, settings.spool));
+    const { liveStreams, jobs: coldStreams } = settings.listen;
+    const live = new LiveStreams({
+      recognizer,
+      fix,
+      places: recognizer?.isWarm === false ? coldStreams : liveStreams,
+      ffmpeg: ffmpeg?.ffmpeg,
+      confine: confinement.confine,
+      spool: settings.spool,
+      log,
+    });
+    return new Engine({ settings, spool, decoder, isolation, choice, voices, readers, speakers, live });
   }
 
   /**
@@ -193,6 +211,7 @@ export class Engine {
         ...(transcriber === undefined ? {} : { engine: transcriber.model, arch: transcriber.arch }),
         ...(fix === undefined ? {} : { fix }),
         decoder: this.#decoder.name,
+        live: this.live.state,
         isolation: this.#isolation,
         queue: this.#listening.state,
       },
@@ -209,6 +228,7 @@ export class Engine {
 
   async close(): Promise<void> {
     this.kept.dropAll();
+    this.live.close();
     await Promise.all([this.#readers.destroy(), this.#speakers.destroy()]);
     await this.#spool.clear();
   }

@@ -23,7 +23,7 @@ input.once('close', () => {
 });
 const [line] = (await once(input, 'line')) as [string];
 const settings = parseSettings(line);
-const engine = await Engine.open(settings);
+const engine = await Engine.open(settings, log);
 if (left) process.exit(0);
 const server = createEngineServer(engine, settings.limits, log);
 

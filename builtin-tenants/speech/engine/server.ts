@@ -1,5 +1,6 @@
 /**
- * The engine's HTTP: POST /listen, /audio, /speak, /read; GET and DELETE /audio/<id>; GET /health.
+ * The engine's HTTP: POST /listen, /audio, /speak, /read; GET and DELETE /audio/<id>; GET /health; GET /live
+ * with an upgrade to a WebSocket.
  * Spoken on a unix socket that only the speech tenant may reach.
  */
 import { createReadStream } from 'node:fs';
@@ -48,7 +49,7 @@ export function createEngineServer(engine: Engine, limits: Settings['limits'], l
     },
   };
 
-  return createServer({ requestTimeout: 0, keepAliveTimeout: 30_000 }, async (request, response) => {
+  const server = createServer({ requestTimeout: 0, keepAliveTimeout: 30_000 }, async (request, response) => {
     const gone = new AbortController();
     response.once('close', () => {
       if (!response.writableFinished) gone.abort(new Error('the caller has gone'));
@@ -65,6 +66,7 @@ export function createEngineServer(engine: Engine, limits: Settings['limits'], l
       answerFailure(response, error, gone.signal.aborted ? () => {} : log);
     }
   });
+  return server.on('upgrade', (request, socket, head) => void engine.live.upgrade(request, socket, head));
 }
 
 async function keptAudio(engine: Engine, id: string, request: IncomingMessage, response: ServerResponse) {

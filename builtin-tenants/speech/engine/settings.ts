@@ -25,6 +25,8 @@ export const settingsSchema = z.strictObject({
       jobs: count.default(Math.max(1, Math.floor(availableParallelism() / 2))),
       /** Transcriptions that may wait behind them; further ones are refused with 429. */
       waiting: z.number().int().min(0).default(8),
+      /** Live streams at the same time, where the model stays loaded; where it does not, as many as `jobs`. */
+      liveStreams: count.default(10 * availableParallelism()),
       /** Threads of one whisper.cpp or sherpa-onnx job. */
       threads: count.default(1),
     })

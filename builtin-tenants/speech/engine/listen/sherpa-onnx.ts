@@ -107,6 +107,17 @@ export async function openSherpaOnnx(folder: string, program: string, threads: n
   };
 }
 
+/**
+ * For the package, which keeps the model loaded.
+ * @returns undefined where the package is not installed
+ * @throws Error as `describeModel`
+ */
+export async function describeModelIn(folder: string): Promise<SherpaOnnxModel | undefined> {
+  if (!isInstalled(PACKAGE)) return undefined;
+  const place = resolve(folder);
+  return describeModel(place, await readdir(place));
+}
+
 /** The program where it is installed, or where one was named; else the package, once it has loaded the model. */
 async function findRecognizer(model: SherpaOnnxModel, program: string, threads: number): Promise<Command> {
   const path = await findProgram(program || 'sherpa-onnx-offline');

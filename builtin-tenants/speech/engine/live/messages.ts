@@ -1,0 +1,34 @@
+/**
+ * What passes between the tenant and the engine over one WebSocket of a live stream. Up go audio (binary frames) and the
+ * caller's control messages as they are; down come lines of JSON, each with what was heard until then: the tenant has it
+ * paid before it passes the message on.
+ */
+
+/** From the engine. */
+export interface LiveLine {
+  /** All of the audio that was heard so far, ms over all channels. */
+  heardMs: number;
+  /** Bytes of audio that are worked on; the tenant lets its caller send no more than so far ahead. */
+  bytes: number;
+  /** In Deepgram's shape, for the caller. */
+  message?: Record<string, unknown>;
+  /** The last line: why the stream ends. */
+  end?: LiveEnd;
+}
+
+export interface LiveEnd {
+  /** Of a WebSocket's close. */
+  code: number;
+  /** Deepgram's code and a sentence that says what to do; short enough for a close frame with the charge behind it. */
+  reason: string;
+  /** Seconds of one channel. */
+  duration: number;
+  channels: number;
+  warnings: string[];
+}
+
+export interface LiveModel {
+  name: string;
+  version: string;
+  arch: string;
+}
