@@ -10,6 +10,7 @@ import { EmbeddedEngine } from './engines/embedded.ts';
 import { asFailure, SpeechFailure } from './failure.ts';
 import { mountPages } from './pages/pages.ts';
 import { listen } from './routes/listen.ts';
+import { listenLive } from './routes/listen-live.ts';
 import { read } from './routes/read.ts';
 import { speak } from './routes/speak.ts';
 import { type Env, readSettings } from './settings.ts';
@@ -33,6 +34,7 @@ export function createApp(): App {
       exposeHeaders: ['x-request-id', 'dg-request-id', 'dg-char-count', 'dg-model-name', 'x-warnings', 'retry-after'],
     }),
   );
+  app.get('/v1/listen', async (context) => await listenLive(await visitOf(context, engineRuns)));
   for (const [path, operation] of Object.entries(OPERATIONS)) {
     app.post(path, async (context) => await operation(await visitOf(context, engineRuns)));
     app.all(path, (context) => {

@@ -37,7 +37,7 @@ export interface LiveRecognizer {
 
 const RATE = 16_000;
 /** Longest work on one piece, ms. */
-const PIECE_MS = 30_000;
+const PIECE_MS = 60_000;
 /** A model of a gigabyte is read from a slow disk in less. */
 const LOAD_MS = 60_000;
 const PROCESS = fileURLToPath(new URL('sherpa-onnx-process.ts', import.meta.url));

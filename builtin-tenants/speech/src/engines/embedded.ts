@@ -162,7 +162,8 @@ function audioQuery(options: ListenOptions, maxBillableMs: number, caller: Calle
   return query;
 }
 
-async function failureOf(response: Response, options: CallOptions): Promise<SpeechFailure> {
+/** What the engine refused, as callers see it. */
+export async function failureOf(response: Response, options: CallOptions): Promise<SpeechFailure> {
   const body = await readJson(response, options).catch(() => ({}) as Record<string, unknown>);
   const message = typeof body.message === 'string' ? body.message : 'The speech engine failed; try again.';
   const retryAfter = typeof body.retryAfter === 'number' ? body.retryAfter : undefined;

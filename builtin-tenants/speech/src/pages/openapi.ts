@@ -67,6 +67,19 @@ const PARAMETERS: Record<string, Parameter[]> = {
   '/v1/read': [text('language', 'BCP 47 tag'), ...INSIGHT, ...COMMON],
 };
 
+const LIVE = [
+  text('encoding', 'of samples without a header: linear16, linear32, mulaw, alaw; leave it out for WebM, Ogg, MP3, …'),
+  { name: 'sample_rate', description: 'of samples without a header', schema: { type: 'integer' } },
+  { name: 'channels', description: 'how many there are', schema: { type: 'integer', default: 1 } },
+  flag('multichannel', 'transcribe each channel by itself; each is charged'),
+  text('language', 'BCP 47 tag'),
+  flag('punctuate', 'punctuation and case, where the model hears them'),
+  flag('interim_results', 'results while somebody speaks'),
+  text('endpointing', 'silence that ends an utterance, ms, at least 300; or false'),
+  { name: 'utterance_end_ms', description: 'silence after the last word, at least 1000', schema: { type: 'integer' } },
+  flag('vad_events', 'a message when speech starts'),
+];
+
 const TEXT_BODY = { type: 'object', required: ['text'], properties: { text: { type: 'string' } } };
 const URL_BODY = { type: 'object', required: ['url'], properties: { url: { type: 'string', format: 'uri' } } };
 const AUDIO = { schema: { type: 'string', contentMediaType: 'application/octet-stream' } };
@@ -81,7 +94,8 @@ const BODIES: Record<string, object> = {
 
 export function openapi(settings: Settings, url: string): object {
   const paths: Record<string, Record<string, object>> = {};
-  for (const route of PAID_ROUTES) paths[route.path] = { [route.method.toLowerCase()]: paidOperation(route, settings) };
+  for (const route of PAID_ROUTES)
+    paths[route.path] = { ...paths[route.path], [route.method.toLowerCase()]: paidOperation(route, settings) };
   for (const { method, path, description } of FREE_ROUTES) {
     paths[path] = {
       [method.toLowerCase()]: { summary: description, security: [], responses: { 200: { description: 'OK' } } },
@@ -118,6 +132,7 @@ export function openapi(settings: Settings, url: string): object {
 }
 
 function paidOperation(route: PaidOperation, settings: Settings): object {
+  const isLive = route.method === 'GET';
   const { path, sku, pricingVersion, price, priceUsd, metered, description } = route;
   const mode = metered ? 'metered' : 'fixed';
   const error = (text: string) => ({
@@ -125,10 +140,10 @@ function paidOperation(route: PaidOperation, settings: Settings): object {
     content: { 'application/json': { schema: { $ref: '#/components/schemas/Error' } } },
   });
   return {
-    operationId: path.slice('/v1/'.length),
+    operationId: `${path.slice('/v1/'.length)}${isLive ? '-live' : ''}`,
     summary: description,
-    parameters: (PARAMETERS[path] ?? []).map((parameter) => ({ in: 'query', ...parameter })),
-    requestBody: { required: true, content: BODIES[path] },
+    parameters: ((isLive ? LIVE : PARAMETERS[path]) ?? []).map((parameter) => ({ in: 'query', ...parameter })),
+    ...(isLive ? {} : { requestBody: { required: true, content: BODIES[path] } }),
     security: [{ payment: [] }],
     'x-payment': { method: settings.network ?? 'local', currency: 'USDC', amount: priceUsd, sku, pricingVersion },
     'x-payment-info': {
@@ -145,8 +160,8 @@ function paidOperation(route: PaidOperation, settings: Settings): object {
         })),
     },
     responses: {
-      200: {
-        description: 'OK',
+      [isLive ? 101 : 200]: {
+        description: isLive ? 'A WebSocket that speaks Deepgram’s live protocol' : 'OK',
         content:
           path === '/v1/speak' ? { 'audio/mpeg': AUDIO } : { 'application/json': { schema: { type: 'object' } } },
       },
