@@ -3,10 +3,12 @@
  * paid by a stock client; and the engine alone, with models that are broken and jobs that end badly.
  */
 import { execFileSync, spawnSync } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { DeepgramClient } from '@deepgram/sdk';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
@@ -16,7 +18,8 @@ import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { requestSocket } from '../speech/harness/socket.ts';
 import { toneWav } from '../speech/harness/sound.ts';
 import { wordErrorRate } from '../speech/harness/word-errors.ts';
-import { balances, deploy, mppFetch } from './support/callers.ts';
+import { expectTime } from '../times.ts';
+import { account, balances, deploy, mppFetch, paymentFor } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 import { startModelServer } from './support/model-server.ts';
 import { type CommandResult, turnpike } from './support/turnpike-command.ts';
@@ -132,6 +135,208 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
     );
     const charge = Math.ceil(Math.round(heard.metadata.duration * 1000) / 10);
     await expect.poll(wealth, { timeout: 30_000 }).toBe(before - BigInt(charge));
+  });
+
+  describe.skipIf(flite === undefined)('live', () => {
+    interface Said {
+      type: string;
+      start: number;
+      duration: number;
+      is_final: boolean;
+      speech_final: boolean;
+      from_finalize: boolean;
+      channel_index: number[];
+      channel: { alternatives: { transcript: string; words: { start: number; end: number }[] }[] };
+      charge: { usd: string; seconds: number };
+      warnings?: { parameter: string; message: string }[];
+    }
+    const RAW = { encoding: 'linear16', sample_rate: '16000' };
+    const wealthOf = async (index: number) => {
+      const { mpp, x402 } = await balances(host.network, account(host.network, index).address);
+      return mpp + x402;
+    };
+    let sentence: Buffer;
+
+    // biome-ignore lint/suspicious/noDuplicateTestHooks: each is of its own group
+    beforeAll(() => {
+      sentence = spoken('The children played with a ball in the park.', '16000', '-f', 's16le');
+    });
+
+    function spoken(text: string, rate: string, ...format: string[]): Buffer {
+      const wav = join(folder, 'said.wav');
+      spawnSync('flite', ['-voice', 'rms', '-t', text, '-o', wav]);
+      const args = ['-v', 'error', '-i', wav, '-ar', rate, '-ac', '1', ...format, '-'];
+      return spawnSync('ffmpeg', args, { maxBuffer: 1e8 }).stdout;
+    }
+
+    /** By the stock SDK, paid with the handshake. */
+    async function openStream(wallet: number, options: Record<string, string>, most?: string) {
+      const path = `${speech}/v1/listen?${new URLSearchParams(options)}`;
+      const wishes: Record<string, string> = most === undefined ? {} : { 'x-max-price': most };
+      const payment = await paymentFor(path, (sender) => {
+        const pay = mppFetch(host.network, wallet, sender);
+        return ((input: string) => pay(input, { headers: wishes })) as typeof fetch;
+      });
+      const deepgram = new DeepgramClient({ auth: false, baseUrl: speech.replace('http', 'ws') });
+      const socket = await deepgram.listen.v1.connect({
+        model: 'general' as never,
+        Authorization: payment.authorization ?? '',
+        headers: { ...wishes, Authorization: payment.authorization ?? '' },
+        queryParams: options,
+        reconnectAttempts: 0,
+      });
+      const said: (Said & { at: number })[] = [];
+      socket.on('message', (message) => said.push({ ...(message as unknown as Said), at: performance.now() }));
+      const closed = new Promise<{ code: number; reason: string }>((resolve) =>
+        socket.on('close', (event) => resolve(event as { code: number; reason: string })),
+      );
+      socket.connect();
+      await socket.waitForOpen();
+      return { socket, said, closed };
+    }
+
+    it('the stock SDK hears a sentence while it is spoken, and is charged by the second', async () => {
+      const before = await wealthOf(3);
+      const { socket, said, closed } = await openStream(3, {
+        ...RAW,
+        interim_results: 'true',
+        vad_events: 'true',
+        utterance_end_ms: '1000',
+        diarize: 'true',
+      });
+      const audio = Buffer.concat([sentence, Buffer.alloc(2 * 32_000)]);
+      const sentAt: number[] = [];
+      for (let at = 0; at < audio.length; at += 3200) {
+        socket.sendMedia(audio.subarray(at, at + 3200));
+        sentAt.push(performance.now());
+        await sleep(100);
+      }
+      socket.sendKeepAlive({ type: 'KeepAlive' });
+      socket.sendFinalize({ type: 'Finalize' });
+      socket.sendCloseStream({ type: 'CloseStream' });
+      const { code, reason } = await closed;
+      const results = said.filter(({ type }) => type === 'Results');
+      const final = results.filter(({ is_final, from_finalize }) => is_final && !from_finalize);
+      const text = final.map(({ channel }) => channel.alternatives[0]?.transcript).join(' ');
+      expect(wordErrorRate('The children played with a ball in the park.', text)).toBeLessThanOrEqual(0.2);
+      expect(final.at(-1)).toMatchObject({ speech_final: true, channel_index: [0, 1] });
+      expect(results.filter(({ is_final }) => !is_final).length).toBeGreaterThan(2);
+      expect(results.some(({ from_finalize }) => from_finalize)).toBe(true);
+      expect(said.map(({ type }) => type)).toEqual(expect.arrayContaining(['SpeechStarted', 'UtteranceEnd']));
+      const seconds = Math.ceil(audio.length / 32_000);
+      const metadata = said.at(-1);
+      expect(metadata).toMatchObject({ type: 'Metadata', channels: 1, charge: { seconds } });
+      expect(metadata?.warnings?.map(({ parameter }) => parameter)).toEqual(
+        expect.arrayContaining(['diarize', 'confidence']),
+      );
+      expect([code, reason]).toEqual([1000, expect.stringContaining(`charged ${metadata?.charge.usd} USD`)]);
+      await expect.poll(() => wealthOf(3), { timeout: 30_000 }).toBe(before - BigInt(seconds * 100));
+      // From the moment at which the last of what it tells of was sent.
+      const lags = results
+        .filter(({ is_final }) => !is_final)
+        .map(({ at, start, duration }) => at - (sentAt[Math.ceil((start + duration) * 10 - 0.001) - 1] ?? at));
+      const [typical = 0] = lags.toSorted((a, b) => a - b).slice(Math.floor(lags.length / 2));
+      expectTime('an interim result after its audio', typical, 300);
+    });
+
+    it('containers, mu-law and two channels are heard as they come', async () => {
+      const webm = spoken('The children played with a ball in the park.', '48000', '-c:a', 'libopus', '-f', 'webm');
+      const mulaw = spoken('The children played with a ball in the park.', '8000', '-f', 'mulaw');
+      const stereo = Buffer.alloc(sentence.length * 2);
+      for (let at = 0; at < sentence.length; at += 2) stereo.writeInt16LE(sentence.readInt16LE(at), at * 2);
+      const streams = [
+        { audio: webm, options: { interim_results: 'false' }, errors: 0.3 },
+        { audio: mulaw, options: { encoding: 'mulaw', sample_rate: '8000' }, errors: 1 },
+        { audio: stereo, options: { ...RAW, channels: '2', multichannel: 'true' }, errors: 0.2 },
+      ];
+      for (const { audio, options, errors } of streams) {
+        const { socket, said, closed } = await openStream(5, options);
+        for (let at = 0; at < audio.length; at += 16_000) socket.sendMedia(audio.subarray(at, at + 16_000));
+        socket.sendCloseStream({ type: 'CloseStream' });
+        expect((await closed).code).toBe(1000);
+        const first = said.filter(({ type, channel_index }) => type === 'Results' && channel_index[0] === 0);
+        const text = first.map(({ channel }) => channel.alternatives[0]?.transcript).join(' ');
+        expect(wordErrorRate('The children played with a ball in the park.', text)).toBeLessThanOrEqual(errors);
+        const length = (sentence.length / 32_000) * (audio === stereo ? 2 : 1);
+        expect(Math.abs((said.at(-1)?.charge.seconds ?? 0) - Math.ceil(length))).toBeLessThanOrEqual(1);
+      }
+    });
+
+    it('what is refused costs nothing, and what is no audio ends with Deepgram’s codes', async () => {
+      const unpaid = await fetch(`${speech}/v1/listen`);
+      expect(unpaid.status).toBe(402);
+      const before = await wealthOf(6);
+      await expect(openStream(6, { encoding: 'linear16' })).rejects.toThrow();
+      const hostile: [
+        Record<string, string>,
+        (socket: Awaited<ReturnType<typeof openStream>>['socket']) => void,
+        number,
+      ][] = [
+        [{}, (socket) => socket.sendMedia(randomBytes(4000)), 1008],
+        [{}, (socket) => socket.sendMedia(Buffer.from(`#EXTM3U\n${'x'.repeat(100)}\nhttp://localhost/\n`)), 1008],
+        [{}, (socket) => socket.sendMedia(Buffer.concat([Buffer.from('OggS'), randomBytes(4000)])), 1008],
+        [RAW, (socket) => socket.socket.send('no JSON'), 1008],
+        [RAW, (socket) => socket.sendMedia(Buffer.alloc(1_100_000)), 1009],
+      ];
+      for (const [options, send, expected] of hostile) {
+        const { socket, said, closed } = await openStream(6, options);
+        send(socket);
+        if (options === RAW) expect((await closed).code).toBe(expected);
+        else {
+          socket.sendCloseStream({ type: 'CloseStream' });
+          expect((await closed).code).toBe(expected);
+        }
+        expect(said.at(-1)).toMatchObject({ type: 'Metadata', charge: { usd: '0.00', seconds: 0 } });
+      }
+      await expect.poll(() => wealthOf(6), { timeout: 30_000 }).toBe(before);
+    });
+
+    it('nothing is heard beyond what is held: the stream ends and says so', async () => {
+      const before = await wealthOf(6);
+      // 500 s are held at the usual price, so audio comes faster than it is spoken.
+      const { socket, said, closed } = await openStream(6, RAW);
+      const minute = Buffer.alloc(60 * 32_000);
+      for (let sent = 0; sent < 9; sent++) {
+        for (let at = 0; at < minute.length; at += 640_000) socket.sendMedia(minute.subarray(at, at + 640_000));
+        await until(() => (socket.readyState !== 1 || socket.socket.bufferedAmount === 0 ? true : undefined));
+        await sleep(300);
+      }
+      const { code, reason } = await closed;
+      expect([code, reason]).toEqual([1000, expect.stringContaining('hold more with x-max-price')]);
+      expect(said.at(-1)).toMatchObject({ charge: { usd: '0.05', seconds: 500 } });
+      await expect.poll(() => wealthOf(6), { timeout: 30_000 }).toBe(before - 50_000n);
+    });
+
+    it('cuts: the caller, the recognizer and the engine; each costs the seconds that were heard', async () => {
+      let before = await wealthOf(7);
+      const cuts: ((socket: Awaited<ReturnType<typeof openStream>>['socket']) => void)[] = [
+        ({ socket }) => socket.close(),
+        () => kill(/sherpa-onnx-process/),
+        () => kill(/speech\/engine\/main/),
+      ];
+      for (const cut of cuts) {
+        const { socket, said, closed } = await openStream(7, { ...RAW, interim_results: 'true' });
+        for (let at = 0; at < 2 * 32_000; at += 3200) socket.sendMedia(sentence.subarray(at, at + 3200));
+        await until(() => (said.some(({ type }) => type === 'Results') ? true : undefined));
+        cut(socket);
+        // The recognizer is missed when it is needed.
+        if (socket.readyState === 1) socket.sendFinalize({ type: 'Finalize' });
+        const { code, reason } = await closed;
+        if (cut !== cuts[0]) {
+          expect([code, reason]).toEqual([1011, expect.stringMatching(/^NET-0000.*charged 0\.0002 USD for 2 s$/)]);
+          expect(said.at(-1)).toMatchObject({ type: 'Metadata', charge: { usd: '0.0002', seconds: 2 } });
+        }
+        before -= 200n;
+        await expect.poll(() => wealthOf(7), { timeout: 30_000 }).toBe(before);
+        await until(async () => ((await listenHealth().catch(() => undefined))?.ok ? true : undefined), 60_000);
+      }
+    });
+
+    function kill(pattern: RegExp): void {
+      const pids = processTree([host.pid]).filter((pid) => pattern.test(commandOf(pid)));
+      expect(pids.length).toBeGreaterThan(0);
+      for (const pid of pids) process.kill(pid, 'SIGKILL');
+    }
   });
 });
 

@@ -1,6 +1,8 @@
 /** WebSockets as workerd has them, as far as they are used here. */
 
 export interface WorkerSocket {
+  /** `blob` by default, whose bytes would come later than what was sent after it. */
+  binaryType: 'arraybuffer' | 'blob';
   accept(): void;
   send(data: string | ArrayBuffer): void;
   close(code?: number, reason?: string): void;

@@ -100,6 +100,7 @@ class Stream {
     };
     this.#engine.addEventListener('close', died);
     this.#engine.addEventListener('error', died);
+    this.#caller.binaryType = 'arraybuffer';
     this.#engine.accept();
     this.#caller.accept();
   }
