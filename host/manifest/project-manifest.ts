@@ -73,6 +73,12 @@ export const manifestSchema = z.strictObject({
           .boolean()
           .optional()
           .describe('work takes longer than a payment stays valid: settle first, refund if it fails'),
+        live: z
+          .boolean()
+          .optional()
+          .describe(
+            'with "metered" and GET: a WebSocket that is charged while it is open, by what env.PAYMENTS is told',
+          ),
         input: z
           .looseObject({})
           .optional()

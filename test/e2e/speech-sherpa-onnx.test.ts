@@ -12,8 +12,9 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { DeepgramClient } from '@deepgram/sdk';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import WebSocket from 'ws';
 import { findProgram } from '../../builtin-tenants/speech/engine/programs.ts';
-import { commandOf, processTree } from '../bench/processes.ts';
+import { commandOf, privateBytes, processTree } from '../bench/processes.ts';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { requestSocket } from '../speech/harness/socket.ts';
 import { toneWav } from '../speech/harness/sound.ts';
@@ -332,6 +333,52 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       }
     });
 
+    it('speaks as text comes: a sentence at a time, charged by its characters', async () => {
+      const before = await wealthOf(5);
+      const payment = await paymentFor(
+        `${speech}/v1/speak`,
+        (sender) => mppFetch(host.network, 5, sender) as typeof fetch,
+      );
+      const deepgram = new DeepgramClient({ auth: false, baseUrl: speech.replace('http', 'ws') });
+      const socket = await deepgram.speak.v1.connect({
+        model: 'flite' as never,
+        encoding: 'linear16',
+        sample_rate: 16_000 as never,
+        Authorization: payment.authorization ?? '',
+        reconnectAttempts: 0,
+      });
+      const said: { type: string; charge?: object }[] = [];
+      const audio: Buffer[] = [];
+      socket.on('message', (message) => {
+        if (message instanceof ArrayBuffer || ArrayBuffer.isView(message))
+          audio.push(Buffer.from(message as ArrayBuffer));
+        else if (message instanceof Blob) void message.arrayBuffer().then((bytes) => audio.push(Buffer.from(bytes)));
+        else said.push(message as { type: string });
+      });
+      const closed = new Promise<{ code: number; reason: string }>((resolve) =>
+        socket.on('close', (event) => resolve(event as { code: number; reason: string })),
+      );
+      socket.connect();
+      await socket.waitForOpen();
+      const first = 'The children played ';
+      const second = 'with a ball. In the park.';
+      socket.sendText({ type: 'Speak', text: first });
+      socket.sendText({ type: 'Speak', text: second });
+      socket.sendFlush({ type: 'Flush' });
+      await until(() => (said.some(({ type }) => type === 'Flushed') ? true : undefined));
+      // What is cleared is not spoken and not charged.
+      socket.sendText({ type: 'Speak', text: 'Nobody hears this' });
+      socket.sendClear({ type: 'Clear' });
+      await until(() => (said.some(({ type }) => type === 'Cleared') ? true : undefined));
+      socket.sendClose({ type: 'Close' });
+      const characters = first.length + second.length;
+      const usd = `0.00${characters * 25}`;
+      expect(await closed).toMatchObject({ code: 1000, reason: expect.stringContaining(`charged ${usd} USD`) });
+      expect(said.at(-1)).toMatchObject({ type: 'Metadata', charge: { usd, characters } });
+      await until(() => (Buffer.concat(audio).length > 2 * 32_000 ? true : undefined));
+      await expect.poll(() => wealthOf(5), { timeout: 30_000 }).toBe(before - BigInt(characters * 25));
+    });
+
     function kill(pattern: RegExp): void {
       const pids = processTree([host.pid]).filter((pid) => pattern.test(commandOf(pid)));
       expect(pids.length).toBeGreaterThan(0);
@@ -356,6 +403,57 @@ describe('the engine alone', () => {
     const { status, json } = await requestSocket(engine?.socket ?? '', 'POST', `/listen${query}`, body);
     return { status, ...(json as Partial<Answer> & { code?: string; message?: string }) };
   };
+  it.skipIf(flite === undefined)('hears 20 streams at once, refuses more, and gives the memory back', async () => {
+    engine = await startEngine({ listen: { model: MODEL, liveStreams: 20 } });
+    const wav = join(folder, 'twenty.wav');
+    spawnSync('flite', ['-voice', 'rms', '-t', 'The children played with a ball in the park.', '-o', wav]);
+    const audio = spawnSync('ffmpeg', [
+      '-v',
+      'error',
+      '-i',
+      wav,
+      '-ar',
+      '16000',
+      '-ac',
+      '1',
+      '-f',
+      's16le',
+      '-',
+    ]).stdout;
+    const idle = privateBytes([engine.pid]);
+    const query = 'encoding=linear16&sample_rate=16000&interim=true&endpointing=300&max_billable_ms=60000';
+    const open = async (payer: string) => {
+      const socket = new WebSocket(`ws+unix://${engine?.socket}:/live?${query}&payer=${payer}`);
+      await new Promise((resolve, reject) => {
+        socket.once('open', resolve);
+        socket.once('unexpected-response', (_request, { statusCode }) => reject(new Error(String(statusCode))));
+      });
+      return socket;
+    };
+    const sockets = await Promise.all(Array.from({ length: 20 }, (_, at) => open(`p${at % 2}`)));
+    await expect(open('p3')).rejects.toThrow('429');
+    const ends = sockets.map(async (socket) => {
+      const finals: string[] = [];
+      socket.on('message', (data) => {
+        const { message } = JSON.parse(String(data));
+        if (message?.is_final) finals.push(message.channel.alternatives[0].transcript);
+      });
+      for (let at = 0; at < audio.length; at += 3200) {
+        socket.send(audio.subarray(at, at + 3200));
+        await sleep(50);
+      }
+      socket.send('{"type":"CloseStream"}');
+      await new Promise((resolve) => socket.once('close', resolve));
+      return finals.join(' ');
+    });
+    await sleep(1000);
+    expect(privateBytes([engine.pid]) - idle).toBeLessThan(250 * 1024 * 1024);
+    const heard = await Promise.all(ends);
+    for (const text of heard)
+      expect(wordErrorRate('The children played with a ball in the park.', text)).toBeLessThanOrEqual(0.2);
+    (await open('p0')).terminate();
+  });
+
   const jobs = () => processTree([engine?.pid ?? 0]).filter((pid) => commandOf(pid).includes('sherpa-onnx-job'));
 
   /** A folder with a model's files, each copied from the real one unless its content is given. */

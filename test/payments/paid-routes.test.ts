@@ -28,6 +28,8 @@ describe('what is refused names the field', () => {
     ['a query', [route({ path: '/a?b=1' })], '/paidRoutes/0/path'],
     ['an unknown method', [route({ method: 'BREW' })], '/paidRoutes/0/method'],
     ['an unknown mode', [route({ mode: 'free' })], '/paidRoutes/0/mode'],
+    ['live without a meter', [route({ live: true })], '/paidRoutes/0/live'],
+    ['live for a POST', [route({ live: true, mode: 'metered', method: 'POST' })], '/paidRoutes/0/live'],
     ['an unknown key', [route({ discount: 5 })], '/paidRoutes/0'],
     ['the same route twice', [route(), route({ price: '2' })], '/paidRoutes/1'],
     ['the same route in another case', [route(), route({ path: '/Report/' })], '/paidRoutes/1'],

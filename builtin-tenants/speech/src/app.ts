@@ -13,6 +13,7 @@ import { listen } from './routes/listen.ts';
 import { listenLive } from './routes/listen-live.ts';
 import { read } from './routes/read.ts';
 import { speak } from './routes/speak.ts';
+import { speakLive } from './routes/speak-live.ts';
 import { type Env, readSettings } from './settings.ts';
 
 export type AppEnv = { Bindings: Env; Variables: { requestId: string } };
@@ -35,6 +36,7 @@ export function createApp(): App {
     }),
   );
   app.get('/v1/listen', async (context) => await listenLive(await visitOf(context, engineRuns)));
+  app.get('/v1/speak', async (context) => await speakLive(await visitOf(context, engineRuns)));
   for (const [path, operation] of Object.entries(OPERATIONS)) {
     app.post(path, async (context) => await operation(await visitOf(context, engineRuns)));
     app.all(path, (context) => {

@@ -46,6 +46,7 @@ export function guide(settings: Settings, url: string): { title: string; intro: 
               `${method} ${path}: ${metered ? 'at most ' : ''}${priceUsd} USDC (${sku}). ${description}.`,
           ),
           `Metered calls hold the price and charge what was used: ${minute} USDC a minute of audio (each channel), ${thousand} USDC for 1,000 characters. Audio longer than ${seconds} s needs more than the price: it is refused before any work, uncharged, with the amount it needs.`,
+          'GET /v1/listen opens a WebSocket with Deepgram’s live protocol, paid with its handshake by a header. What may be heard is held then; each second that was begun is charged, the last message and the close frame say how much, and the rest comes back.',
           'Whatever is not answered with a 2xx costs nothing. An Idempotency-Key binds retries: the same key is charged once and gets the same answer.',
         ],
       },

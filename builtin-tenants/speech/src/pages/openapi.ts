@@ -142,7 +142,10 @@ function paidOperation(route: PaidOperation, settings: Settings): object {
   return {
     operationId: `${path.slice('/v1/'.length)}${isLive ? '-live' : ''}`,
     summary: description,
-    parameters: ((isLive ? LIVE : PARAMETERS[path]) ?? []).map((parameter) => ({ in: 'query', ...parameter })),
+    parameters: ((isLive && path === '/v1/listen' ? LIVE : PARAMETERS[path]) ?? []).map((parameter) => ({
+      in: 'query',
+      ...parameter,
+    })),
     ...(isLive ? {} : { requestBody: { required: true, content: BODIES[path] } }),
     security: [{ payment: [] }],
     'x-payment': { method: settings.network ?? 'local', currency: 'USDC', amount: priceUsd, sku, pricingVersion },

@@ -9,7 +9,7 @@ import { SpeechFailure } from '../failure.ts';
 import { callerOf, heldFor } from '../limit.ts';
 import { Meter, MeterRefused } from '../live/meter.ts';
 import { closeSocket, socketAnswer, socketOf, socketPair, type WorkerSocket } from '../live/sockets.ts';
-import { audioFor } from '../money.ts';
+import { audioFor, type MicroUsd, priceOfAudio } from '../money.ts';
 import { type LiveOptions, readLiveOptions } from '../options/live.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
@@ -31,13 +31,19 @@ export async function listenLive(visit: Visit): Promise<Response> {
   if (request.headers.get('upgrade')?.toLowerCase() !== 'websocket')
     throw new SpeechFailure('METHOD_NOT_ALLOWED', 'GET opens a WebSocket here; POST audio to have it transcribed.');
   const options = readLiveOptions(visit.url.searchParams);
-  const meter = new Meter(visit.payments, request, settings.perSecond);
-  if (!meter.works) throw new SpeechFailure('SERVICE_UNAVAILABLE', 'The host does not say who pays; try again.');
+  const meter = new Meter(visit.payments, request);
   const held = audioFor(heldFor(request, '/v1/listen'), settings.perSecond);
   const most = Math.min(Math.floor(held / 1000), 1_000_000) * 1000;
   const engine = await connect(visit, options, most);
   const [theirs, ours] = socketPair();
-  const stream = new Stream(ours, engine, meter, visit.requestId, options);
+  const stream = new Stream({
+    caller: ours,
+    engine,
+    meter,
+    perSecond: settings.perSecond,
+    requestId: visit.requestId,
+    options,
+  });
   stream.start();
   return socketAnswer(theirs, { 'dg-request-id': visit.requestId, 'x-request-id': visit.requestId });
 }
@@ -72,19 +78,30 @@ class Stream {
   readonly #caller: WorkerSocket;
   readonly #engine: WorkerSocket;
   readonly #meter: Meter;
+  readonly #perSecond: MicroUsd;
   readonly #requestId: string;
   readonly #options: LiveOptions;
   #sent = 0;
   #worked = 0;
+  /** Each that has begun is charged, over all channels. */
+  #seconds = 0;
   #over = false;
   #lines: Promise<void> = Promise.resolve();
 
-  constructor(caller: WorkerSocket, engine: WorkerSocket, meter: Meter, requestId: string, options: LiveOptions) {
-    this.#caller = caller;
-    this.#engine = engine;
-    this.#meter = meter;
-    this.#requestId = requestId;
-    this.#options = options;
+  constructor(parts: {
+    caller: WorkerSocket;
+    engine: WorkerSocket;
+    meter: Meter;
+    perSecond: MicroUsd;
+    requestId: string;
+    options: LiveOptions;
+  }) {
+    this.#caller = parts.caller;
+    this.#engine = parts.engine;
+    this.#meter = parts.meter;
+    this.#perSecond = parts.perSecond;
+    this.#requestId = parts.requestId;
+    this.#options = parts.options;
   }
 
   start(): void {
@@ -130,7 +147,9 @@ class Stream {
     if (this.#over) return;
     this.#worked = bytes;
     try {
-      await this.#meter.heard(heardMs);
+      const seconds = Math.ceil(heardMs / 1000);
+      if (seconds > 0) await this.#meter.charged(priceOfAudio(seconds * 1000, this.#perSecond));
+      this.#seconds = seconds;
     } catch (error) {
       if (!(error instanceof MeterRefused)) console.error(error);
       this.#end(1011, 'PAYMENT-0002: the payment ended; open another stream');
@@ -150,7 +169,8 @@ class Stream {
   ): void {
     if (this.#over) return;
     this.#over = true;
-    const { charge, seconds } = this.#meter;
+    const { charge } = this.#meter;
+    const seconds = this.#seconds;
     const { listen } = this.#options;
     const all = [
       ...this.#options.warnings,
