@@ -345,6 +345,7 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
         encoding: 'linear16',
         sample_rate: 16_000 as never,
         Authorization: payment.authorization ?? '',
+        headers: { Authorization: payment.authorization ?? '' },
         reconnectAttempts: 0,
       });
       const said: { type: string; charge?: object }[] = [];

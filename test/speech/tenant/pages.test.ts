@@ -35,9 +35,11 @@ describe('the descriptor', () => {
     for (const protocol of ['mpp', 'x402']) {
       expect(rows).toContainEqual(['/v1/listen', 'speech-listen:v1', 50_000, 1, protocol]);
       expect(rows).toContainEqual(['/v1/speak', 'speech-speak:v1', 50_000, 1, protocol]);
+      expect(rows).toContainEqual(['/v1/listen', 'speech-listen-live:v1', 50_000, 1, protocol]);
+      expect(rows).toContainEqual(['/v1/speak', 'speech-speak-live:v1', 50_000, 1, protocol]);
       expect(rows).toContainEqual(['/v1/read', 'speech-read:v1', 5000, 1, protocol]);
     }
-    expect(body.paidRoutes).toHaveLength(6);
+    expect(body.paidRoutes).toHaveLength(10);
   });
 });
 
