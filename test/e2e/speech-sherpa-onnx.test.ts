@@ -404,8 +404,8 @@ describe('the engine alone', () => {
     const { status, json } = await requestSocket(engine?.socket ?? '', 'POST', `/listen${query}`, body);
     return { status, ...(json as Partial<Answer> & { code?: string; message?: string }) };
   };
-  it.skipIf(flite === undefined)('hears 20 streams at once, refuses more, and gives the memory back', async () => {
-    engine = await startEngine({ listen: { model: MODEL, liveStreams: 20 } });
+  it.skipIf(flite === undefined)('hears 20 streams at once, refuses more, and ends one that is silent', async () => {
+    engine = await startEngine({ listen: { model: MODEL, liveStreams: 21 } });
     const wav = join(folder, 'twenty.wav');
     spawnSync('flite', ['-voice', 'rms', '-t', 'The children played with a ball in the park.', '-o', wav]);
     const audio = spawnSync('ffmpeg', [
@@ -431,6 +431,8 @@ describe('the engine alone', () => {
       });
       return socket;
     };
+    const silent = await open('p2');
+    const silentEnd = new Promise((resolve) => silent.once('message', (data) => resolve(JSON.parse(String(data)).end)));
     const sockets = await Promise.all(Array.from({ length: 20 }, (_, at) => open(`p${at % 2}`)));
     await expect(open('p3')).rejects.toThrow('429');
     const ends = sockets.map(async (socket) => {
@@ -453,6 +455,7 @@ describe('the engine alone', () => {
     for (const text of heard)
       expect(wordErrorRate('The children played with a ball in the park.', text)).toBeLessThanOrEqual(0.2);
     (await open('p0')).terminate();
+    expect(await silentEnd).toMatchObject({ code: 1011, reason: expect.stringContaining('NET-0001') });
   });
 
   const jobs = () => processTree([engine?.pid ?? 0]).filter((pid) => commandOf(pid).includes('sherpa-onnx-job'));

@@ -21,7 +21,7 @@ export default {
   async fetch(request, env) {
     const { pathname } = new URL(request.url);
     if (request.headers.get('upgrade') !== 'websocket') return new Response('secret');
-    if (pathname === '/refuses') return new Response('not you', { status: 403 });
+    if (pathname.startsWith('/refuses')) return new Response('not you', { status: 403 });
     if (pathname === '/plain') return new Response('secret');
     if (pathname === '/throws') throw new Error('thrown');
     if (pathname === '/moody' && (refusals += 1) === 1) return new Response('later', { status: 503 });
@@ -59,6 +59,7 @@ beforeAll(async () => {
     paidRoutes: [
       ...fixed.map((path) => ({ method: 'GET', path, price: '0.01' })),
       { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
+      { method: 'GET', path: '/refuses-live', price: '0.05', mode: 'metered', live: true },
       { method: 'GET', path: '/while-open', price: '0.05', mode: 'metered', live: true },
     ],
   });
@@ -285,6 +286,13 @@ test('charged while it is open, by a session: only what was reported is spent of
   expect(await call.ask('0.0007')).toMatchObject({ total: '0.0007' });
   call.socket.terminate();
   await expect.poll(() => booked(call.id), { timeout: 20_000 }).toEqual({ charged: '0.0007', state: 'answered' });
+});
+
+test('a handler that refuses a socket of a live route: nothing is held, and the payment can be shown again', async () => {
+  const before = await wealth(7);
+  const payment = await paymentFor(`${host.url}/chat/refuses-live`, mpp(7));
+  for (const _turn of [1, 2]) expect((await open('/refuses-live', payment)).status).toBe(403);
+  expect(await wealth(7)).toBe(before);
 });
 
 test('whoever vanishes, at whichever end: what was reported is charged, and nothing where nothing was', async () => {

@@ -104,6 +104,7 @@ export class PaidSockets {
       row = await deadline.settled();
       if (opened instanceof Response) {
         await machine.release(row, `the handler answered ${opened.status}`);
+        done();
         return withRequestId(opened, visit.context);
       }
       if (this.#caller.socket.destroyed)
