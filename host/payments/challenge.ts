@@ -1,6 +1,6 @@
 /**
- * The 402: one answer that carries every offer, for MPP clients in `WWW-Authenticate` and for x402 clients in
- * `PAYMENT-REQUIRED`. Building it touches no chain and no disk, so a flood of unpaid calls stays cheap.
+ * The 402: one answer that carries every offer, for MPP clients in `WWW-Authenticate`, for x402 clients in
+ * `PAYMENT-REQUIRED`, and for those of x402 v1 in the body. Building it touches no chain and no disk, so a flood of unpaid calls stays cheap.
  */
 import { formatUsd } from '../shared/money.ts';
 import { OWN_ANSWER, Problem, type ProblemCode } from '../shared/problem.ts';
@@ -89,8 +89,9 @@ export class Challenger {
       description: this.describe(prepared.terms),
       problem,
     };
-    for (const announce of prepared.announce)
-      for (const [name, value] of Object.entries(announce(issue)))
+    const announced = prepared.announce.map((announce) => announce(issue));
+    for (const { headers: own } of announced)
+      for (const [name, value] of Object.entries(own))
         headers[name] = headers[name] === undefined ? value : `${headers[name]}, ${value}`;
     const document = (problem ?? prepared.unpaid).toDocument(context.requestId);
     const body = JSON.stringify({
@@ -99,6 +100,7 @@ export class Challenger {
       price: { amount: formatUsd(prepared.terms.amount), currency: 'USD', mode: prepared.terms.mode },
       ...(this.#testMoney ? { testMoney: true } : {}),
       docs: this.#docs,
+      ...Object.assign({}, ...announced.map(({ body }) => body)),
     });
     return { headers, body };
   }

@@ -31,7 +31,14 @@ export function createApp(): App {
   app.use(
     cors({
       origin: '*',
-      allowHeaders: ['authorization', 'content-type', 'idempotency-key', 'payment-signature', 'x-max-price'],
+      allowHeaders: [
+        'authorization',
+        'content-type',
+        'idempotency-key',
+        'payment-signature',
+        'x-max-price',
+        'x-payment',
+      ],
       exposeHeaders: ['x-request-id', 'dg-request-id', 'dg-char-count', 'dg-model-name', 'x-warnings', 'retry-after'],
     }),
   );

@@ -66,7 +66,7 @@ turnpike init my-api --template paid-api
 cd my-api && turnpike deploy --yes --host-url ${publicUrl}</pre>
 </section>
 <section id="paying" data-find><h2>Paying</h2>
-<p>A paid endpoint answers 402 first, with its price in two protocols: MPP in <code>WWW-Authenticate</code> and x402 in <code>PAYMENT-REQUIRED</code>. Any client of either pays and sends the request again. The same payment sent again gets the same answer and is not charged again; what is refused costs nothing.</p>
+<p>A paid endpoint answers 402 first, with its price in two protocols: MPP in <code>WWW-Authenticate</code> and x402 in <code>PAYMENT-REQUIRED</code> (v1 of it in the body). Any client of either pays and sends the request again. The same payment sent again gets the same answer and is not charged again; what is refused costs nothing.</p>
 ${tabs('paying', 'Client', [
   { name: 'mppx', body: html`<pre>${mppxExample(publicUrl, network)}</pre>` },
   { name: 'JavaScript', body: html`<pre>${javascriptSetUp(MPPX_PACKAGES, rpcUrl)}</pre>` },

@@ -51,8 +51,8 @@ async function llmsText({
 > Pay-per-use host for HTTP handlers. Pay ${price} USD over HTTP 402, deploy a JavaScript or TypeScript handler, and it is
 > live at ${publicUrl}/<slug>/ for ${termDays} days. No account: your wallet is your identity.
 
-Payments: network ${network.name}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402 v2 (PAYMENT-REQUIRED).
-Any stock client pays: the mppx client or command, @x402/fetch, or \`turnpike pay <url> --max-pay 0.25\`.
+Payments: network ${network.name}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402: v2 (PAYMENT-REQUIRED), and v1 (x402Version and accepts in the body, X-PAYMENT).
+Any stock client pays: the mppx client or command, @x402/fetch, x402-fetch, x402-axios, or \`turnpike pay <url> --max-pay 0.25\`.
 Machine-readable: ${publicUrl}/openapi.json
 
 ## Deploy a project with the turnpike command

@@ -19,7 +19,8 @@ export interface OpenApiDeps {
 export const PAYMENT_SCHEME: JsonSchema = {
   type: 'http',
   scheme: 'Payment',
-  description: 'The credential that answers a challenge of the 402: https://mpp.dev. Or PAYMENT-SIGNATURE of x402.',
+  description:
+    'The credential that answers a challenge of the 402: https://mpp.dev. Or PAYMENT-SIGNATURE of x402, or X-PAYMENT of x402 v1.',
 };
 
 const SECURITY: Record<Endpoint['access'], JsonSchema[]> = {

@@ -23,16 +23,18 @@ const ENTRIES: readonly Entry[] = [
 export const METHODS: readonly PaymentMethod[] = ENTRIES.map(({ method }) => method);
 
 /** Request headers that may carry a credential, in lower case. */
-export const CREDENTIAL_HEADERS: readonly string[] = METHODS.map(({ header }) => header);
+export const CREDENTIAL_HEADERS: readonly string[] = METHODS.flatMap(({ headers }) => headers);
 
 /** `access-control-expose-headers` of whatever concerns a payment. */
 export const EXPOSED_HEADERS = [...new Set(METHODS.flatMap(({ exposed }) => exposed))].join(', ');
 
 /** Removes the credentials of all methods. */
 export function removeCredentials(headers: Headers): void {
-  for (const { header, carries = () => true } of METHODS) {
-    const value = headers.get(header);
-    if (value !== null && carries(value)) headers.delete(header);
+  for (const { headers: own, carries = () => true } of METHODS) {
+    for (const name of own) {
+      const value = headers.get(name);
+      if (value !== null && carries(value)) headers.delete(name);
+    }
   }
 }
 

@@ -62,19 +62,25 @@ export interface Issue {
   problem: Problem | undefined;
 }
 
-/** Writes the headers by which a 402 carries the offers of one method. */
-export type Announce = (issue: Issue) => Record<string, string>;
+/** What a 402 carries of the offers of one method. */
+export interface Announced {
+  headers: Record<string, string>;
+  /** Members of its body, for clients that read their terms there. */
+  body?: Record<string, unknown>;
+}
+
+export type Announce = (issue: Issue) => Announced;
 
 export interface PaymentMethod {
   /** Stands in its offers and credentials. */
   readonly via: string;
   /** First parts of the names of its rails. */
   readonly family: string;
-  /** Request header that carries its credential, in lower case. */
-  readonly header: string;
+  /** Request headers that may carry its credential, in lower case. */
+  readonly headers: readonly string[];
   /** Response headers of its 402s and receipts: scripts of other origins may read them. */
   readonly exposed: readonly string[];
-  /** Whether a value of `header` is a credential of this method. Default: every value is. */
+  /** Whether a value of one of `headers` is a credential of this method. Default: every value is. */
   carries?(value: string): boolean;
   /** Rails that move what was charged; the others move what was authorized. */
   readonly partialRails?: readonly RailName[];

@@ -19,6 +19,7 @@ const OWN = new Set([
   'x-charge',
   'payment-receipt',
   'payment-response',
+  'x-payment-response',
   'x-payment-id',
   'x-payment-amount',
   'x-payment-held',

@@ -215,6 +215,6 @@ function used(row: PaymentRow): Problem {
 export function unpaidSocket(amount: Money, mode: 'fixed' | 'metered'): Problem {
   return new Problem(
     'payment_required',
-    `This WebSocket costs ${mode === 'metered' ? 'at most ' : ''}${formatUsd(amount)} USD, paid with its handshake: send the payment in an Authorization or PAYMENT-SIGNATURE header. Payments inside the socket are not taken.`,
+    `This WebSocket costs ${mode === 'metered' ? 'at most ' : ''}${formatUsd(amount)} USD, paid with its handshake: send the payment in an Authorization, PAYMENT-SIGNATURE or X-PAYMENT header. Payments inside the socket are not taken.`,
   );
 }

@@ -117,7 +117,7 @@ export function openapi(settings: Settings, url: string): object {
           type: 'http',
           scheme: 'Payment',
           description:
-            'The credential that answers a challenge of the 402: https://mpp.dev. Or PAYMENT-SIGNATURE of x402.',
+            'The credential that answers a challenge of the 402: https://mpp.dev. Or PAYMENT-SIGNATURE of x402, or X-PAYMENT of x402 v1.',
         },
       },
       schemas: {

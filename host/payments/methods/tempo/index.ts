@@ -33,7 +33,7 @@ export function tempoRails({ network: { mpp: network }, collector, challengeKey,
 export const tempo: PaymentMethod = {
   via: 'mpp',
   family: 'tempo',
-  header: 'authorization',
+  headers: ['authorization'],
   exposed: ['WWW-Authenticate', 'Payment-Receipt'],
   carries: (value) => /^payment /i.test(value),
   read(headers, key) {

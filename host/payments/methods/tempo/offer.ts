@@ -66,7 +66,7 @@ export function announceMpp(offers: readonly Offer[], terms: Terms): Announce {
     const expires = new Date(Date.now() + CHALLENGE_LIFE_MS).toISOString();
     const opaque = opaqueFor(randomUUID());
     const challenges = writers.write.map((write) => write(key, { expires, digest, opaque }));
-    return { 'www-authenticate': challenges.join(', ') };
+    return { headers: { 'www-authenticate': challenges.join(', ') } };
   };
 }
 

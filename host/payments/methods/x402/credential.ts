@@ -1,15 +1,17 @@
-/** x402 credentials (`PAYMENT-SIGNATURE`): only their shape is checked. */
+/** x402 credentials (`PAYMENT-SIGNATURE`, and `X-PAYMENT` of version 1): only their shape is checked. */
 import { z } from 'zod';
 import { Problem } from '../../../shared/problem.ts';
 import { lower } from '../../terms.ts';
 import { sha256 } from '../common.ts';
 import type { Presented } from '../method.ts';
 import { readPaymentIdentifier } from './payment-identifier.ts';
+import { networkOfName } from './version-1.ts';
 
 /** `id` is network, payer and nonce; `hash` is of what is signed, and of what was accepted and named with it. */
 export interface X402Credential extends Presented {
   via: 'x402';
   rail: 'x402/exact' | 'x402/upto';
+  version: 1 | 2;
   payload: X402Payload;
 }
 
@@ -44,8 +46,10 @@ const uptoPayload = z.object({
   }),
 });
 
+const network = z.string().regex(/^eip155:\d{1,12}$/);
+
 /** x402 v2 `PaymentPayload` (x402 specification, section 5.2). */
-const paymentPayload = z.object({
+const version2 = z.object({
   x402Version: z.literal(2),
   resource: z
     .object({ url: z.string().max(8192) })
@@ -53,7 +57,7 @@ const paymentPayload = z.object({
     .optional(),
   accepted: z.object({
     scheme: z.enum(['exact', 'upto']),
-    network: z.string().regex(/^eip155:\d{1,12}$/),
+    network,
     asset: address,
     amount: atomic,
     payTo: address,
@@ -64,7 +68,26 @@ const paymentPayload = z.object({
   extensions: z.record(z.string(), z.unknown()).optional(),
 });
 
-export type X402Payload = z.infer<typeof paymentPayload>;
+/** x402 v1 `PaymentPayload` (x402 specification v1, section 5.2). */
+const version1 = z.object({
+  x402Version: z.literal(1),
+  scheme: z.literal('exact'),
+  network: z
+    .string()
+    .max(40)
+    .transform((name) => networkOfName(name) ?? '')
+    .pipe(network),
+  payload: exactPayload,
+});
+
+const paymentPayload = z.discriminatedUnion('x402Version', [version1, version2]);
+
+type Version2 = z.infer<typeof version2>;
+
+/** A payment of either version; of what was accepted, version 1 says what is signed alone. */
+export interface X402Payload extends Pick<Version2, 'resource' | 'payload' | 'extensions'> {
+  accepted: Pick<Version2['accepted'], 'scheme' | 'network' | 'amount' | 'payTo'> & Partial<Version2['accepted']>;
+}
 
 export function isX402(presented: Presented): presented is X402Credential {
   return presented.via === 'x402';
@@ -76,14 +99,18 @@ export function x402Of(presented: Presented): X402Credential {
   throw new Problem('payment_invalid', 'Not an x402 payment.');
 }
 
-/** @throws Problem `payment_invalid` */
+/**
+ * The `id` is the same for an authorization whatever the version it is shown in: it is one payment.
+ * @throws Problem `payment_invalid`
+ */
 export function readX402(text: string): X402Credential {
-  let payload: X402Payload;
+  let sent: z.infer<typeof paymentPayload>;
   try {
-    payload = paymentPayload.parse(JSON.parse(Buffer.from(text, 'base64').toString('utf8')));
+    sent = paymentPayload.parse(JSON.parse(Buffer.from(text, 'base64').toString('utf8')));
   } catch (error) {
-    throw new Problem('payment_invalid', 'PAYMENT-SIGNATURE is not a readable x402 v2 payment.', { cause: error });
+    throw new Problem('payment_invalid', 'This is not a readable payment of x402 v2 or v1.', { cause: error });
   }
+  const payload = sent.x402Version === 2 ? sent : asVersion2(sent);
   const { scheme, network } = payload.accepted;
   const exact = 'authorization' in payload.payload;
   if (exact !== (scheme === 'exact'))
@@ -96,11 +123,22 @@ export function readX402(text: string): X402Credential {
     via: 'x402',
     rail: scheme === 'exact' ? 'x402/exact' : 'x402/upto',
     id: `x402:${scheme}:${network}:${lower(from)}:${nonce}`,
-    hash: sha256(canonicalJson(payload)),
+    hash: sha256(canonicalJson(sent)),
     idempotencyKey: readPaymentIdentifier(payload.extensions),
     text,
+    version: sent.x402Version,
     payload,
   };
+}
+
+/** The network that a payment was signed for. @param id of a credential */
+export function networkOfId(id: string): string | undefined {
+  return /^x402:\w+:(eip155:\d+):/.exec(id)?.[1];
+}
+
+function asVersion2({ scheme, network, payload }: z.infer<typeof version1>): X402Payload {
+  const { value, to } = payload.authorization;
+  return { accepted: { scheme, network, amount: value, payTo: to }, payload };
 }
 
 /** The same text for the same value, in whatever order its members came. */

@@ -3,18 +3,22 @@
 import { lower } from '../../terms.ts';
 import { mppReceipt, sha256 } from '../common.ts';
 import type { PaymentMethod } from '../method.ts';
-import { readX402, x402Of } from './credential.ts';
+import { networkOfId, readX402, x402Of } from './credential.ts';
 import { announceX402, matchX402, x402Offer } from './offer.ts';
+import { isVersion1, nameOfNetwork } from './version-1.ts';
+
+/** Of version 2, and of version 1. */
+const HEADERS = ['payment-signature', 'x-payment'];
 
 export const x402: PaymentMethod = {
   via: 'x402',
   family: 'x402',
-  header: 'payment-signature',
-  exposed: ['PAYMENT-REQUIRED', 'PAYMENT-RESPONSE', 'Payment-Receipt'],
+  headers: HEADERS,
+  exposed: ['PAYMENT-REQUIRED', 'PAYMENT-RESPONSE', 'X-PAYMENT-RESPONSE', 'Payment-Receipt'],
   partialRails: ['x402/upto'],
   read(headers) {
-    const signature = headers.get(x402.header);
-    return signature === null ? undefined : readX402(signature);
+    const sent = HEADERS.map((name) => headers.get(name)).find((value) => value !== null);
+    return sent === undefined || sent === null ? undefined : readX402(sent);
   },
   named(presented) {
     const { accepted, resource } = x402Of(presented).payload;
@@ -33,11 +37,18 @@ export const x402: PaymentMethod = {
     return { intent: scheme, method: 'x402', currency: `${network}/${asset}` };
   },
   receipt(row, reference, charged) {
-    const network = row.asset.split('/')[0];
+    const network = networkOfId(row.credentialId) ?? row.asset.split('/')[0] ?? '';
     const response = { success: true, transaction: reference, network, payer: row.payer, amount: charged.toString() };
     return {
       'payment-receipt': mppReceipt('evm', row, reference, charged),
-      'payment-response': Buffer.from(JSON.stringify(response)).toString('base64'),
+      'payment-response': base64(response),
+      ...(isVersion1(row.credential)
+        ? { 'x-payment-response': base64({ ...response, network: nameOfNetwork(network) }) }
+        : {}),
     };
   },
 };
+
+function base64(value: object): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64');
+}

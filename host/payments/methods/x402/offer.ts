@@ -2,9 +2,10 @@
 import type { Discovery } from '../../discovery.ts';
 import { lower, type Offer } from '../../terms.ts';
 import { notForThis } from '../common.ts';
-import type { Announce, Asked, Presented } from '../method.ts';
+import type { Announce, Announced, Asked, Presented } from '../method.ts';
 import { type X402Payload, x402Of } from './credential.ts';
 import { PAYMENT_IDENTIFIER } from './payment-identifier.ts';
+import { bodyOfVersion1 } from './version-1.ts';
 
 /** Resources whose header is remembered, per set of terms. */
 const MAX_RESOURCES = 100;
@@ -49,7 +50,8 @@ function acceptsRequirements(payload: X402Payload, offered: X402Requirements): b
   return (
     accepted.scheme === offered.scheme &&
     accepted.network === offered.network &&
-    lower(accepted.asset) === lower(offered.asset) &&
+    // Version 1 does not name it, and signs for it.
+    (accepted.asset === undefined || lower(accepted.asset) === lower(offered.asset)) &&
     accepted.amount === offered.amount &&
     lower(accepted.payTo) === lower(offered.payTo)
   );
@@ -66,13 +68,17 @@ function withoutHash(text: string): string {
   return url.href;
 }
 
-/** x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource. */
+/**
+ * x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource; and for clients of v1 the same in
+ * the body.
+ */
 export function announceX402(offers: readonly Offer[]): Announce {
   const accepts = offers.map((offer) => x402Offer(offer).requirements);
-  const headers = new Map<string, { discovery: Discovery | undefined; header: string }>();
-  return ({ resource, description, discovery, problem }) => {
-    const known = problem ? undefined : headers.get(resource);
-    if (known && known.discovery === discovery) return { 'payment-required': known.header };
+  const known = new Map<string, { discovery: Discovery | undefined; announced: Announced }>();
+  return (issue) => {
+    const { resource, description, discovery, problem } = issue;
+    const before = problem ? undefined : known.get(resource);
+    if (before && before.discovery === discovery) return before.announced;
     const header = Buffer.from(
       JSON.stringify({
         x402Version: 2,
@@ -82,7 +88,8 @@ export function announceX402(offers: readonly Offer[]): Announce {
         extensions: { ...discovery, ...PAYMENT_IDENTIFIER },
       }),
     ).toString('base64');
-    if (!problem && (known || headers.size < MAX_RESOURCES)) headers.set(resource, { discovery, header });
-    return { 'payment-required': header };
+    const announced = { headers: { 'payment-required': header }, body: bodyOfVersion1(accepts, issue) };
+    if (!problem && (before || known.size < MAX_RESOURCES)) known.set(resource, { discovery, announced });
+    return announced;
   };
 }

@@ -13,7 +13,16 @@ import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { Network, X402Network } from '../../network/types.ts';
-import { assetId, custodyOf, lower, type Offer, payerDid, type SettleResult, type Terms } from '../../terms.ts';
+import {
+  assetId,
+  custodyOf,
+  lower,
+  type Offer,
+  payerDid,
+  type SettleResult,
+  type Terms,
+  termsFromText,
+} from '../../terms.ts';
 import { isExpired } from '../chain/chain-time.ts';
 import { assertFunded } from '../chain/funds.ts';
 import { isOpen } from '../chain/node-errors.ts';
@@ -104,11 +113,14 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
   const chain = { client, token: network.token, expired: false };
 
   async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
-    const accepted = presented.payload.accepted as PaymentRequirements;
+    const { payload, accepted } = accepting(
+      presented,
+      requirements('exact', termsFromText(payment.terms), payment.recipient),
+    );
     const asked = { isOpen: false };
     try {
       const result = await asking.run(asked, () =>
-        facilitator.settle(presented.payload as PaymentPayload, { ...accepted, amount: amount.toString() }),
+        facilitator.settle(payload, { ...accepted, amount: amount.toString() }),
       );
       if (result.success) return { status: 'settled', reference: result.transaction };
       if (result.errorReason?.includes('pending'))
@@ -154,7 +166,7 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
         const { payload } = presented.payload;
         let answer: Awaited<ReturnType<typeof facilitator.verify>>;
         try {
-          answer = await facilitator.verify(presented.payload as PaymentPayload, offered as PaymentRequirements);
+          answer = await facilitator.verify(accepting(presented, offered).payload, offered as PaymentRequirements);
         } catch (error) {
           throw new Problem('payment_invalid', 'The x402 payment could not be verified; pay again.', { cause: error });
         }
@@ -195,6 +207,15 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
   }
 
   return upto ? [rail('exact'), rail('upto')] : [rail('exact')];
+}
+
+/**
+ * A payment as the facilitator reads it.
+ * @param offered stands in for what version 1 does not say of what was accepted; `match` has compared what it says
+ */
+function accepting({ version, payload }: X402Credential, offered: X402Requirements) {
+  const accepted = (version === 1 ? offered : payload.accepted) as PaymentRequirements;
+  return { accepted, payload: { ...payload, x402Version: 2, accepted } as PaymentPayload };
 }
 
 /** The same signer, which tells why calls of the network fail. */

@@ -1,0 +1,153 @@
+/** Clients of x402 v1 pay for a tenant's routes and the host's own calls: charged once, whatever is shown again, and how. */
+import { ExactEvmSchemeV1 } from '@x402/evm/exact/v1/client';
+import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import { balance, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+
+let network: Network;
+let stop: () => Promise<void>;
+let rig: Rig;
+let payTo: Hex;
+
+const ROUTES = [
+  { method: 'GET', path: '/report', price: '0.01' },
+  { method: 'GET', path: '/other', price: '0.01' },
+  { method: 'GET', path: '/dear', price: '0.02' },
+];
+
+beforeAll(async () => {
+  ({ network, stop } = await startNetwork());
+});
+afterAll(() => stop());
+beforeEach(async () => {
+  payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(network, { payTo, routes: ROUTES });
+});
+afterEach(() => rig.close());
+
+/** A stock client that pays by v1 alone, with default settings: it does not see the terms of v2. `sent`: what it paid with last. */
+function clientOf(index: number) {
+  const account = privateKeyToAccount(network.wallets?.[index]?.privateKey ?? '0x');
+  const sent: { payment: string | undefined } = { payment: undefined };
+  const fetchV1 = async (input: string | URL | Request, init?: RequestInit) => {
+    const request = new Request(input, init);
+    sent.payment = request.headers.get('x-payment') ?? sent.payment;
+    const answer = await fetch(request);
+    const headers = new Headers(answer.headers);
+    headers.delete('payment-required');
+    return new Response(answer.body, { status: answer.status, headers });
+  };
+  const client = new x402Client().registerV1('base-sepolia', new ExactEvmSchemeV1(account) as never);
+  return { address: account.address, sent, fetch: wrapFetchWithPayment(fetchV1 as typeof fetch, client) };
+}
+
+const usdc = (address: string) => balance(network, 'usdc', address);
+const decoded = (text: string | null) => JSON.parse(Buffer.from(text ?? '', 'base64').toString());
+const show = (path: string, headers: Record<string, string>, init: RequestInit = {}) =>
+  fetch(`${rig.url}${path}`, { ...init, headers });
+const reconciled = async () => expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+
+test('a route is paid, with the receipt that v1 reads, and the handler sees no payment', async () => {
+  const client = clientOf(0);
+  const before = await usdc(client.address);
+  const answer = await client.fetch(`${rig.url}/report`);
+  expect(answer.status).toBe(200);
+  expect(decoded(answer.headers.get('x-payment-response'))).toMatchObject({
+    success: true,
+    network: 'base-sepolia',
+    payer: client.address.toLowerCase(),
+    transaction: expect.stringMatching(/^0x[0-9a-f]{64}$/),
+  });
+  expect(answer.headers.get('access-control-expose-headers')).toContain('X-PAYMENT-RESPONSE');
+  expect(rig.calls[0]?.headers.get('x-payment')).toBeNull();
+  expect([before - (await usdc(client.address)), await usdc(payTo)]).toEqual([10_000n, 10_000n]);
+  await reconciled();
+});
+
+test('a call of the host’s own is paid, and its body is read with the payment', async () => {
+  const answer = await clientOf(1).fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'x' });
+  expect(answer.status).toBe(201);
+  expect(decoded(answer.headers.get('x-payment-response')).network).toBe('base-sepolia');
+  expect(rig.completed).toHaveLength(1);
+  await reconciled();
+});
+
+test('a payment is good once: shown again, as v2, elsewhere, or by many at once', async () => {
+  const client = clientOf(2);
+  const before = await usdc(client.address);
+  expect((await client.fetch(`${rig.url}/report`)).status).toBe(200);
+  const payment = client.sent.payment ?? '';
+  const again = await show('/report', { 'x-payment': payment });
+  expect([again.status, again.headers.get('x-payment-replayed')]).toEqual([200, '1']);
+  const { accepts } = decoded((await fetch(`${rig.url}/report`)).headers.get('payment-required'));
+  const [accepted] = accepts;
+  const { payload } = decoded(payment);
+  const v2 = Buffer.from(JSON.stringify({ x402Version: 2, accepted, payload })).toString('base64');
+  expect((await show('/report', { 'payment-signature': v2 })).status).toBe(402);
+  for (const path of ['/other', '/dear', '/report?a=b'])
+    expect((await show(path, { 'x-payment': payment })).status, path).toBe(402);
+  expect((await show('/_deploy', { 'x-payment': payment }, { method: 'POST', body: 'x' })).status).toBe(402);
+  const many = await Promise.all(Array.from({ length: 10 }, () => show('/report', { 'x-payment': payment })));
+  expect(new Set(many.map(({ headers }) => headers.get('x-payment-id'))).size).toBe(1);
+  expect(rig.calls).toHaveLength(1);
+  expect(before - (await usdc(client.address))).toBe(10_000n);
+  await reconciled();
+});
+
+test('both versions of one authorization at once are one payment', async () => {
+  const client = clientOf(3);
+  const before = await usdc(client.address);
+  // Signed, and not used: the handler fails.
+  rig.handler = () => new Response('no', { status: 500 });
+  await client.fetch(`${rig.url}/report`);
+  rig.handler = () => Response.json({});
+  const payment = client.sent.payment ?? '';
+  const [accepted] = decoded((await fetch(`${rig.url}/report`)).headers.get('payment-required')).accepts;
+  const { payload } = decoded(payment);
+  const v2 = Buffer.from(JSON.stringify({ x402Version: 2, accepted, payload })).toString('base64');
+  const answers = await Promise.all(
+    Array.from({ length: 12 }, (_, index) =>
+      show('/report', index % 2 === 0 ? { 'x-payment': payment } : { 'payment-signature': v2 }),
+    ),
+  );
+  const good = answers.filter(({ status }) => status === 200);
+  expect(good).toHaveLength(6);
+  expect(new Set(good.map(({ headers }) => headers.get('x-payment-id'))).size).toBe(1);
+  expect(before - (await usdc(client.address))).toBe(10_000n);
+  await reconciled();
+});
+
+test('a payment that says another price, payee or network than is sold, or is signed for it, buys nothing', async () => {
+  const client = clientOf(4);
+  const before = await usdc(client.address);
+  rig.handler = () => new Response('no', { status: 500 });
+  await client.fetch(`${rig.url}/report`);
+  rig.handler = () => Response.json({});
+  const good = decoded(client.sent.payment ?? '');
+  const { authorization } = good.payload;
+  const changed = (change: object) => ({
+    ...good,
+    payload: { ...good.payload, authorization: { ...authorization, ...change } },
+  });
+  for (const bad of [
+    { ...good, network: 'base' },
+    changed({ value: '1' }),
+    changed({ value: '20000' }),
+    changed({ to: client.address }),
+    changed({ from: payTo }),
+    changed({ nonce: `0x${'7'.repeat(64)}` }),
+    changed({ validBefore: '1' }),
+  ]) {
+    const payment = Buffer.from(JSON.stringify(bad)).toString('base64');
+    const answer = await show('/report', { 'x-payment': payment });
+    expect(answer.status, JSON.stringify(bad)).toBe(402);
+    const { x402Version, accepts, error, detail } = (await answer.json()) as Record<string, unknown>;
+    expect({ x402Version, error }).toEqual({ x402Version: 1, error: detail });
+    expect(accepts).toHaveLength(1);
+  }
+  expect(rig.calls).toHaveLength(1);
+  expect(before - (await usdc(client.address))).toBe(0n);
+});
