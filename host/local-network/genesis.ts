@@ -1,8 +1,18 @@
 /**
  * The first start of the embedded chain: puts the contracts in place and gives every wallet its test money.
  */
-import { type Address, concatHex, encodeFunctionData, erc20Abi, type Hex, maxUint256 } from 'viem';
 import {
+  type Address,
+  concatHex,
+  domainSeparator,
+  encodeFunctionData,
+  erc20Abi,
+  type Hex,
+  maxUint256,
+  numberToHex,
+} from 'viem';
+import {
+  BASE_SEPOLIA_ID,
   CREATE2_DEPLOYER_ADDRESS,
   localChannelReserve,
   localUsdc,
@@ -34,6 +44,7 @@ export async function setUpChain(chain: JsonRpcSocket, { wallets, senders }: Fun
   await chain.request('evm_mine');
   await chain.request('anvil_setCode', [RESERVE_ADDRESS, localChannelReserve.runtime]);
   await chain.request('anvil_setCode', [USDC_ADDRESS, localUsdc.runtime]);
+  await signPermitsForBaseSepolia(chain);
 
   const [bank] = await chain.request<Address[]>('eth_accounts');
   if (bank === undefined) throw new Error('anvil has no account of its own');
@@ -65,6 +76,37 @@ export async function setUpChain(chain: JsonRpcSocket, { wallets, senders }: Fun
     const code = await chain.request<Hex>('eth_getCode', [proxy.address, 'latest']);
     if (code === '0x') throw new Error(`no contract at ${proxy.address}`);
   }
+}
+
+/**
+ * Permit2 takes what is signed for the chain that it is on. Its code holds the chain id of its deployment, and what is
+ * signed there (Permit2's EIP712.sol: `_CACHED_CHAIN_ID`, `_CACHED_DOMAIN_SEPARATOR`); both are 0 in Tempo's genesis.
+ */
+async function signPermitsForBaseSepolia(chain: JsonRpcSocket): Promise<void> {
+  const code = await chain.request<Hex>('eth_getCode', [PERMIT2_ADDRESS, 'latest']);
+  const id = await chain.request<Hex>('eth_chainId', []);
+  const separator = domainSeparator({
+    domain: { name: 'Permit2', chainId: BASE_SEPOLIA_ID, verifyingContract: PERMIT2_ADDRESS },
+  });
+  const unset = '0'.repeat(64);
+  // CHAINID, PUSH32 of the cached id, SUB, PUSH2 and JUMPI to where it is made anew; else PUSH32 of the cached one.
+  const cached = new RegExp(`467f${unset}(0361....57)7f${unset}`);
+  const signed = code.replace(cached, (_, jump) => `467f${word(id)}${jump}7f${word(separator)}`);
+  if (signed === code) throw new Error('Permit2 is not as it is known');
+  await chain.request('anvil_setCode', [PERMIT2_ADDRESS, signed]);
+}
+
+function word(value: Hex): string {
+  return numberToHex(BigInt(value), { size: 32 }).slice(2);
+}
+
+/** The chain that payments in the token of this chain are signed for. Chains of former versions sign for their own. */
+export async function signedChainId(chain: Pick<JsonRpcSocket, 'call'>, chainId: number): Promise<number> {
+  const data = encodeFunctionData({ abi: localUsdc.abi, functionName: 'DOMAIN_SEPARATOR' });
+  const answer = await chain.call('eth_call', [{ to: USDC_ADDRESS, data }, 'latest']);
+  const domain = { name: 'USDC', version: '2', verifyingContract: USDC_ADDRESS };
+  const ofBaseSepolia = domainSeparator({ domain: { ...domain, chainId: BASE_SEPOLIA_ID } });
+  return 'result' in answer && answer.result === ofBaseSepolia ? BASE_SEPOLIA_ID : chainId;
 }
 
 async function as(chain: JsonRpcSocket, account: Address, work: () => Promise<void>): Promise<void> {

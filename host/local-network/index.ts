@@ -13,7 +13,7 @@ import { findConfinement } from './anvil.ts';
 import { PATH_USD_ADDRESS, USDC_ADDRESS } from './contracts/index.ts';
 import { EmbeddedChain } from './embedded-chain.ts';
 import { startGateway } from './gateway.ts';
-import { type Funded, setUpChain } from './genesis.ts';
+import { type Funded, setUpChain, signedChainId } from './genesis.ts';
 
 /** Longest path of a unix socket on Linux, bytes. */
 const MAX_SOCKET_PATH = 107;
@@ -30,6 +30,7 @@ export interface LocalNetworkFile {
   chainId: number;
   /** TIP-20 token of MPP payments. */
   token: Address;
+  /** `network`: the one that payments are signed for, which is not the chain that they are on. */
   x402: { network: `eip155:${number}`; token: Address; name: string; version: string };
   wallets: TestWallet[];
 }
@@ -73,6 +74,7 @@ export async function startLocalNetwork(options: LocalNetworkOptions): Promise<L
     setUp: (rpc) => setUpChain(rpc, options),
     log,
   });
+  const signedFor = await signedChainId(chain, chainId);
   const gateway = await startGateway(chain, port).catch(async (error) => {
     await chain.close();
     throw error;
@@ -81,7 +83,7 @@ export async function startLocalNetwork(options: LocalNetworkOptions): Promise<L
     rpcUrl: gateway.url,
     chainId,
     token: PATH_USD_ADDRESS,
-    x402: { network: `eip155:${chainId}`, token: USDC_ADDRESS, name: 'USDC', version: '2' },
+    x402: { network: `eip155:${signedFor}`, token: USDC_ADDRESS, name: 'USDC', version: '2' },
     wallets: options.wallets,
   };
   await writePrivateFile(join(dataFolder, 'local-network.json'), `${JSON.stringify(file, null, 2)}\n`);

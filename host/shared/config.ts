@@ -168,7 +168,11 @@ export const configSchema = z.strictObject({
       rpcUrl: httpUrlOrEmpty.describe('RPC URL of the x402 network'),
       recipient: address.describe('wallet that receives x402 payments'),
     }),
-    localChainId: z.number().int().positive().describe('chain id of the local network (1337, or 84532 for stock x402)'),
+    localChainId: z
+      .number()
+      .int()
+      .positive()
+      .describe('chain id of the local network; 1337 is the one that the mppx command knows'),
     localPort: port.describe('port of the local network RPC gateway on loopback; 0 picks a free one'),
     feeBps: z.number().int().min(0).max(10_000).describe('share of the operator in paid routes, 1/100 %'),
     gas: z.strictObject({

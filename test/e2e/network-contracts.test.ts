@@ -20,6 +20,7 @@ import { generatePrivateKey, privateKeyToAccount, sign } from 'viem/accounts';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { type Anvil, findConfinement, startAnvil } from '../../host/local-network/anvil.ts';
 import {
+  BASE_SEPOLIA_ID,
   localChannelReserve,
   localUsdc,
   PATH_USD_ADDRESS,
@@ -94,7 +95,7 @@ async function now(): Promise<bigint> {
 
 describe('USDC stand-in', () => {
   const payee = privateKeyToAccount(generatePrivateKey()).address;
-  const domain = { name: 'USDC', version: '2', chainId: CHAIN_ID, verifyingContract: USDC_ADDRESS };
+  const domain = { name: 'USDC', version: '2', chainId: BASE_SEPOLIA_ID, verifyingContract: USDC_ADDRESS };
   const fields = [
     'from:address',
     'to:address',

@@ -46,7 +46,7 @@ describe('what it writes', () => {
       rpcUrl: network.mpp.rpcUrl,
       chainId: 1337,
       token: network.mpp.currency,
-      x402: { network: 'eip155:1337', token: network.x402.token, name: 'USDC', version: '2' },
+      x402: { network: 'eip155:84532', token: network.x402.token, name: 'USDC', version: '2' },
       wallets: network.wallets,
     });
     expect((await rpc(file.rpcUrl, { id: 1, method: 'eth_chainId' })).body.result).toBe('0x539');

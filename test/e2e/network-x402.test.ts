@@ -59,12 +59,11 @@ for (const chainId of [1337, 84532]) {
       expect(await x402Balance(network, recipient)).toBe(before[1]! + USED);
     });
 
-    test('a client with default settings pays where it knows the chain', async () => {
+    test('a client with default settings pays: it knows the network that it signs for', async () => {
       const pay = wrapFetchWithPaymentFromConfig(fetch, {
         schemes: [{ network: 'eip155:*', client: new ExactClient(walletOf(network, 2)) }],
       });
-      if (chainId === 84532) expect((await pay(`${url}/exact`)).status).toBe(200);
-      else await expect(pay(`${url}/exact`)).rejects.toThrow();
+      expect((await pay(`${url}/exact`)).status).toBe(200);
     });
   });
 }

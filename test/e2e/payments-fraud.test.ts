@@ -58,7 +58,12 @@ test('an authorization whose nonce its payer spends on somebody else while the h
       nonce,
     };
     const signature = await client.account.signTypedData({
-      domain: { name: x402.name, version: x402.version, chainId: x402.chain.id, verifyingContract: x402.token },
+      domain: {
+        name: x402.name,
+        version: x402.version,
+        chainId: Number(x402.network.slice(7)),
+        verifyingContract: x402.token,
+      },
       types: authorizationTypes,
       primaryType: 'TransferWithAuthorization',
       message,

@@ -98,16 +98,31 @@ test('README and llms.txt: the command as a package deploys a paid API, from an 
   }
 });
 
-test('llms.txt and README: the program with @x402/fetch deploys', async () => {
+test('llms.txt: the program with @x402/fetch deploys, with its defaults', async () => {
   const module = block(await page('/llms.txt'), '## Deploy with @x402/fetch');
   await install(module);
   const env = { PRIVATE_KEY: privateKey(1) };
   expect(await folder.run(module, env)).toMatch(/^201 /);
-  const line = block(await readFile('README.md', 'utf8'), '`@x402/fetch` pays');
-  expect(line).toMatch(/^spendControls: .*,$/);
-  const withLine = module.replace(/ {2}spendControls: [\s\S]*?\n {2}},/, line).replace('hello-x402', 'hello-line');
-  expect(withLine).toContain(line);
-  expect(await folder.run(withLine, env)).toMatch(/^201 /);
+});
+
+test('x402-fetch and x402-axios of x402 v1 pay with their defaults', { timeout: 120_000 }, async () => {
+  // x402 1.2 names wagmi for pages that it does not load here: 500 MB of packages.
+  await folder.sh(
+    `npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 viem@2.56.9 --ignore-scripts --no-audit --no-fund`,
+  );
+  const url = `${host.url}/shop/a/b`;
+  const output = await folder.run(
+    `import axios from 'axios';
+import { withPaymentInterceptor } from 'x402-axios';
+import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment } from 'x402-fetch';
+const signer = await createSigner('base-sepolia', process.env.PRIVATE_KEY);
+const fetched = await wrapFetchWithPayment(fetch, signer)('${url}');
+console.log(fetched.status, await fetched.text(), decodeXPaymentResponse(fetched.headers.get('x-payment-response')).network);
+const got = await withPaymentInterceptor(axios.create(), signer).get('${url}');
+console.log(got.status, got.data, decodeXPaymentResponse(got.headers['x-payment-response']).network);`,
+    { PRIVATE_KEY: privateKey(1) },
+  );
+  expect(output).toBe('200 hello base-sepolia\n200 hello base-sepolia\n');
 });
 
 test('/speech/docs: the command speaks, and the program with the Deepgram SDK speaks and reads', async () => {

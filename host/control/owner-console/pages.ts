@@ -87,15 +87,7 @@ function shell({ config, publicUrl, network, testMoney }: ConsoleDeps, isOwn: bo
     termDays: config.slugs.termDays,
     testMoney: testMoney(),
     network: name,
-    chain:
-      x402?.chain && x402.publicRpc !== undefined
-        ? {
-            network: x402.network,
-            name: x402.chain.name,
-            nativeCurrency: x402.chain.nativeCurrency,
-            rpcUrl: x402.publicRpc,
-          }
-        : null,
+    chain: x402?.walletChain ? { network: x402.network, ...x402.walletChain } : null,
   };
   return html`<noscript><p class="note warn">The console needs JavaScript. The <a href="${publicUrl}/docs">turnpike command and the API</a> do not.</p></noscript>
 <div id="console" data-about="${JSON.stringify(about)}"></div>

@@ -61,7 +61,5 @@ export function urlOf({ proto, host, slug, prefix = '', tenantPath = '/' }: Edge
 }
 
 function chainOf({ x402 }: ClientNetwork): WalletChain | undefined {
-  if (!x402?.chain || x402.publicRpc === undefined) return undefined;
-  const { name, nativeCurrency } = x402.chain;
-  return { network: x402.network, name, nativeCurrency, rpcUrl: x402.publicRpc };
+  return x402?.walletChain && { network: x402.network, ...x402.walletChain };
 }

@@ -1,6 +1,9 @@
 /** How stock clients pay this host, as its pages print it. */
 import { MPPX_COMMAND, X402_PACKAGES } from '../../../builtin-tenants/kit/stock-clients.ts';
 
+/** A network that x402's clients know, with its token. */
+const BASE_SEPOLIA = 'eip155:84532';
+
 /** The payment network, as far as clients have to be told of it. */
 export interface ClientNetwork {
   name: string;
@@ -8,10 +11,12 @@ export interface ClientNetwork {
   x402?: {
     network: string;
     token: string;
-    /** For wallets that do not know it. */
-    chain?: { name: string; nativeCurrency: { name: string; symbol: string; decimals: number } };
-    /** RPC URL that anybody may use. */
-    publicRpc?: string;
+    /** For wallets that do not know it. `rpcUrl`: one that anybody may use. */
+    walletChain?: {
+      name: string;
+      nativeCurrency: { name: string; symbol: string; decimals: number };
+      rpcUrl: string;
+    };
   };
 }
 
@@ -32,7 +37,7 @@ curl ${publicUrl}/hello/`;
 export function x402Example(publicUrl: string, { name, x402 }: ClientNetwork): string | undefined {
   if (!x402) return undefined;
   const allowed =
-    name === 'local'
+    name === 'local' && x402.network !== BASE_SEPOLIA
       ? `
   // x402 does not know the token of this network by itself. At most 1 USD in one payment:
   spendControls: {

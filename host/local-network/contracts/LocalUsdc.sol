@@ -3,6 +3,7 @@ pragma solidity ^0.8.24;
 
 /// Stand-in for Circle's USDC on the local network: ERC-20 with EIP-3009 and EIP-2612, as x402 uses them.
 /// It keeps no constructor state, so that its code can be placed at any address; error texts are FiatTokenV2_2's.
+/// What is signed for it names Base Sepolia, whatever chain it is on: x402's clients know that network and its USDC.
 contract LocalUsdc {
     string public constant name = "USDC";
     string public constant symbol = "USDC";
@@ -20,6 +21,7 @@ contract LocalUsdc {
     bytes32 public constant PERMIT_TYPEHASH =
         keccak256("Permit(address owner,address spender,uint256 value,uint256 nonce,uint256 deadline)");
 
+    uint256 private constant SIGNED_CHAIN_ID = 84532;
     bytes32 private constant DOMAIN_TYPEHASH =
         keccak256("EIP712Domain(string name,string version,uint256 chainId,address verifyingContract)");
     /// Upper half of the curve's order: a larger `s` is the malleable twin of a valid signature (EIP-2).
@@ -38,7 +40,7 @@ contract LocalUsdc {
 
     function DOMAIN_SEPARATOR() public view returns (bytes32) {
         return keccak256(
-            abi.encode(DOMAIN_TYPEHASH, keccak256(bytes(name)), keccak256(bytes(version)), block.chainid, address(this))
+            abi.encode(DOMAIN_TYPEHASH, keccak256(bytes(name)), keccak256(bytes(version)), SIGNED_CHAIN_ID, address(this))
         );
     }
 

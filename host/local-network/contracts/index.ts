@@ -8,7 +8,13 @@ export { localChannelReserve } from './generated/local-channel-reserve.ts';
 export { localUsdc } from './generated/local-usdc.ts';
 export { x402Permit2Proxies } from './generated/x402-permit2-proxies.ts';
 
-/** USDC's address on Base Sepolia: stock x402 clients know it, so the stand-in lives at the same place. */
+/**
+ * x402's clients know Base Sepolia and its USDC, and pay there without being told: the stand-in lives at the same address,
+ * and takes what is signed for that chain. What is signed for it is good on the real Base Sepolia too: test money there
+ * as well, of whoever takes a key of that network to this one.
+ */
+export const BASE_SEPOLIA_ID = 84532;
+/** USDC's address on Base Sepolia. */
 export const USDC_ADDRESS: Address = '0x036CbD53842c5426634e7929541eC2318f3dCF7e';
 
 /** Tempo's pathUSD, a precompile of every Tempo chain. https://docs.tempo.xyz/protocol/tip20/overview */

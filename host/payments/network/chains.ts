@@ -4,6 +4,7 @@
  */
 import { type Chain, defineChain } from 'viem';
 import { base, baseSepolia, tempo, tempoLocalnet, tempoModerato } from 'viem/chains';
+import type { WalletChain } from './types.ts';
 
 export const TEMPO_NETWORKS = {
   tempo: { chain: tempo as unknown as Chain, currency: '0x20C000000000000000000000b9537d11c60E8b50' },
@@ -40,6 +41,11 @@ export function localEvmChain(chainId: number, rpcUrl: string): Chain {
     rpcUrls: { default: { http: [rpcUrl] } },
     testnet: true,
   });
+}
+
+/** What a wallet is told of a chain that it does not know. */
+export function walletChain({ name, nativeCurrency, rpcUrls }: Chain): WalletChain {
+  return { name, nativeCurrency, rpcUrl: rpcUrls.default.http[0] ?? '' };
 }
 
 /** A chain under another RPC URL; empty: its public one. */

@@ -8,7 +8,7 @@ import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
 import { usesTestMoney } from '../../shared/config.ts';
 import { Problem } from '../../shared/problem.ts';
-import { TEMPO_NETWORKS, withRpc, X402_NETWORKS } from './chains.ts';
+import { TEMPO_NETWORKS, walletChain, withRpc, X402_NETWORKS } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
 import { loadNetworkKeys } from './keys.ts';
 import { openLocal } from './local.ts';
@@ -90,7 +90,7 @@ async function openX402(
     network: `eip155:${chain.id}`,
     chain,
     rpcUrl: rpcOf(chain),
-    publicRpc: rpcOf(X402_NETWORKS[name].chain),
+    walletChain: walletChain(X402_NETWORKS[name].chain),
     token,
     ...(await readToken(chain, { ...X402_NETWORKS[name], token }, log)),
     recipient: getAddress(recipient),

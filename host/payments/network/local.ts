@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import type { Address } from 'viem';
 import { startLocalNetwork } from '../../local-network/index.ts';
 import type { Config } from '../../shared/config.ts';
-import { localEvmChain, localTempoChain } from './chains.ts';
+import { localEvmChain, localTempoChain, walletChain, X402_NETWORKS } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
 import type { NetworkKeys } from './keys.ts';
 import type { Network } from './types.ts';
@@ -50,7 +50,8 @@ export async function openLocal(options: {
       ...local.x402,
       chain: evm,
       rpcUrl,
-      publicRpc: rpcUrl,
+      // A wallet only has to sign, and does so for the chain that it is on.
+      walletChain: walletChain(local.x402.network === `eip155:${evm.id}` ? evm : X402_NETWORKS['base-sepolia'].chain),
       decimals: 6,
       recipient: (config.x402.recipient || recipient) as Address,
       getClient: (account) => x402Client(evm, account),

@@ -39,13 +39,22 @@ export type X402Client = Client<Transport, Chain, Account | undefined> &
   PublicActions<Transport, Chain, Account | undefined> &
   WalletActions<Chain, Account | undefined>;
 
+/** A chain as EIP-3085 adds it to a wallet. */
+export interface WalletChain {
+  name: string;
+  nativeCurrency: { name: string; symbol: string; decimals: number };
+  rpcUrl: string;
+}
+
 /** The x402 side: EIP-3009 transfers and Permit2. */
 export interface X402Network {
+  /** The network that payers sign for. On the local network that is Base Sepolia, which their clients know. */
   network: `eip155:${number}`;
+  /** The chain that payments are on. */
   chain: Chain;
   rpcUrl: string;
-  /** One that anybody may be told of: the operator's own may hold a key. */
-  publicRpc: string;
+  /** The network that payers sign for, as a wallet is told of it: anybody may see it, and the operator's own RPC URL may hold a key. */
+  walletChain: WalletChain;
   token: Address;
   /** EIP-712 name and version of the token, read from the token. */
   name: string;
