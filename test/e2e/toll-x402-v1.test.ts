@@ -1,11 +1,12 @@
 /** Clients of x402 v1 pay for a tenant's routes and the host's own calls: charged once, whatever is shown again, and how. */
+import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactEvmSchemeV1 } from '@x402/evm/exact/v1/client';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, type Rig, startNetwork, startRig } from './support/payments-rig.ts';
+import { balance, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -16,6 +17,7 @@ const ROUTES = [
   { method: 'GET', path: '/report', price: '0.01' },
   { method: 'GET', path: '/other', price: '0.01' },
   { method: 'GET', path: '/dear', price: '0.02' },
+  { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
 ];
 
 beforeAll(async () => {
@@ -64,6 +66,36 @@ test('a route is paid, with the receipt that v1 reads, and the handler sees no p
   expect(answer.headers.get('access-control-expose-headers')).toContain('X-PAYMENT-RESPONSE');
   expect(rig.calls[0]?.headers.get('x-payment')).toBeNull();
   expect([before - (await usdc(client.address)), await usdc(payTo)]).toEqual([10_000n, 10_000n]);
+  await reconciled();
+});
+
+test('a metered route takes the whole price of who knows only exact, and sends back what was not used', async () => {
+  const account = privateKeyToAccount(network.wallets?.[6]?.privateKey ?? '0x');
+  const client = new x402Client().register('eip155:*', new ExactEvmScheme(account));
+  const v2 = { address: account.address, fetch: wrapFetchWithPayment(fetch, client) };
+  const accepted = decoded((await fetch(`${rig.url}/metered`)).headers.get('payment-required'));
+  expect(accepted.accepts.map(({ scheme }: { scheme: string }) => scheme)).toEqual(['upto', 'exact']);
+  expect(accepted.resource.description).toContain('sent back');
+  let used = 0n;
+  for (const payer of [v2, clientOf(0)]) {
+    const before = await usdc(payer.address);
+    const call = async (charge: string, status = 200) => {
+      rig.handler = () => new Response('work', { status, headers: { 'x-charge': charge } });
+      return await payer.fetch(`${rig.url}/metered`);
+    };
+    const answers = [await call('0.0123'), await call('0.05'), await call('9'), await call('0.000001')];
+    expect(answers.map(({ headers }) => headers.get('x-payment-amount'))).toEqual([
+      '0.0123',
+      '0.05',
+      '0.05',
+      '0.000001',
+    ]);
+    expect((await call('0')).status).toBe(200);
+    expect((await call('0.01', 500)).status).toBe(500);
+    used += 112_301n;
+    await until(async () => before - (await usdc(payer.address)) === 112_301n);
+  }
+  await until(async () => (await usdc(payTo)) === used);
   await reconciled();
 });
 

@@ -48,6 +48,13 @@ test('what settling costs is the least price', async () => {
   expect(dear.mayOffer(terms(1, { kind: 'operation' }))).toBe(true);
 });
 
+test('what takes two transactions costs twice as much', async () => {
+  const dear = await gas(GWEI / 50n);
+  expect([dear.mayOffer(terms(23_999), 2), dear.mayOffer(terms(24_000), 2)]).toEqual([false, true]);
+  await dear.note('t', 2);
+  expect((await dear.use())[0]?.spent).toBe(24_000n);
+});
+
 test('where gas costs nothing all is offered, unless a least price is set', async () => {
   expect((await gas(0n)).mayOffer(terms(1))).toBe(true);
   const set = await gas(0n, micro(500));

@@ -65,19 +65,23 @@ export class Gas {
     return minPrice;
   }
 
-  /** What the operator sells itself is its own to price. */
-  mayOffer({ kind, amount, tenant }: Terms): boolean {
+  /**
+   * What the operator sells itself is its own to price.
+   * @param transactions that the host sends for a payment
+   */
+  mayOffer({ kind, amount, tenant }: Terms, transactions = 1): boolean {
     if (kind === 'operation' || tenant === undefined) return true;
-    return amount >= this.floor && !this.#isUsedUp(tenant);
+    return amount >= this.floor * BigInt(transactions) && !this.#isUsedUp(tenant);
   }
 
-  /** A settlement for this tenant goes to the network; one that fails costs, too. */
-  async note(tenant: string | null): Promise<void> {
+  /** A settlement for this tenant goes to the network; one that fails costs, too. @param transactions as above */
+  async note(tenant: string | null, transactions = 1): Promise<void> {
     if (tenant === null || this.#cost === ZERO) return;
     await this.#readDay();
     const wasUsedUp = this.#isUsedUp(tenant);
-    this.#spent.set(tenant, add(this.#spent.get(tenant) ?? ZERO, this.#cost));
-    await this.#store.add(this.#day, tenant, this.#cost);
+    const cost = micro(this.#cost * BigInt(transactions));
+    this.#spent.set(tenant, add(this.#spent.get(tenant) ?? ZERO, cost));
+    await this.#store.add(this.#day, tenant, cost);
     if (!wasUsedUp && this.#isUsedUp(tenant)) this.#options.onChange();
   }
 

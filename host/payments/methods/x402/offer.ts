@@ -1,11 +1,14 @@
 /** Offers of x402 as they go over the wire, and whether a credential is for one of them. */
 import type { Discovery } from '../../discovery.ts';
-import { lower, type Offer } from '../../terms.ts';
+import { lower, type Offer, type Terms } from '../../terms.ts';
 import { notForThis } from '../common.ts';
 import type { Announce, Announced, Asked, Presented } from '../method.ts';
 import { type X402Payload, x402Of } from './credential.ts';
 import { PAYMENT_IDENTIFIER } from './payment-identifier.ts';
 import { bodyOfVersion1 } from './version-1.ts';
+
+/** Said with a metered price: clients that know only `exact` pay all of it first. */
+const METERED = ' (at most; what a call does not use is not taken, or sent back where it was paid by exact)';
 
 /** Resources whose header is remembered, per set of terms. */
 const MAX_RESOURCES = 100;
@@ -72,10 +75,13 @@ function withoutHash(text: string): string {
  * x402 v2 `PAYMENT-REQUIRED`: base64 of JSON, the same for every caller of a resource; and for clients of v1 the same in
  * the body.
  */
-export function announceX402(offers: readonly Offer[]): Announce {
+export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
   const accepts = offers.map((offer) => x402Offer(offer).requirements);
+  // Clients take the first that they can pay: by `upto` nothing has to be sent back.
+  if (terms.mode === 'metered') accepts.sort((a, b) => Number(b.scheme === 'upto') - Number(a.scheme === 'upto'));
   const known = new Map<string, { discovery: Discovery | undefined; announced: Announced }>();
-  return (issue) => {
+  return (issued) => {
+    const issue = terms.mode === 'metered' ? { ...issued, description: `${issued.description}${METERED}` } : issued;
     const { resource, description, discovery, problem } = issue;
     const before = problem ? undefined : known.get(resource);
     if (before && before.discovery === discovery) return before.announced;

@@ -138,13 +138,14 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
 
   function rail(scheme: 'exact' | 'upto'): Rail {
     const name = `x402/${scheme}` as const;
+    // Of `exact` all that is signed moves, and the books give back what was not charged.
+    const moved = ({ authorized }: PaymentRow, amount: Money) => (scheme === 'exact' ? authorized : amount);
     return {
       name,
       offer(terms): X402Offer | undefined {
-        // A metered route is sold by what it used; a tenant's own challenge may be captured in part, either way.
-        if (terms.kind === 'route' && (scheme === 'upto') !== (terms.mode === 'metered')) return undefined;
-        if (terms.kind === 'operation' && scheme === 'upto') return undefined;
-        if (!gas.mayOffer(terms)) return undefined;
+        // A tenant's own challenge may be captured in part, too.
+        if (scheme === 'upto' && terms.kind !== 'binding' && !isMeteredRoute(terms)) return undefined;
+        if (!gas.mayOffer(terms, transactions(scheme, terms))) return undefined;
         const custody = custodyOf({ takesParts: scheme === 'upto', outlastsSlowWork: true }, terms);
         const payTo = lower(terms.payTo ?? network.recipient);
         const recipient = custody === 'collected' ? collector : payTo;
@@ -189,17 +190,18 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
       },
 
       async settle(payment, amount) {
-        await gas.note(payment.tenant);
-        return send(stored(payment), payment, amount);
+        await gas.note(payment.tenant, transactions(scheme, termsFromText(payment.terms)));
+        return send(stored(payment), payment, moved(payment, amount));
       },
 
       async reconcile(payment, amount) {
         const presented = stored(payment);
         const expired = await isExpired(client, (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS);
-        const found = await lookUp({ ...chain, expired }, presented.payload, payment, amount);
+        const moves = moved(payment, amount);
+        const found = await lookUp({ ...chain, expired }, presented.payload, payment, moves);
         if (found) return found;
         if (expired) return { status: 'failed', reason: 'the authorization expired before the network took it' };
-        const again = await send(presented, payment, amount);
+        const again = await send(presented, payment, moves);
         // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
         return again.status === 'failed' ? { ...again, status: 'unknown' } : again;
       },
@@ -207,6 +209,15 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
   }
 
   return upto ? [rail('exact'), rail('upto')] : [rail('exact')];
+}
+
+function isMeteredRoute({ kind, mode }: Terms): boolean {
+  return kind === 'route' && mode === 'metered';
+}
+
+/** A metered call that is paid by `exact` has its whole price settled, and what it did not use sent back. */
+function transactions(scheme: 'exact' | 'upto', terms: Terms): number {
+  return scheme === 'exact' && isMeteredRoute(terms) ? 2 : 1;
 }
 
 /**
