@@ -1,6 +1,6 @@
 /**
  * The stock payment clients in the versions that this project is tested with. Without versions npm takes the newest
- * viem, whose releases after 2.56 do not go with mppx 0.11.
+ * viem, which signs since 2.57 for a later Tempo than the local network is (anvil knows T4).
  */
 const MPPX = 'mppx@0.11.0';
 const VIEM = 'viem@2.56.9';

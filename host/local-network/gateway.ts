@@ -79,15 +79,23 @@ async function answer(chain: EmbeddedChain, call: RpcCall): Promise<RpcAnswer> {
   if (call.kind === 'refused') return { error: call.error };
   try {
     if (call.kind === 'send') {
-      const sent = await chain.send(call.raw);
+      const sent = explained(await chain.send(call.raw));
       if ('error' in sent || !call.wantsReceipt) return sent;
       return await chain.call('eth_getTransactionReceipt', [sent.result]);
     }
-    return await read(chain, call.method, call.params);
+    return explained(await read(chain, call.method, call.params));
   } catch (error) {
     if (error instanceof RpcDisconnected) return { error: RESTARTING };
     return { error: { code: -32603, message: 'the local chain could not do that' } };
   }
+}
+
+/** anvil 1.7.1 knows Tempo up to T4, where an expiring nonce is 0; viem signs since 2.57 for what came after it. */
+function explained(answer: RpcAnswer): RpcAnswer {
+  if (!('error' in answer) || !answer.error.message.includes('expiring nonce transaction must have nonce == 0'))
+    return answer;
+  const message = `${answer.error.message}. The local network is Tempo T4: pay with viem up to 2.56 (npm install viem@2.56.9)`;
+  return { error: { ...answer.error, message } };
 }
 
 async function read(chain: EmbeddedChain, method: string, params: unknown[]): Promise<RpcAnswer> {

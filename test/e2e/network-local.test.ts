@@ -98,6 +98,20 @@ describe('what the gateway refuses', () => {
     expect((await rpc(network.mpp.rpcUrl, 'nonsense')).body.error.code).toBe(-32700);
   });
 
+  test('what a viem signs that is newer than the chain, and says which one to take', async () => {
+    const from = network.wallets?.[0]?.address;
+    const nonceKey = `0x${'f'.repeat(64)}`;
+    const validBefore = `0x${(Math.floor(Date.now() / 1000) + 20).toString(16)}`;
+    const transaction = { from, type: '0x76', nonce: '0x1', nonceKey, validBefore, calls: [{ to: from, value: '0x' }] };
+    const call = { jsonrpc: '2.0', id: 1, method: 'eth_estimateGas', params: [transaction] };
+    const answer = await fetch(network.x402?.rpcUrl ?? '', {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(call),
+    });
+    expect(await answer.json()).toMatchObject({ error: { message: expect.stringContaining('viem@2.56.9') } });
+  });
+
   test('transactions that the chain refuses do not come back on a replay', async () => {
     const { body } = await rpc(network.mpp.rpcUrl, { id: 1, method: 'eth_sendRawTransaction', params: ['0x02c0'] });
     expect(body.error).toBeDefined();
