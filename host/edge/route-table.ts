@@ -193,8 +193,11 @@ export class RouteTable {
   }
 }
 
-/** Escapes beyond ASCII alone: others are a second spelling of a path, which rules of a proxy in front would not see. */
-const CANONICAL = /^(?:\/(?:[\w~:@.-]|%[89A-Fa-f][0-9A-Fa-f])*)+(?:\?|$)/;
+/**
+ * Escapes beyond ASCII alone: others are a second spelling of a path, which rules of a proxy in front would not see. But
+ * for `{name}`, which has no other spelling: indexers send the placeholders of a description as they are.
+ */
+const CANONICAL = /^(?:\/(?:%7B\w{1,32}%7D(?![^/?])|(?:[\w~:@.-]|%[89A-Fa-f][0-9A-Fa-f])*))+(?:\?|$)/;
 
 /** Whether a target has one spelling: no dot segments, no empty ones, nothing escaped that need not be. */
 function isCanonical(target: string): boolean {

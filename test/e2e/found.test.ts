@@ -73,6 +73,23 @@ test('the host names everything that is for sale, and each asks to be paid with 
   });
 });
 
+test('each built-in tenant names what it sells, also behind the gateway', async () => {
+  const named = async (place: string) => (await listed(place)).resources.map((url) => new URL(url).pathname);
+  expect(await named('/speech')).toHaveLength(3);
+  for (const place of ['/deals', '/pay/deals'])
+    expect((await named(place)).sort(), place).toEqual(['/pay/deals/v1/deals', '/pay/deals/v1/rules']);
+  expect(await named('/pay')).toContain('/pay/deals/v1/deals');
+});
+
+test('an empty call is asked to pay, whatever stands for a part of the path', async () => {
+  for (const part of [':id', '{id}', '%7Bid%7D', '[id]', '1', '']) {
+    const { status } = await fetch(`${host.url}/weather/any/${part}`);
+    expect(status, part).toBe(402);
+  }
+  for (const slug of [':slug', '{slug}', 'hello'])
+    expect((await fetch(`${host.url}/_admin/renew/${slug}`, { method: 'POST' })).status, slug).toBe(402);
+});
+
 test('a deployment names what it sells itself, as do its OpenAPI and the command', async () => {
   const { resources } = await listed('/weather');
   expect(resources.sort()).toEqual(

@@ -230,7 +230,14 @@ describe('renewing what is not there', () => {
     expect((await fetch(url, { method: 'POST' })).status).toBe(402);
     expect((await owner(url, { method: 'POST' })).status).toBe(404);
     expect(await balances(host.network, address)).toEqual(before);
-    expect((await fetch(`${host.url}/_admin/renew/%7Bslug%7D`, { method: 'POST' })).status).toBe(404);
+    // As indexers call what they know by its description alone.
+    for (const placeholder of ['{slug}', ':slug']) {
+      const described = `${host.url}/_admin/renew/${placeholder}`;
+      expect((await fetch(described, { method: 'POST' })).status).toBe(402);
+      expect((await owner(described, { method: 'POST' })).status).toBe(404);
+    }
+    expect((await fetch(`${host.url}/_admin/renew/%7Bslug`, { method: 'POST' })).status).toBe(404);
+    expect(await balances(host.network, address)).toEqual(before);
   });
 });
 

@@ -44,6 +44,8 @@ export function apiApp(platform: Platform): Hono {
   app.get('/healthz', (c) => c.json({ status: 'ok' }));
   app.get('/llms.txt', (c) => c.text(llmsText(base, env.PAGES_URL)));
   app.get('/openapi.json', (c) => c.json(openApi(base)));
+  // What is behind the gateway is in the list of the host.
+  app.get('/.well-known/x402', (c) => c.redirect(`${env.APP_URL}/.well-known/x402`));
   app.get('/.well-known/http-message-signatures-directory', async () => {
     const headers = {
       'content-type': 'application/http-message-signatures-directory+json',

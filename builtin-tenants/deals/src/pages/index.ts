@@ -10,6 +10,7 @@ import {
   addressesOf,
   apiCatalog,
   authText,
+  forSale,
   llmsText,
   openApi,
   robotsText,
@@ -55,6 +56,7 @@ export function pages(service: Service): Hono {
   file('/.well-known/llms.txt', 'text/plain; charset=utf-8', () => llmsText(where));
   file('/auth.md', 'text/markdown; charset=utf-8', () => authText(where));
   json('/openapi.json', () => openApi(where));
+  json('/.well-known/x402', () => forSale(where));
   json('/.well-known/openapi.json', () => openApi(where));
   json('/.well-known/api-catalog', () => apiCatalog(where), 'application/linkset+json');
   file('/.well-known/security.txt', 'text/plain; charset=utf-8', () => securityText(where, now()));

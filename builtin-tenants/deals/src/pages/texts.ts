@@ -148,6 +148,16 @@ export function openApi(where: Addresses): JsonSchema {
   };
 }
 
+/** What is paid per call, as x402's indexers look for it (x402scan, docs/DISCOVERY.md). */
+export function forSale(where: Addresses): JsonSchema {
+  const sold = OPERATIONS.filter(({ meter }) => meter && !meter.creditOnly);
+  return {
+    version: 1,
+    resources: sold.map(({ path }) => `${where.pay}${path}`),
+    instructions: `${where.base}/llms.txt`,
+  };
+}
+
 function described(operation: Operation): JsonSchema {
   const { meter, body } = operation;
   const problem = (description: string) => ({

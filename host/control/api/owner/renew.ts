@@ -12,6 +12,8 @@ import { living, notOwner } from '../../ownership.ts';
 
 const OPERATION = 'renew';
 const DAY_MS = 86_400_000;
+/** Of a description, as indexers call it when they know no slug. */
+const PLACEHOLDER = /^(?::\w{1,32}|\{\w{1,32}\})$/;
 
 /** As indexers are told: no body is wanted. */
 const CALL: CallShape = { output: { type: 'json', example: { slug: 'hello', state: 'active' } } };
@@ -66,7 +68,7 @@ export function renewEndpoint(deps: ControlDeps): Endpoint {
     },
     // Whether the slug lives is looked up with the payment: an unpaid call gets its 402 first, as everywhere.
     handle: async ({ request, context, params: { slug = '' } }) => {
-      if (!SLUG.test(slug))
+      if (!SLUG.test(slug) && !PLACEHOLDER.test(slug))
         throw new Problem('not_found', `There is no deployment ${slug}; turnpike list shows those of your wallet.`);
       return await payments.paidOperation(request, context, { ...renewal(deps, { slug }), call: CALL });
     },
