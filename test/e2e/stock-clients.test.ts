@@ -158,6 +158,7 @@ test('mppx validate finds a good 402 at every paid operation', async () => {
   for (const [name, operations] of [
     ['', 2],
     ['/speech', 3],
+    ['/shop', 1],
   ] as const) {
     const url = host.url.replace('127.0.0.1', 'localhost') + name;
     const validate = `${MPPX_COMMAND} validate ${url} --output-json > found.json`;
