@@ -105,7 +105,7 @@ test('llms.txt: the program with @x402/fetch deploys, with its defaults', async 
   expect(await folder.run(module, env)).toMatch(/^201 /);
 });
 
-test('x402-fetch and x402-axios of x402 v1 pay with their defaults', { timeout: 120_000 }, async () => {
+test('x402-fetch and x402-axios of x402 v1 pay with their defaults', { timeout: 240_000 }, async () => {
   // x402 1.2 names wagmi for pages that it does not load here: 500 MB of packages.
   await folder.sh(
     `[ -f package.json ] || echo {} > package.json; npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 viem@2.56.9 --ignore-scripts --no-audit --no-fund`,
