@@ -5,6 +5,7 @@ import { notForThis } from '../common.ts';
 import type { Announce, Announced, Asked, Presented } from '../method.ts';
 import { type X402Payload, x402Of } from './credential.ts';
 import { PAYMENT_IDENTIFIER } from './payment-identifier.ts';
+import type { X402Requirements } from './requirements.ts';
 import { bodyOfVersion1 } from './version-1.ts';
 
 /** Said with a metered price: clients that know only `exact` pay all of it first. */
@@ -12,17 +13,6 @@ const METERED = ' (at most; what a call does not use is not taken, or sent back 
 
 /** Resources whose header is remembered, per set of terms. */
 const MAX_RESOURCES = 100;
-
-/** The x402 `PaymentRequirements` of an offer, as they go over the wire. */
-export interface X402Requirements {
-  scheme: 'exact' | 'upto';
-  network: `${string}:${string}`;
-  asset: string;
-  amount: string;
-  payTo: string;
-  maxTimeoutSeconds: number;
-  extra: Record<string, unknown>;
-}
 
 export interface X402Offer extends Offer {
   via: 'x402';

@@ -31,7 +31,8 @@ import { readX402, type X402Credential, x402Of } from './credential.ts';
 import type { EvmLanes } from './evm-lanes.ts';
 import type { Gas } from './gas.ts';
 import { lookUp } from './look-up.ts';
-import { type X402Offer, type X402Requirements, x402Offer } from './offer.ts';
+import { type X402Offer, x402Offer } from './offer.ts';
+import type { X402Requirements } from './requirements.ts';
 
 /** How long a signature stays good, seconds; `slow` routes get the longer one. */
 const TIMEOUT_SECONDS = 300;

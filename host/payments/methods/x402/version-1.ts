@@ -6,7 +6,7 @@
 import type { Discovery } from '../../discovery.ts';
 import { X402_NETWORKS } from '../../network/chains.ts';
 import type { Issue } from '../method.ts';
-import type { X402Requirements } from './offer.ts';
+import type { X402Requirements } from './requirements.ts';
 
 type Schema = Record<string, unknown>;
 

@@ -1,0 +1,10 @@
+/** The x402 `PaymentRequirements` of an offer, as they go over the wire. */
+export interface X402Requirements {
+  scheme: 'exact' | 'upto';
+  network: `${string}:${string}`;
+  asset: string;
+  amount: string;
+  payTo: string;
+  maxTimeoutSeconds: number;
+  extra: Record<string, unknown>;
+}
