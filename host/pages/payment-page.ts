@@ -1,9 +1,10 @@
 /**
  * The 402 as a page: the price, what for, to whom, and how to pay from a terminal or with a wallet in the browser.
  *
- * The wallet signs an x402 payment: `exact`, or `upto` where what was used is taken. The page keeps it in a cookie of this one path and loads itself again:
- * control reads the payment from there (builtin-tenants/kit/payment-cookie.ts), and the browser shows the answer as it would
- * show any other. A signature that is sent again pays nothing again.
+ * The wallet signs one transfer (x402 `exact`): it costs the payer no gas, and what a metered call does not use comes
+ * back. The page keeps it in a cookie of this one path and loads itself again: control reads the payment from there
+ * (builtin-tenants/kit/payment-cookie.ts), and the browser shows the answer as it would show any other. A signature that
+ * is sent again pays nothing again.
  */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -13,16 +14,14 @@ import type { ProblemDocument } from '../shared/problem.ts';
 import { LOOK_HASH } from './look.ts';
 import { ALONE_HEADERS, framed } from './problem-page.ts';
 
-/** The script of a page, by the scheme of what it offers. */
-const SCRIPTS: Record<Scheme, string> = {
-  exact: inlined('x402-exact.js', 'wallet.js'),
-  upto: inlined('x402-exact.js', 'x402-upto.js', 'wallet.js'),
-};
+const SCRIPT = inlined('x402-exact.js', 'wallet.js');
 
 /** As the page of a problem, with the one script; a page in a frame could be laid over another to be clicked. */
-const HEADERS: Record<Scheme, Record<string, string>> = { exact: headersOf('exact'), upto: headersOf('upto') };
-
-type Scheme = 'exact' | 'upto';
+const HEADERS = {
+  ...ALONE_HEADERS,
+  'content-security-policy': `default-src 'none'; style-src ${LOOK_HASH}; script-src 'sha256-${createHash('sha256').update(SCRIPT).digest('base64')}'; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'`,
+  'x-frame-options': 'DENY',
+};
 
 /** What a wallet is told of a chain that it does not know. */
 export interface WalletChain {
@@ -74,8 +73,7 @@ export function paymentPage(parts: PaymentPageParts): { headers: Record<string, 
   const refused = document.code === 'payment_invalid';
   const proof = document.code === 'proof_required' || price?.amount === '0.00';
   const offer = method === 'GET' && !proof ? signable(accepts, chain) : undefined;
-  // A transfer is exact; where a tenant asks at run time, a part of it may come back.
-  const isMost = offer ? offer.scheme === 'upto' : price?.mode === 'metered';
+  const isMost = price?.mode === 'metered';
   const what = (resource?.description ?? '').replace(/^\[TEST MONEY\] /, '') || String(document.title);
   const payee = accepts[0]?.payTo;
   const main = html`<p class="row"><span class="badge warn">402</span><code>${document.code}</code></p>
@@ -88,7 +86,7 @@ ${document.testMoney ? html`<p class="note warn">Test money: what is paid here i
 ${payee === undefined || proof ? '' : html`<dt>Paid to</dt><dd><code>${payee}</code></dd>`}
 <dt>Network</dt><dd>${chain && accepts.length > 0 ? `${chain.name} (${network})` : network}</dd>
 </dl>
-${offer ? walletPart(offer, chain, required ?? '', refused, now) : ''}
+${offer ? walletPart(offer, isMost, chain, required ?? '', refused, now) : ''}
 ${
   !offer && method === 'GET' && !proof
     ? html`<p class="soft">A browser’s wallet cannot sign for this one; a program pays it.</p>`
@@ -102,23 +100,27 @@ ${commands(method, url, price?.amount ?? '0', proof)}
 `
     : ''
 }${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
-  const script = offer ? raw(`<script type="module">${SCRIPTS[offer.scheme]}</script>`) : '';
-  return { headers: HEADERS[offer?.scheme ?? 'exact'], body: framed(what, html`${main}${script}`, home) };
+  const script = offer ? raw(`<script type="module">${SCRIPT}</script>`) : '';
+  return { headers: HEADERS, body: framed(what, html`${main}${script}`, home) };
 }
 
-type Signable = Accepted & { scheme: Scheme };
-
-/** What a wallet in the browser can sign; it needs no transaction for a transfer, so that comes first. */
-function signable(accepts: readonly Accepted[], chain: WalletChain | undefined): Signable | undefined {
-  const isFor = (scheme: Scheme) => (one: Accepted) =>
-    one.scheme === scheme &&
-    one.network === chain?.network &&
-    (one.extra?.assetTransferMethod === 'permit2') === (scheme === 'upto');
-  return (accepts.find(isFor('exact')) ?? accepts.find(isFor('upto'))) as Signable | undefined;
+/** What a wallet in the browser can sign without a transaction. */
+function signable(accepts: readonly Accepted[], chain: WalletChain | undefined): Accepted | undefined {
+  return accepts.find(
+    ({ scheme, network, extra }) =>
+      scheme === 'exact' && network === chain?.network && extra?.assetTransferMethod !== 'permit2',
+  );
 }
 
-function walletPart(offer: Signable, chain: WalletChain | undefined, required: string, refused: boolean, now: number) {
-  const data = JSON.stringify({ required, offer, chain, refused, now: Math.floor(now / 1000) });
+function walletPart(
+  offer: Accepted,
+  isMost: boolean,
+  chain: WalletChain | undefined,
+  required: string,
+  refused: boolean,
+  now: number,
+) {
+  const data = JSON.stringify({ required, offer, isMost, chain, refused, now: Math.floor(now / 1000) });
   const name = offer.extra?.name ?? 'token';
   const minutes = Math.round(offer.maxTimeoutSeconds / 60);
   return html`<section class="card" id="wallet" data-pay="${data}">
@@ -127,10 +129,9 @@ function walletPart(offer: Signable, chain: WalletChain | undefined, required: s
 <p class="row" id="wallet-list"></p>
 <noscript><p class="note">Wallets need JavaScript.</p></noscript>
 <details><summary>What you will sign</summary>
-<p>${offer.scheme === 'exact' ? 'One transfer of exactly this amount, good' : 'A permission to take what this call uses, at most this amount, good'} for ${minutes} minutes and for once. No gas, no transaction of yours: this host sends it when the answer is there, and not at all if the work fails.</p>
-${offer.scheme === 'upto' ? html`<p>It goes by Permit2. A wallet that has not used Permit2 with this token allows it first, once, by a transaction that costs gas.</p>` : ''}
+<p>One transfer of exactly this amount, good for ${minutes} minutes and for once. No gas, no transaction of yours: this host sends it when the answer is there, and not at all if the work fails.${isMost ? ' What the call does not use comes back to your wallet.' : ''}</p>
 <dl class="facts">
-<dt>${offer.scheme === 'exact' ? 'Transfer' : 'At most'}</dt><dd>${atomic(offer.amount)} ${name}</dd>
+<dt>Transfer</dt><dd>${atomic(offer.amount)} ${name}</dd>
 <dt>To</dt><dd><code>${offer.payTo}</code></dd>
 <dt>Token</dt><dd><code>${offer.asset}</code></dd>
 <dt>Chain</dt><dd>${chain?.name ?? ''} (${offer.network})</dd>
@@ -169,13 +170,4 @@ function inlined(...names: string[]): string {
     .join('')
     .replace(/^import .*\n/gm, '')
     .replace(/^export /gm, '');
-}
-
-function headersOf(scheme: Scheme): Record<string, string> {
-  const hash = `'sha256-${createHash('sha256').update(SCRIPTS[scheme]).digest('base64')}'`;
-  return {
-    ...ALONE_HEADERS,
-    'content-security-policy': `default-src 'none'; style-src ${LOOK_HASH}; script-src ${hash}; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'`,
-    'x-frame-options': 'DENY',
-  };
 }

@@ -1,16 +1,15 @@
 // Pays a 402 with a wallet in the browser (EIP-1193, found by EIP-6963): signs one payment, keeps it as a cookie of this
-// path, and loads the page again with it. Inlined into the page behind the functions of x402-exact.js, and of
-// x402-upto.js where at most the price is taken; the page's policy names them by their hash.
+// path, and loads the page again with it. Inlined into the page behind the functions of x402-exact.js; the page's policy
+// names them by their hash.
 (() => {
   const box = document.getElementById('wallet');
   if (!box) return;
-  const { required, offer, chain, refused, now } = JSON.parse(box.dataset.pay);
+  const { required, offer, isMost, chain, refused, now } = JSON.parse(box.dataset.pay);
   const { resource } = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(required), (c) => c.charCodeAt(0))));
   const status = document.getElementById('wallet-status');
   const list = document.getElementById('wallet-list');
   const skew = now - Math.floor(Date.now() / 1000);
-  const isUpto = offer.scheme === 'upto';
-  const price = `${isUpto ? 'at most ' : ''}${amount(offer.amount, offer.extra.name)}`;
+  const price = `${isMost ? 'at most ' : ''}${amount(offer.amount, offer.extra.name)}`;
   const NAME = 'turnpike-payment';
   // A `;` would end the attribute: the folder before it holds the path, too.
   const path = location.pathname.includes(';')
@@ -31,8 +30,7 @@
     if (!found) return undefined;
     try {
       const value = JSON.parse(atob(found.slice(NAME.length + 1)));
-      const { authorization, permit2Authorization } = value.payload;
-      const until = Number((authorization ?? permit2Authorization)[authorization ? 'validBefore' : 'deadline']);
+      const until = Number(value.payload.authorization.validBefore);
       const good = value.resource.url === resource.url && until > seconds();
       return good ? value : undefined;
     } catch {
@@ -50,9 +48,8 @@
     const from = await account(provider);
     await useChain(provider, chain, say);
     await assertFunded(provider, from, offer);
-    if (isUpto) await allowPermit2(provider, from, offer, say);
     say(`Confirm in your wallet: ${price} to ${offer.payTo}.`);
-    const payload = await (isUpto ? signPermit : signTransfer)(provider, from, offer, seconds());
+    const payload = await signTransfer(provider, from, offer, seconds());
     const payment = { x402Version: 2, resource: { url: resource.url }, accepted: offer, payload };
     keep(btoa(JSON.stringify(payment)), offer.maxTimeoutSeconds);
     if (!kept())
