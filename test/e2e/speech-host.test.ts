@@ -204,8 +204,14 @@ describe('free pages', () => {
     const health = (await (await fetch(`${speech}/healthz`)).json()) as { status: string; engines: object };
     expect(health).toMatchObject({
       status: 'ok',
-      engines: { listen: { ok: true }, speak: { ok: true }, read: { ok: true } },
+      engines: {
+        listen: { ok: true, warning: expect.stringContaining('turnpike speech models') },
+        speak: { ok: true },
+        read: { ok: true },
+      },
     });
+    // Before anybody pays.
+    expect(await (await fetch(`${speech}/`)).text()).toContain('Only pocketsphinx transcribes here');
     for (const page of ['/', '/docs', '/llms.txt', '/openapi.json'])
       expect((await fetch(speech + page)).status, page).toBe(200);
     expect(await (await fetch(`${speech}/llms.txt`)).text()).toContain(`${speech}/v1/listen`);

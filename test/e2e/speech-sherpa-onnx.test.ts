@@ -98,6 +98,7 @@ describe('on the host', () => {
 
   it('says that it listens', async () => {
     expect(await listenHealth()).toMatchObject({ ok: true, detail: { engine: NAME, arch: 'sherpa-onnx' } });
+    expect(await (await fetch(`${speech}/`)).text()).toContain(`Transcribed by <code>${NAME}</code>`);
   });
 
   it.skipIf(flite === undefined)('transcribes what it spoke, from a served URL, paid by the stock client', async () => {

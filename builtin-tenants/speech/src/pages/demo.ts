@@ -7,6 +7,7 @@
 import { html } from '../../../kit/look/layout.ts';
 import { PAID_ROUTES } from '../catalogue.ts';
 import type { Settings } from '../settings.ts';
+import { listener, type OperationHealth } from './health.ts';
 import { page } from './layout.ts';
 
 const SAMPLES: Record<string, string> = {
@@ -33,7 +34,15 @@ function readPrice(): string {
   return PAID_ROUTES.find(({ path }) => path === '/v1/read')?.priceUsd ?? '';
 }
 
-export function demoPage(settings: Settings, prefix: string) {
+/** Who transcribes, and what to know of it before anything is paid. */
+function listening(health: OperationHealth) {
+  if (!health.ok) return html`<p class="note warn">Nothing is transcribed at present. ${health.fix ?? ''}</p>`;
+  return html`<p class="soft">Transcribed by <code>${listener(health)}</code>.</p>
+${health.warning === undefined ? '' : html`<p class="note warn">${health.warning}</p>`}`;
+}
+
+/** @param listen who transcribes at present */
+export function demoPage(settings: Settings, listen: OperationHealth, prefix: string) {
   const about = html`<h1>Speech</h1>
 <p class="lead">Transcription, text to speech and text intelligence, paid per call. The contract is Deepgram’s; there is no account.</p>
 <table><thead><tr><th>Call</th><th>What</th><th class="number">Price</th></tr></thead><tbody>
@@ -43,7 +52,8 @@ ${PAID_ROUTES.map(
 )}
 </tbody></table>`;
   if (settings.demoWalletKey === undefined) {
-    const elsewhere = html`<p class="note">This page pays by itself only on a host with play money. Elsewhere any MPP or x402 client pays; see <a href="${prefix}/docs">the docs</a>.</p>
+    const elsewhere = html`${listening(listen)}
+<p class="note">This page pays by itself only on a host with play money. Elsewhere any MPP or x402 client pays; see <a href="${prefix}/docs">the docs</a>.</p>
 <pre>turnpike pay ${settings.publicUrl ?? ''}/v1/listen --max-pay 0.05 -H 'content-type: audio/wav' -d @talk.wav
 turnpike pay ${settings.publicUrl ?? ''}/v1/speak --max-pay 0.05 -d '{"text":"Hello there."}' > hello.mp3</pre>`;
     return page({ title: 'Speech', here: 'Speech', prefix, settings, main: html`${about}${elsewhere}` });
@@ -67,6 +77,7 @@ turnpike pay ${settings.publicUrl ?? ''}/v1/speak --max-pay 0.05 -d '{"text":"He
 <p class="soft" id="speak-price" role="status"></p>
 <p class="row"><button id="speak">Speak</button><button id="read">Read</button><span class="soft small">Read costs ${readPrice()} USDC.</span></p></section>
 <section class="card"><h2>Transcribe a file or your own voice</h2>
+${listening(listen)}
 <label class="field">File <input id="file" type="file" accept="audio/*,video/mp4,video/webm"></label>
 <p class="row"><button id="record" class="quiet" aria-pressed="false">Record</button><button id="transcribe" disabled>Transcribe</button></p>
 <p class="soft" id="listen-price" role="status">Choose a file, or record.</p></section>

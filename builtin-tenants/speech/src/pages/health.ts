@@ -5,7 +5,7 @@
 import { EmbeddedEngine } from '../engines/embedded.ts';
 import type { EngineName, Settings } from '../settings.ts';
 
-interface OperationHealth {
+export interface OperationHealth {
   ok: boolean;
   engine: EngineName;
   detail?: unknown;
@@ -14,11 +14,20 @@ interface OperationHealth {
   warning?: string;
 }
 
+/** What a model is called; for an engine elsewhere its own name. */
+export function listener({ engine, detail }: OperationHealth): string {
+  const model = typeof detail === 'object' && detail !== null && 'engine' in detail ? detail.engine : undefined;
+  return typeof model === 'string' ? model : engine;
+}
+
 /** Measured: 1 to 8 % of words are wrong where flite speaks, 30 to 60 % where people do. */
 const POCKETSPHINX =
   'Only pocketsphinx transcribes here: it hears clear machine voices, and mishears people. The operator can install a model: turnpike speech models.';
 
-export async function health(settings: Settings): Promise<{ status: 'ok' | 'degraded'; engines: object }> {
+export async function health(settings: Settings): Promise<{
+  status: 'ok' | 'degraded';
+  engines: Record<'listen' | 'speak' | 'read', OperationHealth>;
+}> {
   const embedded = await new EmbeddedEngine(settings.engineUrl).health().catch(() => undefined);
   const one = (operation: 'listen' | 'speak' | 'read', engine: EngineName): OperationHealth => {
     if (engine !== 'embedded') return { ok: true, engine };

@@ -23,7 +23,10 @@ export function mountPages(app: App): void {
   const settings = (context: Context<AppEnv>) => readSettings(context.env);
   const html = (context: Context<AppEnv>, text: Html) =>
     context.html(text, 200, { 'content-security-policy': PAGE_POLICY, 'referrer-policy': 'no-referrer' });
-  app.get('/', (context) => html(context, demoPage(settings(context), prefixOf(context.req.raw))));
+  app.get('/', async (context) => {
+    const { engines } = await health(settings(context));
+    return html(context, demoPage(settings(context), engines.listen, prefixOf(context.req.raw)));
+  });
   app.get(LOOK_PATH, () => lookResponse());
   app.get('/demo.js', (context) =>
     context.body(demoScript, 200, { 'content-type': 'text/javascript; charset=utf-8', 'cache-control': 'max-age=300' }),
