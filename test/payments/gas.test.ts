@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Gas, settlementCost } from '../../host/payments/methods/x402/gas.ts';
+import { Gas, settlementCost, transactionsOf } from '../../host/payments/methods/x402/gas.ts';
 import { OfferBook } from '../../host/payments/offers.ts';
 import { custodyOf, type Terms } from '../../host/payments/terms.ts';
 import { openRegistry, type Registry } from '../../host/registry/index.ts';
@@ -53,6 +53,18 @@ test('what takes two transactions costs twice as much', async () => {
   expect([dear.mayOffer(terms(23_999), 2), dear.mayOffer(terms(24_000), 2)]).toEqual([false, true]);
   await dear.note('t', 2);
   expect((await dear.use())[0]?.spent).toBe(24_000n);
+});
+
+test('what may be sent back takes a second transaction', () => {
+  const metered = terms(1, { mode: 'metered' });
+  expect([
+    transactionsOf('exact', terms(1)),
+    transactionsOf('exact', metered),
+    transactionsOf('upto', metered),
+  ]).toEqual([1, 2, 1]);
+  const live = { ...metered, live: true };
+  expect([transactionsOf('exact', live), transactionsOf('upto', live)]).toEqual([2, 2]);
+  expect(transactionsOf('exact', terms(1, { kind: 'binding', mode: 'metered' }))).toBe(1);
 });
 
 test('where gas costs nothing all is offered, unless a least price is set', async () => {

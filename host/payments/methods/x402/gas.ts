@@ -34,6 +34,17 @@ export function settlementCost(gasPrice: bigint, coinUsd: number): Money {
   return micro((microUsd + WEI - 1n) / WEI);
 }
 
+/**
+ * What the host sends for a payment. Where the whole price is settled first, what a call did not use is sent back: by
+ * `exact`, and on live routes.
+ */
+export function transactionsOf(
+  scheme: 'exact' | 'upto',
+  { kind, mode, live }: Pick<Terms, 'kind' | 'mode' | 'live'>,
+): number {
+  return live || (scheme === 'exact' && kind === 'route' && mode === 'metered') ? 2 : 1;
+}
+
 export class Gas {
   readonly #options: GasOptions;
   readonly #store: GasStore;

@@ -29,7 +29,7 @@ import { isOpen } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
 import { readX402, type X402Credential, x402Of } from './credential.ts';
 import type { EvmLanes } from './evm-lanes.ts';
-import type { Gas } from './gas.ts';
+import { type Gas, transactionsOf } from './gas.ts';
 import { lookUp } from './look-up.ts';
 import { type X402Offer, x402Offer } from './offer.ts';
 import type { X402Requirements } from './requirements.ts';
@@ -146,7 +146,7 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
       offer(terms): X402Offer | undefined {
         // A tenant's own challenge may be captured in part, too.
         if (scheme === 'upto' && terms.kind !== 'binding' && !isMeteredRoute(terms)) return undefined;
-        if (!gas.mayOffer(terms, transactions(scheme, terms))) return undefined;
+        if (!gas.mayOffer(terms, transactionsOf(scheme, terms))) return undefined;
         const custody = custodyOf({ takesParts: scheme === 'upto', outlastsSlowWork: true }, terms);
         const payTo = lower(terms.payTo ?? network.recipient);
         const recipient = custody === 'collected' ? collector : payTo;
@@ -191,7 +191,7 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
       },
 
       async settle(payment, amount) {
-        await gas.note(payment.tenant, transactions(scheme, termsFromText(payment.terms)));
+        await gas.note(payment.tenant, transactionsOf(scheme, termsFromText(payment.terms)));
         return send(stored(payment), payment, moved(payment, amount));
       },
 
@@ -214,11 +214,6 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
 
 function isMeteredRoute({ kind, mode }: Terms): boolean {
   return kind === 'route' && mode === 'metered';
-}
-
-/** A metered call that is paid by `exact` has its whole price settled, and what it did not use sent back. */
-function transactions(scheme: 'exact' | 'upto', terms: Terms): number {
-  return scheme === 'exact' && isMeteredRoute(terms) ? 2 : 1;
 }
 
 /**
