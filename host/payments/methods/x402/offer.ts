@@ -67,8 +67,9 @@ function withoutHash(text: string): string {
  */
 export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
   const accepts = offers.map((offer) => x402Offer(offer).requirements);
-  // Clients take the first that they can pay: by `upto` nothing has to be sent back.
-  if (terms.mode === 'metered') accepts.sort((a, b) => Number(b.scheme === 'upto') - Number(a.scheme === 'upto'));
+  // Clients take the first that they can pay: of a route that is metered, nothing has to be sent back by `upto`.
+  if (terms.kind === 'route' && terms.mode === 'metered')
+    accepts.sort((a, b) => Number(b.scheme === 'upto') - Number(a.scheme === 'upto'));
   const known = new Map<string, { discovery: Discovery | undefined; announced: Announced }>();
   return (issued) => {
     const issue = terms.mode === 'metered' ? { ...issued, description: `${issued.description}${METERED}` } : issued;
