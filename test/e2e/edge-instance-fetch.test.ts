@@ -85,12 +85,13 @@ test('the handler sees what it would see from the edge, and control sees the who
       path: '/x?y',
       headers: [
         ['x-payer', 'forged'],
+        ['x-max-price', '9'],
         ['host', 'forged'],
         ['accept', 'text/plain'],
         ['content-length', '99'],
       ],
       body: new TextEncoder().encode('body'),
-      extra: { 'x-payer': 'did:pkh:me' },
+      extra: { 'x-payer': 'did:pkh:me', 'x-max-price': '0.05' },
     },
     CONTEXT,
   );
@@ -102,6 +103,7 @@ test('the handler sees what it would see from the edge, and control sees the who
     body: 'body',
     headers: {
       'x-payer': 'did:pkh:me',
+      'x-max-price': '0.05',
       accept: 'text/plain',
       'x-forwarded-prefix': '/hello',
       'cf-connecting-ip': '9.9.9.9',

@@ -311,10 +311,12 @@ class FetchHandler implements UpstreamHandler {
 }
 
 function headOf(call: InstanceCall, framing: Framing, upgrade: boolean, context: EdgeContext): string {
+  const own = call.extra ?? {};
   const raw: string[] = [];
-  for (const [name, value] of call.headers) raw.push(name, value);
+  // A caller's field of the same name would be joined with ours.
+  for (const [name, value] of call.headers) if (!Object.hasOwn(own, name)) raw.push(name, value);
   let extra = '';
-  for (const [name, value] of Object.entries(call.extra ?? {})) extra += fieldLine(name, value);
+  for (const [name, value] of Object.entries(own)) extra += fieldLine(name, value);
   if (!/^\/[\x21-\x7e\x80-\xff]*$/.test(call.path) || (context.host && !HOST.test(context.host))) {
     throw new Problem('bad_request', 'The path or the name of the host is malformed; correct the URL.');
   }
