@@ -8,6 +8,7 @@ import { bundleProject } from '../runtime/bundle-project.ts';
 import type { Asker } from '../runtime/deploy/deploy-turns.ts';
 import { Problem } from '../shared/problem.ts';
 import { builtinSecrets } from './builtin-secrets.ts';
+import { digestOfSources } from './builtin-sources.ts';
 import type { Builtin } from './builtins.ts';
 import type { DeploymentParser } from './deployment-input.ts';
 import type { ControlDeps } from './deps.ts';
@@ -26,12 +27,52 @@ export interface BuiltinOwner {
   did: string;
 }
 
+/** What each built-in tenant was deployed from, by its slug: bundling and trying all again takes most of a start. */
+export interface BuiltinRecords {
+  read(slug: string): Promise<string | undefined>;
+  save(slug: string, record: string): Promise<void>;
+}
+
 /**
- * Deploys or updates one built-in tenant.
+ * Deploys or updates one built-in tenant, unless it runs already as its sources, its owner and its secrets have it.
  * @param secrets what the host adds for this tenant, over the manifest's own
  * @throws Problem when its manifest or its code is not acceptable
  */
-export async function deployBuiltin(
+async function deployBuiltin(
+  deps: ControlDeps,
+  parse: DeploymentParser,
+  builtin: Builtin,
+  owner: BuiltinOwner,
+  secrets: Record<string, string>,
+  records: BuiltinRecords,
+): Promise<void> {
+  const { name: slug, body } = builtin;
+  const wanted = { ...(body.secrets as Record<string, string> | undefined), ...secrets };
+  const sources = await digestOfSources();
+  const record = async (): Promise<string | undefined> => {
+    const row = await deps.deployments.bySlug(slug);
+    return row?.builtin && row.state === 'active'
+      ? `${row.tenant} ${row.revision} ${owner.address} ${sources}`
+      : undefined;
+  };
+  const before = await record();
+  if (before !== undefined && before === (await records.read(slug)) && (await runsAsIs(deps, slug, wanted))) return;
+  await bringUpToDate(deps, parse, builtin, owner, secrets);
+  const now = await record();
+  if (now !== undefined) await records.save(slug, now);
+}
+
+/** Whether its code is there and its secrets are these. */
+async function runsAsIs(deps: ControlDeps, slug: string, secrets: Record<string, string>): Promise<boolean> {
+  const row = await deps.deployments.bySlug(slug);
+  if (!row || !isSame(await deps.secrets.reveal(row.tenant), secrets)) return false;
+  return await deps.codeStore.get(row.digest).then(
+    () => true,
+    () => false,
+  );
+}
+
+async function bringUpToDate(
   deps: ControlDeps,
   parse: DeploymentParser,
   { name: slug, main, body }: Builtin,
@@ -53,7 +94,7 @@ export async function deployBuiltin(
     const known = await deps.secrets.reveal(present.tenant);
     const same =
       code.digest === present.digest &&
-      JSON.stringify(sorted(known)) === JSON.stringify(sorted(values)) &&
+      isSame(known, values) &&
       Object.entries(settings).every(
         ([name, value]) => JSON.stringify(present[name as keyof typeof settings]) === JSON.stringify(value),
       );
@@ -93,8 +134,9 @@ export async function deployBuiltin(
   log.info({ slug }, 'built-in tenant deployed');
 }
 
-function sorted(record: Record<string, string>): [string, string][] {
-  return Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
+function isSame(one: Record<string, string>, other: Record<string, string>): boolean {
+  const sorted = (record: Record<string, string>) => Object.entries(record).sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify(sorted(one)) === JSON.stringify(sorted(other));
 }
 
 /** What fails is tried again after these, ms, and then after the last: it may be that the machine has too much to do. */
@@ -102,6 +144,7 @@ const PAUSES_MS = [5_000, 15_000, 60_000, 300_000];
 
 export interface BuiltinDeployment {
   owner: BuiltinOwner;
+  records: BuiltinRecords;
   /** Sends a request to the tenant. */
   forward: ForwardToTenant;
   /** Names of those that did not answer yet; they are taken out as they do. */
@@ -116,7 +159,7 @@ export interface BuiltinDeployment {
 export async function deployBuiltins(
   deps: ControlDeps,
   parse: DeploymentParser,
-  { owner, forward, waiting, stopping, pausesMs = PAUSES_MS }: BuiltinDeployment,
+  { owner, records, forward, waiting, stopping, pausesMs = PAUSES_MS }: BuiltinDeployment,
 ): Promise<void> {
   const { secrets } = deps.config.builtinTenants;
   for (let attempt = 0; waiting.size > 0 && !stopping.aborted; attempt += 1) {
@@ -133,7 +176,7 @@ export async function deployBuiltins(
           const builtin = deps.builtins.find((one) => one.name === name);
           if (!builtin) throw new Error(`there is no built-in tenant ${name}`);
           const given = { ...(await builtinSecrets(deps, builtin)), ...secrets[name] };
-          await deployBuiltin(deps, parse, builtin, owner, given);
+          await deployBuiltin(deps, parse, builtin, owner, given, records);
         });
       } catch (error) {
         failed(error, name);

@@ -16,6 +16,7 @@ const parts = {
 const deploy = (stopping: AbortSignal, pausesMs: number[]) =>
   deployBuiltins(parts, vi.fn(), {
     owner: OWNER,
+    records: { read: async () => undefined, save: async () => undefined },
     forward: vi.fn(),
     waiting: new Set(['one', 'two']),
     stopping,

@@ -1,6 +1,7 @@
 /**
  * For the supervisor: runs the engine as a child process, and starts it again with growing pauses when it dies.
- * The child gets its settings on standard input and nothing from the environment; it ends when that closes.
+ * The child gets its settings on standard input, and from the environment only where compiled code is kept; it ends when
+ * that closes.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -93,7 +94,9 @@ export function startSpeechEngine(settings: () => SettingsInput, log: EngineLog,
     const startedAt = performance.now();
     started = JSON.stringify(settings());
     replaced = false;
-    const current = spawn(process.execPath, [ENTRY], { stdio: ['pipe', 'pipe', 'inherit'], env: {} });
+    const { NODE_COMPILE_CACHE } = process.env;
+    const env = NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {};
+    const current = spawn(process.execPath, [ENTRY], { stdio: ['pipe', 'pipe', 'inherit'], env });
     child = current;
     lowerPriority(current.pid);
     // it may be dead already: its exit is what counts

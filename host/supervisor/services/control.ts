@@ -18,6 +18,7 @@ import { OwnershipRecords } from '../../domains/ownership-record.ts';
 import { History } from '../../observability/history.ts';
 import { HistorySampler } from '../../observability/history-sampler.ts';
 import type { Network } from '../../payments/network/index.ts';
+import { readSetting, savedSetting } from '../../registry/settings.ts';
 import { Pipeline } from '../../runtime/deploy/pipeline.ts';
 import { TenantCrons } from '../../scheduler/tenant-crons.ts';
 import { KeyedLock, Mutex } from '../../shared/mutex.ts';
@@ -434,11 +435,16 @@ export const serving = service({
 /** Deploys the built-in tenants in the background: the host serves meanwhile. */
 export const builtinDeploys = service({
   name: 'deploys of built-in tenants',
-  needs: { controlDeps, deploymentBodies, network, instanceClient, builtinsWaiting, serving },
-  start({ controlDeps, deploymentBodies, network, instanceClient, builtinsWaiting }) {
+  needs: { controlDeps, deploymentBodies, network, instanceClient, builtinsWaiting, stores, serving },
+  start({ controlDeps, deploymentBodies, network, instanceClient, builtinsWaiting, stores }) {
     const stopping = new AbortController();
+    const { db } = stores.registry;
     void deployBuiltins(controlDeps, deploymentBodies, {
       owner: builtinOwner(network),
+      records: {
+        read: (slug) => readSetting(db, `builtin:${slug}`),
+        save: async (slug, record) => void (await savedSetting(db, `builtin:${slug}`, record)),
+      },
       forward: instanceClient.forward,
       waiting: builtinsWaiting,
       stopping: stopping.signal,
