@@ -1,6 +1,7 @@
 import { beforeEach, expect, it, vi } from 'vitest';
+import { digestOfSources } from '../../host/control/builtin-sources.ts';
 import { deployBuiltins } from '../../host/control/builtin-tenants.ts';
-import { readBuiltins, wantedCompanions } from '../../host/control/builtins.ts';
+import { type Builtin, readBuiltins, wantedCompanions } from '../../host/control/builtins.ts';
 import type { ControlDeps } from '../../host/control/deps.ts';
 import { Mutex } from '../../host/shared/mutex.ts';
 
@@ -64,3 +65,49 @@ it('companions are those of enabled tenants', () => {
   expect([...wantedCompanions(builtins, ['deals', 'speech'])]).toEqual(['speech-engine']);
   expect([...wantedCompanions(builtins, ['pay'])]).toEqual(['mailer']);
 });
+
+it.each([
+  ['', {}, true],
+  ['by another owner', { address: `0x${'b'.repeat(40)}` }, false],
+  ['with other settings', { revision: 8 }, false],
+  ['with other secrets', { secrets: { KEY: 'new', OTHER: '' } }, false],
+  ['and its code is lost', { code: () => Promise.reject(new Error('lost')) }, false],
+])('what runs already%s is left as it is: %j %s', async (_, { address, revision, secrets, code }: Running, stays) => {
+  const row = { tenant: 't_1', slug: 'one', builtin: true, state: 'active', revision: revision ?? 7, digest: 'd' };
+  const builtin: Partial<Builtin> = {
+    name: 'one',
+    main: '/there/is/none.ts',
+    body: { secrets: { KEY: 'new' } },
+    asks: { title: '', description: '', secrets: {}, companions: [], sells: [] },
+  };
+  const deps = {
+    ...parts,
+    publicUrl: 'http://localhost',
+    builtins: [builtin],
+    deployments: { bySlug: async () => row },
+    secrets: { reveal: async () => secrets ?? { KEY: 'new' } },
+    codeStore: { get: code ?? (async () => ({})) },
+  } as unknown as ControlDeps;
+  const stopping = new AbortController();
+  const waiting = new Set(['one']);
+  const done = deployBuiltins(deps, vi.fn(), {
+    owner: { ...OWNER, ...(address ? { address } : {}) },
+    records: { read: async () => `t_1 7 ${OWNER.address} ${await digestOfSources()}`, save: vi.fn() },
+    forward: async () => new Response('ok'),
+    waiting,
+    stopping: stopping.signal,
+    pausesMs: [60_000],
+  });
+  await vi.waitUntil(() => waiting.size === 0 || error.mock.calls.length > 0);
+  stopping.abort();
+  await done;
+  expect(waiting.size === 0).toBe(stays);
+  if (!stays) expect(error.mock.calls[0]?.[0].err.code).toBe('code_rejected');
+});
+
+interface Running {
+  address?: string;
+  revision?: number;
+  secrets?: Record<string, string>;
+  code?: () => Promise<never>;
+}
