@@ -4,12 +4,14 @@
  */
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
-import type { Block } from '../../http/message/blocks.ts';
+import type { Block, FileBytes } from '../../http/message/blocks.ts';
 
 /** Of an edge. */
 const MAX_BYTES = 64 * 1_048_576;
 /** The largest file that is kept in memory. */
 const LARGEST_KEPT = 2 * 1_048_576;
+/** Files in memory of this size and more stay open, too: their bytes can be sent from the file. */
+const SENT_FROM_FILE = 65_536;
 /** What a file takes beside its bytes. */
 const FILE_BYTES = 512;
 /** Sweeps after which a file that nobody asked for goes: half a minute. */
@@ -19,6 +21,7 @@ export class OpenFile implements Block {
   readonly size: number;
   /** All of it; undefined: read from `handle`. */
   readonly bytes: Buffer | undefined;
+  /** undefined: small, and in memory */
   readonly handle: FileHandle | undefined;
   holders = 0;
   usedAt = 0;
@@ -35,7 +38,17 @@ export class OpenFile implements Block {
 
   release(): void {
     this.holders -= 1;
-    if (this.holders === 0 && this.handle) void this.handle.close().catch(() => {});
+    if (this.holders === 0 && this.bytes === undefined) this.close();
+  }
+
+  inFile(piece: Buffer): FileBytes | undefined {
+    if (!this.handle || !this.bytes) return undefined;
+    return { descriptor: this.handle.fd, at: piece.byteOffset - this.bytes.byteOffset };
+  }
+
+  /** Nobody holds it any more. */
+  close(): void {
+    void this.handle?.close().catch(() => {});
   }
 }
 
@@ -104,8 +117,8 @@ export class KeptFiles {
           if (bytesRead === 0) throw new Error('The file is shorter than it was.');
           at += bytesRead;
         }
-        await handle.close();
-        file = new OpenFile(size, bytes, undefined);
+        if (size < SENT_FROM_FILE) await handle.close();
+        file = new OpenFile(size, bytes, size < SENT_FROM_FILE ? undefined : handle);
         this.#kept.set(place, file);
       } else file = new OpenFile(size, undefined, handle);
       file.usedAt = this.#sweeps;
@@ -131,5 +144,6 @@ export class KeptFiles {
   #forget(place: string, file: OpenFile): void {
     this.#kept.delete(place);
     this.#bytes -= file.size + FILE_BYTES;
+    file.close();
   }
 }

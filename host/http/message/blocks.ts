@@ -20,6 +20,14 @@ const ROOM_BYTES = 65_536;
 export interface Block {
   hold(): void;
   release(): void;
+  /** Where the same bytes are in an open file. */
+  inFile?(piece: Buffer): FileBytes | undefined;
+}
+
+export interface FileBytes {
+  descriptor: number;
+  /** Offset of the first byte. */
+  at: number;
 }
 
 /** For memory that nobody reads into again. */

@@ -5,6 +5,7 @@ import { type Block, LARGE_BYTES, OWNED, takesMore } from '../message/blocks.ts'
 import { BodyDecoder, type BodyReader } from '../message/body.ts';
 import type { AnswerLength, Exchange, ExchangeListener, Peer } from '../message/exchange.ts';
 import type { MessageHead } from '../message/framing.ts';
+import { sendFile } from './send-file.ts';
 
 /** What an exchange tells the connection it is on. */
 export interface ExchangeOwner {
@@ -219,10 +220,23 @@ export class Http1Exchange<Head extends MessageHead> implements Exchange<Head>, 
     this.#socket.cork();
     for (const part of parts) {
       if (typeof part === 'string') this.#socket.write(part, 'latin1');
-      else this.#socket.write(part.bytes, () => part.block.release());
+      else this.#writePiece(part);
     }
     if (last !== '') this.#socket.write(last, 'latin1');
     this.#socket.uncork();
+  }
+
+  #writePiece({ bytes, block }: Piece): void {
+    const inFile = this.peer.encrypted ? undefined : block.inFile?.(bytes);
+    let sent = 0;
+    if (inFile) {
+      // What comes before it goes first.
+      this.#socket.uncork();
+      sent = sendFile(this.#socket, inFile, bytes.length);
+      this.#socket.cork();
+    }
+    if (sent === bytes.length) block.release();
+    else this.#socket.write(sent === 0 ? bytes : bytes.subarray(sent), () => block.release());
   }
 
   /** What was gathered goes nowhere any more. */
