@@ -117,8 +117,23 @@ const bind = (who: Fetch, slug: string, services: object, more: object = {}) =>
 const instancesOf = (slug: string) => {
   const folder = readlinkSync(`${host.data}/run/${slug}`);
   return processTree([host.pid]).filter(
-    (pid) => /workerd serve/.test(commandOf(pid)) && readFileSync(`/proc/${pid}/mountinfo`, 'utf8').includes(folder),
+    (pid) => /workerd serve/.test(commandOf(pid)) && mountsOf(pid).includes(folder),
   );
+};
+/** Of a process that may end meanwhile, as what an update replaced does. */
+const mountsOf = (pid: number) => {
+  try {
+    return readFileSync(`/proc/${pid}/mountinfo`, 'utf8');
+  } catch {
+    return '';
+  }
+};
+const kill = (pid: number) => {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
 };
 const OPEN = () => ({ OPEN: { open: [`${strangersAddress}/guest`] } });
 
@@ -204,7 +219,7 @@ it('a callee that is killed: calls under way end with an error at once, those af
     const calls = acts.flatMap((act) => [ask(act), ask(act), ask(act)]);
     await until(async () => (await ask('slowCalls')) === begun + 3 + 3 + 3 * 5 || undefined, 20_000);
     const from = performance.now();
-    for (const pid of instancesOf('callee')) process.kill(pid, 'SIGKILL');
+    for (const pid of instancesOf('callee')) kill(pid);
     const of = (at: number) => Promise.all(calls.slice(at, at + 3));
     for (const answer of await of(0)) expect(answer.error).toBeTruthy();
     // A request is answered with what the host says of it, as where the callee had been called from outside.
