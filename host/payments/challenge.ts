@@ -19,6 +19,8 @@ export interface ChallengeContext {
   requestId?: string | undefined;
   /** How it is called, for indexers. The same object for the same thing: what is made of it is remembered by it. */
   discovery?: Discovery | undefined;
+  /** A seller's own challenge is paid by clients of x402 v1, too, which send nothing of it back. */
+  version1?: boolean | undefined;
 }
 
 /** What one set of terms looks like on the wire, but for the parts that change with every call. */
@@ -79,13 +81,14 @@ export class Challenger {
       'access-control-allow-origin': '*',
     };
     if (context.requestId !== undefined) headers['x-request-id'] = context.requestId;
-    const { realm, resource, digest, discovery } = context;
+    const { realm, resource, digest, discovery, version1 } = context;
     const issue = {
       key: this.#key,
       realm,
       resource,
       digest,
       discovery,
+      version1,
       description: this.describe(prepared.terms),
       problem,
     };

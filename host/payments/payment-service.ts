@@ -48,6 +48,8 @@ const challengeBody = z.strictObject({
   accept: z.string().max(1_000).optional().catch(undefined),
   /** Whether programs can call the same address; the page says how. */
   programs: z.boolean().default(true),
+  /** Clients of x402 v1 may pay, too; so says `/verify` then, and names all that the payment is for. */
+  x402v1: z.boolean().default(false),
   /** Why what the caller sent pays for nothing. */
   refused: z.string().max(500).optional(),
   /** How it is called, for indexers. What does not fit is left out: nobody goes unpaid for a description. */
@@ -56,11 +58,17 @@ const challengeBody = z.strictObject({
     .optional()
     .catch(undefined),
 });
-const verifyBody = z.strictObject({
-  bind: z.string().max(400).optional(),
-  amount: usd.optional(),
-  resource: z.url().max(2048).optional(),
-});
+const verifyBody = z
+  .strictObject({
+    bind: z.string().max(400).optional(),
+    amount: usd.optional(),
+    resource: z.url().max(2048).optional(),
+    x402v1: z.boolean().default(false),
+  })
+  .refine(({ x402v1, bind, amount }) => !x402v1 || (bind !== undefined && amount !== undefined), {
+    path: ['x402v1'],
+    message: 'needs "amount" and "bind": payments of x402 v1 do not say what they are for',
+  });
 const captureBody = z.strictObject({
   hold: z.string().max(80),
   amount: z
@@ -194,7 +202,8 @@ export class PaymentService implements PaymentBindings {
     const resource = body.resource ?? `https://${realm()}/${tenant.slug}`;
     const discovery = body.call && discoveryOf(body.call.method, body.call);
     const problem = body.refused === undefined ? undefined : new Problem('payment_invalid', body.refused);
-    const answer = challenger.answer(offers.prepare(terms), { realm: realm(), resource, discovery }, problem);
+    const context = { realm: realm(), resource, discovery, version1: body.x402v1 };
+    const answer = challenger.answer(offers.prepare(terms), context, problem);
     const inPages = page && body.resource !== undefined && prefersHtml(body.accept);
     const shown = inPages
       ? page(answer, { method: body.call?.method ?? 'GET', url: resource, programs: body.programs })
@@ -207,7 +216,7 @@ export class PaymentService implements PaymentBindings {
     const presented = readCredential(headers, this.#options.challengeKey);
     if (!presented)
       throw new Problem('payment_required', 'The caller sent no payment; answer it with POST /challenge.');
-    const { amount, meta } = this.#claims(tenant, presented);
+    const { amount, meta } = this.#claims(tenant, presented, body);
     if ((meta.bind ?? undefined) !== (body.bind === undefined ? undefined : digest(body.bind)))
       throw new Problem(
         'payment_invalid',
@@ -353,8 +362,20 @@ export class PaymentService implements PaymentBindings {
   }
 
   /** What the challenge said: authenticated by the credential, or in the token that clients echo. */
-  #claims(tenant: Tenant, presented: Presented): { amount: Money; meta: Record<string, string> } {
+  #claims(
+    tenant: Tenant,
+    presented: Presented,
+    body: z.infer<typeof verifyBody>,
+  ): { amount: Money; meta: Record<string, string> } {
     const named = methodOf(presented).named(presented);
+    // It says nothing: the seller does, and the payment is noted as one for that.
+    if (named.version1 && body.x402v1)
+      return { amount: micro(named.amount), meta: body.bind === undefined ? {} : { bind: digest(body.bind) } };
+    if (named.version1)
+      throw new Problem(
+        'payment_invalid',
+        'This seller takes no payments of x402 v1 here; pay by x402 v2 or MPP, as the challenge says.',
+      );
     if (named.meta) {
       const { n: _nonce, scope, token: _token, ...meta } = named.meta;
       if (scope !== scopeOf(tenant))

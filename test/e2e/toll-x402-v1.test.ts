@@ -1,4 +1,5 @@
 /** Clients of x402 v1 pay for a tenant's routes and the host's own calls: charged once, whatever is shown again, and how. */
+import path from 'node:path';
 import { ExactEvmScheme } from '@x402/evm/exact/client';
 import { ExactEvmSchemeV1 } from '@x402/evm/exact/v1/client';
 import { wrapFetchWithPayment, x402Client } from '@x402/fetch';
@@ -6,6 +7,7 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
+import { requestSocket } from './support/host.ts';
 import { balance, type Rig, startNetwork, startRig, until } from './support/payments-rig.ts';
 
 let network: Network;
@@ -182,4 +184,75 @@ test('a payment that says another price, payee or network than is sold, or is si
   }
   expect(rig.calls).toHaveLength(1);
   expect(before - (await usdc(client.address))).toBe(0n);
+});
+
+/** What a handler has as env.PAYMENTS. */
+async function bindingOf(tenant: string) {
+  const socketPath = path.join(rig.folder, `${tenant}.sock`);
+  await rig.payments.bindings.open({ tenant, slug: tenant, payTo: payTo.toLowerCase() as Hex, socket: socketPath });
+  return async (route: string, body: object, payment?: string) => {
+    const headers = payment === undefined ? {} : { 'x-payment': payment };
+    const { status, json } = await requestSocket(socketPath, 'POST', route, body, headers);
+    return { status, body: json as Record<string, unknown> & { hold: string; detail: string; headers: object } };
+  };
+}
+const ORDER = { amount: '0.05', bind: 'order 1', x402v1: true };
+
+test('what a handler sells is paid, where the handler says all that the payment is for', async () => {
+  const payments = await bindingOf('tseller0000000000000');
+  rig.handler = async (request) => {
+    const verified = await payments('/verify', ORDER, request.headers.get('x-payment') ?? undefined);
+    if (verified.status !== 200) {
+      const { body } = await payments('/challenge', { ...ORDER, resource: request.url });
+      return Response.json(body, { status: 402 });
+    }
+    const captured = await payments('/capture', { hold: verified.body.hold, amount: '0.03' });
+    return Response.json(verified.body, { headers: captured.body.headers as Record<string, string> });
+  };
+  const client = clientOf(5);
+  const before = await usdc(client.address);
+  const answer = await client.fetch(`${rig.url}/shop`);
+  expect(answer.status).toBe(200);
+  expect(decoded(answer.headers.get('x-payment-response'))).toMatchObject({ success: true, network: 'base-sepolia' });
+  expect(await answer.json()).toMatchObject({ amount: '0.05', rail: 'x402/exact', metadata: {}, again: false });
+  // All that is signed moves; what was not captured comes back.
+  await until(async () => before - (await usdc(client.address)) === 30_000n && (await usdc(payTo)) === 30_000n);
+  await reconciled();
+});
+
+test('a payment that says nothing buys what it was first taken for, once, from who asks for it in full', async () => {
+  const [payments, others] = [await bindingOf('tseller0000000000000'), await bindingOf('tother00000000000000')];
+  const client = clientOf(5);
+  const terms = async (challenge: object) => (await payments('/challenge', challenge)).body;
+  for (const challenge of [{ amount: '0.05' }, { amount: '0.05', bind: 'order 1', metadata: { order: '1' } }])
+    expect(await terms(challenge)).not.toHaveProperty('accepts');
+  rig.handler = async () => Response.json(await terms(ORDER), { status: 402 });
+  await client.fetch(`${rig.url}/shop`).catch(() => undefined);
+  const payment = client.sent.payment ?? '';
+  const before = await usdc(client.address);
+  const refused = async (wanted: object, status: number, at = payments) =>
+    expect((await at('/verify', wanted, payment)).status, JSON.stringify(wanted)).toBe(status);
+  // Who reads what it sells from the challenge gets nothing that anybody could have signed.
+  for (const wanted of [{}, { amount: '0.05' }, { amount: '0.05', bind: 'order 1' }]) await refused(wanted, 402);
+  for (const wanted of [{ x402v1: true }, { x402v1: true, amount: '0.05' }, { x402v1: true, bind: 'order 1' }])
+    await refused(wanted, 400);
+  await refused({ ...ORDER, amount: '5.00' }, 402);
+  await refused({ ...ORDER, amount: '0.01' }, 402);
+  const many = await Promise.all(
+    Array.from({ length: 10 }, (_, index) => (index % 2 === 0 ? payments : others)('/verify', ORDER, payment)),
+  );
+  const taken = many.filter(({ status }) => status === 200);
+  expect(new Set(taken.map(({ body }) => body.payment)).size).toBe(1);
+  expect(taken).toHaveLength(5);
+  const sold = many[0]?.status === 200 ? payments : others;
+  await refused({ ...ORDER, bind: 'order 2' }, 402, sold);
+  await refused(ORDER, 402, sold === payments ? others : payments);
+  for (const route of ['/report', '/metered']) expect((await show(route, { 'x-payment': payment })).status).toBe(402);
+  const captures = await Promise.all(
+    taken.map(({ body }) => sold('/capture', { hold: body.hold, amount: '0.05' }).then(({ status }) => status)),
+  );
+  expect(captures.filter((status) => status === 200)).toHaveLength(1);
+  await until(async () => (await usdc(payTo)) === 50_000n);
+  expect(before - (await usdc(client.address))).toBe(50_000n);
+  await reconciled();
 });

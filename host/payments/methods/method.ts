@@ -44,6 +44,8 @@ export interface Named {
   meta?: Record<string, string>;
   /** What the payer sent back of `Terms.meta.token`, where it does not. */
   token?: unknown;
+  /** It cannot say anything of a challenge: x402 v1. */
+  version1?: boolean;
 }
 
 /** What changes from one 402 to the next. */
@@ -56,6 +58,8 @@ export interface Issue {
   digest?: string | undefined;
   /** How it is called, for indexers. */
   discovery?: Discovery | undefined;
+  /** A seller's own challenge is for clients of x402 v1, too. */
+  version1?: boolean | undefined;
   /** What payers are told about the price. */
   description: string;
   /** Why a payment is asked for (again); undefined: none was offered. */

@@ -158,10 +158,19 @@ export async function until<T>(
   }
 }
 
-export function requestSocket(socketPath: string, method: string, pathName: string, body?: unknown) {
+export function requestSocket(
+  socketPath: string,
+  method: string,
+  pathName: string,
+  body?: unknown,
+  more: Record<string, string> = {},
+) {
   return new Promise<{ status: number; json: unknown; text: string }>((resolve, reject) => {
     const request = http.request(
-      { socketPath, method, path: pathName, headers: body === undefined ? {} : { 'content-type': 'application/json' } },
+      {
+        ...{ socketPath, method, path: pathName },
+        headers: { ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...more },
+      },
       (response) => {
         const chunks: Buffer[] = [];
         response.on('data', (chunk: Buffer) => chunks.push(chunk));

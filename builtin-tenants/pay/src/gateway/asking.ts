@@ -46,5 +46,12 @@ export async function askPrice(
 
 export function wanted(call: Call, price: Price, shape?: object): WantedPayment {
   const { method, hash, resource } = call;
-  return { amount: price.amount, description: price.description, bind: hash, resource, call: { method, ...shape } };
+  return {
+    amount: price.amount,
+    description: price.description,
+    bind: hash,
+    resource,
+    x402v1: true,
+    call: { method, ...shape },
+  };
 }

@@ -13,6 +13,8 @@ export interface WantedPayment {
   bind: string;
   /** Address as the caller sees it. */
   resource: string;
+  /** Clients of x402 v1 may pay: nothing comes back of `metadata`. */
+  x402v1?: boolean;
   /** How it is called, for indexers: `env.PAYMENTS` checks it. */
   call?: unknown;
   /** The caller's `Accept`: the 402 is a page for browsers, which their wallet can pay. */
@@ -59,8 +61,8 @@ export class Payments {
       const value = headers.get(name);
       if (value !== null) sent[name] = value;
     }
-    const { amount, bind, resource } = wanted;
-    const answer = await this.#call('/verify', { amount: formatUsd(amount), bind, resource }, sent);
+    const { amount, bind, resource, x402v1 } = wanted;
+    const answer = await this.#call('/verify', { amount: formatUsd(amount), bind, resource, x402v1 }, sent);
     if (answer.status !== 200) return { answer };
     // Calls and purchases tell retries of one payment themselves, so all of them go by its own id.
     const {

@@ -21,8 +21,14 @@ export const x402: PaymentMethod = {
     return sent === undefined || sent === null ? undefined : readX402(sent);
   },
   named(presented) {
-    const { accepted, resource } = x402Of(presented).payload;
-    return { amount: BigInt(accepted.amount), resource: resource?.url, token: accepted.extra?.challenge };
+    const { version, payload } = x402Of(presented);
+    const { accepted, resource } = payload;
+    return {
+      amount: BigInt(accepted.amount),
+      resource: resource?.url,
+      token: accepted.extra?.challenge,
+      version1: version === 1,
+    };
   },
   payer(presented) {
     const signed = x402Of(presented).payload.payload;

@@ -70,12 +70,15 @@ export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
   // Clients take the first that they can pay: of a route that is metered, nothing has to be sent back by `upto`.
   if (terms.kind === 'route' && terms.mode === 'metered')
     accepts.sort((a, b) => Number(b.scheme === 'upto') - Number(a.scheme === 'upto'));
-  const known = new Map<string, { discovery: Discovery | undefined; announced: Announced }>();
+  const known = new Map<
+    string,
+    { discovery: Discovery | undefined; version1: boolean | undefined; announced: Announced }
+  >();
   return (issued) => {
     const issue = terms.mode === 'metered' ? { ...issued, description: `${issued.description}${METERED}` } : issued;
-    const { resource, description, discovery, problem } = issue;
+    const { resource, description, discovery, problem, version1 } = issue;
     const before = problem ? undefined : known.get(resource);
-    if (before && before.discovery === discovery) return before.announced;
+    if (before && before.discovery === discovery && before.version1 === version1) return before.announced;
     const header = Buffer.from(
       JSON.stringify({
         x402Version: 2,
@@ -86,7 +89,7 @@ export function announceX402(offers: readonly Offer[], terms: Terms): Announce {
       }),
     ).toString('base64');
     const announced = { headers: { 'payment-required': header }, body: bodyOfVersion1(accepts, issue) };
-    if (!problem && (before || known.size < MAX_RESOURCES)) known.set(resource, { discovery, announced });
+    if (!problem && (before || known.size < MAX_RESOURCES)) known.set(resource, { discovery, version1, announced });
     return announced;
   };
 }

@@ -28,11 +28,12 @@ export function isVersion1(credential: string | null): boolean {
 
 /** Members of a 402's body: none where clients of version 1 cannot pay, for they stop at the first entry that they do not know. */
 export function bodyOfVersion1(requirements: readonly X402Requirements[], issue: Issue): Schema {
-  const { resource, description, discovery, problem } = issue;
+  const { resource, description, discovery, problem, version1 } = issue;
   const accepts = requirements.flatMap(({ scheme, network, amount, payTo, maxTimeoutSeconds, asset, extra }) => {
     const name = nameOfNetwork(network);
-    // Who cannot send back what a tenant's own challenge carries cannot pay it.
-    if (scheme !== 'exact' || name === undefined || extra.challenge !== undefined) return [];
+    // Clients send nothing back of what a tenant's own challenge carries; some tenants need none of it.
+    const payable = extra.challenge === undefined || version1;
+    if (scheme !== 'exact' || name === undefined || !payable) return [];
     return {
       scheme,
       network: name,
