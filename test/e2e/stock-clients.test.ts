@@ -3,7 +3,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { MPPX_COMMAND } from '../../builtin-tenants/kit/stock-clients.ts';
+import { MPPX_COMMAND, MPPX_PACKAGES, X402_PACKAGES } from '../../builtin-tenants/kit/stock-clients.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { type EmptyFolder, emptyFolder } from './support/empty-folder.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
@@ -12,13 +12,16 @@ let host: TestHost;
 let folder: EmptyFolder;
 
 beforeAll(async () => {
-  [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay'] }), emptyFolder()]);
+  [host, folder] = await Promise.all([startHost({ builtins: ['speech', 'pay', 'deals'] }), emptyFolder()]);
   await until(async () => ((await fetch(`${host.url}/speech/healthz`)).ok ? true : undefined), 60_000, host.output);
   await deploy(mppFetch(host.network, 3), host.url, {
     slug: 'shop',
     // It answers every path, and has no description of its own.
-    code: `export default { fetch: () => new Response('hello') }`,
-    paidRoutes: [{ method: 'GET', path: '/a/*', price: '0.01' }],
+    code: `export default { fetch: () => new Response('hello', { headers: { 'x-charge': '0.01' } }) }`,
+    paidRoutes: [
+      { method: 'GET', path: '/a/*', price: '0.01' },
+      { method: 'GET', path: '/metered', price: '0.03', mode: 'metered' },
+    ],
   });
 });
 afterAll(async () => {
@@ -105,24 +108,63 @@ test('llms.txt: the program with @x402/fetch deploys, with its defaults', async 
   expect(await folder.run(module, env)).toMatch(/^201 /);
 });
 
-test('x402-fetch and x402-axios of x402 v1 pay with their defaults', { timeout: 240_000 }, async () => {
+/** What is sold, as the README names it -> how it is asked for; `-N` makes each client's slug its own. */
+const SOLD: Record<string, [method: string, path: string, body?: object]> = {
+  'A deploy': [
+    'POST',
+    '/_admin/deploy',
+    { slug: 'cell-N', code: 'export default { fetch: () => new Response("hi") }' },
+  ],
+  'A renewal': ['POST', '/_admin/renew/cell-N'],
+  'A route of a fixed price': ['GET', '/shop/a/b?N'],
+  'A metered route': ['GET', '/shop/metered?N'],
+  'What a handler prices itself': ['GET', '/market/?N'],
+  'A call through the pay platform': ['GET', '/pay/deals/v1/rules?N'],
+  Speech: ['POST', '/speech/v1/speak', { text: 'A good day, client N.' }],
+};
+
+test('README: which client pays for what', { timeout: 300_000 }, async () => {
+  await deploy(mppFetch(host.network, 3), host.url, {
+    slug: 'market',
+    code: `export default { async fetch(request, env) {
+  const caller = Object.fromEntries(['authorization', 'payment-signature', 'x-payment'].flatMap((name) => request.headers.has(name) ? [[name, request.headers.get(name)]] : []));
+  const ask = (path, body, headers) => env.PAYMENTS.fetch('http://payments' + path, { method: 'POST', headers: { 'content-type': 'application/json', ...headers }, body: JSON.stringify(body) });
+  const order = { amount: '0.02', bind: request.url, resource: request.url, x402v1: true };
+  const verified = await ask('/verify', order, caller);
+  if (!verified.ok) return ask('/challenge', order);
+  const { hold } = await verified.json();
+  const { headers } = await (await ask('/capture', { hold })).json();
+  return new Response('sold', { headers });
+} }`,
+    bindings: { payments: true },
+  });
+  const rules = `${host.url}/pay/deals/v1/rules`;
+  await until(async () => (await fetch(rules)).status === 402 || undefined, 60_000, host.output);
+  const said = /\n\| Sold here \|([\s\S]*?)\n\n/.exec(await readFile('README.md', 'utf8'))?.[0] ?? '';
+  const [head = [], , ...rows] = said
+    .trim()
+    .split('\n')
+    .map((line) => line.slice(2, -2).split(' | '));
+  expect(rows.map(([name]) => name)).toEqual(Object.keys(SOLD));
   // x402 1.2 names wagmi for pages that it does not load here: 500 MB of packages.
   await folder.sh(
-    `[ -f package.json ] || echo {} > package.json; npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 viem@2.56.9 --ignore-scripts --no-audit --no-fund`,
+    `[ -f package.json ] || echo {} > package.json; npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install ${MPPX_PACKAGES} ${X402_PACKAGES} x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 --ignore-scripts --no-audit --no-fund`,
   );
-  const url = `${host.url}/shop/a/b`;
-  const output = await folder.run(
-    `import axios from 'axios';
-import { withPaymentInterceptor } from 'x402-axios';
-import { createSigner, decodeXPaymentResponse, wrapFetchWithPayment } from 'x402-fetch';
-const signer = await createSigner('base-sepolia', process.env.PRIVATE_KEY);
-const fetched = await wrapFetchWithPayment(fetch, signer)('${url}');
-console.log(fetched.status, await fetched.text(), decodeXPaymentResponse(fetched.headers.get('x-payment-response')).network);
-const got = await withPaymentInterceptor(axios.create(), signer).get('${url}');
-console.log(got.status, got.data, decodeXPaymentResponse(got.headers['x-payment-response']).network);`,
-    { PRIVATE_KEY: privateKey(1) },
+  const settings = {
+    HOST: host.url,
+    RPC: host.network.rpcUrl,
+    CHAIN: String(host.network.chainId),
+    SOLD: JSON.stringify(Object.entries(SOLD)),
+    KEYS: JSON.stringify([0, 1, 2, 4, 5, 6].map((wallet) => privateKey(wallet))),
+  };
+  const { found, why } = JSON.parse(
+    await folder.run(await readFile('test/e2e/fixtures/clients.mjs', 'utf8'), settings),
   );
-  expect(output).toBe('200 hello base-sepolia\n200 hello base-sepolia\n');
+  const columns = head.slice(1);
+  expect(Object.keys(found)).toEqual(columns);
+  const cells = rows.flatMap(([name = '', ...row]) => row.map((cell, index) => `${name}, ${columns[index]}: ${cell}`));
+  const bought = rows.flatMap(([name = '']) => columns.map((column) => `${name}, ${column}: ${found[column][name]}`));
+  expect(bought, why.join('\n')).toEqual(cells);
 });
 
 test('/speech/docs: the command speaks, and the program with the Deepgram SDK speaks and reads', async () => {
@@ -158,7 +200,7 @@ test('mppx validate finds a good 402 at every paid operation', async () => {
   for (const [name, operations] of [
     ['', 2],
     ['/speech', 5],
-    ['/shop', 1],
+    ['/shop', 2],
   ] as const) {
     const url = host.url.replace('127.0.0.1', 'localhost') + name;
     const validate = `${MPPX_COMMAND} validate ${url} --output-json > found.json`;
