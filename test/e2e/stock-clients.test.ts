@@ -148,14 +148,14 @@ test('README: which client pays for what', { timeout: 300_000 }, async () => {
   expect(rows.map(([name]) => name)).toEqual(Object.keys(SOLD));
   // x402 1.2 names wagmi for pages that it does not load here: 500 MB of packages.
   await folder.sh(
-    `[ -f package.json ] || echo {} > package.json; npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install ${MPPX_PACKAGES} ${X402_PACKAGES} x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 --ignore-scripts --no-audit --no-fund`,
+    `[ -f package.json ] || echo {} > package.json; npm pkg set overrides.wagmi=npm:isows@1.0.7; npm install ${MPPX_PACKAGES} ${X402_PACKAGES} x402-fetch@1.2.0 x402-axios@0.7.2 axios@1.13.2 @faremeter/fetch@0.22.0 @faremeter/payment-evm@0.22.0 @faremeter/wallet-evm@0.22.0 --ignore-scripts --no-audit --no-fund`,
   );
   const settings = {
     HOST: host.url,
     RPC: host.network.rpcUrl,
     CHAIN: String(host.network.chainId),
     SOLD: JSON.stringify(Object.entries(SOLD)),
-    KEYS: JSON.stringify([0, 1, 2, 4, 5, 6].map((wallet) => privateKey(wallet))),
+    KEYS: JSON.stringify([0, 1, 2, 4, 5, 6, 7].map((wallet) => privateKey(wallet))),
   };
   const { found, why } = JSON.parse(
     await folder.run(await readFile('test/e2e/fixtures/clients.mjs', 'utf8'), settings),
