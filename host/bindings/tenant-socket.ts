@@ -2,6 +2,9 @@
 import { rmSync } from 'node:fs';
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 
+const LINGER_MS = 1_000;
+const LINGER_BYTES = 16 * 1_048_576;
+
 /** A socket of an earlier process is replaced. */
 export async function listenAt(server: Server, socket: string): Promise<void> {
   rmSync(socket, { force: true });
@@ -21,7 +24,7 @@ export function closeNow(server: Server | undefined): void {
 export async function readBounded(request: IncomingMessage, most: number): Promise<Buffer | undefined> {
   const parts: Buffer[] = [];
   let bytes = 0;
-  for await (const part of request as AsyncIterable<Buffer>) {
+  for await (const part of request.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
     bytes += part.length;
     if (bytes > most) return undefined;
     parts.push(part);
@@ -29,9 +32,20 @@ export async function readBounded(request: IncomingMessage, most: number): Promi
   return Buffer.concat(parts);
 }
 
-/** Ends the answer, and with it a request that was not read to its end. */
+/**
+ * Ends the answer. What else comes of the request is thrown away for a while, and then the connection is cut: who is
+ * still writing when it is cut does not see the answer.
+ */
 export function endAnswer(request: IncomingMessage, response: ServerResponse, text = ''): void {
   response.end(text, () => {
-    if (!request.complete) request.destroy();
+    if (request.complete) return;
+    let bytes = 0;
+    const cut = setTimeout(() => request.destroy(), LINGER_MS);
+    request.on('data', (part: Buffer) => {
+      bytes += part.length;
+      if (bytes > LINGER_BYTES) request.destroy();
+    });
+    request.once('end', () => clearTimeout(cut));
+    request.once('close', () => clearTimeout(cut));
   });
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, request } from 'node:http';
+import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -37,6 +38,13 @@ it('replaces what is at its path, and answers a body that is too large before th
     });
   expect(await ask(100)).toBe('200 100');
   expect(await ask(101)).toBe('413 too large');
+  // More than the kernel takes ahead is still written when it is answered: workerd gives up where a write fails.
+  const socket = connect(socketPath);
+  socket.write('POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 2000000\r\n\r\n');
+  const written = new Promise<unknown>((resolve) => socket.write(Buffer.alloc(2_000_000), resolve));
+  expect(String((await once(socket, 'data'))[0])).toMatch(/^HTTP\/1.1 413 [\s\S]*too large$/);
+  expect(await written).toBeFalsy();
+  socket.destroy();
   expect(await ask(101, true)).toBe('413 too large');
   closeNow(server);
   await expect(ask(1)).rejects.toThrow();
