@@ -192,6 +192,38 @@ describe.skipIf(!available('mariadbd', 'openssl') || !postgresPrograms())('datab
     expect(row).toEqual({ pid, path: '"$user", public', leftover: null, prepared: 0 });
   });
 
+  test('a connection of MySQL is used again after a leave, with nothing left of who had it before', async () => {
+    const query = `SELECT CONNECTION_ID() AS id, @left AS word, @@sql_mode AS mode, @@character_set_client AS charset,
+ (SELECT COUNT(*) FROM kept) AS kept`;
+    const look = async () => (await ask<{ id: number }[]>({ do: 'mysql', query })).value?.[0];
+    await ask({ do: 'untidyMysql', how: 'cut' });
+    const { id: _, ...clean } = (await look()) ?? { id: 0 };
+    expect(clean).toMatchObject({ word: null, charset: 'utf8mb4', kept: 0 });
+    // It writes the same row: whoever held a transaction open would be waited for.
+    const id = (await ask<number>({ do: 'untidyMysql', how: 'end' })).value;
+    // It is logged in anew first, and who comes meanwhile has another one.
+    const row = await until(async () => {
+      const found = await look();
+      return found?.id === id ? found : undefined;
+    });
+    expect(row).toEqual({ id, ...clean });
+    const leftOver = await ask({ do: 'mysql', query: 'SELECT * FROM left_over' });
+    expect(leftOver.error).toMatch(/left_over' doesn't exist/);
+    // Nobody gets a connection whose last client did not wait for its answers.
+    for (const how of ['cut', 'busy']) {
+      const gone = (await ask<number>({ do: 'untidyMysql', how })).value;
+      for (let turn = 0; turn < 5; turn++) expect((await look())?.id).not.toBe(gone);
+    }
+    // Many at once, each with its own answers.
+    const answers = await Promise.all(
+      Array.from({ length: 30 }, (_, index) => ask({ do: 'mysql', query: 'SELECT ? AS a', values: [`${index}`] })),
+    );
+    expect(answers.filter(({ value }) => value).map(({ value }) => value)).toEqual(
+      answers.flatMap(({ value }, index) => (value ? [[{ a: `${index}` }]] : [])),
+    );
+    expect(answers.filter(({ value }) => value).length).toBeGreaterThan(20);
+  });
+
   test('who is not proved to be the database is refused, with the reason', async () => {
     const tried = async (binding: string) => (await ask({ do: 'pg', binding: binding })).error;
     expect.soft(await tried('OTHER')).toMatch(/its certificate is for another name than localhost\. 08006$/);

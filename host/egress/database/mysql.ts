@@ -1,10 +1,13 @@
 /**
  * MySQL and MariaDB (https://dev.mysql.com/doc/dev/mysql-server/latest/PAGE_PROTOCOL.html). A client gets the greeting of
  * the server with another challenge, and without what would hide the bytes that follow; the log-in is this process's. Each
- * client has a connection of the server for itself, which ends with it.
+ * client has a connection of the server for itself. When it takes its leave, the connection is logged in anew and kept
+ * for the next client that chooses the same.
  */
 import { constants, createHash, publicEncrypt, randomBytes } from 'node:crypto';
+import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
+import type { Session } from './connections.ts';
 import type { Protocol, Visit } from './protocol.ts';
 import { relay } from './relay.ts';
 import { failed, readExactly, ServerRefusal, within } from './wire.ts';
@@ -26,6 +29,13 @@ const PLUGIN_AUTH = 1 << 19;
  */
 const PASSED = 0x0b8ff7df;
 
+/** Commands; the last two have no answer: data of a prepared statement, and its end. */
+const QUIT = 0x01;
+const QUERY = 0x03;
+const CHANGE_USER = 0x11;
+const UNANSWERED = [0x18, 0x19];
+const RESET_MS = 5_000;
+
 const OK = 0x00;
 const MORE = 0x01;
 const SWITCH = 0xfe;
@@ -39,15 +49,25 @@ interface Packet {
   payload: Buffer;
 }
 
+/** A connection that a client has, or had. */
+interface MysqlSession extends Session {
+  greeting: Greeting;
+  /** What its client chose: flags, the largest packet, the character set. */
+  head: Buffer;
+  /** The OK of its last log-in, which its next client gets. */
+  accepted: Buffer;
+}
+
 export const mysql: Protocol = {
   async serve(client, visit) {
-    const { connections, signal } = visit;
-    await connections.take(undefined, signal);
-    let server: Duplex | undefined;
+    const { connections, signal, generation } = visit;
+    const kept = (await connections.take(generation, signal)) as MysqlSession | undefined;
+    let begun: Begun | undefined;
+    let session = kept;
+    let reusable = false;
     try {
-      const plain = await visit.connect();
-      server = plain;
-      const greeting = parseGreeting((await readPacket(plain, visit)).payload, visit);
+      if (!kept) begun = await begin(visit);
+      const greeting = kept?.greeting ?? (begun as Begun).greeting;
       const flags = greeting.flags & PASSED;
       client.write(packet(0, clientGreeting(greeting, flags)));
       greeted.add(client);
@@ -57,24 +77,30 @@ export const mysql: Protocol = {
       if (!answer) throw failed(visit.target.name, 'the client does not speak the protocol of MySQL, or asks for TLS');
       const chosen = answer.flags | LONG_PASSWORD | CONNECT_WITH_DB | PROTOCOL_41 | SECURE_CONNECTION | PLUGIN_AUTH;
       const head = Buffer.alloc(32);
-      head.writeUInt32LE((visit.wantsTls ? chosen | SSL : chosen) >>> 0, 0);
+      head.writeUInt32LE(chosen >>> 0, 0);
       asked.payload.copy(head, 4, 4, 9);
-      let sequence = 1;
-      if (visit.wantsTls) {
-        if ((greeting.flags & SSL) === 0)
-          throw failed(visit.target.name, 'the database does not offer TLS, which sslmode asks for');
-        plain.write(packet(sequence++, head));
-        if (plain.readableLength > 0)
-          throw failed(visit.target.name, 'the server sent data before TLS was established');
-        server = await visit.secure(plain);
+      if (kept && !kept.head.equals(head)) {
+        kept.socket.destroy();
+        begun = await begin(visit);
       }
-      const accepted = await logIn(server, visit, greeting, head, sequence);
+      if (begun) session = await open(begun, visit, head);
+      if (!session) return;
       visit.established();
-      client.write(packet(asked.sequence + 1, accepted));
-      await relay(client, server, visit);
+      client.write(packet(asked.sequence + 1, session.accepted));
+      const commands = new Commands();
+      await relay(client, session.socket, {
+        ...visit,
+        fromClient: (bytes) => commands.fromClient(bytes),
+        fromServer: () => commands.fromServer(),
+      });
+      reusable = commands.ended && (await reset(session, visit)) && visit.isCurrent();
     } finally {
-      server?.destroy();
-      connections.gone();
+      if (reusable && session) connections.keep(session, generation);
+      else {
+        begun?.plain.destroy();
+        session?.socket.destroy();
+        connections.gone();
+      }
     }
   },
 
@@ -87,6 +113,109 @@ export const mysql: Protocol = {
 
 /** Clients that have begun to log in. */
 const greeted = new WeakSet<Duplex>();
+
+interface Begun {
+  plain: Socket;
+  greeting: Greeting;
+}
+
+async function begin(visit: Visit): Promise<Begun> {
+  const plain = await visit.connect();
+  try {
+    return { plain, greeting: parseGreeting((await readPacket(plain, visit)).payload, visit) };
+  } catch (error) {
+    plain.destroy();
+    throw error;
+  }
+}
+
+async function open({ plain, greeting }: Begun, visit: Visit, head: Buffer): Promise<MysqlSession> {
+  let sequence = 1;
+  let socket: Duplex = plain;
+  const sent = Buffer.from(head);
+  if (visit.wantsTls) {
+    if ((greeting.flags & SSL) === 0)
+      throw failed(visit.target.name, 'the database does not offer TLS, which sslmode asks for');
+    sent.writeUInt32LE((head.readUInt32LE(0) | SSL) >>> 0, 0);
+    plain.write(packet(sequence++, sent));
+    if (plain.readableLength > 0) throw failed(visit.target.name, 'the server sent data before TLS was established');
+    socket = await visit.secure(plain);
+  }
+  const { address } = visit;
+  const accepted = await logIn(socket, visit, greeting, sequence, (proof, plugin) => [
+    ...[sent, Buffer.from(`${address.user}\0`), Buffer.from([proof.length]), proof],
+    Buffer.from(`${address.database}\0${plugin}\0`),
+  ]);
+  return { socket, greeting, head, accepted };
+}
+
+/**
+ * Logs in anew (COM_CHANGE_USER): that ends transactions and locks, and forgets temporary tables, variables and prepared
+ * statements. Then the server shows that it has answered everything.
+ * @returns whether the next client can have the connection
+ */
+async function reset(session: MysqlSession, visit: Visit): Promise<boolean> {
+  const { socket, greeting, head } = session;
+  const bounds = { ...visit, signal: AbortSignal.timeout(RESET_MS) };
+  const { address } = visit;
+  try {
+    session.accepted = await logIn(socket, bounds, greeting, 0, (proof, plugin) => [
+      ...[Buffer.from([CHANGE_USER]), Buffer.from(`${address.user}\0`), Buffer.from([proof.length]), proof],
+      ...[Buffer.from(`${address.database}\0`), Buffer.from([head[8] ?? 0, 0]), Buffer.from(`${plugin}\0`)],
+    ]);
+    const word = randomBytes(8).toString('hex');
+    const mirrored = [...word].reverse().join('');
+    socket.write(packet(0, Buffer.from(`${String.fromCharCode(QUERY)}SELECT REVERSE('${word}') AS a`)));
+    // A number of columns, the column, the end of columns, the row, the end.
+    for (let step = 0; step < 4; step++) {
+      if (!(await readPacket(socket, bounds)).payload.includes(mirrored)) continue;
+      const [end] = (await readPacket(socket, bounds)).payload;
+      return end === SWITCH && socket.readableLength === 0;
+    }
+    return false;
+  } catch {
+    return false;
+  }
+}
+
+/** Follows what a client sends, as far as it takes to know that it is done and has had all answers. */
+export class Commands {
+  readonly #header = Buffer.alloc(4);
+  #headerBytes = 0;
+  #left = 0;
+  #answered = true;
+  /** The client took its leave, after the answer to its last command. */
+  ended = false;
+
+  /** @returns how much of it is for the server: the packet that ends a connection is not */
+  fromClient(bytes: Buffer): number {
+    for (let at = 0; at < bytes.length; ) {
+      if (this.#left > 0) {
+        const part = Math.min(this.#left, bytes.length - at);
+        this.#left -= part;
+        at += part;
+        continue;
+      }
+      const copied = bytes.copy(this.#header, this.#headerBytes, at, at + 4 - this.#headerBytes);
+      this.#headerBytes += copied;
+      at += copied;
+      if (this.#headerBytes < 4) break;
+      this.#headerBytes = 0;
+      this.#left = this.#header.readUIntLE(0, 3);
+      const command = this.#header[3] === 0 ? bytes[at] : undefined;
+      if (command === QUIT && this.#left === 1 && copied === 4 && this.#answered) {
+        this.ended = true;
+        return at - 4;
+      }
+      if (command === undefined || !UNANSWERED.includes(command)) this.#answered = false;
+    }
+    return bytes.length;
+  }
+
+  fromServer(): void {
+    this.#answered = true;
+  }
+}
 
 interface Greeting {
   version: string;
@@ -153,30 +282,22 @@ function readAnswer(payload: Buffer, offered: number): { flags: number } | undef
 }
 
 /**
- * @param head what the answer to the greeting begins with
  * @param sequence of the next packet
+ * @param request the packet that logs in
  * @returns the server's OK
  */
 async function logIn(
   server: Duplex,
   visit: Visit,
   greeting: Greeting,
-  head: Buffer,
   sequence: number,
+  request: (proof: Buffer, plugin: string) => Buffer[],
 ): Promise<Buffer> {
   const { address, target, wantsTls } = visit;
   let plugin = proofOf(greeting.plugin) ? greeting.plugin : 'mysql_native_password';
   let { salt } = greeting;
   const proof = () => proofOf(plugin)?.(address.password, salt) ?? Buffer.alloc(0);
-  const first = proof();
-  const body = [
-    head,
-    Buffer.from(`${address.user}\0`),
-    Buffer.from([first.length]),
-    first,
-    Buffer.from(`${address.database}\0${plugin}\0`),
-  ];
-  server.write(packet(sequence, Buffer.concat(body)));
+  server.write(packet(sequence, Buffer.concat(request(proof(), plugin))));
   for (let step = 0; step < MOST_STEPS; step++) {
     const { sequence: theirs, payload } = await readPacket(server, visit);
     const say = (bytes: Buffer) => server.write(packet(theirs + 1, bytes));
