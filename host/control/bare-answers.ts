@@ -10,6 +10,7 @@ import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
 import { asPage, type ProblemPages, urlOf } from './pages/problem.ts';
 import { describedPath } from './pages/tenant-openapi.ts';
 import { hasPaymentCookie } from './payment-cookie.ts';
+import { hasOwnOrigin } from './tenant-payment-page.ts';
 import { tollView } from './toll-view.ts';
 
 /** @returns whether the request was answered; if not, it goes the usual way */
@@ -33,9 +34,11 @@ export function bareAnswers(
     const call = { method: request.method ?? '', header: (name: string) => request.headers[name]?.toString() };
     const bare = payments.bare402(call, context, tollView(deployment));
     if (!bare) return false;
+    const inPages = prefersHtml(request.headers.accept);
+    // The tenant is asked for it.
+    if (inPages && bare.page !== undefined && hasOwnOrigin(context)) return false;
     const page = (parts: { headers: Record<string, string>; body: string }) =>
       asPage(problemPages, { method: call.method, url: urlOf(context, `http://host${request.url}`) }, parts);
-    const inPages = prefersHtml(request.headers.accept);
     const answer = (digest: string | undefined) => {
       try {
         const parts = bare.answer(digest);

@@ -35,9 +35,18 @@ export type OpenTenantSocket = (
   signal: AbortSignal,
 ) => Promise<InstanceSocket | Response>;
 
+/** What the toll answered; where it is a 402 for a browser, it may be in the tenant's own design. */
+export type Dressed = (
+  request: Request,
+  context: EdgeContext,
+  deployment: Deployment,
+  answer: Response,
+) => Promise<Response>;
+
 export async function tenantRequest(
   deps: ControlDeps,
   forward: ForwardToTenant,
+  dressed: Dressed,
   request: Request,
   context: EdgeContext,
   slug: string,
@@ -50,11 +59,16 @@ export async function tenantRequest(
     case 'decommissioned':
       throw new Problem('gone', `${slug} was decommissioned on ${iso(deployment.decommissionedAt ?? 0)}.`);
     case 'expired':
-      return await renewAndForward(deps, forward, request, context, deployment);
+      return await renewAndForward(deps, forward, dressed, request, context, deployment);
     case 'active': {
       const described = describedPath(request, context);
       if (described) return await description(deps, forward, request, context, deployment, described);
-      return await deps.payments.toll(request, context, tollView(deployment));
+      return await dressed(
+        request,
+        context,
+        deployment,
+        await deps.payments.toll(request, context, tollView(deployment)),
+      );
     }
   }
 }
@@ -112,6 +126,7 @@ function isNoDescription({ status, ok, headers }: Response): boolean {
 async function renewAndForward(
   deps: ControlDeps,
   forward: ForwardToTenant,
+  dressed: Dressed,
   request: Request,
   context: EdgeContext,
   deployment: Deployment,
@@ -128,7 +143,7 @@ async function renewAndForward(
   );
   if (answer.status !== 200) return answer;
   const { headers: fields, withoutCredentials } = deps.payments;
-  const response = await tenantRequest(deps, forward, withoutCredentials(request), context, deployment.slug);
+  const response = await tenantRequest(deps, forward, dressed, withoutCredentials(request), context, deployment.slug);
   const headers = new Headers(response.headers);
   // What tells the payer what was paid stays, when a renewal's answer gives way to the tenant's.
   for (const name of fields.exposed.split(', ')) {

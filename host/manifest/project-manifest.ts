@@ -84,6 +84,12 @@ export const manifestSchema = z.strictObject({
           .optional()
           .describe('for indexers and OpenAPI: "query" and "body" as JSON Schema, "bodyType", "example" of both'),
         output: z.looseObject({}).optional().describe('likewise of the answer: "type", "schema", "example"'),
+        page: z
+          .string()
+          .optional()
+          .describe(
+            'path of a page of yours that browsers get with the 402 on an origin of your own, such as /pay-me.html; the README says what is in it',
+          ),
         listed: z.boolean().optional().describe('false: the host’s own /.well-known/x402 does not name it'),
       }),
     )

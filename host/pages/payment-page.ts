@@ -14,7 +14,8 @@ import type { ProblemDocument } from '../shared/problem.ts';
 import { LOOK_HASH } from './look.ts';
 import { ALONE_HEADERS, framed } from './problem-page.ts';
 
-const SCRIPT = inlined('x402-exact.js', 'wallet.js');
+/** Looks for `#wallet` in the shadow tree of the element that it is in, where there is one. */
+export const SCRIPT = inlined('x402-exact.js', 'wallet.js');
 
 /** As the page of a problem, with the one script; a page in a frame could be laid over another to be clicked. */
 const HEADERS = {
@@ -67,41 +68,57 @@ export interface PaymentPageParts {
 }
 
 export function paymentPage(parts: PaymentPageParts): { headers: Record<string, string>; body: string } {
-  const { document, required, network, chain, method, url, home, programs, now } = parts;
-  const price = document.price as { amount: string; mode: string } | undefined;
-  const { resource, accepts = [] } = decoded(required);
-  const refused = document.code === 'payment_invalid';
-  const proof = document.code === 'proof_required' || price?.amount === '0.00';
-  const offer = method === 'GET' && !proof ? signable(accepts, chain) : undefined;
-  const isMost = price?.mode === 'metered';
-  const what = (resource?.description ?? '').replace(/^\[TEST MONEY\] /, '') || String(document.title);
-  const payee = accepts[0]?.payTo;
+  const { document, network, chain, method, url, home } = parts;
+  const { what, isMost, price, payee, proof, refusal, testMoney, wallet, terminal, hasScript } = piecesOf(parts);
   const main = html`<p class="row"><span class="badge warn">402</span><code>${document.code}</code></p>
 <h1>${what}</h1>
-${refused || proof ? html`<p class="note ${refused ? 'bad' : ''}" role="alert">${document.detail}</p>` : ''}
-${proof ? '' : html`<p class="price">${isMost ? 'at most' : ''} <strong>${price?.amount ?? ''} USD</strong></p>`}
-${document.testMoney ? html`<p class="note warn">Test money: what is paid here is worth nothing.</p>` : ''}
+${refusal}
+${proof ? '' : html`<p class="price">${isMost ? 'at most' : ''} <strong>${price} USD</strong></p>`}
+${testMoney}
 <dl class="facts">
 <dt>For</dt><dd><code>${method} ${url}</code></dd>
 ${payee === undefined || proof ? '' : html`<dt>Paid to</dt><dd><code>${payee}</code></dd>`}
-<dt>Network</dt><dd>${chain && accepts.length > 0 ? `${chain.name} (${network})` : network}</dd>
+<dt>Network</dt><dd>${chain && payee !== undefined ? `${chain.name} (${network})` : network}</dd>
 </dl>
-${offer ? walletPart(offer, isMost, chain, required ?? '', refused, now) : ''}
-${
-  !offer && method === 'GET' && !proof
-    ? html`<p class="soft">A browser’s wallet cannot sign for this one; a program pays it.</p>`
-    : ''
+${wallet}
+${terminal}${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
+  const script = hasScript ? raw(`<script type="module">${SCRIPT}</script>`) : '';
+  return { headers: HEADERS, body: framed(what, html`${main}${script}`, home) };
 }
-${
-  programs
-    ? html`<h2>${offer ? 'Or from a terminal' : 'From a terminal'}</h2>
-${commands(method, url, price?.amount ?? '0', proof)}
+
+/** What a page of a 402 consists of, whoever designed it. */
+export function piecesOf(parts: PaymentPageParts) {
+  const { document, required, chain, method, url, home, programs, now } = parts;
+  const { amount = '', mode } = (document.price ?? {}) as { amount?: string; mode?: string };
+  const { resource, accepts = [] } = decoded(required);
+  const refused = document.code === 'payment_invalid';
+  const proof = document.code === 'proof_required' || amount === '0.00';
+  const offer = method === 'GET' && !proof ? signable(accepts, chain) : undefined;
+  const isMost = mode === 'metered';
+  const description = (resource?.description ?? '').replace(/^\[TEST MONEY\] /, '');
+  const none =
+    method === 'GET' && !proof
+      ? html`<p class="soft">A browser’s wallet cannot sign for this one; a program pays it.</p>`
+      : '';
+  return {
+    description,
+    what: description || String(document.title),
+    price: amount,
+    isMost,
+    payee: accepts[0]?.payTo,
+    proof,
+    refusal: refused || proof ? html`<p class="note ${refused ? 'bad' : ''}" role="alert">${document.detail}</p>` : '',
+    testMoney: document.testMoney ? html`<p class="note warn">Test money: what is paid here is worth nothing.</p>` : '',
+    wallet: offer ? walletPart(offer, isMost, chain, required ?? '', refused, now) : none,
+    /** Whether `SCRIPT` belongs behind it. */
+    hasScript: offer !== undefined,
+    terminal: programs
+      ? html`<h2>${offer ? 'Or from a terminal' : 'From a terminal'}</h2>
+${commands(method, url, amount || '0', proof)}
 <p class="soft">Any MPP or x402 client does the same: <a href="${home}/docs">how to pay</a>.</p>
 `
-    : ''
-}${document.requestId === undefined ? '' : html`<p class="soft small">Request <code>${document.requestId}</code></p>`}`;
-  const script = offer ? raw(`<script type="module">${SCRIPT}</script>`) : '';
-  return { headers: HEADERS, body: framed(what, html`${main}${script}`, home) };
+      : '',
+  };
 }
 
 /** What a wallet in the browser can sign without a transaction. */

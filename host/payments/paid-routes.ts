@@ -22,6 +22,10 @@ const price = z
     return amount > 0n && amount <= MAX_PRICE;
   }, 'is more than 0 and at most 10000');
 
+function hasPlainSegments(path: string): boolean {
+  return !/\/\.{1,2}(\/|$)|\/\//.test(path);
+}
+
 const paidRoute = z
   .strictObject({
     method: z
@@ -34,7 +38,7 @@ const paidRoute = z
       .string()
       .max(512)
       .regex(/^\/[A-Za-z0-9_~./-]*\*?$/, 'starts with "/", has plain segments, and may end in "*"')
-      .refine((path) => !/\/\.{1,2}(\/|$)|\/\//.test(path), 'has no empty, "." or ".." segments')
+      .refine(hasPlainSegments, 'has no empty, "." or ".." segments')
       .describe('such as /v1/x; may end in *'),
     price: price.describe('USD, such as 0.05'),
     mode: z.enum(['fixed', 'metered']).default('fixed'),
@@ -52,6 +56,13 @@ const paidRoute = z
       .describe('a WebSocket that is charged while it is open: hold the price, return what was not used'),
     input: inputSchema.optional().describe('what a call takes, for indexers and /openapi.json'),
     output: outputSchema.optional().describe('what it answers'),
+    page: z
+      .string()
+      .max(512)
+      .regex(/^\/[A-Za-z0-9_~./-]*$/, 'starts with "/" and has plain segments')
+      .refine(hasPlainSegments, 'has no empty, "." or ".." segments')
+      .optional()
+      .describe('path of a page of this deployment that browsers get with the 402, such as /pay-me.html'),
     listed: z.boolean().optional().describe('false: only this deployment’s own documents name it, not the host’s'),
   })
   .refine(({ live, mode, method }) => !live || (mode === 'metered' && method === 'GET'), {
@@ -87,7 +98,15 @@ export function parsePaidRoutes(value: unknown, pointer = '/paidRoutes'): PaidRo
     }
     seen.add(key);
   }
-  return parsed.data.sort(bySpecificity);
+  const routes = parsed.data.toSorted(bySpecificity);
+  for (const [index, { page }] of parsed.data.entries()) {
+    if (page === undefined || matchPaidRoute(routes, 'GET', page) === undefined) continue;
+    const errors = [{ pointer: `${pointer}/${index}/page`, detail: 'has a price itself' }];
+    throw new Problem('invalid_field', `The page ${page} of paidRoutes has a price itself; name a free path.`, {
+      errors,
+    });
+  }
+  return routes;
 }
 
 /** Exact paths before prefixes, longer before shorter, named methods before `*`: the first match is the closest. */

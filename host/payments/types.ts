@@ -117,6 +117,8 @@ export interface PaidRoute extends CallShape {
   slow?: boolean | undefined;
   /** A WebSocket that is charged while it is open, by what its handler reports; what it may cost is held meanwhile. */
   live?: boolean | undefined;
+  /** Path of the tenant's own page for this 402, on its own origin; it has no price. */
+  page?: string | undefined;
   /** `false`: the host's own /.well-known/x402 does not name it. */
   listed?: boolean | undefined;
 }
@@ -130,6 +132,8 @@ export interface BareCall {
 
 /** The 402 of a call that can be answered without looking further. */
 export interface Bare402 {
+  /** As that of the route. */
+  page: string | undefined;
   /** @param digest `Content-Digest` (RFC 9530) of the call's body, to which the challenges are bound; undefined without one */
   answer(digest: string | undefined): { headers: Record<string, string>; body: string };
 }

@@ -1,6 +1,7 @@
 /** Problems as pages: what strangers wrote is text, and a payment that is shown is the one that is asked for. */
 import { describe, expect, test } from 'vitest';
-import { paymentPage } from '../../host/pages/payment-page.ts';
+import { MARKER, ownPaymentPage } from '../../host/pages/own-payment-page.ts';
+import { type PaymentPageParts, paymentPage } from '../../host/pages/payment-page.ts';
 import { problemPage } from '../../host/pages/problem-page.ts';
 import { PROBLEMS, Problem, type ProblemCode } from '../../host/shared/problem.ts';
 
@@ -28,27 +29,44 @@ describe('the page of a 402', () => {
     maxTimeoutSeconds: 300,
     extra: { name: 'USDC', version: '2' },
   };
-  const page = (more: object = {}, method = 'GET', accepts: object[] = [offer]) =>
-    paymentPage({
-      document: {
-        ...new Problem('payment_required', EVIL).toDocument('r'),
-        price: { amount: '0.25', currency: 'USD', mode: 'fixed' },
-        ...more,
-      },
-      required: Buffer.from(JSON.stringify({ resource: { url: EVIL, description: EVIL }, accepts })).toString('base64'),
-      network: 'tempo',
-      chain: {
-        network: 'eip155:8453',
-        name: 'Base',
-        nativeCurrency: { name: 'E', symbol: 'E', decimals: 18 },
-        rpcUrl: 'x',
-      },
-      method,
-      url: EVIL,
-      home: HOME,
-      programs: true,
-      now: 1_000,
-    });
+  const parts = (more: object = {}, method = 'GET', accepts: object[] = [offer]): PaymentPageParts => ({
+    document: {
+      ...new Problem('payment_required', EVIL).toDocument('r'),
+      price: { amount: '0.25', currency: 'USD', mode: 'fixed' },
+      ...more,
+    },
+    required: Buffer.from(JSON.stringify({ resource: { url: EVIL, description: EVIL }, accepts })).toString('base64'),
+    network: 'tempo',
+    chain: {
+      network: 'eip155:8453',
+      name: 'Base',
+      nativeCurrency: { name: 'E', symbol: 'E', decimals: 18 },
+      rpcUrl: 'x',
+    },
+    method,
+    url: EVIL,
+    home: HOME,
+    programs: true,
+    now: 1_000,
+  });
+  const page = (...given: Parameters<typeof parts>) => paymentPage(parts(...given));
+
+  test('of a tenant’s own design has what callers wrote as text, and one script with the nonce of its policy', () => {
+    const template = `<a href={{path}} title='{{description}}'>{{price}} {{currency}}</a><style>{{path}}</style>${MARKER}{{path}}`;
+    const given = parts({ testMoney: true });
+    const { headers, body } = ownPaymentPage(given, template, `//evil.example/a b<>"'&{};()\\é${MARKER}{{price}}`);
+    const path = '/evil.example/a%20b%3C%3E%22%27%26%7B%7D%3B%28%29%5C%C3%A9';
+    expect(body.match(/evil/g)).toHaveLength(3);
+    expect(body).toContain(`<a href=${path}%3Cturnpike-payment%3E`);
+    expect(body).toContain(`title='&quot;&gt;&lt;script&gt;`);
+    expect(body).toContain('0.25 USD</a>');
+    expect(body).toContain('Test money');
+    const nonce = /'nonce-([\w+/=]{24})'/.exec(headers['content-security-policy'] ?? '')?.[1];
+    expect(body.match(/<script[^>]*>/g)).toEqual([`<script nonce="${nonce}">`]);
+    // A tag of the tenant’s that is left open before the card takes no nonce from it.
+    expect(body.slice(body.indexOf('<turnpike-payment'), body.indexOf('<script'))).not.toContain(nonce);
+    expect(ownPaymentPage(parts({}, 'POST'), MARKER, '/').body).not.toContain('<script');
+  });
 
   test('has one script, which its policy names; what strangers wrote is text', () => {
     const { headers, body } = page();

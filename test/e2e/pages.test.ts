@@ -5,6 +5,7 @@
 import type { Browser, BrowserContext } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { account, balances, jsonPost, mppFetch } from './support/callers.ts';
+import { curl } from './support/curl.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { addWallet, lookAt, newPage, openBrowser } from './support/page-browser.ts';
 
@@ -16,9 +17,25 @@ export default { fetch(request) {
   if (pathname === '/data') return Response.json({ calls: (calls += 1) });
   if (pathname === '/used') return new Response('used a little', { headers: { 'x-charge': '0.02' } });
   if (pathname === '/fails') return new Response('broken', { status: 500 });
+  const html = (text, init = {}) => new Response(text, { ...init, headers: { 'content-type': 'text/html', 'set-cookie': 'mine=1', 'content-security-policy': "script-src *", refresh: '0; url=/free', ...init.headers } });
+  const CARD = '<turnpike-payment></turnpike-payment>';
+  if (pathname === '/pay-me') return html('<!doctype html><html lang="en"><title>The shop</title><meta name="viewport" content="width=device-width"><style>main { overflow-wrap: anywhere; font-family: serif; max-width: 40rem; margin: auto } section, button { display: none }</style><main><h1>{{description}}</h1><p id="facts" title="{{path}}">{{price}} {{currency}} for {{path}}, {{unknown}}</p><section id="wallet" data-pay="{}"><p id="wallet-list"></p></section>' + CARD + '<script>document.title = "mine"</script><img src="data:," alt="" onerror="document.title = 3"><script src="/pay.js"></script></main>');
+  if (pathname === '/pay-me.html') return Response.redirect(new URL('/pay-me', request.url), 307);
+  if (pathname === '/bad/elsewhere') return Response.redirect('https://elsewhere.example/', 302);
+  if (pathname === '/bad/paid') return Response.redirect(new URL('/report', request.url), 302);
+  if (pathname === '/bad/twice') return html(CARD + CARD);
+  if (pathname === '/bad/none') return html('<turnpike-payment >');
+  if (pathname === '/bad/json') return html(CARD, { headers: { 'content-type': 'application/json' } });
+  if (pathname === '/bad/broken') return html(CARD, { status: 500 });
+  if (pathname === '/bad/long') return html(CARD + 'x'.repeat(65_536));
+  if (pathname === '/bad/endless') return html(new ReadableStream({ start: (to) => to.enqueue(new TextEncoder().encode(CARD)), pull: (to) => scheduler.wait(200).then(() => to.enqueue(new Uint8Array(1))) }));
+  if (pathname === '/bad/silent') return scheduler.wait(60_000);
   if (pathname === '/problem') return new Response('{"status":402,"title":"mine"}', { status: 402, headers: { 'content-type': 'application/problem+json', 'x-turnpike-own': '1' } });
   return new Response('free');
 } }`;
+const BAD_PAGES = ['elsewhere', 'paid', 'twice', 'none', 'json', 'broken', 'long', 'endless', 'silent'].map(
+  (name) => `/bad/${name}`,
+);
 const PATIENT = { timeout: 30_000 };
 const BROWSER_ACCEPTS = 'text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8';
 
@@ -34,6 +51,8 @@ beforeAll(async () => {
     { method: 'GET', path: '/data', price: '0.01', description: EVIL },
     { method: 'GET', path: '/fails', price: '0.01' },
     { method: 'GET', path: '/used', price: '0.05', mode: 'metered', description: 'What you use' },
+    { method: 'GET', path: '/own/*', price: '0.25', description: EVIL, page: '/pay-me.html' },
+    ...BAD_PAGES.map((page) => ({ method: 'GET', path: `/sold${page}`, price: '0.01', page })),
   ];
   const body = { slug: 'shop', code: HANDLER, paidRoutes };
   const deployed = await mppFetch(host.network, 0)(`${host.url}/_admin/deploy`, jsonPost(body));
@@ -303,5 +322,75 @@ describe('a 402', () => {
     expect(wallet.asked).not.toContain('eth_sendTransaction');
     await page.reload();
     expect(await page.locator('body').textContent()).toBe('used a little');
+  });
+});
+
+describe('a tenant’s own page of a 402', () => {
+  const shop = () => `http://shop.apps.localhost:${host.port}`;
+  const ask = (url: string, accept: string) => curl(url, { headers: { accept } });
+
+  test('is shown on its own origin, and sells by the host’s card alone', async () => {
+    const payer = account(host.network, PAYER);
+    await addWallet(context, host.network, payer);
+    const opened = await newPage(context);
+    const { page, complaints } = opened;
+    const before = (await balances(host.network, payer.address)).x402;
+    await page.goto(`${shop()}/own/report;x{}"'?of=today`);
+    expect(await page.locator('h1').textContent()).toBe(EVIL.trim());
+    expect(await page.locator('#facts').textContent()).toMatch(
+      /^0\.25 USD for \/own\/report%3Bx%7B%7D%22%27, \{\{unknown\}\}$/i,
+    );
+    const pay = page.getByRole('button', { name: 'Pay 0.25 USDC with Test Wallet' });
+    await pay.waitFor();
+    // The page's own card is dead, and so is its script; its style stays outside of the host's.
+    expect(await page.locator('#wallet-list').first().textContent()).toBe('');
+    expect(await page.title()).toBe('The shop');
+    expect(complaints.filter((each) => !/Content Security Policy/.test(each))).toEqual([]);
+    complaints.length = 0;
+    await lookAt(opened, 'payment-own');
+    await pay.click();
+    await expect.poll(() => page.locator('body').textContent(), PATIENT).toBe('free');
+    expect(before - (await balances(host.network, payer.address)).x402).toBe(250_000n);
+    expect(await page.context().cookies()).toEqual([expect.objectContaining({ name: 'turnpike-payment' })]);
+  });
+
+  test('changes nothing but the body, and nothing for programs', async () => {
+    const own = await ask(`${shop()}/own/a`, BROWSER_ACCEPTS);
+    const document = await ask(`${shop()}/own/a`, 'application/json');
+    expect(own.status).toBe(402);
+    expect(own.body).toContain('<title>The shop</title>');
+    for (const name of ['set-cookie', 'refresh', 'location']) expect(own.headers.has(name), name).toBe(false);
+    expect(own.headers.get('content-security-policy')).toMatch(/script-src 'nonce-[\w+/=]{24}'; form-action 'none'/);
+    expect(own.headers.get('cache-control')).toBe('no-store');
+    expect(own.headers.get('payment-required')).toBe(document.headers.get('payment-required'));
+    expect(document.headers.get('content-type')).toBe('application/problem+json');
+    const again = await ask(`${shop()}/own/a`, BROWSER_ACCEPTS);
+    const nonceOf = ({ headers }: typeof own) => /nonce-[^']+/.exec(headers.get('content-security-policy') ?? '')?.[0];
+    expect(nonceOf(again)).not.toBe(nonceOf(own));
+    // Below the host's own address tenants share an origin.
+    const shared = await ask(`${host.url}/shop/own/a`, BROWSER_ACCEPTS);
+    expect(shared.body).not.toContain('The shop');
+    expect(shared.body).toContain('data-pay');
+  });
+
+  test('that is none gives way to the host’s', async () => {
+    const from = performance.now();
+    // A tenant is asked for few at once.
+    const asked = (pages: string[]) => Promise.all(pages.map((page) => ask(`${shop()}/sold${page}`, BROWSER_ACCEPTS)));
+    const answers = [
+      ...(await asked(BAD_PAGES.slice(0, 4))),
+      ...(await asked(BAD_PAGES.slice(4, 7))),
+      ...(await asked(BAD_PAGES.slice(7))),
+    ];
+    const slow = performance.now() - from;
+    for (const [index, { status, body, headers }] of answers.entries()) {
+      expect([BAD_PAGES[index], status]).toEqual([BAD_PAGES[index], 402]);
+      expect(body, BAD_PAGES[index]).toContain('<main id="main"');
+      expect(body).not.toContain('turnpike-payment></');
+      expect(headers.has('set-cookie')).toBe(false);
+    }
+    expect(slow).toBeLessThan(10_000);
+    const logged = await (await mppFetch(host.network, 0)(`${host.url}/_admin/shop/logs`)).text();
+    for (const page of BAD_PAGES) expect(logged).toContain(`the payment page ${page} is not shown: `);
   });
 });

@@ -22,12 +22,17 @@ interface Asked {
 
 type Parts = { headers: Record<string, string>; body: string };
 
-/** The same answer as a page. @param parts with a problem document as the body */
-export function asPage({ home, network }: ProblemPages, { method, url, programs = true }: Asked, parts: Parts): Parts {
+/** The same answer as a page. @param parts with a problem document as the body @param design of a 402 */
+export function asPage(
+  { home, network }: ProblemPages,
+  { method, url, programs = true }: Asked,
+  parts: Parts,
+  design: (parts: PaymentPageParts) => Parts = paymentPage,
+): Parts {
   const document = JSON.parse(parts.body) as ProblemDocument;
   const { 'content-type': _type, ...kept } = parts.headers;
   if (document.status !== 402) return { headers: { ...kept, ...ALONE_HEADERS }, body: problemPage(document, home) };
-  const asked: PaymentPageParts = {
+  const { headers, body } = design({
     document,
     required: kept['payment-required'],
     network: network.name,
@@ -37,8 +42,7 @@ export function asPage({ home, network }: ProblemPages, { method, url, programs 
     home,
     programs,
     now: Date.now(),
-  };
-  const { headers, body } = paymentPage(asked);
+  });
   return { headers: { ...kept, ...headers }, body };
 }
 

@@ -84,6 +84,7 @@ export class Toll {
     const route = matchPaidRoute(deployment.paidRoutes, call.method, context.tenantPath ?? '/');
     if (!route || route === 'ambiguous' || route.checkBeforePay) return undefined;
     return {
+      page: route.page,
       answer: (digest) =>
         this.#options.challenger.answer(this.#usual(deployment, route), {
           ...this.#challenge(context, discoveryOf(call.method, route)),

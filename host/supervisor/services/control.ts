@@ -12,6 +12,7 @@ import type { ControlDeps } from '../../control/deps.ts';
 import { handshakes } from '../../control/handshakes.ts';
 import { Lifecycle } from '../../control/lifecycle.ts';
 import { endpointTable } from '../../control/routes.ts';
+import { tenantPaymentPages } from '../../control/tenant-payment-page.ts';
 import { tenantRequest, tenantSocket } from '../../control/tenant-requests.ts';
 import { DomainChecks } from '../../domains/domain-checks.ts';
 import { OwnershipRecords } from '../../domains/ownership-record.ts';
@@ -359,6 +360,10 @@ const controlServer = service({
   start({ controlDeps, endpoints, controlSocket, observation, metrics, network, tls, instanceClient, version, log }) {
     const { health } = observation;
     const problemPages = { home: controlDeps.publicUrl, network };
+    const { forward } = instanceClient;
+    const paymentPages = tenantPaymentPages(problemPages, forward, (tenant, text) => {
+      void controlDeps.logs.append(tenant, { kind: 'platform', event: 'page_refused', text }).catch(() => {});
+    });
     const app = createApp({
       problemPages,
       endpoints,
@@ -369,7 +374,7 @@ const controlServer = service({
       log,
       challenge: tls.challenge,
       observe: metrics.onControlRequest,
-      tenant: (request, context, slug) => tenantRequest(controlDeps, instanceClient.forward, request, context, slug),
+      tenant: (request, context, slug) => tenantRequest(controlDeps, forward, paymentPages, request, context, slug),
     });
     const sockets = handshakes(
       (request, context, slug, caller) =>
