@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { prefersHtml } from '../shared/prefers-html.ts';
+import { prefersHtml } from '../../builtin-tenants/kit/prefers-html.ts';
 import type { ControlDeps } from './deps.ts';
 import { CONTEXT_HEADER, parseContext } from './edge-context.ts';
 import { asPage, type ProblemPages, urlOf } from './pages/problem.ts';

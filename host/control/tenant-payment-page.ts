@@ -2,12 +2,13 @@
  * A tenant's own page for its 402s. The tenant is asked for it as anybody would ask, without anything of the caller, so
  * that one answer does for all who come within a short time; where it gives none, the host's own page is shown.
  */
+
+import { prefersHtml } from '../../builtin-tenants/kit/prefers-html.ts';
 import { MARKER, ownPaymentPage } from '../pages/own-payment-page.ts';
 import { findPaidRoute } from '../payments/paid-routes.ts';
 import type { PaidRoute } from '../payments/types.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
-import { prefersHtml } from '../shared/prefers-html.ts';
 import { OWN_ANSWER } from '../shared/problem.ts';
 import { asPage, type ProblemPages, urlOf } from './pages/problem.ts';
 import type { Dressed, ForwardToTenant } from './tenant-requests.ts';

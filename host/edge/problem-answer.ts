@@ -1,9 +1,9 @@
 /** The edge's own answers: problem documents with their fields, or pages where a browser asks. */
 import { STATUS_CODES } from 'node:http';
+import { prefersHtml } from '../../builtin-tenants/kit/prefers-html.ts';
 import { fieldLine } from '../http/instance/request.ts';
 import type { Exchange } from '../http/message/exchange.ts';
 import { ALONE_HEADERS, problemPage } from '../pages/problem-page.ts';
-import { prefersHtml } from '../shared/prefers-html.ts';
 import type { Problem } from '../shared/problem.ts';
 
 export interface ProblemAnswer {

@@ -211,6 +211,18 @@ describe('an unpaid call', () => {
     });
     const nobody = await fetch(`${rig.pay}/deals/v1/watches`, { method: 'POST', body: '{}' });
     expect(((await nobody.json()) as { detail: string }).detail).toContain('accounts/anonymous');
+    const page = await fetch(`${rig.pay}/deals/v1/watches?q=<b>'"`, {
+      method: 'POST',
+      body: '{}',
+      headers: { accept: 'text/html,*/*;q=0.8' },
+    });
+    expect([page.status, page.headers.get('content-type')]).toEqual([402, 'text/html; charset=utf-8']);
+    expect(page.headers.get('content-security-policy')).toContain("default-src 'none'");
+    expect(Challenge.fromResponseList(page)).toHaveLength(1);
+    const text = await page.text();
+    expect(text).toContain('0.25 USD');
+    expect(text).toContain(`href="${rig.pages}/dashboard"`);
+    expect(text).not.toMatch(/<b>|<script/);
   });
 
   test('that the origin refuses or serves for nothing is passed on, uncharged', async () => {

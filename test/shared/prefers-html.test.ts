@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { prefersHtml } from '../../host/shared/prefers-html.ts';
+import { prefersHtml } from '../../builtin-tenants/kit/prefers-html.ts';
 
 test.each([
   ['text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8'],

@@ -13,6 +13,25 @@ export function lookFile(prefix: string): Style {
   return { href: `${prefix}${LOOK_PATH}` };
 }
 
+/** For a page that stands alone, with the headers of `aloneHeaders`. */
+export function lookText(): Style {
+  return { text: TEXT };
+}
+
+/** Headers of a page that stands alone on whatever origin: it shows its own style, and leads to places by links alone. */
+export async function aloneHeaders(): Promise<Record<string, string>> {
+  const digest = await crypto.subtle.digest('SHA-256', new TextEncoder().encode(TEXT));
+  const hash = btoa(String.fromCharCode(...new Uint8Array(digest)));
+  return {
+    'content-type': 'text/html; charset=utf-8',
+    'content-security-policy': `default-src 'none'; style-src 'sha256-${hash}'; img-src data:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'`,
+    'x-content-type-options': 'nosniff',
+    'x-frame-options': 'DENY',
+    'referrer-policy': 'no-referrer',
+    'cache-control': 'no-store',
+  };
+}
+
 /** What is at `LOOK_PATH`. */
 export function lookResponse(): Response {
   return new Response(TEXT, { headers: fileHeaders('text/css') });

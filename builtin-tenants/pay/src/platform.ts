@@ -1,4 +1,5 @@
 /** Everything the platform is made of, put together from its bindings. It serves many requests at once and keeps nothing of any. */
+import { readPlaces } from '../../kit/look/tenant.ts';
 import { Accounts } from './accounts/accounts.ts';
 import { Confirmation } from './accounts/confirmation.ts';
 import { DeviceFlow } from './accounts/device-flow.ts';
@@ -77,6 +78,8 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
       payments,
       challenges,
       base: payUrl(env),
+      pagesUrl: env.PAGES_URL,
+      places: readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL }),
       calls,
       waitUntil,
     }),

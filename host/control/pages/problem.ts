@@ -1,8 +1,9 @@
 /** Answers of the host that are problems, as pages, where a browser asked; everybody else gets the document. */
+
+import { prefersHtml } from '../../../builtin-tenants/kit/prefers-html.ts';
 import { type PaymentPageParts, paymentPage, type WalletChain } from '../../pages/payment-page.ts';
 import { ALONE_HEADERS, problemPage } from '../../pages/problem-page.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
-import { prefersHtml } from '../../shared/prefers-html.ts';
 import { OWN_ANSWER, type ProblemDocument } from '../../shared/problem.ts';
 import type { ClientNetwork } from './stock-clients.ts';
 

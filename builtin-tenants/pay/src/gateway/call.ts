@@ -1,4 +1,5 @@
 /** A call of what the gateway sells: how it came, who makes it, and how its answer goes back. */
+import type { Place } from '../../../kit/look/layout.ts';
 import type { Account, Accounts, Opened } from '../accounts/accounts.ts';
 import { authorizationOf } from '../accounts/request.ts';
 import type { Catalog, Service } from '../catalog.ts';
@@ -22,6 +23,10 @@ export interface GatewayParts {
   challenges: CreditChallenges;
   /** Address of the platform, before the names of services. */
   base: string;
+  /** Origin of the pages for people. */
+  pagesUrl: string;
+  /** What else the host has. */
+  places: readonly Place[];
   calls: Calls;
   /** Lets work go on though its caller has gone. */
   waitUntil(work: Promise<unknown>): void;

@@ -3,11 +3,13 @@
  * wallet or from credit; it is forwarded again with what was paid; and money moves only if the origin answers 2xx.
  */
 
+import { prefersHtml } from '../../../kit/prefers-html.ts';
 import { formatUsd } from '../../../kit/usd.ts';
 import type { Account } from '../accounts/accounts.ts';
 import { newId, sha256Hex } from '../accounts/tokens.ts';
 import type { Price } from '../catalog.ts';
 import { askBoth } from '../database/questions.ts';
+import { creditOnlyPage } from '../pages/credit-only.ts';
 import { Problem } from '../problem.ts';
 import { type Asked, askPrice, wanted } from './asking.ts';
 import { bearer, bearerOf, type Call, type GatewayParts, idempotencyKey, toCaller } from './call.ts';
@@ -101,7 +103,7 @@ export class Gateway {
     requestId: string,
     refused?: string,
   ): Promise<Response> {
-    const { catalog, challenges, payments } = this.#parts;
+    const { catalog, challenges, pagesUrl, payments, places } = this.#parts;
     const asked = { serviceSlug: price.service.slug, usage: price.usage };
     const request = {
       amount: String(price.amount),
@@ -133,6 +135,8 @@ export class Gateway {
     if (account || price.creditOnly) {
       headers.append('www-authenticate', challengeHeader(await challenges.issue(request, price.description)));
     }
+    if (!account && price.creditOnly && prefersHtml(call.original.get('accept')))
+      return creditOnlyPage({ call, price, pagesUrl, places, requestId }, headers);
     const problem = new Problem('payment_required', howToPay(price, account, request.creditPayUrl), {
       requestId,
       ...asked,
