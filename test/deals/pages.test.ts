@@ -3,7 +3,9 @@ import { describe, expect, test } from 'vitest';
 import { OPERATIONS } from '../../builtin-tenants/deals/src/http/operations.ts';
 import { priceChart } from '../../builtin-tenants/deals/src/pages/chart.ts';
 import { docsPage } from '../../builtin-tenants/deals/src/pages/docs.ts';
+import { foundPage } from '../../builtin-tenants/deals/src/pages/found.ts';
 import { landingPage } from '../../builtin-tenants/deals/src/pages/landing.ts';
+import { filledIn, readSearch, searchPage } from '../../builtin-tenants/deals/src/pages/search.ts';
 import { addressesOf, authText, llmsText, openApi } from '../../builtin-tenants/deals/src/pages/texts.ts';
 import { prefixOf } from '../../builtin-tenants/kit/look/tenant.ts';
 import { DAY_MS, deal, NOON } from './support/parts.ts';
@@ -56,6 +58,55 @@ describe('the landing page', () => {
     expect(page).toContain('no deal right now');
     expect(page).toContain('href="/deals/docs"');
   });
+});
+
+describe('the search', () => {
+  const search = async (query: string, matches?: boolean) => {
+    const given = filledIn(new URLSearchParams(query));
+    return text(searchPage(SITE, WHERE, given, readSearch(given), matches));
+  };
+
+  test('drops what was not filled in, and says what a query is and costs', async () => {
+    const page = await search('q=&category=Kitchen&currency=eur&at_low=true&min_discount_bps=1500&sort=price', true);
+    const url = 'https://host.example/pay/deals/v1/deals?category=Kitchen&amp;currency=eur&amp;at_low=true';
+    expect(page).toContain(`href="${url}&amp;min_discount_bps=1500&amp;sort=price"`);
+    expect(page).toContain('Run it for 0.15 USD');
+    expect(page).toContain(
+      '{&quot;category&quot;:&quot;Kitchen&quot;,&quot;currency&quot;:&quot;EUR&quot;,&quot;at_low&quot;:true,&quot;min_discount_bps&quot;:1500}',
+    );
+    expect(page).toContain('<option value="1500" selected>');
+    expect(await search('q=x', false)).toContain('<strong>free</strong>');
+    expect(await search('')).not.toContain('id="query"');
+  });
+
+  test.each([`q=${encodeURIComponent(`'"><script>x`)}`, 'max_price_minor=5', 'a=1', 'sort=price', 'q=1&q=2', 'gtin=x'])(
+    '%s: what is wrong is said, and what was typed is text',
+    async (query) => {
+      const page = await search(query, true);
+      expect(page).not.toContain('<script');
+      expect(page.includes('role="alert"')).toBe(!query.startsWith("q='"));
+      if (query.startsWith("q='")) expect(page).toContain(`deals?q=%27%22%3E%3Cscript%3Ex`);
+    },
+  );
+});
+
+test('the answer has a chart for each deal, and what sources wrote as text', async () => {
+  const known = deal('a', 8_000, { reference: REFERENCE });
+  const evil = { ...known, title: '<script>x</script>', url: 'javascript:alert(1)' };
+  const facts = {
+    deals: [
+      { deal: known, points: POINTS },
+      { deal: evil, points: [] },
+    ],
+    asked: '?q=x',
+    now: NOON,
+  };
+  const page = await text(foundPage(SITE, WHERE, { ...facts, next: 'https://host.example/more', paid: true }));
+  expect(page.match(/class="line"/g)).toHaveLength(1);
+  expect(page).toContain('paid: 0.15 USD');
+  expect(page).toContain('2 deals');
+  expect(page).not.toMatch(/<script|javascript:/);
+  expect(page).not.toMatch(/<link rel="stylesheet"/);
 });
 
 describe('the chart', () => {

@@ -15,6 +15,8 @@ import { readDatabase, startDealsHost } from './support/deals-host.ts';
 import type { TestHost } from './support/host.ts';
 import { addWallet, lookAt, newPage, type Opened, openBrowser, type PageWallet } from './support/page-browser.ts';
 
+const EVIL = `'"><script>document.title = 1</script><img src=x>`;
+
 let host: TestHost;
 let browser: Browser;
 
@@ -91,6 +93,9 @@ describe('the landing page', () => {
   test.each([
     ['deals', '/deals/'],
     ['deals-docs', '/deals/docs'],
+    ['deals-search', '/deals/search'],
+    ['deals-search-made', `/deals/search?q=&currency=eur&min_discount_bps=1000&sort=discount`],
+    ['deals-search-refused', `/deals/search?max_price_minor=1&q=${encodeURIComponent(EVIL)}`],
     ['pay', '/pay/'],
   ])('%s: on every screen, in both schemes, for everybody', async (name, target) => {
     const context = await browser.newContext();
@@ -138,6 +143,47 @@ describe('a person with a wallet in the browser', () => {
   const payButton = () => opened.page.getByRole('button', { name: /^Pay .* with Test Wallet$/ });
   const bodyText = () => opened.page.locator('body').textContent();
 
+  test('makes a query by the form with the keyboard, sees what it costs, and runs it', async () => {
+    const { page } = opened;
+    await page.goto(`${home()}/deals/search`);
+    await page.getByLabel('Words').focus();
+    await page.keyboard.type('e');
+    await page.getByRole('textbox', { name: 'Currency Three' }).focus();
+    await page.keyboard.type('eur');
+    await page.keyboard.press('Enter');
+    const run = page.getByRole('link', { name: 'Run it for 0.15 USD' });
+    expect(await run.getAttribute('href')).toBe(`${home()}/pay/deals/v1/deals?q=e&currency=eur`);
+    expect(await page.locator('#query').textContent()).toContain(
+      `curl -i '${home()}/pay/deals/v1/deals?q=e&currency=eur'`,
+    );
+    await run.focus();
+    await page.keyboard.press('Enter');
+    await payButton().waitFor(PATIENT);
+    // What nothing matches is free.
+    await page.goto(`${home()}/deals/search?q=nothing-is-called-so`);
+    await page.getByRole('link', { name: 'Run it', exact: true }).click();
+    await page.getByRole('heading', { name: 'No deal matches' }).waitFor();
+    expect(await page.locator('main').textContent()).toContain('nothing was charged');
+    await page.goto(`${home()}/deals/search?q=${encodeURIComponent(EVIL)}&currency=x`);
+    expect(await page.getByLabel('Words').inputValue()).toBe(EVIL);
+    expect(await page.getByRole('alert').textContent()).toContain('currency');
+    expect(await page.title()).toContain('Search deals');
+    expect(opened.complaints).toEqual([]);
+  });
+
+  test('is told where credit alone pays', async () => {
+    const { page } = opened;
+    const target = `${home()}/pay/deals/v1/watches`;
+    await page.route(target, (route) =>
+      route.continue({ method: 'POST', postData: '{"query":{},"trigger":{"on":["enter"]}}' }),
+    );
+    await page.goto(target);
+    expect(await page.getByRole('heading', { level: 1 }).textContent()).toBe(
+      'Watches of deals: A watch and its first 24 hours',
+    );
+    await lookAt(opened, 'pay-credit-402');
+  });
+
   test('pays a call of the gateway, sees its answer, and is told what was refused', async () => {
     const { page } = opened;
     const before = await held();
@@ -150,7 +196,10 @@ describe('a person with a wallet in the browser', () => {
     expect(await held()).toBe(before);
     wallet.instead = () => undefined;
     await payButton().click();
-    await expect.poll(bodyText, PATIENT).toMatch(/^\{"deals":\[/);
+    await page.getByText('paid: 0.15 USD').waitFor(PATIENT);
+    expect(await page.locator('svg.chart path.line').count()).toBe(1);
+    expect(await page.getByText('Baseline').count()).toBe(1);
+    await lookAt(opened, 'deals-found');
     const answer = await bodyText();
     expect(before - (await held())).toBe(150_000n);
     // Again it is the same answer, for nothing.

@@ -3,8 +3,13 @@
  * a priced call without payment is answered with its usage, which the gateway turns into a price.
  */
 import { type Context, Hono } from 'hono';
+import { aloneHeaders } from '../../../kit/look/tenant.ts';
+import { prefersHtml } from '../../../kit/prefers-html.ts';
 import { DEMO_PRODUCTS, demoCatalog, demoPrice } from '../demo/shop.ts';
-import { pages } from '../pages/index.ts';
+import { foundPage } from '../pages/found.ts';
+import { pages, siteOf } from '../pages/index.ts';
+import { withHistory } from '../pages/showcase.ts';
+import { addressesOf } from '../pages/texts.ts';
 import { findDeals, parseSearch } from '../prices/query.ts';
 import { invalidField, Problem } from '../problem.ts';
 import { readRules } from '../rules/published-rules.ts';
@@ -43,6 +48,17 @@ export function app(service: Service): Hono {
     if (price) return price;
     if (page.deals.length === 0 && call.usage)
       throw new Problem('not_found', 'The deals that matched have ended meanwhile; nothing is charged.');
+    if (prefersHtml(c.req.header('accept'))) {
+      const where = addressesOf(env.APP_URL);
+      const facts = {
+        deals: await withHistory(env.DB, page.deals, now()),
+        next: page.cursor === undefined ? undefined : nextPage(where.pay, c.req.url, page.cursor),
+        asked: new URL(c.req.url).search,
+        paid: call.usage !== undefined,
+        now: now(),
+      };
+      return c.html(foundPage(siteOf(service, c.req.raw), where, facts), 200, await aloneHeaders());
+    }
     return c.json({ ...page, ruleset: rulesReference(service.rules) }, 200, { 'cache-control': 'private, no-store' });
   });
 
@@ -147,6 +163,13 @@ export function app(service: Service): Hono {
     new Problem('not_found', `Nothing is at ${new URL(c.req.url).pathname}; see llms.txt.`).toResponse(),
   );
   return routes;
+}
+
+/** Address of the deals after those of a page. */
+function nextPage(base: string, url: string, cursor: string): string {
+  const { searchParams } = new URL(url);
+  searchParams.set('cursor', cursor);
+  return `${base}/v1/deals?${searchParams}`;
 }
 
 /** The price of a call that is not paid yet; undefined where it is. @throws Problem where something else was paid */

@@ -6,7 +6,7 @@ import type { Deal } from '../prices/publish.ts';
 import { webUrl } from '../sources/source.ts';
 import { priceChart } from './chart.ts';
 import { type Html, page, type Site } from './layout.ts';
-import type { Showcase } from './showcase.ts';
+import type { DealHistory, Showcase } from './showcase.ts';
 import type { Addresses } from './texts.ts';
 
 const SHOWN_EVIDENCE = 4;
@@ -27,12 +27,13 @@ ${OPERATIONS.map((one) => html`<tr><td data-label="Call"><code>${one.method} ${o
 <tr><td data-label="Call">each further day</td><td data-label="What">Of a running watch, 24 hours in advance</td><td data-label="Price" class="number">${METERS.watch_day.priceUsd} USD from credit</td></tr>
 </tbody></table>
 <h2>Try it</h2>
+<p class="row"><a class="button" href="${prefix}/search">Make a query</a></p>
 <pre><code>turnpike pay "${where.pay}/v1/deals?min_discount_bps=1000" --max-pay 1</code></pre>
 <p>Or with any MPP or x402 client: an unpaid call says what it costs. See <a href="${prefix}/docs">the docs</a>.</p>`,
   );
 }
 
-function dealCard({ deal, points, count }: Showcase, now: number): Html {
+export function dealCard({ deal, points, count = 1 }: DealHistory & Partial<Showcase>, now: number): Html {
   const { price, reference } = deal;
   const money = (minor: number) => `${formatMinor(minor, price.exponent)} ${price.currency}`;
   const link = webUrl(deal.url);

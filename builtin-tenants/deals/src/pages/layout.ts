@@ -1,5 +1,5 @@
 /** The frame of the pages for people. No scripts at all: pages of other tenants may share the origin. */
-import { html, page as lookPage, type Part, type Place } from '../../../kit/look/layout.ts';
+import { html, page as lookPage, type Part, type Place, type Style } from '../../../kit/look/layout.ts';
 import { lookFile } from '../../../kit/look/tenant.ts';
 
 export type { Html } from '../../../kit/look/layout.ts';
@@ -14,6 +14,15 @@ export const PAGE_HEADERS: Record<string, string> = {
   'cross-origin-resource-policy': 'same-origin',
 };
 
+/** Of a page with a form that asks this service. */
+export const FORM_HEADERS: Record<string, string> = {
+  ...PAGE_HEADERS,
+  'content-security-policy': String(PAGE_HEADERS['content-security-policy']).replace(
+    "form-action 'none'",
+    "form-action 'self'",
+  ),
+};
+
 export interface Site {
   /** Path of this service on the origin, such as `/deals`; empty on a host name of its own. */
   prefix: string;
@@ -21,17 +30,25 @@ export interface Site {
   places: readonly Place[];
 }
 
-export function page(title: string, { prefix, places }: Site, name: string, main: Part) {
+/** @param style default: a file of this service */
+export function page(
+  title: string,
+  { prefix, places }: Site,
+  name: string,
+  main: Part,
+  style: Style = lookFile(prefix),
+) {
   return lookPage({
     title,
     site: 'Deals',
     description: 'Price drops verified by observed history, sold per call.',
-    style: lookFile(prefix),
+    style,
     head: html`<link rel="service-desc" type="application/json" href="${prefix}/openapi.json">`,
     places,
     at: 'Deals',
     pages: [
       { name: 'Deals', href: `${prefix}/` },
+      { name: 'Search', href: `${prefix}/search` },
       { name: 'Docs', href: `${prefix}/docs` },
     ],
     page: name,

@@ -4,12 +4,17 @@ import type { Deal } from '../prices/publish.ts';
 
 const DAY_MS = 86_400_000;
 const SHOWN_DAYS = 90;
-const MOST_POINTS = 2_000;
+/** Changes of the price of one offer. */
+const MOST_POINTS = 200;
 
-export interface Showcase {
+/** A deal with the price history that it stands on. */
+export interface DealHistory {
   deal: Deal;
   /** Oldest first, minor units. */
   points: { at: number; minor: number }[];
+}
+
+export interface Showcase extends DealHistory {
   /** Active deals in all. */
   count: number;
 }
@@ -18,19 +23,30 @@ export interface Showcase {
 export async function readShowcase(db: Database, now: number): Promise<Showcase | undefined> {
   const row = await db
     .prepare(
-      `SELECT d.body AS body, d.offer AS offer, (SELECT count(*) FROM deals WHERE status = 'active' AND expires_at > ?1) AS count
+      `SELECT d.body AS body, (SELECT count(*) FROM deals WHERE status = 'active' AND expires_at > ?1) AS count
        FROM deals d JOIN offers o ON o.id = d.offer
        WHERE d.status = 'active' AND d.expires_at > ?1 ORDER BY o.demo, d.score DESC, d.id LIMIT 1`,
     )
     .bind(now)
-    .first<{ body: string; offer: string; count: number }>();
+    .first<{ body: string; count: number }>();
   if (!row) return undefined;
+  const deal = JSON.parse(row.body) as Deal;
+  const [shown] = await withHistory(db, [deal], now);
+  return { deal, points: shown?.points ?? [], count: row.count };
+}
+
+/** Of each deal the changes of its price, in one question. */
+export async function withHistory(db: Database, deals: readonly Deal[], now: number): Promise<DealHistory[]> {
   const { results } = await db
     .prepare(
-      `SELECT at, minor FROM (SELECT id, at, minor FROM observations WHERE offer = ? AND state = 'ok' AND at > ?
-       ORDER BY at DESC, id DESC LIMIT ${MOST_POINTS}) ORDER BY at, id`,
+      `SELECT offer, at, minor FROM (
+         SELECT offer, at, id, minor, row_number() OVER (PARTITION BY offer ORDER BY at DESC, id DESC) AS place FROM (
+           SELECT offer, at, id, minor, lag(minor) OVER (PARTITION BY offer ORDER BY at, id) AS before
+           FROM observations WHERE offer IN (SELECT value FROM json_each(?1)) AND state = 'ok' AND at > ?2)
+         WHERE before IS NOT minor) WHERE place <= ?3 ORDER BY offer, at, id`,
     )
-    .bind(row.offer, now - SHOWN_DAYS * DAY_MS)
-    .all<{ at: number; minor: number }>();
-  return { deal: JSON.parse(row.body) as Deal, points: results, count: row.count };
+    .bind(JSON.stringify(deals.map(({ offer }) => offer.id)), now - SHOWN_DAYS * DAY_MS, MOST_POINTS)
+    .all<{ offer: string; at: number; minor: number }>();
+  const points = Map.groupBy(results, ({ offer }) => offer);
+  return deals.map((deal) => ({ deal, points: points.get(deal.offer.id) ?? [] }));
 }

@@ -26,7 +26,7 @@ export function addressesOf(appUrl: string): Addresses {
 }
 
 /** Pages that search engines and programs may read. */
-export const PUBLIC_PAGES = ['/', '/docs', '/llms.txt', '/auth.md', '/openapi.json'];
+export const PUBLIC_PAGES = ['/', '/search', '/docs', '/llms.txt', '/auth.md', '/openapi.json'];
 
 const TERMS = [
   'Prices are integer minor units of an ISO 4217 currency (exponent says how many decimals); nothing is converted.',
