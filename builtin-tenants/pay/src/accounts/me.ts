@@ -40,7 +40,7 @@ export function meApp({ db, accounts, ledger, device, pagesUrl, now }: MeParts):
   app.get('/', async (c) => {
     const account = await mine(c);
     const before = cursor(c.req.query('before'));
-    if (c.req.query('format') === 'csv') return statementCsv(db, account.id, before);
+    if (c.req.query('format') === 'csv') return statementCsv(db, account.id, { before });
     const listed = await statement(db, account.id, { limit: 1_000, before });
     return c.json({ ...(await overview(db, ledger, account, now())), ...listed } satisfies Statement & object);
   });

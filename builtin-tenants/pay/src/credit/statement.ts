@@ -34,20 +34,30 @@ interface Row {
   memo: string | null;
 }
 
-/** Newest first. @param before cursor of the page before */
+/** Which movements. */
+export interface Lines {
+  /** Cursor of the page before. */
+  before?: number | undefined;
+  /** Business time, ms. */
+  from?: number;
+  /** The same, not among them. */
+  to?: number;
+}
+
+/** Newest first. */
 export async function statement(
   db: Database,
   account: string,
-  { limit, before }: { limit: number; before?: number | undefined },
+  { limit, before, from, to }: Lines & { limit: number },
 ): Promise<Statement> {
   const { results } = await db
     .prepare(
       `SELECT t.rowid AS position, t.id, t.at, t.kind, t.service, t.usage, t.request_id AS requestId, t.memo,
          coalesce((SELECT sum(e.amount) FROM ledger_entries e
            WHERE e.transaction_id = t.id AND e.account_id LIKE 'grant:%'), 0) AS change
-       FROM ledger_transactions t WHERE t.account = ?1 AND t.rowid < ?2 ORDER BY t.rowid DESC LIMIT ?3`,
+       FROM ledger_transactions t WHERE t.account = ?1 AND t.rowid < ?2 AND t.at >= ?4 AND t.at < ?5 ORDER BY t.rowid DESC LIMIT ?3`,
     )
-    .bind(account, before ?? Number.MAX_SAFE_INTEGER, limit + 1)
+    .bind(account, before ?? Number.MAX_SAFE_INTEGER, limit + 1, from ?? 0, to ?? Number.MAX_SAFE_INTEGER)
     .all<Row>();
   const page = results.slice(0, limit);
   const last = page.at(-1);
@@ -69,29 +79,46 @@ export async function statement(
 const CSV_PAGE = 1_000;
 const COLUMNS = ['id', 'at', 'kind', 'amount_usd', 'service', 'usage', 'request_id', 'memo'];
 
+/** A balance beside the movements, in micro-USD. */
+export interface CsvBalance {
+  at: number;
+  kind: 'opening' | 'closing';
+  amount: number;
+}
+
 /**
- * The whole statement as a download (RFC 4180, with CRLF), read page by page as it is taken: one account may have more
- * lines than fit into memory.
- * @param before as of `statement`
+ * A statement as a download (RFC 4180, with CRLF), read page by page as it is taken: one account may have more lines
+ * than fit into memory.
+ * @param lines as of `statement` @param name of the file @param balances the row before the lines, and the one after
  */
-export async function statementCsv(db: Database, account: string, before?: number): Promise<Response> {
-  const read = (from: number | undefined) => statement(db, account, { limit: CSV_PAGE, before: from });
+export async function statementCsv(
+  db: Database,
+  account: string,
+  lines: Lines = {},
+  name = account,
+  balances?: [first: CsvBalance, last: CsvBalance],
+): Promise<Response> {
+  const read = (before: number | undefined) => statement(db, account, { ...lines, limit: CSV_PAGE, before });
+  const balance = (row: CsvBalance | undefined) =>
+    row ? csvRow(['', new Date(row.at).toISOString(), row.kind, formatUsd(row.amount), '', '', '', '']) : '';
   // Before the answer begins: what fails here is still told as a problem.
-  let page = await read(before);
-  let head = csvRow(COLUMNS);
+  let page = await read(lines.before);
+  let head = csvRow(COLUMNS) + balance(balances?.[0]);
   const encoder = new TextEncoder();
   const body = new ReadableStream<Uint8Array>({
     async pull(controller) {
-      controller.enqueue(encoder.encode(head + csvRows(page.lines)));
+      const { cursor } = page;
+      const foot = cursor === undefined ? balance(balances?.[1]) : '';
+      controller.enqueue(encoder.encode(head + csvRows(page.lines) + foot));
       head = '';
-      if (page.cursor === undefined) controller.close();
-      else page = await read(Number(page.cursor));
+      if (cursor === undefined) controller.close();
+      else page = await read(Number(cursor));
     },
   });
   return new Response(body, {
     headers: {
       'content-type': 'text/csv; charset=utf-8',
-      'content-disposition': `attachment; filename="${account}.csv"`,
+      'content-disposition': `attachment; filename="${name}.csv"`,
     },
   });
 }

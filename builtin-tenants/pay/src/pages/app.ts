@@ -13,6 +13,7 @@ import type { Human, Humans } from '../accounts/humans.ts';
 import { overview } from '../accounts/me.ts';
 import type { Welcome } from '../accounts/welcome.ts';
 import type { Ledger } from '../credit/ledger.ts';
+import { monthAt, monthStatement, readMonth } from '../credit/month.ts';
 import { statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
 import { Problem } from '../problem.ts';
@@ -21,6 +22,7 @@ import { type AboutFacts, aboutPage } from './about.ts';
 import { dashboardPage } from './dashboard.ts';
 import { codePage, confirmPage, decidedPage, messagePage, signPage } from './forms.ts';
 import { type Frame, PAGE_HEADERS } from './layout.ts';
+import { monthPage } from './month.ts';
 import { type Visitor, Visitors } from './visitor.ts';
 
 export interface PagesParts {
@@ -56,6 +58,7 @@ export interface TopUp {
 }
 
 const STATEMENT_LINES = 100;
+const MONTH_LINES = 500;
 /** Wrong codes a person may type in an hour: 34 bits stay out of reach. */
 const CODE_TRIES = 20;
 const HOUR_MS = 3_600_000;
@@ -201,6 +204,32 @@ export function pagesApp(parts: PagesParts): Hono {
     const { human } = await signedIn(visitors, c);
     const account = pick(await accounts.allOfHuman(human.id), c.req.query('account'));
     return statementCsv(db, account.id);
+  });
+  const asked = async (c: Context) => {
+    const { human } = await signedIn(visitors, c);
+    const all = await accounts.allOfHuman(human.id);
+    const account = pick(all, c.req.query('account'));
+    const present = monthAt(parts.now());
+    const name = c.req.query('month');
+    const month = name === undefined ? present : readMonth(name);
+    if (!month || month.from > present.from)
+      throw new Problem('invalid_field', 'That is no month with a statement; one looks like 2026-11.');
+    return { all, account, present, month: await monthStatement(db, account.id, month) };
+  };
+  app.get('/dashboard/month', async (c) => {
+    const { all, account, present, month } = await asked(c);
+    const lines = await statement(db, account.id, { ...month.lines, limit: MONTH_LINES });
+    const facts = { accounts: all, account, statement: month, lines, present };
+    return c.html(monthPage(await frameOf(c), facts));
+  });
+  app.get('/dashboard/month.csv', async (c) => {
+    const { account, month } = await asked(c);
+    const { opening, closing, lines } = month;
+    // Newest first, as the lines are.
+    return statementCsv(db, account.id, lines, `${account.id}-${month.month.name}`, [
+      { at: Math.min(month.month.to, parts.now()), kind: 'closing', amount: closing },
+      { at: month.month.from, kind: 'opening', amount: opening },
+    ]);
   });
   app.post('/dashboard/revoke', async (c) => {
     const { human } = await signedIn(visitors, c);

@@ -37,15 +37,8 @@ export function dashboardPage(frame: Frame, facts: DashboardFacts) {
   <p><code id="issued">${issued}</code></p>
 </section>`
   }
-${
-  accounts.length > 1
-    ? html`<p class="row">${accounts.map((one) =>
-        one.id === account.id
-          ? html`<strong>${nameOf(one)}</strong>`
-          : html`<a href="/dashboard?account=${one.id}">${nameOf(one)}</a>`,
-      )}</p>`
-    : ''
-}
+${accountChoice(accounts, account, '/dashboard')}
+<p class="row"><a class="button quiet small" href="/dashboard/watches?account=${account.id}">Watches</a><a class="button quiet small" href="/dashboard/month?account=${account.id}">Monthly statement</a></p>
 ${facts.topped ? html`<p class="note good" role="status">Paid: the credit is yours. It is on the statement below.</p>` : ''}
 ${facts.confirms ? confirmSection(visitor) : ''}
 <section class="card">
@@ -76,6 +69,17 @@ ${topUpSection(facts)}
 ${credentialSection(visitor, facts)}
 ${statementSection(facts)}`;
   return page('Your account', frame, body, { at: 'Your account' });
+}
+
+/** @param path of the page that is shown of each account */
+export function accountChoice(accounts: readonly Account[], account: Account, path: string) {
+  return accounts.length > 1
+    ? html`<p class="row">${accounts.map((one) =>
+        one.id === account.id
+          ? html`<strong>${nameOf(one)}</strong>`
+          : html`<a href="${path}?account=${one.id}">${nameOf(one)}</a>`,
+      )}</p>`
+    : '';
 }
 
 function confirmSection(visitor: Visitor) {
@@ -136,25 +140,27 @@ function credentialSection(visitor: Visitor, { account, credentials }: Dashboard
 function statementSection({ account, statement }: DashboardFacts) {
   return html`<section class="card">
   <h2>Statement</h2>
-  ${
-    statement.lines.length === 0
-      ? html`<p class="soft">Nothing yet.</p>`
-      : html`<table class="stack">
+  ${linesTable(statement)}
+  <p class="row"><a href="/dashboard/month?account=${account.id}">By month</a><a href="/dashboard/statement.csv?account=${account.id}">Download as CSV</a></p>
+</section>`;
+}
+
+export function linesTable({ lines }: Statement) {
+  return lines.length === 0
+    ? html`<p class="soft">Nothing yet.</p>`
+    : html`<table class="stack">
     <thead><tr><th>When (UTC)</th><th>What</th><th>Request</th><th class="number">USD</th></tr></thead><tbody>
-    ${statement.lines.map(
+    ${lines.map(
       (
         line,
       ) => html`<tr><td data-label="When (UTC)" class="nowrap">${line.at.slice(0, 16).replace('T', ' ')}</td><td data-label="What">${line.memo ?? describe(line)}</td>
       <td data-label="Request">${line.requestId ? html`<code>${line.requestId}</code>` : ''}</td><td data-label="USD" class="number">${line.amountUsd}</td></tr>`,
     )}
-  </tbody></table>`
-  }
-  <p><a href="/dashboard/statement.csv?account=${account.id}">Download as CSV</a></p>
-</section>`;
+  </tbody></table>`;
 }
 
-const SOURCES: Record<string, string> = { welcome: 'Welcome bonus', purchase: 'Purchase', operator: 'Operator' };
-const KINDS: Record<string, string> = {
+export const SOURCES: Record<string, string> = { welcome: 'Welcome bonus', purchase: 'Purchase', operator: 'Operator' };
+export const KINDS: Record<string, string> = {
   hold: 'Held for a call',
   capture: 'Paid',
   release: 'Given back',
@@ -170,14 +176,14 @@ function describe({ kind, usage }: Statement['lines'][number]): string {
   return `${KINDS[kind] ?? kind}${what.length > 0 ? `: ${what.join(', ')}` : ''}`;
 }
 
-function nameOf({ kind, id }: Account): string {
+export function nameOf({ kind, id }: Account): string {
   return kind === 'human' ? 'Your account' : `Agent ${id.slice(0, 10)}`;
 }
 
-function usd(amount: string): string {
+export function usd(amount: string): string {
   return `$${amount}`;
 }
 
-function day(time: number | string): string {
+export function day(time: number | string): string {
   return new Date(time).toISOString().slice(0, 10);
 }
