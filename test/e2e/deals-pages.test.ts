@@ -30,16 +30,26 @@ afterAll(async () => {
 });
 
 /** With a host name that need not resolve. */
-function get(name: string, target: string): Promise<{ status: number; text: string; policy: string }> {
+function get(
+  name: string,
+  target: string,
+  more: { headers?: Record<string, string>; form?: Record<string, string> } = {},
+): Promise<{ status: number; text: string; policy: string }> {
   return new Promise((resolve, reject) => {
-    const headers = { host: `${name}:${host.port}` };
-    const sent = request({ host: '127.0.0.1', port: host.port, path: target, headers }, async (answer) => {
+    const body = more.form && String(new URLSearchParams(more.form));
+    const headers = {
+      host: `${name}:${host.port}`,
+      ...(body === undefined ? {} : { 'content-type': 'application/x-www-form-urlencoded' }),
+      ...more.headers,
+    };
+    const method = body === undefined ? 'GET' : 'POST';
+    const sent = request({ host: '127.0.0.1', port: host.port, path: target, headers, method }, async (answer) => {
       let text = '';
       for await (const chunk of answer) text += chunk;
       resolve({ status: answer.statusCode ?? 0, text, policy: String(answer.headers['content-security-policy']) });
     });
     sent.once('error', reject);
-    sent.end();
+    sent.end(body);
   });
 }
 
@@ -213,6 +223,87 @@ describe('a person with a wallet in the browser', () => {
     await payButton().waitFor();
     const bare = await fetch(`${host.url}/pay/deals/v1/deals?limit=1`, { headers: { accept: 'application/json' } });
     expect([bare.status, bare.headers.get('content-type')]).toEqual([402, 'application/problem+json']);
+  });
+
+  test('watches a query from the account, ends it, and finds it on the statement of the month', async () => {
+    const { page } = opened;
+    const pages = `http://pay.localhost:${host.port}`;
+    await page.goto(`${home()}/deals/search?q=${encodeURIComponent(EVIL)}&currency=eur&min_discount_bps=1000`);
+    await page.getByRole('link', { name: 'Watch it from your account' }).click();
+    await page.getByRole('link', { name: 'Sign up' }).click();
+    await page.getByLabel('E-mail address').fill('watches@example.test');
+    await page.getByLabel('Password').fill('correct horse battery');
+    await page.getByRole('button', { name: 'Sign up' }).click();
+    await page.getByText('None yet.').waitFor();
+    expect(await page.getByRole('textbox', { name: /^Words/ }).inputValue()).toBe(EVIL);
+    const ledger = async () =>
+      (
+        await readDatabase<{ credit: number }>(
+          host,
+          'pay',
+          `SELECT coalesce(sum(l.balance), 0) AS credit FROM ledger_accounts l JOIN accounts a ON a.id = l.owner
+           JOIN humans h ON h.id = a.human_id WHERE l.id LIKE 'grant:%' AND h.email = 'watches@example.test'`,
+        )
+      )[0]?.credit ?? 0;
+    const had = await ledger();
+    // The same form twice is one watch.
+    const form = page.locator('form[action="/dashboard/watches"]');
+    const fields = (await form.evaluate(
+      'Object.fromEntries(new FormData(document.querySelector("#new form")))',
+    )) as object;
+    await page.getByRole('button', { name: 'Watch for $0.25' }).click();
+    await page.getByRole('cell', { name: /^q: / }).waitFor();
+    const cookie = (await page.context().cookies(pages)).map(({ name, value }) => `${name}=${value}`).join('; ');
+    const again = (more: Record<string, string>) =>
+      get('pay.localhost', '/dashboard/watches', {
+        headers: { cookie, ...more },
+        form: fields as Record<string, string>,
+      });
+    expect((await again({ origin: 'http://evil.localhost' })).status).toBe(403);
+    expect((await again({ origin: pages })).status).toBe(303);
+    await page.reload();
+    const row = page.locator('tbody tr');
+    expect(await row.count()).toBe(1);
+    expect(await row.textContent()).toContain(`q: ${EVIL.trim()}`);
+    expect(await row.textContent()).toContain('running');
+    expect(await row.getByText('1.0', { exact: true }).count()).toBe(1);
+    expect(had - (await ledger())).toBe(250_000);
+    await lookAt({ ...opened, complaints: [] }, 'pay-watches');
+    // What costs more than the form said is not bought, and a refusal keeps what was typed.
+    await page.getByRole('textbox', { name: /^Country/ }).fill('Germany');
+    await page.getByRole('button', { name: 'Watch for $0.25' }).click();
+    expect(await page.getByRole('alert').textContent()).toContain('country');
+    expect(await page.getByRole('textbox', { name: /^Country/ }).inputValue()).toBe('Germany');
+    await page.locator('input[name=most]').evaluate('document.querySelector("input[name=most]").value = "0.24"');
+    await page.getByRole('textbox', { name: /^Country/ }).fill('DE');
+    await page.getByRole('button', { name: 'Watch for $0.25' }).click();
+    expect(await page.getByRole('alert').textContent()).toContain('costs 0.25 USD');
+    await page.getByRole('button', { name: /^End wat_/ }).click();
+    await page.getByText('None yet.').waitFor();
+    expect(had - (await ledger())).toBe(250_000);
+
+    await page.goto(`${pages}/dashboard`);
+    await page.getByRole('link', { name: 'Monthly statement' }).click();
+    const text = await page.locator('main').textContent();
+    expect(text).toContain(`$${(await ledger()) / 1_000_000}`);
+    expect(text).toMatch(/Calls, as they begin\s*deals-watches\s*1\s*-0\.25/);
+    await lookAt({ ...opened, complaints: [] }, 'pay-month');
+    const link = (await page.getByRole('link', { name: /CSV/ }).getAttribute('href')) ?? '';
+    const { text: csv } = await get('pay.localhost', link, { headers: { cookie } });
+    const rows = csv
+      .trim()
+      .split('\r\n')
+      .slice(1)
+      .map((line) => line.split(','));
+    const micro = (line: string[] | undefined) => Math.round(Number(line?.[3]) * 1_000_000);
+    expect([rows[0]?.[2], rows.at(-1)?.[2]]).toEqual(['closing', 'opening']);
+    expect(micro(rows[0])).toBe(await ledger());
+    expect(rows.slice(1).reduce((sum, line) => sum + micro(line), 0)).toBe(micro(rows[0]));
+    const statusOf = async (month: string) =>
+      (await get('pay.localhost', `/dashboard/month?month=${encodeURIComponent(month)}`, { headers: { cookie } }))
+        .status;
+    for (const month of ['2026-13', '2099-01', "2026-01' OR 1"]) expect(await statusOf(month)).toBe(400);
+    expect(await statusOf('2026-01')).toBe(200);
   });
 
   test('buys credit for the account that is signed in, once for each signature', async () => {

@@ -41,6 +41,8 @@ export function apiApp(platform: Platform): Hono {
   });
 
   app.get('/', (c) => c.redirect(env.PAGES_URL));
+  // Services know this address alone.
+  app.get('/dashboard/watches', (c) => c.redirect(`${env.PAGES_URL}/dashboard/watches${new URL(c.req.url).search}`));
   app.get('/healthz', (c) => c.json({ status: 'ok' }));
   app.get('/llms.txt', (c) => c.text(llmsText(base, env.PAGES_URL)));
   app.get('/openapi.json', (c) => c.json(openApi(base)));

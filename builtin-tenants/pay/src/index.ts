@@ -58,7 +58,8 @@ function isForPages(request: Request, env: Env): boolean {
 }
 
 function pages(platform: Platform) {
-  const { env, db, accounts, catalog, humans, device, ledger, now, welcome, confirmation, purchases } = platform;
+  const { env, db, accounts, catalog, gateway, humans, device, ledger, now, welcome, confirmation, purchases } =
+    platform;
   const plan = () => catalog.plan(CREDIT.service, CREDIT.plan);
   const terms = welcomeTerms(env);
   const bonus = terms && { amount: terms.amount, days: terms.real && terms.real.lifeMs / DAY_MS };
@@ -81,6 +82,19 @@ function pages(platform: Platform) {
     }),
     places: readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL }),
     purchaseUrl: `${payUrl(env)}/${CREDIT.service}/plans/${CREDIT.plan}/purchase`,
+    watches: {
+      async prices() {
+        const meters = await catalog.meters(CREDIT.service);
+        const priceOf = (name: string) => meters.find(({ slug }) => slug === name)?.price;
+        const [first, day] = [priceOf('watch_created'), priceOf('watch_day')];
+        return first !== undefined && day !== undefined ? { first, day } : undefined;
+      },
+      async call(account, call, most) {
+        const answer = await gateway.forAccount(account, CREDIT.service, call, most);
+        if (!answer) throw new Problem('not_found', 'No watches are for sale here now.');
+        return answer;
+      },
+    },
     topUp: {
       minimum: async () => (await plan())?.minimum,
       async buy(account, amountUsd, resource, request) {

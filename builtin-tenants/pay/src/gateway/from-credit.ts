@@ -1,6 +1,7 @@
 /** Calls that are paid from prepaid credit: held in the ledger, then taken together with the answer that is kept. */
 
 import { formatUsd } from '../../../kit/usd.ts';
+import type { Account } from '../accounts/accounts.ts';
 import { newId } from '../accounts/tokens.ts';
 import type { Statement } from '../environment.ts';
 import { Problem } from '../problem.ts';
@@ -10,14 +11,14 @@ import type { CreditPayment, CreditRequest } from './credit-challenge.ts';
 import { join, work } from './paid-work.ts';
 import { CaptureFailed } from './payments.ts';
 
+/** @param account whose credit it is */
 export async function payFromCredit(
   parts: GatewayParts,
   call: Call,
-  { request, challenge }: CreditPayment,
+  account: Account,
+  { request, challenge }: Pick<CreditPayment, 'request' | 'challenge'>,
 ): Promise<Response> {
-  const { accounts, calls, ledger } = parts;
-  if (!call.opened) throw new Problem('unauthorized', 'The credential is unknown or revoked.');
-  const account = await accounts.noteUse(call.opened);
+  const { calls, ledger } = parts;
   if (request.requestHash !== call.hash) {
     throw new Problem('payment_invalid', 'The challenge was for another request. Nothing was charged.');
   }

@@ -5,15 +5,15 @@
 
 import { prefersHtml } from '../../../kit/prefers-html.ts';
 import { formatUsd } from '../../../kit/usd.ts';
-import type { Account } from '../accounts/accounts.ts';
+import type { Account, Opened } from '../accounts/accounts.ts';
 import { newId, sha256Hex } from '../accounts/tokens.ts';
-import type { Price } from '../catalog.ts';
+import type { Price, Service } from '../catalog.ts';
 import { askBoth } from '../database/questions.ts';
 import { creditOnlyPage } from '../pages/credit-only.ts';
 import { Problem } from '../problem.ts';
 import { type Asked, askPrice, wanted } from './asking.ts';
 import { bearer, bearerOf, type Call, type GatewayParts, idempotencyKey, toCaller } from './call.ts';
-import { challengeHeader, presentedCredit } from './credit-challenge.ts';
+import { type CreditPayment, type CreditRequest, challengeHeader, presentedCredit } from './credit-challenge.ts';
 import { payFromCredit } from './from-credit.ts';
 import { payFromWallet } from './from-wallet.ts';
 import { forwardedHeaders } from './origin.ts';
@@ -21,6 +21,15 @@ import { isPage, paidOnPage, paysByWallet, refusalOf } from './payments.ts';
 
 /** Bodies are read whole: their digest is signed. */
 const MAX_BODY_BYTES = 1024 * 1024;
+
+/** What the pages call. */
+export interface OwnCall {
+  method: string;
+  /** Path and query below the service. */
+  rest: string;
+  headers?: Record<string, string>;
+  body?: string;
+}
 
 export class Gateway {
   readonly #parts: GatewayParts;
@@ -48,24 +57,64 @@ export class Gateway {
       await accounts.openedBy(typeof credential === 'string' ? credential : undefined),
     );
     if (!service) return undefined;
-    const body = await readBody(request);
-    const url = service.origin + rest;
-    const hash = await sha256Hex(`${method} ${url}\n${await sha256Hex(body)}`);
-    const call: Call = {
-      service,
-      method,
-      url,
-      headers: forwardedHeaders(original),
-      original,
-      body,
-      resource,
-      hash,
-      opened,
-    };
-    if (credit) return this.#toItsEnd(payFromCredit(this.#parts, call, await challenges.check(credit)));
+    const call = await callOf(service, method, rest, original, await readBody(request), resource, opened);
+    if (credit) return this.#toItsEnd(this.#fromCredit(call, await challenges.check(credit)));
     if (onPage) return this.#paidOnPage(call);
     if (paysByWallet(original)) return this.#toItsEnd(payFromWallet(this.#parts, call));
     return this.#unpaid(call);
+  }
+
+  /**
+   * A call that a person makes on the pages, for an account of theirs.
+   * @param most what it may cost, micro-USD, from credit
+   * @param headers with an `Idempotency-Key` where it changes something
+   * @returns undefined where there is no such service
+   * @throws Problem
+   */
+  async forAccount(
+    account: Account,
+    slug: string,
+    { method, rest, headers = {}, body }: OwnCall,
+    most: number,
+  ): Promise<Response | undefined> {
+    const { base, catalog, challenges } = this.#parts;
+    const service = await catalog.service(slug);
+    if (!service) return undefined;
+    const bytes = new TextEncoder().encode(body ?? '');
+    const call = await callOf(service, method, rest, new Headers(headers), bytes, `${base}/${slug}${rest}`, undefined);
+    const idempotency = idempotencyKey(call, account.id);
+    const kept = idempotency ? await this.#parts.calls.kept(idempotency, call.hash) : undefined;
+    if (kept) return kept;
+    const requestId = newId('req');
+    const priced = await askPrice(this.#parts, call, account.id, requestId);
+    if ('answer' in priced) return toCaller(priced.answer, requestId);
+    const { price } = priced;
+    if (price.amount > most)
+      throw new Problem('conflict', `This costs ${formatUsd(price.amount)} USD now. Nothing was charged; look again.`);
+    const request = this.#creditRequest(call, priced, requestId);
+    const challenge = await challenges.issue(request, price.description);
+    return this.#toItsEnd(payFromCredit(this.#parts, call, account, { request, challenge }));
+  }
+
+  async #fromCredit(call: Call, payment: CreditPayment): Promise<Response> {
+    if (!call.opened) throw new Problem('unauthorized', 'The credential is unknown or revoked.');
+    return payFromCredit(this.#parts, call, await this.#parts.accounts.noteUse(call.opened), payment);
+  }
+
+  #creditRequest(call: Call, { price, balance }: Asked, requestId: string): CreditRequest {
+    return {
+      amount: String(price.amount),
+      currency: 'USD',
+      decimals: 6,
+      serviceSlug: price.service.slug,
+      usage: price.usage,
+      balance: balance === null ? null : String(balance),
+      creditPayUrl: this.#parts.catalog.creditPayUrl(price.service),
+      planId: price.plan?.id ?? '',
+      minimumPurchaseUsd: formatUsd(price.plan?.minimum ?? 0),
+      requestId,
+      requestHash: call.hash,
+    };
   }
 
   /** Whoever hangs up while the origin works would have its work for nothing. */
@@ -98,25 +147,15 @@ export class Gateway {
 
   async #challenge(
     call: Call,
-    { price, balance, shape }: Asked,
+    priced: Asked,
     account: Account | undefined,
     requestId: string,
     refused?: string,
   ): Promise<Response> {
-    const { catalog, challenges, pagesUrl, payments, places } = this.#parts;
+    const { challenges, pagesUrl, payments, places } = this.#parts;
+    const { price, shape } = priced;
     const asked = { serviceSlug: price.service.slug, usage: price.usage };
-    const request = {
-      amount: String(price.amount),
-      currency: 'USD',
-      decimals: 6,
-      ...asked,
-      balance: balance === null ? null : String(balance),
-      creditPayUrl: catalog.creditPayUrl(price.service),
-      planId: price.plan?.id ?? '',
-      minimumPurchaseUsd: formatUsd(price.plan?.minimum ?? 0),
-      requestId,
-      requestHash: call.hash,
-    } as const;
+    const request = this.#creditRequest(call, priced, requestId);
     const accept = account || call.method !== 'GET' ? null : call.original.get('accept');
     const asking = {
       ...wanted(call, price, shape),
@@ -167,6 +206,20 @@ async function offersOf(wallet: Response | undefined): Promise<object> {
   } catch {
     return {};
   }
+}
+
+async function callOf(
+  service: Service,
+  method: string,
+  rest: string,
+  original: Headers,
+  body: Uint8Array<ArrayBuffer>,
+  resource: string,
+  opened: Opened | undefined,
+): Promise<Call> {
+  const url = service.origin + rest;
+  const hash = await sha256Hex(`${method} ${url}\n${await sha256Hex(body)}`);
+  return { service, method, url, headers: forwardedHeaders(original), original, body, resource, hash, opened };
 }
 
 async function readBody(request: Request): Promise<Uint8Array<ArrayBuffer>> {

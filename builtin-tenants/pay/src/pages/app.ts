@@ -6,16 +6,19 @@ import { type Context, Hono } from 'hono';
 import type { Place } from '../../../kit/look/layout.ts';
 import { LOOK_PATH, lookResponse } from '../../../kit/look/tenant.ts';
 import { PAYMENT_COOKIE } from '../../../kit/payment-cookie.ts';
+import { parseUsd } from '../../../kit/usd.ts';
 import type { Account, Accounts } from '../accounts/accounts.ts';
 import type { Confirmation } from '../accounts/confirmation.ts';
 import type { DeviceFlow } from '../accounts/device-flow.ts';
 import type { Human, Humans } from '../accounts/humans.ts';
 import { overview } from '../accounts/me.ts';
+import { newId } from '../accounts/tokens.ts';
 import type { Welcome } from '../accounts/welcome.ts';
 import type { Ledger } from '../credit/ledger.ts';
 import { monthAt, monthStatement, readMonth } from '../credit/month.ts';
 import { statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
+import type { OwnCall } from '../gateway/gateway.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import { type AboutFacts, aboutPage } from './about.ts';
@@ -24,6 +27,7 @@ import { codePage, confirmPage, decidedPage, messagePage, signPage } from './for
 import { type Frame, PAGE_HEADERS } from './layout.ts';
 import { monthPage } from './month.ts';
 import { type Visitor, Visitors } from './visitor.ts';
+import { readWatches, watchBody, watchesPage } from './watches.ts';
 
 export interface PagesParts {
   db: Database;
@@ -39,6 +43,7 @@ export interface PagesParts {
   topUp: TopUp;
   /** What the overview says. */
   about(): Promise<AboutFacts>;
+  watches: WatchService;
   /** What else the host has. */
   places: readonly Place[];
   /** Business time, ms. */
@@ -55,6 +60,13 @@ export interface TopUp {
    * @throws Problem
    */
   buy(account: Account, amountUsd: string, resource: string, request: Request): Promise<Response>;
+}
+
+/** The service whose watches the pages show. */
+export interface WatchService {
+  prices(): Promise<{ first: number; day: number } | undefined>;
+  /** @param most what it may cost, micro-USD @throws Problem */
+  call(account: Account, call: OwnCall, most: number): Promise<Response>;
 }
 
 const STATEMENT_LINES = 100;
@@ -205,6 +217,69 @@ export function pagesApp(parts: PagesParts): Hono {
     const account = pick(await accounts.allOfHuman(human.id), c.req.query('account'));
     return statementCsv(db, account.id);
   });
+  async function watches(c: Context, id: string | undefined, given: URLSearchParams, problem?: string) {
+    const { human } = await signedIn(visitors, c);
+    const all = await accounts.allOfHuman(human.id);
+    const account = pick(all, id);
+    const after = c.req.query('after');
+    const rest = `/v1/watches${after === undefined ? '' : `?cursor=${encodeURIComponent(after)}`}`;
+    const answer = await parts.watches.call(account, { method: 'GET', rest }, 0);
+    const listed = answer.ok ? readWatches(await answer.json()) : { watches: [], cursor: undefined };
+    const facts = {
+      accounts: all,
+      account,
+      watches: listed.watches,
+      more: listed.cursor,
+      prices: await parts.watches.prices(),
+      credit: await ledger.available(account.id),
+      given,
+      key: newId('frm'),
+      now: parts.now(),
+      ...(problem === undefined && answer.ok ? {} : { problem: problem ?? (await problemOf(answer)) }),
+    };
+    return c.html(watchesPage(await frameOf(c), facts), problem === undefined ? 200 : 400);
+  }
+  app.get('/dashboard/watches', (c) => {
+    const url = new URL(c.req.url);
+    const here = `/dashboard/watches${url.search}`;
+    return visitors
+      .of(c)
+      .then(({ human }) =>
+        human
+          ? watches(c, c.req.query('account'), url.searchParams)
+          : c.redirect(`/sign-in?next=${encodeURIComponent(here)}`),
+      );
+  });
+  app.post('/dashboard/watches', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const fields = await visitors.form(c);
+    const account = pick(await accounts.allOfHuman(human.id), fields.account);
+    const again = (problem: string) => watches(c, account.id, new URLSearchParams(fields), problem);
+    try {
+      const call = {
+        method: 'POST',
+        rest: '/v1/watches',
+        headers: { 'content-type': 'application/json', 'idempotency-key': fields.key ?? '' },
+        body: watchBody(fields),
+      };
+      const made = await parts.watches.call(account, call, parseUsd(fields.most) ?? 0);
+      if (!made.ok) return await again(await problemOf(made));
+      await made.body?.cancel();
+    } catch (error) {
+      if (error instanceof Problem) return again(error.message);
+      throw error;
+    }
+    return c.redirect(`/dashboard/watches?account=${account.id}`, 303);
+  });
+  app.post('/dashboard/watches/end', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const fields = await visitors.form(c);
+    const account = pick(await accounts.allOfHuman(human.id), fields.account);
+    const rest = `/v1/watches/${encodeURIComponent(fields.watch ?? '')}`;
+    const ended = await parts.watches.call(account, { method: 'DELETE', rest }, 0);
+    if (!ended.ok) return watches(c, account.id, new URLSearchParams(), await problemOf(ended));
+    return c.redirect(`/dashboard/watches?account=${account.id}`, 303);
+  });
   const asked = async (c: Context) => {
     const { human } = await signedIn(visitors, c);
     const all = await accounts.allOfHuman(human.id);
@@ -250,6 +325,14 @@ export function pagesApp(parts: PagesParts): Hono {
   return app;
 }
 
+/** What a service says of a refusal. */
+async function problemOf(answer: Response): Promise<string> {
+  const { detail } = ((await answer.json().catch(() => undefined)) ?? {}) as { detail?: unknown };
+  return typeof detail === 'string'
+    ? detail.slice(0, 500)
+    : 'The service did not answer; nothing was charged. Try again.';
+}
+
 async function signedIn(visitors: Visitors, c: Context): Promise<{ human: Human }> {
   const { human } = await visitors.of(c);
   if (!human) throw new Problem('unauthorized', 'Sign in first.');
@@ -265,5 +348,7 @@ function pick(all: Account[], id: string | undefined): Account {
 
 /** A path of these pages, never another site: `//evil.example` and `/\evil.example` are addresses too. */
 function localPath(next: string | undefined): string {
-  return next !== undefined && /^\/(?:device|dashboard)(?:\?[\w=&%.-]*)?$/.test(next) ? next : '/dashboard';
+  return next !== undefined && /^\/(?:device|dashboard(?:\/watches)?)(?:\?[\w=&%.+~*-]*)?$/.test(next)
+    ? next
+    : '/dashboard';
 }
