@@ -102,6 +102,77 @@ test('a suspended watch costs nothing, and a top-up begins its day then', async 
   });
 });
 
+describe('a paused watch', () => {
+  test('is neither charged nor evaluated nor resumed by credit, and keeps no other one waiting', async () => {
+    await rig.account('acc_1', 10 * DAY_PRICE);
+    const paused = await rig.create('acc_1');
+    rig.now = NOON + 1_000;
+    const other = await rig.create('acc_1');
+    expect(await rig.watches.pause('acc_2', paused, NOON)).toBeUndefined();
+    await rig.watches.pause('acc_1', paused, NOON + HOUR_MS);
+    expect((await rig.watches.takeDue(NOON + 13 * HOUR_MS, 10)).map(({ id }) => id)).toEqual([other]);
+    await sweep(NOON + DAY_MS + 60_000);
+    await rig.grant('acc_1', DAY_PRICE);
+    await resume(rig.watches, rig.credit, 'acc_1', rig.now);
+    expect(rig.charged()).toEqual([chargeKey(other, NOON + DAY_MS + 1_000)]);
+    expect(rig.row(paused)).toMatchObject({ state: 'suspended', paid_through: NOON + DAY_MS });
+    // Another one that waits for credit is behind it in age, not in line.
+    await rig.watches.unpause('acc_1', other, rig.now);
+    expect(states(other)).toEqual(['running']);
+    await rig.watches.unpause('acc_1', paused, NOON + 3 * DAY_MS);
+    await sweep(NOON + 3 * DAY_MS);
+    expect(rig.charged(paused)).toEqual([chargeKey(paused, NOON + 3 * DAY_MS)]);
+    expect(states(paused)).toEqual(['running']);
+    expect(await rig.watches.pause('acc_1', paused, rig.now)).toMatchObject({ suspended_at: rig.now });
+    await rig.watches.delete('acc_1', paused, rig.now);
+    expect(await rig.watches.unpause('acc_1', paused, rig.now)).toBeUndefined();
+  });
+
+  test('goes on at once with what is left of its paid day', async () => {
+    await rig.account('acc_1', DAY_PRICE);
+    const watch = await rig.create('acc_1');
+    await rig.watches.pause('acc_1', watch, NOON + HOUR_MS);
+    await rig.watches.pause('acc_1', watch, NOON + 2 * HOUR_MS);
+    expect(rig.row(watch)).toMatchObject({ paused_at: NOON + HOUR_MS });
+    await rig.watches.unpause('acc_1', watch, NOON + 3 * HOUR_MS);
+    expect(rig.row(watch)).toMatchObject({ state: 'running', suspended_at: null, paid_through: NOON + DAY_MS });
+    expect(rig.charged()).toEqual([]);
+  });
+
+  test.each(['before', 'after'] as const)(
+    'that is paused %s its day is booked has that day, and no other',
+    async (when) => {
+      await rig.account('acc_1', 5 * DAY_PRICE);
+      const watch = await rig.create('acc_1');
+      rig[when] = () => {
+        // The statement is done before the next one begins.
+        void rig.watches.pause('acc_1', watch, rig.now);
+      };
+      for (let day = 1; day <= 4; day++) await sweep(NOON + day * DAY_MS);
+      expect(rig.charged()).toEqual([chargeKey(watch, NOON + DAY_MS)]);
+      expect(rig.row(watch)).toMatchObject({
+        state: 'suspended',
+        paid_through: NOON + 2 * DAY_MS,
+        period_start: null,
+      });
+    },
+  );
+
+  test('without credit waits for it when it goes on', async () => {
+    await rig.account('acc_1', 0);
+    const watch = await rig.create('acc_1');
+    await sweep(NOON + DAY_MS);
+    await rig.watches.pause('acc_1', watch, rig.now);
+    await rig.grant('acc_1', DAY_PRICE);
+    await sweep(NOON + 2 * DAY_MS);
+    expect(rig.charged()).toEqual([]);
+    await rig.watches.unpause('acc_1', watch, rig.now);
+    expect(states(watch)).toEqual(['suspended']);
+    await sweep(NOON + 2 * DAY_MS + 60_000);
+    expect(states(watch)).toEqual(['running']);
+  });
+});
+
 test('a top-up resumes the oldest first, as far as it goes', async () => {
   await rig.account('acc_1', 0);
   const ids: string[] = [];

@@ -278,6 +278,10 @@ describe('a person with a wallet in the browser', () => {
     await page.getByRole('textbox', { name: /^Country/ }).fill('DE');
     await page.getByRole('button', { name: 'Watch for $0.25' }).click();
     expect(await page.getByRole('alert').textContent()).toContain('costs 0.25 USD');
+    await page.getByRole('button', { name: /^Pause wat_/ }).click();
+    await page.getByText('paused', { exact: true }).waitFor();
+    await page.getByRole('button', { name: /^Go on wat_/ }).click();
+    await page.getByText('running', { exact: true }).waitFor();
     await page.getByRole('button', { name: /^End wat_/ }).click();
     await page.getByText('None yet.').waitFor();
     expect(had - (await ledger())).toBe(250_000);
@@ -349,6 +353,8 @@ test('the docs say every operation and its price', async () => {
     'GET /v1/rules',
     'POST /v1/watches',
     'GET /v1/watches',
+    'POST /v1/watches/{id}/pause',
+    'POST /v1/watches/{id}/resume',
     'DELETE /v1/watches/{id}',
   ])
     expect(text).toContain(call);

@@ -81,4 +81,8 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
     name: '0005_sales',
     statements: ['ALTER TABLE sources ADD COLUMN holds_until INTEGER'],
   },
+  {
+    name: '0006_pauses',
+    statements: ['ALTER TABLE watches ADD COLUMN paused_at INTEGER'],
+  },
 ];

@@ -118,6 +118,19 @@ export function app(service: Service): Hono {
     });
   });
 
+  routes.post('/v1/watches/:id/pause', async (c) => {
+    const row = await watches.pause(accountOf(await signed(c)), c.req.param('id'), now());
+    if (!row) throw new Problem('not_found', 'This account has no such watch.');
+    return c.json(watchView(row));
+  });
+
+  routes.post('/v1/watches/:id/resume', async (c) => {
+    const account = accountOf(await signed(c));
+    const row = await watches.unpause(account, c.req.param('id'), now());
+    if (!row) throw new Problem('not_found', 'This account has no such watch.');
+    return c.json(watchView(row));
+  });
+
   routes.delete('/v1/watches/:id', async (c) => {
     const account = accountOf(await signed(c));
     if (!(await watches.delete(account, c.req.param('id'), now())))

@@ -158,7 +158,7 @@ export const SCHEMAS: Record<string, JsonSchema> = {
   Watch: object(
     {
       id: text,
-      state: { enum: ['running', 'suspended'] },
+      state: { enum: ['running', 'suspended', 'paused'] },
       query: { type: 'object' },
       trigger: { type: 'object' },
       every_s: integer,
@@ -303,6 +303,30 @@ export const OPERATIONS: Operation[] = [
         ),
       },
     },
+  },
+  {
+    id: 'pause-watch',
+    method: 'POST',
+    path: '/v1/watches/{id}/pause',
+    summary: 'Have a watch stand still',
+    description:
+      'Free and idempotent. Nothing is looked for and no further day is charged. The day that is paid goes on: it is neither refunded nor kept.',
+    account: true,
+    parameters: [{ name: 'id', in: 'path', description: 'of the watch', schema: text }],
+    example: { path: '/v1/watches/wat_0000/pause' },
+    answers: { 200: { description: 'The watch', schema: ref('Watch') } },
+  },
+  {
+    id: 'resume-watch',
+    method: 'POST',
+    path: '/v1/watches/{id}/resume',
+    summary: 'Have a paused watch go on',
+    description:
+      'Free and idempotent. What is left of the paid day is used; after it, the next day is charged within a minute, as of a watch that credit covers again.',
+    account: true,
+    parameters: [{ name: 'id', in: 'path', description: 'of the watch', schema: text }],
+    example: { path: '/v1/watches/wat_0000/resume' },
+    answers: { 200: { description: 'The watch', schema: ref('Watch') } },
   },
   {
     id: 'delete-watch',

@@ -6,7 +6,7 @@ import { CLAIM_MS, PERIOD_MS, wholeSecond } from './periods.ts';
 import { iso, type WatchInput, type WatchRow, watchView } from './watch.ts';
 
 const COLUMNS =
-  'id, account, state, query, "trigger", every_s, delivery, created_at, updated_at, paid_through, suspended_at, next_at';
+  'id, account, state, query, "trigger", every_s, delivery, created_at, updated_at, paid_through, suspended_at, paused_at, next_at';
 
 /** Events stay readable for this long. */
 const KEEP_EVENTS_MS = 90 * PERIOD_MS;
@@ -104,6 +104,43 @@ export class Watches {
     );
   }
 
+  /**
+   * A paused watch is one that is suspended and stays so, whatever credit there is. A day that is being charged meanwhile
+   * is paid all the same.
+   * @returns undefined where the account has no such watch
+   */
+  pause(account: string, id: string, now: number): Promise<WatchRow | undefined> {
+    return this.#changed(
+      `UPDATE watches SET state = 'suspended', paused_at = ?3, suspended_at = coalesce(suspended_at, ?3), updated_at = ?3
+       WHERE id = ?1 AND account = ?2 AND state <> 'deleted' AND paused_at IS NULL`,
+      account,
+      id,
+      now,
+    );
+  }
+
+  /** What is left of the paid time is used; after that it waits for its next day to be charged. @returns as `pause` */
+  unpause(account: string, id: string, now: number): Promise<WatchRow | undefined> {
+    return this.#changed(
+      `UPDATE watches SET paused_at = NULL, updated_at = ?3,
+         state = CASE WHEN paid_through > ?3 THEN 'running' ELSE state END,
+         suspended_at = CASE WHEN paid_through > ?3 THEN NULL ELSE suspended_at END
+       WHERE id = ?1 AND account = ?2 AND state = 'suspended' AND paused_at IS NOT NULL`,
+      account,
+      id,
+      now,
+    );
+  }
+
+  async #changed(update: string, account: string, id: string, now: number): Promise<WatchRow | undefined> {
+    await this.#db.prepare(update).bind(id, account, now).run();
+    const row = await this.#db
+      .prepare(`SELECT ${COLUMNS} FROM watches WHERE id = ? AND account = ? AND state <> 'deleted'`)
+      .bind(id, account)
+      .first<WatchRow>();
+    return row ?? undefined;
+  }
+
   /** Running watches whose paid time is over, in a fixed order; `after` is the last one of the page before. */
   async unpaid(now: number, after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
     const { results } = await this.#db
@@ -120,7 +157,7 @@ export class Watches {
   async suspended(account: string, after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
     const { results } = await this.#db
       .prepare(
-        `SELECT ${COLUMNS} FROM watches WHERE state = 'suspended' AND account = ?1
+        `SELECT ${COLUMNS} FROM watches WHERE state = 'suspended' AND paused_at IS NULL AND account = ?1
          AND (created_at, id) > (?2, ?3) ORDER BY created_at, id LIMIT ?4`,
       )
       .bind(account, after?.created_at ?? -1, after?.id ?? '', limit)
@@ -132,8 +169,8 @@ export class Watches {
   async oldestSuspended(after: WatchRow | undefined, limit: number): Promise<WatchRow[]> {
     const { results } = await this.#db
       .prepare(
-        `SELECT ${COLUMNS} FROM watches w WHERE state = 'suspended' AND account > ?1 AND NOT EXISTS (
-           SELECT 1 FROM watches x WHERE x.account = w.account AND x.state = 'suspended' AND (x.created_at, x.id) < (w.created_at, w.id))
+        `SELECT ${COLUMNS} FROM watches w WHERE state = 'suspended' AND paused_at IS NULL AND account > ?1 AND NOT EXISTS (
+           SELECT 1 FROM watches x WHERE x.account = w.account AND x.state = 'suspended' AND x.paused_at IS NULL AND (x.created_at, x.id) < (w.created_at, w.id))
          ORDER BY account LIMIT ?2`,
       )
       .bind(after?.account ?? '', limit)
@@ -154,7 +191,7 @@ export class Watches {
       this.#db
         .prepare(
           `UPDATE watches AS w SET period_start = ?3, claimed_by = ?4, claimed_until = ?5
-           WHERE id = ?1 AND paid_through = ?2 AND state = ?6 AND period_start IS NULL
+           WHERE id = ?1 AND paid_through = ?2 AND state = ?6 AND paused_at IS NULL AND period_start IS NULL
              AND (state = 'running' OR NOT EXISTS (
                SELECT 1 FROM watches o WHERE o.account = w.account AND o.state = 'suspended'
                AND (o.created_at, o.id) < (w.created_at, w.id) AND o.claimed_by <> ?4))`,
@@ -194,7 +231,9 @@ export class Watches {
         return this.#db
           .prepare(
             `UPDATE watches SET ${free}, paid_through = ?2 + ${PERIOD_MS}, updated_at = ?3,
-               next_at = CASE WHEN state = 'suspended' THEN ?3 ELSE next_at END, suspended_at = NULL, state = 'running'
+               next_at = CASE WHEN state = 'suspended' THEN ?3 ELSE next_at END,
+               suspended_at = CASE WHEN paused_at IS NULL THEN NULL ELSE suspended_at END,
+               state = CASE WHEN paused_at IS NULL THEN 'running' ELSE state END
              WHERE id = ?1 AND paid_through <= ?2 AND state <> 'deleted'`,
           )
           .bind(id, start, now);

@@ -96,13 +96,15 @@ export interface WatchRow {
   updated_at: number;
   paid_through: number;
   suspended_at: number | null;
+  /** Since when its owner has it stand still; it is suspended then. */
+  paused_at: number | null;
   next_at: number;
 }
 
 export function watchView(row: WatchRow) {
   return {
     id: row.id,
-    state: row.state,
+    state: row.paused_at === null ? row.state : 'paused',
     query: JSON.parse(row.query) as object,
     trigger: JSON.parse(row.trigger) as object,
     every_s: row.every_s,

@@ -271,13 +271,18 @@ export function pagesApp(parts: PagesParts): Hono {
     }
     return c.redirect(`/dashboard/watches?account=${account.id}`, 303);
   });
-  app.post('/dashboard/watches/end', async (c) => {
+  app.post('/dashboard/watches/change', async (c) => {
     const { human } = await signedIn(visitors, c);
     const fields = await visitors.form(c);
     const account = pick(await accounts.allOfHuman(human.id), fields.account);
-    const rest = `/v1/watches/${encodeURIComponent(fields.watch ?? '')}`;
-    const ended = await parts.watches.call(account, { method: 'DELETE', rest }, 0);
-    if (!ended.ok) return watches(c, account.id, new URLSearchParams(), await problemOf(ended));
+    const one = `/v1/watches/${encodeURIComponent(fields.watch ?? '')}`;
+    const call =
+      fields.to === 'pause' || fields.to === 'resume'
+        ? { method: 'POST', rest: `${one}/${fields.to}` }
+        : { method: 'DELETE', rest: one };
+    const changed = await parts.watches.call(account, call, 0);
+    if (!changed.ok) return watches(c, account.id, new URLSearchParams(), await problemOf(changed));
+    await changed.body?.cancel();
     return c.redirect(`/dashboard/watches?account=${account.id}`, 303);
   });
   const asked = async (c: Context) => {

@@ -117,7 +117,7 @@ ${problem === undefined ? '' : html`<p class="note bad" role="alert">${problem}<
   ${
     watches.length === 0
       ? html`<p class="soft">None yet.</p>`
-      : html`<table class="stack"><thead><tr><th>Looks for</th><th>State</th><th>Paid until (UTC)</th><th class="number">Days left</th><th>Tells</th><th><span class="sr">End</span></th></tr></thead><tbody>
+      : html`<table class="stack"><thead><tr><th>Looks for</th><th>State</th><th>Paid until (UTC)</th><th class="number">Days left</th><th>Tells</th><th><span class="sr">Change</span></th></tr></thead><tbody>
   ${watches.map((watch) => watchRow(frame, account, watch, now))}
   </tbody></table>`
   }
@@ -130,14 +130,19 @@ ${prices ? formSection(frame, facts, prices) : ''}`;
 function watchRow({ visitor }: Frame, account: Account, watch: ShownWatch, now: number) {
   const { id, state, query, webhook, paidThrough } = watch;
   const left = Math.max(0, paidThrough - now) / DAY_MS;
+  const isPaused = state === 'paused';
   const isKnown = Number.isFinite(paidThrough) && Math.abs(paidThrough) < 8e15;
   const words = Object.entries(query).map(([name, value]) => `${name}: ${String(value)}`.slice(0, 200));
   return html`<tr><td data-label="Looks for"><span>${words.length === 0 ? 'any deal' : words.join(', ')}<br><code>${id}</code></span></td>
 <td data-label="State"><span class="badge ${state === 'running' ? 'good' : 'warn'}">${state}</span></td>
 <td data-label="Paid until" class="nowrap">${isKnown ? new Date(paidThrough).toISOString().slice(0, 16).replace('T', ' ') : ''}</td>
 <td data-label="Days left" class="number">${isKnown ? left.toFixed(1) : ''}</td>
-<td data-label="Tells"><span>${webhook ?? 'a feed'}</span></td>
-<td class="number"><form method="post" action="/dashboard/watches/end">${csrfField(visitor)}<input type="hidden" name="account" value="${account.id}"><input type="hidden" name="watch" value="${id}"><button class="quiet small">End<span class="sr"> ${id}</span></button></form></td></tr>`;
+<td data-label="Tells"><span>${webhook ?? html`<span class="nowrap">a feed</span>`}</span></td>
+<td class="number"><form method="post" action="/dashboard/watches/change" class="row">${csrfField(visitor)}<input type="hidden" name="account" value="${account.id}"><input type="hidden" name="watch" value="${id}">${button(isPaused ? 'resume' : 'pause', isPaused ? 'Go on' : 'Pause', id)}${button('end', 'End', id)}</form></td></tr>`;
+}
+
+function button(value: string, text: string, id: string) {
+  return html`<button name="to" value="${value}" class="quiet small">${text}<span class="sr"> ${id}</span></button>`;
 }
 
 function formSection({ visitor }: Frame, facts: WatchesFacts, prices: { first: number; day: number }) {
