@@ -283,8 +283,29 @@ describe('the page', () => {
       await page.getByRole('button', { name: 'Read' }).click();
       await expect.poll(shown, { timeout: 30_000 }).toContain('Cost: 0.005 USDC of play money.');
       expect(await page.locator('#answer').textContent()).toContain('"sentiments"');
-      expect(complaints).toEqual([]);
       await expectCharged(before, 5500, DEMO_WALLET);
+
+      // What was spoken is heard again, by a socket, as it comes.
+      const spoken = await x402(`${speech}/v1/speak`, jsonPost({ text: 'The weather was warm this morning.' }));
+      const paid = await wealth(DEMO_WALLET);
+      await page
+        .getByLabel('File')
+        .setInputFiles({ name: 'hello.mp3', mimeType: 'audio/mpeg', buffer: Buffer.from(await spoken.arrayBuffer()) });
+      await expect
+        .poll(() => page.locator('#listen-price').textContent())
+        .toMatch(/^Ready: \d\.\d s\. It costs 0\.0\d+ USDC/);
+      await page.getByRole('button', { name: 'Transcribe as it comes' }).click();
+      await expect
+        .poll(() => page.locator('#cost').textContent(), { timeout: 30_000 })
+        .toMatch(/^Cost: 0\.\d+ USDC of play money\.$/);
+      const transcript = page.getByRole('log', { name: 'In words' });
+      expect(await transcript.locator('dt').first().textContent()).toMatch(/^0:0\d\.\d to 0:0\d\.\d$/);
+      expect(await transcript.locator('dd').first().textContent()).toMatch(/\w/);
+      const charge = Number(/0\.\d+/.exec((await page.locator('#cost').textContent()) ?? '')?.[0]);
+      expect(charge).toBeGreaterThan(0);
+      await expectCharged(paid, Math.round(charge * 1_000_000), DEMO_WALLET);
+      expect(await page.evaluate('document.cookie')).toBe('');
+      expect(complaints).toEqual([]);
     } finally {
       await browser.close();
     }

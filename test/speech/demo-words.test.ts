@@ -1,6 +1,7 @@
 /** What the demo page says of an answer. */
 import { expect, it } from 'vitest';
 import {
+  heard,
   linesOfRefusal,
   linesOfTranscript,
   linesOfUnderstanding,
@@ -19,6 +20,20 @@ it('tells summary, topics, intents and sentiment', () => {
     ['Intents', 'none'],
     ['Sentiment', 'negative (-0.50)'],
   ]);
+});
+
+it('tells what a live stream heard, with its times, and whether it stays', () => {
+  const results = (transcript: string, final: boolean) => ({
+    type: 'Results',
+    is_final: final,
+    start: 61.25,
+    duration: 1.5,
+    channel: { alternatives: [{ transcript }] },
+  });
+  expect(heard(results('hello', false))).toEqual({ line: ['1:01.3 to 1:02.8', 'hello'], final: false });
+  expect(heard(results('hello', true))?.final).toBe(true);
+  for (const other of [results('', true), { type: 'Metadata' }, { type: 'Results' }, {}])
+    expect(heard(other)).toBeUndefined();
 });
 
 it('tells every channel of a transcript, and silence', () => {

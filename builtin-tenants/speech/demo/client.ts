@@ -2,8 +2,15 @@
  * The script of the demo page: three buttons, a player, the answer, and what it cost.
  * Bundled into src/pages/demo-client.txt by build-demo.ts; the tenant serves it as /demo.js.
  */
-import { payingFetch } from './pay.ts';
-import { type Line, linesOfRefusal, linesOfTranscript, linesOfUnderstanding } from './plain-words.ts';
+import { payingFetch, payingSocket } from './pay.ts';
+import {
+  heard,
+  type Line,
+  type LiveMessage,
+  linesOfRefusal,
+  linesOfTranscript,
+  linesOfUnderstanding,
+} from './plain-words.ts';
 
 function element<Kind extends Element>(selector: string): Kind {
   const found = document.querySelector<Kind>(selector);
@@ -19,6 +26,7 @@ const { key, perSecond, perMillionCharacters } = JSON.parse(script.dataset.confi
   perMillionCharacters: number;
 };
 const pay = payingFetch(key);
+const openSocket = payingSocket(key);
 const base = script.src.replace(/demo\.js$/, '');
 
 const sample = element<HTMLSelectElement>('#sample');
@@ -27,6 +35,8 @@ const voice = element<HTMLInputElement>('#voice');
 const file = element<HTMLInputElement>('#file');
 const recordButton = element<HTMLButtonElement>('#record');
 const transcribeButton = element<HTMLButtonElement>('#transcribe');
+const streamButton = element<HTMLButtonElement>('#stream');
+const liveButton = element<HTMLButtonElement>('#live');
 const speakPrice = element<HTMLElement>('#speak-price');
 const listenPrice = element<HTMLElement>('#listen-price');
 const address = element<HTMLInputElement>('#url');
@@ -100,12 +110,17 @@ function showSpeakPrice(): void {
 text.addEventListener('input', showSpeakPrice);
 showSpeakPrice();
 
+/** What goes through a live stream before any of it is heard: more ends it. */
+const MOST_STREAMED = 4_000_000;
+const PIECE = 65_536;
+
 /** What is to be transcribed next. */
 let sound: Blob | undefined;
 
 async function choose(chosen: Blob): Promise<void> {
   sound = chosen;
   transcribeButton.disabled = false;
+  streamButton.disabled = chosen.size > MOST_STREAMED;
   const seconds = await lengthOf(chosen);
   listenPrice.textContent =
     seconds === undefined
@@ -131,19 +146,24 @@ file.addEventListener('change', () => {
   if (chosen) void choose(chosen);
 });
 
+/** @returns undefined where there is none, which is said */
+async function microphone(): Promise<MediaStream | undefined> {
+  try {
+    return await navigator.mediaDevices.getUserMedia({ audio: true });
+  } catch {
+    listenPrice.textContent = 'This browser gives no microphone: allow it for this page, or choose a file.';
+    return undefined;
+  }
+}
+
 let recorder: MediaRecorder | undefined;
 recordButton.addEventListener('click', async () => {
   if (recorder) {
     recorder.stop();
     return;
   }
-  let stream: MediaStream;
-  try {
-    stream = await navigator.mediaDevices.getUserMedia({ audio: true });
-  } catch {
-    listenPrice.textContent = 'This browser gives no microphone: allow it for this page, or choose a file.';
-    return;
-  }
+  const stream = await microphone();
+  if (!stream) return;
   const pieces: Blob[] = [];
   recorder = new MediaRecorder(stream);
   recorder.addEventListener('dataavailable', ({ data }) => pieces.push(data));
@@ -204,4 +224,107 @@ element('#listen').addEventListener('click', () => {
 });
 transcribeButton.addEventListener('click', () => {
   if (sound) listen(sound);
+});
+
+/**
+ * Shows what is heard as it comes, each utterance with its times, and what it cost when the stream has ended.
+ * @param send gives the audio; it resolves when there is no more
+ */
+async function streamed(send: (socket: WebSocket) => Promise<void>): Promise<void> {
+  const disabled = [...buttons].filter((button) => button.disabled);
+  for (const button of buttons) button.disabled = button !== liveButton;
+  cost.textContent = `Paying … A minute costs ${usd(perSecond * 60)} USDC.`;
+  show([]);
+  const list = document.createElement('dl');
+  const name = document.createElement('dt');
+  const words = document.createElement('dd');
+  words.className = 'soft';
+  plain.replaceChildren(list);
+  result.scrollIntoView({ block: 'nearest' });
+  let charged: string | undefined;
+  try {
+    const socket = await openSocket(`${base}v1/listen?interim_results=true&smart_format=true`);
+    cost.textContent = 'Listening …';
+    socket.addEventListener('message', ({ data }) => {
+      const message = JSON.parse(String(data)) as LiveMessage;
+      charged = message.charge?.usd ?? charged;
+      const found = heard(message);
+      if (!found) return;
+      const [times, transcript] = found.line;
+      name.textContent = times;
+      words.textContent = transcript;
+      // What may change still is the last one, and paler.
+      if (found.final) {
+        const stays = [name.cloneNode(true), words.cloneNode(true)] as HTMLElement[];
+        stays[1]?.removeAttribute('class');
+        name.remove();
+        words.remove();
+        list.append(...stays);
+      } else list.append(name, words);
+    });
+    const closed = new Promise<CloseEvent>((resolve) => socket.addEventListener('close', resolve));
+    await Promise.race([send(socket), closed]);
+    if (socket.readyState === WebSocket.OPEN) socket.send('{"type":"CloseStream"}');
+    const { code, reason } = await closed;
+    name.remove();
+    words.remove();
+    if (list.childElementCount === 0) show([['Transcript', 'nothing was heard']]);
+    cost.textContent =
+      charged === undefined
+        ? `Cost: not told. ${reason}`
+        : `Cost: ${charged} USDC of play money.${code === 1000 ? '' : ` ${reason}`}`;
+  } catch (error) {
+    show([['It did not work', error instanceof Error ? error.message : String(error)]]);
+    cost.textContent = 'Cost: nothing.';
+  }
+  for (const button of buttons) button.disabled = disabled.includes(button);
+}
+
+streamButton.addEventListener('click', () => {
+  const chosen = sound;
+  if (!chosen) return;
+  void streamed(async (socket) => {
+    for (let at = 0; at < chosen.size && socket.readyState === WebSocket.OPEN; at += PIECE)
+      socket.send(await chosen.slice(at, at + PIECE).arrayBuffer());
+  });
+});
+
+let speaking: MediaRecorder | undefined;
+liveButton.addEventListener('click', async () => {
+  if (speaking) {
+    speaking.stop();
+    return;
+  }
+  const stream = await microphone();
+  if (!stream) return;
+  const source = new MediaRecorder(stream);
+  speaking = source;
+  liveButton.textContent = 'Stop';
+  liveButton.setAttribute('aria-pressed', 'true');
+  await streamed(async (socket) => {
+    const ended = new Promise((resolve) => source.addEventListener('stop', resolve));
+    // Pieces in their order, although each is read by itself.
+    let sent = Promise.resolve();
+    source.addEventListener('dataavailable', ({ data }) => {
+      sent = sent.then(async () => {
+        const piece = await data.arrayBuffer();
+        if (socket.readyState === WebSocket.OPEN) socket.send(piece);
+      });
+    });
+    socket.addEventListener('close', () => source.state !== 'inactive' && source.stop());
+    source.start(250);
+    const begun = performance.now();
+    const clock = setInterval(() => {
+      const seconds = Math.floor((performance.now() - begun) / 1000);
+      liveButton.textContent = `Stop after ${seconds} s, ${usd(seconds * perSecond)} USDC`;
+    }, 500);
+    await ended;
+    clearInterval(clock);
+    await sent;
+  });
+  if (source.state !== 'inactive') source.stop();
+  for (const track of stream.getTracks()) track.stop();
+  speaking = undefined;
+  liveButton.textContent = 'Transcribe my voice live';
+  liveButton.setAttribute('aria-pressed', 'false');
 });

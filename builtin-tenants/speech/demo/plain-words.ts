@@ -52,6 +52,24 @@ export function linesOfTranscript({ metadata, results }: Transcript): Line[] {
   ];
 }
 
+/** What a live stream says, as far as it is shown. */
+export interface LiveMessage {
+  type?: string;
+  is_final?: boolean;
+  start?: number;
+  duration?: number;
+  channel?: { alternatives?: { transcript?: string }[] };
+  charge?: { usd?: string; seconds?: number };
+}
+
+/** @returns what was heard, and whether it stays so; undefined for other messages and for silence */
+export function heard({ type, is_final: final, start = 0, duration = 0, channel }: LiveMessage) {
+  const transcript = channel?.alternatives?.[0]?.transcript ?? '';
+  if (type !== 'Results' || transcript === '') return undefined;
+  const line: Line = [`${timeOf(start)} to ${timeOf(start + duration)}`, transcript];
+  return { line, final: final === true };
+}
+
 /** `83.4` -> `1:23.4` */
 function timeOf(seconds: number): string {
   const rest = (seconds % 60).toFixed(1);

@@ -11,6 +11,8 @@ import { deploymentParser } from '../../control/deployment-input.ts';
 import type { ControlDeps } from '../../control/deps.ts';
 import { handshakes } from '../../control/handshakes.ts';
 import { Lifecycle } from '../../control/lifecycle.ts';
+import { urlOf } from '../../control/pages/problem.ts';
+import { paidByCookie } from '../../control/payment-cookie.ts';
 import { endpointTable } from '../../control/routes.ts';
 import { tenantPaymentPages } from '../../control/tenant-payment-page.ts';
 import { tenantRequest, tenantSocket } from '../../control/tenant-requests.ts';
@@ -376,11 +378,11 @@ const controlServer = service({
       observe: metrics.onControlRequest,
       tenant: (request, context, slug) => tenantRequest(controlDeps, forward, paymentPages, request, context, slug),
     });
-    const sockets = handshakes(
-      (request, context, slug, caller) =>
-        tenantSocket(controlDeps, request, context, slug, caller, async () => app.fetch(request)),
-      log,
-    );
+    const sockets = handshakes((request, context, slug, caller) => {
+      const { credentials } = controlDeps.payments.headers;
+      const paid = paidByCookie(request, urlOf(context, request.url), credentials);
+      return tenantSocket(controlDeps, paid, context, slug, caller, async () => app.fetch(request));
+    }, log);
     const early = bareAnswers(controlDeps, problemPages, metrics.onControlRequest);
     return serve(app.fetch, { socket: controlSocket }, { early, handshakes: sockets });
   },

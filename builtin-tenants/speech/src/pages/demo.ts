@@ -41,6 +41,11 @@ function listening(health: OperationHealth) {
 ${health.warning === undefined ? '' : html`<p class="note warn">${health.warning}</p>`}`;
 }
 
+/** micro-USD a second, as USD a minute. */
+function aMinute(perSecond: number): string {
+  return ((perSecond * 60) / 1_000_000).toFixed(6).replace(/0{1,4}$/, '');
+}
+
 /** @param listen who transcribes at present */
 export function demoPage(settings: Settings, listen: OperationHealth, prefix: string) {
   const about = html`<h1>Speech</h1>
@@ -59,6 +64,7 @@ turnpike pay ${settings.publicUrl ?? ''}/v1/speak --max-pay 0.05 -d '{"text":"He
     return page({ title: 'Speech', here: 'Speech', prefix, settings, main: html`${about}${elsewhere}` });
   }
   const { perSecond, perMillionCharacters } = settings;
+  const live = aMinute(perSecond);
   const configuration = JSON.stringify({ key: settings.demoWalletKey, perSecond, perMillionCharacters });
   return page({
     title: 'Speech',
@@ -79,12 +85,13 @@ turnpike pay ${settings.publicUrl ?? ''}/v1/speak --max-pay 0.05 -d '{"text":"He
 <section class="card"><h2>Transcribe a file or your own voice</h2>
 ${listening(listen)}
 <label class="field">File <input id="file" type="file" accept="audio/*,video/mp4,video/webm"></label>
-<p class="row"><button id="record" class="quiet" aria-pressed="false">Record</button><button id="transcribe" disabled>Transcribe</button></p>
+<p class="row"><button id="record" class="quiet" aria-pressed="false">Record</button><button id="transcribe" disabled>Transcribe</button><button id="stream" class="quiet" disabled>Transcribe as it comes</button></p>
+<p class="row"><button id="live" class="quiet" aria-pressed="false">Transcribe my voice live</button><span class="soft small">By a WebSocket: the words come with their times, and ${live} USDC a minute is charged while it is open.</span></p>
 <p class="soft" id="listen-price" role="status">Choose a file, or record.</p></section>
 <section class="card"><h2>Transcribe audio at a URL</h2>
 <label class="field">Address <input id="url" type="url" required placeholder="https://example.com/talk.mp3"></label>
 <p class="row"><button id="listen">Listen</button></p></section>
 <section id="result" class="card"><h2>Answer</h2><p id="cost" role="status">Nothing was paid yet.</p>
-<audio id="player" controls hidden></audio><div id="plain"></div><details id="whole" hidden><summary>The whole answer</summary><pre id="answer"></pre></details></section>`,
+<audio id="player" controls hidden></audio><div id="plain" role="log" aria-label="In words"></div><details id="whole" hidden><summary>The whole answer</summary><pre id="answer"></pre></details></section>`,
   });
 }
