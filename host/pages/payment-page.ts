@@ -95,7 +95,10 @@ export function piecesOf(parts: PaymentPageParts) {
   const proof = document.code === 'proof_required' || amount === '0.00';
   const offer = method === 'GET' && !proof ? signable(accepts, chain) : undefined;
   const isMost = mode === 'metered';
-  const description = (resource?.description ?? '').replace(/^\[TEST MONEY\] /, '');
+  // Both are said elsewhere on the page.
+  const description = (resource?.description ?? '')
+    .replace(/^\[TEST MONEY\] /, '')
+    .replace(/ \(at most; [^()]*\)$/, '');
   const none =
     method === 'GET' && !proof
       ? html`<p class="soft">A browser’s wallet cannot sign for this one; a program pays it.</p>`

@@ -51,7 +51,7 @@ ${accountChoice(accounts, account, '/dashboard/month')}
 }
 
 const NAMES: Record<string, string> = {
-  hold: 'Calls, as they begin',
+  hold: 'Calls',
   release: 'Given back for calls that failed',
   charge: 'Charged by services',
   expire: 'Expired',

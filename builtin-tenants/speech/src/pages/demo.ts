@@ -50,10 +50,10 @@ function aMinute(perSecond: number): string {
 export function demoPage(settings: Settings, listen: OperationHealth, prefix: string) {
   const about = html`<h1>Speech</h1>
 <p class="lead">Transcription, text to speech and text intelligence, paid per call. The contract is Deepgram’s; there is no account.</p>
-<table><thead><tr><th>Call</th><th>What</th><th class="number">Price</th></tr></thead><tbody>
+<table class="stack"><thead><tr><th>Call</th><th>What</th><th class="number">Price</th></tr></thead><tbody>
 ${PAID_ROUTES.map(
   ({ method, path, priceUsd, metered, description }) =>
-    html`<tr><td><code>${method} ${path}</code></td><td>${description}</td><td class="number">${metered ? 'at most ' : ''}${priceUsd} USDC</td></tr>`,
+    html`<tr><td data-label="Call"><code>${method} ${path}</code></td><td data-label="What">${description}</td><td data-label="Price" class="number">${metered ? 'at most ' : ''}${priceUsd} USDC</td></tr>`,
 )}
 </tbody></table>`;
   if (settings.demoWalletKey === undefined) {
