@@ -56,6 +56,15 @@ export async function newPage(context: BrowserContext): Promise<Opened> {
   return { page, complaints, outside };
 }
 
+/** Headings of boxes that cover one another. */
+const OVERLAPPING = `(() => {
+  const cards = [...document.querySelectorAll('main .card')].map((card) => [card, card.getBoundingClientRect()]);
+  const cover = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+  return cards.flatMap(([card, box], index) => cards.slice(index + 1)
+    .filter(([other, its]) => !card.contains(other) && cover(box, its))
+    .map(([other]) => [card, other].map(({ textContent }) => textContent.trim().slice(0, 40)).join(' / ')));
+})()`;
+
 /**
  * Looks at the page in both schemes and all widths: nothing runs over, axe finds nothing, nothing was asked elsewhere.
  * Pictures are kept where TURNPIKE_SCREENSHOTS names a folder.
@@ -68,6 +77,7 @@ export async function lookAt({ page, complaints, outside }: Opened, name: string
     );
     expect(over, `${name} at ${width}`).toEqual([expect.any(Number)]);
     expect((over as number[])[0], `${name} at ${width}`).toBeLessThanOrEqual(0);
+    expect(await page.evaluate(OVERLAPPING), `${name} at ${width}`).toEqual([]);
     for (const colorScheme of SCHEMES) {
       await page.emulateMedia({ colorScheme });
       const folder = process.env.TURNPIKE_SCREENSHOTS;

@@ -73,7 +73,7 @@ export const tenantsPage: ConsolePage = {
         { name: 'Note' },
       ],
       tenants.map((one) => [
-        html`<a href="${base}/${encodeURIComponent(one.slug)}">${one.slug}</a>${one.builtin ? html` <span class="badge">built in</span>` : ''}`,
+        html`<span><a href="${base}/${encodeURIComponent(one.slug)}">${one.slug}</a>${one.builtin ? html` <span class="badge">built in</span>` : ''}</span>`,
         state(one.suspended && one.state !== 'decommissioned' ? 'suspended' : one.state),
         one.instance,
         wallet(one.owner),
