@@ -1,12 +1,13 @@
 /**
  * The 402 as a page that a tenant designed: its HTML, with what is known of the price put in as text, and the host's
  * card with the wallet in place of `MARKER`. The card lives in a shadow tree, which the tenant's styles do not reach, and
- * its script is the only one that runs: the policy names it by a nonce that nobody knew when the page was written.
+ * its script is the only one that runs: the policy names it by a nonce that nobody knew when the page was written. The
+ * same holds for the id by which the script finds the card: whatever the page has of the same form, it is not that.
  */
 import { randomBytes } from 'node:crypto';
 import { html, raw } from '../../builtin-tenants/kit/look/layout.ts';
 import { LOOK_CSS } from './look.ts';
-import { type PaymentPageParts, piecesOf, SCRIPT } from './payment-page.ts';
+import { type PaymentPageParts, piecesOf, WALLET_SCRIPT } from './payment-page.ts';
 import { ALONE_HEADERS } from './problem-page.ts';
 
 /** Where the card goes, exactly once. */
@@ -32,11 +33,14 @@ export function ownPaymentPage(
     text.replace(PLACEHOLDER, (_whole, name: keyof typeof values) => String(html`${values[name]}`));
   const { requestId } = parts.document;
   const nonce = randomBytes(18).toString('base64');
-  const card = html`<turnpike-payment><template shadowrootmode="open"><style>${raw(STYLE)}</style><section class="card" aria-label="Payment">
+  const id = `card-${randomBytes(18).toString('hex')}`;
+  // Names of forms and images on the page become members of `document` itself, in place of its methods.
+  const root = `Document.prototype.getElementById.call(document, '${id}')?.shadowRoot`;
+  const card = html`<turnpike-payment id="${id}"><template shadowrootmode="open"><style>${raw(STYLE)}</style><section class="card" aria-label="Payment">
 ${refusal}${proof ? '' : html`<p class="price">${isMost ? 'at most' : ''} <strong>${price} USD</strong></p>`}
 ${testMoney}${wallet}${terminal === '' ? '' : html`<details><summary>From a terminal</summary>${terminal}</details>`}
 ${requestId === undefined ? '' : html`<p class="soft small">Request <code>${requestId}</code></p>`}
-</section></template>${hasScript ? raw(`<script nonce="${nonce}">{${SCRIPT}}</script>`) : ''}</turnpike-payment>`;
+</section></template>${hasScript ? raw(`<script nonce="${nonce}">{const WALLET_ROOT = ${root};\n${WALLET_SCRIPT}}</script>`) : ''}</turnpike-payment>`;
   return { headers: headersFor(nonce), body: `${filled(before)}${card}${filled(after)}` };
 }
 

@@ -14,8 +14,10 @@ import type { ProblemDocument } from '../shared/problem.ts';
 import { LOOK_HASH } from './look.ts';
 import { ALONE_HEADERS, framed } from './problem-page.ts';
 
-/** Looks for `#wallet` in the shadow tree of the element that it is in, where there is one. */
-export const SCRIPT = inlined('x402-exact.js', 'wallet.js');
+/** Wants `WALLET_ROOT` before it: the tree with the card. */
+export const WALLET_SCRIPT = inlined('x402-exact.js', 'wallet.js');
+
+const SCRIPT = `const WALLET_ROOT = document;\n${WALLET_SCRIPT}`;
 
 /** As the page of a problem, with the one script; a page in a frame could be laid over another to be clicked. */
 const HEADERS = {
@@ -113,7 +115,7 @@ export function piecesOf(parts: PaymentPageParts) {
     refusal: refused || proof ? html`<p class="note ${refused ? 'bad' : ''}" role="alert">${document.detail}</p>` : '',
     testMoney: document.testMoney ? html`<p class="note warn">Test money: what is paid here is worth nothing.</p>` : '',
     wallet: offer ? walletPart(offer, isMost, chain, required ?? '', refused, now) : none,
-    /** Whether `SCRIPT` belongs behind it. */
+    /** Whether `WALLET_SCRIPT` belongs behind it. */
     hasScript: offer !== undefined,
     terminal: programs
       ? html`<h2>${offer ? 'Or from a terminal' : 'From a terminal'}</h2>

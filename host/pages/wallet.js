@@ -1,10 +1,10 @@
 // Pays a 402 with a wallet in the browser (EIP-1193, found by EIP-6963): signs one payment, keeps it as a cookie of this
 // path, and loads the page again with it. Inlined into the page behind the functions of x402-exact.js; the page's policy
-// names them by their hash. In a page of a tenant's own design it is a plain script beside the shadow tree that the host
-// made: nothing else on that page can pass for it.
+// names them by their hash. `WALLET_ROOT` is the tree that has the wallet's card: the document, or in a page of a tenant's
+// own design a shadow tree that the host made.
 (() => {
-  const root = document.currentScript?.parentElement?.shadowRoot ?? document;
-  const box = root.getElementById('wallet');
+  const root = WALLET_ROOT;
+  const box = root?.getElementById('wallet');
   if (!box) return;
   const { required, offer, isMost, chain, refused, now } = JSON.parse(box.dataset.pay);
   const { resource } = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(required), (c) => c.charCodeAt(0))));

@@ -65,6 +65,10 @@ describe('the page of a 402', () => {
     expect(body.match(/<script[^>]*>/g)).toEqual([`<script nonce="${nonce}">`]);
     // A tag of the tenant’s that is left open before the card takes no nonce from it.
     expect(body.slice(body.indexOf('<turnpike-payment'), body.indexOf('<script'))).not.toContain(nonce);
+    // What it finds the card by is in no other answer.
+    const idOf = (text: string) => /<turnpike-payment id="(card-[0-9a-f]{36})">/.exec(text)?.[1];
+    expect(body).toContain(`Document.prototype.getElementById.call(document, '${idOf(body)}')?.shadowRoot`);
+    expect(idOf(ownPaymentPage(given, template, '/').body)).not.toBe(idOf(body));
     expect(ownPaymentPage(parts({}, 'POST'), MARKER, '/').body).not.toContain('<script');
   });
 
