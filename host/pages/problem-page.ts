@@ -51,7 +51,7 @@ export function problemPage(document: ProblemDocument, home: string): string {
 <h1>${title}</h1>
 <p class="lead">${detail}</p>
 ${errors.length === 0 ? '' : html`<ul>${errors.slice(0, 20).map((one) => html`<li><code>${one.pointer}</code> ${one.detail}</li>`)}</ul>`}
-${next === undefined ? '' : html`<p>${next}</p>`}
+${next === undefined ? '' : html`<p>${next.split('`').map((part, index) => (index % 2 === 1 ? html`<code>${part}</code>` : part))}</p>`}
 <p class="row">${AGAIN.has(status) ? html`<a class="button" href="">Load again</a>` : ''}<a class="button quiet" href="${home}/">Start page</a><a href="${home}/docs">Docs</a></p>
 ${requestId === undefined ? '' : html`<p class="soft small">Request <code>${requestId}</code></p>`}`;
   return framed(String(title), main, home);
