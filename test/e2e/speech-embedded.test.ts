@@ -25,7 +25,7 @@ describe('speak, listen and read with the embedded engine', () => {
   beforeAll(async () => {
     engine = await startEngine();
     tenant = await startTenant(engine);
-    deepgram = new DeepgramClient({ auth: false, baseUrl: tenant.url });
+    deepgram = new DeepgramClient({ auth: false, baseUrl: tenant.url, timeoutInSeconds: 300 });
     files = createServer((request, response) => {
       if (request.url === '/talk.mp3') response.writeHead(200, { 'content-type': 'audio/mpeg' }).end(audio);
       else response.writeHead(404).end();

@@ -159,7 +159,13 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
   });
 
   it('charges nothing for refusals, and the SDK says which', async () => {
-    const deepgram = new DeepgramClient({ auth: false, baseUrl: speech, fetch: mpp as typeof fetch, maxRetries: 0 });
+    const deepgram = new DeepgramClient({
+      auth: false,
+      baseUrl: speech,
+      fetch: mpp as typeof fetch,
+      maxRetries: 0,
+      timeoutInSeconds: 300,
+    });
     const before = await wealth(0);
     const refusals = await Promise.all([
       deepgram.speak.v1.audio.generate({ text: 'x'.repeat(2001) }).catch((error: unknown) => error),
@@ -233,7 +239,12 @@ describe('callbacks', () => {
   return new Response(null, { status: seen.length === 1 ? 503 : 204 });
 } }`,
     });
-    const deepgram = new DeepgramClient({ auth: false, baseUrl: speech, fetch: mpp as typeof fetch });
+    const deepgram = new DeepgramClient({
+      auth: false,
+      baseUrl: speech,
+      fetch: mpp as typeof fetch,
+      timeoutInSeconds: 300,
+    });
     const before = await wealth(0);
     const accepted = await deepgram.read.v1.text.analyze({
       body: { text: PARAGRAPH },

@@ -103,7 +103,12 @@ describe('on the host', () => {
 
   it.skipIf(flite === undefined)('transcribes what it spoke, from a served URL, paid by the stock client', async () => {
     const pay = mppFetch(host.network, 0);
-    const deepgram = new DeepgramClient({ auth: false, baseUrl: speech, fetch: pay as typeof fetch });
+    const deepgram = new DeepgramClient({
+      auth: false,
+      baseUrl: speech,
+      fetch: pay as typeof fetch,
+      timeoutInSeconds: 300,
+    });
     const spoken = await deepgram.speak.v1.audio.generate({ text: PARAGRAPH });
     const audio = Buffer.from(await spoken.arrayBuffer());
     await deploy(mppFetch(host.network, 2), host.url, {
