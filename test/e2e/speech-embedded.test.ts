@@ -103,10 +103,12 @@ describe('speak, listen and read with the embedded engine', () => {
       tag: ['one', 'two'],
       diarize: true,
       keyterm: ['park', 'river'],
+      search: 'sun',
+      replace: 'park:garden of the town',
     });
     if (!('results' in heard)) throw new Error('expected a transcript');
     const [alternative] = heard.results.channels[0]?.alternatives ?? [];
-    const errors = wordErrorRate(PARAGRAPH, alternative?.transcript ?? '');
+    const errors = wordErrorRate(PARAGRAPH, (alternative?.transcript ?? '').replaceAll('garden of the town', 'park'));
     console.info({ voice, wordErrorRate: errors });
     expect(errors).toBeLessThanOrEqual(acceptedErrors(voice));
     const words = alternative?.words ?? [];
@@ -120,6 +122,9 @@ describe('speak, listen and read with the embedded engine', () => {
     expect(heard.metadata.tags).toEqual(['one', 'two']);
     expect(heard.metadata.duration).toBeGreaterThan(15);
     const { warnings } = heard.metadata as { warnings?: { parameter: string }[] };
-    expect(warnings?.map(({ parameter }) => parameter)).toEqual(['diarize', 'keyterm']);
+    expect(warnings?.map(({ parameter }) => parameter)).toEqual(['search', 'diarize', 'keyterm']);
+    const [channel] = heard.results.channels;
+    expect(channel?.search).toEqual([{ query: 'sun', hits: expect.any(Array) }]);
+    expect(alternative?.transcript).not.toMatch(/\bpark\b/);
   });
 });

@@ -153,7 +153,10 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       speech_final: boolean;
       from_finalize: boolean;
       channel_index: number[];
-      channel: { alternatives: { transcript: string; words: { start: number; end: number }[] }[] };
+      channel: {
+        search?: { query: string; hits: { snippet: string }[] }[];
+        alternatives: { transcript: string; words: { start: number; end: number }[] }[];
+      };
       charge: { usd: string; seconds: number };
       warnings?: { parameter: string; message: string }[];
     }
@@ -210,6 +213,8 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
         vad_events: 'true',
         utterance_end_ms: '1000',
         diarize: 'true',
+        search: 'ball',
+        numerals: 'true',
       });
       const audio = Buffer.concat([sentence, Buffer.alloc(2 * 32_000)]);
       const sentAt: number[] = [];
@@ -227,6 +232,8 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       const text = final.map(({ channel }) => channel.alternatives[0]?.transcript).join(' ');
       expect(wordErrorRate('The children played with a ball in the park.', text)).toBeLessThanOrEqual(0.2);
       expect(final.at(-1)).toMatchObject({ speech_final: true, channel_index: [0, 1] });
+      const found = final.flatMap(({ channel }) => channel.search ?? []).flatMap(({ hits }) => hits);
+      expect(found).toEqual([expect.objectContaining({ snippet: 'ball' })]);
       expect(results.filter(({ is_final }) => !is_final).length).toBeGreaterThan(2);
       expect(results.some(({ from_finalize }) => from_finalize)).toBe(true);
       expect(said.map(({ type }) => type)).toEqual(expect.arrayContaining(['SpeechStarted', 'UtteranceEnd']));

@@ -1,6 +1,8 @@
 /**
  * Options of /v1/listen, by Deepgram's names (https://developers.deepgram.com/reference/speech-to-text/listen-pre-recorded).
  */
+
+import type { Replacement } from '../shape/terms.ts';
 import { type Callback, readCallback } from './callback.ts';
 import { type InsightOptions, readInsightOptions } from './insight.ts';
 import { invalid, Query } from './query.ts';
@@ -22,6 +24,10 @@ export interface ListenOptions {
   /** Seconds of silence between utterances. */
   utteranceSplit: number;
   multichannel: boolean;
+  /** English numbers in digits. */
+  numerals: boolean;
+  search: string[];
+  replace: Replacement[];
   raw: RawAudio | undefined;
   insight: InsightOptions;
   callback: Callback | undefined;
@@ -47,11 +53,8 @@ const SPECIAL = [
   'keyterm',
   'keywords',
   'measurements',
-  'numerals',
   'profanity_filter',
   'redact',
-  'replace',
-  'search',
   'version',
   'bit_rate',
   'container',
@@ -59,6 +62,9 @@ const SPECIAL = [
 
 /** Mean nothing to the work itself. */
 const IGNORED = ['mip_opt_out'] as const;
+
+const MOST_TERMS = 100;
+const LONGEST_TERM = 200;
 
 const RAW_ENCODINGS = ['linear16', 'linear32', 'mulaw', 'alaw'] as const;
 /** Compressed audio says itself what it is; the hint is taken and not needed. */
@@ -78,6 +84,9 @@ export function readListenOptions(parameters: URLSearchParams): ListenOptions {
     utterances: query.flag('utterances'),
     utteranceSplit: query.number('utt_split', { min: 0.01, max: 60 }) ?? 0.8,
     multichannel: query.flag('multichannel'),
+    numerals: query.flag('numerals'),
+    search: terms(query, 'search'),
+    replace: terms(query, 'replace').map(replacement),
     raw: rawAudio(query),
     insight: readInsightOptions(query),
     callback: readCallback(query),
@@ -87,6 +96,21 @@ export function readListenOptions(parameters: URLSearchParams): ListenOptions {
   };
   for (const name of IGNORED) query.text(name);
   return { ...options, unknown: query.unread(), parameters };
+}
+
+function terms(query: Query, name: string): string[] {
+  const values = query.list(name);
+  if (values.length > MOST_TERMS) throw invalid(name, `at most ${MOST_TERMS}`);
+  if (values.some((value) => value.length > LONGEST_TERM))
+    throw invalid(name, `at most ${LONGEST_TERM} characters each`);
+  return values;
+}
+
+/** `find:by`; without `by` what is found is left out. */
+function replacement(value: string): Replacement {
+  const colon = value.includes(':') ? value.indexOf(':') : value.length;
+  if (value.slice(0, colon).trim() === '') throw invalid('replace', 'expected find:replacement');
+  return { find: value.slice(0, colon), by: value.slice(colon + 1).trim() };
 }
 
 function language(query: Query): string | undefined {

@@ -77,7 +77,7 @@ const read = await deepgram.read.v1.text.analyze({ summarize: 'v2', topics: true
         title: 'POST /v1/listen',
         paragraphs: [
           'Body: JSON {"url": "https://…"}, or the audio itself (WAV, MP3, FLAC, Ogg, Opus, AAC, M4A, MP4, WebM, AIFF, CAF, AMR; raw samples with encoding and sample_rate). At most 100 MB. URLs are fetched from the public network only, with at most three redirects.',
-          'Query: model, language, detect_language, punctuate, smart_format, paragraphs, utterances, utt_split, multichannel, summarize, topics, intents, sentiment, callback, callback_method, tag, extra, encoding, sample_rate, channels, and what the engine in use understands. Repeated keys are lists. Options that the engine cannot honour are named in metadata.warnings.',
+          'Query: model, language, detect_language, punctuate, smart_format, numerals, search, replace, paragraphs, utterances, utt_split, multichannel, summarize, topics, intents, sentiment, callback, callback_method, tag, extra, encoding, sample_rate, channels, and what the engine in use understands. Repeated keys are lists. Options that the engine cannot honour are named in metadata.warnings.',
         ],
         code: `curl -X POST '${url}/v1/listen?utterances=true' -H 'content-type: application/json' -d '{"url":"https://example.com/talk.mp3"}'`,
       },

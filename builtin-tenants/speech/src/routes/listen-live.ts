@@ -11,6 +11,8 @@ import { Meter, MeterRefused } from '../live/meter.ts';
 import { closeSocket, socketAnswer, socketOf, socketPair, type WorkerSocket } from '../live/sockets.ts';
 import { audioFor, type MicroUsd, priceOfAudio } from '../money.ts';
 import { type LiveOptions, readLiveOptions } from '../options/live.ts';
+import { formatWarnings } from '../shape/listen.ts';
+import { withFormats } from '../shape/live.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
 /** Audio that the engine has not worked on yet: nobody may send more ahead. A WebSocket here has no other brake. */
@@ -157,7 +159,7 @@ class Stream {
     }
     // whoever left meanwhile has paid for it
     if (this.#over) return;
-    if (message !== undefined) this.#caller.send(JSON.stringify(message));
+    if (message !== undefined) this.#caller.send(JSON.stringify(withFormats(message, this.#options.listen)));
     if (end !== undefined) this.#end(end.code, end.reason, end);
   }
 
@@ -175,6 +177,7 @@ class Stream {
     const all = [
       ...this.#options.warnings,
       ...(warnings ?? []),
+      ...formatWarnings(listen, undefined),
       ...listen.special.map((name) => `${name}: not offered for live streams`),
       ...unknownOptions(listen.unknown),
     ];

@@ -11,7 +11,7 @@ import { callerOf, heldFor, tooExpensive } from '../limit.ts';
 import { audioFor, priceOfAudio } from '../money.ts';
 import { wantsInsight } from '../options/insight.ts';
 import { type ListenOptions, readListenOptions } from '../options/listen.ts';
-import { readableText, shapeResults } from '../shape/listen.ts';
+import { formatWarnings, readableText, shapeResults } from '../shape/listen.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
 export async function listen(visit: Visit): Promise<Response> {
@@ -118,6 +118,7 @@ function warningsOf(options: ListenOptions, { model, punctuates, language }: Tra
   if (options.detectLanguage && (language === undefined || model.arch === 'pocketsphinx')) {
     warnings.push(`detect_language: ${model.name} does not detect languages`);
   }
+  warnings.push(...formatWarnings(options, language));
   warnings.push(...options.special.map((name) => `${name}: not supported by ${model.name}`));
   return [...warnings, ...unknownOptions(options.unknown)];
 }

@@ -4,6 +4,8 @@
  */
 import type { Transcript, Word } from '../engines/engine.ts';
 import type { ListenOptions } from '../options/listen.ts';
+import { writeNumbers } from './numbers.ts';
+import { replaceTerms, type SearchResult, searchTerms } from './terms.ts';
 
 export interface WireWord {
   word: string;
@@ -24,7 +26,12 @@ export interface Utterance {
 }
 
 export interface ListenResults {
-  channels: { alternatives: Record<string, unknown>[]; detected_language?: string; language_confidence?: number }[];
+  channels: {
+    search?: SearchResult[];
+    alternatives: Record<string, unknown>[];
+    detected_language?: string;
+    language_confidence?: number;
+  }[];
   utterances?: Utterance[];
   [insight: string]: unknown;
 }
@@ -36,23 +43,27 @@ const SENTENCE_GAP_SECONDS = 0.5;
 
 /** @param newId for utterances */
 export function shapeResults(transcript: Transcript, options: ListenOptions, newId: () => string): ListenResults {
-  const written = wantsPunctuation(options) && transcript.punctuates;
-  const channels = transcript.channels.map(({ words }) => {
-    const wire = words.map((word) => wireWord(word, written));
+  const { punctuates } = transcript;
+  const isWritten = wantsPunctuation(options) && (punctuates || options.smartFormat);
+  const wires = transcript.channels.map(({ words }) =>
+    formatted(words, options, transcript.language).map((word) => wireWord(word, isWritten)),
+  );
+  const channels = wires.map((wire, index) => {
     const alternative = {
       transcript: textOf(wire),
       confidence: confidenceOf(wire),
       words: wire,
-      ...(options.paragraphs || options.smartFormat ? { paragraphs: shapeParagraphs(wire) } : {}),
+      ...(options.paragraphs || options.smartFormat ? { paragraphs: shapeParagraphs(wire, punctuates) } : {}),
     };
     const detected = options.detectLanguage && transcript.language ? { detected_language: transcript.language } : {};
-    return { alternatives: [alternative], ...detected };
+    const heard = transcript.channels[index]?.words ?? [];
+    const search = options.search.length === 0 ? {} : { search: searchTerms(heard, options.search) };
+    return { ...search, alternatives: [alternative], ...detected };
   });
   if (!options.utterances) return { channels };
-  const utterances = transcript.channels
-    .flatMap(({ words }, channel) => {
-      const wire = words.map((word) => wireWord(word, written));
-      return splitAtPauses(wire, options.utteranceSplit).map((group) => ({
+  const utterances = wires
+    .flatMap((wire, channel) =>
+      splitAtPauses(wire, options.utteranceSplit).map((group) => ({
         start: group[0]?.start ?? 0,
         end: group.at(-1)?.end ?? 0,
         confidence: confidenceOf(group),
@@ -60,8 +71,8 @@ export function shapeResults(transcript: Transcript, options: ListenOptions, new
         transcript: textOf(group),
         words: group,
         id: newId(),
-      }));
-    })
+      })),
+    )
     .sort((a, b) => a.start - b.start);
   return { channels, utterances };
 }
@@ -80,11 +91,35 @@ export function readableText(transcript: Transcript): string {
     .trim();
 }
 
+/** What is replaced, and numbers in digits: the same for whole files and live. @param heard language */
+export function formatted(words: Word[], options: ListenOptions, heard: string | undefined): Word[] {
+  const replaced = options.replace.length === 0 ? words : replaceTerms(words, options.replace);
+  if (!(options.numerals || options.smartFormat) || !isEnglish(options, heard)) return replaced;
+  return writeNumbers(replaced, options.smartFormat ? 'smart' : 'plain');
+}
+
+export function isEnglish({ language }: ListenOptions, heard: string | undefined): boolean {
+  const spoken = language === undefined || language === 'multi' ? heard : language;
+  return /^en(g|glish)?(-|$)/i.test(spoken ?? 'en');
+}
+
+/** Of options that work, how far they do: by words of text alone, and in English. */
+export function formatWarnings(options: ListenOptions, heard: string | undefined): string[] {
+  const foreign = isEnglish(options, heard) ? [] : ['numerals', 'smart_format'];
+  const asked = { numerals: options.numerals, smart_format: options.smartFormat };
+  return [
+    ...foreign
+      .filter((name) => asked[name as keyof typeof asked])
+      .map((name) => `${name}: numbers are put into digits in English only`),
+    ...(options.search.length === 0 ? [] : ['search: found by exact words, not by sound']),
+  ];
+}
+
 function wantsPunctuation(options: ListenOptions): boolean {
   return options.punctuate || options.smartFormat || options.paragraphs;
 }
 
-function wireWord(word: Word, written: boolean): WireWord {
+export function wireWord(word: Word, written: boolean): WireWord {
   const base = {
     word: word.word,
     start: rounded(word.start),
@@ -114,9 +149,9 @@ function splitAtPauses(words: WireWord[], seconds: number): WireWord[][] {
   return groups;
 }
 
-function shapeParagraphs(words: WireWord[]) {
+function shapeParagraphs(words: WireWord[], punctuates: boolean) {
   const paragraphs: WireWord[][][] = [];
-  for (const sentence of sentencesOf(words)) {
+  for (const sentence of sentencesOf(words, punctuates)) {
     const paragraph = paragraphs.at(-1);
     const previous = paragraph?.at(-1)?.at(-1);
     const pause = (sentence[0]?.start ?? 0) - (previous?.end ?? 0);
@@ -138,8 +173,8 @@ function shapeParagraphs(words: WireWord[]) {
   return { transcript: text, paragraphs: shaped };
 }
 
-function sentencesOf(words: WireWord[]): WireWord[][] {
-  if (words.every((word) => word.punctuated_word === undefined)) return splitAtPauses(words, SENTENCE_GAP_SECONDS);
+function sentencesOf(words: WireWord[], punctuates: boolean): WireWord[][] {
+  if (!punctuates) return splitAtPauses(words, SENTENCE_GAP_SECONDS);
   const sentences: WireWord[][] = [[]];
   for (const word of words) {
     sentences.at(-1)?.push(word);
