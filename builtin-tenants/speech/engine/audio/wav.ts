@@ -7,19 +7,32 @@ import { pipeline } from 'node:stream/promises';
 
 const WAV_HEADER_BYTES = 44;
 
+/** The numbers of codecs in WAV's `fmt `, and bytes of a sample. */
+const CODECS = {
+  linear16: { tag: 1, bytes: 2 },
+  alaw: { tag: 6, bytes: 1 },
+  mulaw: { tag: 7, bytes: 1 },
+};
+
 /** @param dataBytes undefined: the length is not known yet (a stream), written as the largest number */
-export function wavHeader(sampleRate: number, channels: number, dataBytes?: number): Buffer {
+export function wavHeader(
+  sampleRate: number,
+  channels: number,
+  dataBytes?: number,
+  codec: keyof typeof CODECS = 'linear16',
+): Buffer {
+  const { tag, bytes } = CODECS[codec];
   const header = Buffer.alloc(WAV_HEADER_BYTES);
   header.write('RIFF', 0);
   header.writeUInt32LE(dataBytes === undefined ? 0xffffffff : dataBytes + 36, 4);
   header.write('WAVEfmt ', 8);
   header.writeUInt32LE(16, 16);
-  header.writeUInt16LE(1, 20);
+  header.writeUInt16LE(tag, 20);
   header.writeUInt16LE(channels, 22);
   header.writeUInt32LE(sampleRate, 24);
-  header.writeUInt32LE(sampleRate * channels * 2, 28);
-  header.writeUInt16LE(channels * 2, 32);
-  header.writeUInt16LE(16, 34);
+  header.writeUInt32LE(sampleRate * channels * bytes, 28);
+  header.writeUInt16LE(channels * bytes, 32);
+  header.writeUInt16LE(bytes * 8, 34);
   header.write('data', 36);
   header.writeUInt32LE(dataBytes ?? 0xffffffff, 40);
   return header;

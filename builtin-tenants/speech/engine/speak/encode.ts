@@ -21,7 +21,7 @@ export async function createEncoder(format: SpeechFormat, sourceRate: number): P
   };
   if (format.encoding === 'mp3') return mp3(rate, format.bitRate, prepare);
   const pack = PACKERS[format.encoding];
-  let pendingHeader = format.container === 'wav' ? wavHeader(rate, 1) : Buffer.alloc(0);
+  let pendingHeader = format.container === 'wav' ? wavHeader(rate, 1, undefined, format.encoding) : Buffer.alloc(0);
   return {
     push(samples) {
       const bytes = Buffer.concat([pendingHeader, pack(prepare(samples))]);

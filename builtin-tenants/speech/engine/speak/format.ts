@@ -21,19 +21,22 @@ export interface FormatRequest {
   bitRate?: number | undefined;
 }
 
-const MP3_BIT_RATES = [32_000, 48_000];
-const MP3_SAMPLE_RATES = [16_000, 22_050, 24_000];
-const LINEAR_SAMPLE_RATES = [8000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
-const TELEPHONE_SAMPLE_RATES = [8000, 16_000];
+/** By bit rate: at 32 kbit/s LAME makes 22,050 samples of 24,000, whatever it is asked for. */
+export const MP3_SAMPLE_RATES = new Map([
+  [32_000, [16_000, 22_050]],
+  [48_000, [16_000, 22_050, 24_000]],
+]);
+export const LINEAR_SAMPLE_RATES = [8000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
+export const TELEPHONE_SAMPLE_RATES = [8000, 16_000];
 
 /** @throws EngineFailure unsupported_option that names what is possible */
 export function chooseFormat(request: FormatRequest): SpeechFormat {
   const encoding = request.encoding ?? 'mp3';
   switch (encoding) {
     case 'mp3': {
-      const bitRate = oneOf('bit_rate', request.bitRate ?? 48_000, MP3_BIT_RATES);
-      const sampleRate =
-        request.sampleRate === undefined ? undefined : oneOf('sample_rate', request.sampleRate, MP3_SAMPLE_RATES);
+      const bitRate = oneOf('bit_rate', request.bitRate ?? 48_000, [...MP3_SAMPLE_RATES.keys()]);
+      const rates = MP3_SAMPLE_RATES.get(bitRate) ?? [];
+      const sampleRate = request.sampleRate === undefined ? undefined : oneOf('sample_rate', request.sampleRate, rates);
       container(request, ['none']);
       return { encoding, container: 'none', sampleRate, bitRate, contentType: 'audio/mpeg' };
     }
@@ -46,9 +49,10 @@ export function chooseFormat(request: FormatRequest): SpeechFormat {
     case 'mulaw':
     case 'alaw': {
       const sampleRate = oneOf('sample_rate', request.sampleRate ?? 8000, TELEPHONE_SAMPLE_RATES);
-      container(request, ['none']);
-      const contentType = encoding === 'mulaw' ? `audio/basic;rate=${sampleRate}` : `audio/PCMA;rate=${sampleRate}`;
-      return { encoding, container: 'none', sampleRate, bitRate: 0, contentType };
+      const wrapper = container(request, ['none', 'wav']);
+      const bare = encoding === 'mulaw' ? `audio/basic;rate=${sampleRate}` : `audio/PCMA;rate=${sampleRate}`;
+      const contentType = wrapper === 'wav' ? 'audio/wav' : bare;
+      return { encoding, container: wrapper, sampleRate, bitRate: 0, contentType };
     }
     default:
       throw unsupported('encoding', encoding, ['mp3', 'linear16', 'mulaw', 'alaw']);

@@ -50,6 +50,12 @@ export class Speaker {
   async speak(request: SpeakRequest, sink: SpeechSink, signal: AbortSignal): Promise<void> {
     const format = chooseFormat(request);
     const asked = readModel(request.model);
+    // read out, its marks would be words that were paid for
+    if (/^\s*(<\?xml[^>]*>\s*)?<speak[\s>]/i.test(request.text))
+      throw new EngineFailure(
+        'unsupported_option',
+        'SSML is not read here: send the text alone, and speed for its rate.',
+      );
     const pieces = cutSentences(request.text);
     if (pieces.length === 0) throw new EngineFailure('bad_request', 'The text holds nothing to speak.');
     const { port1, port2 } = new MessageChannel();
