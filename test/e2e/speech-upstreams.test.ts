@@ -58,7 +58,7 @@ for (const kind of ['deepgram', 'openai'] as const) {
     const read = () =>
       post(
         `${tenant.url}/v1/read?summarize=true&sentiment=true&topics=true&intents=true`,
-        JSON.stringify({ text: 'Please cancel my order. I want a refund.' }),
+        JSON.stringify({ text: '\n Please cancel my order. I want a refund.' }),
       );
 
     it('transcribes and charges by the second', async () => {
@@ -95,6 +95,8 @@ for (const kind of ['deepgram', 'openai'] as const) {
       const results = body?.results as Record<string, { average?: { sentiment: string }; text?: string }>;
       expect(results.summary?.text).toBe(kind === 'deepgram' ? 'A summary.' : 'Two orders.');
       expect(results.sentiments?.average?.sentiment).toBe('neutral');
+      // in the text as it was sent
+      if (kind === 'openai') expect(results.intents).toMatchObject({ segments: [{ start_offset: 2, end_offset: 25 }] });
     });
 
     it('waits for a slow body', async () => {

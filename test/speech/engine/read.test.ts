@@ -52,6 +52,30 @@ describe('reading a text', () => {
     expect(positions).toEqual([...positions].sort((a, b) => a - b));
   });
 
+  it.each([
+    ['as it is written', REVIEW],
+    ['with white space and signs', `\n  ${REVIEW.replaceAll('. ', '.\n\t ').replace('phone', 'phone 😀')}  \n`],
+    ['with a long word', `See ${'x'.repeat(300)} now. ${REVIEW} Look at ${'y'.repeat(500)} there, it is terrible.`],
+  ])('tells where in the text each result stands: %s', (_how, text) => {
+    const everything = { summarize: true, topics: true, intents: true, sentiment: true };
+    const { summary, topics, intents, sentiments } = read(task({ text, ...everything }));
+    const segments = [
+      ...(summary?.sources ?? []),
+      ...(topics?.segments ?? []),
+      ...(intents?.segments ?? []),
+      ...(sentiments?.segments ?? []),
+    ];
+    const plain = (part: string) => part.replace(/\s+/g, '');
+    expect(segments.length).toBeGreaterThan(8);
+    for (const { text: said, start_offset: start, end_offset: end } of segments) {
+      expect(plain(text.slice(start, end))).toBe(plain(said));
+      expect(text.slice(start, end).trim()).toBe(text.slice(start, end));
+    }
+    expect(summary?.sources.map((source) => source.text).join(' ')).toBe(summary?.text);
+    expect(summary?.confidence_score).toBeGreaterThan(0);
+    expect(summary?.confidence_score).toBeLessThanOrEqual(1);
+  });
+
   it('gives a short text as its own summary', () => {
     expect(read(task({ text: ' Only this. ', summarize: true })).summary?.text).toBe('Only this.');
   });

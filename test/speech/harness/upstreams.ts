@@ -95,7 +95,7 @@ const CHAT = {
     {
       message: {
         content: JSON.stringify({
-          summary: 'Two orders.',
+          summary: { text: 'Two orders.', sentences: [1, 0], confidence: 0.7 },
           topics: [{ sentence: 1, topic: 'Refund', confidence: 0.8 }],
           intents: [{ sentence: 0, intent: 'Cancel order', confidence: 0.9 }],
           sentiments: [

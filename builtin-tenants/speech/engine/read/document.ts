@@ -24,6 +24,9 @@ export interface Token {
 
 export interface Sentence {
   text: string;
+  /** Place in the whole text, in UTF-16 units: the first, and the one behind the last. */
+  start: number;
+  end: number;
   /** Positions among the words (separated by white space) of the whole text. */
   startWord: number;
   endWord: number;
@@ -39,6 +42,9 @@ export interface Segment {
   text: string;
   start_word: number;
   end_word: number;
+  /** Where it stands in the text, in UTF-16 units as JavaScript counts: the first, and the one behind the last. */
+  start_offset: number;
+  end_offset: number;
 }
 
 const nlp = winkNLP(model, ['sbd', 'pos']);
@@ -66,16 +72,16 @@ const LONGEST_WORD = 200;
 export function readDocument(text: string): Sentence[] {
   const sentences: Sentence[] = [];
   let words = 0;
-  const long: string[] = [];
-  const shown = text.replace(/\S{200,}/g, (word) => {
-    long.push(word);
-    return word.slice(0, LONGEST_WORD);
-  });
+  const { shown, originalPlace } = withoutLongWords(text);
+  let at = 0;
   nlp
     .readDoc(shown)
     .sentences()
     .each((item: ItemSentence) => {
-      const trimmed = whole(item.out().trim(), long);
+      const place = placeOf(item.out(), shown, at);
+      at = place.end;
+      const [start, end] = [originalPlace(place.start), originalPlace(place.end)];
+      const trimmed = text.slice(start, end);
       const wordCount = trimmed.split(/\s+/).filter(Boolean).length;
       if (wordCount === 0) return;
       const collection = item.tokens();
@@ -93,6 +99,8 @@ export function readDocument(text: string): Sentence[] {
       const content = tokens.filter((token) => /NOUN|PROPN|VERB|ADJ/.test(token.partOfSpeech) && !token.stopWord);
       sentences.push({
         text: trimmed,
+        start,
+        end,
         startWord: words,
         endWord: words + wordCount - 1,
         wordCount,
@@ -105,16 +113,43 @@ export function readDocument(text: string): Sentence[] {
   return sentences;
 }
 
-/** @param long words that were cut, in order; those that are found again are taken out */
-function whole(sentence: string, long: string[]): string {
-  return sentence.replace(/\S{200}/g, (piece) => {
-    const at = long.findIndex((word) => word.startsWith(piece));
-    return at < 0 ? piece : (long.splice(at, 1)[0] ?? piece);
+/** The model gives white space back as it likes: only what is no white space is compared, from one place on. */
+function placeOf(sentence: string, text: string, from: number): { start: number; end: number } {
+  const characters = sentence.replace(/\s+/g, '');
+  const skip = (at: number) => {
+    let next = at;
+    while (next < text.length && /\s/.test(text.charAt(next))) next++;
+    return next;
+  };
+  const start = skip(from);
+  let end = start;
+  for (let index = 0; index < characters.length; index++) end = (index === 0 ? end : skip(end)) + 1;
+  return { start, end: Math.min(end, text.length) };
+}
+
+/** @returns what the model is shown, and where a place in that lies in the text, asked in rising order */
+function withoutLongWords(text: string): { shown: string; originalPlace: (at: number) => number } {
+  const cuts: { at: number; characters: number }[] = [];
+  let missing = 0;
+  const shown = text.replace(/\S{200,}/g, (word, place: number) => {
+    const characters = word.length - LONGEST_WORD;
+    cuts.push({ at: place - missing + LONGEST_WORD, characters });
+    missing += characters;
+    return word.slice(0, LONGEST_WORD);
   });
+  let [next, before] = [0, 0];
+  return {
+    shown,
+    originalPlace(at) {
+      for (let cut = cuts[next]; cut !== undefined && cut.at <= at; cut = cuts[++next]) before += cut.characters;
+      return at + before;
+    },
+  };
 }
 
 export function segmentOf(sentence: Sentence): Segment {
-  return { text: sentence.text, start_word: sentence.startWord, end_word: sentence.endWord };
+  const { text, startWord, endWord, start, end } = sentence;
+  return { text, start_word: startWord, end_word: endWord, start_offset: start, end_offset: end };
 }
 
 /** Runs of adjectives and nouns that end in a noun. */

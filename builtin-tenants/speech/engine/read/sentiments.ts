@@ -36,6 +36,7 @@ export function findSentiments(sentences: Sentence[]): Sentiments {
     if (run !== undefined && run.sentiment === label(score)) {
       run.segment.text += ` ${sentence.text}`;
       run.segment.end_word = sentence.endWord;
+      run.segment.end_offset = sentence.end;
       run.weighted += share;
       run.words += sentence.wordCount;
     } else {

@@ -1,7 +1,16 @@
 /**
  * A summary of the most central sentences, by TextRank (Mihalcea and Tarau, 2004), in the order of the text.
  */
-import type { Sentence } from './document.ts';
+import { type Segment, type Sentence, segmentOf } from './document.ts';
+import { roundScore } from './score.ts';
+
+export interface Summary {
+  text: string;
+  /** Share of the text's weight that its sentences have, 0 to 1. */
+  confidence_score: number;
+  /** The sentences that it is made of, in the order of the text. */
+  sources: Segment[];
+}
 
 /** Shorter texts are their own summary, as with Deepgram. */
 const SHORTEST_WORDS = 50;
@@ -9,20 +18,24 @@ const MOST_SENTENCES = 300;
 const DAMPING = 0.85;
 const ROUNDS = 25;
 
-export function summarize(text: string, sentences: Sentence[]): string {
+export function summarize(text: string, sentences: Sentence[]): Summary {
   const words = sentences.reduce((sum, sentence) => sum + sentence.wordCount, 0);
-  if (words < SHORTEST_WORDS) return text.trim();
+  if (words < SHORTEST_WORDS) return { text: text.trim(), confidence_score: 1, sources: sentences.map(segmentOf) };
   const statements = sentences.filter((sentence) => sentence.wordCount >= 6 && !sentence.text.endsWith('?'));
   const candidates = (statements.length < 2 ? sentences : statements).slice(0, MOST_SENTENCES);
   const ranks = rank(similarities(candidates));
   const count = Math.min(3, Math.ceil(candidates.length / 4));
-  return candidates
+  const chosen = candidates
     .map((sentence, index) => ({ sentence, index, rank: ranks[index] ?? 0 }))
     .sort((a, b) => b.rank - a.rank)
     .slice(0, count)
-    .sort((a, b) => a.index - b.index)
-    .map(({ sentence }) => sentence.text)
-    .join(' ');
+    .sort((a, b) => a.index - b.index);
+  const whole = ranks.reduce((sum, rank) => sum + rank, 0) || 1;
+  return {
+    text: chosen.map(({ sentence }) => sentence.text).join(' '),
+    confidence_score: roundScore(Math.min(1, chosen.reduce((sum, { rank }) => sum + rank, 0) / whole)),
+    sources: chosen.map(({ sentence }) => segmentOf(sentence)),
+  };
 }
 
 function similarities(sentences: Sentence[]): Float64Array[] {

@@ -5,7 +5,7 @@ import { constants, setPriority } from 'node:os';
 import { readDocument } from './document.ts';
 import { findIntents, type IntentSegment } from './intents.ts';
 import { findSentiments, type Sentiments } from './sentiments.ts';
-import { summarize } from './summary.ts';
+import { type Summary, summarize } from './summary.ts';
 import { findTopics, type TopicSegment } from './topics.ts';
 
 export interface ReadTask {
@@ -22,7 +22,7 @@ export interface ReadTask {
 
 /** In Deepgram's flat shape. */
 export interface ReadAnswer {
-  summary?: { text: string };
+  summary?: Summary;
   topics?: { segments: TopicSegment[] };
   intents?: { segments: IntentSegment[] };
   sentiments?: Sentiments;
@@ -37,7 +37,7 @@ export default function read(task: ReadTask): ReadAnswer {
   const sentences = readDocument(task.text);
   return {
     words: (sentences.at(-1)?.endWord ?? -1) + 1,
-    ...(task.summarize ? { summary: { text: summarize(task.text, sentences) } } : {}),
+    ...(task.summarize ? { summary: summarize(task.text, sentences) } : {}),
     ...(task.topics ? { topics: { segments: findTopics(sentences, task.customTopics, task.customTopicMode) } } : {}),
     ...(task.intents
       ? { intents: { segments: findIntents(sentences, task.customIntents, task.customIntentMode) } }

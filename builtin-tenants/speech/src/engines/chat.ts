@@ -15,19 +15,25 @@ const completionSchema = z.object({
 });
 
 const score = z.number().min(0).max(1);
+const sentence = z.number().int().min(0);
+const name = z.string().trim().min(1).max(200);
 const labelsSchema = z.object({
-  summary: z.string().optional(),
-  topics: z.array(z.object({ sentence: z.number().int(), topic: z.string().max(200), confidence: score })).default([]),
-  intents: z
-    .array(z.object({ sentence: z.number().int(), intent: z.string().max(200), confidence: score }))
-    .default([]),
-  sentiments: z.array(z.object({ sentence: z.number().int(), score: z.number().min(-1).max(1) })).default([]),
+  summary: z
+    .object({ text: z.string().trim().min(1).max(20_000), sentences: z.array(sentence).min(1), confidence: score })
+    .optional(),
+  topics: z.array(z.object({ sentence, topic: name, confidence: score })).optional(),
+  intents: z.array(z.object({ sentence, intent: name, confidence: score })).optional(),
+  sentiments: z.array(z.object({ sentence, score: z.number().min(-1).max(1) })).optional(),
 });
+type Labels = z.output<typeof labelsSchema>;
 
 interface Sentence {
   text: string;
   startWord: number;
   endWord: number;
+  /** Place in the text, UTF-16 units. */
+  start: number;
+  end: number;
 }
 
 export class ChatEngine implements ReadEngine {
@@ -69,7 +75,9 @@ export class ChatEngine implements ReadEngine {
 
 function instructions({ options, language }: ReadJob): string {
   const asked = [
-    options.summarize ? '"summary": a summary in one to three sentences' : '',
+    options.summarize
+      ? '"summary": {"text": a summary in one to three sentences, "sentences": numbers of the sentences that it rests on, "confidence": 0..1}'
+      : '',
     options.topics
       ? `"topics": [{"sentence": number, "topic": string, "confidence": 0..1}]${only('topics', options.customTopics, options.customTopicMode)}`
       : '',
@@ -89,14 +97,15 @@ function only(what: string, names: string[], mode: 'extended' | 'strict'): strin
 function insightOf(answer: unknown, sentences: Sentence[], { options }: ReadJob, model: string): Insight {
   const content = completionSchema.safeParse(answer).data?.choices[0]?.message.content;
   const labels = labelsSchema.safeParse(parse(content ?? '')).data;
-  if (labels === undefined || (options.summarize && labels.summary === undefined)) {
-    throw new SpeechFailure('UPSTREAM_ERROR', 'The chat model did not answer in the asked form; try again.');
-  }
-  const topics = grouped(labels.topics, sentences, ({ topic, confidence }) => ({
+  const wrong = labels === undefined ? 'in the asked form' : faultOf(labels, sentences, options);
+  if (labels === undefined || wrong !== undefined)
+    throw new SpeechFailure('UPSTREAM_ERROR', `The chat model did not answer ${wrong}; try again.`);
+  const { summary } = labels;
+  const topics = grouped(labels.topics ?? [], sentences, ({ topic, confidence }) => ({
     topic,
     confidence_score: confidence,
   }));
-  const intents = grouped(labels.intents, sentences, ({ intent, confidence }) => ({
+  const intents = grouped(labels.intents ?? [], sentences, ({ intent, confidence }) => ({
     intent,
     confidence_score: confidence,
   }));
@@ -104,15 +113,53 @@ function insightOf(answer: unknown, sentences: Sentence[], { options }: ReadJob,
     words: (sentences.at(-1)?.endWord ?? -1) + 1,
     model,
     warnings: [],
-    ...(options.summarize ? { summary: { text: labels.summary ?? '' } } : {}),
+    ...(options.summarize && summary !== undefined
+      ? {
+          summary: {
+            text: summary.text,
+            confidence_score: summary.confidence,
+            sources: [...new Set(summary.sentences)]
+              .sort((a, b) => a - b)
+              .flatMap((index) => sentences.slice(index, index + 1).map(segmentOf)),
+          },
+        }
+      : {}),
     ...(options.topics
       ? { topics: { segments: topics.map(({ segment, items }) => ({ ...segment, topics: items })) } }
       : {}),
     ...(options.intents
       ? { intents: { segments: intents.map(({ segment, items }) => ({ ...segment, intents: items })) } }
       : {}),
-    ...(options.sentiment ? { sentiments: sentimentsOf(labels.sentiments, sentences) } : {}),
+    ...(options.sentiment ? { sentiments: sentimentsOf(labels.sentiments ?? [], sentences) } : {}),
   };
+}
+
+/** What the answer lacks or has too much of, for a sentence about it; nothing is repaired that was paid for. */
+function faultOf(labels: Labels, sentences: Sentence[], options: ReadJob['options']): string | undefined {
+  const { summary, topics, intents, sentiments } = labels;
+  const asked = [
+    [options.summarize, summary],
+    [options.topics, topics],
+    [options.intents, intents],
+    [options.sentiment, sentiments],
+  ] as const;
+  if (asked.some(([wanted, given]) => wanted && given === undefined)) return 'all that was asked';
+  const named = [...(topics ?? []), ...(intents ?? []), ...(sentiments ?? [])].map((label) => label.sentence);
+  if ([...named, ...(summary?.sentences ?? [])].some((index) => index >= sentences.length))
+    return 'about sentences of the text';
+  const scored = new Set(sentiments?.map((label) => label.sentence));
+  if (options.sentiment && (scored.size !== sentences.length || sentiments?.length !== sentences.length))
+    return 'with one score for each sentence';
+  const isForeign = (given: string[], names: string[], mode: 'extended' | 'strict') =>
+    mode === 'strict' && given.some((one) => !names.includes(one));
+  if (
+    (options.topics &&
+      isForeign(topics?.map(({ topic }) => topic) ?? [], options.customTopics, options.customTopicMode)) ||
+    (options.intents &&
+      isForeign(intents?.map(({ intent }) => intent) ?? [], options.customIntents, options.customIntentMode))
+  )
+    return 'with names that were asked for alone';
+  return undefined;
 }
 
 function parse(text: string): unknown {
@@ -123,8 +170,8 @@ function parse(text: string): unknown {
   }
 }
 
-function segmentOf({ text, startWord, endWord }: Sentence) {
-  return { text, start_word: startWord, end_word: endWord };
+function segmentOf({ text, startWord, endWord, start, end }: Sentence) {
+  return { text, start_word: startWord, end_word: endWord, start_offset: start, end_offset: end };
 }
 
 function grouped<Label extends { sentence: number }, Item>(
@@ -165,11 +212,18 @@ function sentimentOf(score: number): 'positive' | 'neutral' | 'negative' {
 function cut(text: string): Sentence[] {
   const sentences: Sentence[] = [];
   let words = 0;
-  for (const { segment } of new Intl.Segmenter('en', { granularity: 'sentence' }).segment(text)) {
+  for (const { segment, index } of new Intl.Segmenter('en', { granularity: 'sentence' }).segment(text)) {
     const trimmed = segment.trim();
     if (trimmed === '') continue;
     const count = trimmed.split(/\s+/).length;
-    sentences.push({ text: trimmed, startWord: words, endWord: words + count - 1 });
+    const start = index + segment.length - segment.trimStart().length;
+    sentences.push({
+      text: trimmed,
+      startWord: words,
+      endWord: words + count - 1,
+      start,
+      end: start + trimmed.length,
+    });
     words += count;
   }
   return sentences;

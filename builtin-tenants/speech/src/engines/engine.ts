@@ -100,7 +100,8 @@ export interface ReadJob {
 
 /** Deepgram's flat shape. */
 export interface Insight {
-  summary?: { text: string } | undefined;
+  /** A score from 0 to 1 and the segments that it is made of, where the engine tells. */
+  summary?: { text: string; confidence_score?: number; sources?: unknown[] } | undefined;
   topics?: { segments: unknown[] } | undefined;
   intents?: { segments: unknown[] } | undefined;
   sentiments?: { segments: unknown[]; average: unknown } | undefined;

@@ -22,8 +22,9 @@ export async function read(visit: Visit): Promise<Response> {
   const options = readReadOptions(visit.url.searchParams);
   checkCallback(options.callback, visit);
   const signal = AbortSignal.timeout(settings.limits.upstreamMs);
-  const text = (await findText(visit, options, signal)).trim();
-  if (text === '') throw new SpeechFailure('INVALID_BODY', 'There is no text to read.');
+  // as it came: places in the answer count from its first character
+  const text = await findText(visit, options, signal);
+  if (text.trim() === '') throw new SpeechFailure('INVALID_BODY', 'There is no text to read.');
   const { language } = options;
   const { summary, topics, intents, sentiments, ...done } = await engines.read.read({
     text,
