@@ -133,7 +133,10 @@ describe('replace and search', () => {
   });
 
   it('tells where a term was said, by the words that were heard', () => {
-    const { search } = shape('the big apple, a Big Apple.', 'search=big+apple&search=pear&replace=big:small');
+    const { search } = shape(
+      'the big apple, a Big Apple.',
+      'search=big+apple&search=pear&search=pear&replace=big:small',
+    );
     expect(search).toEqual([
       {
         query: 'big apple',

@@ -88,6 +88,14 @@ describe('Deepgram’s shape', () => {
     ]);
   });
 
+  it('names a language only where it was detected', () => {
+    const [heard] = shape('detect_language=true').channels;
+    expect(heard?.detected_language).toBe('en');
+    const fixed = { ...SPOKEN, model: { ...SPOKEN.model, arch: 'pocketsphinx' } };
+    expect(shape('detect_language=true', fixed).channels[0]).not.toHaveProperty('detected_language');
+    expect(shape('', SPOKEN).channels[0]).not.toHaveProperty('detected_language');
+  });
+
   it('says nothing well', () => {
     const silent = { ...SPOKEN, channels: [{ words: [] }] };
     expect(shape('utterances=true&paragraphs=true', silent)).toMatchObject({

@@ -85,7 +85,8 @@ export function readListenOptions(parameters: URLSearchParams): ListenOptions {
     utteranceSplit: query.number('utt_split', { min: 0.01, max: 60 }) ?? 0.8,
     multichannel: query.flag('multichannel'),
     numerals: query.flag('numerals'),
-    search: terms(query, 'search'),
+    // one asked for a hundred times is found once: answers do not grow with it
+    search: [...new Set(terms(query, 'search'))],
     replace: terms(query, 'replace').map(replacement),
     raw: rawAudio(query),
     insight: readInsightOptions(query),

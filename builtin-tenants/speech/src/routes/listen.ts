@@ -11,7 +11,7 @@ import { callerOf, heldFor, tooExpensive } from '../limit.ts';
 import { audioFor, priceOfAudio } from '../money.ts';
 import { wantsInsight } from '../options/insight.ts';
 import { type ListenOptions, readListenOptions } from '../options/listen.ts';
-import { formatWarnings, readableText, shapeResults } from '../shape/listen.ts';
+import { detectsLanguage, formatWarnings, readableText, shapeResults } from '../shape/listen.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
 export async function listen(visit: Visit): Promise<Response> {
@@ -101,7 +101,8 @@ export function insightInfo({ insight }: Pick<ListenOptions, 'insight'>, done: I
   };
 }
 
-function warningsOf(options: ListenOptions, { model, punctuates, language }: Transcript): string[] {
+function warningsOf(options: ListenOptions, heard: Transcript): string[] {
+  const { model, punctuates, language } = heard;
   const warnings: string[] = [];
   if (options.model !== undefined && options.model !== model.name) {
     warnings.push(`model=${options.model.slice(0, 60)}: transcribed by ${model.name}`);
@@ -115,7 +116,7 @@ function warningsOf(options: ListenOptions, { model, punctuates, language }: Tra
     }
     if (options.paragraphs) warnings.push(`paragraphs: cut at pauses, because ${model.name} hears no punctuation`);
   }
-  if (options.detectLanguage && (language === undefined || model.arch === 'pocketsphinx')) {
+  if (options.detectLanguage && !detectsLanguage(heard)) {
     warnings.push(`detect_language: ${model.name} does not detect languages`);
   }
   warnings.push(...formatWarnings(options, language));

@@ -55,7 +55,8 @@ export function shapeResults(transcript: Transcript, options: ListenOptions, new
       words: wire,
       ...(options.paragraphs || options.smartFormat ? { paragraphs: shapeParagraphs(wire, punctuates) } : {}),
     };
-    const detected = options.detectLanguage && transcript.language ? { detected_language: transcript.language } : {};
+    const detected =
+      options.detectLanguage && detectsLanguage(transcript) ? { detected_language: transcript.language ?? '' } : {};
     const heard = transcript.channels[index]?.words ?? [];
     const search = options.search.length === 0 ? {} : { search: searchTerms(heard, options.search) };
     return { ...search, alternatives: [alternative], ...detected };
@@ -113,6 +114,11 @@ export function formatWarnings(options: ListenOptions, heard: string | undefined
       .map((name) => `${name}: numbers are put into digits in English only`),
     ...(options.search.length === 0 ? [] : ['search: found by exact words, not by sound']),
   ];
+}
+
+/** Pocketsphinx says what its model hears, which is the same whatever is spoken. */
+export function detectsLanguage({ language, model }: Transcript): boolean {
+  return language !== undefined && model.arch !== 'pocketsphinx';
 }
 
 function wantsPunctuation(options: ListenOptions): boolean {
