@@ -165,6 +165,10 @@ test('README: which client pays for what', { timeout: 300_000 }, async () => {
   const cells = rows.flatMap(([name = '', ...row]) => row.map((cell, index) => `${name}, ${columns[index]}: ${cell}`));
   const bought = rows.flatMap(([name = '']) => columns.map((column) => `${name}, ${column}: ${found[column][name]}`));
   expect(bought, why.join('\n')).toEqual(cells);
+  // What a client does not buy, it has found no offer of its kind for.
+  const noOffer = /No method found for challenges|No network\/scheme registered/;
+  expect(why.filter((reason: string) => !noOffer.test(reason))).toEqual([]);
+  expect(why).toHaveLength(bought.filter((cell) => cell.endsWith(': no')).length);
 });
 
 test('/speech/docs: the command speaks, and the program with the Deepgram SDK speaks and reads', async () => {
