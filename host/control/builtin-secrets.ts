@@ -37,8 +37,8 @@ const VALUES: Record<Source, (asking: Asking) => string | undefined> = {
   offers: ({ payments }) => JSON.stringify(waysToPay(payments)),
   places: (asking) => JSON.stringify(placesOf(asking, asking.publicUrl)),
   demoWallet: ({ demoWalletKey }) => demoWalletKey,
+  mailerUrl: ({ config }) => (config.mail.smtpUrl === '' ? undefined : 'http://mailer.internal'),
   // Off the local network a welcome bonus is real money: it has an end and a limit, and needs a confirmed address.
-  mailerUrl: (asking) => (isLocal(asking) || asking.config.mail.smtpUrl === '' ? undefined : 'http://mailer.internal'),
   welcomeDays: (asking) => (isLocal(asking) ? undefined : String(asking.config.payments.welcome.days)),
   welcomeTotal: (asking) => (isLocal(asking) ? undefined : asking.config.payments.welcome.total || '0'),
 };

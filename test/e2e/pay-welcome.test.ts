@@ -1,7 +1,6 @@
 /** The welcome bonus where money is real: for a confirmed address, once per mailbox, with an end and a limit. */
-import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { type AddressInfo, createServer, type Server } from 'node:net';
+import type { AddressInfo, Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
@@ -11,6 +10,7 @@ import { type Mailer, openMailer } from '../../host/supervisor/mailer.ts';
 import { Browser } from './support/pay-browser.ts';
 import { type PayRig, startPayRig } from './support/pay-rig.ts';
 import { startNetwork } from './support/payments-rig.ts';
+import { smtpServer } from './support/smtp.ts';
 
 let network: Network;
 let stopNetwork: () => Promise<void>;
@@ -21,34 +21,10 @@ let rig: PayRig;
 /** Whole e-mails, as they came. */
 const received: string[] = [];
 
-/** Speaks as much SMTP (RFC 5321) as a client needs to hand an e-mail over. */
-function smtpServer(): Server {
-  return createServer((socket) => {
-    let text = '';
-    let inData = false;
-    socket.write('220 test ESMTP\r\n');
-    socket.setEncoding('utf8').on('data', (chunk) => {
-      text += chunk;
-      for (;;) {
-        const end = inData ? text.indexOf('\r\n.\r\n') : text.indexOf('\r\n');
-        if (end < 0) return;
-        const part = text.slice(0, end);
-        text = text.slice(end + (inData ? 5 : 2));
-        if (inData) received.push(part);
-        const begins = !inData && /^DATA$/i.test(part);
-        inData = begins;
-        socket.write(begins ? '354 go on\r\n' : '250 ok\r\n');
-      }
-    });
-    socket.on('error', () => socket.destroy());
-  });
-}
-
 beforeAll(async () => {
   ({ network, stop: stopNetwork } = await startNetwork());
   folder = await mkdtemp(join(tmpdir(), 'tp-mail-'));
-  smtp = smtpServer().listen(0, '127.0.0.1');
-  await once(smtp, 'listening');
+  smtp = await smtpServer((email) => received.push(email));
   const { port } = smtp.address() as AddressInfo;
   const mail = { smtpUrl: `smtp://127.0.0.1:${port}`, from: 'pay@example.com' };
   const opened = await openMailer({ mail }, { run: folder }, pino({ level: 'silent' }));

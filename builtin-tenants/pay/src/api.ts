@@ -110,6 +110,7 @@ export function apiApp(platform: Platform): Hono {
       catalog,
       ledger,
       events: platform.events,
+      passwordReset: platform.passwordReset,
       operatorKey: env.PAY_OPERATOR_KEY,
       now: platform.now,
       deliver: platform.deliverEvents,

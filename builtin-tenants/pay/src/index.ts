@@ -58,8 +58,21 @@ function isForPages(request: Request, env: Env): boolean {
 }
 
 function pages(platform: Platform) {
-  const { env, db, accounts, catalog, gateway, humans, device, ledger, now, welcome, confirmation, purchases } =
-    platform;
+  const {
+    env,
+    db,
+    accounts,
+    catalog,
+    gateway,
+    humans,
+    device,
+    ledger,
+    now,
+    welcome,
+    confirmation,
+    passwordReset,
+    purchases,
+  } = platform;
   const plan = () => catalog.plan(CREDIT.service, CREDIT.plan);
   const terms = welcomeTerms(env);
   const bonus = terms && { amount: terms.amount, days: terms.real && terms.real.lifeMs / DAY_MS };
@@ -72,6 +85,7 @@ function pages(platform: Platform) {
     now,
     welcome,
     confirmation,
+    passwordReset,
     secret: env.PAY_SECRET,
     pagesUrl: env.PAGES_URL,
     about: async () => ({

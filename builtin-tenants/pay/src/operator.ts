@@ -1,6 +1,7 @@
 /** `/operator/*`: services, meters, plans, service keys and grants, changed by the operator with its key. */
 import { Hono } from 'hono';
 import { formatUsd, parseUsd } from '../../kit/usd.ts';
+import type { PasswordReset } from './accounts/password-reset.ts';
 import { newId, newSecret, sameText, sha256Hex } from './accounts/tokens.ts';
 import { type Catalog, MOST, SLUG } from './catalog.ts';
 import type { Ledger } from './credit/ledger.ts';
@@ -12,6 +13,7 @@ export interface OperatorParts {
   db: Database;
   catalog: Catalog;
   ledger: Ledger;
+  passwordReset: PasswordReset;
   events: OriginEvents;
   operatorKey: string;
   /** Business time, ms. */
@@ -37,6 +39,7 @@ export const OWN_SEGMENTS = [
   'oauth',
   'openapi.json',
   'operator',
+  'reset',
   'robots.txt',
   'sign-in',
   'sign-out',
@@ -71,6 +74,12 @@ export function operatorApp(parts: OperatorParts): Hono {
       services.push({ ...row, enabled: row.enabled === 1, meters, plans });
     }
     return c.json({ services });
+  });
+
+  app.post('/reset-links', async (c) => {
+    const { email } = await body(c.req.raw);
+    const { url, expiresAt } = await parts.passwordReset.link(text(email, '/email') ?? '');
+    return c.json({ url, expiresAt: new Date(expiresAt).toISOString() }, 201);
   });
 
   app.put('/services/:slug', async (c) => {

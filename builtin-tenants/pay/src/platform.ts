@@ -4,6 +4,8 @@ import { Accounts } from './accounts/accounts.ts';
 import { Confirmation } from './accounts/confirmation.ts';
 import { DeviceFlow } from './accounts/device-flow.ts';
 import { Humans } from './accounts/humans.ts';
+import { Mail } from './accounts/mail.ts';
+import { PasswordReset } from './accounts/password-reset.ts';
 import { Welcome, welcomeTerms } from './accounts/welcome.ts';
 import { Catalog } from './catalog.ts';
 import { Ledger } from './credit/ledger.ts';
@@ -36,6 +38,7 @@ export interface Platform {
   purchases: Purchases;
   welcome: Welcome;
   confirmation: Confirmation;
+  passwordReset: PasswordReset;
   /** Lets work go on though its caller has gone. */
   waitUntil(work: Promise<unknown>): void;
   /** Sends what is due to origins, after the answer. */
@@ -53,6 +56,8 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
   const payments = new Payments(env.PAYMENTS);
   const calls = new Calls(db);
   const events = new OriginEvents(db, catalog, keys);
+  const humans = new Humans(db);
+  const mail = new Mail(env);
   const challenges = new CreditChallenges(env.PAY_SECRET, new URL(payUrl(env)).hostname);
   return {
     env,
@@ -66,8 +71,9 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     calls,
     events,
     welcome,
-    confirmation: new Confirmation(db, env),
-    humans: new Humans(db),
+    confirmation: new Confirmation(db, mail),
+    passwordReset: new PasswordReset(db, humans, mail, env.PAGES_URL, waitUntil),
+    humans,
     device: new DeviceFlow(db, accounts),
     gateway: new Gateway({
       db,

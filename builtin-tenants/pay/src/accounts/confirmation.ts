@@ -1,9 +1,10 @@
 /** Shows that an e-mail address is its owner's: a code is sent to it, and typed in by the person. */
 
-import type { Database, Env } from '../environment.ts';
+import type { Database } from '../environment.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import { mailboxOf } from './email.ts';
+import type { Mail } from './mail.ts';
 import { sameText, sha256Hex } from './tokens.ts';
 
 const HOUR_MS = 3_600_000;
@@ -14,13 +15,11 @@ const TRIES_PER_HOUR = 10;
 
 export class Confirmation {
   readonly #db: Database;
-  readonly #mailerUrl: string | undefined;
-  readonly #host: string;
+  readonly #mail: Mail;
 
-  constructor(db: Database, { MAILER_URL, PAGES_URL }: Pick<Env, 'MAILER_URL' | 'PAGES_URL'>) {
+  constructor(db: Database, mail: Mail) {
     this.#db = db;
-    this.#mailerUrl = MAILER_URL;
-    this.#host = new URL(PAGES_URL).host;
+    this.#mail = mail;
   }
 
   /**
@@ -28,7 +27,7 @@ export class Confirmation {
    * @throws Problem rate_limited, upstream_failed when the e-mail was not taken
    */
   async send({ id, email }: { id: string; email: string }): Promise<void> {
-    if (!this.#mailerUrl) throw new Problem('not_found', 'This host sends no e-mails.');
+    if (!this.#mail.isOn) throw new Problem('not_found', 'This host sends no e-mails.');
     // Counted by mailbox: many sign-ups must not flood one person with e-mails.
     await limit(this.#db, `email-code:${mailboxOf(email)}`, CODES_PER_HOUR, HOUR_MS);
     const [random = 0] = crypto.getRandomValues(new Uint32Array(1));
@@ -37,15 +36,12 @@ export class Confirmation {
       .prepare('INSERT OR REPLACE INTO email_codes (human_id, hash, expires_at) VALUES (?, ?, ?)')
       .bind(id, await digest(id, code), Date.now() + CODE_LIFE_MS)
       .run();
-    const answer = await fetch(this.#mailerUrl, {
-      method: 'POST',
-      body: JSON.stringify({
-        to: email,
-        subject: `Your code for ${this.#host}`,
-        text: `Your code is ${code}. Enter it on ${this.#host} within half an hour.\n\nIf you did not ask for it, ignore this e-mail.\n`,
-      }),
+    const { host } = this.#mail;
+    await this.#mail.send({
+      to: email,
+      subject: `Your code for ${host}`,
+      text: `Your code is ${code}. Enter it on ${host} within half an hour.\n\nIf you did not ask for it, ignore this e-mail.\n`,
     });
-    if (!answer.ok) throw new Problem('upstream_failed', 'The e-mail could not be sent; try again later.');
   }
 
   /** @throws Problem rate_limited, invalid_field for a code that is wrong or too old */

@@ -31,27 +31,27 @@ export class Humans {
   /** @throws Problem invalid_field, conflict for an address that is taken, rate_limited */
   async signUp(emailText: string, password: string, clientIp: string | undefined): Promise<Human> {
     const email = canonicalEmail(emailText);
-    if (password.length < MIN_PASSWORD || password.length > MAX_PASSWORD) {
-      throw new Problem('invalid_field', `The password needs ${MIN_PASSWORD} to ${MAX_PASSWORD} characters.`);
-    }
+    requireLength(password);
     await limitCaller(this.#db, 'sign-up', clientIp, SIGN_UPS_PER_HOUR, HOUR_MS);
     const id = newId('hum');
-    const salt = crypto.getRandomValues(new Uint8Array(16));
+    const { salt, hash } = await this.derivePassword(password);
     const { meta } = await this.#db
       .prepare(
         `INSERT INTO humans (id, email, password_salt, password_hash, created_at) VALUES (?, ?, ?, ?, ?)
          ON CONFLICT (email) DO NOTHING`,
       )
-      .bind(
-        id,
-        email,
-        Buffer.from(salt).toString('base64url'),
-        (await derive(password, salt)).toString('base64url'),
-        Date.now(),
-      )
+      .bind(id, email, salt, hash, Date.now())
       .run();
     if (meta.changes !== 1) throw new Problem('conflict', 'This address has an account already; sign in instead.');
     return { id, email };
+  }
+
+  /** What is kept of a new password. @throws Problem invalid_field */
+  async derivePassword(password: string): Promise<{ salt: string; hash: string }> {
+    requireLength(password);
+    const salt = crypto.getRandomValues(new Uint8Array(16));
+    const hash = (await derive(password, salt)).toString('base64url');
+    return { salt: Buffer.from(salt).toString('base64url'), hash };
   }
 
   /**
@@ -108,9 +108,16 @@ export class Humans {
     await this.#db.batch([
       this.#db.prepare('DELETE FROM sessions WHERE expires_at < ?').bind(now),
       this.#db.prepare('DELETE FROM email_codes WHERE expires_at < ?').bind(now),
+      this.#db.prepare('DELETE FROM password_resets WHERE expires_at < ?').bind(now),
       this.#db.prepare('DELETE FROM rate_limits WHERE window_ends < ?').bind(now),
     ]);
   }
+}
+
+/** @throws Problem invalid_field */
+function requireLength({ length }: string): void {
+  if (length >= MIN_PASSWORD && length <= MAX_PASSWORD) return;
+  throw new Problem('invalid_field', `The password needs ${MIN_PASSWORD} to ${MAX_PASSWORD} characters.`);
 }
 
 function derive(password: string, salt: Uint8Array): Promise<Buffer> {

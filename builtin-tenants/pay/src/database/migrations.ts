@@ -256,4 +256,14 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
       ) STRICT`,
     ],
   },
+  {
+    name: '0006_password_resets',
+    statements: [
+      `CREATE TABLE password_resets (
+        hash TEXT PRIMARY KEY,
+        human_id TEXT NOT NULL REFERENCES humans (id),
+        expires_at INTEGER NOT NULL
+      ) STRICT`,
+    ],
+  },
 ];

@@ -12,6 +12,7 @@ import type { Confirmation } from '../accounts/confirmation.ts';
 import type { DeviceFlow } from '../accounts/device-flow.ts';
 import type { Human, Humans } from '../accounts/humans.ts';
 import { overview } from '../accounts/me.ts';
+import type { PasswordReset } from '../accounts/password-reset.ts';
 import { newId } from '../accounts/tokens.ts';
 import type { Welcome } from '../accounts/welcome.ts';
 import type { Ledger } from '../credit/ledger.ts';
@@ -23,7 +24,7 @@ import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import { type AboutFacts, aboutPage } from './about.ts';
 import { dashboardPage } from './dashboard.ts';
-import { codePage, confirmPage, decidedPage, messagePage, signPage } from './forms.ts';
+import { askResetPage, codePage, confirmPage, decidedPage, messagePage, newPasswordPage, signPage } from './forms.ts';
 import { type Frame, PAGE_HEADERS } from './layout.ts';
 import { monthPage } from './month.ts';
 import { type Visitor, Visitors } from './visitor.ts';
@@ -37,6 +38,7 @@ export interface PagesParts {
   ledger: Ledger;
   welcome: Welcome;
   confirmation: Confirmation;
+  passwordReset: PasswordReset;
   secret: string;
   pagesUrl: string;
   purchaseUrl: string;
@@ -123,6 +125,32 @@ export function pagesApp(parts: PagesParts): Hono {
       return c.redirect(localPath(next), 303);
     });
   }
+  const { passwordReset } = parts;
+  app.get('/reset', async (c) => c.html(askResetPage(await frameOf(c), passwordReset.isOn)));
+  app.post('/reset', async (c) => {
+    const { email = '' } = await visitors.form(c);
+    await passwordReset.send(email, c.req.header('cf-connecting-ip'));
+    const text = 'If an account has this address, a link is on its way to it. It is good for half an hour, once.';
+    return c.html(messagePage('Look into your mailbox', await frameOf(c), text));
+  });
+  app.get('/reset/new', async (c) => {
+    const { token = '' } = c.req.query();
+    await passwordReset.check(token, c.req.header('cf-connecting-ip'));
+    return c.html(newPasswordPage(await frameOf(c), token));
+  });
+  app.post('/reset/new', async (c) => {
+    const { token = '', password = '' } = await visitors.form(c);
+    try {
+      await passwordReset.use(token, password, c.req.header('cf-connecting-ip'));
+    } catch (error) {
+      if (!(error instanceof Problem) || error.status !== 400) throw error;
+      return c.html(newPasswordPage(await frameOf(c), token, error.message), 400);
+    }
+    const text =
+      'Your password is changed, and you are signed out everywhere. Programs stay connected: see your account.';
+    return c.html(messagePage('Done', await frameOf(c), text, { href: '/sign-in', label: 'Sign in' }));
+  });
+
   app.post('/sign-out', async (c) => {
     await visitors.form(c);
     await visitors.signOut(c);

@@ -19,9 +19,41 @@ export function signPage(kind: 'in' | 'up', frame: Frame, next: string, problem?
       <input type="password" name="password" minlength="10" maxlength="200" required
         autocomplete="${up ? 'new-password' : 'current-password'}"></label>
     <div class="row"><button>${up ? 'Sign up' : 'Sign in'}</button><span class="soft">${other}</span></div>
+    ${up ? '' : html`<p class="soft"><a href="/reset">Forgot your password?</a></p>`}
   </form>
 </section>`;
   return page(up ? 'Sign up' : 'Sign in', frame, body, { narrow: true });
+}
+
+/** @param sends whether the host sends e-mails */
+export function askResetPage(frame: Frame, sends: boolean) {
+  const form = html`<p>You get a link to the address of your account, by which you choose a new password.</p>
+  <form method="post" action="/reset">
+    ${csrfField(frame.visitor)}
+    <label class="field">E-mail address
+      <input type="email" name="email" autocomplete="username" required autofocus></label>
+    <button>Send the link</button>
+  </form>`;
+  const body = html`<section class="card">
+  ${sends ? form : html`<p>This host sends no e-mails. Ask its operator for a link.</p>`}
+  <p class="soft"><a href="/sign-in">Sign in</a></p>
+</section>`;
+  return page('Forgot your password?', frame, body, { narrow: true });
+}
+
+export function newPasswordPage(frame: Frame, token: string, problem?: string) {
+  const body = html`<section class="card">
+  ${problem === undefined ? '' : html`<p class="note bad" role="alert">${problem}</p>`}
+  <form method="post" action="/reset/new">
+    ${csrfField(frame.visitor)}
+    <input type="hidden" name="token" value="${token}">
+    <label class="field">New password, at least 10 characters
+      <input type="password" name="password" minlength="10" maxlength="200" required autocomplete="new-password"
+        autofocus></label>
+    <button>Change the password</button>
+  </form>
+</section>`;
+  return page('A new password', frame, body, { narrow: true });
 }
 
 export function codePage(frame: Frame, problem?: string) {
@@ -67,8 +99,7 @@ export function decidedPage(frame: Frame, allowed: boolean) {
   return page(allowed ? 'Allowed' : 'Denied', frame, body, { narrow: true });
 }
 
-export function messagePage(title: string, frame: Frame, text: string) {
-  return page(title, frame, html`<section class="card"><p>${text}</p><p><a href="/">Back</a></p></section>`, {
-    narrow: true,
-  });
+export function messagePage(title: string, frame: Frame, text: string, next = { href: '/', label: 'Back' }) {
+  const body = html`<section class="card"><p>${text}</p><p><a href="${next.href}">${next.label}</a></p></section>`;
+  return page(title, frame, body, { narrow: true });
 }
