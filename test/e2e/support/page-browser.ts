@@ -58,7 +58,8 @@ export async function newPage(context: BrowserContext): Promise<Opened> {
 
 /** Headings of boxes that cover one another. */
 const OVERLAPPING = `(() => {
-  const cards = [...document.querySelectorAll('main .card')].map((card) => [card, card.getBoundingClientRect()]);
+  const shown = [...document.querySelectorAll('main .card')].filter((card) => card.checkVisibility());
+  const cards = shown.map((card) => [card, card.getBoundingClientRect()]);
   const cover = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
   return cards.flatMap(([card, box], index) => cards.slice(index + 1)
     .filter(([other, its]) => !card.contains(other) && cover(box, its))
