@@ -13,7 +13,7 @@ import { parseUsd } from '../../host/shared/money.ts';
 import { account, balances, deploy, type Fetch, mppFetch, x402Fetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
-const CALLS = Number(process.env.MIXED_CALLS ?? 400);
+const CALLS = Number(process.env.MIXED_CALLS ?? 250);
 const FEE_BPS = 250;
 const PRICES = { '/fixed': 10_000n, '/metered': 20_000n };
 type Route = keyof typeof PRICES;
