@@ -19,6 +19,7 @@ const MOST_STEPS = 8;
 
 const LONG_PASSWORD = 1;
 const CONNECT_WITH_DB = 1 << 3;
+const IGNORE_SPACE = 1 << 8;
 const PROTOCOL_41 = 1 << 9;
 const SSL = 1 << 11;
 const SECURE_CONNECTION = 1 << 15;
@@ -163,9 +164,15 @@ async function reset(session: MysqlSession, visit: Visit): Promise<boolean> {
       ...[Buffer.from([CHANGE_USER]), Buffer.from(`${address.user}\0`), Buffer.from([proof.length]), proof],
       ...[Buffer.from(`${address.database}\0`), Buffer.from([head[8] ?? 0, 0]), Buffer.from(`${plugin}\0`)],
     ]);
+    const query = (words: string) => socket.write(packet(0, Buffer.from(`${String.fromCharCode(QUERY)}${words}`)));
+    // At the first log-in the flag does this.
+    if (head.readUInt32LE(0) & IGNORE_SPACE) {
+      query("SET SESSION sql_mode = CONCAT('IGNORE_SPACE,', @@sql_mode)");
+      if ((await readPacket(socket, bounds)).payload[0] !== OK) return false;
+    }
     const word = randomBytes(8).toString('hex');
     const mirrored = [...word].reverse().join('');
-    socket.write(packet(0, Buffer.from(`${String.fromCharCode(QUERY)}SELECT REVERSE('${word}') AS a`)));
+    query(`SELECT REVERSE('${word}') AS a`);
     // A number of columns, the column, the end of columns, the row, the end.
     for (let step = 0; step < 4; step++) {
       if (!(await readPacket(socket, bounds)).payload.includes(mirrored)) continue;
