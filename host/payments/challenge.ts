@@ -19,7 +19,7 @@ export interface ChallengeContext {
   requestId?: string | undefined;
   /** How it is called, for indexers. The same object for the same thing: what is made of it is remembered by it. */
   discovery?: Discovery | undefined;
-  /** A seller's own challenge is paid by clients of x402 v1, too, which send nothing of it back. */
+  /** Whether a handler's own challenge also offers x402 v1, whose clients do not send the challenge back. */
   version1?: boolean | undefined;
 }
 

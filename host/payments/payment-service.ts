@@ -48,7 +48,7 @@ const challengeBody = z.strictObject({
   accept: z.string().max(1_000).optional().catch(undefined),
   /** Whether programs can call the same address; the page says how. */
   programs: z.boolean().default(true),
-  /** Clients of x402 v1 may pay, too; so says `/verify` then, and names all that the payment is for. */
+  /** Also offers x402 v1. `/verify` then takes `x402v1`, `amount` and `bind`, because such payments do not carry them. */
   x402v1: z.boolean().default(false),
   /** Why what the caller sent pays for nothing. */
   refused: z.string().max(500).optional(),
@@ -368,9 +368,8 @@ export class PaymentService implements PaymentBindings {
     body: z.infer<typeof verifyBody>,
   ): { amount: Money; meta: Record<string, string> } {
     const named = methodOf(presented).named(presented);
-    // It says nothing: the seller does, and the payment is noted as one for that.
-    if (named.version1 && body.x402v1)
-      return { amount: micro(named.amount), meta: body.bind === undefined ? {} : { bind: digest(body.bind) } };
+    // A payment of x402 v1 does not say what it is for. It is recorded for what the seller names.
+    if (named.version1 && body.x402v1) return { amount: micro(named.amount), meta: { bind: digest(body.bind ?? '') } };
     if (named.version1)
       throw new Problem(
         'payment_invalid',

@@ -1,35 +1,21 @@
 /** The welcome bonus where money is real: for a confirmed address, once per mailbox, with an end and a limit. */
-import { mkdtemp, rm } from 'node:fs/promises';
-import type { AddressInfo, Server } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import pino from 'pino';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { type Mailer, openMailer } from '../../host/supervisor/mailer.ts';
 import { Browser } from './support/pay-browser.ts';
 import { type PayRig, startPayRig } from './support/pay-rig.ts';
 import { startNetwork } from './support/payments-rig.ts';
-import { smtpServer } from './support/smtp.ts';
+import { startMail, type TestMail } from './support/smtp.ts';
 
 let network: Network;
 let stopNetwork: () => Promise<void>;
-let folder: string;
-let smtp: Server;
-let mailer: Mailer;
+let mail: TestMail;
 let rig: PayRig;
-/** Whole e-mails, as they came. */
-const received: string[] = [];
+let received: string[];
 
 beforeAll(async () => {
   ({ network, stop: stopNetwork } = await startNetwork());
-  folder = await mkdtemp(join(tmpdir(), 'tp-mail-'));
-  smtp = await smtpServer((email) => received.push(email));
-  const { port } = smtp.address() as AddressInfo;
-  const mail = { smtpUrl: `smtp://127.0.0.1:${port}`, from: 'pay@example.com' };
-  const opened = await openMailer({ mail }, { run: folder }, pino({ level: 'silent' }));
-  if (!opened) throw new Error('the mailer is off');
-  mailer = opened;
+  mail = await startMail();
+  received = mail.received;
   rig = await startPayRig(network, {
     // Two bonuses in all.
     secrets: {
@@ -38,15 +24,13 @@ beforeAll(async () => {
       WELCOME_TOTAL_USD: '10.00',
       MAILER_URL: 'http://mailer.internal',
     },
-    allow: [`unix:${mailer.socket}`],
+    allow: [`unix:${mail.socket}`],
   });
 });
 afterAll(async () => {
   await rig?.stop();
-  await mailer?.close();
-  smtp?.close();
+  await mail?.stop();
   await stopNetwork?.();
-  await rm(folder, { recursive: true, force: true });
 });
 beforeEach(async () => {
   await rig.sql('DELETE FROM rate_limits');

@@ -232,7 +232,7 @@ test('a payment that says nothing buys what it was first taken for, once, from w
   const before = await usdc(client.address);
   const refused = async (wanted: object, status: number, at = payments) =>
     expect((await at('/verify', wanted, payment)).status, JSON.stringify(wanted)).toBe(status);
-  // Who reads what it sells from the challenge gets nothing that anybody could have signed.
+  // Without "x402v1", a handler is not given payments that name neither the order nor the price.
   for (const wanted of [{}, { amount: '0.05' }, { amount: '0.05', bind: 'order 1' }]) await refused(wanted, 402);
   for (const wanted of [{ x402v1: true }, { x402v1: true, amount: '0.05' }, { x402v1: true, bind: 'order 1' }])
     await refused(wanted, 400);

@@ -40,6 +40,8 @@ const RESET_MS = 5_000;
 const OK = 0x00;
 const MORE = 0x01;
 const SWITCH = 0xfe;
+/** The end of rows; the same byte as SWITCH, which comes at the log-in only. */
+const END = 0xfe;
 const ERROR = 0xff;
 const FAST_ACCEPTED = 3;
 const FULL_LOG_IN = 4;
@@ -177,7 +179,7 @@ async function reset(session: MysqlSession, visit: Visit): Promise<boolean> {
     for (let step = 0; step < 4; step++) {
       if (!(await readPacket(socket, bounds)).payload.includes(mirrored)) continue;
       const [end] = (await readPacket(socket, bounds)).payload;
-      return end === SWITCH && socket.readableLength === 0;
+      return end === END && socket.readableLength === 0;
     }
     return false;
   } catch {

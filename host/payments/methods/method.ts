@@ -44,7 +44,7 @@ export interface Named {
   meta?: Record<string, string>;
   /** What the payer sent back of `Terms.meta.token`, where it does not. */
   token?: unknown;
-  /** It cannot say anything of a challenge: x402 v1. */
+  /** A payment of x402 v1, which does not carry the challenge. */
   version1?: boolean;
 }
 
@@ -58,7 +58,7 @@ export interface Issue {
   digest?: string | undefined;
   /** How it is called, for indexers. */
   discovery?: Discovery | undefined;
-  /** A seller's own challenge is for clients of x402 v1, too. */
+  /** Whether a handler's own challenge also offers x402 v1. */
   version1?: boolean | undefined;
   /** What payers are told about the price. */
   description: string;

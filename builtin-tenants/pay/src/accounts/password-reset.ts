@@ -85,7 +85,7 @@ export class PasswordReset {
     const statement = (sql: string, ...more: (string | number)[]) => this.#db.prepare(sql).bind(...more);
     const [key, now] = [await sha256Hex(token), Date.now()];
     const [changed] = await this.#db.batch([
-      // Who has the link has the mailbox.
+      // The link was sent to the mailbox, so it also confirms the address.
       statement(
         `UPDATE humans SET password_salt = ?3, password_hash = ?4, confirmed_at = COALESCE(confirmed_at, ?2) WHERE id = ${owner}`,
         ...[key, now, salt, hash],
