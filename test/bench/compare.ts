@@ -1,5 +1,6 @@
 /** Measures several subjects under the same load, in turn and several times, so that a drifting machine hits all. */
 import { type LoadOptions, type LoadResult, load, medianOf } from './load.ts';
+import { type OtherCheckout, PAIRED_ROUNDS } from './pairs.ts';
 import type { Starter, Subject } from './subject.ts';
 import { type Figure, round } from './table.ts';
 
@@ -23,7 +24,27 @@ export interface CompareOptions {
   throughput?: boolean;
 }
 
+/** Set by `--against`: instead of peers the other checkout is measured, row by row. */
+export const pairing: { with?: OtherCheckout; row: string } = { row: '' };
+
 export async function compare(starters: Starter[], options: CompareOptions): Promise<Comparison> {
+  if (pairing.with) return await comparePair(pairing.with, starters, options);
+  return await compareAll(starters, options);
+}
+
+async function comparePair(other: OtherCheckout, starters: Starter[], options: CompareOptions): Promise<Comparison> {
+  const ours = starters.find(({ name }) => name === 'Turnpike');
+  if (!ours?.worker) {
+    other.skipped.push(`${pairing.row}: cannot be run there`);
+    return { results: new Map(), figures: [], skipped: [] };
+  }
+  const both = [other.starter(ours.worker), ours];
+  const { runs, ...comparison } = await compareAll(both, { ...options, rounds: PAIRED_ROUNDS });
+  other.record(pairing.row, runs.get('Turnpike') ?? [], runs.get('before') ?? []);
+  return comparison;
+}
+
+async function compareAll(starters: Starter[], options: CompareOptions): Promise<Comparison & { runs: Runs }> {
   const skipped: string[] = [];
   const present: Starter[] = [];
   for (const starter of starters) {
@@ -42,8 +63,14 @@ export async function compare(starters: Starter[], options: CompareOptions): Pro
   }
 }
 
-export async function measure(subjects: Subject[], options: CompareOptions): Promise<Omit<Comparison, 'skipped'>> {
-  const runs = new Map<string, LoadResult[]>();
+/** Of each subject, every round. */
+type Runs = Map<string, LoadResult[]>;
+
+async function measure(
+  subjects: Subject[],
+  options: CompareOptions,
+): Promise<Omit<Comparison, 'skipped'> & { runs: Runs }> {
+  const runs: Runs = new Map();
   const { path, seconds = 2, ...rest } = options.load;
   for (const subject of subjects) {
     await options.prepare?.(subject);
@@ -69,5 +96,5 @@ export async function measure(subjects: Subject[], options: CompareOptions): Pro
       ...(result.errors > 0 ? { errors: String(result.errors) } : {}),
     },
   }));
-  return { results, figures };
+  return { results, figures, runs };
 }

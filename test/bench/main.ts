@@ -1,12 +1,15 @@
 /**
  * `npm run bench`: everything side by side in one session; writes bench/latest.md and .json and prints the table.
- * `--rows a,b` runs some rows only; `--compare` also shows what got worse since the last recorded run.
+ * `--rows a,b` runs some rows only; `--compare` also shows what got worse since the last recorded run; `--against
+ * <folder>` measures another checkout instead of peers, in pairs, and records nothing.
  */
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
+import { pairing } from './compare.ts';
 import { hasWrk } from './load.ts';
+import { isWorse, OtherCheckout, pairTable } from './pairs.ts';
 import { fileRows } from './rows/files.ts';
 import { lifecycleRows } from './rows/lifecycle.ts';
 import { objectRows } from './rows/objects.ts';
@@ -23,6 +26,8 @@ interface Row {
   id: string;
   /** @param waits called by a row that only waits from then on: the next one may run beside it */
   run(waits: () => void): Promise<RowResult>;
+  /** It puts its load on one handler by `compare`. */
+  compares?: boolean;
   /** Nobody may run beside it, not even who only waits. */
   alone?: boolean;
   /** What it has started and the next row measures too. */
@@ -30,22 +35,28 @@ interface Row {
 }
 
 const ROWS: Row[] = [
-  { id: 'hello', run: hello },
-  ...bodyRows(),
-  ...fileRows(),
+  ...[{ id: 'hello', run: hello }, ...bodyRows(), ...fileRows()].map(comparing),
   ...tlsRows(),
-  ...storageRows(),
-  ...objectRows(),
+  ...[...storageRows(), ...objectRows()].map(comparing),
   ...lifecycleRows(),
   ...paymentRows(),
   ...scaleRows(),
 ];
 
+function comparing(row: Row): Row {
+  return { ...row, compares: true };
+}
+
 const { values } = parseArgs({
-  options: { rows: { type: 'string' }, compare: { type: 'boolean' }, help: { type: 'boolean' } },
+  options: {
+    rows: { type: 'string' },
+    compare: { type: 'boolean' },
+    against: { type: 'string' },
+    help: { type: 'boolean' },
+  },
 });
 if (values.help) {
-  console.log(`npm run bench -- [--rows ${ROWS.map(({ id }) => id).join(',')}] [--compare]`);
+  console.log(`npm run bench -- [--rows ${ROWS.map(({ id }) => id).join(',')}] [--compare | --against <folder>]`);
   process.exit(0);
 }
 if (!hasWrk()) {
@@ -59,25 +70,50 @@ if (unknown !== undefined) {
   console.error(`There is no row ${unknown}; there are ${ROWS.map(({ id }) => id).join(', ')}.`);
   process.exit(2);
 }
+const wantedRows = ROWS.filter(({ id }) => !wanted || wanted.includes(id));
+if (values.against !== undefined) {
+  const worse = await inPairs(new OtherCheckout(values.against), wantedRows);
+  process.exit(worse ? 1 : 0);
+}
 const report: Report = {
   at: new Date().toISOString(),
   machine: `${os.cpus().length} × ${os.cpus()[0]?.model ?? 'unknown'}, ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}, Node ${process.version}`,
   rows: [],
 };
 const started = performance.now();
-const rows = await Promise.all(await inTurn(ROWS.filter(({ id }) => !wanted || wanted.includes(id))));
+const rows = await Promise.all(await inTurn(wantedRows));
 report.rows.push(...rows);
 
+/** @returns whether a row is worse than in the other checkout */
+async function inPairs(other: OtherCheckout, chosen: Row[]): Promise<boolean> {
+  pairing.with = other;
+  for (const [index, row] of chosen.entries()) {
+    process.stderr.write(`${row.id} …\n`);
+    pairing.row = row.id;
+    try {
+      if (row.compares) await row.run(() => {});
+      else await other.runPairs(row.id, () => row.run(() => {}));
+    } catch (error) {
+      other.skipped.push(`${row.id}: failed: ${(error as Error).message}`);
+    }
+    if (row.subjects !== chosen[index + 1]?.subjects) await row.subjects?.stop();
+  }
+  await other.stop();
+  console.log(pairTable(other.pairs));
+  for (const skipped of other.skipped) console.log(`- skipped: ${skipped}`);
+  return other.pairs.some(isWorse);
+}
+
 /** @returns a promise for each; only those of rows that wait may be open */
-async function inTurn(wantedRows: Row[]): Promise<Promise<RowResult>[]> {
+async function inTurn(chosen: Row[]): Promise<Promise<RowResult>[]> {
   const running: Promise<RowResult>[] = [];
-  for (const [index, row] of wantedRows.entries()) {
+  for (const [index, row] of chosen.entries()) {
     if (row.alone) await Promise.all(running);
     const waits = Promise.withResolvers<void>();
     const result = measured(row, waits.resolve);
     running.push(result);
     await Promise.race([result, waits.promise]);
-    if (row.subjects !== wantedRows[index + 1]?.subjects) await row.subjects?.stop();
+    if (row.subjects !== chosen[index + 1]?.subjects) await row.subjects?.stop();
   }
   return running;
 }

@@ -1,3 +1,5 @@
+import type { Worker } from './pairs.ts';
+
 /** Something that serves and is measured: ours or a peer. */
 export interface Subject {
   name: string;
@@ -13,6 +15,8 @@ export interface Subject {
 /** How to start a subject, or why it cannot be here. */
 export interface Starter {
   name: string;
+  /** What runs in it, where another checkout can run the same. */
+  worker?: Worker;
   /** Undefined: it can start. */
   missing(): string | undefined;
   start(): Promise<Subject>;

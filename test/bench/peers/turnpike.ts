@@ -24,6 +24,11 @@ export async function startTurnpike(
   return { name: 'Turnpike', origin, host, pids: () => [host.pid], stop: () => host.stop() };
 }
 
-export function turnpike(code: string, bindings?: Record<string, unknown>): Starter {
-  return { name: 'Turnpike', missing: () => undefined, start: () => startTurnpike(code, bindings) };
+export function turnpike(code: string, bindings: Record<string, unknown> = {}): Starter {
+  return {
+    name: 'Turnpike',
+    worker: { code, bindings },
+    missing: () => undefined,
+    start: () => startTurnpike(code, bindings),
+  };
 }
