@@ -24,11 +24,11 @@ export async function startTurnpike(
   return { name: 'Turnpike', origin, host, pids: () => [host.pid], stop: () => host.stop() };
 }
 
-export function turnpike(code: string, bindings: Record<string, unknown> = {}): Starter {
+export function turnpike(code: string, bindings: Record<string, unknown> = {}, options: HostOptions = {}): Starter {
   return {
     name: 'Turnpike',
     worker: { code, bindings },
     missing: () => undefined,
-    start: () => startTurnpike(code, bindings),
+    start: () => startTurnpike(code, bindings, options),
   };
 }

@@ -35,6 +35,9 @@ const ROWS: Row[] = [
   },
 ];
 
+/** Peers have no limit of memory. workerd keeps an ended workflow for ten seconds, 0.3 MB each, ninety a second here. */
+const MEMORY = 1_073_741_824;
+
 const BINDINGS = {
   durableObjects: { OBJECTS: { class: 'Counter' } },
   queues: { JOBS: { queue: 'jobs', consumer: { maxBatchSize: 100, maxBatchTimeout: 0 } } },
@@ -44,7 +47,7 @@ const BINDINGS = {
 export function objectRows(): { id: string; run(): Promise<RowResult>; subjects: SharedSubjects }[] {
   const subjects = new SharedSubjects();
   const starters = [
-    turnpike(OBJECTS, BINDINGS),
+    turnpike(OBJECTS, BINDINGS, { flags: { 'runtime-memory-bytes': String(MEMORY) } }),
     bareObjects(OBJECTS, BINDINGS),
     miniflare({ code: OBJECTS, objects: true }),
   ].map((one) => subjects.share(one));
