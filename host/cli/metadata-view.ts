@@ -16,7 +16,7 @@ export interface Metadata {
   bindings: Record<string, boolean | Record<string, { id?: string }>>;
   crons: string[];
   domains: { domain: string; state: string }[];
-  paidRoutes: { method: string; path: string; price: string; mode: string }[];
+  paidRoutes: { method: string; path: string; tool?: string; price: string; mode: string }[];
   runtime: { state: string; lastExit?: { reason: string; detail: string; at: string } };
 }
 
@@ -46,9 +46,9 @@ export function metadataText(one: Metadata, addresses: readonly string[] = []): 
     ...(bindings.length > 0 ? [['bindings', bindings.join(' ')]] : []),
     ...one.crons.map((cron, index) => [index === 0 ? 'crons' : '', cron]),
     ...one.domains.map(({ domain, state }, index) => [index === 0 ? 'domains' : '', `${domain} (${state})`]),
-    ...one.paidRoutes.map(({ method, path, price, mode }, index) => [
+    ...one.paidRoutes.map(({ method, path, tool, price, mode }, index) => [
       index === 0 ? 'prices' : '',
-      `${method} ${path}  ${mode === 'metered' ? 'at most ' : ''}${price} USD`,
+      `${method} ${path}${tool === undefined ? '' : `, tool ${tool}`}  ${mode === 'metered' ? 'at most ' : ''}${price} USD`,
     ]),
     ['runtime', one.runtime.state],
     ...(one.runtime.lastExit ? [['', `last ended: ${one.runtime.lastExit.reason}, ${one.runtime.lastExit.at}`]] : []),

@@ -10,8 +10,13 @@ import type { Page } from './pages/page.ts';
 import { forCaller, type ProblemPages, urlOf } from './pages/problem.ts';
 import { paidByCookie } from './payment-cookie.ts';
 
+/** Answers messages of MCP. */
+type Mcp = (request: Request, context: ReturnType<typeof readContext>) => Promise<Response>;
+
 export interface AppDeps {
   endpoints: Endpoint[];
+  /** Called with the first message of an agent. @param fetch this application */
+  mcp(fetch: (request: Request) => Response | Promise<Response>): Promise<Mcp>;
   /** Called with the first request that no endpoint takes. */
   pages(): Promise<Page[]>;
   health(): { ready: boolean; body: unknown };
@@ -33,6 +38,8 @@ function corsHeaders({ headers }: Pick<Payments, 'headers'>): Record<string, str
     'content-type',
     'idempotency-key',
     ...headers.credentials,
+    'mcp-protocol-version',
+    'mcp-session-id',
     'sign-in-with-x',
     'x-payment',
     'x-request-id',
@@ -46,7 +53,7 @@ function corsHeaders({ headers }: Pick<Payments, 'headers'>): Record<string, str
 }
 
 export function createApp(deps: AppDeps): Hono {
-  const { endpoints, pages, payments, problemPages, tenant, challenge, health, observe, log } = deps;
+  const { endpoints, mcp, pages, payments, problemPages, tenant, challenge, health, observe, log } = deps;
   const app = new Hono();
   const cors = corsHeaders(payments);
 
@@ -83,8 +90,21 @@ export function createApp(deps: AppDeps): Hono {
     return page.status === NO_PAGE ? next() : page;
   });
 
-  app.options(
-    '/_admin/*',
+  let agents: Promise<Mcp> | undefined;
+  app.post('/mcp', async (c) => {
+    agents ??= mcp((request) => app.fetch(request));
+    return (await agents)(c.req.raw, readContext(c.req.raw));
+  });
+  // Clients try whether they may listen.
+  app.on(['GET', 'DELETE'], '/mcp', () => {
+    throw new Problem('method_not_allowed', 'Agents send their messages by POST; see /llms.txt.', {
+      headers: { allow: 'POST' },
+    });
+  });
+
+  app.on(
+    'OPTIONS',
+    ['/_admin/*', '/mcp'],
     () => new Response(null, { status: 204, headers: { ...cors, 'access-control-max-age': '86400' } }),
   );
 

@@ -18,9 +18,9 @@ import { type Endpoint, jsonBody } from './endpoint.ts';
 
 /**
  * `/_admin/get/logs` is the metadata of the slug `logs`: under these names an owner's own endpoints are not reached.
- * Below a base domain the console has its name.
+ * Below a base domain the console has its name, and agents ask at /mcp.
  */
-const OWN_NAMES = ['code', CONSOLE_LABEL, 'deploy', 'get', 'renew', 'session'];
+const OWN_NAMES = ['code', CONSOLE_LABEL, 'deploy', 'get', 'mcp', 'renew', 'session'];
 /** As many as Cloudflare allows. */
 const MOST_VARS = 128;
 const MAX_VARS_BYTES = 65_536;

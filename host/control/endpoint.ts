@@ -34,6 +34,10 @@ export interface Endpoint<C extends BaseCall = Call> {
   keyActions?: readonly KeyAction[];
   /** Price of a paid endpoint. */
   price?: Money;
+  /** Name under which agents call it, at /mcp. */
+  tool?: string;
+  /** Parameters of the query, with what they hold. */
+  query?: Record<string, string>;
   summary: string;
   /** Markdown, a few sentences: what goes in, what comes out. */
   description: string;

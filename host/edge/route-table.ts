@@ -33,7 +33,7 @@ export type Resolution =
   | { kind: 'unknown'; detail: string };
 
 /** First segments that control answers although they look like slugs, beside the reserved names given at start. */
-const OWN_SEGMENTS = ['docs', 'healthz'];
+const OWN_SEGMENTS = ['docs', 'healthz', 'mcp'];
 /** An authority looks for HTTP-01 tokens here (RFC 8555, section 8.3); control has them. */
 export const CHALLENGE_PREFIX = '/.well-known/acme-challenge/';
 

@@ -45,6 +45,9 @@ export type CallOutput = z.infer<typeof outputSchema>;
 
 /** What is known of how something is called. */
 export interface CallShape {
+  /** Name of a tool of an MCP endpoint. */
+  tool?: string | undefined;
+  description?: string | undefined;
   input?: CallInput | undefined;
   output?: CallOutput | undefined;
 }
@@ -67,7 +70,9 @@ export function discoveryOf(method: string, call: CallShape): Discovery | undefi
   return known.get(method);
 }
 
-function discovery(method: string, { input = {}, output }: CallShape): Discovery | undefined {
+function discovery(method: string, call: CallShape): Discovery | undefined {
+  if (call.tool !== undefined) return toolDiscovery(call.tool, call);
+  const { input = {}, output } = call;
   const hasBody = BODY_METHODS.includes(method);
   if (!hasBody && !QUERY_METHODS.includes(method)) return undefined;
   const { query, body, bodyType = 'json', example } = input;
@@ -89,6 +94,27 @@ function discovery(method: string, { input = {}, output }: CallShape): Discovery
     properties.body = body ?? (bodyType === 'text' ? { type: 'string' } : { type: 'object' });
     required.push('bodyType', 'body');
   }
+  return bazaar(info, properties, required, output);
+}
+
+/** `input.body` of the route is what the tool takes. */
+function toolDiscovery(toolName: string, { description, input = {}, output }: CallShape): Discovery {
+  const { body = { type: 'object' }, example } = input;
+  const info: Schema = { type: 'mcp', toolName, transport: 'streamable-http', inputSchema: body };
+  const properties: Schema = {
+    type: { type: 'string', const: 'mcp' },
+    toolName: { type: 'string' },
+    transport: { type: 'string', enum: ['streamable-http'] },
+    inputSchema: { type: 'object' },
+  };
+  if (description !== undefined) Object.assign(info, { description });
+  if (description !== undefined) properties.description = { type: 'string' };
+  if (example?.body !== undefined) Object.assign(info, { example: example.body });
+  if (example?.body !== undefined) properties.example = { type: 'object' };
+  return bazaar(info, properties, ['type', 'toolName', 'inputSchema'], output);
+}
+
+function bazaar(info: Schema, properties: Schema, required: string[], output: CallOutput | undefined): Discovery {
   const described = output && {
     info: { type: output.type, ...(output.example === undefined ? {} : { example: output.example }) },
     schema: {

@@ -22,6 +22,7 @@ import { Guard } from './ledger/guard.ts';
 import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
 import { hostWallets } from './ledger/wallets.ts';
+import { credentialsOf, toolAnswer } from './mcp/transport.ts';
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openRails } from './methods/index.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
 import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
@@ -285,6 +286,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     },
     offers: (amount, about) => offers.describe(amount, about),
     headers: { credentials: CREDENTIAL_HEADERS, exposed: EXPOSED_HEADERS },
+    tools: { credentialsOf, toolAnswer },
     withoutCredentials: (request) => forwarded(request, undefined),
     hostWallets: [hostAccounts.settler, hostAccounts.facilitator, hostAccounts.feePayer].map(({ address }) =>
       lower(address),

@@ -32,8 +32,8 @@ const paidRoute = z
       .string()
       .transform((text) => text.toUpperCase())
       .pipe(z.enum(METHODS as [string, ...string[]], `is one of ${METHODS.join(' ')}`))
-      .default('*')
-      .describe('such as GET; * for all'),
+      .optional()
+      .describe('such as GET; * for all; default: *, and POST for a tool'),
     path: z
       .string()
       .max(512)
@@ -54,6 +54,11 @@ const paidRoute = z
       .boolean()
       .optional()
       .describe('a WebSocket that is charged while it is open: hold the price, return what was not used'),
+    tool: z
+      .string()
+      .regex(/^[A-Za-z0-9_./-]{1,128}$/, 'is up to 128 letters, digits and _./-')
+      .optional()
+      .describe('name of a tool: the path is an MCP endpoint, and calls of this tool have the price'),
     input: inputSchema.optional().describe('what a call takes, for indexers and /openapi.json'),
     output: outputSchema.optional().describe('what it answers'),
     page: z
@@ -64,6 +69,19 @@ const paidRoute = z
       .optional()
       .describe('path of a page of this deployment that browsers get with the 402, such as /pay-me.html'),
     listed: z.boolean().optional().describe('false: only this deployment’s own documents name it, not the host’s'),
+  })
+  .transform(({ method, ...route }) => ({ method: method ?? (route.tool === undefined ? '*' : 'POST'), ...route }))
+  .refine(({ tool, method }) => tool === undefined || method === 'POST', {
+    path: ['method'],
+    message: 'is POST for a tool',
+  })
+  .refine(({ tool, path }) => tool === undefined || !path.endsWith('*'), {
+    path: ['path'],
+    message: 'is the one path of the MCP endpoint',
+  })
+  .refine(({ tool, live, page, checkBeforePay }) => tool === undefined || !(live || page || checkBeforePay), {
+    path: ['tool'],
+    message: 'goes with none of live, page and checkBeforePay',
   })
   .refine(({ live, mode, method }) => !live || (mode === 'metered' && method === 'GET'), {
     path: ['live'],
@@ -89,9 +107,21 @@ export function parsePaidRoutes(value: unknown, pointer = '/paidRoutes'): PaidRo
     });
   }
   const seen = new Set<string>();
+  const tools = new Map<string, boolean>();
   for (const [index, route] of parsed.data.entries()) {
     // Paths are compared without their case and the slash at their end.
-    const key = `${route.method} ${route.path.toLowerCase().replace(/(?<=.)\/$/, '')}`;
+    const place = `${route.method} ${route.path.toLowerCase().replace(/(?<=.)\/$/, '')}`;
+    const { tool } = route;
+    // Whole, or by tools.
+    const other = tools.get(place) ?? tool !== undefined;
+    if (other !== (tool !== undefined)) {
+      const errors = [{ pointer: `${pointer}/${index}`, detail: `${place} has a price as a whole, and for tools` }];
+      throw new Problem('invalid_field', `paidRoutes has ${place} both as a whole and for tools; keep one.`, {
+        errors,
+      });
+    }
+    tools.set(place, other);
+    const key = tool === undefined ? place : `${place} ${tool.toLowerCase()}`;
     if (seen.has(key)) {
       const errors = [{ pointer: `${pointer}/${index}`, detail: `${key} is there twice` }];
       throw new Problem('invalid_field', `paidRoutes has ${key} twice; keep one.`, { errors });
@@ -175,6 +205,6 @@ export function tollRoutes(
   return [...routes.map(({ method, path }) => ({ method, path })), ...management, ...options];
 }
 
-export function routeName(route: PaidRoute): string {
-  return `${route.method} ${route.path}`;
+export function routeName({ method, path, tool }: PaidRoute): string {
+  return tool === undefined ? `${method} ${path}` : `${method} ${path} ${tool}`;
 }

@@ -5,6 +5,7 @@
 import type { Duplex } from 'node:stream';
 import type { InstanceSocket } from '../http/instance/fetch.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
+import type { MessageId, Meta, ToolResult } from '../shared/mcp-message.ts';
 import type { Money } from '../shared/money.ts';
 import type { CallShape } from './discovery.ts';
 
@@ -117,6 +118,8 @@ export interface PaidRoute extends CallShape {
   slow?: boolean | undefined;
   /** A WebSocket that is charged while it is open, by what its handler reports; what it may cost is held meanwhile. */
   live?: boolean | undefined;
+  /** The path is an MCP endpoint, and calls of this tool have the price. */
+  tool?: string | undefined;
   /** Path of the tenant's own page for this 402, on its own origin; it has no price. */
   page?: string | undefined;
   /** `false`: the host's own /.well-known/x402 does not name it. */
@@ -312,6 +315,11 @@ export interface PaymentBindings {
   close(tenant: { tenant: string }): Promise<void>;
 }
 
+export interface ToolPayments {
+  credentialsOf(meta: Meta): { headers: Record<string, string>; rest: Meta };
+  toolAnswer(id: MessageId, meta: Meta, answer: Response, result: (text: string) => ToolResult): Promise<string>;
+}
+
 export interface Payments {
   /** Finishes what a crash left open, then keeps timers for payouts, refunds and channels. */
   start(): Promise<void>;
@@ -346,6 +354,8 @@ export interface Payments {
   ): OfferInfo[];
   /** Names of header fields: of requests that may carry a credential, lower case; and of answers, for CORS. */
   headers: { credentials: readonly string[]; exposed: string };
+  /** Payments of tool calls (MCP), as `host/payments/mcp/transport.ts` has them. */
+  tools: ToolPayments;
   /** The request as a handler may see it that was paid for: without credentials, and without what only the toll may say. */
   withoutCredentials(request: Request): Request;
   /** Wallets that the host itself pays from, lower case. No revenue goes there: the books could not tell it apart. */

@@ -665,7 +665,7 @@ describe('answers', () => {
     expect(answer.headers.get('set-cookie')).toBeNull();
     rig.arrived.length = 0;
     const large = await fetch(`${rig.pay}/deals/v1/watches`, { method: 'POST', body: 'x'.repeat(1_100_000) });
-    expect(large.status).toBe(413);
+    expect([large.status, await large.text()]).toEqual([413, expect.stringContaining('too_large')]);
     expect(rig.arrived).toHaveLength(0);
   });
 });

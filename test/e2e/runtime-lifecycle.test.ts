@@ -148,8 +148,8 @@ describe('failures', () => {
     await rig.deploy(slug, code);
     const response = await rig.fetch(slug, '/bomb');
     const answer = await response.text();
-    await rig.logged(slug, /memory_exceeded/);
     expect([response.status, answer]).toEqual([503, expect.stringContaining('memory_exceeded')]);
+    await rig.logged(slug, /memory_exceeded/);
     expect(await rig.text(slug)).toBe('fine');
   });
 

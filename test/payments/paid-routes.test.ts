@@ -9,6 +9,7 @@ const route = (change: Record<string, unknown> = {}) => ({ method: 'GET', path: 
 test('defaults are filled in and methods are upper case', () => {
   expect(parsePaidRoutes([route({ method: 'post' })])).toEqual([{ ...route({ method: 'POST' }), mode: 'fixed' }]);
   expect(parsePaidRoutes([{ path: '/all', price: '1' }])[0]?.method).toBe('*');
+  expect(parsePaidRoutes([{ path: '/mcp', tool: 'look', price: '1' }])[0]?.method).toBe('POST');
 });
 
 describe('what is refused names the field', () => {
@@ -27,6 +28,25 @@ describe('what is refused names the field', () => {
     ['a page without a slash', [route({ page: 'pay.html' })], '/paidRoutes/0/page'],
     ['a page elsewhere', [route({ page: '//pay.example' })], '/paidRoutes/0/page'],
     ['a page above', [route({ page: '/a/../report' })], '/paidRoutes/0/page'],
+    ['a tool of another method', [{ path: '/mcp', tool: 'look', price: '1', method: 'GET' }], '/paidRoutes/0/method'],
+    ['a tool below a path', [{ path: '/mcp/*', tool: 'look', price: '1' }], '/paidRoutes/0/path'],
+    ['a tool with a page', [{ path: '/mcp', tool: 'look', price: '1', page: '/pay.html' }], '/paidRoutes/0/tool'],
+    [
+      'a path whole and by tools',
+      [
+        { path: '/mcp', tool: 'a', price: '1' },
+        { path: '/MCP/', method: 'POST', price: '1' },
+      ],
+      '/paidRoutes/1',
+    ],
+    [
+      'a tool twice',
+      [
+        { path: '/mcp', tool: 'a', price: '1' },
+        { path: '/mcp', tool: 'A', price: '2' },
+      ],
+      '/paidRoutes/1',
+    ],
     ['a page with a price', [route(), route({ path: '/b', page: '/REPORT/' })], '/paidRoutes/1/page'],
     ['a page below a price', [route({ path: '/b', page: '/a/pay' }), route({ path: '/a/*' })], '/paidRoutes/0/page'],
     ['an escape', [route({ path: '/a%2fb' })], '/paidRoutes/0/path'],

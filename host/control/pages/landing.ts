@@ -29,6 +29,7 @@ interface ForSale {
   slug: string;
   method: string;
   path: string;
+  tool?: string;
   price: string;
   mode?: string;
   description?: string;
@@ -106,6 +107,7 @@ cd my-api && turnpike deploy --yes --host-url ${publicUrl}</pre>`,
 <h2>For programs</h2>
 <table><tbody>
 <tr><td><a href="/llms.txt">/llms.txt</a></td><td>everything in plain text, with commands to copy</td></tr>
+<tr><td><code>/mcp</code></td><td>the same for agents: an MCP server whose tools deploy, update, renew, show logs and buy what is for sale here</td></tr>
 <tr><td><a href="/openapi.json">/openapi.json</a></td><td>OpenAPI 3.1 with payment information</td></tr>
 <tr><td><a href="/healthz">/healthz</a></td><td>is it well</td></tr>
 </tbody></table>`;
@@ -127,8 +129,8 @@ function offersPart(offers: readonly ForSale[], services: readonly Builtin[]) {
 ${others
   .slice(0, MOST_OFFERS)
   .map(
-    ({ slug, method, path, price, mode, description }) =>
-      html`<tr><td data-label="Call">${callOf(slug, method, path)}</td><td data-label="What">${(description ?? '').slice(0, 200)}</td><td data-label="Price" class="number">${mode === 'metered' ? 'at most ' : ''}${price} USD</td></tr>`,
+    ({ slug, method, path, tool, price, mode, description }) =>
+      html`<tr><td data-label="Call">${callOf(slug, method, path)}${tool === undefined ? '' : html`, tool <code>${tool}</code>`}</td><td data-label="What">${(description ?? '').slice(0, 200)}</td><td data-label="Price" class="number">${mode === 'metered' ? 'at most ' : ''}${price} USD</td></tr>`,
   )}
 </tbody></table>
 ${others.length > MOST_OFFERS ? html`<p class="soft small">All of them are in <a href="/llms.txt">llms.txt</a>.</p>` : ''}`

@@ -42,8 +42,8 @@ async function llmsText({
   const price = deploy?.price === undefined ? '' : formatUsd(deploy.price);
   const paid = (await deployments.selling(MAX_LISTED_TENANTS)).flatMap((row) =>
     row.paidRoutes.map((route) => {
-      const { description } = route as { description?: string };
-      return `- ${route.method} ${publicUrl}/${row.slug}${route.path}: ${route.price} USD${description ? ` – ${description.replace(/\s+/g, ' ')}` : ''}`;
+      const { description, tool } = route as { description?: string; tool?: string };
+      return `- ${route.method} ${publicUrl}/${row.slug}${route.path}${tool === undefined ? '' : `, tool ${tool}`}: ${route.price} USD${description ? ` – ${description.replace(/\s+/g, ' ')}` : ''}`;
     }),
   );
   return `# Turnpike at ${publicUrl}
@@ -75,6 +75,10 @@ To try a version first: \`turnpike deploy --preview\` prints an address of its o
 ${mppxExample(publicUrl, network)}
 \`\`\`
 ${x402 === undefined ? '' : `\n## Deploy with @x402/fetch\n\n\`\`\`js\n${x402}\n\`\`\`\n`}
+## For agents
+
+${publicUrl}/mcp is an MCP server (streamable HTTP, no session): tools ${endpoints.flatMap(({ tool }) => tool ?? []).join(', ')}, and buy, which calls and pays for a path of a deployment. They take what the endpoints below take. A tool that costs money, or takes a proof of the owner's wallet, answers first with what it wants; a client with a wallet (mppx/mcp/client, or x402's MCP transport) sends it in \`_meta\`. An owner token or a deploy key in the Authorization header of the requests counts, too.
+
 ## Endpoints
 
 ${endpoints.map((endpoint) => entry(endpoint, publicUrl)).join('\n\n')}

@@ -137,12 +137,18 @@ function operation(endpoint: Endpoint<never>, payments: Payments | undefined): J
     // Clients that try operations out put it into the path.
     example: name === 'slug' ? 'hello' : 'api.example.com',
   }));
+  const query = Object.entries(endpoint.query ?? {}).map(([name, description]) => ({
+    name,
+    in: 'query',
+    description,
+    schema: { type: 'string' },
+  }));
   const offers = offersOf(endpoint, payments);
   return {
     operationId: operationId(endpoint),
     summary: endpoint.summary,
     description: endpoint.description,
-    ...(parameters.length > 0 ? { parameters } : {}),
+    ...(parameters.length + query.length > 0 ? { parameters: [...parameters, ...query] } : {}),
     ...(endpoint.body
       ? {
           requestBody: {

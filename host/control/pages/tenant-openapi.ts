@@ -29,6 +29,9 @@ function tenantOpenApi(deployment: Deployment, payments: Payments, base: string)
   const paths: Record<string, Record<string, JsonSchema>> = {};
   const view = tollView(deployment);
   for (const route of view.paidRoutes) {
+    const tools = toolsAt(view.paidRoutes, route);
+    // All tools of an MCP endpoint are called at one path, which is described once.
+    if (tools.length > 0 && tools[0] !== route) continue;
     const path = route.path.endsWith('*') ? `${route.path.slice(0, -1)}{rest}` : route.path;
     const offers = payments
       .offers(parseUsd(route.price), {
@@ -46,7 +49,9 @@ function tenantOpenApi(deployment: Deployment, payments: Payments, base: string)
       paths[path] = {
         ...paths[path],
         [method]: {
-          summary: route.description || `${method.toUpperCase()} ${route.path}`,
+          ...(tools.length > 0
+            ? { summary: 'MCP endpoint with priced tools', description: tools.map(priceOfTool).join('\n') }
+            : { summary: route.description || `${method.toUpperCase()} ${route.path}` }),
           ...parametersOf(path, route),
           security: [{ payment: [] }],
           'x-payment-info': paymentInfo(offers, route),
@@ -68,6 +73,14 @@ function tenantOpenApi(deployment: Deployment, payments: Payments, base: string)
   };
 }
 
+function toolsAt(routes: readonly PaidRoute[], { tool, path }: PaidRoute): PaidRoute[] {
+  return tool === undefined ? [] : routes.filter((each) => each.tool !== undefined && each.path === path);
+}
+
+function priceOfTool({ tool, mode, price, description }: PaidRoute): string {
+  return `- ${tool}: ${mode === 'metered' ? 'at most ' : ''}${price} USD${description ? `, ${description}` : ''}`;
+}
+
 function parametersOf(path: string, { input }: PaidRoute): JsonSchema {
   const query = (input?.query ?? {}) as { properties?: Record<string, unknown>; required?: unknown };
   const required = Array.isArray(query.required) ? query.required : [];
@@ -85,7 +98,21 @@ function parametersOf(path: string, { input }: PaidRoute): JsonSchema {
 
 const TYPES = { json: 'application/json', 'form-data': 'multipart/form-data', text: 'text/plain' };
 
-function bodyOf(method: string, { input }: PaidRoute): JsonSchema {
+/** A message of JSON-RPC 2.0. */
+const MESSAGE: JsonSchema = {
+  type: 'object',
+  properties: {
+    jsonrpc: { const: '2.0' },
+    id: { type: ['string', 'integer'] },
+    method: { type: 'string' },
+    params: { type: 'object' },
+  },
+  required: ['jsonrpc', 'method'],
+};
+
+function bodyOf(method: string, { input, tool }: PaidRoute): JsonSchema {
+  if (tool !== undefined)
+    return { requestBody: { required: true, content: { 'application/json': { schema: MESSAGE } } } };
   if (!input?.body || !['post', 'put', 'patch'].includes(method)) return {};
   const { body: schema, bodyType = 'json', example } = input;
   const content = { [TYPES[bodyType]]: { schema, ...(example?.body === undefined ? {} : { example: example.body }) } };

@@ -1,5 +1,6 @@
 /** What a method of payment is: all that the rest of payments knows of it. See README.md for how to add one. */
 import type { PaymentRow } from '../../registry/payments/schema.ts';
+import type { Meta } from '../../shared/mcp-message.ts';
 import type { Money } from '../../shared/money.ts';
 import type { Problem } from '../../shared/problem.ts';
 import type { Discovery } from '../discovery.ts';
@@ -109,8 +110,21 @@ export interface PaymentMethod {
   announce(offers: readonly Offer[], terms: Terms): Announce;
   /** An offer as discovery documents print it. */
   describe(offer: Offer): Pick<OfferInfo, 'intent' | 'method' | 'currency'>;
+  tools: ToolTransport;
   /** Headers of the receipt of a settled charge. */
   receipt(row: PaymentRow, reference: string, charged: Money): Record<string, string>;
+}
+
+/** How a method is paid in calls of tools (MCP), in the terms of its headers. */
+export interface ToolTransport {
+  /** Member of a call's `_meta` that holds the credential. */
+  readonly credential: string;
+  /** The credential as header fields. @throws anything, for what is none */
+  header(sent: unknown): Record<string, string>;
+  /** What a 402 with these headers says: a member of `_meta`, or the content of the result. */
+  required(headers: Headers): { challenge?: Meta; structuredContent?: object };
+  /** Members of `_meta` of a paid answer. @param sent the credential */
+  receipt(headers: Headers, sent: unknown): Meta;
 }
 
 /** One way to pay by a method, on a network. Rails move money on chains; they keep no books. */

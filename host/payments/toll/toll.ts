@@ -32,6 +32,7 @@ import { chargeOf, maxPrice } from './charge.ts';
 import { Deadline } from './deadline.ts';
 import { exposed, forwarded, isPreflight, optionsAnswer, paidHeaders, withRequestId } from './messages.ts';
 import { PaidSockets, unpaidSocket } from './sockets.ts';
+import { payTools } from './tools.ts';
 import { handlerHeaders, type Visit } from './visit.ts';
 
 /** Request headers that a 402 depends on. */
@@ -82,7 +83,7 @@ export class Toll {
     const length = Number(call.header('content-length') ?? 0);
     if (!(length >= 0 && length <= DIGEST_BYTES)) return undefined;
     const route = matchPaidRoute(deployment.paidRoutes, call.method, context.tenantPath ?? '/');
-    if (!route || route === 'ambiguous' || route.checkBeforePay) return undefined;
+    if (!route || route === 'ambiguous' || route.checkBeforePay || route.tool !== undefined) return undefined;
     return {
       page: route.page,
       answer: (digest) =>
@@ -101,16 +102,30 @@ export class Toll {
       if (priced.length > 0) return optionsAnswer(request, priced, context.requestId);
     }
     if (!route) return this.#free(request, context, deployment);
+    if (route.tool === undefined) return this.#pass(request, context, deployment, route, this.#call(context));
+    return payTools(request, context, route, deployment.paidRoutes, {
+      unpaid: (asked) =>
+        this.#options.challenger.response(
+          this.#usual(deployment, asked),
+          this.#challenge(context, discoveryOf(request.method, asked)),
+        ),
+      pay: (call, asked, judged) => this.#pass(call, context, deployment, asked, this.#call(context, judged)),
+      free: (message) => this.#free(message, context, deployment),
+    });
+  }
+
+  /** @param judged what an answer of the handler is worth; default: what its status says */
+  #call(context: EdgeContext, judged?: Visit['judged']): Work<Response> {
     const { store } = this.#options.machine;
-    return this.#pass(request, context, deployment, route, {
+    return {
       kind: 'call',
       unpaid: (visit) => this.#unpaid(visit),
-      paid: (visit, row, done) => this.#work(visit, row, done),
+      paid: (visit, row, done) => this.#work({ ...visit, judged }, row, done),
       again: async (_visit, again) =>
         exposed(
           await replay(again, store, context.requestId, (headers, row) => paidHeaders({ headers }, row, context)),
         ),
-    });
+    };
   }
 
   /** As `Payments.tollSocket`. @throws Problem `not_found` where nothing is for sale (any more) */
@@ -350,8 +365,10 @@ export class Toll {
   }
 
   async #forwardPaid(visit: Visit, row: PaymentRow, signal: AbortSignal): Promise<Response> {
-    const { request, deployment, body } = visit;
-    return this.#options.forward(deployment.slug, forwarded(request, body), handlerHeaders(visit, row), signal);
+    const { request, deployment, body, judged } = visit;
+    const { forward } = this.#options;
+    const answer = await forward(deployment.slug, forwarded(request, body), handlerHeaders(visit, row), signal);
+    return judged ? await judged(answer) : answer;
   }
 
   async #openReceipt(answer: Response, row: PaymentRow): Promise<Response> {

@@ -15,6 +15,8 @@ export interface Visit {
   /** Body, where it was read to be bound; otherwise it streams. */
   body: Uint8Array | undefined;
   limit: Money;
+  /** What an answer of the handler is worth; undefined: what its status says. */
+  judged?: ((answer: Response) => Promise<Response>) | undefined;
 }
 
 /** What only the toll may tell a handler of a paid call. */

@@ -7,7 +7,7 @@ import { createApp } from '../../control/app.ts';
 import { bareAnswers } from '../../control/bare-answers.ts';
 import { type BuiltinOwner, deployBuiltins } from '../../control/builtin-tenants.ts';
 import { KeyRing } from '../../control/deploy-keys.ts';
-import { deploymentParser } from '../../control/deployment-input.ts';
+import { deploymentBodyBytes, deploymentParser } from '../../control/deployment-input.ts';
 import type { ControlDeps } from '../../control/deps.ts';
 import { handshakes } from '../../control/handshakes.ts';
 import { Lifecycle } from '../../control/lifecycle.ts';
@@ -371,6 +371,15 @@ const controlServer = service({
       endpoints,
       pages: async () =>
         (await import('../../control/pages/index.ts')).pageTable({ control: controlDeps, endpoints, version, network }),
+      mcp: async (fetch) =>
+        (await import('../../control/mcp.ts')).mcpServer({
+          endpoints,
+          fetch,
+          payments: controlDeps.payments,
+          publicUrl: controlDeps.publicUrl,
+          version,
+          maxBodyBytes: deploymentBodyBytes(controlDeps.config.runtime),
+        }),
       health,
       payments: controlDeps.payments,
       log,

@@ -18,7 +18,7 @@ export function account(network: LocalNetworkFile, index: number) {
   return privateKeyToAccount(wallet.privateKey);
 }
 
-function chainClient(network: LocalNetworkFile) {
+export function chainClient(network: LocalNetworkFile) {
   const chain = { ...tempoChain, id: network.chainId, rpcUrls: { default: { http: [network.rpcUrl] } } };
   return createClient({ chain: chain as never, transport: http(network.rpcUrl), pollingInterval: 20 });
 }

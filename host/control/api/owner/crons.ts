@@ -9,6 +9,7 @@ export function cronsEndpoint(deps: ControlDeps, history: CronRuns): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/:slug/crons',
+    tool: 'crons',
     access: 'owner',
     keyActions: ['logs'],
     summary: 'Scheduled runs',

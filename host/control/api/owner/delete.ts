@@ -11,6 +11,7 @@ export function deleteEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'DELETE',
     path: '/_admin/:slug',
+    tool: 'delete',
     access: 'owner',
     summary: 'Decommission a deployment',
     description:

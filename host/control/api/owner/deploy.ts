@@ -122,6 +122,7 @@ export function deployEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
   return {
     method: 'POST',
     path: '/_admin/deploy',
+    tool: 'deploy',
     access: 'paid',
     price,
     summary: 'Deploy a handler to a new slug',

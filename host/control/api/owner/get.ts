@@ -9,6 +9,7 @@ export function getEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/get/:slug',
+    tool: 'show',
     access: 'public',
     summary: 'Metadata of a deployment',
     description:

@@ -8,6 +8,7 @@ export function listEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/deployments',
+    tool: 'list',
     access: 'owner',
     summary: 'List your deployments',
     description: 'Those of the wallet that signs, newest first, with their metadata; without those that were deleted.',

@@ -18,6 +18,12 @@ export function logsEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/:slug/logs',
+    tool: 'logs',
+    query: {
+      limit: `how many, ${DEFAULT_LIMIT} without it`,
+      since: 'only lines after this time, ISO 8601',
+      after: 'only lines after the one with this id',
+    },
     access: 'owner',
     keyActions: ['logs'],
     summary: "The owner's log",

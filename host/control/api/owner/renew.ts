@@ -54,6 +54,7 @@ export function renewEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'POST',
     path: '/_admin/renew/:slug',
+    tool: 'renew',
     access: 'paid',
     price: parseUsd(config.prices.renew),
     summary: `Renew a deployment for ${config.slugs.termDays} days`,

@@ -7,6 +7,7 @@ export function secretsEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/:slug/secrets',
+    tool: 'secret_names',
     access: 'owner',
     summary: 'List the names of secrets',
     description: 'Names alone: values are never shown again. An update sets and removes them.',

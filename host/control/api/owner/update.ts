@@ -38,6 +38,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
   return {
     method: 'PUT',
     path: '/_admin/code/:slug',
+    tool: 'update',
     access: 'owner',
     keyActions: ['update', 'secrets'],
     summary: 'Replace code, secrets or settings',

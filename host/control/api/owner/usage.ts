@@ -14,6 +14,8 @@ export function usageEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/:slug/usage',
+    tool: 'usage',
+    query: { days: 'how many, counted back from today' },
     access: 'owner',
     keyActions: ['usage'],
     summary: 'Usage and revenue by day',

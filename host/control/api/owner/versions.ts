@@ -14,6 +14,7 @@ export function versionsEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'GET',
     path: '/_admin/:slug/versions',
+    tool: 'versions',
     access: 'owner',
     keyActions: ['rollback', 'update'],
     summary: 'History of versions',
@@ -58,6 +59,7 @@ export function rollbackEndpoint(deps: ControlDeps): Endpoint {
   return {
     method: 'POST',
     path: '/_admin/:slug/rollback',
+    tool: 'rollback',
     access: 'owner',
     keyActions: ['rollback'],
     summary: 'Make a version live',

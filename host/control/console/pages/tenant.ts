@@ -17,7 +17,7 @@ interface Metadata {
   bindings: Record<string, unknown>;
   crons: string[];
   domains: { domain: string; state: string }[];
-  paidRoutes: { method: string; path: string; price: string }[];
+  paidRoutes: { method: string; path: string; tool?: string; price: string }[];
   payTo: string;
   compatibilityDate: string;
   createdAt: string;
@@ -98,7 +98,8 @@ ${suspended ? html`<p class="note bad">Suspended since ${time(suspended.since)}:
         found.paidRoutes.length === 0
           ? '–'
           : found.paidRoutes.map(
-              (route) => html`<div><code>${route.method} ${route.path}</code> ${usd(route.price)}</div>`,
+              (route) =>
+                html`<div><code>${route.method} ${route.path}${route.tool === undefined ? '' : ` ${route.tool}`}</code> ${usd(route.price)}</div>`,
             ),
       ],
       ['Compatibility', found.compatibilityDate],

@@ -1,5 +1,5 @@
 /** MPP on Tempo: charges and sessions. */
-import { Credential } from 'mppx';
+import { Challenge, Credential, Mcp, Receipt } from 'mppx';
 import type { Network } from '../../network/types.ts';
 import { lower } from '../../terms.ts';
 import type { Address } from '../../types.ts';
@@ -55,6 +55,20 @@ export const tempo: PaymentMethod = {
   describe(offer) {
     const { intent, method, request } = mppOffer(offer);
     return { intent, method, currency: String(request.currency) };
+  },
+  tools: {
+    credential: Mcp.credentialMetaKey,
+    header: (sent) => ({ authorization: Credential.serialize(sent as Credential.Credential) }),
+    required(headers) {
+      if (!headers.has('www-authenticate')) return {};
+      return { challenge: { [Mcp.paymentRequiredMetaKey]: { challenges: Challenge.fromHeadersList(headers) } } };
+    },
+    receipt(headers, sent) {
+      const receipt = headers.get('payment-receipt');
+      if (receipt === null) return {};
+      const { id } = (sent as Credential.Credential).challenge;
+      return { [Mcp.receiptMetaKey]: { ...Receipt.deserialize(receipt), challengeId: id } };
+    },
   },
   receipt: (row, reference, charged) => ({ 'payment-receipt': mppReceipt('tempo', row, reference, charged) }),
 };

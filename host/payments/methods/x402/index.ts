@@ -42,6 +42,19 @@ export const x402: PaymentMethod = {
     const { scheme, network, asset } = x402Offer(offer).requirements;
     return { intent: scheme, method: 'x402', currency: `${network}/${asset}` };
   },
+  /** https://github.com/x402-foundation/x402/blob/main/specs/transports-v2/mcp.md */
+  tools: {
+    credential: 'x402/payment',
+    header: (sent) => ({ 'payment-signature': base64(sent as object) }),
+    required(headers) {
+      const offers = headers.get('payment-required');
+      return offers === null ? {} : { structuredContent: fromBase64(offers) };
+    },
+    receipt(headers) {
+      const settled = headers.get('payment-response');
+      return settled === null ? {} : { 'x402/payment-response': fromBase64(settled) };
+    },
+  },
   receipt(row, reference, charged) {
     const network = networkOfId(row.credentialId) ?? row.asset.split('/')[0] ?? '';
     const response = { success: true, transaction: reference, network, payer: row.payer, amount: charged.toString() };
@@ -57,4 +70,8 @@ export const x402: PaymentMethod = {
 
 function base64(value: object): string {
   return Buffer.from(JSON.stringify(value)).toString('base64');
+}
+
+function fromBase64(text: string): object {
+  return JSON.parse(Buffer.from(text, 'base64').toString('utf8'));
 }
