@@ -40,14 +40,10 @@ export interface UpstreamOptions {
  */
 export type ConnectionMode = 'pooled' | 'fresh' | 'upgrade';
 
-/** Idle times are counted in whole ticks: reading a clock for each request would cost more than it tells. */
-const TICKS = 4;
-
 export class UpstreamPool implements ConnectionOwner {
   readonly options: Required<UpstreamOptions>;
   readonly #idle: UpstreamConnection[] = [];
   #timer: NodeJS.Timeout | undefined;
-  #tick = 0;
   #closed = false;
 
   constructor(options: UpstreamOptions) {
@@ -91,9 +87,9 @@ export class UpstreamPool implements ConnectionOwner {
       connection.socket.destroy();
       return;
     }
-    connection.idleSince = this.#tick;
+    connection.idleSince = performance.now();
     this.#idle.push(connection);
-    this.#timer ??= setInterval(() => this.#sweep(), this.options.idleMs / TICKS).unref();
+    this.#timer ??= setInterval(() => this.#sweep(), this.options.idleMs / 4).unref();
   }
 
   /** @internal */
@@ -102,17 +98,20 @@ export class UpstreamPool implements ConnectionOwner {
     if (index >= 0) this.#idle.splice(index, 1);
   }
 
+  /** By the clock: the timer of a process that waits for a core is late, and a request may not be sent twice. */
   #takeIdle(): UpstreamConnection | undefined {
+    const newest = this.#idle.at(-1);
+    if (!newest || performance.now() - newest.idleSince > this.options.idleMs) return undefined;
     return this.#idle.pop();
   }
 
   /** The oldest are first. */
   #sweep(): void {
-    this.#tick += 1;
+    const before = performance.now() - this.options.idleMs;
     let expired = 0;
     while (expired < this.#idle.length) {
       const connection = this.#idle[expired] as UpstreamConnection;
-      if (this.#tick - connection.idleSince < TICKS) break;
+      if (connection.idleSince > before) break;
       connection.socket.destroy();
       expired += 1;
     }
