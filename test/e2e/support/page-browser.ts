@@ -66,8 +66,55 @@ const OVERLAPPING = `(() => {
     .map(([other]) => [card, other].map(({ textContent }) => textContent.trim().slice(0, 40)).join(' / ')));
 })()`;
 
+/** Notes what the focus comes to, and answers how much it can come to. Of a group of radio buttons it comes to one. */
+const FOLLOW_FOCUS = `(() => {
+  const kinds = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]:not([tabindex^="-"])';
+  const groups = new Set();
+  const all = [...document.querySelectorAll(kinds)].filter((one) => {
+    if (one.disabled || !one.checkVisibility({ visibilityProperty: true }) || one.closest('[inert]')) return false;
+    if (one.type !== 'radio') return true;
+    const first = !groups.has(one.name);
+    groups.add(one.name);
+    return first;
+  });
+  const reached = new Set();
+  const unmarked = [];
+  const listener = ({ target }) => {
+    // What is inside of a closed shadow is its own affair.
+    if (target.localName.includes('-')) return;
+    reached.add(target.type === 'radio' ? target.name : target);
+    const { outlineStyle, outlineWidth, boxShadow } = getComputedStyle(target);
+    const box = target.getBoundingClientRect();
+    const marked = (outlineStyle !== 'none' && parseFloat(outlineWidth) > 0) || boxShadow !== 'none';
+    if (!marked || box.width === 0 || box.right <= 0 || box.left >= innerWidth) unmarked.push(target);
+  };
+  document.body.tabIndex = -1;
+  document.body.focus();
+  document.body.removeAttribute('tabindex');
+  document.addEventListener('focusin', listener);
+  const text = (one) => one.outerHTML.slice(0, 120);
+  window.focusFollowed = () => {
+    document.removeEventListener('focusin', listener);
+    document.activeElement?.blur();
+    return {
+      unreached: all.filter((one) => !reached.has(one.type === 'radio' ? one.name : one)).map(text),
+      unmarked: unmarked.map(text),
+    };
+  };
+  return all.length;
+})()`;
+
+/** Every control is reached by Tab alone, and is marked when it is. */
+async function tabThrough(page: Page, name: string): Promise<void> {
+  const controls = (await page.evaluate(FOLLOW_FOCUS)) as number;
+  // Scrolled regions can be reached, too.
+  for (let presses = 0; presses < controls + 5; presses++) await page.keyboard.press('Tab');
+  expect(await page.evaluate('window.focusFollowed()'), `${name} by keyboard`).toEqual({ unreached: [], unmarked: [] });
+}
+
 /**
- * Looks at the page in both schemes and all widths: nothing runs over, axe finds nothing, nothing was asked elsewhere.
+ * Looks at the page in both schemes and all widths: nothing runs over, axe finds nothing, Tab reaches everything, nothing
+ * was asked elsewhere.
  * Pictures are kept where TURNPIKE_SCREENSHOTS names a folder.
  */
 export async function lookAt({ page, complaints, outside }: Opened, name: string): Promise<void> {
@@ -88,6 +135,7 @@ export async function lookAt({ page, complaints, outside }: Opened, name: string
       if ((width === 1280 && colorScheme === 'dark') || (width === 390 && colorScheme === 'light'))
         expect(await violations(page), `${name} at ${width}, ${colorScheme}`).toEqual([]);
     }
+    if (width === 1280) await tabThrough(page, name);
   }
   expect(complaints, name).toEqual([]);
   expect(outside, name).toEqual([]);
