@@ -13,6 +13,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { expectTime } from '../times.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
+import { tabThrough } from './support/page-browser.ts';
 import { seedDeployments } from './support/seed.ts';
 
 const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome'];
@@ -211,6 +212,7 @@ test('every page fits, is accessible, runs nothing of strangers and answers quic
         await picture(`${name}-${width}-${colorScheme}`);
       }
     }
+    await tabThrough(page, name);
     expect(await page.evaluate('window.pwned')).toBeUndefined();
     expect(await page.content()).not.toContain('never-shown');
   }

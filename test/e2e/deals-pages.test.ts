@@ -252,7 +252,7 @@ describe('a person with a wallet in the browser', () => {
       'Object.fromEntries(new FormData(document.querySelector("#new form")))',
     )) as object;
     await page.getByRole('button', { name: 'Watch for $0.25' }).click();
-    await page.getByRole('cell', { name: /^q: / }).waitFor();
+    await page.getByRole('cell', { name: /^words: / }).waitFor();
     const cookie = (await page.context().cookies(pages)).map(({ name, value }) => `${name}=${value}`).join('; ');
     const again = (more: Record<string, string>) =>
       get('pay.localhost', '/dashboard/watches', {
@@ -264,7 +264,7 @@ describe('a person with a wallet in the browser', () => {
     await page.reload();
     const row = page.locator('tbody tr');
     expect(await row.count()).toBe(1);
-    expect(await row.textContent()).toContain(`q: ${EVIL.trim()}`);
+    expect(await row.textContent()).toContain(`words: ${EVIL.trim()}`);
     expect(await row.textContent()).toContain('running');
     expect(await row.getByText('1.0', { exact: true }).count()).toBe(1);
     expect(had - (await ledger())).toBe(250_000);

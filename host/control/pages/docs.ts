@@ -60,7 +60,7 @@ ${[...groups].map(
 <div>
 <section id="start" data-find><h1>Docs</h1>
 <p class="lead">JSON in, JSON out. A wallet is the account: it pays, and what it paid for is its own.</p>
-<p>For agents the same is in <a href="/llms.txt">llms.txt</a>, for machines in <a href="/openapi.json">openapi.json</a>. The command line does all of it:</p>
+<p>For agents the same is in <a href="/llms.txt">llms.txt</a> and, as tools, at <code>/mcp</code> (MCP); for machines it is in <a href="/openapi.json">openapi.json</a>. The command line does all of it:</p>
 <pre>npm install --global ${publicUrl}${COMMAND_PATH}
 turnpike init my-api --template paid-api
 cd my-api && turnpike deploy --yes --host-url ${publicUrl}</pre>

@@ -158,7 +158,8 @@ function monthly(price: string, calls: number, feeBps: number): string {
   const gross = (parseUsd(price) as bigint) * BigInt(calls) * 30n;
   const net = micro((gross * BigInt(10_000 - feeBps)) / 10_000n) as Money;
   const text = formatUsd(net);
-  return Number(text) >= 10 ? Math.floor(Number(text)).toLocaleString('en') : text;
+  // What is whole needs no decimals, beside others that have none.
+  return Number(text) >= 10 || /\.0+$/.test(text) ? Math.floor(Number(text)).toLocaleString('en') : text;
 }
 
 function sentence(text: string): string {

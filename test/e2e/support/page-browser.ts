@@ -105,7 +105,7 @@ const FOLLOW_FOCUS = `(() => {
 })()`;
 
 /** Every control is reached by Tab alone, and is marked when it is. */
-async function tabThrough(page: Page, name: string): Promise<void> {
+export async function tabThrough(page: Page, name: string): Promise<void> {
   const controls = (await page.evaluate(FOLLOW_FOCUS)) as number;
   // Scrolled regions can be reached, too.
   for (let presses = 0; presses < controls + 5; presses++) await page.keyboard.press('Tab');

@@ -29,7 +29,7 @@ ${accountChoice(accounts, account, '/dashboard/month')}
 <section class="card">
   <dl class="figures">
     <div><dt>Credit on ${day(month.from)}</dt><dd>$${formatUsd(opening)}</dd></div>
-    <div><dt>${month.from === present.from ? 'Credit so far' : `Credit on ${day(month.to)}`}</dt><dd>$${formatUsd(closing)}</dd></div>
+    <div><dt>${month.from === present.from ? 'Credit now' : `Credit on ${day(month.to)}`}</dt><dd>$${formatUsd(closing)}</dd></div>
   </dl>
 </section>
 <section class="card">

@@ -49,16 +49,18 @@ const FIELDS: [name: string, label: string, hint: string][] = [
   ['country', 'Country', 'Two letters, such as DE.'],
   ['currency', 'Currency', 'Three letters, such as EUR.'],
   ['max_price_minor', 'Highest price, in cents', 'Needs a currency.'],
-  ['min_discount_bps', 'Discount, at least', 'In 1/100 %: 1500 is 15 %.'],
 ];
-const NUMBERS = ['max_price_minor', 'min_discount_bps', 'min_score', 'min_confidence'];
+/** In hundredths of a per cent, as the service takes it. */
+const DISCOUNT = 'min_discount_bps';
+const DISCOUNTS = [500, 1_000, 1_500, 2_000, 3_000, 5_000];
+const NUMBERS = ['max_price_minor', DISCOUNT, 'min_score', 'min_confidence'];
 /** What a link may bring beside them. */
 const HIDDEN = ['gtin', 'min_score', 'min_confidence', 'at_low', 'availability'];
 
 /** What the service gets of a form. */
 export function watchBody(fields: Record<string, string | undefined>): string {
   const query: Record<string, unknown> = {};
-  for (const name of [...FIELDS.map(([name]) => name), ...HIDDEN]) {
+  for (const name of [...FIELDS.map(([name]) => name), DISCOUNT, ...HIDDEN]) {
     const value = (fields[name] ?? '').trim();
     if (value === '') continue;
     if (NUMBERS.includes(name)) query[name] = /^\d{1,13}$/.test(value) ? Number(value) : value;
@@ -132,7 +134,7 @@ function watchRow({ visitor }: Frame, account: Account, watch: ShownWatch, now: 
   const left = Math.max(0, paidThrough - now) / DAY_MS;
   const isPaused = state === 'paused';
   const isKnown = Number.isFinite(paidThrough) && Math.abs(paidThrough) < 8e15;
-  const words = Object.entries(query).map(([name, value]) => `${name}: ${String(value)}`.slice(0, 200));
+  const words = Object.entries(query).map(([name, value]) => wordOf(name, String(value)).slice(0, 200));
   return html`<tr><td data-label="Looks for"><span>${words.length === 0 ? 'any deal' : words.join(', ')}<br><code>${id}</code></span></td>
 <td data-label="State"><span class="badge ${state === 'running' ? 'good' : 'warn'}">${state}</span></td>
 <td data-label="Paid until" class="nowrap">${isKnown ? new Date(paidThrough).toISOString().slice(0, 16).replace('T', ' ') : ''}</td>
@@ -141,8 +143,25 @@ function watchRow({ visitor }: Frame, account: Account, watch: ShownWatch, now: 
 <td class="number"><form method="post" action="/dashboard/watches/change" class="row">${csrfField(visitor)}<input type="hidden" name="account" value="${account.id}"><input type="hidden" name="watch" value="${id}">${button(isPaused ? 'resume' : 'pause', isPaused ? 'Go on' : 'Pause', id)}${button('end', 'End', id)}</form></td></tr>`;
 }
 
+/** One condition of a query, in words. */
+function wordOf(name: string, value: string): string {
+  if (name === DISCOUNT && /^\d{1,5}$/.test(value)) return `discount at least ${percent(Number(value))}`;
+  const label = FIELDS.find(([field]) => field === name)?.[1] ?? name;
+  return `${label.toLowerCase()}: ${value}`;
+}
+
+function percent(hundredths: number): string {
+  return `${hundredths / 100} %`;
+}
+
 function button(value: string, text: string, id: string) {
   return html`<button name="to" value="${value}" class="quiet small">${text}<span class="sr"> ${id}</span></button>`;
+}
+
+/** The usual ones, and the one that a link brought. */
+function discounts(given: string): number[] {
+  const own = /^[1-9]\d{0,3}$/.test(given) ? [Number(given)] : [];
+  return [...new Set([...DISCOUNTS, ...own])].sort((a, b) => a - b);
 }
 
 function formSection({ visitor }: Frame, facts: WatchesFacts, prices: { first: number; day: number }) {
@@ -158,7 +177,12 @@ function formSection({ visitor }: Frame, facts: WatchesFacts, prices: { first: n
     <div class="fields">${FIELDS.map(
       ([name, label, hint]) =>
         html`<label class="field">${label}<input name="${name}" value="${value(name)}" maxlength="100" autocomplete="off"><span class="hint">${hint}</span></label>`,
-    )}</div>
+    )}<label class="field">Discount, at least<select name="${DISCOUNT}"><option value="">any</option>${discounts(
+      value(DISCOUNT),
+    ).map(
+      (each) =>
+        html`<option value="${each}"${String(each) === value(DISCOUNT) ? html` selected` : ''}>${percent(each)}</option>`,
+    )}</select></label></div>
     <div class="fields">
     <label class="field">Webhook<input type="url" name="webhook" value="${value('webhook')}" maxlength="2000" placeholder="https://" autocomplete="off"><span class="hint">Without one, events are in the feed.</span></label>
     <label class="field">Looks<select name="every_s">${EVERY.map(
