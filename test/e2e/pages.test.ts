@@ -2,11 +2,12 @@
  * Pages of the host in a real browser: problems that a browser gets as pages, and a 402 that a person pays with a
  * wallet. Set TURNPIKE_SCREENSHOTS to a folder to keep pictures.
  */
+import { createHash } from 'node:crypto';
 import type { Browser, BrowserContext } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { account, balances, jsonPost, mppFetch } from './support/callers.ts';
+import { account, balances, deploy, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
 import { curl } from './support/curl.ts';
-import { startHost, type TestHost } from './support/host.ts';
+import { startHost, type TestHost, until } from './support/host.ts';
 import { addWallet, lookAt, newPage, openBrowser } from './support/page-browser.ts';
 
 const EVIL = '"><script>document.title = 1</script><img src=x onerror="document.title = 2"> </script>';
@@ -43,9 +44,16 @@ let host: TestHost;
 let browser: Browser;
 let context: BrowserContext;
 const PAYER = 3;
+const REGISTRAR = 'registrar-of-the-test';
+const sha256 = (text: string) => createHash('sha256').update(text).digest('hex');
 
 beforeAll(async () => {
-  [host, browser] = await Promise.all([startHost({ flags: { 'base-domain': 'apps.localhost' } }), openBrowser()]);
+  [host, browser] = await Promise.all([
+    startHost({
+      flags: { 'base-domain': 'apps.localhost', 'domains-registrar-tokens': JSON.stringify([sha256(REGISTRAR)]) },
+    }),
+    openBrowser(),
+  ]);
   const paidRoutes = [
     { method: 'GET', path: '/report', price: '0.25', description: 'The daily report' },
     { method: 'GET', path: '/data', price: '0.01', description: EVIL },
@@ -371,6 +379,40 @@ describe('a tenant’s own page of a 402', () => {
     const shared = await ask(`${host.url}/shop/own/a`, BROWSER_ACCEPTS);
     expect(shared.body).not.toContain('The shop');
     expect(shared.body).toContain('data-pay');
+  });
+
+  test('is a static file as well, and is shown at a domain of the tenant', async () => {
+    const owner = mppFetch(host.network, 0);
+    const page = '<!doctype html><title>From a file</title><turnpike-payment></turnpike-payment>';
+    const hash = sha256(page);
+    const paidRoutes = [{ path: '/v1/*', price: '0.01', page: '/pay/' }];
+    await deploy(owner, host.url, { slug: 'filed', code: HANDLER, paidRoutes });
+    const session = (await (await owner(`${host.url}/_admin/session/filed`, { method: 'POST' })).json()) as {
+      token: string;
+    };
+    const headers = { authorization: `Bearer ${session.token}`, 'content-type': 'application/json' };
+    const kept = await fetch(`${host.url}/_admin/filed/assets/${hash}`, { method: 'PUT', headers, body: page });
+    expect(kept.status).toBe(201);
+    const assets = { files: { '/pay/index.html': hash } };
+    const updated = await fetch(`${host.url}/_admin/code/filed`, { ...jsonPut({ assets }), headers });
+    expect([updated.status, await updated.text()]).toEqual([200, expect.any(String)]);
+    const named = { domain: 'filed.test', registrarToken: REGISTRAR };
+    expect((await fetch(`${host.url}/_admin/filed/domains`, jsonPost(named))).status).toBe(202);
+    for (const origin of ['filed.apps.localhost', 'filed.test']) {
+      const url = `http://${origin}:${host.port}/v1/a`;
+      const shown = await until(async () => {
+        const answer = await ask(url, BROWSER_ACCEPTS);
+        return answer.status === 402 ? answer : undefined;
+      });
+      expect(shown.body, origin).toContain('<title>From a file</title>');
+      expect(shown.body, origin).toContain('data-pay');
+      expect((await ask(url, '*/*')).headers.get('content-type')).toBe('application/problem+json');
+      // The page itself costs nothing.
+      expect(await ask(`http://${origin}:${host.port}/pay/`, BROWSER_ACCEPTS)).toMatchObject({
+        status: 200,
+        body: page,
+      });
+    }
   });
 
   test('that is none gives way to the host’s', async () => {

@@ -37,7 +37,7 @@ export const auditPage: ConsolePage = {
 <form method="get" action="${BASE}/audit" class="row end"><label>About<input name="slug" value="${slug}" class="short" placeholder="slug or subject" maxlength="100"></label><button class="quiet">Show</button></form>
 <section class="card">${table(
       'Acts, newest first',
-      [{ name: 'When' }, { name: 'Act' }, { name: 'About' }, { name: 'Whence' }, { name: 'Outcome' }, { name: 'With' }],
+      [{ name: 'When' }, { name: 'Act' }, { name: 'About' }, { name: 'From' }, { name: 'Outcome' }, { name: 'With' }],
       entries.map((one) => [
         time(one.systemAt),
         html`<code>${one.act}</code>`,
