@@ -1,5 +1,5 @@
 /** The speech tenant on the real host, with the embedded engine, paid by stock clients through the stock Deepgram SDK. */
-import { mkdtemp, rm } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DeepgramClient, DeepgramError } from '@deepgram/sdk';
@@ -319,6 +319,38 @@ describe('the page', () => {
       expect(complaints).toEqual([]);
     } finally {
       await browser.close();
+    }
+  });
+
+  it('records what the microphone hears, shows the price, and transcribes it', async () => {
+    const wav = `${speech}/v1/speak?encoding=linear16&container=wav`;
+    const spoken = await x402(wav, jsonPost({ text: 'Good morning. The weather was warm this morning.' }));
+    const folder = await mkdtemp(join(tmpdir(), 'tp-microphone-'));
+    const file = join(folder, 'spoken.wav');
+    await writeFile(file, Buffer.from(await spoken.arrayBuffer()));
+    const browser = await openBrowser([
+      '--use-fake-ui-for-media-stream',
+      '--use-fake-device-for-media-stream',
+      `--use-file-for-fake-audio-capture=${file}%noloop`,
+    ]);
+    try {
+      const { page, complaints } = await newPage(await browser.newContext());
+      const before = await wealth(DEMO_WALLET);
+      await page.goto(`http://localhost:${host.port}/speech/`);
+      const price = () => page.locator('#listen-price').textContent();
+      await page.getByRole('button', { name: 'Record' }).click();
+      await expect.poll(price, { timeout: 30_000 }).toMatch(/^Recording … [4-9] s$/);
+      await page.getByRole('button', { name: 'Stop' }).click();
+      await expect.poll(price).toMatch(/^Ready: \d\.\d s\. It costs 0\.0\d+ USDC/);
+      await page.getByRole('button', { name: 'Transcribe', exact: true }).click();
+      await expect.poll(() => page.locator('#cost').textContent(), { timeout: 30_000 }).toMatch(/^Cost: 0\.\d+ USDC/);
+      expect(await page.locator('#answer').textContent()).toMatch(/morning/i);
+      const charge = Number(/0\.\d+/.exec((await page.locator('#cost').textContent()) ?? '')?.[0]);
+      await expectCharged(before, Math.round(charge * 1_000_000), DEMO_WALLET);
+      expect(complaints).toEqual([]);
+    } finally {
+      await browser.close();
+      await rm(folder, { recursive: true });
     }
   });
 

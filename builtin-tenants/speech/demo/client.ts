@@ -167,7 +167,13 @@ recordButton.addEventListener('click', async () => {
   const pieces: Blob[] = [];
   recorder = new MediaRecorder(stream);
   recorder.addEventListener('dataavailable', ({ data }) => pieces.push(data));
+  const from = performance.now();
+  const tell = () => {
+    listenPrice.textContent = `Recording … ${Math.floor((performance.now() - from) / 1_000)} s`;
+  };
+  const telling = setInterval(tell, 250);
   recorder.addEventListener('stop', () => {
+    clearInterval(telling);
     for (const track of stream.getTracks()) track.stop();
     void choose(new Blob(pieces, { type: recorder?.mimeType ?? 'audio/webm' }));
     recorder = undefined;
@@ -177,7 +183,7 @@ recordButton.addEventListener('click', async () => {
   recorder.start();
   recordButton.textContent = 'Stop';
   recordButton.setAttribute('aria-pressed', 'true');
-  listenPrice.textContent = 'Recording …';
+  tell();
 });
 
 function usd(microUsd: number): string {

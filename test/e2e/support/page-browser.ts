@@ -14,7 +14,8 @@ const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 export const WIDTHS = [390, 1280, 1920] as const;
 export const SCHEMES = ['light', 'dark'] as const;
 
-export async function openBrowser(): Promise<Browser> {
+/** @param args more arguments of Chromium */
+export async function openBrowser(args: string[] = []): Promise<Browser> {
   const executablePath = process.env.CHROMIUM ?? BROWSERS.find(existsSync);
   if (!executablePath) throw new Error('no Chromium: install it (apt-get install chromium) or set CHROMIUM');
   return chromium.launch({
@@ -25,6 +26,7 @@ export async function openBrowser(): Promise<Browser> {
       '--disable-quic',
       '--no-first-run',
       '--host-resolver-rules=MAP *.localhost 127.0.0.1',
+      ...args,
     ],
   });
 }
