@@ -230,6 +230,7 @@ describe('the console', () => {
 
     await goTo('#/s/notes/crons', 'notes: crons');
     await page.getByText('It has not run yet.').waitFor();
+    await lookAt(opened, 'owner-crons');
     expect(
       await page
         .locator('main *')
