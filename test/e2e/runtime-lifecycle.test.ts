@@ -98,7 +98,7 @@ describe('replacement', () => {
 
   it('lets a long request of the old version end, and counts its CPU time', async () => {
     const streaming = (text: string) =>
-      `export default { fetch: () => new Response(new ReadableStream({ async start(c) { for (let i = 0; i < 4; i++) { c.enqueue(new TextEncoder().encode("${text}")); await scheduler.wait(300); for (const end = Date.now() + 100; Date.now() < end; ) for (let i = 0; i < 1e5; i++); } c.close(); } })) }`;
+      `export default { fetch: () => new Response(new ReadableStream({ async start(c) { let sum = 0; for (let i = 0; i < 4; i++) { c.enqueue(new TextEncoder().encode("${text}")); await scheduler.wait(300); for (let n = 0; n < 1e8; n++) sum += n; } c.enqueue(new Uint8Array(sum > 0 ? 0 : 1)); c.close(); } })) }`;
     await rig.deploy('long', streaming('a'));
     const old = await rig.fetch('long');
     await rig.deploy('long', streaming('b'));

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { keptHead, parseAnswerHead } from '../../../host/bindings/cache-api/freshness.ts';
 import { keyOf } from '../../../host/bindings/cache-api/protocol.ts';
 import { replyTo } from '../../../host/bindings/cache-api/reply.ts';
+import { expectTime } from '../../times.ts';
 
 const NOW = Date.parse('2026-11-26T00:00:00Z');
 
@@ -65,7 +66,7 @@ describe('how long an answer is kept', () => {
       parseAnswerHead(`HTTP/1.1 200 OK\r\na: ${value}`);
       replyTo({ status: 200, fields: ['etag', '"e"'], size: 1 }, { ifNoneMatch: value, range: value, ifRange: value });
     }
-    expect(performance.now() - before).toBeLessThan(2_000);
+    expectTime('hostile fields of the cache', performance.now() - before, 2_000);
   });
 });
 
