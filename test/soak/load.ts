@@ -15,8 +15,9 @@ const LONGEST_VALUE = 2_000;
 const LONGEST_OBJECT = 130_000;
 /** Wrong answers that are printed. */
 const SHOWN = 20;
-/** A caller who was refused waits this long, ms. */
+/** A caller who was refused waits this long, ms, and twice as long each further time, up to the longest pause. */
 const PAUSE_MS = 20;
+const LONGEST_PAUSE_MS = 320;
 /** Handlers answer 500 when a binding fails them; the edge 502, 503 and 504 when it has nobody to ask. */
 const REFUSALS = new Set([0, 500, 502, 503, 504]);
 
@@ -92,6 +93,7 @@ export class Load {
   async #write(lane: string): Promise<void> {
     const { origin, random, running, paceMs } = this.#options;
     let overwritten = `${lane}-0-again`;
+    let pause = PAUSE_MS;
     for (let next = 1; running(); next++) {
       const place = next % OVERWRITE_EVERY === 0 ? overwritten : `${lane}-${next}`;
       let key = this.#keys.get(place);
@@ -106,12 +108,14 @@ export class Load {
       if (answer.status === 200 && answer.text === 'kept') {
         key.acknowledged = version;
         this.counts.written += 1;
+        pause = PAUSE_MS;
       } else {
         this.#refused(place, answer);
         this.counts.refused += 1;
         // What was not acknowledged may still arrive: no later version of the same key is asked for.
         if (place === overwritten) overwritten = `${lane}-${next}-again`;
-        await delay(PAUSE_MS);
+        await delay(pause);
+        pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
       }
       if (paceMs > 0) await delay(random(2 * paceMs));
     }
