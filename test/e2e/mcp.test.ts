@@ -23,6 +23,7 @@ function server() {
   mcp.registerTool('look', { description: 'looks', inputSchema: { at: z.string() } }, async ({ at }, { requestInfo }) => ({
     content: [{ type: 'text', text: at + ' ' + ++calls + ' ' + requestInfo.headers['x-payer'] }],
   }));
+  mcp.registerTool('use', { description: 'costs what it uses' }, async () => ({ content: [{ type: 'text', text: 'used' }] }));
   mcp.registerTool('fail', { description: 'fails' }, async () => { throw new Error('not today'); });
   return mcp;
 }
@@ -31,7 +32,10 @@ export default {
     const json = new URL(request.url).searchParams.has('json');
     const transport = new WebStandardStreamableHTTPServerTransport({ enableJsonResponse: json });
     await server().connect(transport);
-    return transport.handleRequest(request);
+    const answer = await transport.handleRequest(request);
+    // Of the metered tool alone; others cost their price.
+    answer.headers.set('x-charge', '0.02');
+    return answer;
   },
 };`;
 
@@ -53,6 +57,7 @@ beforeAll(async () => {
     paidRoutes: [
       { path: '/mcp', tool: 'look', price: '0.01', description: 'one look' },
       { path: '/mcp', tool: 'fail', price: '0.02' },
+      { path: '/mcp', tool: 'use', price: '0.05', mode: 'metered' },
     ],
   });
 });
@@ -107,6 +112,7 @@ describe('priced tools of a tenant', () => {
       free: undefined,
       look: { amount: '0.01', currency: 'USD', mode: 'fixed' },
       fail: { amount: '0.02', currency: 'USD', mode: 'fixed' },
+      use: { amount: '0.05', currency: 'USD', mode: 'metered' },
     });
     expect(textOf(await client.callTool({ name: 'free', arguments: {} }))).toBe('free');
     await client.close();
@@ -154,6 +160,23 @@ describe('priced tools of a tenant', () => {
     for (const other of [{ arguments: { at: 'elsewhere' } }, { name: 'fail', arguments: {} }])
       expect(await again(other)).toMatchObject({ isError: true });
     expect(before - (await balances(host.network, address)).x402).toBe(10_000n);
+    await client.close();
+  });
+
+  test('a metered tool is paid by a session, as it is used', async () => {
+    const payer = account(host.network, 5);
+    const client = await connect('/agents/mcp');
+    const methods = [
+      tempo.session({ account: payer, maxDeposit: '1', getClient: () => chainClient(host.network) as never }),
+    ];
+    McpClient.wrap(client, { methods });
+    const receipts = [];
+    for (let turn = 0; turn < 3; turn++) {
+      const result = await client.callTool({ name: 'use', arguments: {} });
+      expect(textOf(result)).toBe('used');
+      receipts.push(result._meta?.['org.paymentauth/receipt'] as { spent: string });
+    }
+    expect(receipts.map(({ spent }) => spent)).toEqual(['20000', '40000', '60000']);
     await client.close();
   });
 
