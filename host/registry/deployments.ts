@@ -27,6 +27,8 @@ import { unusedCode } from './unused-code.ts';
 
 export const DAY_MS = 86_400_000;
 const SERVES = and(eq(deployments.state, 'active'), isNull(deployments.suspendedAt));
+/** Bindings that are kept in Durable Objects. */
+const OBJECT_BINDINGS = ['durableObjects', 'queues', 'workflows'] as const;
 /** Deployments of one wallet that are listed. */
 const MOST_LISTED = 1_000;
 
@@ -242,16 +244,19 @@ export class Deployments {
   /** Deployments that have Durable Objects, expired ones too; not those that are suspended. */
   async withObjects(): Promise<Pick<Deployment, 'tenant' | 'slug'>[]> {
     const { tenant, slug, bindings, state } = deployments;
-    return await this.#db
-      .select({ tenant, slug })
+    const named = (kind: string) => sql`${bindings} LIKE ${`%"${kind}":{%`}`;
+    const rows = await this.#db
+      .select({ tenant, slug, bindings })
       .from(deployments)
       .where(
         and(
           ne(state, 'decommissioned'),
           isNull(deployments.suspendedAt),
-          sql`(json_type(${bindings}, '$.durableObjects') = 'object' or json_type(${bindings}, '$.queues') = 'object' or json_type(${bindings}, '$.workflows') = 'object')`,
+          or(...OBJECT_BINDINGS.map((kind) => named(kind))),
         ),
       );
+    // What is an object deeper within is none of these.
+    return rows.filter((row) => OBJECT_BINDINGS.some((kind) => typeof row.bindings[kind] === 'object'));
   }
 
   /** Deployments that sell something just now, oldest first. */

@@ -18,15 +18,18 @@ export interface Registry {
   db: Database;
   /** The connection below drizzle, for statements that drizzle has no words for. */
   client: Client;
-  /** Writes a consistent copy of the registry to `file` (must not exist) while it is in use. */
-  copyTo(file: string): Promise<void>;
   close(): void;
 }
 
-const MIGRATIONS = fileURLToPath(new URL('migrations/', import.meta.url));
+export interface FileRegistry extends Registry {
+  /** Writes a consistent copy of the registry to `file` (must not exist) while it is in use. */
+  copyTo(file: string): Promise<void>;
+}
+
+export const MIGRATIONS = fileURLToPath(new URL('migrations/', import.meta.url));
 
 /** @param file path of the database; created if missing */
-export async function openRegistry(file: string): Promise<Registry> {
+export async function openRegistry(file: string): Promise<FileRegistry> {
   const client = await openClient(file);
   await migrate(client, await readMigrations(MIGRATIONS));
   return {
@@ -55,7 +58,7 @@ export async function readMigrations(folder: string): Promise<Migration[]> {
  * @throws Problem invalid_config when something was applied that is not among them
  */
 export async function migrate(client: Client, migrations: Migration[]): Promise<void> {
-  await client.execute(
+  await client.executeMultiple(
     'CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT',
   );
   const applied = new Set((await client.execute('SELECT name FROM migrations')).rows.map((row) => row.name));

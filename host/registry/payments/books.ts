@@ -89,7 +89,7 @@ export class Books {
         SELECT id FROM (
           SELECT o.id, sum(o.amount) OVER (ORDER BY o.created_at, o.id ROWS UNBOUNDED PRECEDING) AS total
           FROM payment_outgoing o JOIN payments p ON p.id = o.payment
-          WHERE o.channel = ? AND o.state = 'waiting' AND (o.kind = 'refund' OR p.state = 'answered'))
+          WHERE o.channel = ? AND o.state = 'waiting' AND (o.kind = 'refund' OR p.state = 'answered')) AS waiting
         WHERE total <= (SELECT settled - committed FROM payment_channels WHERE id = ?))`,
       args: [this.now(), channel, channel],
     };

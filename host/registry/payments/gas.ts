@@ -13,7 +13,8 @@ export class GasStore {
   async add(day: string, tenant: string, cost: Money): Promise<void> {
     await this.#client.execute({
       sql: `INSERT INTO payment_gas (day, tenant, settlements, micro_usd) VALUES (?, ?, 1, ?)
-        ON CONFLICT (day, tenant) DO UPDATE SET settlements = settlements + 1, micro_usd = micro_usd + excluded.micro_usd`,
+        ON CONFLICT (day, tenant) DO UPDATE SET settlements = payment_gas.settlements + 1,
+          micro_usd = payment_gas.micro_usd + excluded.micro_usd`,
       args: [day, tenant, Number(cost)],
     });
   }

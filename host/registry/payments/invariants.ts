@@ -38,18 +38,21 @@ const DUE_BY_ASSET = `SELECT o.asset, sum(o.amount) AS amount FROM payment_outgo
   WHERE ${DUE} AND (o.kind IN ('payout', 'fee') OR o.channel IS NOT NULL
     OR o.covered = 1 OR (SELECT custody FROM payments WHERE id = o.payment) <> 'direct') GROUP BY o.asset`;
 
+/** 1 where the condition holds for any row of a group, else 0. */
+const some = (condition: string) => `max(CASE WHEN ${condition} THEN 1 ELSE 0 END)`;
+
 /** Of these payments, each by what is wrong with it. */
 const payments = (of: string) => `SELECT payment, paid_and_refunded, over_paid, uncovered FROM (
   SELECT p.id AS payment,
-    max(o.kind IN ('payout', 'fee') AND o.state IN ('owed', 'sending', 'sent'))
-      AND max(o.kind = 'refund' AND o.id LIKE '%-lost' AND o.state <> 'waived') AS paid_and_refunded,
-    sum(CASE WHEN o.state = 'waived' THEN 0 ELSE o.amount END) >
-      CASE p.custody WHEN 'channel' THEN coalesce(p.charged, 0) ELSE p.authorized END AS over_paid,
-    max(o.state IN ('owed', 'sending', 'sent') AND (
+    ${some("o.kind IN ('payout', 'fee') AND o.state IN ('owed', 'sending', 'sent')")}
+      * ${some("o.kind = 'refund' AND o.id LIKE '%-lost' AND o.state <> 'waived'")} AS paid_and_refunded,
+    CASE WHEN sum(CASE WHEN o.state = 'waived' THEN 0 ELSE o.amount END) >
+      CASE p.custody WHEN 'channel' THEN coalesce(p.charged, 0) ELSE p.authorized END THEN 1 ELSE 0 END AS over_paid,
+    ${some(`o.state IN ('owed', 'sending', 'sent') AND (
       o.covered = 0 AND (o.kind IN ('payout', 'fee') OR o.channel IS NOT NULL)
-      OR o.kind IN ('payout', 'fee') AND p.state <> 'answered')) AS uncovered
-  FROM payments p JOIN payment_outgoing o ON o.payment = p.id WHERE p.id IN (${of}) GROUP BY p.id)
-  WHERE paid_and_refunded OR over_paid OR uncovered LIMIT ${NAMED}`;
+      OR o.kind IN ('payout', 'fee') AND p.state <> 'answered')`)} AS uncovered
+  FROM payments p JOIN payment_outgoing o ON o.payment = p.id WHERE p.id IN (${of}) GROUP BY p.id) AS checked
+  WHERE paid_and_refunded + over_paid + uncovered > 0 LIMIT ${NAMED}`;
 
 const SENT_PAYMENTS = payments(
   `SELECT payment FROM ledger WHERE id > ? AND id <= ? AND kind IN ('payout', 'fee', 'refund')`,

@@ -5,6 +5,8 @@ import { and, asc, eq, gte, inArray, isNotNull, lt, sql } from '../drizzle.ts';
 import type { Database } from '../index.ts';
 import { isOpenOutgoing, isOpenPayment, ledger, type PaymentRow, paymentOutgoing, payments } from './schema.ts';
 
+const DAY_MS = 86_400_000;
+
 export interface PaymentFilter {
   tenant?: string;
   slug?: string;
@@ -25,12 +27,14 @@ export class PaymentReports {
 
   /** By day, slug and route. */
   async revenue(filter: PaymentFilter) {
-    const day = sql<string>`strftime('%Y-%m-%d', coalesce(${payments.settledAt}, ${payments.updatedAt}) / 1000, 'unixepoch')`;
+    // Days since the epoch.
+    const day = sql<number>`coalesce(${payments.settledAt}, ${payments.updatedAt}) / 86400000`;
+    const slug = sql<string>`coalesce(${payments.slug}, '')`;
     const total = (column: SQL | typeof payments.charged) => sql<number>`coalesce(sum(${column}), 0)`;
     const rows = await this.#db
       .select({
         day,
-        slug: payments.slug,
+        slug,
         route: payments.name,
         payments: sql<number>`count(*)`,
         gross: total(payments.charged),
@@ -47,11 +51,11 @@ export class PaymentReports {
           ...conditions(filter),
         ),
       )
-      .groupBy(day, payments.slug, payments.name)
-      .orderBy(asc(day), asc(payments.slug), asc(payments.name));
+      .groupBy(day, slug, payments.name)
+      .orderBy(asc(day), asc(slug), asc(payments.name));
     return rows.map((row) => ({
       ...row,
-      slug: row.slug ?? '',
+      day: new Date(row.day * DAY_MS).toISOString().slice(0, 10),
       gross: micro(row.gross),
       fee: micro(row.fee),
       refunded: micro(row.refunded),

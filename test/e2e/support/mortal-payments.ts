@@ -67,7 +67,7 @@ export async function begin(
 ): Promise<Life> {
   const real = await openRegistry(path.join(world.folder, 'registry.db'));
   const died = Promise.withResolvers<void>();
-  const life = { writes: 0, dead: false, died: died.promise, registry: real } as Life;
+  const life = { writes: 0, dead: false, died: died.promise, registry: real as Registry } as Life;
   const die = () => {
     life.dead = true;
     died.resolve();
