@@ -33,8 +33,16 @@ const e2e = {
  */
 const shared = { isolate: false, maxWorkers: 2 };
 
+/** What runs again with its registry on PostgreSQL. */
+const ON_POSTGRES = [
+  'test/registry/{deployments,operator,postgres,shared-stores,statements}.test.ts',
+  'test/payments/{claims,gas,guard,model,payouts,replay-pairs}.test.ts',
+  'test/control/{deploy-keys,lifecycle,updates,versions}.test.ts',
+  'test/{scheduler/tenant-crons,domains/domain-checks}.test.ts',
+];
+
 /**
- * `unit` is pure and quick; `e2e` starts the real programs, two files at a time; `e2e-alone` one file at a time;
+ * `unit` is pure and quick; `postgres` are those of its tests that have a registry, on a server of their own; `e2e` starts the real programs, two files at a time; `e2e-alone` one file at a time;
  * `s3` needs a real S3 (npm run test:s3).
  */
 export default defineConfig({
@@ -49,6 +57,16 @@ export default defineConfig({
           name: 'unit',
           include: ['test/**/*.test.ts'],
           exclude: ['test/e2e/**', 'test/s3/**'],
+          testTimeout: 60_000,
+        },
+      },
+      {
+        root,
+        test: {
+          ...shared,
+          name: 'postgres',
+          include: ON_POSTGRES,
+          globalSetup: 'test/registry/support/postgres-project.ts',
           testTimeout: 60_000,
         },
       },

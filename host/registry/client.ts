@@ -11,13 +11,13 @@ import type {
   InStatement,
   InValue,
   ResultSet,
-  Row,
   Transaction,
   TransactionMode,
   Value,
 } from '@libsql/client/sqlite3';
 import Libsql from 'libsql';
 import { LibsqlError } from './drizzle.ts';
+import { type Columns, driverValue, inStatement, resultOf, rowClass } from './results.ts';
 
 /** Statements that stay prepared; drizzle's are some two hundred, fewer are in use. */
 const PREPARED = 300;
@@ -172,12 +172,6 @@ class OpenTransaction implements Transaction {
   }
 }
 
-interface Columns {
-  names: string[];
-  types: string[];
-  RowOfThese: new (values: Value[]) => Row;
-}
-
 interface Prepared {
   run(parameters: InValue[] | Record<string, InValue>): { changes: number; lastInsertRowid: number | bigint };
   all(parameters: InValue[] | Record<string, InValue>): unknown[][];
@@ -256,11 +250,6 @@ function prepare(database: Libsql.Database, sql: string): Prepared {
   };
 }
 
-function inStatement(statement: InStatement | string, args?: InArgs): { sql: string; args?: InArgs } {
-  if (typeof statement !== 'string') return statement;
-  return args === undefined ? { sql: statement } : { sql: statement, args };
-}
-
 function driverArgs(args: InArgs): InValue[] | Record<string, InValue> {
   if (Array.isArray(args)) return args.map(driverValue);
   return Object.fromEntries(
@@ -268,58 +257,9 @@ function driverArgs(args: InArgs): InValue[] | Record<string, InValue> {
   );
 }
 
-/** @throws TypeError, RangeError for what SQLite cannot hold: it would be another value, or none */
-function driverValue(value: InValue | undefined): InValue {
-  if (value === undefined) throw new TypeError('undefined cannot be passed as argument to the database');
-  if (typeof value === 'number' && !Number.isFinite(value)) throw new RangeError('only finite numbers can be stored');
-  if (typeof value === 'boolean') return value ? 1 : 0;
-  if (value instanceof ArrayBuffer) return Buffer.from(value);
-  if (value instanceof Date) return value.valueOf();
-  return value;
-}
-
 function columnsOf(given: { name: string; type: string | null }[]): Columns {
   const names = given.map(({ name }) => name);
   return { names, types: given.map(({ type }) => type ?? ''), RowOfThese: rowClass(names) };
-}
-
-/**
- * Rows by index and by name, of which only the names are enumerable, as the libSQL client has them. It defines each
- * property of each row, which takes longer than the query: ten times as long as this.
- */
-function rowClass(names: string[]): Columns['RowOfThese'] {
-  const firsts = [...new Set(names)].map((name) => [name, names.indexOf(name)] as const);
-  class RowOfThese {
-    readonly #values: Value[];
-
-    static {
-      Object.defineProperty(RowOfThese.prototype, 'length', { value: names.length });
-      for (const index of names.keys())
-        Object.defineProperty(RowOfThese.prototype, index, {
-          get(this: RowOfThese) {
-            return this.#values[index];
-          },
-        });
-    }
-
-    constructor(values: Value[]) {
-      this.#values = values;
-      const row = this as unknown as Record<string, Value | undefined>;
-      for (const [name, index] of firsts) row[name] = values[index];
-    }
-  }
-  return RowOfThese as unknown as Columns['RowOfThese'];
-}
-
-function resultOf(rows: Row[], columns?: Columns, rowsAffected = 0, lastInsertRowid?: bigint): ResultSet {
-  const result = {
-    columns: columns?.names ?? [],
-    columnTypes: columns?.types ?? [],
-    rows,
-    rowsAffected,
-    lastInsertRowid,
-  };
-  return { ...result, toJSON: () => result };
 }
 
 /** @throws RangeError for an integer that a number cannot hold */

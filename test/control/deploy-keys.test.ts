@@ -7,11 +7,12 @@ import { createApp } from '../../host/control/app.ts';
 import { KeyRing } from '../../host/control/deploy-keys.ts';
 import { endpointTable } from '../../host/control/routes.ts';
 import { DeployKeys, MOST_KEYS } from '../../host/registry/deploy-keys.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import type { Deployment } from '../../host/registry/schema/deployments.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { configSchema } from '../../host/shared/config.ts';
 import { deployKeyId, KEY_ACTION_NAMES } from '../../host/shared/deploy-keys.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 const HOUR = 3_600_000;
@@ -98,7 +99,7 @@ describe('a key ring', () => {
 
   beforeEach(async () => {
     folder = mkdtempSync(path.join(tmpdir(), 'tp-keys-'));
-    registry = await openRegistry(path.join(folder, 'registry.db'));
+    registry = await openTestRegistry(path.join(folder, 'registry.db'));
     clock = new ManualClock(NOW);
     ring = new KeyRing(new DeployKeys(registry.db), clock);
   });

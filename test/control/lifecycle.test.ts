@@ -5,10 +5,11 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { Lifecycle, type LifecycleDeps } from '../../host/control/lifecycle.ts';
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { advance, TrustedClock } from '../../host/registry/trusted-clock.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { newDeployment } from '../registry/support/new-deployment.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 const TERM = 30 * DAY_MS;
@@ -23,7 +24,7 @@ let stopped: string[];
 
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tp-lifecycle-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   deployments = new Deployments(registry.db);
   clock = new ManualClock(NOW);
   pushed = [];

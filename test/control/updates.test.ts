@@ -8,12 +8,13 @@ import { updateEndpoint } from '../../host/control/api/owner/update.ts';
 import type { ControlDeps } from '../../host/control/deps.ts';
 import type { Call } from '../../host/control/endpoint.ts';
 import { Deployments } from '../../host/registry/deployments.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
 import { KeyedLock } from '../../host/shared/mutex.ts';
 import { Problem } from '../../host/shared/problem.ts';
 import { newDeployment } from '../registry/support/new-deployment.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 let folder: string;
 let registry: Registry;
@@ -28,7 +29,7 @@ const owner = { address: '0xa', did: 'did' };
 
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tp-updates-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   deployments = new Deployments(registry.db);
   secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
   let versions = 1;

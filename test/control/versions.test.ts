@@ -5,13 +5,14 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import type { ControlDeps } from '../../host/control/deps.ts';
 import { bringIntoService } from '../../host/control/versions.ts';
 import { Deployments, newTenantId } from '../../host/registry/deployments.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import type { Deployment } from '../../host/registry/schema/deployments.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
 import { KeyedLock } from '../../host/shared/mutex.ts';
 import { newDeployment } from '../registry/support/new-deployment.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 
@@ -25,7 +26,7 @@ let start: () => Promise<void>;
 
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tp-versions-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   deployments = new Deployments(registry.db);
   secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
   const tenant = newTenantId();

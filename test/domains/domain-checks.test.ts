@@ -7,8 +7,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DomainChecks } from '../../host/domains/domain-checks.ts';
 import { type OwnershipRecords, ownershipToken, type RecordCheck } from '../../host/domains/ownership-record.ts';
 import { Domains } from '../../host/registry/domains.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
@@ -31,7 +32,7 @@ let meanwhile: () => Promise<unknown>;
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'domains-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   // No deployments stand behind the tenants here.
   await registry.client.execute('PRAGMA foreign_keys = OFF');
   domains = new Domains(registry.db);

@@ -3,11 +3,12 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { Books } from '../../host/registry/payments/books.ts';
 import { PaymentKeys } from '../../host/registry/payments/keys.ts';
 import { paymentClaims } from '../../host/registry/payments/schema.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 const MINUTE_MS = 60_000;
@@ -17,7 +18,7 @@ let folder: string;
 let registry: Registry;
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'claims-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
 });
 afterEach(() => {
   registry.close();

@@ -5,8 +5,9 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Gas, settlementCost, transactionsOf } from '../../host/payments/methods/x402/gas.ts';
 import { OfferBook } from '../../host/payments/offers.ts';
 import { custodyOf, type Terms } from '../../host/payments/terms.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { type Money, micro, ZERO } from '../../host/shared/money.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 let folder: string;
 let registry: Registry;
@@ -14,7 +15,7 @@ let now: number;
 let changes: number;
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tp-gas-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   now = Date.UTC(2026, 0, 1, 12);
   changes = 0;
 });

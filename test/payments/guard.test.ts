@@ -8,10 +8,11 @@ import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { type NewPayment, PaymentStore } from '../../host/payments/settlement/payment-store.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { Debts } from '../../host/registry/payments/debts.ts';
 import { Invariants } from '../../host/registry/payments/invariants.ts';
 import { micro, ZERO } from '../../host/shared/money.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 let folder: string;
 let registry: Registry;
@@ -34,7 +35,7 @@ afterEach(async () => {
 
 /** As a start of the host does. */
 async function start() {
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   const log = pino({ level: 'error' }, { write: (line: string) => void lines.push(JSON.parse(line)) });
   const answers = new Answers(path.join(folder, 'answers'), { tenantBytes: 0, totalBytes: 0, reserveBytes: 0 }, log);
   store = new PaymentStore(registry, { now: () => 1 } as never, answers);

@@ -7,6 +7,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import type { InStatement, Transaction } from '@libsql/client';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Reports } from '../../host/payments/ledger/reports.ts';
@@ -19,13 +20,14 @@ import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { recoverAll } from '../../host/payments/settlement/recovery.ts';
 import type { SettleResult } from '../../host/payments/terms.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { ChannelStore } from '../../host/registry/payments/channels.ts';
 import { Debts } from '../../host/registry/payments/debts.ts';
 import { Invariants } from '../../host/registry/payments/invariants.ts';
 import type { PaymentRow } from '../../host/registry/payments/schema.ts';
 import { type Money, micro, ZERO } from '../../host/shared/money.ts';
 import { Problem } from '../../host/shared/problem.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const log = pino({ level: 'silent' });
 const AUTHORIZED = 2;
@@ -44,6 +46,8 @@ interface World {
 
 let folder: string;
 let registry: Registry;
+/** Everything is in it. */
+let transaction: Transaction;
 let store: PaymentStore;
 let channels: ChannelStore;
 let machine: SettlementMachine;
@@ -58,22 +62,22 @@ let custodies: string[];
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tp-model-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   const { client } = registry;
+  transaction = await client.transaction();
   // The same writes, all or nothing, yet within what a rollback takes back.
-  (client as { batch: unknown }).batch = async (statements: never[]) => {
-    await client.execute('SAVEPOINT write');
+  const batch = async (statements: InStatement[]) => {
+    await transaction.execute('SAVEPOINT write');
     try {
-      const results = [];
-      for (const statement of statements) results.push(await client.execute(statement));
-      return results;
+      return await transaction.batch(statements);
     } catch (error) {
-      await client.execute('ROLLBACK TO write');
+      await transaction.execute('ROLLBACK TO write');
       throw error;
     } finally {
-      await client.execute('RELEASE write');
+      await transaction.execute('RELEASE write');
     }
   };
+  Object.assign(client, { batch, execute: (statement: InStatement) => transaction.execute(statement) });
   const answers = new Answers(path.join(folder, 'answers'), { tenantBytes: 0, totalBytes: 0, reserveBytes: 0 }, log);
   store = new PaymentStore(registry, { now: () => 1 } as never, answers);
   channels = new ChannelStore(store.books);
@@ -104,6 +108,7 @@ beforeEach(async () => {
   reports = new Reports({ store, machine, sender, continue: async () => {} });
 });
 afterEach(async () => {
+  await transaction.rollback();
   registry.close();
   await rm(folder, { recursive: true, force: true });
 });

@@ -8,9 +8,10 @@ import { Sender } from '../../host/payments/outgoing/sender.ts';
 import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { Debts } from '../../host/registry/payments/debts.ts';
 import { micro } from '../../host/shared/money.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const DAY_MS = 86_400_000;
 const LEAST = 100_000;
@@ -28,7 +29,7 @@ let count: number;
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tp-payouts-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   const answers = new Answers(path.join(folder, 'answers'), { tenantBytes: 0, totalBytes: 0, reserveBytes: 0 }, log);
   now = 1_000;
   sent = {};

@@ -14,9 +14,10 @@ import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import type { Terms } from '../../host/payments/terms.ts';
 import type { RailName } from '../../host/payments/types.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
 import { micro } from '../../host/shared/money.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const PAYEE = '0x00000000000000000000000000000000000000aa';
 const RAILS: RailName[] = ['tempo/charge', 'tempo/session', 'x402/exact', 'x402/upto'];
@@ -28,7 +29,7 @@ let machine: SettlementMachine;
 
 beforeAll(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tp-pairs-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   const budget = { tenantBytes: 1e8, totalBytes: 1e8, reserveBytes: 0 };
   const answers = new Answers(path.join(folder, 'answers'), budget, quiet);
   const store = new PaymentStore(registry, new AdjustableClock(), answers);

@@ -3,10 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DAY_MS, Deployments, type NewDeployment, newTenantId } from '../../host/registry/deployments.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
 import { newDeployment } from './support/new-deployment.ts';
+import { openTestRegistry } from './support/open.ts';
 
 let folder: string;
 let registry: Registry;
@@ -17,7 +18,7 @@ const TERM = 30 * DAY_MS;
 
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   deployments = new Deployments(registry.db);
   secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'secrets.key')));
 });
@@ -125,6 +126,8 @@ describe('deployments', () => {
     const { tenant } = await deployments.create(input('hello'), NOW);
     const code = { digest: 'd2', bytes: 1, handlers: ['fetch'], assets: null, madeBy: '0xa' };
     const added = await Promise.all([1, 2, 3].map(() => deployments.addVersion(tenant, code, NOW)));
+    // Which of them is first is nobody's promise.
+    added.sort((a, b) => a.version - b.version);
     expect(added.map(({ version }) => version)).toEqual([2, 3, 4]);
     expect(await deployments.byTenant(tenant)).toMatchObject({ version: 1, digest: 'd1', revision: 1 });
     const ids = (await deployments.previews()).get(tenant) ?? [];

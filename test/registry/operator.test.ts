@@ -6,8 +6,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Audit } from '../../host/registry/audit.ts';
 import { Blocks } from '../../host/registry/blocks.ts';
 import { DAY_MS, Deployments } from '../../host/registry/deployments.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { newDeployment } from './support/new-deployment.ts';
+import { isPostgres, openTestRegistry } from './support/open.ts';
 
 let folder: string;
 let file: string;
@@ -18,7 +19,7 @@ const NOW = Date.parse('2026-11-01T00:00:00Z');
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tp-operator-'));
   file = path.join(folder, 'registry.db');
-  registry = await openRegistry(file);
+  registry = await openTestRegistry(file);
   deployments = new Deployments(registry.db);
   await deployments.create(newDeployment({ tenant: 't1', slug: 'abc' }), NOW);
 });
@@ -149,6 +150,8 @@ describe('the audit log', () => {
     await registry.client.execute(
       `INSERT INTO audit (id, at, system_at, act, parameters, address) VALUES (1, 0, 0, 'first', '{}', ''), (2, 0, 0, 'second', '{}', ''), (100000, 0, 0, 'late', '{}', '')`,
     );
+    // There an id that was given is not what the next one follows.
+    if (isPostgres) await registry.client.execute('ALTER SEQUENCE audit_id_seq RESTART 100001');
     const id = await audit.begin(act('abc', { parameters: { reference: 'x'.repeat(60_000) } }));
     expect(id).toBe(100_001);
     const kept = await audit.list({ limit: 9 });

@@ -3,10 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { DAY_MS, Deployments, newTenantId } from '../../host/registry/deployments.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { SharedStores } from '../../host/registry/shared-stores.ts';
 import type { BindingSet } from '../../host/shared/contracts.ts';
 import { newDeployment } from './support/new-deployment.ts';
+import { openTestRegistry } from './support/open.ts';
 
 const NOW = Date.parse('2026-11-01T00:00:00Z');
 let folder: string;
@@ -15,7 +16,7 @@ let deployments: Deployments;
 let shared: SharedStores;
 beforeEach(async () => {
   folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-'));
-  registry = await openRegistry(path.join(folder, 'registry.db'));
+  registry = await openTestRegistry(path.join(folder, 'registry.db'));
   deployments = new Deployments(registry.db);
   shared = new SharedStores(registry.db);
 });

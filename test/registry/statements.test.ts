@@ -3,17 +3,18 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { eq, sql } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { ledger, type PaymentRow, payments } from '../../host/registry/payments/schema.ts';
 import { built, compiled, inserts, updates } from '../../host/registry/statements.ts';
 import { micro } from '../../host/shared/money.ts';
+import { openTestRegistry } from './support/open.ts';
 
 let folder: string;
 let registry: Registry;
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'turnpike-statements-'));
-  registry = await openRegistry(path.join(folder, 'a.db'));
+  registry = await openTestRegistry(path.join(folder, 'a.db'));
 });
 
 afterEach(async () => {

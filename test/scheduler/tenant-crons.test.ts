@@ -4,10 +4,11 @@ import { join } from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { CronRuns } from '../../host/registry/cron-runs.ts';
-import { openRegistry, type Registry } from '../../host/registry/index.ts';
+import type { Registry } from '../../host/registry/index.ts';
 import { createScheduler, type Scheduler } from '../../host/scheduler/index.ts';
 import { TenantCrons, type TenantCronsDeps } from '../../host/scheduler/tenant-crons.ts';
 import { ManualClock } from '../../host/shared/clock.ts';
+import { openTestRegistry } from '../registry/support/open.ts';
 
 const START = Date.parse('2026-11-21T10:00:30Z');
 const MINUTE = 60_000;
@@ -21,7 +22,7 @@ let history: CronRuns;
 
 beforeEach(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tp-crons-'));
-  registry = await openRegistry(join(folder, 'registry.sqlite'));
+  registry = await openTestRegistry(join(folder, 'registry.sqlite'));
   history = new CronRuns(registry.db);
   clock = new ManualClock(START);
   scheduler = createScheduler({ clock, log });

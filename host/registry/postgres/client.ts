@@ -1,0 +1,303 @@
+/**
+ * The registry on PostgreSQL, behind the interface of the libSQL client that drizzle speaks. Every statement and every
+ * transaction is serializable, as all are that one connection of libSQL runs: PostgreSQL ends one of two that contradict
+ * each other, and that one is tried again.
+ */
+import { setTimeout as wait } from 'node:timers/promises';
+import type {
+  Client,
+  InArgs,
+  InStatement,
+  InValue,
+  ResultSet,
+  Transaction,
+  TransactionMode,
+} from '@libsql/client/sqlite3';
+import { LibsqlError } from '../drizzle.ts';
+import { driverValue, inStatement, resultOf, rowClass } from '../results.ts';
+import { libsqlError, postgresSchema, postgresText, readerOf } from './dialect.ts';
+import { type PgConnection, type PgError, type PgPool, type PgQuery, type PgResult, Pool } from './pg.ts';
+
+const CONNECTIONS = 10;
+const CONNECT_MS = 5_000;
+/** Texts that stay prepared, as in the libSQL client. Others are parsed each time. */
+const PREPARED = 300;
+/** How long a serializable conflict is tried again, ms. */
+const TRY_MS = 10_000;
+/** Between two tries, at most, ms. */
+const PAUSE_MS = 20;
+
+/** Of each connection. A process that was stopped within a transaction must not keep what it locked. */
+const SESSION =
+  "SET default_transaction_isolation = 'serializable'; SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '10s'";
+
+const BEGIN: Record<TransactionMode, string[]> = {
+  write: ['BEGIN'],
+  deferred: ['BEGIN'],
+  // Ids of the ledger are given out before their rows can be seen: whoever reads on from an id waits for those at work.
+  read: ['BEGIN', 'LOCK TABLE ledger IN SHARE MODE'],
+};
+
+/** SQLSTATE of transactions that contradict another: serialization failure, deadlock. */
+const CONFLICTS = new Set(['POSTGRES_40001', 'POSTGRES_40P01']);
+
+export interface PostgresClient extends Client {
+  /** Runs `work` until it contradicts nobody. It must do nothing but ask the database. */
+  untilSerial<T>(work: () => Promise<T>): Promise<T>;
+  /** Holds `name` in the whole database while `work` runs. */
+  exclusively<T>(name: string, work: () => Promise<T>): Promise<T>;
+  /** Closes all connections. */
+  end(): Promise<void>;
+}
+
+/** @param url `postgres://user:password@host/database` */
+export function postgresClient(url: string): PostgresClient {
+  return new PooledClient(url);
+}
+
+class PooledClient implements PostgresClient {
+  readonly protocol = 'postgres';
+  readonly #pool: PgPool;
+  /** The text in PostgreSQL's words, by its text in SQLite's. */
+  readonly #texts = new Map<string, Pick<PgQuery, 'text' | 'name'>>();
+  #closed = false;
+
+  constructor(url: string) {
+    this.#pool = new Pool({
+      connectionString: url,
+      max: CONNECTIONS,
+      connectionTimeoutMillis: CONNECT_MS,
+      keepAlive: true,
+      pipeline: true,
+    });
+    // Of a connection that nobody uses: the pool opens another.
+    this.#pool.on('error', () => {});
+    this.#pool.on('connect', (connection) => void connection.query(SESSION).catch(() => {}));
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  async execute(statement: InStatement | string, args?: InArgs): Promise<ResultSet> {
+    const query = this.#query(inStatement(statement, args));
+    return this.untilSerial(() => this.#using(async (connection) => resultSet(await connection.query(query))));
+  }
+
+  async batch(
+    statements: (InStatement | [string, InArgs?])[],
+    mode: TransactionMode = 'deferred',
+  ): Promise<ResultSet[]> {
+    const queries = statements.map((one) => this.#query(Array.isArray(one) ? inStatement(...one) : inStatement(one)));
+    return this.untilSerial(() =>
+      this.#using(async (connection) => {
+        // All are sent at once: after one that fails PostgreSQL refuses the rest, and rolls back at the COMMIT.
+        const begun = BEGIN[mode].map((text) => connection.query(text));
+        const results = queries.map((query) => connection.query(query));
+        const settled = await Promise.allSettled([...begun, ...results, connection.query('COMMIT')]);
+        const failed = settled.find((one) => one.status === 'rejected');
+        if (failed) throw failed.reason;
+        return (await Promise.all(results)).map(resultSet);
+      }),
+    );
+  }
+
+  migrate(): never {
+    throw new Error('migrations go through a transaction');
+  }
+
+  /** Statements that change the schema. */
+  async executeMultiple(sql: string): Promise<void> {
+    await this.#using((connection) => connection.query(postgresSchema(sql)));
+  }
+
+  async transaction(mode: TransactionMode = 'write'): Promise<Transaction> {
+    const connection = await this.#connect();
+    try {
+      for (const text of BEGIN[mode]) await asLibsql(() => connection.query(text));
+    } catch (error) {
+      connection.release(true);
+      throw error;
+    }
+    return new OpenTransaction(connection, (statement) => this.#query(statement));
+  }
+
+  async sync(): Promise<undefined> {
+    throw new Error('a server has nothing to synchronize with');
+  }
+
+  reconnect(): never {
+    throw new Error('a closed registry stays closed');
+  }
+
+  close(): void {
+    void this.end();
+  }
+
+  async end(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#pool.end();
+  }
+
+  async untilSerial<T>(work: () => Promise<T>): Promise<T> {
+    const until = performance.now() + TRY_MS;
+    for (;;) {
+      try {
+        return await work();
+      } catch (error) {
+        if (!isConflict(error) || performance.now() > until) throw error;
+        await wait(Math.random() * PAUSE_MS);
+      }
+    }
+  }
+
+  async exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
+    const connection = await this.#connect();
+    try {
+      await connection.query("SET lock_timeout = '60s'");
+      await connection.query(`SELECT pg_advisory_lock(hashtext('${name}'))`);
+      return await work();
+    } finally {
+      // The lock goes with its connection.
+      connection.release(true);
+    }
+  }
+
+  async #connect(): Promise<PgConnection> {
+    if (this.#closed) throw new LibsqlError('The client is closed', 'CLIENT_CLOSED');
+    return asLibsql(() => this.#pool.connect());
+  }
+
+  async #using<T>(work: (connection: PgConnection) => Promise<T>): Promise<T> {
+    const connection = await this.#connect();
+    let isBroken = true;
+    try {
+      const result = await asLibsql(() => work(connection));
+      isBroken = false;
+      return result;
+    } catch (error) {
+      isBroken = !isRefusal(error);
+      throw error;
+    } finally {
+      connection.release(isBroken);
+    }
+  }
+
+  #query({ sql, args = [] }: { sql: string; args?: InArgs }): PgQuery {
+    if (!Array.isArray(args)) throw new TypeError('values by name are not for PostgreSQL');
+    let text = this.#texts.get(sql);
+    if (!text) {
+      text = { text: postgresText(sql) };
+      if (this.#texts.size < PREPARED) {
+        text.name = `s${this.#texts.size}`;
+        this.#texts.set(sql, text);
+      }
+    }
+    return { ...text, values: args.map(postgresValue), rowMode: 'array', types: { getTypeParser: readerOf } };
+  }
+}
+
+class OpenTransaction implements Transaction {
+  readonly #connection: PgConnection;
+  readonly #query: (statement: { sql: string; args?: InArgs }) => PgQuery;
+  #closed = false;
+
+  constructor(connection: PgConnection, query: (statement: { sql: string; args?: InArgs }) => PgQuery) {
+    this.#connection = connection;
+    this.#query = query;
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  async execute(statement: InStatement | string, args?: InArgs): Promise<ResultSet> {
+    const query = this.#query(inStatement(statement, args));
+    return resultSet(await asLibsql(() => this.#open().query(query)));
+  }
+
+  async batch(statements: InStatement[]): Promise<ResultSet[]> {
+    const results: ResultSet[] = [];
+    for (const statement of statements) results.push(await this.execute(statement));
+    return results;
+  }
+
+  async executeMultiple(sql: string): Promise<void> {
+    await asLibsql(() => this.#open().query(postgresSchema(sql)));
+  }
+
+  async commit(): Promise<void> {
+    await this.#end('COMMIT');
+  }
+
+  async rollback(): Promise<void> {
+    if (!this.#closed) await this.#end('ROLLBACK');
+  }
+
+  close(): void {
+    // What goes wrong with it goes wrong with its connection.
+    void this.rollback().catch(() => {});
+  }
+
+  async #end(how: 'COMMIT' | 'ROLLBACK'): Promise<void> {
+    const connection = this.#open();
+    this.#closed = true;
+    let isBroken = true;
+    try {
+      const { command } = (await asLibsql(() => connection.query(how))) as PgResult;
+      isBroken = false;
+      // A statement had failed, and its failure was ignored.
+      if (command !== how) throw new LibsqlError('The transaction was rolled back', 'SQLITE_ABORT');
+    } catch (error) {
+      isBroken &&= !isRefusal(error);
+      throw error;
+    } finally {
+      connection.release(isBroken);
+    }
+  }
+
+  #open(): PgConnection {
+    if (this.#closed) throw new LibsqlError('The transaction is closed', 'TRANSACTION_CLOSED');
+    return this.#connection;
+  }
+}
+
+function resultSet({ fields, rows, rowCount }: PgResult): ResultSet {
+  if (fields.length === 0) return resultOf([], undefined, rowCount ?? 0);
+  const columns = { names: fields.map(({ name }) => name), types: fields.map(() => '') };
+  const RowOfThese = rowClass(columns.names);
+  return resultOf(
+    rows.map((row) => new RowOfThese(row as never)),
+    { ...columns, RowOfThese },
+    rowCount ?? 0,
+  );
+}
+
+/** PostgreSQL's text holds no NUL. */
+function postgresValue(given: InValue | undefined): unknown {
+  const value = driverValue(given);
+  if (typeof value === 'string') return value.includes('\0') ? value.replaceAll('\0', '\ufffd') : value;
+  if (value instanceof Uint8Array && !Buffer.isBuffer(value)) return Buffer.from(value);
+  return typeof value === 'bigint' || typeof value === 'number' ? String(value) : value;
+}
+
+async function asLibsql<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof LibsqlError || error instanceof RangeError) throw error;
+    throw libsqlError(error as PgError);
+  }
+}
+
+/** The server refused a statement; the connection is as good as before. */
+function isRefusal(error: unknown): boolean {
+  return error instanceof LibsqlError && /^SQLITE_|^POSTGRES_(?!57P|08)[0-9A-Z]{5}$/.test(error.code);
+}
+
+function isConflict(error: unknown): boolean {
+  for (let one = error; one instanceof Error; one = one.cause)
+    if (one instanceof LibsqlError && CONFLICTS.has(one.code)) return true;
+  return false;
+}

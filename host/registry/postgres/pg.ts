@@ -1,0 +1,51 @@
+/** What the registry uses of the package `pg`, which comes without types. */
+import { createRequire } from 'node:module';
+
+export interface PgError extends Error {
+  /** SQLSTATE, or the system's code where the connection was lost. */
+  code?: string;
+  constraint?: string;
+  column?: string;
+}
+
+export interface PgResult {
+  /** `COMMIT`, `ROLLBACK`, `INSERT`, … */
+  command: string;
+  rowCount: number | null;
+  fields: { name: string; dataTypeID: number }[];
+  rows: unknown[][];
+}
+
+export interface PgQuery {
+  text: string;
+  /** Under which the connection keeps it prepared. */
+  name?: string;
+  values?: unknown[];
+  rowMode: 'array';
+  types: { getTypeParser(type: number): (text: string) => unknown };
+}
+
+export interface PgConnection {
+  query(query: PgQuery): Promise<PgResult>;
+  query(text: string): Promise<unknown>;
+  /** @param broken it is closed, and not used again */
+  release(broken: boolean): void;
+}
+
+export interface PgPool {
+  connect(): Promise<PgConnection>;
+  end(): Promise<void>;
+  on(event: 'error', listener: (error: Error) => void): void;
+  on(event: 'connect', listener: (connection: PgConnection) => void): void;
+}
+
+export interface PgPoolOptions {
+  connectionString: string;
+  max: number;
+  connectionTimeoutMillis: number;
+  keepAlive: boolean;
+  pipeline: boolean;
+}
+
+const { Pool: PoolOfPg } = createRequire(import.meta.url)('pg') as { Pool: new (options: PgPoolOptions) => PgPool };
+export const Pool = PoolOfPg;

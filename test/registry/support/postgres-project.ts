@@ -1,0 +1,21 @@
+/** One server for a run of the project `postgres` of config/vitest.config.ts. */
+import type { TestProject } from 'vitest/node';
+import { openPostgresRegistry } from '../../../host/registry/postgres/index.ts';
+import { postgresPrograms } from '../../e2e/support/databases.ts';
+import { PostgresServer } from './postgres-server.ts';
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    /** Address of a database that holds an empty registry, and that nobody uses. */
+    postgresTemplate: string | undefined;
+  }
+}
+
+export default async function setup(project: TestProject): Promise<(() => void) | undefined> {
+  if (!postgresPrograms()) return undefined;
+  const server = new PostgresServer();
+  const template = server.create('template');
+  await (await openPostgresRegistry(template)).end();
+  project.provide('postgresTemplate', template);
+  return () => server.stop();
+}
