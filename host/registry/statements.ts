@@ -4,6 +4,7 @@
  * Source of the shapes: drizzle-orm's sql/sql.ts, where placeholders are among the `params`.
  */
 import type { InStatement, InValue } from '@libsql/client/sqlite3';
+import type { SQL } from 'drizzle-orm';
 import type { SQLiteColumn, SQLiteTable } from 'drizzle-orm/sqlite-core';
 import { eq, is, Param, Placeholder, sql } from './drizzle.ts';
 import type { Database } from './index.ts';
@@ -68,26 +69,30 @@ export function inserts<T extends SQLiteTable>(
   };
 }
 
-/** Changes the row with a key. Built anew for each set of columns. */
+/**
+ * Changes the row with a key. Built anew for each set of columns.
+ * @param always set in each change, of values that are given with it
+ */
 export function updates<T extends SQLiteTable>(
   db: Database,
   table: T,
   key: SQLiteColumn,
-): (id: string, change: Partial<T['$inferSelect']>) => BuiltStatement {
+  always: Record<string, SQL> = {},
+): (id: string, change: Partial<T['$inferSelect']>, values?: Values) => BuiltStatement {
   const texts = new Map<string, (values: Values) => BuiltStatement>();
-  return (id, change) => {
-    const names = Object.keys(change);
+  return (id, change, values = {}) => {
+    const names = Object.keys(change).filter((name) => !(name in always));
     const statement = remembered(texts, String(names), () => {
       const set = Object.fromEntries(names.map((name) => [name, sql.placeholder(name)]));
       const where = eq(key, sql.placeholder(' key'));
       return compiled(
         db
           .update(table)
-          .set(set as never)
+          .set({ ...set, ...always } as never)
           .where(where),
       );
     });
-    return statement({ ...change, ' key': id });
+    return statement({ ...change, ...values, ' key': id });
   };
 }
 

@@ -81,13 +81,14 @@ export class TrustedClock {
     this.#elapsed = elapsed;
     if (this.#trusted === undefined) return this.#clock.now();
     this.#trusted = advance(this.#trusted, this.#clock.now(), since);
-    return this.#trusted.at;
+    // While it runs on its own it counts parts of milliseconds, which the registry takes nowhere.
+    return Math.floor(this.#trusted.at);
   }
 
   /** The latest time that was ever trusted, across restarts too; it never goes back. @returns ms since the Unix epoch */
   async highest(): Promise<number> {
     const now = await this.now();
-    return Math.max(now, this.#trusted?.highest ?? now);
+    return Math.max(now, Math.floor(this.#trusted?.highest ?? now));
   }
 
   /** Monotonic time plus the operator's moves of the clock; setting the system clock does not change it. */

@@ -6,9 +6,11 @@ import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DomainChecks } from '../../host/domains/domain-checks.ts';
 import { type OwnershipRecords, ownershipToken, type RecordCheck } from '../../host/domains/ownership-record.ts';
+import { Deployments } from '../../host/registry/deployments.ts';
 import { Domains } from '../../host/registry/domains.ts';
 import type { Registry } from '../../host/registry/index.ts';
 import { AdjustableClock } from '../../host/shared/clock.ts';
+import { newDeployment } from '../registry/support/new-deployment.ts';
 import { openTestRegistry } from '../registry/support/open.ts';
 
 const MINUTE = 60_000;
@@ -33,8 +35,8 @@ let meanwhile: () => Promise<unknown>;
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'domains-'));
   registry = await openTestRegistry(path.join(folder, 'registry.db'));
-  // No deployments stand behind the tenants here.
-  await registry.client.execute('PRAGMA foreign_keys = OFF');
+  for (const name of ['one', 'two'])
+    await new Deployments(registry.db).create(newDeployment({ tenant: name, slug: name }), 0);
   domains = new Domains(registry.db);
   clock = new AdjustableClock(0);
   record = [];

@@ -1,3 +1,290 @@
-import { test } from 'vitest';
+/** What only a registry on PostgreSQL can go through: several processes at once, and a server that dies. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
+import { brokenConstraint } from '../../host/registry/constraints.ts';
+import { Deployments } from '../../host/registry/deployments.ts';
+import { Domains } from '../../host/registry/domains.ts';
+import { openRegistry } from '../../host/registry/index.ts';
+import { ChannelStore } from '../../host/registry/payments/channels.ts';
+import { Invariants } from '../../host/registry/payments/invariants.ts';
+import { PaymentKeys } from '../../host/registry/payments/keys.ts';
+import { openPostgresRegistry, type PostgresRegistry } from '../../host/registry/postgres/index.ts';
+import { micro } from '../../host/shared/money.ts';
+import { postgresPrograms } from '../e2e/support/databases.ts';
+import { newDeployment } from './support/new-deployment.ts';
+import { newPayment, paymentsOn } from './support/paying.ts';
+import { PostgresServer } from './support/postgres-server.ts';
 
-test('x', () => {});
+/** Turns of each race. */
+const RACES = Number(process.env.RACES ?? 30);
+const CHILD = fileURLToPath(new URL('support/paying-child.ts', import.meta.url));
+
+describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
+  let server: PostgresServer;
+  let url: string;
+  /** Two nodes of one host. */
+  let nodes: [PostgresRegistry, PostgresRegistry];
+  let stores: [PaymentStore, PaymentStore];
+
+  beforeAll(async () => {
+    server = new PostgresServer();
+    url = server.create('host');
+    nodes = await Promise.all([openPostgresRegistry(url), openPostgresRegistry(url)]);
+    stores = [paymentsOn(nodes[0]), paymentsOn(nodes[1])];
+  });
+  afterAll(async () => {
+    for (const node of nodes) await node.end();
+    server.stop();
+  });
+
+  /** Does it on both nodes at the same time. @returns what came of it where it succeeded */
+  async function race<T>(work: (node: 0 | 1) => Promise<T>): Promise<T[]> {
+    const ends = await Promise.allSettled([work(0), work(1)]);
+    return ends.flatMap((end) => (end.status === 'fulfilled' ? [end.value] : []));
+  }
+
+  const books = async () => await new Invariants(nodes[0]).check();
+
+  test('has the tables of libSQL, column by column', async () => {
+    const file = await openRegistry(':memory:');
+    const there = await file.client.execute(
+      `SELECT m.name AS "table", c.name, c.type, max(c."notnull", c.pk) > 0 AS filled FROM sqlite_schema m, pragma_table_info(m.name) c
+        WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%' ORDER BY m.name, c.cid`,
+    );
+    file.close();
+    const types: Record<string, string> = { bigint: 'INTEGER', text: 'TEXT', bytea: 'BLOB' };
+    const here = await nodes[0].client.execute(
+      `SELECT table_name AS "table", column_name AS name, data_type AS type, is_nullable = 'NO' AS filled
+        FROM information_schema.columns WHERE table_schema = 'public' ORDER BY table_name, ordinal_position`,
+    );
+    const plain = (rows: typeof here.rows) =>
+      rows.map(({ table, name, type, filled }) => [table, name, type, filled].join(' '));
+    expect(plain(here.rows.map((row) => ({ ...row, type: types[String(row.type)] ?? row.type }) as never))).toEqual(
+      plain(there.rows),
+    );
+  });
+
+  test('takes and gives the values that libSQL does', async () => {
+    const { client } = nodes[0];
+    await client.executeMultiple('CREATE TABLE t (id TEXT PRIMARY KEY, n INTEGER CHECK (n >= 0), bytes BLOB) STRICT');
+    const insert = (id: string, n: unknown, bytes: unknown = null) => ({
+      sql: 'INSERT INTO t (id, n, bytes) VALUES (?, ?, ?)',
+      args: [id, n as number, bytes as null],
+    });
+    expect(await client.execute(insert('a', 2 ** 53 - 1, new Uint8Array([1, 2])))).toMatchObject({
+      rowsAffected: 1,
+      rows: [],
+    });
+    const { rows, columns } = await client.execute("SELECT *, n > 1 AS big, '?' AS mark FROM t");
+    expect(columns).toEqual(['id', 'n', 'bytes', 'big', 'mark']);
+    expect({ ...rows[0] }).toEqual({
+      id: 'a',
+      n: 2 ** 53 - 1,
+      bytes: new Uint8Array([1, 2]).buffer,
+      big: 1,
+      mark: '?',
+    });
+    for (const refused of [insert('b', undefined), insert('b', Number.NaN)])
+      await expect(client.execute(refused)).rejects.toThrow();
+    await client.execute(insert('big', 2n ** 60n));
+    await expect(client.execute('SELECT n FROM t')).rejects.toThrow(RangeError);
+    await client.execute(insert('nul\0', 1));
+    expect((await client.execute({ sql: 'SELECT n FROM t WHERE id = ?', args: ['nul\0'] })).rows).toHaveLength(1);
+    const refusals = [insert('a', 1), insert('c', -1), insert(null as never, 1)];
+    const broken = await Promise.all(
+      refusals.map((one) => client.execute(one).then(() => undefined, brokenConstraint)),
+    );
+    expect(broken).toEqual(['UNIQUE', 'CHECK', 'NOT NULL']);
+    await expect(client.batch([insert('d', 1), insert('e', -1), insert('f', 1)])).rejects.toMatchObject({
+      code: 'SQLITE_CONSTRAINT',
+      message: expect.stringContaining('CHECK constraint failed'),
+    });
+    expect((await client.execute("SELECT id FROM t WHERE id IN ('d', 'e', 'f')")).rows).toEqual([]);
+  });
+
+  test('opened by many at once, is migrated once', async () => {
+    const empty = server.create('empty');
+    const opened = await Promise.all([1, 2, 3].map(() => openPostgresRegistry(empty)));
+    for (const one of opened) await one.end();
+    await expect(opened[0]?.client.execute('SELECT 1')).rejects.toMatchObject({ code: 'CLIENT_CLOSED' });
+  });
+
+  test('one credential at both nodes is one payment, and each of its steps is taken once', async () => {
+    for (let at = 0; at < RACES; at++) {
+      const begun = await race((node) => stores[node].begin(newPayment(`credential ${at}`), 'working', undefined));
+      expect(begun).toHaveLength(1);
+      const [row] = begun as [(typeof begun)[0]];
+      // One takes the money, the other gives it back.
+      const ends = await race((node) =>
+        node === at % 2
+          ? stores[node].settling(row, { charged: row.authorized })
+          : stores[node].released(row, 'given up'),
+      );
+      expect(ends).toHaveLength(1);
+      const [end] = ends as [(typeof ends)[0]];
+      if (end.state === 'settling') {
+        const settled = await race((node) => stores[node].settled(end, `0x${at}`, end.authorized, '{}'));
+        expect(settled).toHaveLength(1);
+        expect(await race((node) => stores[node].answered(settled[0] ?? row, undefined, false))).toHaveLength(1);
+      } else {
+        expect(await race((node) => stores[node].begin(newPayment(`credential ${at}`), 'working', end))).toHaveLength(
+          1,
+        );
+      }
+    }
+    expect(await books()).toEqual([]);
+  });
+
+  test('one Idempotency-Key at both nodes begins one payment, whatever the credentials', async () => {
+    for (let at = 0; at < RACES; at++) {
+      const begin = (node: 0 | 1) =>
+        stores[node].begin(newPayment(`keyed ${at} ${node}`), 'working', undefined, undefined, `key ${at}`);
+      const [row, ...others] = await race(begin);
+      expect(others).toEqual([]);
+      expect(await new PaymentKeys(stores[0].books).byKey(`key ${at}`)).toMatchObject({ id: row?.id });
+      // What was given up leaves the key to the next.
+      if (row) await stores[0].released(row, 'given up');
+      await stores[1].begin(newPayment(`keyed ${at} again`), 'working', undefined, undefined, `key ${at}`);
+    }
+  });
+
+  test('vouchers at both nodes cover no more calls than they are worth, and only grow', async () => {
+    const channels = [new ChannelStore(stores[0].books), new ChannelStore(stores[1].books)] as const;
+    const parties = { asset: 'usd', payer: 'payer', payee: 'host', signer: 'payer', descriptor: '{}', escrow: 'e' };
+    await channels[0].opening(
+      { id: 'ch', ...parties, chainId: 1, openTransaction: null },
+      { cumulative: micro(0), signature: '0' },
+    );
+    await channels[0].opened('ch', micro(1_000_000), null);
+    const call = (id: string) =>
+      newPayment(id, { custody: 'channel', channel: 'ch', authorized: micro(10), rail: 'tempo/session' });
+    for (let at = 1; at <= RACES; at++) {
+      // Both show the same voucher, which is worth one call more; and one shows an older one.
+      const voucher = { cumulative: micro(at * 10), signature: `${at}` };
+      const late = { cumulative: micro(at * 10 - 5), signature: 'late' };
+      const taken = await race((node) =>
+        stores[node].begin(
+          call(`${at} at ${node}`),
+          'working',
+          undefined,
+          node === 1 ? voucher : at % 2 ? voucher : late,
+        ),
+      );
+      expect(taken.length).toBeLessThanOrEqual(1);
+      if (taken.length === 0) continue;
+      const [row] = taken as [(typeof taken)[0]];
+      expect(
+        await race((node) => stores[node].capturedFromChannel(row, row.authorized, '{}', undefined, 'answered')),
+      ).toHaveLength(1);
+    }
+    const channel = await channels[1].byId('ch');
+    expect(channel).toMatchObject({ voucher: micro(RACES * 10), voucherSignature: `${RACES}`, reserved: 0n });
+    expect(channel?.captured).toBe(BigInt((channel?.units ?? 0) * 10));
+    expect(await books()).toEqual([]);
+  });
+
+  test('a proof, a slug and a domain are one node’s', async () => {
+    const keys = stores.map((store) => new PaymentKeys(store.books));
+    const deployments = nodes.map((node) => new Deployments(node.db));
+    const domains = nodes.map((node) => new Domains(node.db));
+    for (let at = 0; at < RACES; at++) {
+      expect(
+        (await race(async (node) => await keys[node]?.claim(`proof ${at}`, 2 ** 50))).filter(Boolean),
+      ).toHaveLength(1);
+      const slug = `slug-${at}`;
+      expect(
+        await race(async (node) => await deployments[node]?.claims.take(slug, `claim ${node}`, '0xa', 0, 1)),
+      ).toHaveLength(1);
+      const [made, ...others] = await race(
+        async (node) => await deployments[node]?.create(newDeployment({ slug, owner: `0x${node}` }), 0),
+      );
+      expect(others).toEqual([]);
+      const other = await deployments[0]?.create(newDeployment({ slug: `other-${at}` }), 0);
+      const tenants = [made?.tenant, other?.tenant] as [string, string];
+      expect(
+        await race(async (node) => await domains[node]?.attach(`${at}.example`, tenants[node], 'token', 0)),
+      ).toHaveLength(1);
+      // As many renewals as payments.
+      const before = (await deployments[0]?.byTenant(tenants[0]))?.expiresAt ?? 0;
+      await race(async (node) => await deployments[node]?.terms.renew(tenants[0], `renewal ${at}`, 10, 0));
+      expect((await deployments[1]?.byTenant(tenants[0]))?.expiresAt).toBe(before + 10);
+    }
+  });
+
+  test('the books are seen whole while both write, and no line of the ledger is missed', async () => {
+    const invariants = new Invariants(nodes[0]);
+    let isOver = false;
+    const looking = (async () => {
+      while (!isOver) expect(await invariants.check()).toEqual([]);
+    })();
+    const paying = (node: 0 | 1, worker: number) => payAll(stores[node], `whole ${node} ${worker}`, RACES / 3);
+    await Promise.all([paying(0, 0), paying(1, 0), paying(0, 1), paying(1, 1)]);
+    isOver = true;
+    await looking;
+    expect(await invariants.check()).toEqual([]);
+  });
+
+  test('of a node that is killed nothing is lost that it has acknowledged, and the other goes on', async () => {
+    const child = spawn(process.execPath, [CHILD, url, 'killed'], { stdio: ['ignore', 'pipe', 'inherit'] });
+    const said = await linesUntil(child, RACES);
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    await payAll(stores[0], 'beside the killed', 3);
+    await expectAnswered(said);
+    expect(await books()).toEqual([]);
+  });
+
+  test('when the server is killed nothing is lost that was acknowledged, and both go on when it is back', async () => {
+    const said: string[] = [];
+    let isBack = false;
+    const paying = async (node: 0 | 1) => {
+      for (let at = 0; ; at++) {
+        const wasBack = isBack;
+        await payAll(stores[node], `server ${node} ${at}`, 1).then(
+          (ids) => said.push(...ids),
+          () => undefined,
+        );
+        if (wasBack && said.length > 40) return;
+      }
+    };
+    const all = [paying(0), paying(1)];
+    await expect.poll(() => said.length).toBeGreaterThan(20);
+    server.kill();
+    server.start();
+    isBack = true;
+    await Promise.all(all);
+    await expectAnswered(said);
+    expect(await books()).toEqual([]);
+  });
+
+  async function expectAnswered(ids: string[]): Promise<void> {
+    const states = await Promise.all(ids.map(async (id) => (await stores[1].byId(id))?.state));
+    expect(states.filter((state) => state !== 'answered')).toEqual([]);
+  }
+});
+
+/** @returns ids of what was answered */
+async function payAll(store: PaymentStore, name: string, count: number): Promise<string[]> {
+  const ids: string[] = [];
+  for (let at = 0; at < count; at++) {
+    let row = await store.begin(newPayment(`${name} ${at}`), 'working', undefined);
+    row = await store.settling(row, { charged: row.authorized });
+    row = await store.settled(row, `0x${row.id}`, row.authorized, '{}');
+    await store.answered(row, undefined, false);
+    ids.push(row.id);
+  }
+  return ids;
+}
+
+async function linesUntil(child: ChildProcess, count: number): Promise<string[]> {
+  const lines: string[] = [];
+  for await (const line of createInterface({ input: child.stdout as NodeJS.ReadableStream })) {
+    lines.push(line);
+    if (lines.length >= count) break;
+  }
+  return lines;
+}

@@ -11,12 +11,13 @@ import { openRegistry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
 import { Secrets } from '../../host/registry/secrets.ts';
 import { newDeployment } from './support/new-deployment.ts';
+import { openTestRegistry } from './support/open.ts';
 
 const CHILD = fileURLToPath(new URL('support/rotating-child.ts', import.meta.url));
 
 test('secrets of a deploy that is being paid survive a rotation', async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
-  const registry = await openRegistry(path.join(folder, 'registry.db'));
+  const registry = await openTestRegistry(path.join(folder, 'registry.db'));
   try {
     const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'keys.json')));
     const tenant = 't0000000000000000000a' as never;
@@ -65,7 +66,7 @@ test('secrets of a deploy that is being paid survive a rotation', async () => {
 
 test('a deploy whose payment is verified keeps the keys, also before its secrets are beside the payment', async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
-  const registry = await openRegistry(path.join(folder, 'registry.db'));
+  const registry = await openTestRegistry(path.join(folder, 'registry.db'));
   try {
     const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'keys.json')));
     const deployment = newDeployment();
@@ -87,11 +88,10 @@ test('a deploy whose payment is verified keeps the keys, also before its secrets
 
 test('rotations at once lose no key', async () => {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-rot-'));
-  const registry = await openRegistry(path.join(folder, 'registry.db'));
+  const registry = await openTestRegistry(path.join(folder, 'registry.db'));
   try {
     const secrets = new Secrets(registry.db, await SecretBox.open(path.join(folder, 'keys.json')));
-    const tenant = 't0000000000000000000a' as never;
-    await registry.client.execute('PRAGMA foreign_keys=OFF');
+    const { tenant } = await new Deployments(registry.db).create(newDeployment(), 0);
     for (const { name, keyId, sealed } of secrets.seal(tenant, { A: '1', B: '2', C: '3' })) {
       await registry.client.execute({
         sql: 'INSERT INTO secrets (tenant, name, key_id, sealed) VALUES (?, ?, ?, ?)',

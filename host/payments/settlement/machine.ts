@@ -4,6 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
+import { brokenConstraint } from '../../registry/constraints.ts';
 import { PaymentKeys } from '../../registry/payments/keys.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { blockedWallet } from '../../shared/blocked-wallet.ts';
@@ -87,7 +88,7 @@ export class SettlementMachine {
       const verified = await this.rail(presented.rail).verify(presented, offer);
       this.#refuseBlocked(verified.payer.address);
       const { terms } = prepared;
-      const begin = () =>
+      const begin = (key?: string) =>
         this.#begin(
           {
             id: newPaymentId(),
@@ -116,6 +117,7 @@ export class SettlementMachine {
           input.state,
           previous,
           verified.voucher,
+          key,
         );
       const key = idempotencyKey(input, verified);
       const begun = key ? await this.#beginOnce(key, input, begin) : await begin();
@@ -130,11 +132,14 @@ export class SettlementMachine {
     }
   }
 
-  async #begin(...[payment, state, previous, voucher]: Parameters<PaymentStore['begin']>): Promise<PaymentRow> {
+  async #begin(...given: Parameters<PaymentStore['begin']>): Promise<PaymentRow> {
     try {
-      return await this.store.begin(payment, state, previous, voucher);
+      return await this.store.begin(...given);
     } catch (error) {
-      if (payment.channel === null || !/CHECK/.test(String((error as Error).cause ?? error))) throw error;
+      const [{ channel }] = given;
+      const broken = brokenConstraint(error);
+      if (broken === 'UNIQUE' || broken === 'NOT NULL') throw elsewhere(error);
+      if (channel === null || broken !== 'CHECK') throw error;
       const detail = 'The channel’s vouchers are used up by other calls, or it is closing; sign a greater one.';
       throw new Problem('payment_invalid', detail, { cause: error });
     }
@@ -158,15 +163,17 @@ export class SettlementMachine {
   }
 
   /** Begins a payment under an Idempotency-Key, unless another one under it is at work or was answered. */
-  async #beginOnce(key: string, input: AdmitInput, begin: () => Promise<PaymentRow>): Promise<PaymentRow | Again> {
+  async #beginOnce(
+    key: string,
+    input: AdmitInput,
+    begin: (key: string) => Promise<PaymentRow>,
+  ): Promise<PaymentRow | Again> {
     for (;;) {
       // The key is not held while its payment's end is waited for: that payment's credential may be waiting for the key.
       const found = await this.#locks.run(`key:${key}`, async () => {
         const known = await this.keys.byKey(key);
         if (known && known.state !== 'released') return { known };
-        const row = await begin();
-        await this.keys.bindKey(key, row.id);
-        return { row };
+        return { row: await begin(key) };
       });
       if (found.row) return found.row;
       const { known } = found;
@@ -354,6 +361,15 @@ export function settledPayment(row: PaymentRow): SettledPayment {
 
 function otherUse(): Problem {
   return new Problem('payment_invalid', 'This payment was made for something else. Pay the new challenge.');
+}
+
+/** Another process of the host began with the same credential, or the same key, at the same moment. */
+function elsewhere(cause: unknown): Problem {
+  return new Problem(
+    'in_progress',
+    'This payment is being worked on already. Send the very same request again in a few seconds; it is not charged twice.',
+    { headers: { 'retry-after': '2' }, cause },
+  );
 }
 
 function pending(row: PaymentRow): Problem {

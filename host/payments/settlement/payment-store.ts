@@ -6,6 +6,7 @@ import { randomBytes } from 'node:crypto';
 import type { Registry } from '../../registry/index.ts';
 import * as book from '../../registry/payments/book.ts';
 import { Books, leftInChannel, type Statement } from '../../registry/payments/books.ts';
+import { boundKey } from '../../registry/payments/keys.ts';
 import { Meters } from '../../registry/payments/meters.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { paidCallStatements, paymentQueries } from '../../registry/payments/statements.ts';
@@ -91,13 +92,16 @@ export class PaymentStore {
   /**
    * A verified credential starts (or starts again, after it was released) to be worked on.
    * @param prepared what a recovery needs to finish the work
-   * @throws when the channel does not cover it (a CHECK of the database)
+   * @param key an Idempotency-Key that it is begun under
+   * @throws when the channel does not cover it (a CHECK of the database), and when the credential or the key is at work
+   *   in another process (UNIQUE, NOT NULL)
    */
   async begin(
     payment: NewPayment,
     state: 'verified' | 'working',
     previous: PaymentRow | undefined,
     voucher?: { cumulative: Money; signature: string },
+    key?: string,
   ): Promise<PaymentRow> {
     const now = this.now();
     const fresh = {
@@ -124,7 +128,11 @@ export class PaymentStore {
       ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
       : { ...fresh, attempts: 1, createdAt: now };
     const { insert, update } = this.#statements;
-    await this.books.write([previous ? update(row.id, row) : insert([row]), ...this.#reserve(row, now, voucher)]);
+    await this.books.write([
+      previous ? update(previous, row) : insert([row]),
+      ...this.#reserve(row, now, voucher),
+      ...(key === undefined ? [] : [boundKey(this.books, key, row.id)]),
+    ]);
     return row;
   }
 
@@ -355,7 +363,7 @@ export class PaymentStore {
     // Noted by the first transition of the capture, whichever it is.
     const captured = row.capturedBy === null ? {} : { capturedBy: row.capturedBy };
     const full = { ...change, ...captured, updatedAt: this.now() };
-    await this.books.write([this.#statements.update(row.id, full), ...more]);
+    await this.books.write([this.#statements.update(row, full), ...more]);
     const next = { ...row, ...full };
     if (next.state !== row.state && FINAL.includes(next.state)) this.#onFinal(next);
     return next;

@@ -1,27 +1,34 @@
 /** Things that bind or happen once: Idempotency-Keys and single-use claims; and forgetting what is old. */
-import { and, eq, isNotNull, lt } from '../drizzle.ts';
+import { and, eq, isNotNull, lt, sql } from '../drizzle.ts';
 import { readSetting, savedSetting } from '../settings.ts';
-import type { Books } from './books.ts';
+import type { Books, Statement } from './books.ts';
 import { type PaymentRow, paymentClaims, paymentKeys, payments } from './schema.ts';
 
 const FORGOTTEN = 'claims-forgotten-until';
 /** So long after they expired: a clock that was an hour ahead must not refuse what is good now, ms. */
 const KEEP_CLAIMS_MS = 24 * 3_600_000;
 
+/**
+ * The statement that binds an Idempotency-Key to a payment; a key of a released payment is taken over. Another payment's
+ * breaks NOT NULL, and with it the whole transaction.
+ */
+export function boundKey({ db, now }: Books, key: string, payment: string): Statement {
+  const isFree = sql`${paymentKeys.payment} = ${payment}
+    OR (SELECT state FROM payments WHERE id = ${paymentKeys.payment}) = 'released'`;
+  return db
+    .insert(paymentKeys)
+    .values({ key, payment, createdAt: now() })
+    .onConflictDoUpdate({
+      target: paymentKeys.key,
+      set: { payment: sql`CASE WHEN ${isFree} THEN excluded.payment END` },
+    });
+}
+
 export class PaymentKeys {
   readonly #books: Books;
-  #forgotten: number | undefined;
 
   constructor(books: Books) {
     this.#books = books;
-  }
-
-  /** Binds an Idempotency-Key to a payment; a key of a released payment is taken over. */
-  async bindKey(key: string, payment: string): Promise<void> {
-    await this.#books.db
-      .insert(paymentKeys)
-      .values({ key, payment, createdAt: this.#books.now() })
-      .onConflictDoUpdate({ target: paymentKeys.key, set: { payment } });
   }
 
   async byKey(key: string): Promise<PaymentRow | undefined> {
@@ -45,10 +52,7 @@ export class PaymentKeys {
 
   /** Claims that expired before this were forgotten: a clock that is set back must not make them new. */
   async #forgottenUntil(): Promise<number> {
-    if (this.#forgotten === undefined) {
-      this.#forgotten = Number((await readSetting(this.#books.db, FORGOTTEN)) ?? 0);
-    }
-    return this.#forgotten;
+    return Number((await readSetting(this.#books.db, FORGOTTEN)) ?? 0);
   }
 
   /**
@@ -68,6 +72,5 @@ export class PaymentKeys {
       this.#books.db.delete(paymentClaims).where(lt(paymentClaims.expiresAt, forgotten)),
       savedSetting(this.#books.db, FORGOTTEN, String(forgotten)),
     ]);
-    this.#forgotten = forgotten;
   }
 }

@@ -34,6 +34,11 @@ export function paidCallStatements(db: Registry['db']) {
     units: sql`${units} + 1`,
     usedAt: sql`${placeholder('now')}`,
   };
+  // A payment that is not (any more) as it was read breaks NOT NULL, and with it the whole transaction.
+  const isAsRead = sql`${payments.attempts} = ${placeholder(' attempts')} AND ${payments.state} = ${placeholder(' state')}`;
+  const update = updates(db, payments, payments.id, {
+    attempts: sql`CASE WHEN ${isAsRead} THEN ${payments.attempts} + ${placeholder(' begins')} END`,
+  });
   const giveBack = { reserved: sql`${reserved} - ${placeholder('authorized')}` };
   return {
     byCredential: db
@@ -47,7 +52,13 @@ export function paidCallStatements(db: Registry['db']) {
       .where(eq(payments.id, placeholder('id')))
       .prepare(),
     insert: inserts(db, payments),
-    update: updates(db, payments, payments.id),
+    /** @param was as it was read. `change.attempts`, where it is given, is one more: it begins again */
+    update: (was: Pick<PaymentRow, 'id' | 'attempts' | 'state'>, change: Partial<PaymentRow>) =>
+      update(was.id, change, {
+        ' attempts': was.attempts,
+        ' state': was.state,
+        ' begins': change.attempts === undefined ? 0 : change.attempts - was.attempts,
+      }),
     reserve: compiled(db.update(paymentChannels).set(reserve).where(ofChannel)),
     reserveByVoucher: compiled(db.update(paymentChannels).set(reserveByVoucher).where(ofChannel)),
     voucher: compiled(

@@ -1,9 +1,8 @@
 /**
- * The registry on PostgreSQL, behind the interface of the libSQL client that drizzle speaks. Every statement and every
- * transaction is serializable, as all are that one connection of libSQL runs: PostgreSQL ends one of two that contradict
- * each other, and that one is tried again.
+ * The registry on PostgreSQL, behind the interface of the libSQL client that drizzle speaks. Whatever writes holds one lock
+ * of the whole database, so that writes of all nodes come one after the other, as on libSQL's one connection; reads wait
+ * for nobody. A transaction must therefore never wait for anything but the database.
  */
-import { setTimeout as wait } from 'node:timers/promises';
 import type {
   Client,
   InArgs,
@@ -22,30 +21,24 @@ const CONNECTIONS = 10;
 const CONNECT_MS = 5_000;
 /** Texts that stay prepared, as in the libSQL client. Others are parsed each time. */
 const PREPARED = 300;
-/** How long a serializable conflict is tried again, ms. */
-const TRY_MS = 10_000;
-/** Between two tries, at most, ms. */
-const PAUSE_MS = 20;
+/**
+ * Of each connection. A process that was stopped within a transaction must not keep what it locked, and ends before those
+ * who wait for it give up.
+ */
+const SESSION = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeout = '10s'";
 
-/** Of each connection. A process that was stopped within a transaction must not keep what it locked. */
-const SESSION =
-  "SET default_transaction_isolation = 'serializable'; SET idle_in_transaction_session_timeout = '10s'; SET lock_timeout = '10s'";
-
-const BEGIN: Record<TransactionMode, string[]> = {
-  write: ['BEGIN'],
-  deferred: ['BEGIN'],
-  // Ids of the ledger are given out before their rows can be seen: whoever reads on from an id waits for those at work.
-  read: ['BEGIN', 'LOCK TABLE ledger IN SHARE MODE'],
+/** Any number, the same on all nodes: the lock of whoever writes, held until its commit can be seen. */
+const WRITERS = 0x7475726e;
+const BEGIN_WRITE = `BEGIN; SELECT pg_advisory_xact_lock(${WRITERS})`;
+const BEGIN: Record<TransactionMode, string> = {
+  write: BEGIN_WRITE,
+  deferred: BEGIN_WRITE,
+  read: 'BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY',
 };
 
-/** SQLSTATE of transactions that contradict another: serialization failure, deadlock. */
-const CONFLICTS = new Set(['POSTGRES_40001', 'POSTGRES_40P01']);
-
 export interface PostgresClient extends Client {
-  /** Runs `work` until it contradicts nobody. It must do nothing but ask the database. */
-  untilSerial<T>(work: () => Promise<T>): Promise<T>;
-  /** Holds `name` in the whole database while `work` runs. */
-  exclusively<T>(name: string, work: () => Promise<T>): Promise<T>;
+  /** Holds `lock` in the whole database while `work` runs. */
+  exclusively<T>(lock: string, work: () => Promise<T>): Promise<T>;
   /** Closes all connections. */
   end(): Promise<void>;
 }
@@ -80,8 +73,10 @@ class PooledClient implements PostgresClient {
   }
 
   async execute(statement: InStatement | string, args?: InArgs): Promise<ResultSet> {
-    const query = this.#query(inStatement(statement, args));
-    return this.untilSerial(() => this.#using(async (connection) => resultSet(await connection.query(query))));
+    const one = inStatement(statement, args);
+    if (!/^select\b/i.test(one.sql)) return (await this.batch([one]))[0] as ResultSet;
+    const query = this.#query(one);
+    return this.#using(async (connection) => resultSet(await connection.query(query)));
   }
 
   async batch(
@@ -89,17 +84,15 @@ class PooledClient implements PostgresClient {
     mode: TransactionMode = 'deferred',
   ): Promise<ResultSet[]> {
     const queries = statements.map((one) => this.#query(Array.isArray(one) ? inStatement(...one) : inStatement(one)));
-    return this.untilSerial(() =>
-      this.#using(async (connection) => {
-        // All are sent at once: after one that fails PostgreSQL refuses the rest, and rolls back at the COMMIT.
-        const begun = BEGIN[mode].map((text) => connection.query(text));
-        const results = queries.map((query) => connection.query(query));
-        const settled = await Promise.allSettled([...begun, ...results, connection.query('COMMIT')]);
-        const failed = settled.find((one) => one.status === 'rejected');
-        if (failed) throw failed.reason;
-        return (await Promise.all(results)).map(resultSet);
-      }),
-    );
+    return this.#using(async (connection) => {
+      // All are sent at once: after one that fails PostgreSQL refuses the rest, and rolls back at the COMMIT.
+      const begun = connection.query(BEGIN[mode]);
+      const results = queries.map((query) => connection.query(query));
+      const settled = await Promise.allSettled([begun, ...results, connection.query('COMMIT')]);
+      const failed = settled.find((one) => one.status === 'rejected');
+      if (failed) throw failed.reason;
+      return (await Promise.all(results)).map(resultSet);
+    });
   }
 
   migrate(): never {
@@ -114,7 +107,7 @@ class PooledClient implements PostgresClient {
   async transaction(mode: TransactionMode = 'write'): Promise<Transaction> {
     const connection = await this.#connect();
     try {
-      for (const text of BEGIN[mode]) await asLibsql(() => connection.query(text));
+      await asLibsql(() => connection.query(BEGIN[mode]));
     } catch (error) {
       connection.release(true);
       throw error;
@@ -140,23 +133,11 @@ class PooledClient implements PostgresClient {
     await this.#pool.end();
   }
 
-  async untilSerial<T>(work: () => Promise<T>): Promise<T> {
-    const until = performance.now() + TRY_MS;
-    for (;;) {
-      try {
-        return await work();
-      } catch (error) {
-        if (!isConflict(error) || performance.now() > until) throw error;
-        await wait(Math.random() * PAUSE_MS);
-      }
-    }
-  }
-
-  async exclusively<T>(name: string, work: () => Promise<T>): Promise<T> {
+  async exclusively<T>(lock: string, work: () => Promise<T>): Promise<T> {
     const connection = await this.#connect();
     try {
       await connection.query("SET lock_timeout = '60s'");
-      await connection.query(`SELECT pg_advisory_lock(hashtext('${name}'))`);
+      await connection.query(`SELECT pg_advisory_lock(hashtext('${lock}'))`);
       return await work();
     } finally {
       // The lock goes with its connection.
@@ -294,10 +275,4 @@ async function asLibsql<T>(work: () => Promise<T>): Promise<T> {
 /** The server refused a statement; the connection is as good as before. */
 function isRefusal(error: unknown): boolean {
   return error instanceof LibsqlError && /^SQLITE_|^POSTGRES_(?!57P|08)[0-9A-Z]{5}$/.test(error.code);
-}
-
-function isConflict(error: unknown): boolean {
-  for (let one = error; one instanceof Error; one = one.cause)
-    if (one instanceof LibsqlError && CONFLICTS.has(one.code)) return true;
-  return false;
 }

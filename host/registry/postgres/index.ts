@@ -22,8 +22,10 @@ export async function openPostgresRegistry(url: string): Promise<PostgresRegistr
     await client.end();
     throw error;
   }
-  const db = drizzle(client) as unknown as Database;
-  const once = db.transaction.bind(db);
-  db.transaction = (work, config) => client.untilSerial(() => once(work, config));
-  return { db, client, close: () => client.close(), end: () => client.end() };
+  return {
+    db: drizzle(client) as unknown as Database,
+    client,
+    close: () => client.close(),
+    end: () => client.end(),
+  };
 }

@@ -32,7 +32,7 @@ export async function openTestRegistry(file: string): Promise<Registry> {
 async function run(url: string, statement: string): Promise<void> {
   const client = postgresClient(url);
   try {
-    await client.execute(statement);
+    await client.executeMultiple(statement);
   } finally {
     await client.end();
   }
