@@ -31,14 +31,14 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
   let stores: [PaymentStore, PaymentStore];
 
   beforeAll(async () => {
-    server = new PostgresServer();
+    server = await PostgresServer.start();
     url = server.create('host');
     nodes = await Promise.all([openPostgresRegistry(url), openPostgresRegistry(url)]);
     stores = [paymentsOn(nodes[0]), paymentsOn(nodes[1])];
   });
   afterAll(async () => {
     for (const node of nodes) await node.end();
-    server.stop();
+    await server.stop();
   });
 
   /** Does it on both nodes at the same time. @returns what came of it where it succeeded */
@@ -253,8 +253,8 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
     };
     const all = [paying(0), paying(1)];
     await expect.poll(() => said.length).toBeGreaterThan(20);
-    server.kill();
-    server.start();
+    await server.kill();
+    await server.start();
     isBack = true;
     await Promise.all(all);
     await expectAnswered(said);

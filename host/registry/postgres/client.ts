@@ -65,7 +65,11 @@ class PooledClient implements PostgresClient {
     });
     // Of a connection that nobody uses: the pool opens another.
     this.#pool.on('error', () => {});
-    this.#pool.on('connect', (connection) => void connection.query(SESSION).catch(() => {}));
+    this.#pool.on('connect', (connection) => {
+      // Whoever waits for a statement hears of it by that.
+      connection.on('error', () => {});
+      connection.query(SESSION).catch(() => {});
+    });
   }
 
   get closed(): boolean {

@@ -28,6 +28,7 @@ export interface PgQuery {
 export interface PgConnection {
   query(query: PgQuery): Promise<PgResult>;
   query(text: string): Promise<unknown>;
+  on(event: 'error', listener: (error: Error) => void): void;
   /** @param broken it is closed, and not used again */
   release(broken: boolean): void;
 }

@@ -11,9 +11,9 @@ declare module 'vitest' {
   }
 }
 
-export default async function setup(project: TestProject): Promise<(() => void) | undefined> {
+export default async function setup(project: TestProject): Promise<(() => Promise<void>) | undefined> {
   if (!postgresPrograms()) return undefined;
-  const server = new PostgresServer();
+  const server = await PostgresServer.start();
   const template = server.create('template');
   await (await openPostgresRegistry(template)).end();
   project.provide('postgresTemplate', template);

@@ -1,6 +1,7 @@
 /** A PostgreSQL server of Debian's on a unix socket, in a folder of its own. Kills of it lose nothing: the machine goes on. */
-import { execFileSync } from 'node:child_process';
-import { chownSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chownSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { postgresPrograms } from '../../e2e/support/databases.ts';
@@ -9,15 +10,29 @@ import { postgresPrograms } from '../../e2e/support/databases.ts';
 const NOBODY = 65_534;
 const as = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
 
-export class PostgresServer {
-  readonly #folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-pg-'));
-  readonly #data = path.join(this.#folder, 'data');
+/** Longest time until it takes connections: one that was killed leaves processes behind, which end first. ms */
+const START_MS = 30_000;
 
-  constructor() {
-    if (as.uid !== undefined) chownSync(this.#folder, NOBODY, NOBODY);
+export class PostgresServer {
+  readonly #folder: string;
+  #server: ChildProcess | undefined;
+
+  private constructor(folder: string) {
+    this.#folder = folder;
+  }
+
+  static async start(): Promise<PostgresServer> {
+    const folder = mkdtempSync(path.join(tmpdir(), 'tp-registry-pg-'));
+    if (as.uid !== undefined) chownSync(folder, NOBODY, NOBODY);
+    const server = new PostgresServer(folder);
     const how = ['-A', 'trust', '-U', 'turnpike', '--no-sync', '--no-instructions', '--locale=C', '--encoding=UTF8'];
-    this.#run('initdb', '-D', this.#data, ...how);
-    this.start();
+    server.#run('initdb', '-D', server.#data, ...how);
+    await server.start();
+    return server;
+  }
+
+  get #data(): string {
+    return path.join(this.#folder, 'data');
   }
 
   /** @returns address of a database; it need not exist */
@@ -30,36 +45,53 @@ export class PostgresServer {
     return this.url(database);
   }
 
-  start(): void {
-    const settings = [
-      'fsync=off',
-      'max_connections=100',
-      "listen_addresses=''",
-      `unix_socket_directories='${this.#folder}'`,
-    ];
-    const options = settings.map((one) => `-c ${one}`).join(' ');
-    this.#run('pg_ctl', '-D', this.#data, '-w', '-l', path.join(this.#folder, 'log'), '-o', options, 'start');
+  async start(): Promise<void> {
+    const settings = ['fsync=off', 'max_connections=100'].flatMap((one) => ['-c', one]);
+    const args = ['-D', this.#data, '-h', '', '-k', this.#folder, ...settings];
+    const until = performance.now() + START_MS;
+    for (;;) {
+      const server = spawn(program('postgres'), args, {
+        stdio: ['ignore', 'ignore', 'pipe'],
+        cwd: this.#folder,
+        ...as,
+      });
+      let output = '';
+      for await (const piece of server.stderr.setEncoding('utf8').iterator({ destroyOnReturn: false })) {
+        output += piece;
+        if (output.includes('ready to accept connections')) {
+          server.stderr.resume();
+          this.#server = server;
+          return;
+        }
+      }
+      if (performance.now() > until) throw new Error(output);
+    }
   }
 
-  /** Kills the server and all that it has started: they see that it is gone. It can be started again. */
-  kill(): void {
-    process.kill(this.#pid(), 'SIGKILL');
+  /** As a crash of its machine would; `start` finds what was written. */
+  async kill(): Promise<void> {
+    await this.#end('SIGKILL');
   }
 
-  stop(): void {
-    this.#run('pg_ctl', '-D', this.#data, '-w', '-m', 'immediate', 'stop');
+  async stop(): Promise<void> {
+    await this.#end('SIGQUIT');
     rmSync(this.#folder, { recursive: true });
   }
 
-  #pid(): number {
-    return Number(readFileSync(path.join(this.#data, 'postmaster.pid'), 'utf8').split('\n')[0]);
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    const server = this.#server;
+    if (!server) return;
+    this.#server = undefined;
+    const exit = once(server, 'exit');
+    server.kill(signal);
+    await exit;
   }
 
-  #run(program: string, ...args: string[]): void {
-    execFileSync(path.join(postgresPrograms() ?? '', program), args, {
-      stdio: ['ignore', 'ignore', 'pipe'],
-      cwd: this.#folder,
-      ...as,
-    });
+  #run(name: string, ...args: string[]): void {
+    execFileSync(program(name), args, { stdio: ['ignore', 'ignore', 'pipe'], cwd: this.#folder, ...as });
   }
+}
+
+function program(name: string): string {
+  return path.join(postgresPrograms() ?? '', name);
 }
