@@ -12,6 +12,8 @@ const as = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
 
 /** Longest time until it takes connections: one that was killed leaves processes behind, which end first. ms */
 const START_MS = 30_000;
+/** Characters of what it prints that are kept. */
+const MOST_OUTPUT = 10_000;
 
 export class PostgresServer {
   readonly #folder: string;
@@ -56,13 +58,17 @@ export class PostgresServer {
         ...as,
       });
       let output = '';
-      for await (const piece of server.stderr.setEncoding('utf8').iterator({ destroyOnReturn: false })) {
-        output += piece;
-        if (output.includes('ready to accept connections')) {
-          server.stderr.resume();
-          this.#server = server;
-          return;
-        }
+      const isReady = await new Promise<boolean>((resolve) => {
+        // It is read to its end: a server that nobody listens to stops.
+        server.stderr.setEncoding('utf8').on('data', (piece: string) => {
+          output = (output + piece).slice(-MOST_OUTPUT);
+          if (output.includes('ready to accept connections')) resolve(true);
+        });
+        server.once('exit', () => resolve(false));
+      });
+      if (isReady) {
+        this.#server = server;
+        return;
       }
       if (performance.now() > until) throw new Error(output);
     }
