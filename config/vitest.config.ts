@@ -35,8 +35,8 @@ const shared = { isolate: false, maxWorkers: 2 };
 
 /** What runs again with its registry on PostgreSQL. */
 const ON_POSTGRES = [
-  'test/registry/{deployments,operator,postgres,shared-stores,statements}.test.ts',
-  'test/payments/{claims,gas,guard,model,payouts,replay-pairs}.test.ts',
+  'test/registry/{deployments,operator,postgres,secrets-rotation,shared-stores,statements}.test.ts',
+  'test/payments/{claims,gas,guard,model,payouts}.test.ts',
   'test/control/{deploy-keys,lifecycle,updates,versions}.test.ts',
   'test/{scheduler/tenant-crons,domains/domain-checks}.test.ts',
 ];

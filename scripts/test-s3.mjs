@@ -21,7 +21,7 @@ if (!installed()) {
 const node = await prepare({ development: true });
 const { passed, failed, names, retried } = await runTests(
   node,
-  's3',
+  ['s3'],
   args.filter((arg) => !arg.startsWith('--')),
 );
 nameRetried(retried);

@@ -3,7 +3,7 @@
 // `--strict`: nothing that fails is tried again, and a test with retries of its own that needed one fails.
 // `--times`: limits on times count, too; they hold on a quiet machine only.
 // The last line sums up: `N passed, N failed`. Each check counts as one.
-import { readdirSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { join, relative, resolve } from 'node:path';
 import { runChecks } from './check.mjs';
 import { prepare, root } from './launch.mjs';
@@ -32,10 +32,14 @@ const [node] = await Promise.all([
 const total = { passed: 0, failed: 0, names: [], retried: [] };
 
 if (files.length === 0 && only.length === 0) count(runChecks(node));
-const projects = { unit: ['unit'], e2e: ['e2e', 'e2e-alone'] };
-for (const project of kinds.flatMap((kind) => projects[kind])) {
-  console.log(`\n# ${project} tests`);
-  count(await runTests(node, project, files, args.includes('--strict')));
+// Those that are named together run side by side.
+const projects = {
+  unit: [existsSync('/usr/lib/postgresql') ? ['unit', 'postgres'] : ['unit']],
+  e2e: [['e2e'], ['e2e-alone']],
+};
+for (const together of kinds.flatMap((kind) => projects[kind])) {
+  console.log(`\n# ${together.join(' and ')} tests`);
+  count(await runTests(node, together, files, args.includes('--strict')));
 }
 
 nameRetried(total.retried);

@@ -6,13 +6,13 @@ import { keepCompiledCode, root, run } from './launch.mjs';
 
 /**
  * @param {string} node path of the Node that runs the tests
- * @param {string} project of config/vitest.config.ts
+ * @param {string[]} projects of config/vitest.config.ts, run side by side
  * @param {string[]} files only these; none: all
  * @param {boolean} strict nothing is tried again
  * @returns {Promise<{ passed: number, failed: number, names: string[], retried: string[] }>}
  *   `names`: of what failed; `retried`: of what passed only when it was tried again
  */
-export async function runTests(node, project, files, strict = false) {
+export async function runTests(node, projects, files, strict = false) {
   // Hosts that tests start find theirs.
   keepCompiledCode();
   const folder = mkdtempSync(join(tmpdir(), 'turnpike-test-'));
@@ -23,7 +23,7 @@ export async function runTests(node, project, files, strict = false) {
       'node_modules/vitest/vitest.mjs',
       'run',
       '--config=config/vitest.config.ts',
-      `--project=${project}`,
+      ...projects.map((project) => `--project=${project}`),
       '--reporter=default',
       '--reporter=json',
       `--outputFile.json=${report}`,
@@ -39,7 +39,7 @@ export async function runTests(node, project, files, strict = false) {
   return {
     passed: result?.numPassedTests ?? 0,
     failed: failed > 0 ? failed : code === 0 ? 0 : 1,
-    names: result ? namesOfFailed(result) : [`${project}: no report`],
+    names: result ? namesOfFailed(result) : [`${projects.join(', ')}: no report`],
     retried: result ? findRetried(result) : [],
   };
 }

@@ -141,6 +141,18 @@ it('a century by the operator’s hand, and back, ends nothing, warns of nothing
   expect(await deployments.claims.availability('deleted', other, clock.now())).toBe('free');
 });
 
+it('while it runs on its own, the trusted clock tells whole milliseconds', async () => {
+  let leap = 0;
+  const system = { now: () => NOW + leap, offsetMs: 0, onStep: () => () => undefined };
+  const trusted = new TrustedClock(registry.db, system);
+  await trusted.now();
+  leap = 2 * DAY_MS;
+  for (const told of [await trusted.now(), await trusted.highest(), trusted.latest()]) expect(told % 1).toBe(0);
+  // The registry takes no other.
+  const tenant = await deploy('warned');
+  expect(await deployments.terms.takeExpiryWarnings(trusted.latest(), NOW + TERM)).toMatchObject([{ tenant }]);
+});
+
 it('a jump of the clock is trusted after half a day, a small one at once', () => {
   const HOUR = 3_600_000;
   const start = { at: NOW, doubtedMs: 0 };
