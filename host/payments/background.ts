@@ -5,6 +5,7 @@ import type { Clock } from '../shared/clock.ts';
 import type { Guard } from './ledger/guard.ts';
 import type { ChannelSweeper } from './methods/tempo/sessions/sweeper.ts';
 import type { Gas } from './methods/x402/gas.ts';
+import type { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
 import type { Sender } from './outgoing/sender.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
 
@@ -16,6 +17,8 @@ const HOLD_MARGIN_MS = 1_500;
 const FORGOTTEN_HOLD_MS = 24 * 3_600_000;
 /** How often the books are checked, ms. */
 const CHECK_MS = 60_000;
+/** How often a facilitator elsewhere is asked what it settles, ms. */
+const FACILITATOR_MS = 30_000;
 const KEEP_ANSWERS_MS = 24 * 3_600_000;
 
 export interface BackgroundOptions extends RecoveryOptions {
@@ -23,6 +26,7 @@ export interface BackgroundOptions extends RecoveryOptions {
   sweeper: ChannelSweeper | undefined;
   guard: Guard;
   gas: Gas | undefined;
+  remote: RemoteFacilitator | undefined;
   /** How often payouts and the operator's share are sent, ms; refunds go at once. */
   payoutEveryMs: number;
   /** By which money goes back, and what was answered is forgotten. */
@@ -42,7 +46,7 @@ export class Background {
   }
 
   start(): void {
-    const { sender, sweeper, guard, gas, payoutEveryMs, machine, trustedClock, clock } = this.#options;
+    const { sender, sweeper, guard, gas, remote, payoutEveryMs, machine, trustedClock, clock } = this.#options;
     const look = async () => {
       const { signal } = this.#stopping;
       await guard.run(signal).catch((error) => {
@@ -57,6 +61,7 @@ export class Background {
     // Where all goes so often, refunds do, too.
     if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => sender.run(['refund']));
     if (gas) this.#every(60_000, () => gas.refresh());
+    if (remote) this.#every(FACILITATOR_MS, () => remote.refresh());
     if (sweeper) this.#every(60_000, () => sweeper.run());
     this.#every(600_000, async () => {
       const highest = (await trustedClock.highest()) - clock.offsetMs;

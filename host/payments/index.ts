@@ -30,6 +30,7 @@ import { ChannelSweeper, type SweepSchedule } from './methods/tempo/sessions/swe
 import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
 import { Gas } from './methods/x402/gas.ts';
+import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
 import type { Network } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
@@ -115,8 +116,13 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         onChange: offersChanged,
       })
     : undefined;
+  const { facilitator: settings } = config.x402;
+  const remote =
+    x402 && settings.url !== ''
+      ? new RemoteFacilitator({ settings, network: x402, log, onChange: offersChanged })
+      : undefined;
   const debts = new Debts(store.books, offersChanged);
-  const rails = await openRails({ network, collector, challengeKey, verifier, lanes, gas });
+  const rails = await openRails({ network, collector, challengeKey, verifier, lanes, gas, remote });
   const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
   book = offers;
   const challenger = new Challenger(challengeKey, network.testMoney, `${options.publicUrl}/docs`);
@@ -202,7 +208,17 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       })
     : undefined;
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
-  const background = new Background({ ...recovery, sender, sweeper, guard, gas, payoutEveryMs, trustedClock, clock });
+  const background = new Background({
+    ...recovery,
+    sender,
+    sweeper,
+    guard,
+    gas,
+    remote,
+    payoutEveryMs,
+    trustedClock,
+    clock,
+  });
   const reconciler = new Reconciler({ store, channels, network, verifier, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
@@ -220,7 +236,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         .catch((error) => log.warn({ err: error }, 'what the wallets hold cannot be read yet'));
       await guard.load();
       await debts.load();
-      await gas?.refresh();
+      await Promise.all([gas?.refresh(), remote?.refresh()]);
       background.start();
     },
     async stop() {

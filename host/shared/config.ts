@@ -167,6 +167,24 @@ export const configSchema = z.strictObject({
         .describe('x402 network beside Tempo; empty: off (local has its own)'),
       rpcUrl: httpUrlOrEmpty.describe('RPC URL of the x402 network'),
       recipient: address.describe('wallet that receives x402 payments'),
+      facilitator: z
+        .strictObject({
+          url: plainUrlOrEmpty.describe(
+            'base URL of an x402 facilitator that settles in place of this host, such as https://api.cdp.coinbase.com/platform/v2/x402; empty: this host settles, and pays the gas',
+          ),
+          key: z
+            .string()
+            .describe('its API key, or the secret of one; better in TURNPIKE_PAYMENTS_X402_FACILITATOR_KEY'),
+          keyId: z
+            .string()
+            .describe('id of that key, where it signs a token for each request (Coinbase, PayAI); empty: it is sent'),
+          keyHeader: z
+            .string()
+            .regex(/^[A-Za-z0-9-]*$/)
+            .describe('header that the key is sent in, such as x-api-key; empty: Authorization, as Bearer'),
+          timeoutMs: ms.max(60_000).describe('longest answer of it; settlements are looked up on the chain after that'),
+        })
+        .refine(({ key, keyId }) => keyId === '' || key !== '', { path: ['key'], error: 'keyId needs key' }),
     }),
     localChainId: z
       .number()

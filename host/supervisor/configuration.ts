@@ -240,6 +240,7 @@ const SECRET = new Set([
   'builtinTenants.secrets',
   'mail.smtpUrl',
   'payments.rpcUrl',
+  'payments.x402.facilitator.key',
   'payments.x402.rpcUrl',
   'storage.sql',
   'storage.sqlAdmin',

@@ -13,6 +13,7 @@ import { startTestNetwork, stopTestNetwork, type TestNetwork } from './support/l
 const RECIPIENT = '0x00000000000000000000000000000000000000aa';
 /** Nothing listens there: port 9 is discard. */
 const DEAD = 'http://127.0.0.1:9';
+const { facilitator } = defaults.payments.x402;
 let chain: TestNetwork;
 let folder: string;
 
@@ -31,7 +32,7 @@ function open(payments: Partial<Config['payments']>) {
 }
 
 test('base-sepolia: the token is read from the chain, and health is the chain’s', async () => {
-  const x402 = { network: 'base-sepolia', rpcUrl: chain.x402.rpcUrl, recipient: RECIPIENT } as const;
+  const x402 = { network: 'base-sepolia', rpcUrl: chain.x402.rpcUrl, recipient: RECIPIENT, facilitator } as const;
   const network = await open({ network: 'none', x402 });
   expect(network.x402).toMatchObject({
     network: 'eip155:84532',
@@ -46,7 +47,10 @@ test('base-sepolia: the token is read from the chain, and health is the chain’
 });
 
 test('a silent RPC does not keep the host from starting, and shows in its health', async () => {
-  const network = await open({ network: 'none', x402: { network: 'base', rpcUrl: DEAD, recipient: RECIPIENT } });
+  const network = await open({
+    network: 'none',
+    x402: { network: 'base', rpcUrl: DEAD, recipient: RECIPIENT, facilitator },
+  });
   expect(network.x402).toMatchObject({ name: 'USD Coin', version: '2', network: 'eip155:8453' });
   expect(network.testMoney).toBe(false);
   expect(await network.healthy()).toEqual({ ok: false, detail: 'Base does not answer' });
@@ -57,7 +61,7 @@ test('tempo with Base beside it; an RPC of another chain is noticed', async () =
     network: 'tempo',
     rpcUrl: chain.mpp.rpcUrl,
     recipient: RECIPIENT,
-    x402: { network: 'base', rpcUrl: DEAD, recipient: '' },
+    x402: { network: 'base', rpcUrl: DEAD, recipient: '', facilitator },
   });
   expect(network.mpp).toMatchObject({ currency: '0x20C000000000000000000000b9537d11c60E8b50', decimals: 6 });
   expect(network.mpp?.chain.id).toBe(4217);
@@ -69,10 +73,13 @@ test('tempo with Base beside it; an RPC of another chain is noticed', async () =
 
 test.each([
   ['tempo without a recipient', { network: 'tempo', recipient: '' } as const],
-  ['base without a recipient', { network: 'none', x402: { network: 'base', rpcUrl: DEAD, recipient: '' } } as const],
+  [
+    'base without a recipient',
+    { network: 'none', x402: { network: 'base', rpcUrl: DEAD, recipient: '', facilitator } } as const,
+  ],
   [
     'base beside the local network',
-    { network: 'local', x402: { network: 'base', rpcUrl: DEAD, recipient: RECIPIENT } } as const,
+    { network: 'local', x402: { network: 'base', rpcUrl: DEAD, recipient: RECIPIENT, facilitator } } as const,
   ],
 ])('%s is refused, with what to set', async (_, payments) => {
   await expect(open(payments)).rejects.toMatchObject({

@@ -49,6 +49,13 @@ test('what settling costs is the least price', async () => {
   expect(dear.mayOffer(terms(1, { kind: 'operation' }))).toBe(true);
 });
 
+test('where a facilitator elsewhere settles, only the price that the operator named counts', async () => {
+  const dear = await gas(GWEI, micro(500));
+  await dear.note('t', 0);
+  expect([dear.mayOffer(terms(499), 0), dear.mayOffer(terms(500), 0)]).toEqual([false, true]);
+  expect(await dear.use()).toEqual([]);
+});
+
 test('what takes two transactions costs twice as much', async () => {
   const dear = await gas(GWEI / 50n);
   expect([dear.mayOffer(terms(23_999), 2), dear.mayOffer(terms(24_000), 2)]).toEqual([false, true]);

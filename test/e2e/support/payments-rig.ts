@@ -77,12 +77,20 @@ export const quiet = pino({ level: process.env.TURNPIKE_TEST_LOG ?? 'silent' });
 
 export async function startRig(
   network: Network,
-  options: { routes?: unknown[]; payTo: string; feeBps?: number; schedule?: PaymentsOptions['schedule'] },
+  options: {
+    routes?: unknown[];
+    payTo: string;
+    feeBps?: number;
+    schedule?: PaymentsOptions['schedule'];
+    facilitator?: Partial<PaymentsOptions['config']['x402']['facilitator']>;
+  },
 ): Promise<Rig> {
   const folder = await mkdtemp(path.join(tmpdir(), 'tp-pay-'));
   const registry = await openRegistry(path.join(folder, 'registry.db'));
   const clock = new AdjustableClock();
-  const config = { ...defaults.payments, feeBps: options.feeBps ?? 0 } as PaymentsOptions['config'];
+  const facilitator = { ...defaults.payments.x402.facilitator, ...options.facilitator };
+  const x402 = { ...defaults.payments.x402, facilitator };
+  const config = { ...defaults.payments, x402, feeBps: options.feeBps ?? 0 } as PaymentsOptions['config'];
   const rig = {
     folder,
     network,

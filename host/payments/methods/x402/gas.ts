@@ -78,16 +78,17 @@ export class Gas {
 
   /**
    * What the operator sells itself is its own to price.
-   * @param transactions that the host sends for a payment
+   * @param transactions that the host sends for a payment: none where a facilitator elsewhere settles
    */
   mayOffer({ kind, amount, tenant }: Terms, transactions = 1): boolean {
     if (kind === 'operation' || tenant === undefined) return true;
+    if (transactions === 0) return amount >= this.#options.minPrice;
     return amount >= this.floor * BigInt(transactions) && !this.#isUsedUp(tenant);
   }
 
   /** A settlement for this tenant goes to the network; one that fails costs, too. @param transactions as above */
   async note(tenant: string | null, transactions = 1): Promise<void> {
-    if (tenant === null || this.#cost === ZERO) return;
+    if (tenant === null || this.#cost === ZERO || transactions === 0) return;
     await this.#readDay();
     const wasUsedUp = this.#isUsedUp(tenant);
     const cost = micro(this.#cost * BigInt(transactions));

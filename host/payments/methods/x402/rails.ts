@@ -1,8 +1,9 @@
 /**
- * x402 `exact` (EIP-3009) and `upto` (Permit2) with the facilitator in this process. Stock clients pay both; `upto`
- * settles what was used. The facilitator's account sends, and its nonce manager lets settlements run side by side.
+ * x402 `exact` (EIP-3009) and `upto` (Permit2). Stock clients pay both; `upto` settles what was used. This process
+ * verifies; it settles with an account of its own, or has a facilitator elsewhere do it.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
+import { setTimeout as delay } from 'node:timers/promises';
 import { x402Facilitator } from '@x402/core/facilitator';
 import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
 import { PERMIT2_ADDRESS, toFacilitatorEvmSigner, x402UptoPermit2ProxyAddress } from '@x402/evm';
@@ -12,7 +13,7 @@ import type { Account, Hex } from 'viem';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
-import type { Network, X402Network } from '../../network/types.ts';
+import type { Network, X402Client, X402Network } from '../../network/types.ts';
 import {
   assetId,
   custodyOf,
@@ -32,6 +33,7 @@ import type { EvmLanes } from './evm-lanes.ts';
 import { type Gas, transactionsOf } from './gas.ts';
 import { lookUp } from './look-up.ts';
 import { type X402Offer, x402Offer } from './offer.ts';
+import { type RemoteFacilitator, reason } from './remote-facilitator.ts';
 import type { X402Requirements } from './requirements.ts';
 
 /** How long a signature stays good, seconds; `slow` routes get the longer one. */
@@ -49,6 +51,8 @@ export interface X402Needs {
   network: Network;
   lanes: EvmLanes | undefined;
   gas: Gas | undefined;
+  /** Settles in place of this process. */
+  remote: RemoteFacilitator | undefined;
 }
 
 /** Whether Permit2 and x402's proxy for `upto` are on the chain. */
@@ -59,10 +63,10 @@ async function uptoAvailable(network: X402Network): Promise<boolean> {
   return codes.every((code) => code !== undefined && code !== '0x');
 }
 
-export async function x402Rails({ network: { x402, hostAccounts }, lanes, gas }: X402Needs): Promise<Rail[]> {
+export async function x402Rails({ network: { x402, hostAccounts }, lanes, gas, remote }: X402Needs): Promise<Rail[]> {
   if (!x402 || !lanes || !gas) return [];
   const upto = await uptoAvailable(x402);
-  return railsOf({ network: x402, facilitator: hostAccounts.facilitator, lanes, gas, upto });
+  return railsOf({ network: x402, facilitator: hostAccounts.facilitator, lanes, gas, remote, upto });
 }
 
 interface X402Options {
@@ -70,20 +74,22 @@ interface X402Options {
   facilitator: Account;
   lanes: EvmLanes;
   gas: Gas;
+  remote: RemoteFacilitator | undefined;
   /** Whether Permit2 and x402's proxy exist on the chain. */
   upto: boolean;
 }
 
-function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Options): Rail[] {
+function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X402Options): Rail[] {
   const chainId = network.chain.id;
   const client = network.getClient(account);
   const asking = new AsyncLocalStorage<{ isOpen: boolean }>();
-  const signer = toFacilitatorEvmSigner(
+  const own = toFacilitatorEvmSigner(
     noting({ ...client, ...lanes.signer(account), address: account.address }, (error) => {
       const asked = asking.getStore();
       if (asked && isOpen(error)) asked.isOpen = true;
     }) as never,
   );
+  const signer = remote ? { ...own, ...inTheNameOf(remote, client) } : own;
   const facilitator = new x402Facilitator();
   facilitator.register(network.network, new ExactEvmScheme(signer));
   if (upto) facilitator.register(network.network, new UptoEvmScheme(signer));
@@ -101,7 +107,7 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
         name: network.name,
         version: network.version,
         assetTransferMethod: scheme === 'exact' ? 'eip3009' : 'permit2',
-        ...(scheme === 'upto' ? { facilitatorAddress: account.address } : {}),
+        ...(scheme === 'upto' ? { facilitatorAddress: remote ? remote.account : account.address } : {}),
         ...(terms.meta?.token === undefined ? {} : { challenge: terms.meta.token }),
       },
     };
@@ -120,16 +126,18 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
     );
     const asked = { isOpen: false };
     try {
-      const result = await asking.run(asked, () =>
-        facilitator.settle(payload, { ...accepted, amount: amount.toString() }),
-      );
-      if (result.success) return { status: 'settled', reference: result.transaction };
+      const required = { ...accepted, amount: amount.toString() };
+      const elsewhere = await remote?.settle(payload, required);
+      if (elsewhere?.success) return confirmed(presented, payment, amount);
+      const result = elsewhere ?? (await asking.run(asked, () => facilitator.settle(payload, required)));
+      if ('transaction' in result && result.success) return { status: 'settled', reference: result.transaction };
       if (result.errorReason?.includes('pending'))
         return { status: 'unknown', reason: 'the network did not confirm in time' };
       const found = await lookUp(chain, presented.payload, payment, amount);
       if (found) return found;
       // The facilitator calls that failed, too; but the node may have taken the transaction.
-      if (asked.isOpen) return { status: 'unknown', reason: 'the network did not say whether it took the payment' };
+      if (elsewhere ? !elsewhere.isRefusal : asked.isOpen)
+        return { status: 'unknown', reason: 'the network did not say whether it took the payment' };
       return { status: 'failed', reason: reason(result.errorReason) };
     } catch (error) {
       const found = await lookUp(chain, presented.payload, payment, amount);
@@ -137,16 +145,30 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
     }
   }
 
+  /** What was settled elsewhere, as the chain has it: whoever says so may know of it before this host's node, or lie. */
+  async function confirmed(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
+    const end = performance.now() + (remote?.timeoutMs ?? 0);
+    for (;;) {
+      const found = await lookUp(chain, presented.payload, payment, amount);
+      if (found && found.status !== 'unknown') return found;
+      if (performance.now() > end)
+        return { status: 'unknown', reason: 'the chain does not know what the facilitator says to have settled' };
+      await delay(client.pollingInterval);
+    }
+  }
+
   function rail(scheme: 'exact' | 'upto'): Rail {
     const name = `x402/${scheme}` as const;
     // Of `exact` all that is signed moves, and the books give back what was not charged.
     const moved = ({ authorized }: PaymentRow, amount: Money) => (scheme === 'exact' ? authorized : amount);
+    // The first is the settlement.
+    const transactions = (terms: Terms) => transactionsOf(scheme, terms) - (remote ? 1 : 0);
     return {
       name,
       offer(terms): X402Offer | undefined {
         // A tenant's own challenge may be captured in part, too.
         if (scheme === 'upto' && terms.kind !== 'binding' && !isMeteredRoute(terms)) return undefined;
-        if (!gas.mayOffer(terms, transactionsOf(scheme, terms))) return undefined;
+        if (remote?.settles(scheme) === false || !gas.mayOffer(terms, transactions(terms))) return undefined;
         const custody = custodyOf({ takesParts: scheme === 'upto', outlastsSlowWork: true }, terms);
         const payTo = lower(terms.payTo ?? network.recipient);
         const recipient = custody === 'collected' ? collector : payTo;
@@ -182,6 +204,7 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
             await assertFunded({ client, chain: network.chain, token: network.token, wallet: from as Hex, microUsd });
           throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
         }
+        await remote?.verify(accepting(presented, offered).payload, offered as PaymentRequirements);
         const limit = BigInt(Date.now()) + 24n * 3_600_000n;
         const untilMs = BigInt(until) * 1000n;
         return {
@@ -191,7 +214,7 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
       },
 
       async settle(payment, amount) {
-        await gas.note(payment.tenant, transactionsOf(scheme, termsFromText(payment.terms)));
+        await gas.note(payment.tenant, transactions(termsFromText(payment.terms)));
         return send(stored(payment), payment, moved(payment, amount));
       },
 
@@ -202,6 +225,7 @@ function railsOf({ network, facilitator: account, lanes, gas, upto }: X402Option
         const found = await lookUp({ ...chain, expired }, presented.payload, payment, moves);
         if (found) return found;
         if (expired) return { status: 'failed', reason: 'the authorization expired before the network took it' };
+        if (remote?.isResting) return { status: 'unknown', reason: 'the facilitator failed a moment ago' };
         const again = await send(presented, payment, moves);
         // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
         return again.status === 'failed' ? { ...again, status: 'unknown' } : again;
@@ -225,6 +249,15 @@ function accepting({ version, payload }: X402Credential, offered: X402Requiremen
   return { accepted, payload: { ...payload, x402Version: 2, accepted } as PaymentPayload };
 }
 
+/** What a facilitator elsewhere would do is tried in its name. */
+function inTheNameOf(remote: RemoteFacilitator, client: X402Client) {
+  return {
+    getAddresses: () => (remote.account ? [remote.account] : []),
+    readContract: (asked: Parameters<X402Client['readContract']>[0]) =>
+      client.readContract({ ...asked, ...(remote.account ? { account: remote.account } : {}) }),
+  };
+}
+
 /** The same signer, which tells why calls of the network fail. */
 function noting<T extends object>(signer: T, onError: (error: unknown) => void): T {
   const entries = ASKING.filter((name) => name in signer).map((name) => {
@@ -240,9 +273,4 @@ function noting<T extends object>(signer: T, onError: (error: unknown) => void):
     return [name, noted];
   });
   return { ...signer, ...Object.fromEntries(entries) };
-}
-
-/** x402's reason codes are safe to show; anything else is not. */
-function reason(code: string | undefined): string {
-  return code !== undefined && /^[a-z0-9_]{3,80}$/i.test(code) ? code : 'the payment was refused';
 }

@@ -1,0 +1,219 @@
+/**
+ * A facilitator that the operator names, in place of the one in this process (x402 specification, section 7: GET
+ * /supported, POST /verify and /settle). It is believed in nothing: its answers are bounded and checked here, payments
+ * are verified by this host before it is asked, and what it says to have settled is looked up on the chain (rails.ts).
+ */
+import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
+import type { Logger } from 'pino';
+import type { Hex } from 'viem';
+import { z } from 'zod';
+import { Problem } from '../../../shared/problem.ts';
+import type { X402Network } from '../../network/types.ts';
+import { type Authorize, authorizer, type FacilitatorSettings } from './facilitator-key.ts';
+
+const MOST_ANSWER_BYTES = 256 * 1_024;
+/** The operator is told once in this time, ms: payers cause it. */
+const WARN_MS = 10_000;
+
+const address = z.string().regex(/^0x[0-9a-fA-F]{40}$/) as unknown as z.ZodType<Hex>;
+const words = z.string().max(1_000).nullish();
+const supportedAnswer = z.object({
+  kinds: z.array(
+    z.object({
+      x402Version: z.number(),
+      scheme: z.string(),
+      network: z.string(),
+      extra: z.object({ facilitatorAddress: z.unknown() }).partial().nullish(),
+    }),
+  ),
+});
+const verifyAnswer = z.object({ isValid: z.boolean(), invalidReason: words });
+const settleAnswer = z.object({ success: z.boolean(), transaction: z.string().max(200).nullish(), errorReason: words });
+
+/**
+ * Reasons of @x402/evm that are found before anything is sent. After all others, "failed" among them, a transaction may
+ * be on its way.
+ */
+const NOT_SENT =
+  /(insufficient_(funds|balance)|signature|valid_(after|before)|deadline_expired|not_yet_valid|nonce_already_used|allowance_required|(recipient|amount|value|token|network|facilitator|name|version)_mismatch|simulation_failed)$|^unsupported_|^invalid_(scheme|network|payload|payment_requirements|x402_version)$/;
+
+export interface Settled {
+  success: boolean;
+  errorReason?: string | undefined;
+  /** It was refused, and nothing was sent to the chain. */
+  isRefusal: boolean;
+}
+
+export interface RemoteOptions {
+  settings: FacilitatorSettings;
+  network: Pick<X402Network, 'network' | 'getClient'>;
+  log: Pick<Logger, 'warn'>;
+  /** What it settles is another by now. */
+  onChange?: () => void;
+}
+
+export class RemoteFacilitator {
+  readonly #base: string;
+  readonly #authorize: Authorize;
+  readonly #options: RemoteOptions;
+  /** By scheme; of `upto` the account that payers sign for. Undefined: it has not said yet. */
+  #supported: ReadonlyMap<string, Hex | undefined> | undefined;
+  #failedAt = Number.NEGATIVE_INFINITY;
+  #warnedAt = Number.NEGATIVE_INFINITY;
+
+  /** @throws Problem `invalid_config` */
+  constructor(options: RemoteOptions) {
+    this.#options = options;
+    this.#base = options.settings.url.replace(/\/+$/, '');
+    this.#authorize = authorizer(options.settings);
+  }
+
+  /** Longest time for an answer, ms. */
+  get timeoutMs(): number {
+    return this.#options.settings.timeoutMs;
+  }
+
+  /** Asks what it settles. Without an answer, what it said last counts; nothing is offered before the first. */
+  async refresh(): Promise<void> {
+    let found: Map<string, Hex | undefined>;
+    try {
+      found = await this.supported();
+    } catch (error) {
+      return this.#warn(`GET /supported: ${(error as Error).message}`);
+    }
+    if (found.size === 0) this.#warn(`it settles nothing by x402 v2 on ${this.#options.network.network}`);
+    if (JSON.stringify([...found]) === JSON.stringify([...(this.#supported ?? [])])) return;
+    this.#supported = found;
+    this.#options.onChange?.();
+  }
+
+  /** @returns schemes that it settles on this network, as `#supported`. @throws Error whose message holds no secret */
+  async supported(): Promise<Map<string, Hex | undefined>> {
+    const { network, getClient } = this.#options.network;
+    const { kinds } = supportedAnswer.parse(await this.#ask('GET', 'supported'), { error: () => 'not understood' });
+    const ours = kinds.filter((kind) => kind.x402Version === 2 && kind.network === network);
+    const found = new Map<string, Hex | undefined>();
+    if (ours.some(({ scheme }) => scheme === 'exact')) found.set('exact', undefined);
+    const accounts = ours.flatMap(({ scheme, extra }) => {
+      const account = address.safeParse(extra?.facilitatorAddress);
+      return scheme === 'upto' && account.success ? account.data : [];
+    });
+    const account = accounts.find((one) => one === this.account) ?? accounts[0];
+    if (account === undefined) return found;
+    // What an account with code sends has no form by which a payment is found on the chain again.
+    const code = await getClient().getCode({ address: account });
+    if (code === undefined || code === '0x') found.set('upto', account);
+    return found;
+  }
+
+  settles(scheme: 'exact' | 'upto'): boolean {
+    return this.#supported?.has(scheme) ?? false;
+  }
+
+  /** The account that payers by `upto` sign for. */
+  get account(): Hex | undefined {
+    return this.#supported?.get('upto');
+  }
+
+  /** Whether it failed a moment ago: what can wait leaves it alone for twice as long as it may take to answer. */
+  get isResting(): boolean {
+    return performance.now() - this.#failedAt < 2 * this.timeoutMs;
+  }
+
+  /** @throws Problem `payment_invalid` when it would not settle the payment, or does not answer */
+  async verify(payload: PaymentPayload, requirements: PaymentRequirements): Promise<void> {
+    let answer: z.infer<typeof verifyAnswer>;
+    try {
+      answer = verifyAnswer.parse(await this.#ask('POST', 'verify', { payload, requirements }));
+    } catch (error) {
+      this.#failed('verify', error);
+      throw new Problem(
+        'payment_invalid',
+        'The facilitator that settles x402 payments here does not answer as it should. Nothing was charged; try again in a moment, or pay in another way.',
+        { cause: error },
+      );
+    }
+    if (!answer.isValid) throw new Problem('payment_invalid', `x402: ${reason(answer.invalidReason)}.`);
+  }
+
+  /** @throws Error when it is not known what became of it */
+  async settle(payload: PaymentPayload, requirements: PaymentRequirements): Promise<Settled> {
+    try {
+      const answer = settleAnswer.parse(await this.#ask('POST', 'settle', { payload, requirements }));
+      const { success, transaction, errorReason } = answer;
+      const isRefusal = !success && !transaction && NOT_SENT.test(errorReason ?? '');
+      if (!success && !isRefusal) this.#failed('settle', new Error(reason(errorReason)));
+      return { success, errorReason: errorReason ?? undefined, isRefusal };
+    } catch (error) {
+      this.#failed('settle', error);
+      throw error;
+    }
+  }
+
+  async #ask(
+    method: 'GET' | 'POST',
+    path: string,
+    sent?: { payload: PaymentPayload; requirements: PaymentRequirements },
+  ): Promise<unknown> {
+    const url = new URL(`${this.#base}/${path}`);
+    const body = sent && {
+      x402Version: sent.payload.x402Version,
+      paymentPayload: sent.payload,
+      paymentRequirements: sent.requirements,
+    };
+    const answer = await fetch(url, {
+      method,
+      headers: { ...this.#authorize(method, url), ...(body ? { 'content-type': 'application/json' } : {}) },
+      ...(body ? { body: JSON.stringify(body) } : {}),
+      signal: AbortSignal.timeout(this.timeoutMs),
+      // It would take the key, and signed payments, elsewhere.
+      redirect: 'error',
+    });
+    const text = await readAtMost(answer, MOST_ANSWER_BYTES);
+    // A refusal may come with any status; what has not its shape is told by the status.
+    try {
+      const parsed: unknown = JSON.parse(text);
+      if (answer.ok || isRefusal(parsed)) return parsed;
+    } catch {
+      if (answer.ok) throw new Error('it answered no JSON');
+    }
+    throw new Error(`it answered ${answer.status}`);
+  }
+
+  #failed(path: string, error: unknown): void {
+    this.#failedAt = performance.now();
+    this.#warn(`POST /${path}: ${error instanceof z.ZodError ? 'not understood' : causeOf(error as Error)}`);
+  }
+
+  #warn(text: string): void {
+    const now = performance.now();
+    if (now - this.#warnedAt < WARN_MS) return;
+    this.#warnedAt = now;
+    this.#options.log.warn(`the x402 facilitator at ${new URL(this.#base).host}: ${text}`);
+  }
+}
+
+function isRefusal(answer: unknown): boolean {
+  const { isValid, success } = (answer ?? {}) as { isValid?: unknown; success?: unknown };
+  return isValid === false || success === false;
+}
+
+async function readAtMost(answer: Response, most: number): Promise<string> {
+  const parts: Uint8Array[] = [];
+  let bytes = 0;
+  for await (const part of (answer.body ?? []) as AsyncIterable<Uint8Array>) {
+    bytes += part.length;
+    if (bytes > most) throw new Error('its answer is too large');
+    parts.push(part);
+  }
+  return Buffer.concat(parts).toString();
+}
+
+function causeOf(error: Error): string {
+  return String((error.cause as Error | undefined)?.message ?? error.message).slice(0, 200);
+}
+
+/** x402's reason codes are safe to show; anything else is not. */
+export function reason(code: string | null | undefined): string {
+  return code && /^[a-z0-9_]{3,80}$/i.test(code) ? code : 'the payment was refused';
+}

@@ -1,0 +1,203 @@
+/**
+ * Stock clients pay by x402 where a facilitator elsewhere settles: one of x402's own packages, in a process of its own,
+ * and with faults. Nothing is charged twice, nothing is given away, and what it says counts only where the chain says so.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import type { Fault, Settings } from './support/facilitator.ts';
+import { balance, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+
+const PROGRAM = path.join(path.dirname(fileURLToPath(import.meta.url)), 'support/facilitator.ts');
+const PRICE = 50_000n;
+const ROUTES = [
+  { method: 'GET', path: '/a', price: '0.05' },
+  { method: 'GET', path: '/m', price: '0.05', mode: 'metered' },
+];
+
+let network: Network;
+let stop: () => Promise<void>;
+let rig: Rig;
+let child: ChildProcess;
+let url: string;
+let payTo: Hex;
+
+beforeAll(async () => {
+  ({ network, stop } = await startNetwork());
+  const { x402, wallets } = network;
+  const settings: Settings = { key: wallets![7]!.privateKey, rpcUrl: x402!.rpcUrl, network: x402!.network };
+  child = spawn(process.execPath, [PROGRAM], {
+    env: { ...process.env, FACILITATOR: JSON.stringify(settings) },
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const [port] = (await once(createInterface(child.stdout!), 'line')) as [string];
+  url = `http://127.0.0.1:${port}`;
+});
+afterAll(async () => {
+  child.kill('SIGKILL');
+  await stop();
+});
+beforeEach(async () => {
+  payTo = privateKeyToAccount(generatePrivateKey()).address;
+  for (const path of ['verify', 'settle', 'supported'] as const) await fault(path, 'none');
+  await asked();
+});
+afterEach(() => rig.close());
+
+/** @param timeoutMs longest answer of the facilitator */
+async function start(timeoutMs = 10_000): Promise<void> {
+  rig = await startRig(network, {
+    payTo,
+    routes: ROUTES,
+    facilitator: { url: `${url}/`, key: 'k-secret', timeoutMs },
+  });
+  // With a length it is kept for whoever asks again.
+  rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
+}
+
+async function fault(path: Fault['path'], kind: string): Promise<void> {
+  await fetch(`${url}/fault`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ path, kind } satisfies Fault),
+  });
+}
+
+async function asked(): Promise<{ path: string; headers: Record<string, string>; body: Record<string, never> }[]> {
+  return (await (await fetch(`${url}/asked`)).json()) as never;
+}
+
+const client = (index: number) => x402Client(network, network.wallets![index]!.privateKey);
+const usdc = (address: string) => balance(network, 'usdc', address);
+const states = async () =>
+  (await rig.registry.client.execute('select state from payments order by created_at')).rows.map(({ state }) => state);
+const again = (signature = '') => fetch(`${rig.url}/a`, { headers: { 'payment-signature': signature } });
+const reconciled = async () => expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+
+test('exact and upto are settled by it, with its key, and the host sends nothing', async () => {
+  await start();
+  const paying = client(0);
+  const { address } = network.hostAccounts.facilitator;
+  const sentBefore = await network.x402!.getClient().getTransactionCount({ address });
+  const before = await usdc(paying.address);
+  const fixed = await paying.fetch(`${rig.url}/a`);
+  expect(fixed.status).toBe(200);
+  const receipt = JSON.parse(Buffer.from(fixed.headers.get('payment-response') ?? '', 'base64').toString());
+  expect(receipt).toMatchObject({ success: true, transaction: expect.stringMatching(/^0x[0-9a-f]{64}$/) });
+  rig.handler = () => Response.json({}, { headers: { 'x-charge': '0.02' } });
+  expect((await paying.fetch(`${rig.url}/m`)).status).toBe(200);
+  expect(await usdc(payTo)).toBe(PRICE + 20_000n);
+  expect(await usdc(paying.address)).toBe(before - PRICE - 20_000n);
+  expect(await network.x402!.getClient().getTransactionCount({ address })).toBe(sentBefore);
+  const calls = await asked();
+  expect(calls.map((call) => call.path)).toEqual(['supported', 'verify', 'settle', 'verify', 'settle']);
+  expect(new Set(calls.map(({ headers }) => headers.authorization))).toEqual(new Set(['Bearer k-secret']));
+  expect(calls[4]?.body).toMatchObject({
+    x402Version: 2,
+    paymentPayload: { resource: { url: `${rig.url}/m` }, extensions: expect.anything() },
+    paymentRequirements: { scheme: 'upto', amount: '20000', payTo: payTo.toLowerCase() },
+  });
+  // A deploy, which goes to the host's own wallet.
+  expect((await paying.fetch(`${rig.url}/_deploy`, { method: 'POST', body: 'app' })).status).toBe(201);
+  await reconciled();
+});
+
+test('nothing is done for a payment that it does not take, whatever keeps it from that', async () => {
+  await start(1_000);
+  const paying = client(1);
+  const before = await usdc(paying.address);
+  for (const kind of ['hang', 'error', 'busy', 'unauthorized', 'refuse', 'garbage', 'huge', 'redirect']) {
+    await fault('verify', kind);
+    expect([(await paying.fetch(`${rig.url}/a`)).status, kind]).toEqual([402, kind]);
+  }
+  expect([rig.calls.length, await states()]).toEqual([0, []]);
+  expect((await asked()).filter((call) => call.path === 'settle')).toEqual([]);
+  // The same signature is good once it works again.
+  await fault('verify', 'none');
+  expect((await again(paying.sent.signature)).status).toBe(200);
+  expect(await usdc(paying.address)).toBe(before - PRICE);
+});
+
+test('what it refuses to settle is neither charged nor answered, and may be paid again', async () => {
+  await start();
+  const paying = client(2);
+  const before = await usdc(paying.address);
+  await fault('settle', 'refuse');
+  const answer = await paying.fetch(`${rig.url}/a`);
+  expect([answer.status, await answer.text()]).toEqual([402, expect.stringContaining('insufficient_funds')]);
+  expect(await states()).toEqual(['released']);
+  await fault('settle', 'none');
+  expect((await again(paying.sent.signature)).status).toBe(200);
+  expect(await usdc(paying.address)).toBe(before - PRICE);
+});
+
+test('a settlement that happened is found on the chain, whatever becomes of its answer', async () => {
+  await start(2_000);
+  const kinds = ['lost', 'silent', 'denied', 'pending'];
+  const paying = client(3);
+  const before = await usdc(paying.address);
+  for (const kind of kinds) {
+    await fault('settle', kind);
+    const { status } = await paying.fetch(`${rig.url}/a`);
+    expect([status, kind]).toEqual([kind === 'pending' ? 503 : 200, kind]);
+  }
+  // What was pending is found by the next start.
+  await rig.restart();
+  await until(async () => (await states()).every((state) => state === 'answered'));
+  expect((await again(paying.sent.signature)).status).toBe(200);
+  expect((await asked()).filter((call) => call.path === 'settle')).toHaveLength(kinds.length);
+  const paid = PRICE * BigInt(kinds.length);
+  expect([await usdc(payTo), await usdc(paying.address)]).toEqual([paid, before - paid]);
+  expect(rig.calls).toHaveLength(kinds.length);
+  await reconciled();
+});
+
+test('a settlement that did not happen is asked for again, and answered once it has', async () => {
+  await start(1_000);
+  const kinds = ['hang', 'error', 'busy', 'unauthorized', 'fail', 'lie', 'garbage', 'huge', 'redirect'];
+  const paying = client(4);
+  const before = await usdc(paying.address);
+  for (const kind of kinds) {
+    await fault('settle', kind);
+    expect([(await paying.fetch(`${rig.url}/a`)).status, kind]).toEqual([503, kind]);
+    // Nobody is asked for another payment.
+    expect([(await again(paying.sent.signature)).status, kind]).toEqual([503, kind]);
+  }
+  expect([new Set(await states()), await usdc(payTo)]).toEqual([new Set(['settling']), 0n]);
+  await fault('settle', 'none');
+  await until(async () => (await states()).every((state) => state === 'answered'), 20_000);
+  expect((await again(paying.sent.signature)).status).toBe(200);
+  const paid = PRICE * BigInt(kinds.length);
+  expect([await usdc(payTo), await usdc(paying.address)]).toEqual([paid, before - paid]);
+  expect(rig.calls).toHaveLength(kinds.length);
+  await reconciled();
+});
+
+test('x402 is offered for what it supports, and once it has said so', async () => {
+  await start();
+  await fault('supported', 'error');
+  await rig.restart();
+  const offered = async () => (await fetch(`${rig.url}/a`)).headers.get('payment-required');
+  expect(await offered()).toBeNull();
+  await fault('supported', 'none');
+  await rig.restart();
+  expect(await offered()).not.toBeNull();
+});
+
+test('one signature that is shown thirty times at once is settled once', async () => {
+  await start();
+  const paying = client(6);
+  const before = await usdc(paying.address);
+  await fault('verify', 'refuse');
+  await paying.fetch(`${rig.url}/a`);
+  await fault('verify', 'none');
+  const answers = await Promise.all(Array.from({ length: 30 }, () => again(paying.sent.signature)));
+  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
+  expect([rig.calls.length, await usdc(paying.address)]).toEqual([1, before - PRICE]);
+});

@@ -1,0 +1,103 @@
+/**
+ * A program: the facilitator of x402's own packages behind HTTP. It prints its port. Its faults are
+ * set by `POST /fault`; `GET /asked` tells what it was asked. Environment: FACILITATOR = JSON of `Settings`.
+ */
+import { type HttpBindings, serve } from '@hono/node-server';
+import { x402Facilitator } from '@x402/core/facilitator';
+import type { PaymentPayload, PaymentRequirements } from '@x402/core/types';
+import { toFacilitatorEvmSigner } from '@x402/evm';
+import { ExactEvmScheme } from '@x402/evm/exact/facilitator';
+import { UptoEvmScheme } from '@x402/evm/upto/facilitator';
+import { type Context, Hono } from 'hono';
+import type { Hex } from 'viem';
+import { privateKeyToAccount } from 'viem/accounts';
+import { localEvmChain } from '../../../host/payments/network/chains.ts';
+import { x402Client } from '../../../host/payments/network/clients.ts';
+
+export interface Settings {
+  key: Hex;
+  rpcUrl: string;
+  network: `eip155:${number}`;
+}
+
+/**
+ * What a call does. Before the work: `hang`, `error`, `busy`, `refuse`, `fail`, `lie`, `garbage`, `huge`, `redirect`,
+ * `unauthorized`. After it: `lost` (the connection breaks), `silent` (no answer), `pending`, `denied` (says that it failed).
+ */
+export interface Fault {
+  path: 'verify' | 'settle' | 'supported';
+  kind: string;
+}
+
+const { key, rpcUrl, network } = JSON.parse(process.env.FACILITATOR ?? '{}') as Settings;
+const account = privateKeyToAccount(key);
+const signer = toFacilitatorEvmSigner({
+  ...x402Client(localEvmChain(1337, rpcUrl), account),
+  address: account.address,
+} as never);
+const facilitator = new x402Facilitator();
+facilitator.register(network, new ExactEvmScheme(signer));
+facilitator.register(network, new UptoEvmScheme(signer));
+
+const faults = new Map<string, string>();
+const asked: { path: string; headers: Record<string, unknown>; body: unknown }[] = [];
+const never = new Promise<never>(() => {});
+
+const app = new Hono<{ Bindings: HttpBindings }>();
+app.post('/fault', async (c) => {
+  const { path, kind } = await c.req.json<Fault>();
+  faults.set(path, kind);
+  return c.json({});
+});
+app.get('/asked', (c) => c.json(asked.splice(0)));
+app.get('/supported', (c) => answer(c, 'supported', async () => facilitator.getSupported()));
+app.post('/verify', (c) => answer(c, 'verify', (sent) => facilitator.verify(...sent)));
+app.post('/settle', (c) => answer(c, 'settle', (sent) => facilitator.settle(...sent)));
+serve({ fetch: app.fetch, port: 0, hostname: '127.0.0.1' }, ({ port }) => console.log(port));
+
+type Sent = [payload: PaymentPayload, requirements: PaymentRequirements];
+
+async function answer(
+  c: Context<{ Bindings: HttpBindings }>,
+  path: Fault['path'],
+  work: (sent: Sent) => Promise<object>,
+): Promise<Response> {
+  const body = c.req.method === 'POST' ? await c.req.json() : {};
+  asked.push({ path, headers: c.req.header(), body });
+  const failed = { success: false, isValid: false, transaction: '', network };
+  switch (faults.get(path)) {
+    case 'hang':
+      return never;
+    case 'error':
+      return c.html('<h1>Internal Server Error</h1>', 500);
+    case 'busy':
+      return c.json({ errorType: 'rate_limit_exceeded' }, 429);
+    case 'unauthorized':
+      return c.json({ errorType: 'unauthorized' }, 401);
+    case 'refuse':
+      return c.json({ ...failed, invalidReason: 'insufficient_funds', errorReason: 'insufficient_funds' }, 400);
+    case 'fail':
+      return c.json({ ...failed, errorReason: 'invalid_exact_evm_transaction_failed' });
+    case 'lie':
+      return c.json({ success: true, isValid: true, transaction: `0x${'ab'.repeat(32)}`, network });
+    case 'garbage':
+      return c.json({ success: 'yes', isValid: 1, kinds: { a: 1 } });
+    case 'huge':
+      return c.json({ success: true, x: 'x'.repeat(4_000_000) });
+    case 'redirect':
+      return c.redirect('/asked', 307);
+  }
+  const done = await work([body.paymentPayload, body.paymentRequirements]);
+  switch (faults.get(path)) {
+    case 'lost':
+      c.env.incoming.socket.destroy();
+      return never;
+    case 'silent':
+      return never;
+    case 'pending':
+      return c.json({ ...done, success: false, errorReason: 'settlement_pending' });
+    case 'denied':
+      return c.json({ ...failed, errorReason: 'insufficient_funds' });
+  }
+  return c.json(done);
+}
