@@ -39,6 +39,7 @@ async function examine(session: Session): Promise<Finding[]> {
     host.checkNetwork(config),
     ...(config.payments.network === 'local' ? [machine.checkLocalChain()] : []),
     ...(config.payments.x402.network === '' ? [] : [host.checkRelayer(config, folder)]),
+    ...(config.payments.x402.facilitator.url === '' ? [] : [host.checkFacilitator(config)]),
     ...(config.speech.engine && config.builtinTenants.enabled.includes('speech')
       ? [machine.checkSpeech(config, folder)]
       : []),

@@ -1,9 +1,12 @@
-/** Which host the doctor looks at. */
+/** Which host the doctor looks at, and the facilitator that it names. */
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { checkConfiguration, urlOf } from '../../host/cli/doctor/host.ts';
+import { checkConfiguration, checkFacilitator, urlOf } from '../../host/cli/doctor/host.ts';
 
 let folder: string;
 beforeEach(() => {
@@ -42,4 +45,24 @@ it('a file under the former name is read, and the finding says what to rename; t
   writeFileSync(file, '{"slug": "hello"}');
   const { finding, config } = await checkConfiguration(folder, {});
   expect([finding.state, config.port]).toEqual(['ok', 8402]);
+});
+
+it.each([
+  [200, 'eip155:84532', { state: 'ok', detail: expect.stringContaining('settles exact on Base Sepolia') }],
+  [200, 'eip155:8453', { state: 'fault', detail: expect.stringContaining('settles nothing') }],
+  [401, 'eip155:84532', { state: 'fault', detail: expect.stringContaining('it answered 401') }],
+])('a facilitator is asked what it settles: %s %s', async (status, network, expected) => {
+  const server = createServer((_request, response) => {
+    response.writeHead(status).end(JSON.stringify({ kinds: [{ x402Version: 2, scheme: 'exact', network }] }));
+  }).listen(0, '127.0.0.1');
+  try {
+    await once(server, 'listening');
+    const facilitator = { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
+    const x402 = { network: 'base-sepolia', recipient: `0x${'a'.repeat(40)}`, facilitator };
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ payments: { x402 } }));
+    const { config } = await checkConfiguration(folder, {});
+    expect(await checkFacilitator(config)).toMatchObject(expected);
+  } finally {
+    server.close();
+  }
 });

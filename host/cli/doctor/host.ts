@@ -57,6 +57,32 @@ export function checkNetwork({ payments, host }: Config): Promise<Finding> {
   });
 }
 
+/** Whether the facilitator that the operator named settles on the host's network. */
+export function checkFacilitator({ payments }: Config): Promise<Finding> {
+  return finding('x402 facilitator', async () => {
+    const { network: name, rpcUrl, facilitator: settings } = payments.x402;
+    if (name === '') return { state: 'ok', detail: 'not asked: the local network has no other' };
+    const [{ RemoteFacilitator }, { X402_NETWORKS, withRpc }, { x402Client }] = await Promise.all([
+      import('../../payments/methods/x402/remote-facilitator.ts'),
+      import('../../payments/network/chains.ts'),
+      import('../../payments/network/clients.ts'),
+    ]);
+    const { chain } = X402_NETWORKS[name];
+    const client = x402Client(withRpc(chain, rpcUrl));
+    const network = { network: `eip155:${chain.id}` as const, getClient: () => client };
+    const at = new URL(settings.url).host;
+    try {
+      const schemes = [...(await new RemoteFacilitator({ settings, network, log: { warn() {} } }).supported()).keys()];
+      if (schemes.length > 0) return { state: 'ok', detail: `${at} settles ${schemes.join(' and ')} on ${chain.name}` };
+      const fix = 'take another facilitator, or another payments.x402.network';
+      return { state: 'fault', detail: `${at} settles nothing by x402 v2 on ${chain.name}`, fix };
+    } catch (error) {
+      const detail = `${at}: ${error instanceof Error ? error.message : 'no answer'}`;
+      return { state: 'fault', detail, fix: 'check payments.x402.facilitator' };
+    }
+  });
+}
+
 /** Whoever settles x402 on a public chain pays its gas: shows the address, and whether it has any. */
 export function checkRelayer({ payments }: Config, dataFolder: string): Promise<Finding> {
   return finding('x402 relayer', async () => {
@@ -84,6 +110,10 @@ export function checkRelayer({ payments }: Config, dataFolder: string): Promise<
     }
     const detail = `${address} has ${formatEther(balance)} ETH on ${chain.name}`;
     if (balance > 0n) return { state: 'ok', detail };
+    if (payments.x402.facilitator.url !== '') {
+      const need = 'needed only for payments.feeBps, metered and live routes';
+      return { state: 'ok', detail: `${detail}: ${need}` };
+    }
     return { state: 'warning', detail, fix: 'send it a little ETH: it pays the gas of settlements' };
   });
 }

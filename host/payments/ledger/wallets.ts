@@ -11,7 +11,11 @@ const TIMEOUT_MS = 4_000;
 const SETTLEMENT_UNITS = 150_000n;
 const LEAST_SETTLEMENTS = 100n;
 
-export async function hostWallets({ mpp, x402, hostAccounts }: Network): Promise<HostWallet[]> {
+/** @param settlesElsewhere whether a facilitator elsewhere settles x402: gas is for what the host has to send on, then */
+export async function hostWallets(
+  { mpp, x402, hostAccounts }: Network,
+  settlesElsewhere: boolean,
+): Promise<HostWallet[]> {
   const { facilitator, settler, feePayer } = hostAccounts;
   const tempo = mpp ? { client: mpp.getClient(), token: mpp.currency, chain: mpp.chain.name } : undefined;
   const evm = x402 ? { client: x402.getClient(), token: x402.token, chain: x402.chain.name } : undefined;
@@ -26,7 +30,12 @@ export async function hostWallets({ mpp, x402, hostAccounts }: Network): Promise
     ...(evm && x402
       ? [
           { name: 'receives deploys and renewals paid by x402', address: x402.recipient, ...evm, gas: false },
-          { name: 'settles x402, and pays its gas', address: facilitator.address, ...evm, gas: true },
+          {
+            name: settlesElsewhere ? 'sends shares and refunds of x402' : 'settles x402, and pays its gas',
+            address: facilitator.address,
+            ...evm,
+            gas: true,
+          },
         ]
       : []),
   ];
@@ -42,7 +51,10 @@ export async function hostWallets({ mpp, x402, hostAccounts }: Network): Promise
               functionName: 'balanceOf',
               args: [address],
             });
-            return { ...about, usd: formatUsd(balance as Money), ...(gas ? await gasOf(client, address) : {}) };
+            const usd = formatUsd(balance as Money);
+            if (!gas) return { ...about, usd };
+            const { isLow, ...left } = await gasOf(client, address);
+            return { ...about, usd, ...left, isLow: isLow && (!settlesElsewhere || (balance as bigint) > 0n) };
           })(),
         );
       } catch {

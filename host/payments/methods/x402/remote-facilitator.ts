@@ -90,7 +90,7 @@ export class RemoteFacilitator {
   /** @returns schemes that it settles on this network, as `#supported`. @throws Error whose message holds no secret */
   async supported(): Promise<Map<string, Hex | undefined>> {
     const { network, getClient } = this.#options.network;
-    const { kinds } = supportedAnswer.parse(await this.#ask('GET', 'supported'), { error: () => 'not understood' });
+    const { kinds } = await this.#ask(supportedAnswer, 'GET', 'supported');
     const ours = kinds.filter((kind) => kind.x402Version === 2 && kind.network === network);
     const found = new Map<string, Hex | undefined>();
     if (ours.some(({ scheme }) => scheme === 'exact')) found.set('exact', undefined);
@@ -124,7 +124,7 @@ export class RemoteFacilitator {
   async verify(payload: PaymentPayload, requirements: PaymentRequirements): Promise<void> {
     let answer: z.infer<typeof verifyAnswer>;
     try {
-      answer = verifyAnswer.parse(await this.#ask('POST', 'verify', { payload, requirements }));
+      answer = await this.#ask(verifyAnswer, 'POST', 'verify', { payload, requirements });
     } catch (error) {
       this.#failed('verify', error);
       throw new Problem(
@@ -139,7 +139,7 @@ export class RemoteFacilitator {
   /** @throws Error when it is not known what became of it */
   async settle(payload: PaymentPayload, requirements: PaymentRequirements): Promise<Settled> {
     try {
-      const answer = settleAnswer.parse(await this.#ask('POST', 'settle', { payload, requirements }));
+      const answer = await this.#ask(settleAnswer, 'POST', 'settle', { payload, requirements });
       const { success, transaction, errorReason } = answer;
       const isRefusal = !success && !transaction && NOT_SENT.test(errorReason ?? '');
       if (!success && !isRefusal) this.#failed('settle', new Error(reason(errorReason)));
@@ -150,39 +150,46 @@ export class RemoteFacilitator {
     }
   }
 
-  async #ask(
+  /** @throws Error whose message quotes neither the key nor a payment */
+  async #ask<T>(
+    answers: z.ZodType<T>,
     method: 'GET' | 'POST',
     path: string,
     sent?: { payload: PaymentPayload; requirements: PaymentRequirements },
-  ): Promise<unknown> {
+  ): Promise<T> {
     const url = new URL(`${this.#base}/${path}`);
     const body = sent && {
       x402Version: sent.payload.x402Version,
       paymentPayload: sent.payload,
       paymentRequirements: sent.requirements,
     };
-    const answer = await fetch(url, {
-      method,
-      headers: { ...this.#authorize(method, url), ...(body ? { 'content-type': 'application/json' } : {}) },
-      ...(body ? { body: JSON.stringify(body) } : {}),
-      signal: AbortSignal.timeout(this.timeoutMs),
-      // It would take the key, and signed payments, elsewhere.
-      redirect: 'error',
-    });
-    const text = await readAtMost(answer, MOST_ANSWER_BYTES);
-    // A refusal may come with any status; what has not its shape is told by the status.
+    let status: number;
+    let text: string;
     try {
-      const parsed: unknown = JSON.parse(text);
-      if (answer.ok || isRefusal(parsed)) return parsed;
-    } catch {
-      if (answer.ok) throw new Error('it answered no JSON');
+      const answer = await fetch(url, {
+        method,
+        headers: { ...this.#authorize(method, url), ...(body ? { 'content-type': 'application/json' } : {}) },
+        ...(body ? { body: JSON.stringify(body) } : {}),
+        signal: AbortSignal.timeout(this.timeoutMs),
+        // It would take the key, and signed payments, elsewhere.
+        redirect: 'error',
+      });
+      status = answer.status;
+      text = await readAtMost(answer, MOST_ANSWER_BYTES);
+    } catch (error) {
+      const { message, cause } = error as Error;
+      throw new Error(String((cause as Error | undefined)?.message ?? message).slice(0, 200));
     }
-    throw new Error(`it answered ${answer.status}`);
+    const isOk = status >= 200 && status < 300;
+    const read = answers.safeParse(parseJson(text));
+    // A refusal may come with any status; what is none is told by the status.
+    if (read.success && (isOk || isRefusal(read.data))) return read.data;
+    throw new Error(isOk ? 'its answer is not one of x402' : `it answered ${status}`);
   }
 
   #failed(path: string, error: unknown): void {
     this.#failedAt = performance.now();
-    this.#warn(`POST /${path}: ${error instanceof z.ZodError ? 'not understood' : causeOf(error as Error)}`);
+    this.#warn(`POST /${path}: ${(error as Error).message}`);
   }
 
   #warn(text: string): void {
@@ -194,8 +201,16 @@ export class RemoteFacilitator {
 }
 
 function isRefusal(answer: unknown): boolean {
-  const { isValid, success } = (answer ?? {}) as { isValid?: unknown; success?: unknown };
+  const { isValid, success } = answer as { isValid?: unknown; success?: unknown };
   return isValid === false || success === false;
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }
 
 async function readAtMost(answer: Response, most: number): Promise<string> {
@@ -207,10 +222,6 @@ async function readAtMost(answer: Response, most: number): Promise<string> {
     parts.push(part);
   }
   return Buffer.concat(parts).toString();
-}
-
-function causeOf(error: Error): string {
-  return String((error.cause as Error | undefined)?.message ?? error.message).slice(0, 200);
 }
 
 /** x402's reason codes are safe to show; anything else is not. */
