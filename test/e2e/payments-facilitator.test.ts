@@ -4,6 +4,8 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
@@ -11,8 +13,11 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
+import { jsonPost, x402Fetch } from './support/callers.ts';
 import type { Fault, Settings } from './support/facilitator.ts';
+import { startHost, type TestHost } from './support/host.ts';
 import { balance, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+import { freePort } from './support/ports.ts';
 
 const PROGRAM = path.join(path.dirname(fileURLToPath(import.meta.url)), 'support/facilitator.ts');
 const PRICE = 50_000n;
@@ -24,23 +29,31 @@ const ROUTES = [
 let network: Network;
 let stop: () => Promise<void>;
 let rig: Rig;
-let child: ChildProcess;
-let url: string;
+let facilitator: Facilitator;
 let payTo: Hex;
 
-beforeAll(async () => {
-  ({ network, stop } = await startNetwork());
-  const { x402, wallets } = network;
-  const settings: Settings = { key: wallets![7]!.privateKey, rpcUrl: x402!.rpcUrl, network: x402!.network };
-  child = spawn(process.execPath, [PROGRAM], {
+interface Facilitator {
+  child: ChildProcess;
+  url: string;
+}
+
+/** @param rpcUrl of a chain that may start later. Nothing costs gas there, so that any key can send */
+async function startFacilitator(rpcUrl: string, network: Settings['network']): Promise<Facilitator> {
+  const settings: Settings = { key: generatePrivateKey(), rpcUrl, network };
+  const child = spawn(process.execPath, [PROGRAM], {
     env: { ...process.env, FACILITATOR: JSON.stringify(settings) },
     stdio: ['ignore', 'pipe', 'inherit'],
   });
-  const [port] = (await once(createInterface(child.stdout!), 'line')) as [string];
-  url = `http://127.0.0.1:${port}`;
+  const [port] = (await once(createInterface(child.stdout), 'line')) as [string];
+  return { child, url: `http://127.0.0.1:${port}` };
+}
+
+beforeAll(async () => {
+  ({ network, stop } = await startNetwork());
+  facilitator = await startFacilitator(network.x402!.rpcUrl, network.x402!.network);
 });
 afterAll(async () => {
-  child.kill('SIGKILL');
+  facilitator.child.kill('SIGKILL');
   await stop();
 });
 beforeEach(async () => {
@@ -48,20 +61,23 @@ beforeEach(async () => {
   for (const path of ['verify', 'settle', 'supported'] as const) await fault(path, 'none');
   await asked();
 });
-afterEach(() => rig.close());
+afterEach(async () => {
+  await rig?.close();
+  rig = undefined as never;
+});
 
 /** @param timeoutMs longest answer of the facilitator */
 async function start(timeoutMs = 10_000): Promise<void> {
   rig = await startRig(network, {
     payTo,
     routes: ROUTES,
-    facilitator: { url: `${url}/`, key: 'k-secret', timeoutMs },
+    facilitator: { url: `${facilitator.url}/`, key: 'k-secret', timeoutMs },
   });
   // With a length it is kept for whoever asks again.
   rig.handler = () => new Response('hello', { headers: { 'content-length': '5' } });
 }
 
-async function fault(path: Fault['path'], kind: string): Promise<void> {
+async function fault(path: Fault['path'], kind: string, { url } = facilitator): Promise<void> {
   await fetch(`${url}/fault`, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
@@ -70,7 +86,7 @@ async function fault(path: Fault['path'], kind: string): Promise<void> {
 }
 
 async function asked(): Promise<{ path: string; headers: Record<string, string>; body: Record<string, never> }[]> {
-  return (await (await fetch(`${url}/asked`)).json()) as never;
+  return (await (await fetch(`${facilitator.url}/asked`)).json()) as never;
 }
 
 const client = (index: number) => x402Client(network, network.wallets![index]!.privateKey);
@@ -78,6 +94,7 @@ const usdc = (address: string) => balance(network, 'usdc', address);
 const states = async () =>
   (await rig.registry.client.execute('select state from payments order by created_at')).rows.map(({ state }) => state);
 const again = (signature = '') => fetch(`${rig.url}/a`, { headers: { 'payment-signature': signature } });
+const base64 = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64');
 const reconciled = async () => expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
 
 test('exact and upto are settled by it, with its key, and the host sends nothing', async () => {
@@ -118,6 +135,12 @@ test('nothing is done for a payment that it does not take, whatever keeps it fro
   }
   expect([rig.calls.length, await states()]).toEqual([0, []]);
   expect((await asked()).filter((call) => call.path === 'settle')).toEqual([]);
+  // It is not asked about what this host refuses itself.
+  await fault('verify', 'lie');
+  const forged = JSON.parse(Buffer.from(paying.sent.signature ?? '', 'base64').toString());
+  forged.payload.authorization.from = network.wallets![2]!.address;
+  expect((await again(base64(forged))).status).toBe(402);
+  expect(rig.calls).toHaveLength(0);
   // The same signature is good once it works again.
   await fault('verify', 'none');
   expect((await again(paying.sent.signature)).status).toBe(200);
@@ -200,4 +223,50 @@ test('one signature that is shown thirty times at once is settled once', async (
   const answers = await Promise.all(Array.from({ length: 30 }, () => again(paying.sent.signature)));
   expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([200]));
   expect([rig.calls.length, await usdc(paying.address)]).toEqual([1, before - PRICE]);
+});
+
+test('a payment of x402 v1 is settled by it as one of v2', async () => {
+  await start();
+  const paying = client(5);
+  await fault('verify', 'refuse');
+  await paying.fetch(`${rig.url}/a`);
+  await fault('verify', 'none');
+  const { payload } = JSON.parse(Buffer.from(paying.sent.signature ?? '', 'base64').toString());
+  const version1 = base64({ x402Version: 1, scheme: 'exact', network: 'base-sepolia', payload });
+  expect((await fetch(`${rig.url}/a`, { headers: { 'x-payment': version1 } })).status).toBe(200);
+  expect(await usdc(payTo)).toBe(PRICE);
+});
+
+test('a host that is killed before it hears of a settlement has sold one deploy for one payment', async () => {
+  const port = await freePort();
+  const elsewhere = await startFacilitator(`http://127.0.0.1:${port}`, 'eip155:84532');
+  const data = await mkdtemp(path.join(tmpdir(), 'tp-'));
+  let host: TestHost | undefined;
+  try {
+    const flags = { 'payments-local-port': String(port), 'payments-x402-facilitator-url': elsewhere.url };
+    host = await startHost({ flags, data });
+    const sent = { signature: '' };
+    const recorded = (async (input: Request, init?: RequestInit) => {
+      const request = new Request(input, init);
+      sent.signature = request.headers.get('payment-signature') ?? sent.signature;
+      return await fetch(request);
+    }) as typeof fetch;
+    const pay = x402Fetch(host.network, 0, recorded);
+    const body = { slug: 'hello', code: `export default { fetch: () => new Response('hi') }` };
+    await fault('settle', 'pending', elsewhere);
+    expect((await pay(`${host.url}/_admin/deploy`, jsonPost(body))).status).toBe(503);
+    await host.kill();
+    host = await host.restart({ flags });
+    const { url } = host;
+    const hi = () => fetch(`${url}/hello`).then((answer) => answer.text());
+    await until(async () => (await hi()) === 'hi', 20_000);
+    const again = jsonPost(body, { 'payment-signature': sent.signature });
+    expect((await fetch(`${url}/_admin/deploy`, again)).status).toBe(201);
+    const { json } = await host.operator('GET', '/payments');
+    expect(JSON.stringify(json)).toContain('0.20');
+  } finally {
+    await host?.stop();
+    elsewhere.child.kill('SIGKILL');
+    await rm(data, { recursive: true, force: true });
+  }
 });
