@@ -287,6 +287,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       summary: () => reports.summary(),
       debt: (tenant) => reports.debt(tenant),
       gas: async () => ({ floor: gas?.floor ?? ZERO, tenants: (await gas?.use()) ?? [] }),
+      facilitator: () => remote?.status(),
       wallets: () => hostWallets(network, remote !== undefined),
       stopped: () => guard.stopped(),
       async resume() {

@@ -272,6 +272,13 @@ export interface GasUse {
   isUsedUp: boolean;
 }
 
+export interface FacilitatorStatus {
+  /** Name and port of its URL. */
+  host: string;
+  /** What does not work there; undefined: what was asked last was answered. */
+  problem: string | undefined;
+}
+
 /** A check of the books failed: nothing is sent until the operator has looked. */
 export interface StoppedPayouts {
   since: number;
@@ -299,6 +306,8 @@ export interface PaymentsLedger {
   debt(tenant: string): Promise<Money>;
   /** Gas of x402 settlements: the least price that is offered, and who used how much today. */
   gas(): Promise<{ floor: Money; tenants: GasUse[] }>;
+  /** The facilitator elsewhere that settles x402; undefined: this host does. */
+  facilitator(): FacilitatorStatus | undefined;
   /** What the host's own wallets hold; asks the chains. */
   wallets(): Promise<HostWallet[]>;
   /** Undefined: payouts and refunds are sent. */

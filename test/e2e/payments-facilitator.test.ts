@@ -193,9 +193,12 @@ test('a settlement that did not happen is asked for again, and answered once it 
     expect([(await again(paying.sent.signature)).status, kind]).toEqual([503, kind]);
   }
   expect([new Set(await states()), await usdc(payTo)]).toEqual([new Set(['settling']), 0n]);
+  const told = () => rig.payments.ledger.facilitator();
+  expect(told()).toEqual({ host: new URL(facilitator.url).host, problem: expect.stringMatching(/^\/settle: \w/) });
   await fault('settle', 'none');
   await until(async () => (await states()).every((state) => state === 'answered'), 20_000);
   expect((await again(paying.sent.signature)).status).toBe(200);
+  expect(told()?.problem).toBeUndefined();
   const paid = PRICE * BigInt(kinds.length);
   expect([await usdc(payTo), await usdc(paying.address)]).toEqual([paid, before - paid]);
   expect(rig.calls).toHaveLength(kinds.length);
@@ -253,6 +256,10 @@ test('a host that is killed before it hears of a settlement has sold one deploy 
     }) as typeof fetch;
     const pay = x402Fetch(host.network, 0, recorded);
     const body = { slug: 'hello', code: `export default { fetch: () => new Response('hi') }` };
+    await fault('verify', 'error', elsewhere);
+    expect((await pay(`${host.url}/_admin/deploy`, jsonPost(body))).status).toBe(402);
+    expect((await host.operator('GET', '/attention')).text).toContain('/verify: it answered 500');
+    await fault('verify', 'none', elsewhere);
     await fault('settle', 'pending', elsewhere);
     expect((await pay(`${host.url}/_admin/deploy`, jsonPost(body))).status).toBe(503);
     await host.kill();

@@ -26,7 +26,9 @@ export interface ReportsOptions {
   continue(row: PaymentRow): Promise<void>;
 }
 
-export class Reports implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume' | 'gas' | 'wallets'> {
+export class Reports
+  implements Omit<PaymentsLedger, 'reconcile' | 'stopped' | 'resume' | 'gas' | 'facilitator' | 'wallets'>
+{
   readonly #options: ReportsOptions;
   readonly #reports: PaymentReports;
   readonly #outgoing: OutgoingStore;

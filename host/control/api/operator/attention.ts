@@ -88,6 +88,15 @@ async function money({ payments: { ledger } }: OperatorDeps): Promise<AttentionI
       page: '/money',
     });
   }
+  const facilitator = ledger.facilitator();
+  if (facilitator?.problem !== undefined) {
+    items.push({
+      level: 'bad',
+      what: `The x402 facilitator at ${facilitator.host} does not work: ${facilitator.problem}.`,
+      todo: 'Check payments.x402.facilitator and its key. Until it works, payments by x402 wait or are refused.',
+      page: '/money',
+    });
+  }
   const { tenants } = await ledger.gas();
   const used = tenants.filter(({ isUsedUp }) => isUsedUp).length;
   if (used > 0) {

@@ -16,15 +16,16 @@ export function paymentsEndpoints({ payments: { ledger } }: OperatorDeps): Opera
       method: 'GET',
       path: '/payments',
       access: 'operator',
-      summary: 'Payments that are open, sums, and gas',
+      summary: 'Payments that are open, sums, gas, and the x402 facilitator where one elsewhere settles',
       description: '`stopped` says why payouts are stopped, or is null.',
-      responses: { 200: '`{stopped, summary, open, gas}`' },
+      responses: { 200: '`{stopped, summary, open, gas, facilitator}`' },
       handle: async () =>
         json({
           stopped: ledger.stopped() ?? null,
           summary: await ledger.summary(),
           open: await ledger.open(),
           gas: await gasText(ledger),
+          facilitator: ledger.facilitator(),
         }),
     },
     {

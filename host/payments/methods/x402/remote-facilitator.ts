@@ -9,6 +9,7 @@ import type { Hex } from 'viem';
 import { z } from 'zod';
 import { Problem } from '../../../shared/problem.ts';
 import type { X402Network } from '../../network/types.ts';
+import type { FacilitatorStatus } from '../../types.ts';
 import { type Authorize, authorizer, type FacilitatorSettings } from './facilitator-key.ts';
 
 const MOST_ANSWER_BYTES = 256 * 1_024;
@@ -60,12 +61,20 @@ export class RemoteFacilitator {
   #supported: ReadonlyMap<string, Hex | undefined> | undefined;
   #failedAt = Number.NEGATIVE_INFINITY;
   #warnedAt = Number.NEGATIVE_INFINITY;
+  /** By what was asked: why that failed when it was asked last. */
+  readonly #problems = new Map<string, string>();
 
   /** @throws Problem `invalid_config` */
   constructor(options: RemoteOptions) {
     this.#options = options;
     this.#base = options.settings.url.replace(/\/+$/, '');
     this.#authorize = authorizer(options.settings);
+  }
+
+  /** For the operator: where it is, and what does not work there. */
+  status(): FacilitatorStatus {
+    const [problem] = [...this.#problems].map(([path, text]) => `/${path}: ${text}`);
+    return { host: new URL(this.#base).host, problem };
   }
 
   /** Longest time for an answer, ms. */
@@ -78,10 +87,11 @@ export class RemoteFacilitator {
     let found: Map<string, Hex | undefined>;
     try {
       found = await this.supported();
+      if (found.size === 0)
+        this.#warn('supported', `it settles nothing by x402 v2 on ${this.#options.network.network}`);
     } catch (error) {
-      return this.#warn(`GET /supported: ${(error as Error).message}`);
+      return this.#warn('supported', (error as Error).message);
     }
-    if (found.size === 0) this.#warn(`it settles nothing by x402 v2 on ${this.#options.network.network}`);
     if (JSON.stringify([...found]) === JSON.stringify([...(this.#supported ?? [])])) return;
     this.#supported = found;
     this.#options.onChange?.();
@@ -142,7 +152,9 @@ export class RemoteFacilitator {
       const answer = await this.#ask(settleAnswer, 'POST', 'settle', { payload, requirements });
       const { success, transaction, errorReason } = answer;
       const isRefusal = !success && !transaction && NOT_SENT.test(errorReason ?? '');
-      if (!success && !isRefusal) this.#failed('settle', new Error(reason(errorReason)));
+      const isPending = errorReason?.includes('pending') ?? false;
+      if (!success && !isRefusal) this.#failedAt = performance.now();
+      if (!success && !isRefusal && !isPending) this.#warn('settle', reason(errorReason));
       return { success, errorReason: errorReason ?? undefined, isRefusal };
     } catch (error) {
       this.#failed('settle', error);
@@ -183,20 +195,24 @@ export class RemoteFacilitator {
     const isOk = status >= 200 && status < 300;
     const read = answers.safeParse(parseJson(text));
     // A refusal may come with any status; what is none is told by the status.
-    if (read.success && (isOk || isRefusal(read.data))) return read.data;
+    if (read.success && (isOk || isRefusal(read.data))) {
+      this.#problems.delete(path);
+      return read.data;
+    }
     throw new Error(isOk ? 'its answer is not one of x402' : `it answered ${status}`);
   }
 
   #failed(path: string, error: unknown): void {
     this.#failedAt = performance.now();
-    this.#warn(`POST /${path}: ${(error as Error).message}`);
+    this.#warn(path, (error as Error).message);
   }
 
-  #warn(text: string): void {
+  #warn(path: string, text: string): void {
+    this.#problems.set(path, text);
     const now = performance.now();
     if (now - this.#warnedAt < WARN_MS) return;
     this.#warnedAt = now;
-    this.#options.log.warn(`the x402 facilitator at ${new URL(this.#base).host}: ${text}`);
+    this.#options.log.warn(`the x402 facilitator at ${new URL(this.#base).host}: /${path}: ${text}`);
   }
 }
 
