@@ -3,6 +3,7 @@
  * host's own paid calls, tenants' paid routes and their `env.PAYMENTS`.
  */
 import path from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { Registry } from '../registry/index.ts';
 import { ChannelStore } from '../registry/payments/channels.ts';
@@ -83,6 +84,8 @@ export interface PaymentsOptions {
   schedule?: SweepSchedule;
 }
 
+/** How long a start waits for a facilitator elsewhere, ms. */
+const FACILITATOR_WAIT_MS = 1_000;
 const LOCAL_PAYOUT_MS = 250;
 const PAYOUT_MS = 600_000;
 const MIN_PAYOUT = micro(100_000);
@@ -105,13 +108,14 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   // Made from the rails, and told by what they depend on.
   let book: OfferBook | undefined;
   const offersChanged = () => book?.changed();
+  const minPrice = usdOr(config.gas.minPrice, ZERO);
   const gas = x402
     ? new Gas({
         registry,
         clock,
         gasPrice: () => x402.getClient().getGasPrice(),
         coinUsd: config.gas.coinUsd,
-        minPrice: usdOr(config.gas.minPrice, ZERO),
+        minPrice,
         budget: usdOr(config.gas.perDay, ZERO),
         onChange: offersChanged,
       })
@@ -236,7 +240,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         .catch((error) => log.warn({ err: error }, 'what the wallets hold cannot be read yet'));
       await guard.load();
       await debts.load();
-      await Promise.all([gas?.refresh(), remote?.refresh()]);
+      // A host starts while the facilitator is away: x402 is offered once that has said what it settles.
+      await Promise.all([gas?.refresh(), remote && Promise.race([remote.refresh(), delay(FACILITATOR_WAIT_MS)])]);
       background.start();
     },
     async stop() {
@@ -286,7 +291,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       },
       summary: () => reports.summary(),
       debt: (tenant) => reports.debt(tenant),
-      gas: async () => ({ floor: gas?.floor ?? ZERO, tenants: (await gas?.use()) ?? [] }),
+      gas: async () => ({ floor: (remote ? minPrice : gas?.floor) ?? ZERO, tenants: (await gas?.use()) ?? [] }),
       facilitator: () => remote?.status(),
       wallets: () => hostWallets(network, remote !== undefined),
       stopped: () => guard.stopped(),

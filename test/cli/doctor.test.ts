@@ -59,7 +59,7 @@ it.each([
     await once(server, 'listening');
     const facilitator = { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}` };
     const x402 = { network: 'base-sepolia', recipient: `0x${'a'.repeat(40)}`, facilitator };
-    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ payments: { x402 } }));
+    writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ payments: { network: 'none', x402 } }));
     const { config } = await checkConfiguration(folder, {});
     expect(await checkFacilitator(config)).toMatchObject(expected);
   } finally {

@@ -58,6 +58,13 @@ test.each([pkcs8, `payai_sk_${pkcs8}`])('PayAI: a token of the merchant', (key) 
   expect(said).toMatchObject({ sub: 'id-1', iss: 'payai-merchant', jti: expect.any(String) });
 });
 
+test('a key that no header can carry is refused at the start: fetch() would quote it', () => {
+  expect(authorizer({ ...settings, key: 'k\n' })('GET', url)).toEqual({ authorization: 'Bearer k' });
+  expect(() => authorizer({ ...settings, key: 'se\ncret' })).toThrow(
+    expect.objectContaining({ code: 'invalid_config', message: expect.not.stringContaining('cret') }),
+  );
+});
+
 test.each(['word', '-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----', k256.toString()])(
   'a key that cannot sign is refused at the start, and not quoted',
   (key) => {

@@ -61,7 +61,10 @@ export function checkNetwork({ payments, host }: Config): Promise<Finding> {
 export function checkFacilitator({ payments }: Config): Promise<Finding> {
   return finding('x402 facilitator', async () => {
     const { network: name, rpcUrl, facilitator: settings } = payments.x402;
-    if (name === '') return { state: 'ok', detail: 'not asked: the local network has no other' };
+    if (payments.network === 'local') return { state: 'ok', detail: 'settles on the local network; not asked here' };
+    if (name === '') {
+      return { state: 'warning', detail: 'not used: x402 is off', fix: 'set payments.x402.network' };
+    }
     const [{ RemoteFacilitator }, { X402_NETWORKS, withRpc }, { x402Client }] = await Promise.all([
       import('../../payments/methods/x402/remote-facilitator.ts'),
       import('../../payments/network/chains.ts'),

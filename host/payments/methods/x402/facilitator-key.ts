@@ -17,8 +17,12 @@ const PAYAI_PREFIX = 'payai_sk_';
 export type Authorize = (method: 'GET' | 'POST', url: URL) => Record<string, string>;
 
 /** @throws Problem `invalid_config` for a key that cannot sign where one has to; never quotes it */
-export function authorizer({ key, keyId, keyHeader }: Omit<FacilitatorSettings, 'url' | 'timeoutMs'>): Authorize {
+export function authorizer(settings: Omit<FacilitatorSettings, 'url' | 'timeoutMs'>): Authorize {
+  const { keyId, keyHeader } = settings;
+  const key = settings.key.trim();
   if (key === '') return () => ({});
+  // fetch() would quote it in its error.
+  if (keyId === '' && !/^[\x20-\x7e]+$/.test(key)) throw notUsable('holds what no header can carry');
   if (keyId === '') return () => (keyHeader === '' ? { authorization: `Bearer ${key}` } : { [keyHeader]: key });
   const signer = signerOf(key);
   return (method, url) => ({ authorization: `Bearer ${token(signer, keyId, `${method} ${url.host}${url.pathname}`)}` });
@@ -31,16 +35,19 @@ interface Signer {
 
 function signerOf(text: string): Signer {
   try {
-    const signer = readSigner(text.trim());
+    const signer = readSigner(text);
     const { asymmetricKeyType, asymmetricKeyDetails } = signer.key;
     if (asymmetricKeyType === 'ed25519' || asymmetricKeyDetails?.namedCurve === 'prime256v1') return signer;
   } catch {
     // The cause could quote the key.
   }
-  throw new Problem(
-    'invalid_config',
-    'payments.x402.facilitator.key is no private key that signs tokens: take the secret of the API key as Coinbase or PayAI shows it, or leave keyId out for a key that is sent as it is.',
+  throw notUsable(
+    'is no private key that signs tokens: take the secret of the API key as Coinbase or PayAI shows it, or leave keyId out for a key that is sent as it is',
   );
+}
+
+function notUsable(why: string): Problem {
+  return new Problem('invalid_config', `payments.x402.facilitator.key ${why}.`);
 }
 
 /** Coinbase: PEM of an EC key, or seed and public key of an Ed25519 key. PayAI: PKCS#8. */

@@ -111,7 +111,12 @@ export class RemoteFacilitator {
     const account = accounts.find((one) => one === this.account) ?? accounts[0];
     if (account === undefined) return found;
     // What an account with code sends has no form by which a payment is found on the chain again.
-    const code = await getClient().getCode({ address: account });
+    const code = await getClient()
+      .getCode({ address: account })
+      .catch(() => {
+        // The cause quotes the node's URL, which may hold a key.
+        throw new Error('the node at payments.x402.rpcUrl does not say what account it sends from');
+      });
     if (code === undefined || code === '0x') found.set('upto', account);
     return found;
   }
