@@ -153,7 +153,7 @@ test('what it refuses to settle is neither charged nor answered, and may be paid
   const before = await usdc(paying.address);
   await fault('settle', 'refuse');
   const answer = await paying.fetch(`${rig.url}/a`);
-  expect([answer.status, await answer.text()]).toEqual([402, expect.stringContaining('insufficient_funds')]);
+  expect([answer.status, await answer.text()]).toEqual([402, expect.stringContaining('invalid_exact_evm_signature')]);
   expect(await states()).toEqual(['released']);
   await fault('settle', 'none');
   expect((await again(paying.sent.signature)).status).toBe(200);
@@ -183,7 +183,7 @@ test('a settlement that happened is found on the chain, whatever becomes of its 
 
 test('a settlement that did not happen is asked for again, and answered once it has', async () => {
   await start(1_000);
-  const kinds = ['hang', 'error', 'busy', 'unauthorized', 'fail', 'lie', 'garbage', 'huge', 'redirect'];
+  const kinds = ['hang', 'error', 'busy', 'unauthorized', 'poor', 'fail', 'lie', 'garbage', 'huge', 'redirect'];
   const paying = client(4);
   const before = await usdc(paying.address);
   for (const kind of kinds) {

@@ -21,7 +21,7 @@ export interface Settings {
 }
 
 /**
- * What a call does. Before the work: `hang`, `error`, `busy`, `refuse`, `fail`, `lie`, `garbage`, `huge`, `redirect`,
+ * What a call does. Before the work: `hang`, `error`, `busy`, `refuse`, `poor`, `fail`, `lie`, `garbage`, `huge`, `redirect`,
  * `unauthorized`. After it: `lost` (the connection breaks), `silent` (no answer), `pending`, `denied` (says that it failed).
  */
 export interface Fault {
@@ -41,6 +41,7 @@ facilitator.register(network, new UptoEvmScheme(signer));
 
 const faults = new Map<string, string>();
 const asked: { path: string; headers: Record<string, unknown>; body: unknown }[] = [];
+const INVALID = 'invalid_exact_evm_signature';
 const never = new Promise<never>(() => {});
 
 const app = new Hono<{ Bindings: HttpBindings }>();
@@ -75,7 +76,9 @@ async function answer(
     case 'unauthorized':
       return c.json({ errorType: 'unauthorized' }, 401);
     case 'refuse':
-      return c.json({ ...failed, invalidReason: 'insufficient_funds', errorReason: 'insufficient_funds' }, 400);
+      return c.json({ ...failed, invalidReason: 'insufficient_funds', errorReason: INVALID }, 400);
+    case 'poor':
+      return c.json({ ...failed, errorReason: 'insufficient_funds' });
     case 'fail':
       return c.json({ ...failed, errorReason: 'invalid_exact_evm_transaction_failed' });
     case 'lie':

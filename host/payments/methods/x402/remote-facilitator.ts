@@ -32,11 +32,12 @@ const verifyAnswer = z.object({ isValid: z.boolean(), invalidReason: words });
 const settleAnswer = z.object({ success: z.boolean(), transaction: z.string().max(200).nullish(), errorReason: words });
 
 /**
- * Reasons of @x402/evm that are found before anything is sent. After all others, "failed" among them, a transaction may
- * be on its way.
+ * Reasons of @x402/evm that say that nothing was sent, and never will be. After all others a transaction may be on its
+ * way: a proxy before the facilitator that asked it twice gets the second answer, in which the nonce is used or the money
+ * gone.
  */
 const NOT_SENT =
-  /(insufficient_(funds|balance)|signature|valid_(after|before)|deadline_expired|not_yet_valid|nonce_already_used|allowance_required|(recipient|amount|value|token|network|facilitator|name|version)_mismatch|simulation_failed)$|^unsupported_|^invalid_(scheme|network|payload|payment_requirements|x402_version)$/;
+  /(signature|valid_(after|before)|deadline_expired|not_yet_valid|(recipient|amount|value|token|network|facilitator|name|version)_mismatch)$|^unsupported_|^invalid_(scheme|network|payload|payment_requirements|x402_version)$/;
 
 export interface Settled {
   success: boolean;
