@@ -205,6 +205,20 @@ test('a settlement that did not happen is asked for again, and answered once it 
   await reconciled();
 });
 
+test('payments that it never settles keep no other one from its turn, nor it busy', async () => {
+  await start(1_000);
+  const [poor, honest] = [client(5), client(6)];
+  await fault('settle', 'busy');
+  for (let count = 0; count < 5; count += 1) expect((await poor.fetch(`${rig.url}/a`)).status).toBe(503);
+  expect((await honest.fetch(`${rig.url}/a`)).status).toBe(503);
+  await fault('settle', `poor of ${poor.address}`);
+  await asked();
+  await until(async () => (await states()).includes('answered'));
+  expect((await again(honest.sent.signature)).status).toBe(200);
+  expect((await states()).filter((state) => state === 'settling')).toHaveLength(5);
+  expect((await asked()).filter((call) => call.path === 'settle').length).toBeLessThanOrEqual(11);
+});
+
 test('x402 is offered for what it supports, and once it has said so', async () => {
   await start();
   const offered = async () => (await fetch(`${rig.url}/a`)).headers.get('payment-required');

@@ -23,6 +23,7 @@ export interface Settings {
 /**
  * What a call does. Before the work: `hang`, `error`, `busy`, `refuse`, `poor`, `fail`, `lie`, `garbage`, `huge`, `redirect`,
  * `unauthorized`. After it: `lost` (the connection breaks), `silent` (no answer), `pending`, `denied` (says that it failed).
+ * `<kind> of <wallet>` is for the payments of one wallet.
  */
 export interface Fault {
   path: 'verify' | 'settle' | 'supported';
@@ -66,7 +67,9 @@ async function answer(
   const body = c.req.method === 'POST' ? await c.req.json() : {};
   asked.push({ path, headers: c.req.header(), body });
   const failed = { success: false, isValid: false, transaction: '', network };
-  switch (faults.get(path)) {
+  const [kind, of = ''] = (faults.get(path) ?? '').split(' of ');
+  const fault = JSON.stringify(body).toLowerCase().includes(of.toLowerCase()) ? kind : '';
+  switch (fault) {
     case 'hang':
       return never;
     case 'error':
@@ -91,7 +94,7 @@ async function answer(
       return c.redirect('/asked', 307);
   }
   const done = await work([body.paymentPayload, body.paymentRequirements]);
-  switch (faults.get(path)) {
+  switch (fault) {
     case 'lost':
       c.env.incoming.socket.destroy();
       return never;

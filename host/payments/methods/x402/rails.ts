@@ -119,6 +119,18 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
 
   const chain = { client, token: network.token, expired: false };
 
+  /**
+   * When payments that were not settled elsewhere are asked for again, by id: one that never will be must keep neither
+   * the others from their turn nor the facilitator busy.
+   */
+  const again = new Map<string, number>();
+
+  function noted(payment: PaymentRow, result: SettleResult): SettleResult {
+    if (result.status !== 'unknown') again.delete(payment.id);
+    else if (remote) again.set(payment.id, performance.now() + remote.restMs);
+    return result;
+  }
+
   async function send(presented: X402Credential, payment: PaymentRow, amount: Money): Promise<SettleResult> {
     const { payload, accepted } = accepting(
       presented,
@@ -215,7 +227,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
 
       async settle(payment, amount) {
         await gas.note(payment.tenant, transactions(termsFromText(payment.terms)));
-        return send(stored(payment), payment, moved(payment, amount));
+        return noted(payment, await send(stored(payment), payment, moved(payment, amount)));
       },
 
       async reconcile(payment, amount) {
@@ -223,12 +235,15 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
         const expired = await isExpired(client, (payment.settleBefore ?? 0) + SETTLE_MARGIN_MS);
         const moves = moved(payment, amount);
         const found = await lookUp({ ...chain, expired }, presented.payload, payment, moves);
+        if (found && found.status !== 'unknown') return noted(payment, found);
         if (found) return found;
-        if (expired) return { status: 'failed', reason: 'the authorization expired before the network took it' };
-        if (remote?.isResting) return { status: 'unknown', reason: 'the facilitator failed a moment ago' };
-        const again = await send(presented, payment, moves);
+        if (expired)
+          return noted(payment, { status: 'failed', reason: 'the authorization expired before the network took it' });
+        if (remote?.isResting || (again.get(payment.id) ?? 0) > performance.now())
+          return { status: 'unknown', reason: 'the facilitator did not settle it a moment ago' };
+        const result = await send(presented, payment, moves);
         // A refusal of this one says nothing of the one before, which may wait in a pool until its signature expires.
-        return again.status === 'failed' ? { ...again, status: 'unknown' } : again;
+        return noted(payment, result.status === 'failed' ? { ...result, status: 'unknown' } : result);
       },
     };
   }

@@ -131,9 +131,14 @@ export class RemoteFacilitator {
     return this.#supported?.get('upto');
   }
 
-  /** Whether it failed a moment ago: what can wait leaves it alone for twice as long as it may take to answer. */
+  /** What can wait leaves it alone for this time after it failed, ms. */
+  get restMs(): number {
+    return 2 * this.timeoutMs;
+  }
+
+  /** Whether it failed a moment ago, whatever it was asked. */
   get isResting(): boolean {
-    return performance.now() - this.#failedAt < 2 * this.timeoutMs;
+    return performance.now() - this.#failedAt < this.restMs;
   }
 
   /** @throws Problem `payment_invalid` when it would not settle the payment, or does not answer */
@@ -158,9 +163,7 @@ export class RemoteFacilitator {
       const answer = await this.#ask(settleAnswer, 'POST', 'settle', { payload, requirements });
       const { success, transaction, errorReason } = answer;
       const isRefusal = !success && !transaction && NOT_SENT.test(errorReason ?? '');
-      const isPending = errorReason?.includes('pending') ?? false;
-      if (!success && !isRefusal) this.#failedAt = performance.now();
-      if (!success && !isRefusal && !isPending) this.#warn('settle', reason(errorReason));
+      if (!success && !isRefusal && !errorReason?.includes('pending')) this.#warn('settle', reason(errorReason));
       return { success, errorReason: errorReason ?? undefined, isRefusal };
     } catch (error) {
       this.#failed('settle', error);
