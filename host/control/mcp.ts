@@ -13,6 +13,7 @@ import {
   METHOD_NOT_FOUND,
   type Message,
   type MessageId,
+  MOST_MESSAGE_BYTES,
   messagesOf,
   resultMessage,
   type ToolCall,
@@ -38,8 +39,6 @@ export interface McpOptions {
   payments: { tools: ToolPayments };
   publicUrl: string;
   version: string;
-  /** Of a deploy's body. */
-  maxBodyBytes: number;
 }
 
 interface Tool {
@@ -55,7 +54,7 @@ interface Tool {
 export function mcpServer(options: McpOptions): (request: Request, context: EdgeContext) => Promise<Response> {
   const tools = [...options.endpoints.flatMap(endpointTool), buyTool()];
   return async (request, context) => {
-    const body = await readBody(request, options.maxBodyBytes, context.clientIp);
+    const body = await readBody(request, MOST_MESSAGE_BYTES, context.clientIp);
     const read = messagesOf(body);
     const [message] = read?.messages ?? [];
     if (!read || !message)

@@ -30,6 +30,9 @@ export interface ToolResult extends Fields {
   _meta?: Meta;
 }
 
+/** Largest message: who sends it has paid nothing yet, and it has to be parsed to be known. */
+export const MOST_MESSAGE_BYTES = 1_048_576;
+
 /** JSON-RPC 2.0, section 5.1. */
 export const INVALID_REQUEST = -32600;
 export const METHOD_NOT_FOUND = -32601;

@@ -228,6 +228,8 @@ describe('priced tools of a tenant', () => {
         params: { ...params, _meta: { 'org.paymentauth/credential': { challenge: 1 } } },
       }),
     ).toContain('not readable');
+    expect((await message('/agents/mcp', 'x'.repeat(1_100_000))).status).toBe(413);
+    expect((await message('/mcp', 'x'.repeat(1_100_000))).status).toBe(413);
     // Indexers ask with nothing.
     const probe = await fetch(`${host.url}/agents/mcp`, { method: 'POST' });
     expect([probe.status, probe.headers.has('payment-required')]).toEqual([402, true]);

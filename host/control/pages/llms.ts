@@ -77,7 +77,7 @@ ${mppxExample(publicUrl, network)}
 ${x402 === undefined ? '' : `\n## Deploy with @x402/fetch\n\n\`\`\`js\n${x402}\n\`\`\`\n`}
 ## For agents
 
-${publicUrl}/mcp is an MCP server (streamable HTTP, no session): tools ${endpoints.flatMap(({ tool }) => tool ?? []).join(', ')}, and buy, which calls and pays for a path of a deployment. They take what the endpoints below take. A tool that costs money, or takes a proof of the owner's wallet, answers first with what it wants; a client with a wallet (mppx/mcp/client, or x402's MCP transport) sends it in \`_meta\`. An owner token or a deploy key in the Authorization header of the requests counts, too.
+${publicUrl}/mcp is an MCP server (streamable HTTP, no session): tools ${endpoints.flatMap(({ tool }) => tool ?? []).join(', ')}, and buy, which calls and pays for a path of a deployment. They take what the endpoints below take, in messages of up to 1 MiB. A tool that costs money, or takes a proof of the owner's wallet, answers first with what it wants; a client with a wallet (mppx/mcp/client, or x402's MCP transport) sends it in \`_meta\`. An owner token or a deploy key in the Authorization header of the requests counts, too.
 
 ## Endpoints
 

@@ -8,6 +8,7 @@ import {
   isFields,
   type Message,
   type MessageId,
+  MOST_MESSAGE_BYTES,
   messagesOf,
   type ToolCall,
   type ToolResult,
@@ -20,8 +21,6 @@ import { removeCredentials } from '../methods/index.ts';
 import type { PaidRoute } from '../types.ts';
 import { exposed, withRequestId } from './messages.ts';
 
-/** Of a message; its tools may take documents. */
-const MOST_BYTES = 1_048_576;
 /** Of a handler's answer, which is read whole: whether a tool failed stands in it. */
 const MOST_ANSWER_BYTES = 4 * 1_048_576;
 /** Of every paid call: a call that is repeated has another id, and has to be the same call. */
@@ -47,7 +46,7 @@ export async function payTools(
   toll: ToolToll,
 ): Promise<Response> {
   const priced = routes.filter((route): route is Priced => route.tool !== undefined && route.path === first.path);
-  const body = await readBody(request, MOST_BYTES, context.clientIp);
+  const body = await readBody(request, MOST_MESSAGE_BYTES, context.clientIp);
   // Indexers ask with an empty body.
   if (body.length === 0) return toll.unpaid(first);
   const read = messagesOf(body);

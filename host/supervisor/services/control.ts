@@ -7,7 +7,7 @@ import { createApp } from '../../control/app.ts';
 import { bareAnswers } from '../../control/bare-answers.ts';
 import { type BuiltinOwner, deployBuiltins } from '../../control/builtin-tenants.ts';
 import { KeyRing } from '../../control/deploy-keys.ts';
-import { deploymentBodyBytes, deploymentParser } from '../../control/deployment-input.ts';
+import { deploymentParser } from '../../control/deployment-input.ts';
 import type { ControlDeps } from '../../control/deps.ts';
 import { handshakes } from '../../control/handshakes.ts';
 import { Lifecycle } from '../../control/lifecycle.ts';
@@ -378,7 +378,6 @@ const controlServer = service({
           payments: controlDeps.payments,
           publicUrl: controlDeps.publicUrl,
           version,
-          maxBodyBytes: deploymentBodyBytes(controlDeps.config.runtime),
         }),
       health,
       payments: controlDeps.payments,
