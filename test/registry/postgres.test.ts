@@ -13,6 +13,7 @@ import { ChannelStore } from '../../host/registry/payments/channels.ts';
 import { Invariants } from '../../host/registry/payments/invariants.ts';
 import { PaymentKeys } from '../../host/registry/payments/keys.ts';
 import { openPostgresRegistry, type PostgresRegistry } from '../../host/registry/postgres/index.ts';
+import { readSetting } from '../../host/registry/settings.ts';
 import { micro } from '../../host/shared/money.ts';
 import { postgresPrograms } from '../e2e/support/databases.ts';
 import { newDeployment } from './support/new-deployment.ts';
@@ -226,6 +227,17 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
     isOver = true;
     await looking;
     expect(await invariants.check()).toEqual([]);
+  });
+
+  test('a node that stops within a transaction holds up the others for seconds, and what it wrote is taken back', async () => {
+    const held = await nodes[0].client.transaction('write');
+    await held.execute("INSERT INTO settings (name, value) VALUES ('stopped', 'here')");
+    const begun = payAll(stores[1], 'after the stopped', 1);
+    expect(await stores[1].byId('nobody'), 'reads wait for nobody').toBeUndefined();
+    await begun;
+    await expect(held.commit()).rejects.toThrow();
+    expect(await readSetting(nodes[0].db, 'stopped')).toBeUndefined();
+    await payAll(stores[0], 'again', 1);
   });
 
   test('of a node that is killed nothing is lost that it has acknowledged, and the other goes on', async () => {

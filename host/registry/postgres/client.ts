@@ -17,8 +17,14 @@ import { driverValue, inStatement, resultOf, rowClass } from '../results.ts';
 import { libsqlError, postgresSchema, postgresText, readerOf } from './dialect.ts';
 import { type PgConnection, type PgError, type PgPool, type PgQuery, type PgResult, Pool } from './pg.ts';
 
-const CONNECTIONS = 10;
-const CONNECT_MS = 5_000;
+/**
+ * Connections of a process. Writes wait for each other all the same, and two connections that pass the lock on to each
+ * other are slower than one. It is none of those for reads, which must not wait behind writes.
+ */
+const WRITE_CONNECTIONS = 1;
+const READ_CONNECTIONS = 8;
+/** Until a connection is there, or free: longer than a lock is waited for. */
+const CONNECT_MS = 15_000;
 /** Texts that stay prepared, as in the libSQL client. Others are parsed each time. */
 const PREPARED = 300;
 /**
@@ -50,26 +56,15 @@ export function postgresClient(url: string): PostgresClient {
 
 class PooledClient implements PostgresClient {
   readonly protocol = 'postgres';
-  readonly #pool: PgPool;
+  readonly #writers: PgPool;
+  readonly #readers: PgPool;
   /** The text in PostgreSQL's words, by its text in SQLite's. */
   readonly #texts = new Map<string, Pick<PgQuery, 'text' | 'name'>>();
   #closed = false;
 
   constructor(url: string) {
-    this.#pool = new Pool({
-      connectionString: url,
-      max: CONNECTIONS,
-      connectionTimeoutMillis: CONNECT_MS,
-      keepAlive: true,
-      pipeline: true,
-    });
-    // Of a connection that nobody uses: the pool opens another.
-    this.#pool.on('error', () => {});
-    this.#pool.on('connect', (connection) => {
-      // Whoever waits for a statement hears of it by that.
-      connection.on('error', () => {});
-      connection.query(SESSION).catch(() => {});
-    });
+    this.#writers = poolOf(url, WRITE_CONNECTIONS);
+    this.#readers = poolOf(url, READ_CONNECTIONS);
   }
 
   get closed(): boolean {
@@ -80,7 +75,7 @@ class PooledClient implements PostgresClient {
     const one = inStatement(statement, args);
     if (!/^select\b/i.test(one.sql)) return (await this.batch([one]))[0] as ResultSet;
     const query = this.#query(one);
-    return this.#using(async (connection) => resultSet(await connection.query(query)));
+    return this.#using(this.#readers, async (connection) => resultSet(await connection.query(query)));
   }
 
   async batch(
@@ -88,7 +83,7 @@ class PooledClient implements PostgresClient {
     mode: TransactionMode = 'deferred',
   ): Promise<ResultSet[]> {
     const queries = statements.map((one) => this.#query(Array.isArray(one) ? inStatement(...one) : inStatement(one)));
-    return this.#using(async (connection) => {
+    return this.#using(this.#poolFor(mode), async (connection) => {
       // All are sent at once: after one that fails PostgreSQL refuses the rest, and rolls back at the COMMIT.
       const begun = connection.query(BEGIN[mode]);
       const results = queries.map((query) => connection.query(query));
@@ -105,11 +100,11 @@ class PooledClient implements PostgresClient {
 
   /** Statements that change the schema. */
   async executeMultiple(sql: string): Promise<void> {
-    await this.#using((connection) => connection.query(postgresSchema(sql)));
+    await this.#using(this.#writers, (connection) => connection.query(postgresSchema(sql)));
   }
 
   async transaction(mode: TransactionMode = 'write'): Promise<Transaction> {
-    const connection = await this.#connect();
+    const connection = await this.#connect(this.#poolFor(mode));
     try {
       await asLibsql(() => connection.query(BEGIN[mode]));
     } catch (error) {
@@ -134,11 +129,11 @@ class PooledClient implements PostgresClient {
   async end(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    await this.#pool.end();
+    await Promise.all([this.#writers.end(), this.#readers.end()]);
   }
 
   async exclusively<T>(lock: string, work: () => Promise<T>): Promise<T> {
-    const connection = await this.#connect();
+    const connection = await this.#connect(this.#readers);
     try {
       await connection.query("SET lock_timeout = '60s'");
       await connection.query(`SELECT pg_advisory_lock(hashtext('${lock}'))`);
@@ -149,13 +144,17 @@ class PooledClient implements PostgresClient {
     }
   }
 
-  async #connect(): Promise<PgConnection> {
-    if (this.#closed) throw new LibsqlError('The client is closed', 'CLIENT_CLOSED');
-    return asLibsql(() => this.#pool.connect());
+  #poolFor(mode: TransactionMode): PgPool {
+    return mode === 'read' ? this.#readers : this.#writers;
   }
 
-  async #using<T>(work: (connection: PgConnection) => Promise<T>): Promise<T> {
-    const connection = await this.#connect();
+  async #connect(pool: PgPool): Promise<PgConnection> {
+    if (this.#closed) throw new LibsqlError('The client is closed', 'CLIENT_CLOSED');
+    return asLibsql(() => pool.connect());
+  }
+
+  async #using<T>(pool: PgPool, work: (connection: PgConnection) => Promise<T>): Promise<T> {
+    const connection = await this.#connect(pool);
     let isBroken = true;
     try {
       const result = await asLibsql(() => work(connection));
@@ -181,6 +180,24 @@ class PooledClient implements PostgresClient {
     }
     return { ...text, values: args.map(postgresValue), rowMode: 'array', types: { getTypeParser: readerOf } };
   }
+}
+
+function poolOf(url: string, max: number): PgPool {
+  const pool = new Pool({
+    connectionString: url,
+    max,
+    connectionTimeoutMillis: CONNECT_MS,
+    keepAlive: true,
+    pipeline: true,
+  });
+  // Of a connection that nobody uses: the pool opens another.
+  pool.on('error', () => {});
+  pool.on('connect', (connection) => {
+    // Whoever waits for a statement hears of it by that.
+    connection.on('error', () => {});
+    connection.query(SESSION).catch(() => {});
+  });
+  return pool;
 }
 
 class OpenTransaction implements Transaction {
