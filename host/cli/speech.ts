@@ -1,11 +1,11 @@
-/** `turnpike speech`: the models by which the host's speech engine transcribes. */
+/** `turnpike speech`: the models by which the host's speech engine hears and speaks. */
 import { existsSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { Command } from 'commander';
 import type { Checksum, PublishedModel } from '../../builtin-tenants/speech/models/catalogue.ts';
 import type { Steps } from '../../builtin-tenants/speech/models/install.ts';
 import type { ModelShelf } from '../../builtin-tenants/speech/models/shelf.ts';
-import type { Trial } from '../../builtin-tenants/speech/models/trial.ts';
+import type { Trial, VoiceTrial } from '../../builtin-tenants/speech/models/trial.ts';
 import type { Config } from '../shared/config.ts';
 import { fileSize } from '../shared/file-size.ts';
 import { callOperator } from './operator-client.ts';
@@ -20,7 +20,7 @@ const SHA256 = /^[0-9a-f]{64}$/i;
 
 export function speechCommand(deps?: CommandDeps): Command {
   return new Command('speech')
-    .description('operator: models by which this host hears speech')
+    .description('operator: models by which this host hears and speaks')
     .addCommand(
       new Command('models')
         .description('list models: published ones, and those that are here')
@@ -39,7 +39,7 @@ export function speechCommand(deps?: CommandDeps): Command {
     )
     .addCommand(
       new Command('use')
-        .description('use a model that is here; `none`: whatever else is installed')
+        .description('use a model that is here; `none`: hear by whatever else is installed')
         .argument('<model>')
         .action(withSession(deps, use)),
     )
@@ -59,32 +59,46 @@ interface InstallOptions {
 }
 
 async function list(session: Session): Promise<void> {
-  const [{ PUBLISHED, RECOMMENDED }, { shelf }] = await Promise.all([catalogue(), openShelf(session)]);
-  const { shelfName } = await import('../../builtin-tenants/speech/models/install.ts');
+  const [{ PUBLISHED, RECOMMENDED, RECOMMENDED_VOICE }, { shelf }] = await Promise.all([
+    catalogue(),
+    openShelf(session),
+  ]);
+  const { shelfName, speaks } = await import('../../builtin-tenants/speech/models/install.ts');
   const here = await shelf.list();
-  const inUse = shelf.inUse();
+  const inUse = new Set([shelf.inUse() ?? '', ...shelf.voicesInUse()].map((path) => basename(path)));
   const state = (name: string) => {
-    if (inUse !== undefined && basename(inUse) === name) return 'in use';
+    if (inUse.has(name)) return 'in use';
     return here.includes(name) ? 'installed' : '';
   };
   const published = PUBLISHED.map((model) => ({ ...model, state: state(shelfName(model.url)) }));
   const known = new Set(PUBLISHED.map(({ url }) => shelfName(url)));
-  const others = here.filter((name) => !known.has(name)).map((name) => ({ name, state: state(name) }));
+  const others = await Promise.all(
+    here
+      .filter((name) => !known.has(name))
+      .map(async (name) => ({
+        name,
+        kind: (await speaks(shelf.pathOf(name))) ? 'speaks' : 'hears',
+        state: state(name),
+      })),
+  );
+  const recommended = [RECOMMENDED, RECOMMENDED_VOICE];
   const rows = [
-    ['model', 'size', 'languages', 'licence', 'engine', ''],
+    ['model', '', 'size', 'languages', 'licence', 'engine', 'sum', ''],
     ...published.map((model) => [
       model.name,
+      model.kind,
       fileSize(model.bytes),
       model.languages,
       model.licence,
       model.engine,
-      model.state || (model.name === RECOMMENDED ? 'recommended' : ''),
+      model.checksum?.algorithm ?? 'not known',
+      model.state || (recommended.includes(model.name) ? 'recommended' : ''),
     ]),
-    ...others.map(({ name, state }) => [name, '', '', '', '', state]),
+    ...others.map(({ name, kind, state }) => [name, kind, '', '', '', '', '', state]),
   ];
   session.printer.result(
     { published, others },
-    `${table(rows)}\n\nwhisper.cpp's models need its program whisper-cli. Install one: turnpike speech install ${RECOMMENDED}`,
+    `${table(rows)}\n\nwhisper.cpp's models need its program whisper-cli. Install one: turnpike speech install ${RECOMMENDED}, and for a voice: turnpike speech install ${RECOMMENDED_VOICE}`,
   );
 }
 
@@ -102,13 +116,61 @@ async function install(session: Session, wanted: string | undefined, options: In
   const unknown = sha256 !== undefined && source.checksum === undefined;
   const sum = unknown ? [`sha256   ${sha256} (no sum is known here: compare it with the publisher's)`] : [];
   steps.step('trying it');
-  const trial = await tryOut(path, config, session, name);
-  if (options.keepCurrent !== true) await shelf.use(name);
-  const inUse = options.keepCurrent === true ? false : await takesIt(session, shelf, config, name);
+  const role = await roleOf(path);
+  const { trial, lines } = await role.tryOut(path, config, session, name);
+  if (options.keepCurrent !== true) await role.use(shelf, name);
+  const inUse = options.keepCurrent === true ? false : await takesIt(session, shelf, role.otherwise(config), name);
   session.printer.result(
-    { model: name, path, sha256, trial, inUse },
-    [`model    ${name}`, ...sum, ...trialLines(trial), useLine(inUse, name, config)].join('\n'),
+    { model: name, path, sha256, kind: role.kind, trial, inUse },
+    [`model    ${name}`, ...sum, ...lines, useLine(inUse, name, role.otherwise(config))].join('\n'),
   );
+}
+
+/** What a model is for decides how it is tried, and beside what it is used. */
+interface Role {
+  kind: 'hears' | 'speaks';
+  /** @throws Failure */
+  tryOut(path: string, config: Config, session: Session, name: string): Promise<{ trial: object; lines: string[] }>;
+  use(shelf: ModelShelf, name: string): Promise<void>;
+  /** The setting by which the host does not look at what is installed. */
+  otherwise(config: Config): string | undefined;
+}
+
+const HEARS: Role = {
+  kind: 'hears',
+  async tryOut(path, config, session, name) {
+    const { tryModel } = await import('../../builtin-tenants/speech/models/trial.ts');
+    const trial = await tryModel(path, config.speech, session.terminal.signal).catch(notUsed(name));
+    return { trial, lines: trialLines(trial) };
+  },
+  use: (shelf, name) => shelf.use(name),
+  otherwise({ speech: { listenModel, listenEngine } }) {
+    if (listenModel !== '') return 'speech.listenModel names another';
+    return listenEngine === 'auto' ? undefined : `speech.listenEngine is ${listenEngine}`;
+  },
+};
+
+const SPEAKS: Role = {
+  kind: 'speaks',
+  async tryOut(path, _, __, name) {
+    const { tryVoice } = await import('../../builtin-tenants/speech/models/trial.ts');
+    const trial = await tryVoice(path).catch(notUsed(name));
+    return { trial, lines: voiceLines(trial) };
+  },
+  use: (shelf, name) => shelf.useVoice(name),
+  otherwise: ({ speech: { speakEngine } }) =>
+    speakEngine === 'auto' || speakEngine === 'sherpa-onnx' ? undefined : `speech.speakEngine is ${speakEngine}`,
+};
+
+async function roleOf(path: string): Promise<Role> {
+  const { speaks } = await import('../../builtin-tenants/speech/models/install.ts');
+  return (await speaks(path)) ? SPEAKS : HEARS;
+}
+
+function notUsed(name: string): (error: Error) => never {
+  return (error) => {
+    throw new Failure('unexpected', `${name} is installed, and not used: ${error.message}`);
+  };
 }
 
 async function use(session: Session, wanted: string): Promise<void> {
@@ -119,11 +181,13 @@ async function use(session: Session, wanted: string): Promise<void> {
     return;
   }
   const name = await nameHere(shelf, wanted);
-  const trial = await tryOut(shelf.pathOf(name), config, session, name);
-  await shelf.use(name);
-  const inUse = await takesIt(session, shelf, config, name);
-  const lines = [`model    ${name}`, ...trialLines(trial), useLine(inUse, name, config)];
-  session.printer.result({ model: name, trial, inUse }, lines.join('\n'));
+  const role = await roleOf(shelf.pathOf(name));
+  const { trial, lines } = await role.tryOut(shelf.pathOf(name), config, session, name);
+  await role.use(shelf, name);
+  const otherwise = role.otherwise(config);
+  const inUse = await takesIt(session, shelf, otherwise, name);
+  const all = [`model    ${name}`, ...lines, useLine(inUse, name, otherwise)];
+  session.printer.result({ model: name, kind: role.kind, trial, inUse }, all.join('\n'));
 }
 
 async function remove(session: Session, wanted: string): Promise<void> {
@@ -132,6 +196,7 @@ async function remove(session: Session, wanted: string): Promise<void> {
   const inUse = shelf.inUse();
   if (inUse !== undefined && basename(inUse) === name)
     throw new Failure('usage', `${name} is in use: turnpike speech use <another>, or none, comes first.`);
+  await shelf.dropVoice(name);
   await shelf.remove(name);
   session.printer.result({ removed: name }, `${name} is removed.`);
 }
@@ -220,21 +285,14 @@ async function nameHere(shelf: ModelShelf, wanted: string): Promise<string> {
   return name;
 }
 
-async function tryOut(path: string, config: Config, session: Session, name: string): Promise<Trial> {
-  const { tryModel } = await import('../../builtin-tenants/speech/models/trial.ts');
-  return tryModel(path, config.speech, session.terminal.signal).catch((error: Error) => {
-    throw new Failure('unexpected', `${name} is installed, and not used: ${error.message}`);
-  });
-}
-
 /** @returns whether the running host's engine uses it now; undefined: no host runs on the folder */
 async function takesIt(
   session: Session,
   shelf: ModelShelf,
-  config: Config,
+  otherwise: string | undefined,
   name: string,
 ): Promise<boolean | undefined> {
-  if (config.speech.listenModel !== '' || config.speech.listenEngine !== 'auto') return false;
+  if (otherwise !== undefined) return false;
   const running = await callOperator(session, 'GET', '/healthz', undefined, [503]).catch(() => undefined);
   if (running === undefined) return undefined;
   const { engineUses } = await import('../../builtin-tenants/speech/models/trial.ts');
@@ -249,12 +307,18 @@ function trialLines({ sample, transcript, audioSeconds, tookSeconds }: Trial): s
   ];
 }
 
-function useLine(inUse: boolean | undefined, name: string, config: Config): string {
+function voiceLines({ sample, sampleRate, speakers, audioSeconds, tookSeconds }: VoiceTrial): string[] {
+  return [
+    `said     ${sample} (${audioSeconds.toFixed(1)} s, ${sampleRate} Hz)`,
+    `speakers ${speakers}`,
+    `took     ${tookSeconds.toFixed(1)} s, loading included`,
+  ];
+}
+
+function useLine(inUse: boolean | undefined, name: string, otherwise: string | undefined): string {
   if (inUse === undefined) return 'in use   from the next start of the host on';
   if (inUse) return 'in use   now';
-  if (config.speech.listenModel !== '') return 'in use   no: the setting speech.listenModel names another';
-  if (config.speech.listenEngine !== 'auto')
-    return `in use   no: the setting speech.listenEngine is ${config.speech.listenEngine}`;
+  if (otherwise !== undefined) return `in use   no: the setting ${otherwise}`;
   return `in use   no: turnpike speech use ${name}`;
 }
 
@@ -284,6 +348,7 @@ async function asFailure<T>(work: () => Promise<T>): Promise<T> {
 const EXAMPLES = `
 Examples:
   $ turnpike speech install parakeet-v3
+  $ turnpike speech install kokoro-en
   $ turnpike speech install parakeet-v3 --mirror https://mirror.example.com/asr-models
   $ turnpike speech install --from ./sherpa-onnx-whisper-base.en.tar.bz2
 

@@ -17,6 +17,7 @@ import { findProgram } from './programs.ts';
 import type { ReadAnswer, ReadTask } from './read/thread.ts';
 import { Refusals } from './refusals.ts';
 import type { Settings } from './settings.ts';
+import { describeVoiceIn, type VoiceModel } from './speak/sherpa-onnx-model.ts';
 import { Speaker, type SpeakRequest, type SpeechSink } from './speak/speaker.ts';
 import type { SpeakSetup } from './speak/thread.ts';
 import { Spool, type SpooledAudio } from './spool.ts';
@@ -35,7 +36,14 @@ export interface EngineHealth {
     isolation: string;
     queue: LaneState;
   };
-  speak: { ok: boolean; engines: string[]; fix?: string; queue: LaneState };
+  speak: {
+    ok: boolean;
+    engines: string[];
+    /** Voices that the operator installed, the preferred one first. */
+    voices: { name: string; languages: string[] }[];
+    fix?: string;
+    queue: LaneState;
+  };
   read: { ok: boolean; engine: string; queue: LaneState };
   memoryBytes: number;
 }
@@ -59,6 +67,7 @@ export class Engine {
   readonly #isolation: 'bubblewrap' | 'none';
   readonly #choice: Choice;
   readonly #voices: string[];
+  readonly #installed: VoiceModel[];
   readonly #listening: Lane;
   readonly #speaking: Lane;
   readonly #reading: Lane;
@@ -76,6 +85,7 @@ export class Engine {
     isolation: 'bubblewrap' | 'none';
     choice: Choice;
     voices: string[];
+    installed: VoiceModel[];
     readers: Piscina;
     speakers: Piscina;
     live: LiveStreams;
@@ -87,6 +97,7 @@ export class Engine {
     this.#isolation = parts.isolation;
     this.#choice = parts.choice;
     this.#voices = parts.voices;
+    this.#installed = parts.installed;
     this.live = parts.live;
     this.#readers = parts.readers;
     this.#speakers = parts.speakers;
@@ -114,14 +125,20 @@ export class Engine {
         atomics: 'disabled',
       });
     const { jobs } = settings.speak;
-    const speakers = pool('speak/thread.ts', { minThreads: jobs, maxThreads: jobs }, { spool: settings.spool });
+    const { installed, faults } = installedVoices(settings.speak.models);
+    for (const fault of faults) log({ level: 40, msg: fault });
+    const speakers = pool(
+      'speak/thread.ts',
+      { minThreads: jobs, maxThreads: jobs },
+      { spool: settings.spool, installed },
+    );
     // Not before the first text comes: its models are half a second of work, which would delay the host's start.
     const readers = pool('read/thread.ts', { minThreads: 0, maxThreads: settings.read.jobs });
     const [choice, ffmpeg, confinement, voices] = await Promise.all([
       chooseTranscriber(settings.listen),
       settings.decode.ffmpeg ? findFfmpeg() : undefined,
       openConfinement(),
-      speakers.run(undefined, { name: 'voices' }) as Promise<string[]>,
+      speakers.run(undefined, { name: 'engines' }) as Promise<string[]>,
     ]);
     const decoder = new Decoder(ffmpeg, confinement.confine);
     const isolation = confinement.name;
@@ -137,7 +154,7 @@ export class Engine {
       spool: settings.spool,
       log,
     });
-    return new Engine({ settings, spool, decoder, isolation, choice, voices, readers, speakers, live });
+    return new Engine({ settings, spool, decoder, isolation, choice, voices, installed, readers, speakers, live });
   }
 
   /**
@@ -218,6 +235,7 @@ export class Engine {
       speak: {
         ok: this.#voices.length > 0,
         engines: this.#voices,
+        voices: this.#installed.map(({ name, languages }) => ({ name, languages })),
         ...(this.#voices.length > 0 ? {} : { fix: 'Install @echogarden/espeak-ng-emscripten or Debian’s flite.' }),
         queue: this.#speaking.state,
       },
@@ -274,6 +292,20 @@ export class Engine {
       timeLeft: () => Math.max(1, ends - performance.now()),
     };
   }
+}
+
+/** A voice that is broken does not keep the others from speaking. */
+function installedVoices(folders: string[]): { installed: VoiceModel[]; faults: string[] } {
+  const installed: VoiceModel[] = [];
+  const faults: string[] = [];
+  for (const folder of folders) {
+    try {
+      installed.push(describeVoiceIn(folder));
+    } catch (error) {
+      faults.push(error instanceof Error ? error.message : String(error));
+    }
+  }
+  return { installed, faults };
 }
 
 /** With its prober, which tells what a file claims to be. */

@@ -33,8 +33,10 @@ export const settingsSchema = z.strictObject({
     .prefault({}),
   speak: z
     .strictObject({
-      /** `auto` takes flite for English where it is installed, espeak-ng for everything else. */
-      engine: z.enum(['auto', 'espeak-ng', 'flite']).default('auto'),
+      /** `auto` takes an installed voice for its language, flite for English where it is there, espeak-ng for all else. */
+      engine: z.enum(['auto', 'espeak-ng', 'flite', 'sherpa-onnx']).default('auto'),
+      /** Folders of sherpa-onnx's voices, the preferred one first. */
+      models: z.array(z.string()).default([]),
       /** Voice where the caller names none that the engine has; empty: by language. */
       voice: z.string().default(''),
       jobs: count.default(Math.max(1, Math.floor(availableParallelism() / 2))),

@@ -9,7 +9,7 @@ import { type FSWatcher, mkdirSync, watch } from 'node:fs';
 import { setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { IN_USE, type ModelShelf } from '../models/shelf.ts';
+import { IN_USE, type ModelShelf, VOICES_IN_USE } from '../models/shelf.ts';
 import type { SettingsInput } from './settings.ts';
 
 /** The section `speech` of the host's configuration, as far as it concerns the engine. */
@@ -20,32 +20,38 @@ export interface SpeechConfiguration {
   /** 0: half of the processors. */
   listenJobs: number;
   listenWaiting: number;
-  speakEngine: 'auto' | 'espeak-ng' | 'flite';
+  speakEngine: 'auto' | 'espeak-ng' | 'flite' | 'sherpa-onnx';
+  speakModel: string;
   speakVoice: string;
   maxAudioSeconds: number;
 }
 
 /**
  * @param place socket to listen on (its name must be `speech-engine.sock`) and folder for audio while it is worked on
- * @param installed path of the model that is in use on the shelf; the configuration's own comes first
+ * @param installed paths of the models that are in use on the shelf; the configuration's own come first
  */
 export function engineSettings(
   configuration: SpeechConfiguration,
   place: { socket: string; spool: string },
-  installed: string | undefined,
+  installed: { hears?: string | undefined; speak: string[] },
 ): SettingsInput {
   const { listenJobs, listenWaiting, listenEngine, listenModel, listenProgram } = configuration;
+  const { speakEngine, speakModel, speakVoice } = configuration;
   const takesInstalled = listenEngine === 'auto' && listenModel === '';
   return {
     ...place,
     listen: {
       engine: listenEngine,
-      model: takesInstalled ? (installed ?? '') : listenModel,
+      model: takesInstalled ? (installed.hears ?? '') : listenModel,
       program: listenProgram,
       waiting: listenWaiting,
       ...(listenJobs === 0 ? {} : { jobs: listenJobs }),
     },
-    speak: { engine: configuration.speakEngine, voice: configuration.speakVoice },
+    speak: {
+      engine: speakEngine,
+      voice: speakVoice,
+      models: speakModel === '' ? installed.speak : [speakModel, ...installed.speak],
+    },
     limits: { audioSeconds: configuration.maxAudioSeconds },
   };
 }
@@ -155,7 +161,7 @@ function watchShelf(shelf: ModelShelf, changed: () => void, log: EngineLog): FSW
   try {
     mkdirSync(shelf.folder, { recursive: true });
     const watcher = watch(shelf.folder, { persistent: false }, (_, name) => {
-      if (name === IN_USE) changed();
+      if (name === IN_USE || name === VOICES_IN_USE) changed();
     });
     watcher.on('error', (err) => log.error({ err }, 'another speech model is taken only after a restart'));
     return watcher;

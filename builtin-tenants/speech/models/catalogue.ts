@@ -1,5 +1,5 @@
 /**
- * Published speech models that the operator's command installs by name. Names, sizes and licences as their publishers
+ * Published models that hear or speak, which the operator's command installs by name. Names, sizes and licences as their publishers
  * give them; none of them could be run where this list was written.
  */
 
@@ -9,9 +9,13 @@ export interface Checksum {
   value: string;
 }
 
+export type ModelKind = 'hears' | 'speaks';
+
 export interface PublishedModel {
   /** What the command calls it. */
   name: string;
+  /** What it does. */
+  kind: ModelKind;
   /** What runs it. */
   engine: 'sherpa-onnx' | 'whisper.cpp';
   languages: string;
@@ -26,12 +30,15 @@ export interface PublishedModel {
 
 /** https://k2-fsa.github.io/sherpa/onnx/pretrained_models/ */
 const SHERPA_ONNX = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/asr-models';
+/** https://k2-fsa.github.io/sherpa/onnx/tts/pretrained_models/ */
+const VOICES = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/tts-models';
 /** Sizes and SHA-1 sums: https://github.com/ggml-org/whisper.cpp/blob/master/models/README.md */
 const WHISPER_CPP = 'https://huggingface.co/ggerganov/whisper.cpp/resolve/main';
 
 export const PUBLISHED: readonly PublishedModel[] = [
   {
     name: 'parakeet-v3',
+    kind: 'hears',
     engine: 'sherpa-onnx',
     languages: '25 European languages',
     licence: 'CC-BY-4.0 (NVIDIA)',
@@ -41,6 +48,7 @@ export const PUBLISHED: readonly PublishedModel[] = [
   },
   {
     name: 'parakeet-v2',
+    kind: 'hears',
     engine: 'sherpa-onnx',
     languages: 'English',
     licence: 'CC-BY-4.0 (NVIDIA)',
@@ -49,6 +57,7 @@ export const PUBLISHED: readonly PublishedModel[] = [
   },
   {
     name: 'sense-voice',
+    kind: 'hears',
     engine: 'sherpa-onnx',
     languages: 'Chinese, Cantonese, English, Japanese, Korean',
     licence: 'FunASR Model License',
@@ -58,6 +67,7 @@ export const PUBLISHED: readonly PublishedModel[] = [
   },
   {
     name: 'whisper-base.en',
+    kind: 'hears',
     engine: 'sherpa-onnx',
     languages: 'English',
     licence: 'MIT (OpenAI)',
@@ -67,6 +77,7 @@ export const PUBLISHED: readonly PublishedModel[] = [
   },
   {
     name: 'ggml-base.en',
+    kind: 'hears',
     engine: 'whisper.cpp',
     languages: 'English',
     licence: 'MIT (OpenAI)',
@@ -76,6 +87,7 @@ export const PUBLISHED: readonly PublishedModel[] = [
   },
   {
     name: 'ggml-small',
+    kind: 'hears',
     engine: 'whisper.cpp',
     languages: '99 languages',
     licence: 'MIT (OpenAI)',
@@ -85,6 +97,7 @@ export const PUBLISHED: readonly PublishedModel[] = [
   },
   {
     name: 'ggml-large-v3-turbo-q5_0',
+    kind: 'hears',
     engine: 'whisper.cpp',
     languages: '99 languages',
     licence: 'MIT (OpenAI)',
@@ -92,7 +105,65 @@ export const PUBLISHED: readonly PublishedModel[] = [
     url: `${WHISPER_CPP}/ggml-large-v3-turbo-q5_0.bin`,
     checksum: { algorithm: 'sha1', value: 'e050f7970618a659205450ad97eb95a18d69c9ee' },
   },
+  {
+    name: 'kokoro-en',
+    kind: 'speaks',
+    engine: 'sherpa-onnx',
+    languages: 'English, 11 speakers',
+    licence: 'Apache-2.0',
+    bytes: 103_248_205,
+    url: `${VOICES}/kokoro-int8-en-v0_19.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: 'c9f0dd393615805b0bab050c340834d5e684e732aec91c0e860cd30e982c08bd' },
+  },
+  {
+    name: 'kokoro-multi',
+    kind: 'speaks',
+    engine: 'sherpa-onnx',
+    languages: 'English, Chinese, 53 speakers',
+    licence: 'Apache-2.0',
+    bytes: 349_000_000,
+    url: `${VOICES}/kokoro-multi-lang-v1_0.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: 'c5f7e2d2caf082bc1d20fb70334a61d99d20b484500aad32e7cf84c128ea3298' },
+  },
+  {
+    name: 'piper-en-libritts',
+    kind: 'speaks',
+    engine: 'sherpa-onnx',
+    languages: 'English, 904 speakers',
+    licence: 'CC-BY-4.0',
+    bytes: 82_038_311,
+    url: `${VOICES}/vits-piper-en_US-libritts_r-medium.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: '10dc268f3e371696d721486123e2705a9fc1faa113491979fde4d88dba1f1b1c' },
+  },
+  {
+    name: 'piper-en-ljspeech',
+    kind: 'speaks',
+    engine: 'sherpa-onnx',
+    languages: 'English',
+    licence: 'public domain',
+    bytes: 67_169_893,
+    url: `${VOICES}/vits-piper-en_US-ljspeech-medium.tar.bz2`,
+  },
+  {
+    name: 'piper-de-thorsten',
+    kind: 'speaks',
+    engine: 'sherpa-onnx',
+    languages: 'German',
+    licence: 'CC0-1.0',
+    bytes: 67_214_254,
+    url: `${VOICES}/vits-piper-de_DE-thorsten-medium.tar.bz2`,
+  },
+  {
+    name: 'piper-fr-siwis',
+    kind: 'speaks',
+    engine: 'sherpa-onnx',
+    languages: 'French',
+    licence: 'CC-BY-4.0',
+    bytes: 67_207_459,
+    url: `${VOICES}/vits-piper-fr_FR-siwis-medium.tar.bz2`,
+  },
 ];
 
 /** The one to take where nobody knows better: the best known for English and most of Europe, on any processor. */
 export const RECOMMENDED = 'parakeet-v3';
+export const RECOMMENDED_VOICE = 'kokoro-en';

@@ -2,6 +2,7 @@
 import { cp, lstat, readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { describeModel } from '../engine/listen/sherpa-onnx.ts';
+import { describeVoice, isVoice } from '../engine/speak/sherpa-onnx-model.ts';
 import type { Checksum } from './catalogue.ts';
 import { download, forget } from './download.ts';
 import type { ModelShelf } from './shelf.ts';
@@ -18,6 +19,11 @@ export interface Steps {
 /** A file of whisper.cpp. */
 const FILE = /\.(bin|gguf)$/;
 const ARCHIVE = /\.(tar\.bz2|tar\.gz|tgz|tar\.zst|tar)$/;
+
+/** Whether the model of that path speaks; else it hears. */
+export async function speaks(path: string): Promise<boolean> {
+  return isVoice(basename(path), await readdir(path).catch(() => []));
+}
 
 /** @returns the name of the model's file or folder on the shelf */
 export function shelfName(source: string): string {
@@ -78,7 +84,10 @@ async function modelFolder(unpacked: string, name: string): Promise<string> {
   const [only, ...others] = await readdir(unpacked);
   const isOne = only !== undefined && others.length === 0 && (await stat(join(unpacked, only))).isDirectory();
   const folder = isOne ? join(unpacked, only) : unpacked;
+  const files = await readdir(folder);
   // By the name that it will have: it tells the kind of some models.
-  describeModel(join(unpacked, name), await readdir(folder));
+  const place = join(unpacked, name);
+  if (isVoice(name, files)) describeVoice(place, files);
+  else describeModel(place, files);
   return folder;
 }

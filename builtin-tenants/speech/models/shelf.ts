@@ -1,14 +1,17 @@
 /**
  * The models of one host, in `<data>/speech-models`: a folder for each sherpa-onnx model, a file for each of
- * whisper.cpp, and `in-use`, which names the one that transcribes. Downloads wait in `.downloads`, what is being
+ * whisper.cpp; `in-use` names the one that transcribes, `voices-in-use` those that speak. Downloads wait in `.downloads`, what is being
  * unpacked in `.unfinished-*`: nothing has a name of its own before it is whole.
  */
 import { readFileSync } from 'node:fs';
 import { chown, lstat, mkdir, mkdtemp, readdir, rename, rm, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 
 /** The file that names the model in use. */
 export const IN_USE = 'in-use';
+/** The file that names the voices in use, the preferred one first. */
+export const VOICES_IN_USE = 'voices-in-use';
+const RESERVED = new Set([IN_USE, VOICES_IN_USE]);
 const DOWNLOADS = '.downloads';
 const UNFINISHED = '.unfinished-';
 /** Names of models are names of files: nothing that leads elsewhere, and nothing hidden. */
@@ -21,13 +24,25 @@ export class ModelShelf {
     this.folder = join(dataFolder, 'speech-models');
   }
 
-  /** Path of the model in use; undefined: none is. */
+  /** Path of the model that transcribes; undefined: none does. */
   inUse(): string | undefined {
+    return this.#namedIn(IN_USE)[0];
+  }
+
+  /** Paths of the voices, the preferred one first. */
+  voicesInUse(): string[] {
+    return this.#namedIn(VOICES_IN_USE);
+  }
+
+  #namedIn(file: string): string[] {
     try {
-      const name = readFileSync(join(this.folder, IN_USE), 'utf8').trim();
-      return NAME.test(name) ? join(this.folder, name) : undefined;
+      const names = readFileSync(join(this.folder, file), 'utf8').split('\n');
+      return names
+        .map((name) => name.trim())
+        .filter((name) => NAME.test(name))
+        .map((name) => this.pathOf(name));
     } catch {
-      return undefined;
+      return [];
     }
   }
 
@@ -43,7 +58,7 @@ export class ModelShelf {
   /** Names of the models that are here, sorted. */
   async list(): Promise<string[]> {
     const names = await readdir(this.folder).catch(() => []);
-    return names.filter((name) => NAME.test(name) && name !== IN_USE).sort();
+    return names.filter((name) => NAME.test(name) && !RESERVED.has(name)).sort();
   }
 
   async has(name: string): Promise<boolean> {
@@ -52,10 +67,30 @@ export class ModelShelf {
 
   /** The running host's engine looks at this file by itself. */
   async use(name: string | undefined): Promise<void> {
-    const file = join(this.folder, IN_USE);
-    if (name === undefined) return rm(file, { force: true });
+    await this.#write(IN_USE, name === undefined ? [] : [name]);
+  }
+
+  /** Before all other voices. */
+  async useVoice(name: string): Promise<void> {
+    await this.#write(VOICES_IN_USE, [name, ...this.#voiceNames().filter((one) => one !== name)]);
+  }
+
+  async dropVoice(name: string): Promise<void> {
+    await this.#write(
+      VOICES_IN_USE,
+      this.#voiceNames().filter((one) => one !== name),
+    );
+  }
+
+  #voiceNames(): string[] {
+    return this.voicesInUse().map((path) => basename(path));
+  }
+
+  async #write(fileName: string, names: string[]): Promise<void> {
+    const file = join(this.folder, fileName);
+    if (names.length === 0) return rm(file, { force: true });
     await this.#makeFolder(this.folder);
-    await writeFile(`${file}.new`, `${name}\n`);
+    await writeFile(`${file}.new`, `${names.join('\n')}\n`);
     await this.#give(`${file}.new`);
     await rename(`${file}.new`, file);
   }
@@ -71,7 +106,7 @@ export class ModelShelf {
    * @throws what `fill` throws; nothing is left behind then
    */
   async put(name: string, fill: (folder: string) => Promise<string>): Promise<string> {
-    if (!NAME.test(name) || name === IN_USE) throw new Error(`${name} is no name of a model`);
+    if (!NAME.test(name) || RESERVED.has(name)) throw new Error(`${name} is no name of a model`);
     await this.#makeFolder(this.folder);
     const unfinished = await mkdtemp(join(this.folder, UNFINISHED));
     try {

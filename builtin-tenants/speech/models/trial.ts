@@ -7,6 +7,8 @@ import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { openSherpaOnnxVoice } from '../engine/speak/sherpa-onnx.ts';
+import { describeVoiceIn } from '../engine/speak/sherpa-onnx-model.ts';
 import { engineSettings, type SpeechConfiguration, startSpeechEngine } from '../engine/start.ts';
 
 export interface Trial {
@@ -25,7 +27,8 @@ const START_MS = 120_000;
 const POLL_MS = 50;
 
 interface Health {
-  listen: { ok: boolean; fix?: string };
+  listen: { ok: boolean; engine?: string; fix?: string };
+  speak: { voices: { name: string }[] };
 }
 
 interface Heard {
@@ -33,12 +36,45 @@ interface Heard {
   channels: { words: { word: string; punctuated?: string }[] }[];
 }
 
+export interface VoiceTrial {
+  /** What was said. */
+  sample: string;
+  sampleRate: number;
+  speakers: number;
+  /** Seconds of audio, and how long they took, loading included. */
+  audioSeconds: number;
+  tookSeconds: number;
+}
+
+/** @throws Error that says why the voice cannot be used */
+export async function tryVoice(path: string): Promise<VoiceTrial> {
+  const model = describeVoiceIn(path);
+  const voice = openSherpaOnnxVoice(model);
+  const from = performance.now();
+  try {
+    const { sampleRate, speakers } = await voice.facts();
+    let samples = 0;
+    await voice.synthesize(SENTENCE, model.name, 1, (some) => {
+      samples += some.length;
+    });
+    if (samples === 0) throw new Error('it said nothing');
+    const tookSeconds = (performance.now() - from) / 1_000;
+    return { sample: SENTENCE, sampleRate, speakers, audioSeconds: samples / sampleRate, tookSeconds };
+  } catch (error) {
+    const { cause, message } = error as Error;
+    throw new Error(`The voice cannot be loaded as ${model.kind}: ${typeof cause === 'string' ? cause : message}`);
+  } finally {
+    voice.close();
+  }
+}
+
 /** @throws Error that says why the model cannot be used */
 export async function tryModel(path: string, configuration: SpeechConfiguration, signal: AbortSignal): Promise<Trial> {
   const folder = await mkdtemp(join(tmpdir(), 'turnpike-model-'));
   const socket = join(folder, 'speech-engine.sock');
   const place = { socket, spool: join(folder, 'spool') };
-  const settings = engineSettings({ ...configuration, listenEngine: 'auto', listenModel: '' }, place, path);
+  const tried = { ...configuration, listenEngine: 'auto' as const, listenModel: '' };
+  const settings = engineSettings(tried, place, { hears: path, speak: [] });
   const died: string[] = [];
   const engine = startSpeechEngine(() => settings, { info: () => undefined, error: (_, text) => died.push(text) });
   try {
@@ -81,9 +117,10 @@ export async function engineUses(run: string, name: string, signal: AbortSignal)
   while (performance.now() < deadline) {
     // It does not answer while it starts anew.
     const answer = await ask(socket, 'GET', '/health').catch(() => undefined);
-    const { listen } = JSON.parse(answer?.toString() ?? '{}') as { listen?: { engine?: string } };
+    const { listen, speak } = JSON.parse(answer?.toString() ?? '{}') as Partial<Health>;
     // whisper.cpp's models are called without the end of their file.
     if (listen?.engine !== undefined && name.replace(/\.(bin|gguf)$/, '') === listen.engine) return true;
+    if (speak?.voices.some((voice) => voice.name === name)) return true;
     await delay(POLL_MS, undefined, { signal });
   }
   return false;

@@ -24,7 +24,10 @@ export const speechEngine = service({
     const socket = path.join(folders.run, 'speech-engine.sock');
     const spool = path.join(folders.data, 'speech-spool');
     const shelf = new ModelShelf(folders.data);
-    const settings = () => engineSettings(config.speech, { socket, spool }, shelf.inUse());
+    const settings = () => {
+      const installed = { hears: shelf.inUse(), speak: shelf.voicesInUse() };
+      return engineSettings(config.speech, { socket, spool }, installed);
+    };
     return { engine: startSpeechEngine(settings, log, shelf), socket };
   },
   stop: (speech) => speech?.engine.stop(),

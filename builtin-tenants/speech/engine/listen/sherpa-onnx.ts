@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
 import { runChild } from '../child.ts';
 import { EngineFailure } from '../failure.ts';
+import { lastLine } from '../native-process.ts';
 import { findProgram } from '../programs.ts';
 import { type SherpaOnnxJob, UNLOADABLE } from './sherpa-onnx-wire.ts';
 import {
@@ -70,7 +71,7 @@ export interface SherpaOnnxOptions {
 type Command = (options: SherpaOnnxOptions, file: string) => { program: string; args: string[] };
 
 const LONGEST_TOKEN_SECONDS = 0.3;
-const PACKAGE = 'sherpa-onnx-node';
+export const PACKAGE = 'sherpa-onnx-node';
 const JOB = fileURLToPath(new URL('sherpa-onnx-job.ts', import.meta.url));
 /** A model of a gigabyte is read from a slow disk in less. */
 const TRIAL_MS = 60_000;
@@ -144,7 +145,7 @@ async function findRecognizer(model: SherpaOnnxModel, program: string, threads: 
 
 const NEITHER = `sherpa-onnx: neither the program sherpa-onnx-offline nor the package ${PACKAGE} was found for this system; install the program, or the optional packages of the host (npm install)`;
 
-function isInstalled(name: string): boolean {
+export function isInstalled(name: string): boolean {
   try {
     createRequire(import.meta.url).resolve(name);
     return true;
@@ -155,15 +156,6 @@ function isInstalled(name: string): boolean {
 
 function jobCommand(job: SherpaOnnxJob): { program: string; args: string[] } {
   return { program: process.execPath, args: ['--max-old-space-size=256', '--expose-gc', JOB, JSON.stringify(job)] };
-}
-
-/** What the native code said last, without the place in its source. */
-function lastLine(text: string): string {
-  const line = text
-    .split('\n')
-    .map((one) => one.trim())
-    .findLast((one) => one !== '');
-  return line?.replace(/^(\S+:\d+|what\(\):)\s+/, '').slice(0, 300) ?? 'it gave no reason';
 }
 
 /**

@@ -2,15 +2,14 @@
  * Hears pieces of audio for live streams. With sherpa-onnx's package the model stays loaded in a process of its own and
  * a piece takes milliseconds; every other recognizer is started anew for each piece, as for files, which is slower.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { wavHeader } from '../audio/wav.ts';
-import { EngineFailure } from '../failure.ts';
 import { describeModelIn, modelConfiguration, parseSherpaOnnx } from '../listen/sherpa-onnx.ts';
 import type { Transcriber, Transcription } from '../listen/transcriber.ts';
+import { NativeProcess } from '../native-process.ts';
 
 export interface Piece {
   /** 16 kHz. */
@@ -38,8 +37,6 @@ export interface LiveRecognizer {
 const RATE = 16_000;
 /** Longest work on one piece, ms. */
 const PIECE_MS = 60_000;
-/** A model of a gigabyte is read from a slow disk in less. */
-const LOAD_MS = 60_000;
 const PROCESS = fileURLToPath(new URL('sherpa-onnx-process.ts', import.meta.url));
 
 interface Work extends Piece {
@@ -126,7 +123,7 @@ class ColdRecognizer extends Queue {
 class WarmRecognizer extends Queue {
   readonly isWarm = true;
   readonly #config: object;
-  #process: WarmProcess | undefined;
+  #process: NativeProcess<true, object> | undefined;
 
   constructor(transcriber: Transcriber, config: object) {
     // its work is done one piece at a time: more at once would only wait where nobody can be overtaken
@@ -135,7 +132,7 @@ class WarmRecognizer extends Queue {
   }
 
   async work({ samples }: Piece): Promise<Transcription> {
-    const result = await this.#running().hear(samples);
+    const result = await this.#running().ask({ samples });
     const seconds = samples.length / RATE;
     return parseSherpaOnnx(JSON.stringify({ text: '', ...result, from: 0, to: seconds }), seconds * 1000);
   }
@@ -149,65 +146,10 @@ class WarmRecognizer extends Queue {
     this.#process = undefined;
   }
 
-  #running(): WarmProcess {
-    if (this.#process === undefined || this.#process.isOver) this.#process = new WarmProcess(this.#config);
+  #running(): NativeProcess<true, object> {
+    if (this.#process === undefined || this.#process.isOver)
+      this.#process = new NativeProcess(PROCESS, this.#config, 'the recognizer');
     return this.#process;
-  }
-}
-
-class WarmProcess {
-  readonly #child: ChildProcess;
-  readonly #answers = new Map<number, PromiseWithResolvers<object>>();
-  readonly #ready = Promise.withResolvers<void>();
-  #id = 0;
-  isOver = false;
-
-  constructor(config: object) {
-    this.#child = spawn(
-      process.execPath,
-      ['--max-old-space-size=256', '--expose-gc', PROCESS, JSON.stringify(config)],
-      { stdio: ['ignore', 'ignore', 'ignore', 'ipc'], serialization: 'advanced', env: {}, detached: true },
-    );
-    this.#ready.promise.catch(() => {});
-    const late = setTimeout(() => this.end(), LOAD_MS);
-    this.#child.once('message', () => {
-      clearTimeout(late);
-      this.#ready.resolve();
-    });
-    this.#child.on('message', (message: { id?: number; result?: object }) => {
-      if (message.id === undefined || message.result === undefined) return;
-      this.#answers.get(message.id)?.resolve(message.result);
-      this.#answers.delete(message.id);
-    });
-    this.#child.on('error', () => this.#died());
-    this.#child.on('exit', () => this.#died());
-  }
-
-  get ready(): Promise<void> {
-    return this.#ready.promise;
-  }
-
-  async hear(samples: Int16Array): Promise<object> {
-    await this.ready;
-    const id = this.#id++;
-    const answer = Promise.withResolvers<object>();
-    this.#answers.set(id, answer);
-    const late = setTimeout(() => this.end(), PIECE_MS);
-    this.#child.send({ id, samples }, (error) => error && this.#died());
-    return await answer.promise.finally(() => clearTimeout(late));
-  }
-
-  end(): void {
-    this.#child.kill('SIGKILL');
-    this.#died();
-  }
-
-  #died(): void {
-    this.isOver = true;
-    const failure = new EngineFailure('internal', 'the recognizer ended');
-    this.#ready.reject(failure);
-    for (const { reject } of this.#answers.values()) reject(failure);
-    this.#answers.clear();
   }
 }
 

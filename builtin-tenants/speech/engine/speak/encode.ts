@@ -4,7 +4,7 @@
 import { createMp3Encoder } from 'wasm-media-encoders';
 import { Resampler } from '../audio/resample.ts';
 import { wavHeader } from '../audio/wav.ts';
-import type { SpeechFormat } from './format.ts';
+import { MP3_SAMPLE_RATES, type SpeechFormat } from './format.ts';
 
 export interface SpeechEncoder {
   push(samples: Int16Array): Uint8Array;
@@ -13,7 +13,7 @@ export interface SpeechEncoder {
 
 /** @param sourceRate samples a second of what is pushed */
 export async function createEncoder(format: SpeechFormat, sourceRate: number): Promise<SpeechEncoder> {
-  const rate = format.sampleRate ?? sourceRate;
+  const rate = format.sampleRate ?? ownRate(format, sourceRate);
   const resampler = rate === sourceRate ? undefined : new Resampler(sourceRate, rate);
   const prepare = (samples: Int16Array) => {
     const floats = Float32Array.from(samples, (sample) => sample / 32_768);
@@ -30,6 +30,12 @@ export async function createEncoder(format: SpeechFormat, sourceRate: number): P
     },
     end: () => pendingHeader,
   };
+}
+
+/** As the voice is made, or the nearest that the encoder makes of it. */
+function ownRate({ encoding, bitRate }: SpeechFormat, sourceRate: number): number {
+  const rates = encoding === 'mp3' ? MP3_SAMPLE_RATES.get(bitRate) : undefined;
+  return rates?.includes(sourceRate) === false ? (rates.at(-1) ?? sourceRate) : sourceRate;
 }
 
 async function mp3(

@@ -31,7 +31,7 @@ export async function openEspeak(): Promise<Voice | undefined> {
   identifiers.set('en', 'gmw/en-US');
   return {
     name: 'espeak-ng',
-    sampleRate: worker.get_samplerate(),
+    open: () => worker.get_samplerate(),
     voiceFor: (language) => {
       const tag = language.toLowerCase();
       return identifiers.get(tag) ?? identifiers.get(tag.split('-')[0] ?? '');

@@ -27,7 +27,7 @@ export async function openFlite(spool: string): Promise<Voice | undefined> {
   if (standard === undefined) return undefined;
   return {
     name: 'flite',
-    sampleRate: SAMPLE_RATE,
+    open: () => SAMPLE_RATE,
     voiceFor(asked) {
       if (usable.includes(asked)) return asked;
       return /^en\b/i.test(asked) ? standard : undefined;

@@ -6,8 +6,8 @@ import type { Piscina } from 'piscina';
 import { EngineFailure } from '../failure.ts';
 import { chooseFormat, type FormatRequest, type SpeechFormat } from './format.ts';
 import { cutSentences } from './sentences.ts';
-import type { SpeakMessage, SpeakTask } from './thread.ts';
-import { readModel } from './voice.ts';
+import type { SpeakMessage, SpeakTask, SpokenBy } from './thread.ts';
+import { readModel, type VoiceEngine } from './voice.ts';
 
 export interface SpeakRequest extends FormatRequest {
   text: string;
@@ -34,10 +34,10 @@ const LONGEST_MS = 60_000;
 
 export class Speaker {
   readonly #threads: Piscina;
-  readonly #engine: 'auto' | 'espeak-ng' | 'flite';
+  readonly #engine: 'auto' | VoiceEngine;
   readonly #standardVoice: string;
 
-  constructor(threads: Piscina, settings: { engine: 'auto' | 'espeak-ng' | 'flite'; voice: string }) {
+  constructor(threads: Piscina, settings: { engine: 'auto' | VoiceEngine; voice: string }) {
     this.#threads = threads;
     this.#engine = settings.engine;
     this.#standardVoice = settings.voice;
@@ -59,7 +59,7 @@ export class Speaker {
     const pieces = cutSentences(request.text);
     if (pieces.length === 0) throw new EngineFailure('bad_request', 'The text holds nothing to speak.');
     const { port1, port2 } = new MessageChannel();
-    let voice: { engine: string; voice: string } | undefined;
+    let voice: SpokenBy | undefined;
     let started = false;
     let fix: string | undefined;
     const ended = Promise.withResolvers<void>();
@@ -71,7 +71,9 @@ export class Speaker {
       else {
         if (!started && voice !== undefined) {
           started = true;
-          sink.start({ ...voice, format, warnings: warningsOf(request, asked.substituted, voice.voice) });
+          const { engine, isAsked } = voice;
+          const warnings = warningsOf(request, asked.substituted && !isAsked, voice.voice);
+          sink.start({ engine, voice: voice.voice, format, warnings });
         }
         sink.write(message.bytes);
       }

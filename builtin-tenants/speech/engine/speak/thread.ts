@@ -6,12 +6,16 @@ import { createEncoder } from './encode.ts';
 import { openEspeak } from './espeak.ts';
 import { openFlite } from './flite.ts';
 import { chooseFormat, type SpeechFormat } from './format.ts';
-import type { AskedVoice, Voice } from './voice.ts';
+import { openSherpaOnnxVoice } from './sherpa-onnx.ts';
+import type { VoiceModel } from './sherpa-onnx-model.ts';
+import type { AskedVoice, Voice, VoiceEngine } from './voice.ts';
 
 /** What a thread is started with. */
 export interface SpeakSetup {
   /** Folder for text and sound while they are worked on. */
   spool: string;
+  /** Voices that the operator installed, the preferred one first. */
+  installed: VoiceModel[];
 }
 
 export interface SpeakTask {
@@ -20,17 +24,26 @@ export interface SpeakTask {
   speed: number;
   format: SpeechFormat;
   /** Preference of the operator. */
-  engine: 'auto' | 'espeak-ng' | 'flite';
+  engine: 'auto' | VoiceEngine;
   /** Voice where the caller names none that is here. */
   standardVoice: string;
   port: MessagePort;
 }
 
 /** What is posted on the port: first the voice, then bytes; or why there is none. Always an end. */
-export type SpeakMessage = { engine: string; voice: string } | { bytes: Uint8Array } | { fix: string } | { end: true };
+export type SpeakMessage = SpokenBy | { bytes: Uint8Array } | { fix: string } | { end: true };
 
+export interface SpokenBy {
+  engine: string;
+  voice: string;
+  /** Whether it is the installed voice that the caller named. */
+  isAsked: boolean;
+}
+
+const { spool, installed: models } = workerData as SpeakSetup;
 const espeak = await openEspeak();
-const flite = await openFlite((workerData as SpeakSetup).spool);
+const flite = await openFlite(spool);
+const installed = models.map(openSherpaOnnxVoice);
 await warmUp();
 
 /** The first words compile the code of voice and encoder: let that happen before a caller waits. */
@@ -38,14 +51,15 @@ async function warmUp(): Promise<void> {
   const text = 'The quick brown fox jumps over the lazy dog, and nobody has to wait for it to be compiled.';
   for (const voice of [flite, espeak]) {
     if (voice === undefined) continue;
-    const encoder = await createEncoder(chooseFormat({}), voice.sampleRate);
-    voice.synthesize(text, voice.voiceFor('en') ?? '', 1, (samples) => encoder.push(samples));
+    const name = voice.voiceFor('en') ?? '';
+    const encoder = await createEncoder(chooseFormat({}), await voice.open(name));
+    await voice.synthesize(text, name, 1, (samples) => encoder.push(samples));
   }
 }
 
-/** The voices that this host has, for the health page. */
-export function voices(): string[] {
-  return [flite, espeak].flatMap((voice) => (voice === undefined ? [] : [voice.name]));
+/** The engines that this host has, for the health page. */
+export function engines(): string[] {
+  return [installed[0], flite, espeak].flatMap((voice) => (voice === undefined ? [] : [voice.name]));
 }
 
 export default async function speak(task: SpeakTask): Promise<void> {
@@ -68,11 +82,12 @@ async function speakTo(port: MessagePort, task: SpeakTask): Promise<void> {
     post({ fix: `No voice for ${task.asked.name ?? task.asked.language} is installed on this host.` });
     return;
   }
-  post({ engine: chosen.engine.name, voice: chosen.voice });
-  const encoder = await createEncoder(task.format, chosen.engine.sampleRate);
+  const { engine, voice, isAsked } = chosen;
+  const encoder = await createEncoder(task.format, await engine.open(voice));
+  post({ engine: engine.name, voice, isAsked });
   for (const piece of task.pieces) {
     if (stopped) return;
-    chosen.engine.synthesize(piece, chosen.voice, task.speed, (samples) => {
+    await engine.synthesize(piece, voice, task.speed, (samples) => {
       const bytes = encoder.push(samples);
       if (bytes.length > 0) post({ bytes });
     });
@@ -82,14 +97,27 @@ async function speakTo(port: MessagePort, task: SpeakTask): Promise<void> {
   post({ bytes: encoder.end() });
 }
 
-function chooseVoice({ asked, engine, standardVoice }: SpeakTask): { engine: Voice; voice: string } | undefined {
+interface Chosen {
+  engine: Voice;
+  voice: string;
+  isAsked: boolean;
+}
+
+function chooseVoice({ asked, engine, standardVoice }: SpeakTask): Chosen | undefined {
+  for (const candidate of installed) {
+    const voice = asked.model === undefined ? undefined : candidate.voiceFor(asked.model);
+    if (voice !== undefined) return { engine: candidate, voice, isAsked: true };
+  }
   const preferred = asked.engine ?? engine;
-  const order = preferred === 'espeak-ng' ? [espeak, flite] : [flite, espeak];
+  const programs = preferred === 'espeak-ng' ? [espeak, flite] : [flite, espeak];
+  const takesInstalled = preferred === 'auto' || preferred === 'sherpa-onnx';
+  const order = takesInstalled ? [...installed, ...programs] : programs;
   const candidates = asked.engine === undefined ? order : order.filter((voice) => voice?.name === asked.engine);
   for (const candidate of candidates) {
     const standard = standardVoice !== '' && asked.language === 'en' ? candidate?.voiceFor(standardVoice) : undefined;
     const voice = (asked.name && candidate?.voiceFor(asked.name)) ?? standard ?? candidate?.voiceFor(asked.language);
-    if (candidate !== undefined && voice !== undefined && voice !== '') return { engine: candidate, voice };
+    if (candidate !== undefined && voice !== undefined && voice !== '')
+      return { engine: candidate, voice, isAsked: false };
   }
   return undefined;
 }
