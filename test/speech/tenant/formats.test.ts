@@ -183,6 +183,23 @@ describe('live messages', () => {
     });
   });
 
+  it('leave numbers as they are in another language, asked for or heard', () => {
+    const [alternative] = message.channel.alternatives;
+    const french = { ...message, channel: { alternatives: [{ ...alternative, languages: ['fr'] }] } };
+    for (const [said, query] of [
+      [french, 'smart_format=true'],
+      [french, 'smart_format=true&language=multi'],
+      [message, 'smart_format=true&language=fr'],
+    ] as const)
+      expect(withFormats(said, options(query))).toMatchObject({
+        channel: { alternatives: [{ transcript: 'nine hundred dollars' }] },
+      });
+    const english = { ...message, channel: { alternatives: [{ ...alternative, languages: ['en'] }] } };
+    expect(withFormats(english, options('smart_format=true&language=multi'))).toMatchObject({
+      channel: { alternatives: [{ transcript: '$900' }] },
+    });
+  });
+
   it('come back as they are where nothing was asked or nothing said', () => {
     expect(withFormats(message, options(''))).toBe(message);
     const other = { type: 'SpeechStarted' };

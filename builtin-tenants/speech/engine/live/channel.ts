@@ -152,7 +152,16 @@ export class Channel {
       start: rounded(from),
       is_final: isFinal,
       speech_final: isEnd,
-      channel: { alternatives: [{ transcript, confidence: rounded(confidence), words }] },
+      channel: {
+        alternatives: [
+          {
+            transcript,
+            confidence: rounded(confidence),
+            words,
+            ...(heard.language === undefined ? {} : { languages: [heard.language] }),
+          },
+        ],
+      },
       metadata: {
         request_id: request.requestId,
         model_info: { name: transcriber.model, version: transcriber.version, arch: transcriber.arch },

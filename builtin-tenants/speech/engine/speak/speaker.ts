@@ -61,13 +61,15 @@ export class Speaker {
     const { port1, port2 } = new MessageChannel();
     let voice: SpokenBy | undefined;
     let started = false;
-    let fix: string | undefined;
+    let failure: EngineFailure | undefined;
     const ended = Promise.withResolvers<void>();
     port1.once('close', ended.resolve);
     port1.on('message', (message: SpeakMessage) => {
       if ('engine' in message) voice = message;
-      else if ('fix' in message) fix = message.fix;
-      else if ('end' in message) ended.resolve();
+      else if ('failed' in message) {
+        failure = new EngineFailure(message.failed, message.message);
+        failure.cause = message.cause;
+      } else if ('end' in message) ended.resolve();
       else {
         if (!started && voice !== undefined) {
           started = true;
@@ -98,7 +100,8 @@ export class Speaker {
       port1.close();
     }
     signal.throwIfAborted();
-    if (!started) throw new EngineFailure('no_engine', fix ?? 'No voice is installed on this host.');
+    if (failure !== undefined) throw failure;
+    if (!started) throw new EngineFailure('bad_request', 'The text holds nothing to speak.');
   }
 }
 

@@ -2,6 +2,7 @@
  * A worker thread that speaks: keeps the voices loaded, makes one piece after the other and posts its bytes at once.
  */
 import { type MessagePort, workerData } from 'node:worker_threads';
+import { EngineFailure, type FailureCode } from '../failure.ts';
 import { createEncoder } from './encode.ts';
 import { openEspeak } from './espeak.ts';
 import { openFlite } from './flite.ts';
@@ -30,8 +31,16 @@ export interface SpeakTask {
   port: MessagePort;
 }
 
-/** What is posted on the port: first the voice, then bytes; or why there is none. Always an end. */
-export type SpeakMessage = SpokenBy | { bytes: Uint8Array } | { fix: string } | { end: true };
+/** What is posted on the port: first the voice, then bytes; or why there is none, or no more. Always an end. */
+export type SpeakMessage = SpokenBy | { bytes: Uint8Array } | ThreadFailure | { end: true };
+
+/** An EngineFailure, of which a thread's own errors would keep the message only. */
+export interface ThreadFailure {
+  failed: FailureCode;
+  message: string;
+  /** For the log. */
+  cause?: unknown;
+}
 
 export interface SpokenBy {
   engine: string;
@@ -65,6 +74,10 @@ export function engines(): string[] {
 export default async function speak(task: SpeakTask): Promise<void> {
   try {
     await speakTo(task.port, task);
+  } catch (error) {
+    if (!(error instanceof EngineFailure)) throw error;
+    const { code, message, cause } = error;
+    task.port.postMessage({ failed: code, message, cause } satisfies SpeakMessage);
   } finally {
     task.port.postMessage({ end: true } satisfies SpeakMessage);
     task.port.close();
@@ -79,8 +92,8 @@ async function speakTo(port: MessagePort, task: SpeakTask): Promise<void> {
   });
   const chosen = chooseVoice(task);
   if (chosen === undefined) {
-    post({ fix: `No voice for ${task.asked.name ?? task.asked.language} is installed on this host.` });
-    return;
+    const what = task.asked.name ?? task.asked.language;
+    throw new EngineFailure('no_engine', `No voice for ${what} is installed on this host.`);
   }
   const { engine, voice, isAsked } = chosen;
   const encoder = await createEncoder(task.format, await engine.open(voice));

@@ -11,8 +11,8 @@ import { Meter, MeterRefused } from '../live/meter.ts';
 import { closeSocket, socketAnswer, socketOf, socketPair, type WorkerSocket } from '../live/sockets.ts';
 import { audioFor, type MicroUsd, priceOfAudio } from '../money.ts';
 import { type LiveOptions, readLiveOptions } from '../options/live.ts';
-import { formatWarnings } from '../shape/listen.ts';
-import { withFormats } from '../shape/live.ts';
+import { formatWarnings, isEnglish } from '../shape/listen.ts';
+import { languageOf, withFormats } from '../shape/live.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
 /** Audio that the engine has not worked on yet: nobody may send more ahead. A WebSocket here has no other brake. */
@@ -87,6 +87,8 @@ class Stream {
   #worked = 0;
   /** Each that has begun is charged, over all channels. */
   #seconds = 0;
+  /** The first language that was heard and is not English. */
+  #foreign: string | undefined;
   #over = false;
   #lines: Promise<void> = Promise.resolve();
 
@@ -159,6 +161,8 @@ class Stream {
     }
     // whoever left meanwhile has paid for it
     if (this.#over) return;
+    const language = message && languageOf(message);
+    if (!isEnglish(this.#options.listen, language)) this.#foreign ??= language;
     if (message !== undefined) this.#caller.send(JSON.stringify(withFormats(message, this.#options.listen)));
     if (end !== undefined) this.#end(end.code, end.reason, end);
   }
@@ -177,7 +181,7 @@ class Stream {
     const all = [
       ...this.#options.warnings,
       ...(warnings ?? []),
-      ...formatWarnings(listen, undefined),
+      ...formatWarnings(listen, this.#foreign),
       ...listen.special.map((name) => `${name}: not offered for live streams`),
       ...unknownOptions(listen.unknown),
     ];

@@ -5,7 +5,12 @@ import { searchTerms } from './terms.ts';
 
 /** A channel of a `Results` message, as the engine writes it (engine/live/channel.ts). */
 interface Channel {
-  alternatives: { transcript: string; words: WireWord[] }[];
+  alternatives: { transcript: string; words: WireWord[]; languages?: string[] }[];
+}
+
+/** What was spoken, where the model tells. @param message of the engine */
+export function languageOf(message: Record<string, unknown>): string | undefined {
+  return message.type === 'Results' ? (message.channel as Channel).alternatives[0]?.languages?.[0] : undefined;
 }
 
 /** @param message of the engine; those that hold no words come back as they are */
@@ -22,7 +27,7 @@ export function withFormats(message: Record<string, unknown>, options: ListenOpt
     ...search,
     alternatives: alternatives.map((alternative) => {
       const isWritten = options.smartFormat || alternative.words.some((word) => word.punctuated_word !== undefined);
-      const words = formatted(heard, options, undefined).map((word) => wireWord(word, isWritten));
+      const words = formatted(heard, options, alternative.languages?.[0]).map((word) => wireWord(word, isWritten));
       const transcript = words.map((word) => word.punctuated_word ?? word.word).join(' ');
       return { ...alternative, transcript, words };
     }),
