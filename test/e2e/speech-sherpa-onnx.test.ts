@@ -91,7 +91,7 @@ describe('on the host', () => {
     expect([model, inUse]).toEqual([NAME, true]);
     expect(trial.transcript).toMatch(/nobody stopped it/);
     const { stdout } = await turnpike(['speech', 'models', '--data', host.data], { cwd: host.data });
-    expect(stdout).toMatch(new RegExp(`${NAME} +in use`));
+    expect(stdout).toMatch(new RegExp(`${NAME} +hears +in use`));
     const doctor = (await turnpike(['doctor', '--json', '--data', host.data], { cwd: host.data })).json();
     expect(doctor.findings).toContainEqual(expect.objectContaining({ name: 'speech', state: 'ok', detail: NAME }));
   });
