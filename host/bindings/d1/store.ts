@@ -216,6 +216,8 @@ export class EmbeddedStore {
         if (compiled.kind === 'schema' || compiled.kind === 'pragma') this.#prepared.clear();
       }
     } catch (error) {
+      // What a trigger changed before it failed is counted, and no change of the next statement.
+      this.#readChanges();
       throw asFailure(error);
     }
     if (writes) this.#size = this.#readSize();
