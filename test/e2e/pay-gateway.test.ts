@@ -612,6 +612,72 @@ describe('paid from credit', () => {
   });
 });
 
+test('a credential with a cap spends no more in a day, and cannot get around it', async () => {
+  const account = await funded('5.00');
+  const call = (path: string, method: string, body: object | undefined, who = account) =>
+    fetch(`${rig.pay}/me${path}`, {
+      method,
+      headers: bearer(who),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+  const made = await call('/credentials', 'POST', { label: 'agent', dailyCapUsd: '0.30' });
+  const { id, credential } = (await made.json()) as { id: string; credential: string };
+  const capped = { id: account.id, credential };
+  const pay = () => payFromCredit(`${rig.pay}/deals/v1/deals`, capped);
+  expect([(await pay()).status, (await pay()).status]).toEqual([200, 200]);
+  const refused = await pay();
+  expect(refused.status).toBe(429);
+  expect(await refused.json()).toMatchObject({ code: 'spend_cap_reached', priceMicroUsd: '150000' });
+  const { credentials } = (await (await call('/credentials', 'GET', undefined)).json()) as {
+    credentials: { id: string }[];
+  };
+  const own = credentials[0]?.id;
+  expect({ credentials }).toMatchObject({
+    credentials: [{ dailyCapUsd: null }, { id, label: 'agent', dailyCapUsd: '0.30', spentTodayUsd: '0.30' }],
+  });
+  for (const [path, method, body] of [
+    ['/credentials', 'POST', { label: 'another' }],
+    [`/credentials/${id}`, 'PUT', { dailyCapUsd: null }],
+    [`/credentials/${own}`, 'DELETE', undefined],
+    ['/claim', 'POST', undefined],
+  ] as const)
+    expect([path, (await call(path, method, body, capped)).status]).toEqual([path, 403]);
+  for (const dailyCapUsd of ['0', '-1', 'much', 3, {}])
+    expect((await call(`/credentials/${id}`, 'PUT', { dailyCapUsd })).status).toBe(400);
+  expect((await call(`/credentials/${id}`, 'PUT', {})).status).toBe(400);
+  expect((await call(`/credentials/${id}`, 'PUT', { dailyCapUsd: '0.60' })).status).toBe(204);
+  expect((await pay()).status).toBe(200);
+  expect((await call(`/credentials/${id}`, 'DELETE', undefined, capped)).status).toBe(204);
+});
+
+test('a charge is disputed, and given back once, out of what the service has earned', async () => {
+  const account = await funded('1.00');
+  const paid = await payFromCredit(`${rig.pay}/deals/v1/deals`, account);
+  const requestId = paid.headers.get('x-request-id') ?? '';
+  const dispute = (body: object, who = account) =>
+    fetch(`${rig.pay}/me/disputes`, { method: 'POST', headers: bearer(who), body: JSON.stringify(body) });
+  const listed = async () =>
+    (await (await fetch(`${rig.pay}/me/disputes`, { headers: bearer(account) })).json()) as { disputes: object[] };
+  const reason = 'it was empty <script>';
+  expect((await dispute({ requestId, reason })).status).toBe(204);
+  expect((await dispute({ requestId, reason: 'again' })).status).toBe(204);
+  expect((await dispute({ requestId, reason }, await funded('1.00'))).status).toBe(404);
+  for (const bad of [{ requestId }, { reason }, { requestId: 'req_none', reason }, { requestId, reason: ' ' }])
+    expect([400, 404]).toContain((await dispute(bad)).status);
+  const about = { accountId: account.id, requestId, serviceSlug: 'deals', amountUsd: '0.15', reason, state: 'open' };
+  expect(await listed()).toMatchObject({ disputes: [about] });
+  expect(await (await operator(rig, 'GET', '/disputes')).json()).toMatchObject({ disputes: [about] });
+  const before = await balanceOf(rig, account);
+  const refund = () => operator(rig, 'POST', '/refunds', { accountId: account.id, requestId, note: 'sorry' });
+  const answers = await Promise.all([refund(), refund(), refund()]);
+  expect(answers.map(({ status }) => status).sort()).toEqual([200, 200, 201]);
+  expect((await balanceOf(rig, account)) - before).toBe(150_000);
+  expect(await listed()).toMatchObject({ disputes: [{ state: 'refunded', note: 'sorry' }] });
+  const late = await operator(rig, 'POST', '/disputes/refuse', { accountId: account.id, requestId, note: 'no' });
+  expect(late.status).toBe(404);
+  expect(await ledgerIsSound(rig)).toBe(true);
+});
+
 describe('answers', () => {
   test('are streamed: the first part arrives while the origin still writes', async () => {
     const account = await funded('1.00');

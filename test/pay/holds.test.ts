@@ -1,5 +1,5 @@
 /** A call is noted in the transaction that holds its credit: both are there or neither, whatever becomes of the answer. */
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { migrate } from '../../builtin-tenants/kit/migrate.ts';
 import { Ledger } from '../../builtin-tenants/pay/src/credit/ledger.ts';
 import { MIGRATIONS } from '../../builtin-tenants/pay/src/database/migrations.ts';
@@ -14,12 +14,14 @@ let db: MemoryDatabase;
 let ledger: Ledger;
 let calls: Calls;
 let loseAnswer: boolean;
+let now: number;
 
 beforeEach(async () => {
   db = memoryDatabase();
   await migrate(db, MIGRATIONS);
   db.sql("INSERT INTO accounts (id, kind, created_at) VALUES ('acc_a', 'anonymous', 0)");
   loseAnswer = false;
+  now = 1;
   ledger = new Ledger(
     {
       ...db,
@@ -30,7 +32,7 @@ beforeEach(async () => {
         throw new Error('the connection was lost');
       },
     },
-    () => 1,
+    () => now,
   );
   calls = new Calls(db);
   for (const amount of [200, 800]) {
@@ -114,4 +116,48 @@ test('what cannot be finished now keeps nothing else from being finished', async
   await expect(sweep(platform)).rejects.toThrow(/finish captures, give abandoned payments back$/);
   silent.mockRestore();
   expect(asked).toEqual(['/capture ill-1', '/capture well-2', '/release ill-3', '/release well-4']);
+});
+
+describe('a credential that may spend 500 a day', () => {
+  const capped = { ...MOVEMENT, credential: 'crd_a' };
+  const spent = () => db.sql<{ amount: number }>('SELECT amount FROM credential_spend').map(({ amount }) => amount);
+
+  beforeEach(() => {
+    db.sql(
+      "INSERT INTO credentials (id, account_id, hash, hint, label, created_at, daily_cap) VALUES ('crd_a', 'acc_a', 'h', 'tpk_', 'a', 0, 500)",
+    );
+  });
+
+  test('holds no more, whatever else there is, until the next day', async () => {
+    expect(await ledger.hold('hld_a', capped)).toEqual({ status: 'held' });
+    expect(await ledger.hold('hld_b', capped)).toEqual({ status: 'capped' });
+    expect(await ledger.available('acc_a')).toBe(700);
+    expect(await ledger.hold('hld_b', { ...capped, amount: 200 })).toEqual({ status: 'held' });
+    expect(spent()).toEqual([500]);
+    expect(await ledger.hold('hld_c', { ...capped, amount: 1 })).toEqual({ status: 'capped' });
+    // Others of the account are not concerned.
+    expect(await ledger.hold('hld_d', MOVEMENT)).toEqual({ status: 'held' });
+    now += 86_400_000;
+    expect(await ledger.hold('hld_e', { ...capped, amount: 200 })).toEqual({ status: 'held' });
+    expect(spent()).toEqual([500, 200]);
+  });
+
+  test('gets back what is given back, once, and not what is taken', async () => {
+    await ledger.hold('hld_a', capped);
+    expect(await ledger.release('hld_a')).toBe(true);
+    expect(await ledger.release('hld_a')).toBe(false);
+    expect(spent()).toEqual([0]);
+    await ledger.hold('hld_b', capped);
+    await ledger.capture('hld_b');
+    expect(spent()).toEqual([300]);
+    expect(await ledger.hold('hld_c', capped)).toEqual({ status: 'capped' });
+  });
+
+  test('spends no more by many calls at once', async () => {
+    const held = await Promise.all(
+      Array.from({ length: 20 }, (_, index) => ledger.hold(`hld_${index}`, { ...capped, amount: 100 })),
+    );
+    expect(held.filter(({ status }) => status === 'held')).toHaveLength(5);
+    expect(spent()).toEqual([500]);
+  });
 });

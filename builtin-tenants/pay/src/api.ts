@@ -91,7 +91,10 @@ export function apiApp(platform: Platform): Hono {
     });
   });
 
-  app.route('/me', meApp({ db, accounts, ledger, device, pagesUrl: env.PAGES_URL, now: platform.now }));
+  app.route(
+    '/me',
+    meApp({ db, accounts, ledger, device, disputes: platform.disputes, pagesUrl: env.PAGES_URL, now: platform.now }),
+  );
   app.route(
     '/internal',
     internalApp({
@@ -111,6 +114,7 @@ export function apiApp(platform: Platform): Hono {
       ledger,
       events: platform.events,
       passwordReset: platform.passwordReset,
+      disputes: platform.disputes,
       operatorKey: env.PAY_OPERATOR_KEY,
       now: platform.now,
       deliver: platform.deliverEvents,

@@ -11,7 +11,7 @@ Sells APIs per call (MPP, x402) and from prepaid credit. Base: ${payUrl}
 - POST ${payUrl}/deals-watches/plans/default/purchase {"amountUsd":"5.00"} with the Bearer credential: 402 for that amount, then one grant of credit.
 - Paying from credit: the 402 has WWW-Authenticate: Payment ... method="credit". Repeat the request with "Authorization: Payment <base64url of {"challenge":{all parameters},"payload":{"type":"credit","credential":"tpk_..."}}>".
 - Idempotency-Key makes a repeated call answer what the first one answered.
-- GET ${payUrl}/me: balance by grant, runway, statement (?format=csv). GET, POST, DELETE ${payUrl}/me/credentials. POST ${payUrl}/me/claim: a code with which a person takes an anonymous account over.
+- GET ${payUrl}/me: balance by grant, runway, statement (?format=csv). GET, POST, PUT, DELETE ${payUrl}/me/credentials; {"dailyCapUsd":"2.00"} limits what one may spend in a day (UTC), and such a credential manages nothing. POST ${payUrl}/me/disputes {"requestId","reason"} tells the operator that a charge was wrong; GET tells what was decided. POST ${payUrl}/me/claim: a code with which a person takes an anonymous account over.
 - GET ${payUrl}/.well-known/http-message-signatures-directory: keys that sign what the gateway forwards.
 `;
 }

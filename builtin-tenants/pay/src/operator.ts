@@ -4,6 +4,7 @@ import { formatUsd, parseUsd } from '../../kit/usd.ts';
 import type { PasswordReset } from './accounts/password-reset.ts';
 import { newId, newSecret, sameText, sha256Hex } from './accounts/tokens.ts';
 import { type Catalog, MOST, SLUG } from './catalog.ts';
+import type { Disputes } from './credit/disputes.ts';
 import type { Ledger } from './credit/ledger.ts';
 import type { OriginEvents } from './credit/origin-events.ts';
 import type { Database } from './environment.ts';
@@ -14,6 +15,7 @@ export interface OperatorParts {
   catalog: Catalog;
   ledger: Ledger;
   passwordReset: PasswordReset;
+  disputes: Disputes;
   events: OriginEvents;
   operatorKey: string;
   /** Business time, ms. */
@@ -181,21 +183,45 @@ export function operatorApp(parts: OperatorParts): Hono {
     if (!exists) throw new Problem('not_found', 'There is no such account.');
     const until = expiresAt === undefined ? null : Date.parse(text(expiresAt, '/expiresAt') ?? '');
     if (until !== null && !Number.isFinite(until)) throw invalidField('/expiresAt', 'an ISO 8601 time is expected');
-    const granted = await ledger.grant({
-      key: `operator:${text(key, '/key') ?? newId('key')}`,
-      account,
-      amount: usd(amountUsd, '/amountUsd'),
-      source: 'operator',
-      promotional: promotional !== false,
-      expiresAt: until,
-      ...(Number.isSafeInteger(priority) ? { priority: Number(priority) } : {}),
-      memo: text(memo, '/memo') ?? 'Granted by the operator',
-    });
-    if (granted) {
-      await parts.events.creditGranted(text(service, '/service') ?? 'deals-watches', account, parts.now()).run();
-      parts.deliver();
-    }
+    // In the same transaction: the origin is told of whatever is booked.
+    const told = parts.events.creditGranted(text(service, '/service') ?? 'deals-watches', account, parts.now());
+    const granted = await ledger.grant(
+      {
+        key: `operator:${text(key, '/key') ?? newId('key')}`,
+        account,
+        amount: usd(amountUsd, '/amountUsd'),
+        source: 'operator',
+        promotional: promotional !== false,
+        expiresAt: until,
+        ...(Number.isSafeInteger(priority) ? { priority: Number(priority) } : {}),
+        memo: text(memo, '/memo') ?? 'Granted by the operator',
+      },
+      [told],
+    );
+    if (granted) parts.deliver();
     return c.json({ granted, balanceUsd: formatUsd(await ledger.available(account)) }, granted ? 201 : 200);
+  });
+
+  app.get('/disputes', async (c) => c.json({ disputes: await parts.disputes.list() }));
+  app.post('/disputes/refuse', async (c) => {
+    const { accountId, requestId, note } = await body(c.req.raw);
+    await parts.disputes.refuse(
+      needed(accountId, '/accountId'),
+      needed(requestId, '/requestId'),
+      needed(note, '/note'),
+    );
+    return c.json({ refused: true });
+  });
+  app.post('/refunds', async (c) => {
+    const { accountId, requestId, note, service } = await body(c.req.raw);
+    const account = needed(accountId, '/accountId');
+    const told = parts.events.creditGranted(text(service, '/service') ?? 'deals-watches', account, parts.now());
+    const reason = needed(note, '/note');
+    const { refunded, amount } = await parts.disputes.refund(account, needed(requestId, '/requestId'), reason, told);
+    if (refunded) parts.deliver();
+    const balance = await ledger.available(account);
+    const about = { refunded, amountUsd: formatUsd(amount), balanceUsd: formatUsd(balance) };
+    return c.json(about, refunded ? 201 : 200);
   });
 
   app.get('/ledger', async (c) => {
@@ -242,6 +268,12 @@ function text(value: unknown, pointer: string): string | undefined {
   if (typeof value !== 'string' || value === '' || value.length > 300)
     throw invalidField(pointer, 'a text is expected');
   return value;
+}
+
+function needed(value: unknown, pointer: string): string {
+  const given = text(value, pointer);
+  if (given === undefined) throw invalidField(pointer, 'a text is expected');
+  return given;
 }
 
 function usd(value: unknown, pointer: string): number {

@@ -8,6 +8,7 @@ import { Mail } from './accounts/mail.ts';
 import { PasswordReset } from './accounts/password-reset.ts';
 import { Welcome, welcomeTerms } from './accounts/welcome.ts';
 import { Catalog } from './catalog.ts';
+import { Disputes } from './credit/disputes.ts';
 import { Ledger } from './credit/ledger.ts';
 import { OriginEvents } from './credit/origin-events.ts';
 import { Purchases } from './credit/purchases.ts';
@@ -29,6 +30,7 @@ export interface Platform {
   calls: Calls;
   catalog: Catalog;
   device: DeviceFlow;
+  disputes: Disputes;
   events: OriginEvents;
   gateway: Gateway;
   humans: Humans;
@@ -75,6 +77,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     passwordReset: new PasswordReset(db, humans, mail, env.PAGES_URL, waitUntil),
     humans,
     device: new DeviceFlow(db, accounts),
+    disputes: new Disputes(db, ledger, now),
     gateway: new Gateway({
       db,
       accounts,

@@ -15,6 +15,7 @@ const PROBLEMS = {
   idempotency_conflict: [409, 'The idempotency key was used for another request'],
   in_progress: [409, 'The same request is being worked on'],
   too_large: [413, 'The body is too large'],
+  spend_cap_reached: [429, 'The credential has spent what it may in a day'],
   rate_limited: [429, 'Too many requests'],
   internal: [500, 'Something went wrong here'],
   upstream_failed: [502, 'The origin did not answer properly'],

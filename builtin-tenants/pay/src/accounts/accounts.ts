@@ -18,13 +18,21 @@ export interface Credential {
   label: string;
   createdAt: number;
   lastUsedAt: number | null;
+  /** Most that it may spend in a day (UTC), micro-USD; null: what the account has. */
+  dailyCap: number | null;
+  /** Of a credential with a cap, today. */
+  spentToday: number;
 }
 
 /** An account, and the credential that opened it. */
 export interface Opened extends Account {
   credentialId: string;
   usedAt: number | null;
+  dailyCap: number | null;
 }
+
+/** An account that was opened by a credential. */
+export type OpenedAccount = Account & Pick<Opened, 'credentialId' | 'dailyCap'>;
 
 const CREDENTIAL = /^tpk_[A-Za-z0-9_-]{43}$/;
 /** `lastUsedAt` is for people: exact to the minute is enough, and spares a write per call. */
@@ -97,18 +105,33 @@ export class Accounts {
     return meta.changes === 1;
   }
 
-  async issueCredential(account: string, label: string): Promise<{ id: string; credential: string }> {
+  /** @param dailyCap micro-USD */
+  async issueCredential(
+    account: string,
+    label: string,
+    dailyCap: number | null = null,
+  ): Promise<{ id: string; credential: string }> {
     const credential = newSecret('tpk');
     const id = newId('crd');
     await this.#db
-      .prepare('INSERT INTO credentials (id, account_id, hash, hint, label, created_at) VALUES (?, ?, ?, ?, ?, ?)')
-      .bind(id, account, await sha256Hex(credential), credential.slice(0, 8), label.slice(0, 100), this.#now())
+      .prepare(
+        'INSERT INTO credentials (id, account_id, hash, hint, label, created_at, daily_cap) VALUES (?, ?, ?, ?, ?, ?, ?)',
+      )
+      .bind(
+        id,
+        account,
+        await sha256Hex(credential),
+        credential.slice(0, 8),
+        label.slice(0, 100),
+        this.#now(),
+        dailyCap,
+      )
       .run();
     return { id, credential };
   }
 
   /** The account that a credential opens, or undefined: unknown, revoked, malformed. */
-  async byCredential(credential: string): Promise<Account | undefined> {
+  async byCredential(credential: string): Promise<OpenedAccount | undefined> {
     const opened = await ask(this.#db, await this.openedBy(credential));
     return opened && this.noteUse(opened);
   }
@@ -118,14 +141,16 @@ export class Accounts {
     if (credential === undefined || !CREDENTIAL.test(credential)) return known(undefined);
     const statement = this.#db
       .prepare(
-        `SELECT a.id, a.kind, a.human_id AS humanId, a.created_at AS createdAt, c.id AS credentialId, c.last_used_at AS usedAt
+        `SELECT a.id, a.kind, a.human_id AS humanId, a.created_at AS createdAt, c.id AS credentialId, c.last_used_at AS usedAt,
+           c.daily_cap AS dailyCap
          FROM credentials c JOIN accounts a ON a.id = c.account_id WHERE c.hash = ? AND c.revoked_at IS NULL`,
       )
       .bind(await sha256Hex(credential));
     return firstRow<Opened>(statement);
   }
 
-  async noteUse({ credentialId, usedAt, ...account }: Opened): Promise<Account> {
+  async noteUse({ usedAt, ...account }: Opened): Promise<OpenedAccount> {
+    const { credentialId } = account;
     const now = this.#now();
     if (usedAt === null || Math.abs(now - usedAt) > USE_NOTED_MS) {
       await this.#db.prepare('UPDATE credentials SET last_used_at = ? WHERE id = ?').bind(now, credentialId).run();
@@ -136,12 +161,22 @@ export class Accounts {
   async credentials(account: string): Promise<Credential[]> {
     const { results } = await this.#db
       .prepare(
-        `SELECT id, hint, label, created_at AS createdAt, last_used_at AS lastUsedAt FROM credentials
-         WHERE account_id = ? AND revoked_at IS NULL ORDER BY created_at`,
+        `SELECT id, hint, label, created_at AS createdAt, last_used_at AS lastUsedAt, daily_cap AS dailyCap,
+           coalesce((SELECT amount FROM credential_spend WHERE credential = id AND day = ?), 0) AS spentToday
+         FROM credentials WHERE account_id = ? AND revoked_at IS NULL ORDER BY created_at`,
       )
-      .bind(account)
+      .bind(new Date(this.#now()).toISOString().slice(0, 10), account)
       .all<Credential>();
     return results;
+  }
+
+  /** From now on; what was spent today without a cap does not count. Answers false when the account has no such credential. */
+  async cap(account: string, credentialId: string, dailyCap: number | null): Promise<boolean> {
+    const { meta } = await this.#db
+      .prepare('UPDATE credentials SET daily_cap = ? WHERE id = ? AND account_id = ? AND revoked_at IS NULL')
+      .bind(dailyCap, credentialId, account)
+      .run();
+    return meta.changes === 1;
   }
 
   /** Answers false when the account has no such credential. */

@@ -1,38 +1,42 @@
 /** `/me/*`: what an account's credential may see and do: balance, statement, credentials, claiming. */
 
 import { Hono } from 'hono';
-import { formatUsd } from '../../../kit/usd.ts';
+import { formatUsd, parseUsd } from '../../../kit/usd.ts';
+import { MOST } from '../catalog.ts';
+import type { Disputes } from '../credit/disputes.ts';
 import type { Ledger } from '../credit/ledger.ts';
 import { noAccount } from '../credit/purchases.ts';
 import { type Statement, statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
-import { Problem } from '../problem.ts';
+import { invalidField, Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
-import type { Account, Accounts } from './accounts.ts';
+import type { Account, Accounts, OpenedAccount } from './accounts.ts';
 import type { DeviceFlow } from './device-flow.ts';
-import { authorizationOf, labelIn } from './request.ts';
+import { authorizationOf } from './request.ts';
 
 const MOST_CREDENTIALS = 50;
+const MOST_DISPUTES = 50;
 
 export interface MeParts {
   db: Database;
   accounts: Accounts;
   ledger: Ledger;
   device: DeviceFlow;
+  disputes: Disputes;
   pagesUrl: string;
   /** Business time, ms. */
   now(): number;
 }
 
 /** The account of a Bearer credential. @throws Problem unauthorized */
-export async function requireAccount(accounts: Accounts, authorization: string | undefined): Promise<Account> {
+export async function requireAccount(accounts: Accounts, authorization: string | undefined): Promise<OpenedAccount> {
   const credential = authorizationOf(authorization, 'Bearer');
   const account = credential === undefined ? undefined : await accounts.byCredential(credential);
   if (account) return account;
   throw noAccount();
 }
 
-export function meApp({ db, accounts, ledger, device, pagesUrl, now }: MeParts): Hono {
+export function meApp({ db, accounts, ledger, device, disputes, pagesUrl, now }: MeParts): Hono {
   const app = new Hono();
   const mine = (c: { req: { header(name: string): string | undefined } }) =>
     requireAccount(accounts, c.req.header('authorization'));
@@ -48,28 +52,43 @@ export function meApp({ db, accounts, ledger, device, pagesUrl, now }: MeParts):
     const account = await mine(c);
     const credentials = await accounts.credentials(account.id);
     return c.json({
-      credentials: credentials.map(({ createdAt, lastUsedAt, ...rest }) => ({
+      credentials: credentials.map(({ createdAt, lastUsedAt, dailyCap, spentToday, ...rest }) => ({
         ...rest,
+        dailyCapUsd: dailyCap === null ? null : formatUsd(dailyCap),
+        ...(dailyCap === null ? {} : { spentTodayUsd: formatUsd(spentToday) }),
         createdAt: iso(createdAt),
         lastUsedAt: lastUsedAt === null ? null : iso(lastUsedAt),
       })),
     });
   });
   app.post('/credentials', async (c) => {
-    const account = await mine(c);
+    const account = uncapped(await mine(c));
     await limit(db, `credentials:${account.id}`, MOST_CREDENTIALS, 24 * 3_600_000);
-    const issued = await accounts.issueCredential(account.id, await labelIn(c.req.raw, 'api'));
+    const { label, dailyCapUsd } = await newCredential(c.req.raw);
+    const issued = await accounts.issueCredential(account.id, label ?? 'api', capOf(dailyCapUsd));
     return c.json({ ...issued, note: 'The credential is shown this once.' }, 201, { 'cache-control': 'no-store' });
   });
+  app.put('/credentials/:id', async (c) => {
+    const account = uncapped(await mine(c));
+    const { dailyCapUsd } = await newCredential(c.req.raw);
+    if (dailyCapUsd === undefined) throw invalidField('/dailyCapUsd', 'an amount such as "2.00", or null, is expected');
+    if (!(await accounts.cap(account.id, c.req.param('id'), capOf(dailyCapUsd)))) throw noCredential();
+    return c.body(null, 204);
+  });
   app.delete('/credentials/:id', async (c) => {
+    const account = uncapped(await mine(c), c.req.param('id'));
+    if (!(await accounts.revoke(account.id, c.req.param('id')))) throw noCredential();
+    return c.body(null, 204);
+  });
+  app.get('/disputes', async (c) => c.json({ disputes: await disputes.list((await mine(c)).id) }));
+  app.post('/disputes', async (c) => {
     const account = await mine(c);
-    if (!(await accounts.revoke(account.id, c.req.param('id')))) {
-      throw new Problem('not_found', 'There is no such credential of this account.');
-    }
+    await limit(db, `disputes:${account.id}`, MOST_DISPUTES, 24 * 3_600_000);
+    await disputes.open(account.id, ((await c.req.json().catch(() => null)) ?? {}) as object);
     return c.body(null, 204);
   });
   app.post('/claim', async (c) => {
-    const account = await mine(c);
+    const account = uncapped(await mine(c));
     if (account.humanId !== null) throw new Problem('conflict', 'This account has an owner already.');
     await limit(db, `claim:${account.id}`, 10, 3_600_000);
     const code = await device.begin('an agent', account.id);
@@ -81,6 +100,46 @@ export function meApp({ db, accounts, ledger, device, pagesUrl, now }: MeParts):
     });
   });
   return app;
+}
+
+function noCredential(): Problem {
+  return new Problem('not_found', 'There is no such credential of this account.');
+}
+
+/**
+ * A credential with a cap cannot get around it: it makes, changes and gives away nothing.
+ * @param itself a credential that it may do it to: itself
+ * @throws Problem forbidden
+ */
+function uncapped(account: OpenedAccount, itself?: string): OpenedAccount {
+  if (account.dailyCap === null || account.credentialId === itself) return account;
+  throw new Problem(
+    'forbidden',
+    'This credential may spend a certain amount a day, and manage nothing; use one without a cap, or the account’s page.',
+  );
+}
+
+async function newCredential(request: Request): Promise<{ label?: string; dailyCapUsd?: unknown }> {
+  const text = await request.text();
+  if (text.trim() === '') return {};
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw new Problem('invalid_json', 'The body is not JSON.');
+  }
+  const { label, dailyCapUsd } = (value ?? {}) as { label?: unknown; dailyCapUsd?: unknown };
+  if (label !== undefined && (typeof label !== 'string' || label.length > 100))
+    throw invalidField('/label', 'a text of at most 100 characters is expected');
+  return { ...(label === undefined ? {} : { label }), dailyCapUsd };
+}
+
+/** @returns micro-USD; null: no cap. @throws Problem invalid_field */
+export function capOf(value: unknown): number | null {
+  if (value === undefined || value === null || value === '') return null;
+  const amount = parseUsd(value);
+  if (!amount || amount > MOST) throw invalidField('/dailyCapUsd', 'an amount in USD such as "2.00" is expected');
+  return amount;
 }
 
 /** Balance by grant, held credit, and how long it lasts at the pace of the last seven days. */

@@ -30,7 +30,7 @@ export type ChargeOutcome =
   | { status: 'insufficient_credit'; balance: number }
   | { status: 'no_account' | 'conflict' };
 
-export type HoldOutcome = { status: 'held' } | Exclude<ChargeOutcome, { id: string }>;
+export type HoldOutcome = { status: 'held' | 'capped' } | Exclude<ChargeOutcome, { id: string }>;
 
 export interface NewGrant {
   key: string;
@@ -44,6 +44,16 @@ export interface NewGrant {
   expiresAt?: number | null;
   requestId?: string;
   memo?: string;
+}
+
+/** What was taken for a request. */
+export interface Charge {
+  id: string;
+  account: string;
+  service: string;
+  /** micro-USD. */
+  amount: number;
+  at: number;
 }
 
 export interface GrantBalance {
@@ -94,10 +104,13 @@ export class Ledger {
     }
   }
 
-  /** The statements of a grant, to be one transaction with others. They fail as a whole if the key is used. */
-  grantStatements(grant: NewGrant): Statement[] {
+  /**
+   * The statements of a grant, to be one transaction with others. They fail as a whole if the key is used.
+   * @param revenue service whose revenue it is taken from, and which has to cover it; default: it comes from outside
+   */
+  grantStatements(grant: NewGrant, revenue?: string): Statement[] {
     const id = newId('grt');
-    const source = `source:${grant.source}`;
+    const source = revenue === undefined ? `source:${grant.source}` : `revenue:${revenue}`;
     const ledgerAccount = `grant:${id}`;
     return [
       this.#db
@@ -116,12 +129,49 @@ export class Ledger {
           this.#now(),
         ),
       this.#postings.open(ledgerAccount, grant.account),
-      this.#postings.open(source, null, true),
-      ...this.#postings.transaction({ kind: 'grant', ...grant, service: null, usage: null }, (transaction) => [
-        this.#postings.entry(transaction, source, -grant.amount),
-        this.#postings.entry(transaction, ledgerAccount, grant.amount),
-      ]),
+      this.#postings.open(source, null, revenue === undefined),
+      ...this.#postings.transaction(
+        { kind: 'grant', ...grant, service: revenue ?? null, usage: null },
+        (transaction) => [
+          this.#postings.entry(transaction, source, -grant.amount),
+          this.#postings.entry(transaction, ledgerAccount, grant.amount),
+        ],
+      ),
     ];
+  }
+
+  /** What an account was charged for a request. */
+  async chargeOf(account: string, requestId: string): Promise<Charge | undefined> {
+    const charge = await this.#db
+      .prepare(
+        `SELECT c.id, c.account, c.service, c.amount, c.at FROM ledger_transactions h JOIN ledger_transactions c
+           ON c.account = h.account AND c.kind IN ('charge', 'capture')
+             AND c.key = CASE h.kind WHEN 'charge' THEN h.key ELSE 'settle:' || substr(h.key, ${'hold:'.length + 1}) END
+         WHERE h.account = ? AND h.request_id = ? AND h.kind IN ('charge', 'hold')`,
+      )
+      .bind(account, requestId)
+      .first<Charge>();
+    return charge ?? undefined;
+  }
+
+  /**
+   * Gives a charge back, out of the service's revenue and as credit that does not end. At most once.
+   * @param together statements of the same transaction
+   * @returns whether it was given back now
+   */
+  async refund(charge: Charge, memo: string, together: Statement[]): Promise<boolean> {
+    const key = `refund:${charge.id}`;
+    const grant = { key, account: charge.account, amount: charge.amount, memo };
+    try {
+      await this.#db.batch([
+        ...together,
+        ...this.grantStatements({ ...grant, source: 'operator', promotional: false }, charge.service),
+      ]);
+      return true;
+    } catch (error) {
+      if (await this.#transaction(key)) return false;
+      throw error;
+    }
   }
 
   /** Takes credit at once. A refusal leaves the key unused. */
@@ -154,20 +204,39 @@ export class Ledger {
     return [...(await this.chargeAll(movements.slice(0, middle))), ...(await this.chargeAll(movements.slice(middle)))];
   }
 
-  /** Sets credit aside for work that is about to be done; see `capture` and `release`. `more`: in the same transaction. */
-  async hold(hold: string, movement: Omit<Movement, 'key'>, more: Statement[] = []): Promise<HoldOutcome> {
+  /**
+   * Sets credit aside for work that is about to be done; see `capture` and `release`. `more`: in the same transaction.
+   * @param movement `credential`: with which it is spent, where it was one
+   * @returns `capped` where the credential's cap of the day does not cover it
+   */
+  async hold(
+    hold: string,
+    { credential, ...movement }: Omit<Movement, 'key'> & { credential?: string | undefined },
+    more: Statement[] = [],
+  ): Promise<HoldOutcome> {
     const held = `hold:${hold}`;
     const full = { ...movement, key: held };
     const { statements } = this.#debit('hold', full, held, [
       this.#db
-        .prepare('INSERT INTO holds (id, account, service, created_at) VALUES (?, ?, ?, ?)')
-        .bind(hold, movement.account, movement.service, Date.now()),
+        .prepare(
+          'INSERT INTO holds (id, account, service, created_at, credential, day, amount) VALUES (?, ?, ?, ?, ?, ?, ?)',
+        )
+        .bind(
+          hold,
+          movement.account,
+          movement.service,
+          Date.now(),
+          credential ?? null,
+          dayOf(this.#now()),
+          movement.amount,
+        ),
       this.#postings.open(held, movement.account),
     ]);
     try {
       await this.#db.batch([...more, ...statements]);
       return { status: 'held' };
     } catch (error) {
+      if (String(error).includes('spend cap: reached')) return { status: 'capped' };
       const why = await this.#explain(full, 'hold', error);
       // It was made, with what was to be in its transaction; the answer alone was lost.
       return 'id' in why ? { status: 'held' } : why;
@@ -340,4 +409,9 @@ export class Ledger {
       .bind(key)
       .first<StoredTransaction>();
   }
+}
+
+/** UTC, as `2026-11-01`. */
+export function dayOf(ms: number): string {
+  return new Date(ms).toISOString().slice(0, 10);
 }

@@ -266,4 +266,53 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
       ) STRICT`,
     ],
   },
+  {
+    name: '0007_spend_caps',
+    statements: [
+      // The most that a credential may spend in a day (UTC).
+      'ALTER TABLE credentials ADD COLUMN daily_cap INTEGER CHECK (daily_cap > 0)',
+      // Of credentials with a cap; what is held counts until it is given back.
+      `CREATE TABLE credential_spend (
+        credential TEXT NOT NULL REFERENCES credentials (id),
+        day TEXT NOT NULL,
+        amount INTEGER NOT NULL CHECK (amount >= 0),
+        PRIMARY KEY (credential, day)
+      ) STRICT`,
+      'ALTER TABLE holds ADD COLUMN credential TEXT REFERENCES credentials (id)',
+      'ALTER TABLE holds ADD COLUMN day TEXT',
+      'ALTER TABLE holds ADD COLUMN amount INTEGER',
+      `CREATE TRIGGER holds_capped AFTER INSERT ON holds
+        WHEN (SELECT daily_cap FROM credentials WHERE id = NEW.credential) IS NOT NULL
+        BEGIN
+          INSERT INTO credential_spend (credential, day, amount) VALUES (NEW.credential, NEW.day, NEW.amount)
+            ON CONFLICT (credential, day) DO UPDATE SET amount = amount + NEW.amount;
+          SELECT RAISE(ABORT, 'spend cap: reached') WHERE
+            (SELECT amount FROM credential_spend WHERE credential = NEW.credential AND day = NEW.day) >
+            (SELECT daily_cap FROM credentials WHERE id = NEW.credential);
+        END`,
+      `CREATE TRIGGER ledger_release_uncaps AFTER INSERT ON ledger_transactions WHEN NEW.kind = 'release'
+        BEGIN
+          UPDATE credential_spend SET amount = max(0, amount - NEW.amount) WHERE (credential, day) =
+            (SELECT credential, day FROM holds WHERE id = substr(NEW.key, ${'settle:'.length + 1}));
+        END`,
+    ],
+  },
+  {
+    name: '0008_disputes',
+    statements: [
+      // What an account says of a charge, and what the operator decided.
+      `CREATE TABLE disputes (
+        charge TEXT PRIMARY KEY REFERENCES ledger_transactions (id),
+        account TEXT NOT NULL REFERENCES accounts (id),
+        request_id TEXT NOT NULL,
+        reason TEXT NOT NULL,
+        state TEXT NOT NULL CHECK (state IN ('open', 'refunded', 'refused')),
+        note TEXT,
+        created_at INTEGER NOT NULL,
+        decided_at INTEGER
+      ) STRICT`,
+      'CREATE INDEX disputes_account ON disputes (account)',
+      "CREATE INDEX disputes_open ON disputes (created_at) WHERE state = 'open'",
+    ],
+  },
 ];

@@ -1,6 +1,6 @@
 /** A call of what the gateway sells: how it came, who makes it, and how its answer goes back. */
 import type { Place } from '../../../kit/look/layout.ts';
-import type { Account, Accounts, Opened } from '../accounts/accounts.ts';
+import type { Accounts, Opened, OpenedAccount } from '../accounts/accounts.ts';
 import { authorizationOf } from '../accounts/request.ts';
 import type { Catalog, Service } from '../catalog.ts';
 import type { Ledger } from '../credit/ledger.ts';
@@ -49,7 +49,7 @@ export interface Call {
 }
 
 /** The account of a Bearer credential. @throws Problem unauthorized for one that opens nothing */
-export async function bearer(parts: GatewayParts, { original, opened }: Call): Promise<Account | undefined> {
+export async function bearer(parts: GatewayParts, { original, opened }: Call): Promise<OpenedAccount | undefined> {
   if (bearerOf(original) === undefined) return undefined;
   if (!opened)
     throw new Problem('unauthorized', 'The credential is unknown or revoked.', {}, { 'www-authenticate': 'Bearer' });

@@ -1,7 +1,7 @@
 /** Calls that are paid from prepaid credit: held in the ledger, then taken together with the answer that is kept. */
 
 import { formatUsd } from '../../../kit/usd.ts';
-import type { Account } from '../accounts/accounts.ts';
+import type { Account, OpenedAccount } from '../accounts/accounts.ts';
 import { newId } from '../accounts/tokens.ts';
 import type { Statement } from '../environment.ts';
 import { Problem } from '../problem.ts';
@@ -11,11 +11,11 @@ import type { CreditPayment, CreditRequest } from './credit-challenge.ts';
 import { join, work } from './paid-work.ts';
 import { CaptureFailed } from './payments.ts';
 
-/** @param account whose credit it is */
+/** @param account whose credit it is, and by which credential, where it was one */
 export async function payFromCredit(
   parts: GatewayParts,
   call: Call,
-  account: Account,
+  account: Account | OpenedAccount,
   { request, challenge }: Pick<CreditPayment, 'request' | 'challenge'>,
 ): Promise<Response> {
   const { calls, ledger } = parts;
@@ -33,7 +33,9 @@ export async function payFromCredit(
   };
   // Noted in the same transaction: whoever takes over after a crash finds what was held.
   const take = async (claim: CallClaim, note: Statement[]): Promise<void> => {
-    const held = await ledger.hold(hold, { ...movement, requestId: claim.requestId }, note);
+    const credential = 'credentialId' in account ? account.credentialId : undefined;
+    const held = await ledger.hold(hold, { ...movement, credential, requestId: claim.requestId }, note);
+    if (held.status === 'capped') throw capped(request);
     if (held.status === 'insufficient_credit') throw notCovered(request, held.balance);
     if (held.status !== 'held') throw new Error(`unexpected hold: ${held.status}`);
   };
@@ -100,6 +102,15 @@ async function beginAgain(
     throw error;
   }
   return { claim };
+}
+
+function capped({ serviceSlug, usage, amount }: CreditRequest): Problem {
+  const price = formatUsd(Number(amount));
+  return new Problem(
+    'spend_cap_reached',
+    `This costs ${price} USD, more than is left of what this credential may spend today; that begins anew at 00:00 UTC. Nothing was charged.`,
+    { serviceSlug, usage, priceMicroUsd: amount },
+  );
 }
 
 function notCovered(request: CreditRequest, balance: number): Problem {

@@ -11,7 +11,7 @@ import type { Account, Accounts } from '../accounts/accounts.ts';
 import type { Confirmation } from '../accounts/confirmation.ts';
 import type { DeviceFlow } from '../accounts/device-flow.ts';
 import type { Human, Humans } from '../accounts/humans.ts';
-import { overview } from '../accounts/me.ts';
+import { capOf, overview } from '../accounts/me.ts';
 import type { PasswordReset } from '../accounts/password-reset.ts';
 import { newId } from '../accounts/tokens.ts';
 import type { Welcome } from '../accounts/welcome.ts';
@@ -351,8 +351,15 @@ export function pagesApp(parts: PagesParts): Hono {
     const fields = await visitors.form(c);
     const account = pick(await accounts.allOfHuman(human.id), fields.account);
     await limit(db, `credentials:${account.id}`, 50, 24 * HOUR_MS);
-    const { credential } = await accounts.issueCredential(account.id, 'made on the dashboard');
+    const { credential } = await accounts.issueCredential(account.id, 'made on the dashboard', capOf(fields.cap));
     return dashboard(c, credential);
+  });
+  app.post('/dashboard/cap', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const fields = await visitors.form(c);
+    const account = pick(await accounts.allOfHuman(human.id), fields.account);
+    await accounts.cap(account.id, fields.credential ?? '', capOf(fields.cap));
+    return c.redirect(`/dashboard?account=${account.id}`, 303);
   });
   app.notFound(async (c) => c.html(messagePage('Nothing is here', await frameOf(c), 'This page does not exist.'), 404));
   return app;

@@ -25,6 +25,9 @@ export interface DashboardFacts {
   issued?: string;
 }
 
+/** Of an amount in USD, for a form. */
+const AMOUNT = '[0-9]{1,6}([.][0-9]{1,6})?';
+
 export function dashboardPage(frame: Frame, facts: DashboardFacts) {
   const { visitor } = frame;
   const { accounts, account, overview, issued } = facts;
@@ -117,12 +120,13 @@ function credentialSection(visitor: Visitor, { account, credentials }: Dashboard
     credentials.length === 0
       ? html`<p class="soft">No program can use this account now.</p>`
       : html`<table class="stack">
-    <thead><tr><th>Program</th><th>Begins with</th><th>Made</th><th>Last used</th><th><span class="sr">Revoke</span></th></tr></thead><tbody>
+    <thead><tr><th>Program</th><th>Begins with</th><th>Made</th><th>Last used</th><th>USD a day</th><th><span class="sr">Revoke</span></th></tr></thead><tbody>
     ${credentials.map(
       (
         one,
       ) => html`<tr><td data-label="Program">${one.label}</td><td data-label="Begins with"><code>${one.hint}…</code></td><td data-label="Made" class="nowrap">${day(one.createdAt)}</td>
       <td data-label="Last used">${one.lastUsedAt === null ? 'never' : day(one.lastUsedAt)}</td>
+      <td data-label="USD a day">${capForm(visitor, account, one)}</td>
       <td class="number"><form method="post" action="/dashboard/revoke">${csrfField(visitor)}
         <input type="hidden" name="account" value="${account.id}">
         <input type="hidden" name="credential" value="${one.id}">
@@ -132,9 +136,18 @@ function credentialSection(visitor: Visitor, { account, credentials }: Dashboard
   }
   <form method="post" action="/dashboard/credentials" class="row">${csrfField(visitor)}
     <input type="hidden" name="account" value="${account.id}">
+    <label>At most USD a day <input name="cap" class="short" inputmode="decimal" pattern="${AMOUNT}" placeholder="any"></label>
     <button class="quiet small">Make a credential</button>
   </form>
+  <p class="soft">A credential with a limit pays for calls, and manages nothing. Days begin at 00:00 UTC.</p>
 </section>`;
+}
+
+function capForm(visitor: Visitor, account: Account, { id, label, dailyCap, spentToday }: Credential) {
+  return html`<form method="post" action="/dashboard/cap" class="row">${csrfField(visitor)}
+  <input type="hidden" name="account" value="${account.id}"><input type="hidden" name="credential" value="${id}">
+  <input name="cap" class="short" inputmode="decimal" pattern="${AMOUNT}" placeholder="any" aria-label="At most USD a day for ${label}" value="${dailyCap === null ? '' : formatUsd(dailyCap)}">
+  <button class="quiet small">Set</button>${dailyCap === null ? '' : html`<span class="soft">${usd(formatUsd(spentToday))} today</span>`}</form>`;
 }
 
 function statementSection({ account, statement }: DashboardFacts) {
