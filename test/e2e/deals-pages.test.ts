@@ -329,7 +329,7 @@ describe('a person with a wallet in the browser', () => {
       Number((await page.locator('dl.figures dd').first().textContent())?.replace('$', '') ?? Number.NaN);
     await page.getByRole('heading', { name: 'Top up' }).waitFor();
     const [had, before] = [await credit(), await held()];
-    await page.getByLabel('USD').fill('7.50');
+    await page.getByLabel('USD', { exact: true }).fill('7.50');
     await page.getByRole('button', { name: 'Pay with a wallet' }).click();
     await payButton().waitFor();
     expect(await page.locator('main').textContent()).toMatch(/7\.50? USD of credit\s*at most/);
