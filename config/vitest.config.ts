@@ -4,7 +4,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 const root = fileURLToPath(new URL('..', import.meta.url));
 
-/** End-to-end tests that take all of the machine: what ran beside them would wait. */
+/** End-to-end tests that take all of the machine: what else ran beside them would wait. They stand each other. */
 const ALONE = ['test/e2e/hostile.test.ts', 'test/e2e/hostile-host.test.ts'];
 
 /** End-to-end tests of few lines that take a minute: were they last, as short files are, one core would wait for them. */
@@ -37,12 +37,11 @@ const shared = { isolate: false, maxWorkers: 2 };
 const ON_POSTGRES = [
   'test/registry/{deployments,operator,postgres,secrets-rotation,shared-stores,statements}.test.ts',
   'test/payments/{claims,gas,guard,model,payouts}.test.ts',
-  'test/control/{deploy-keys,lifecycle,updates,versions}.test.ts',
-  'test/{scheduler/tenant-crons,domains/domain-checks}.test.ts',
+  'test/control/{deploy-keys,lifecycle}.test.ts',
 ];
 
 /**
- * `unit` is pure and quick; `postgres` are those of its tests that have a registry, on a server of their own; `e2e` starts the real programs, two files at a time; `e2e-alone` one file at a time;
+ * `unit` is pure and quick; `postgres` are those of its tests that have a registry, on a server of their own; `e2e` starts the real programs, two files at a time; `e2e-alone` those that nothing else may run beside;
  * `s3` needs a real S3 (npm run test:s3).
  */
 export default defineConfig({
@@ -71,7 +70,7 @@ export default defineConfig({
         },
       },
       { root, test: { ...e2e, ...shared, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE } },
-      { root, test: { ...e2e, name: 'e2e-alone', include: ALONE, fileParallelism: false } },
+      { root, test: { ...e2e, ...shared, name: 'e2e-alone', include: ALONE } },
       { root, test: { ...e2e, name: 's3', include: ['test/s3/**/*.test.ts'], fileParallelism: false } },
     ],
   },

@@ -1,7 +1,8 @@
 // `npm run check [-- --fix]`: types of every TypeScript project, lint and formatting of every file. Seconds, no services.
 // `--fix` formats first and applies the safe fixes of the linter. scripts/test.mjs runs the same checks before its tests.
-import { spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { readdirSync, realpathSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { prepare, root } from './launch.mjs';
@@ -12,11 +13,11 @@ const BIOME = 'node_modules/@biomejs/biome/bin/biome';
 const NOT_OURS = new Set(['node_modules', '.node', '.git', 'data', 'bench', 'coverage']);
 
 /**
- * Runs all checks, one after the other, and prints what they find.
+ * Runs all checks, some side by side, and prints what they find, in order.
  * @param {string} node path of the Node that runs them
- * @returns {{ passed: number, failed: number, names: string[] }} each check counts as one; `names`: of what failed
+ * @returns {Promise<{ passed: number, failed: number, names: string[] }>} each check counts as one; `names`: of what failed
  */
-export function runChecks(node) {
+export async function runChecks(node) {
   const files = ourFiles();
   const checked = new Set();
   const names = [];
@@ -27,10 +28,16 @@ export function runChecks(node) {
     else names.push(name);
   };
 
-  for (const file of files.filter((file) => /(^|\/)tsconfig\.json$/.test(file))) {
+  // One compiler works on one core.
+  const projects = files.filter((file) => /(^|\/)tsconfig\.json$/.test(file));
+  const results = sideBySide([
+    ...projects.map((file) => () => tool(node, [TSC, '-p', file, '--listFiles'])),
+    () => tool(node, [BIOME, 'ci', '--colors=off', '.']),
+  ]);
+  for (const [index, file] of projects.entries()) {
     const name = `type check of ${file}`;
     console.log(`\n# ${name}`);
-    const { status, lines } = tool(node, [TSC, '-p', file, '--listFiles']);
+    const { status, lines } = await results[index];
     for (const line of lines) {
       if (line.startsWith(`${root}/`)) checked.add(relative(root, line));
       else if (!line.startsWith('/')) console.log(line);
@@ -44,7 +51,7 @@ export function runChecks(node) {
   note('TypeScript files without a project', unchecked.length === 0);
 
   console.log('\n# lint and formatting');
-  const { status, lines } = tool(node, [BIOME, 'ci', '--colors=off', '.']);
+  const { status, lines } = await results[projects.length];
   console.log(lines.join('\n'));
   note('lint and formatting', status === 0);
 
@@ -62,10 +69,38 @@ function ourFiles(folder = '') {
     });
 }
 
-function tool(node, args) {
-  const { status, stdout, stderr, error } = spawnSync(node, args, { cwd: root, encoding: 'utf8', maxBuffer: 2 ** 28 });
-  if (error) throw error;
-  return { status, lines: `${stdout}${stderr}`.split('\n').filter((line) => line !== '') };
+/**
+ * Starts as many as there are cores, the others as those end.
+ * @returns a promise for each
+ */
+function sideBySide(works) {
+  const started = works.map(() => Promise.withResolvers());
+  let next = 0;
+  const run = async () => {
+    while (next < works.length) {
+      const { resolve, reject } = started[next];
+      await works[next++]().then(resolve, reject);
+    }
+  };
+  for (let lane = 0; lane < availableParallelism(); lane++) void run();
+  return started.map(({ promise }) => promise);
+}
+
+async function tool(node, args) {
+  const child = spawn(node, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] });
+  const parts = [];
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (part) => parts.push(part));
+  const status = await new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('close', resolve);
+  });
+  return {
+    status,
+    lines: Buffer.concat(parts)
+      .toString('utf8')
+      .split('\n')
+      .filter((line) => line !== ''),
+  };
 }
 
 if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.meta.url)) {
@@ -78,9 +113,10 @@ if (process.argv[1] && realpathSync(process.argv[1]) === fileURLToPath(import.me
   const node = await prepare({ development: true });
   if (args.includes('--fix')) {
     console.log('# fixing what has a safe fix');
-    for (const line of tool(node, [BIOME, 'check', '--write', '--colors=off', '.']).lines) console.log(line);
+    const { lines } = await tool(node, [BIOME, 'check', '--write', '--colors=off', '.']);
+    for (const line of lines) console.log(line);
   }
-  const { passed, failed, names } = runChecks(node);
+  const { passed, failed, names } = await runChecks(node);
   for (const name of names) console.log(`failed: ${name}`);
   console.log(`\n${passed} passed, ${failed} failed`);
   process.exit(failed > 0 ? 1 : 0);

@@ -31,7 +31,7 @@ const [node] = await Promise.all([
 ]);
 const total = { passed: 0, failed: 0, names: [], retried: [] };
 
-if (files.length === 0 && only.length === 0) count(runChecks(node));
+if (files.length === 0 && only.length === 0) count(await runChecks(node));
 // Those that are named together run side by side.
 const projects = {
   unit: [existsSync('/usr/lib/postgresql') ? ['unit', 'postgres'] : ['unit']],
