@@ -140,9 +140,11 @@ async function act(session: Session, method: string, slug: string, path = '', bo
 async function limits(
   session: Session,
   slug: string,
-  given: Record<string, number | null> | undefined,
+  named: Record<string, number | null> | [],
   { reset }: { reset?: boolean },
 ): Promise<void> {
+  // Commander gives an empty list where nothing was named.
+  const given = Array.isArray(named) ? undefined : named;
   if (given && reset) throw new Failure('usage', 'Name limits, or give --reset; not both.');
   const method = given ? 'PUT' : reset ? 'DELETE' : 'GET';
   const { text } = await callOperator(session, method, `${pathOf(slug)}/limits`, given);

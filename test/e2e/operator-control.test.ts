@@ -593,8 +593,12 @@ describe('the command', () => {
     expect(await said('tenants', 'resume', 'cli')).toBe('cli is served');
     expect(await said('tenants', 'extend', 'cli', '3')).toMatch(/^cli runs until 20/);
     expect(await said('tenants', 'limits', 'cli', 'storage.kvBytes=5000')).toMatch(/storage\.kvBytes +5000 +operator/);
-    expect(await said('tenants', 'limits', 'cli', 'storage.kvBytes=default')).not.toContain('operator');
-    expect(await said('tenants', 'limits', 'cli', '--reset')).not.toContain('operator');
+    expect(await said('tenants', 'limits', 'cli')).toMatch(/storage\.kvBytes +5000 +operator/);
+    const byItself = /^storage\.kvBytes +\d+ +setting$/m;
+    expect(await said('tenants', 'limits', 'cli', 'storage.kvBytes=default')).toMatch(byItself);
+    await said('tenants', 'limits', 'cli', 'storage.kvBytes=5000');
+    expect(await said('tenants', 'limits', 'cli', '--reset')).toMatch(byItself);
+    expect(await said('tenants', 'limits', 'cli', 'nothing=1')).toMatch(/^\d .*nothing is not known/s);
     expect(await said('tenants', 'limits', 'cli', 'runtime.idleMs=1')).toMatch(/^3 .*runtime\.idleMs/s);
     expect(await said('tenants', 'logs', 'cli')).toContain('by the operator');
     await fetch(`${host.url}/cli/shout`);
