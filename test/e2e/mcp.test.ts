@@ -56,7 +56,8 @@ beforeAll(async () => {
     compatibilityFlags: ['nodejs_compat'],
     paidRoutes: [
       { path: '/mcp', tool: 'look', price: '0.01', description: 'one look' },
-      { path: '/mcp', tool: 'fail', price: '0.02' },
+      // The same place: paths are compared without their case and the slash at their end.
+      { path: '/MCP/', tool: 'fail', price: '0.02' },
       { path: '/mcp', tool: 'use', price: '0.05', mode: 'metered' },
     ],
   });

@@ -3,6 +3,7 @@
  * only from the message: it is read here, and written anew for the handler, who must not read another one than the toll.
  */
 import type { EdgeContext } from '../../shared/contracts.ts';
+import { matchPaidRoute } from '../../shared/match-paid-route.ts';
 import {
   answerOf,
   isFields,
@@ -37,7 +38,7 @@ export interface ToolToll {
   free(request: Request): Promise<Response>;
 }
 
-/** @param first a route of the path @param routes all of the deployment */
+/** @param first the route that was found for the request @param routes all of the deployment */
 export async function payTools(
   request: Request,
   context: EdgeContext,
@@ -45,7 +46,10 @@ export async function payTools(
   routes: readonly PaidRoute[],
   toll: ToolToll,
 ): Promise<Response> {
-  const priced = routes.filter((route): route is Priced => route.tool !== undefined && route.path === first.path);
+  const path = context.tenantPath ?? '/';
+  const priced = routes.filter(
+    (route): route is Priced => route.tool !== undefined && matchPaidRoute([route], 'POST', path) !== undefined,
+  );
   const body = await readBody(request, MOST_MESSAGE_BYTES, context.clientIp);
   // Indexers ask with an empty body.
   if (body.length === 0) return toll.unpaid(first);
