@@ -1,5 +1,6 @@
 /** Accounts, their credentials, and the people behind them. Credentials are shown once and stored as digests. */
 import { ask, firstRow, known, type Question } from '../database/questions.ts';
+import { dayOf } from '../day.ts';
 import type { Database } from '../environment.ts';
 import { newId, newSecret, sha256Hex } from './tokens.ts';
 import type { Welcome } from './welcome.ts';
@@ -165,7 +166,7 @@ export class Accounts {
            coalesce((SELECT amount FROM credential_spend WHERE credential = id AND day = ?), 0) AS spentToday
          FROM credentials WHERE account_id = ? AND revoked_at IS NULL ORDER BY created_at`,
       )
-      .bind(new Date(this.#now()).toISOString().slice(0, 10), account)
+      .bind(dayOf(this.#now()), account)
       .all<Credential>();
     return results;
   }

@@ -2,10 +2,18 @@
 import { formatUsd } from '../../../kit/usd.ts';
 import type { Database, Statement } from '../environment.ts';
 import { invalidField, Problem } from '../problem.ts';
-import type { Charge, Ledger } from './ledger.ts';
+import type { Ledger } from './ledger.ts';
 
 const MOST_REASON = 1_000;
 const MOST_LISTED = 200;
+
+/** What was taken for a request. */
+interface Charge {
+  id: string;
+  service: string;
+  /** micro-USD. */
+  amount: number;
+}
 
 interface Row {
   account: string;
@@ -72,7 +80,7 @@ export class Disputes {
   }
 
   /**
-   * Gives a charge back, whether it is disputed or not.
+   * Gives a charge back out of the service's revenue, as credit that does not end, whether it is disputed or not.
    * @param told to be part of the transaction
    * @returns whether it was given back now, and how much it is
    */
@@ -84,8 +92,20 @@ export class Disputes {
   ): Promise<{ refunded: boolean; amount: number }> {
     const charge = await this.#charge(account, requestId);
     const decided = this.#decide(charge, 'refunded', note);
-    const refunded = await this.#ledger.refund(charge, `Given back: ${note}`, [decided, told]);
-    return { refunded, amount: charge.amount };
+    const { id, amount, service } = charge;
+    const refunded = await this.#ledger.grant(
+      {
+        key: `refund:${id}`,
+        account,
+        amount,
+        source: 'operator',
+        promotional: false,
+        revenue: service,
+        memo: `Given back: ${note}`,
+      },
+      [decided, told],
+    );
+    return { refunded, amount };
   }
 
   /** @throws Problem not_found where none is open */
@@ -102,7 +122,15 @@ export class Disputes {
   }
 
   async #charge(account: string, requestId: string): Promise<Charge> {
-    const charge = await this.#ledger.chargeOf(account, requestId);
+    const charge = await this.#db
+      .prepare(
+        `SELECT c.id, c.service, c.amount FROM ledger_transactions h JOIN ledger_transactions c
+           ON c.account = h.account AND c.kind IN ('charge', 'capture')
+             AND c.key = CASE h.kind WHEN 'charge' THEN h.key ELSE 'settle:' || substr(h.key, ${'hold:'.length + 1}) END
+         WHERE h.account = ? AND h.request_id = ? AND h.kind IN ('charge', 'hold')`,
+      )
+      .bind(account, requestId)
+      .first<Charge>();
     if (!charge) throw new Problem('not_found', 'The account was charged nothing for a request with that id.');
     return charge;
   }

@@ -6,6 +6,7 @@
 import { newId } from '../accounts/tokens.ts';
 import { MOST } from '../catalog.ts';
 import { ask, firstRow, type Question } from '../database/questions.ts';
+import { dayOf } from '../day.ts';
 import type { Database, Statement } from '../environment.ts';
 import { BURN_ORDER, Postings } from './postings.ts';
 
@@ -42,18 +43,10 @@ export interface NewGrant {
   /** Lower is burned first. */
   priority?: number;
   expiresAt?: number | null;
+  /** A service whose revenue it is taken from, and which has to cover it; default: it comes from outside. */
+  revenue?: string;
   requestId?: string;
   memo?: string;
-}
-
-/** What was taken for a request. */
-export interface Charge {
-  id: string;
-  account: string;
-  service: string;
-  /** micro-USD. */
-  amount: number;
-  at: number;
 }
 
 export interface GrantBalance {
@@ -104,11 +97,9 @@ export class Ledger {
     }
   }
 
-  /**
-   * The statements of a grant, to be one transaction with others. They fail as a whole if the key is used.
-   * @param revenue service whose revenue it is taken from, and which has to cover it; default: it comes from outside
-   */
-  grantStatements(grant: NewGrant, revenue?: string): Statement[] {
+  /** The statements of a grant, to be one transaction with others. They fail as a whole if the key is used. */
+  grantStatements(grant: NewGrant): Statement[] {
+    const { revenue } = grant;
     const id = newId('grt');
     const source = revenue === undefined ? `source:${grant.source}` : `revenue:${revenue}`;
     const ledgerAccount = `grant:${id}`;
@@ -138,40 +129,6 @@ export class Ledger {
         ],
       ),
     ];
-  }
-
-  /** What an account was charged for a request. */
-  async chargeOf(account: string, requestId: string): Promise<Charge | undefined> {
-    const charge = await this.#db
-      .prepare(
-        `SELECT c.id, c.account, c.service, c.amount, c.at FROM ledger_transactions h JOIN ledger_transactions c
-           ON c.account = h.account AND c.kind IN ('charge', 'capture')
-             AND c.key = CASE h.kind WHEN 'charge' THEN h.key ELSE 'settle:' || substr(h.key, ${'hold:'.length + 1}) END
-         WHERE h.account = ? AND h.request_id = ? AND h.kind IN ('charge', 'hold')`,
-      )
-      .bind(account, requestId)
-      .first<Charge>();
-    return charge ?? undefined;
-  }
-
-  /**
-   * Gives a charge back, out of the service's revenue and as credit that does not end. At most once.
-   * @param together statements of the same transaction
-   * @returns whether it was given back now
-   */
-  async refund(charge: Charge, memo: string, together: Statement[]): Promise<boolean> {
-    const key = `refund:${charge.id}`;
-    const grant = { key, account: charge.account, amount: charge.amount, memo };
-    try {
-      await this.#db.batch([
-        ...together,
-        ...this.grantStatements({ ...grant, source: 'operator', promotional: false }, charge.service),
-      ]);
-      return true;
-    } catch (error) {
-      if (await this.#transaction(key)) return false;
-      throw error;
-    }
   }
 
   /** Takes credit at once. A refusal leaves the key unused. */
@@ -409,9 +366,4 @@ export class Ledger {
       .bind(key)
       .first<StoredTransaction>();
   }
-}
-
-/** UTC, as `2026-11-01`. */
-export function dayOf(ms: number): string {
-  return new Date(ms).toISOString().slice(0, 10);
 }

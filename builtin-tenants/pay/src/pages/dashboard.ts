@@ -4,6 +4,7 @@ import { formatUsd } from '../../../kit/usd.ts';
 import type { Account, Credential } from '../accounts/accounts.ts';
 import type { overview } from '../accounts/me.ts';
 import type { Statement } from '../credit/statement.ts';
+import { dayOf } from '../day.ts';
 import { csrfField, type Frame, page } from './layout.ts';
 import type { Visitor } from './visitor.ts';
 
@@ -61,8 +62,8 @@ ${facts.confirms ? confirmSection(visitor) : ''}
     ${overview.grants.map(
       (
         grant,
-      ) => html`<tr><td data-label="From">${SOURCES[grant.source] ?? grant.source}</td><td data-label="Received" class="nowrap">${day(grant.createdAt)}</td>
-      <td data-label="Expires">${grant.expiresAt === null ? 'never' : day(grant.expiresAt)}</td>
+      ) => html`<tr><td data-label="From">${SOURCES[grant.source] ?? grant.source}</td><td data-label="Received" class="nowrap">${dayOf(grant.createdAt)}</td>
+      <td data-label="Expires">${grant.expiresAt === null ? 'never' : dayOf(grant.expiresAt)}</td>
       <td data-label="Left" class="number">${usd(grant.balanceUsd)}</td><td data-label="Of" class="number soft">${usd(grant.amountUsd)}</td></tr>`,
     )}
   </tbody></table>`
@@ -124,8 +125,8 @@ function credentialSection(visitor: Visitor, { account, credentials }: Dashboard
     ${credentials.map(
       (
         one,
-      ) => html`<tr><td data-label="Program">${one.label}</td><td data-label="Begins with"><code>${one.hint}…</code></td><td data-label="Made" class="nowrap">${day(one.createdAt)}</td>
-      <td data-label="Last used">${one.lastUsedAt === null ? 'never' : day(one.lastUsedAt)}</td>
+      ) => html`<tr><td data-label="Program">${one.label}</td><td data-label="Begins with"><code>${one.hint}…</code></td><td data-label="Made" class="nowrap">${dayOf(one.createdAt)}</td>
+      <td data-label="Last used">${one.lastUsedAt === null ? 'never' : dayOf(one.lastUsedAt)}</td>
       <td data-label="USD a day">${capForm(visitor, account, one)}</td>
       <td class="number"><form method="post" action="/dashboard/revoke">${csrfField(visitor)}
         <input type="hidden" name="account" value="${account.id}">
@@ -195,8 +196,4 @@ export function nameOf({ kind, id }: Account): string {
 
 export function usd(amount: string): string {
   return `$${amount}`;
-}
-
-export function day(time: number | string): string {
-  return new Date(time).toISOString().slice(0, 10);
 }

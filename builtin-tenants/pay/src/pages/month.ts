@@ -4,6 +4,7 @@ import { formatUsd } from '../../../kit/usd.ts';
 import type { Account } from '../accounts/accounts.ts';
 import { type Month, type MonthStatement, type MonthSum, monthAt } from '../credit/month.ts';
 import type { Statement } from '../credit/statement.ts';
+import { dayOf } from '../day.ts';
 import { accountChoice, linesTable, SOURCES } from './dashboard.ts';
 import { type Frame, page } from './layout.ts';
 
@@ -28,8 +29,8 @@ ${accountChoice(accounts, account, '/dashboard/month')}
   }<a href="/dashboard/month.csv?account=${account.id}&month=${month.name}">Download as CSV</a></p>
 <section class="card">
   <dl class="figures">
-    <div><dt>Credit on ${day(month.from)}</dt><dd>$${formatUsd(opening)}</dd></div>
-    <div><dt>${month.from === present.from ? 'Credit now' : `Credit on ${day(month.to)}`}</dt><dd>$${formatUsd(closing)}</dd></div>
+    <div><dt>Credit on ${dayOf(month.from)}</dt><dd>$${formatUsd(opening)}</dd></div>
+    <div><dt>${month.from === present.from ? 'Credit now' : `Credit on ${dayOf(month.to)}`}</dt><dd>$${formatUsd(closing)}</dd></div>
   </dl>
 </section>
 <section class="card">
@@ -60,8 +61,4 @@ const NAMES: Record<string, string> = {
 function nameOf({ kind, source }: MonthSum): string {
   if (kind === 'grant') return source === 'purchase' ? 'Top-ups' : (SOURCES[source ?? ''] ?? 'Credit');
   return NAMES[kind] ?? kind;
-}
-
-function day(time: number): string {
-  return new Date(time).toISOString().slice(0, 10);
 }
