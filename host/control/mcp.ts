@@ -51,6 +51,16 @@ interface Tool {
   request(args: Record<string, unknown>): { method: string; path: string; body?: string; slug?: string };
 }
 
+/** A message that wants an answer, and what it is answered with. */
+interface Asked {
+  options: McpOptions;
+  tools: readonly Tool[];
+  request: Request;
+  context: EdgeContext;
+  message: Message;
+  id: MessageId;
+}
+
 export function mcpServer(options: McpOptions): (request: Request, context: EdgeContext) => Promise<Response> {
   const tools = [...options.endpoints.flatMap(endpointTool), buyTool()];
   return async (request, context) => {
@@ -62,23 +72,17 @@ export function mcpServer(options: McpOptions): (request: Request, context: Edge
     if (read.batch) return json(errorMessage(null, INVALID_REQUEST, 'Send each message in a request of its own.'));
     // Notifications: there is nothing to be told of.
     if (message.id === undefined) return new Response(null, { status: 202 });
-    return json(await answer(options, tools, request, context, message, message.id));
+    return json(await answer({ options, tools, request, context, message, id: message.id }));
   };
 }
 
-async function answer(
-  options: McpOptions,
-  tools: readonly Tool[],
-  request: Request,
-  context: EdgeContext,
-  message: Message,
-  id: MessageId,
-): Promise<string> {
+async function answer(asked: Asked): Promise<string> {
+  const { options, tools, message, id } = asked;
   switch (message.method) {
     case 'initialize': {
-      const asked = message.params.protocolVersion;
+      const version = message.params.protocolVersion;
       return resultMessage(id, {
-        protocolVersion: VERSIONS.find((each) => each === asked) ?? VERSIONS[0],
+        protocolVersion: VERSIONS.find((each) => each === version) ?? VERSIONS[0],
         capabilities: { tools: {} },
         serverInfo: { name: 'turnpike', title: 'Turnpike', version: options.version, websiteUrl: options.publicUrl },
         instructions: instructions(options.publicUrl),
@@ -89,20 +93,14 @@ async function answer(
     case 'tools/list':
       return resultMessage(id, { tools: tools.map(({ request: _, ...tool }) => tool) });
     case 'tools/call':
-      return await callTool(options, tools, request, context, message, id);
+      return await callTool(asked);
     default:
       return errorMessage(id, METHOD_NOT_FOUND, `${message.method} is nothing that this server knows.`);
   }
 }
 
-async function callTool(
-  { fetch, payments }: McpOptions,
-  tools: readonly Tool[],
-  request: Request,
-  context: EdgeContext,
-  message: Message,
-  id: MessageId,
-): Promise<string> {
+async function callTool({ options, tools, request, context, message, id }: Asked): Promise<string> {
+  const { fetch, payments } = options;
   let call: ToolCall | undefined;
   let answered: Response;
   try {
@@ -221,7 +219,9 @@ function endpointTool(endpoint: Endpoint): Tool[] {
         const search = new URLSearchParams(
           Object.fromEntries(asked.map((parameter) => [parameter, textOf(args, parameter)])),
         ).toString();
-        const fields = Object.entries(args).filter(([field]) => !inPath.includes(field) && !(field in query));
+        const fields = Object.entries(args).filter(
+          ([field]) => !inPath.includes(field) && !Object.hasOwn(query, field),
+        );
         return {
           method,
           path: search === '' ? filled : `${filled}?${search}`,
