@@ -183,7 +183,7 @@ export function operatorApp(parts: OperatorParts): Hono {
     if (!exists) throw new Problem('not_found', 'There is no such account.');
     const until = expiresAt === undefined ? null : Date.parse(text(expiresAt, '/expiresAt') ?? '');
     if (until !== null && !Number.isFinite(until)) throw invalidField('/expiresAt', 'an ISO 8601 time is expected');
-    // In the same transaction: the origin is told of whatever is booked.
+    // The event is written in the transaction that books the credit, so that a kill cannot separate them.
     const told = parts.events.creditGranted(text(service, '/service') ?? 'deals-watches', account, parts.now());
     const granted = await ledger.grant(
       {

@@ -193,7 +193,7 @@ function poolOf(url: string, max: number): PgPool {
   // Of a connection that nobody uses: the pool opens another.
   pool.on('error', () => {});
   pool.on('connect', (connection) => {
-    // Whoever waits for a statement hears of it by that.
+    // The statement in flight fails with the same error.
     connection.on('error', () => {});
     connection.query(SESSION).catch(() => {});
   });

@@ -203,7 +203,7 @@ export class RemoteFacilitator {
     }
     const isOk = status >= 200 && status < 300;
     const read = answers.safeParse(parseJson(text));
-    // A refusal may come with any status; what is none is told by the status.
+    // A facilitator may send a valid refusal with any status; anything else needs a 2xx status.
     if (read.success && (isOk || isRefusal(read.data))) {
       this.#problems.delete(path);
       return read.data;
