@@ -74,16 +74,22 @@ function ourFiles(folder = '') {
  * @returns a promise for each
  */
 function sideBySide(works) {
-  const started = works.map(() => Promise.withResolvers());
-  let next = 0;
+  const waiting = [];
+  const results = works.map(
+    (work) =>
+      new Promise((resolve) => {
+        waiting.push(() => {
+          const result = work();
+          resolve(result);
+          return result;
+        });
+      }),
+  );
   const run = async () => {
-    while (next < works.length) {
-      const { resolve, reject } = started[next];
-      await works[next++]().then(resolve, reject);
-    }
+    for (let next = waiting.shift(); next; next = waiting.shift()) await next();
   };
   for (let lane = 0; lane < availableParallelism(); lane++) void run();
-  return started.map(({ promise }) => promise);
+  return results;
 }
 
 async function tool(node, args) {

@@ -111,9 +111,11 @@ export async function prepare({ development = false } = {}) {
     requireRoom((needsNode() ? NODE_MB : 0) + (existsSync(join(root, 'node_modules')) ? 0 : PACKAGES_MB), unlock);
     // Side by side: each waits for the network most of the time. What fails is told when neither runs any more.
     const work = [...(needsNode() ? [fetchNode(bundled)] : []), ...(needsPackages() ? [installPackages()] : [])];
-    const failed = (await Promise.allSettled(work)).filter(({ status }) => status === 'rejected');
+    const failed = (await Promise.allSettled(work)).flatMap((result) =>
+      result.status === 'rejected' ? [result.reason] : [],
+    );
     unlock();
-    if (failed.length > 0) fail(failed.map(({ reason }) => reason.message).join('\nturnpike: '));
+    if (failed.length > 0) fail(failed.map(({ message }) => message).join('\nturnpike: '));
   }
   packPackages();
   return isOld ? bundled.path : process.execPath;
@@ -326,6 +328,7 @@ function isAlive(pid) {
   }
 }
 
+/** @returns {never} */
 function fail(message) {
   console.error(`turnpike: ${message}`);
   process.exit(1);
