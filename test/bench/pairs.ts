@@ -127,7 +127,7 @@ export class OtherCheckout {
 }
 
 /** Peers are measured in both checkouts too, and say nothing about ours. */
-const PEERS = /^(bare workerd|workerd|HAProxy|nginx|Caddy|Miniflare)/;
+const PEERS = /^(bare workerd|workerd|HAProxy|nginx|Caddy|Miniflare|stock)/;
 
 function isMeasured(column: string): boolean {
   return !/÷|errors|failed|worst|p99/.test(column);

@@ -23,10 +23,10 @@ export function processTree(roots: number[]): number[] {
   return [...found];
 }
 
-/** CPU seconds that the processes have used, user and system. */
-export function cpuSeconds(roots: number[]): number {
+/** CPU seconds that the processes have used, user and system. @param counts which of their children count; all if left out */
+export function cpuSeconds(roots: number[], counts: (pid: number) => boolean = () => true): number {
   let ticks = 0;
-  for (const pid of processTree(roots)) {
+  for (const pid of processTree(roots).filter(counts)) {
     const fields = statFields(pid);
     if (fields) ticks += Number(fields[11]) + Number(fields[12]);
   }

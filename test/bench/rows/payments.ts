@@ -1,12 +1,17 @@
-/** Rows about money: the unpaid 402, and paid calls over each rail, with stock clients. */
+/**
+ * Rows about money: the unpaid 402, and paid calls over each rail, with stock clients, beside the servers of the clients'
+ * own packages on the same chain.
+ */
 import { deploy, type Fetch, mppFetch, mppSessionFetch, x402Fetch } from '../../e2e/support/callers.ts';
 import { grant, register } from '../../e2e/support/deals-host.ts';
 import { startHost, until } from '../../e2e/support/host.ts';
 import { payFromCredit } from '../../e2e/support/pay-callers.ts';
 import { type LoadResult, load, median, medianOf } from '../load.ts';
+import { startStockPayments } from '../peers/stock-payments.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
-import { cpuSeconds } from '../processes.ts';
-import { type Figure, type RowResult, round } from '../table.ts';
+import { commandOf, cpuSeconds } from '../processes.ts';
+import type { Subject } from '../subject.ts';
+import { type Figure, type RowResult, round, type Target } from '../table.ts';
 import { HELLO } from '../workers.ts';
 
 export function paymentRows(): { id: string; run(): Promise<RowResult> }[] {
@@ -17,7 +22,7 @@ const WARM_UP_SECONDS = 3;
 const ROUNDS = 3;
 const SECONDS = 1.5;
 /** A hundred calls a second are compiled later than the ten thousand of other rows. */
-const PAID_WARM_UP_SECONDS = 4;
+const PAID_WARM_UP_SECONDS = 10;
 const LANES = [0, 1, 2, 3];
 
 interface Calls {
@@ -26,23 +31,42 @@ interface Calls {
   failed: number;
 }
 
-/** Medians of some rounds. @param lanes a client each @param warmUp seconds before them that do not count */
-async function calls(lanes: Fetch[], url: string, pids: number[], warmUp = SECONDS): Promise<Calls> {
-  await callsOf(lanes, url, pids, warmUp);
-  const rounds: Calls[] = [];
-  for (let round = 0; round < ROUNDS; round++) rounds.push(await callsOf(lanes, url, pids, SECONDS));
-  return {
-    perSecond: median(rounds.map(({ perSecond }) => perSecond)),
-    cpuMillis: median(rounds.map(({ cpuMillis }) => cpuMillis)),
-    failed: rounds.reduce((sum, { failed }) => sum + failed, 0),
-  };
+/** Who is called, and by which clients at once. */
+interface Callee {
+  url: string;
+  lanes: Fetch[];
+  pids: number[];
+}
+
+/** Medians of some rounds, in turn. */
+async function calls(callees: Callee[]): Promise<Calls[]> {
+  for (const callee of callees) await callsOf(callee, PAID_WARM_UP_SECONDS);
+  const rounds = await inTurn(callees, (callee) => callsOf(callee, SECONDS));
+  return rounds.map((of) => ({
+    perSecond: median(of.map(({ perSecond }) => perSecond)),
+    cpuMillis: median(of.map(({ cpuMillis }) => cpuMillis)),
+    failed: of.reduce((sum, { failed }) => sum + failed, 0),
+  }));
+}
+
+/** What each was measured at, round by round. */
+async function inTurn<Item, Result>(items: Item[], measure: (item: Item) => Promise<Result>): Promise<Result[][]> {
+  const results = items.map((): Result[] => []);
+  for (let round = 0; round < ROUNDS; round++)
+    for (const [index, item] of items.entries()) results[index]?.push(await measure(item));
+  return results;
+}
+
+/** The chain serves every subject, and is not what is measured. */
+function isNoChain(pid: number): boolean {
+  return !/^\S*anvil /.test(commandOf(pid));
 }
 
 /** Calls one after another on each lane. */
-async function callsOf(lanes: Fetch[], url: string, pids: number[], forSeconds: number): Promise<Calls> {
+async function callsOf({ url, lanes, pids }: Callee, forSeconds: number): Promise<Calls> {
   let done = 0;
   let failed = 0;
-  const before = cpuSeconds(pids);
+  const before = cpuSeconds(pids, isNoChain);
   const from = performance.now();
   await Promise.all(
     lanes.map(async (pay) => {
@@ -55,7 +79,12 @@ async function callsOf(lanes: Fetch[], url: string, pids: number[], forSeconds: 
     }),
   );
   const seconds = (performance.now() - from) / 1000;
-  return { perSecond: done / seconds, cpuMillis: ((cpuSeconds(pids) - before) * 1000) / Math.max(1, done), failed };
+  const cpuMillis = ((cpuSeconds(pids, isNoChain) - before) * 1000) / Math.max(1, done);
+  return { perSecond: done / seconds, cpuMillis, failed };
+}
+
+function figureOf(subject: string, { perSecond, cpuMillis, failed }: Calls): Figure {
+  return { subject, cells: { 'calls/s': round(perSecond), 'CPU ms a call': round(cpuMillis), failed: String(failed) } };
 }
 
 /** An origin that knows nothing of payment but how to ask for it. */
@@ -81,9 +110,9 @@ async function fromCredit(): Promise<{ figure: Figure; perCore: number }> {
           payFromCredit(String(url), account),
     );
     const url = `${host.url}/pay/shop/`;
-    const { perSecond, cpuMillis, failed } = await calls(lanes, url, [host.pid], PAID_WARM_UP_SECONDS);
-    const cells = { 'calls/s': round(perSecond), 'CPU ms a call': round(cpuMillis), failed: String(failed) };
-    return { figure: { subject: 'prepaid credit', cells }, perCore: 1000 / cpuMillis };
+    const [result] = await calls([{ url, lanes, pids: [host.pid] }]);
+    if (!result) throw new Error('nothing was measured');
+    return { figure: figureOf('prepaid credit', result), perCore: 1000 / result.cpuMillis };
   } finally {
     await host.stop();
   }
@@ -102,62 +131,83 @@ async function payments(): Promise<RowResult> {
       },
     },
   );
+  const stock = await startStockPayments(subject.host.network, 0);
   try {
     const { network } = subject.host;
-    const ask = (seconds: number) => load({ url: `${subject.origin}/paid`, seconds }, subject.pids());
-    await ask(WARM_UP_SECONDS);
-    const rounds: LoadResult[] = [];
-    for (let round = 0; round < ROUNDS; round++) rounds.push(await ask(2));
-    const unpaid = medianOf(rounds);
-    const figures: Figure[] = [
-      {
-        subject: 'unpaid 402',
-        cells: {
-          'calls/s': round(unpaid.perSecond),
-          'CPU ms a call': round(unpaid.cpuMicros / 1000),
-          'p99 ms': round(unpaid.p99Ms),
-        },
-      },
-    ];
+    const figures: Figure[] = [];
+    const targets: Target[] = [];
+    const target = (text: string, value: number, limit: number, atMost = false): void => {
+      targets.push({
+        text: `${text} ${atMost ? '≤' : '≥'} ${limit}`,
+        value,
+        met: atMost ? value <= limit : value >= limit,
+      });
+    };
+
+    const asked = { ours: `${subject.origin}/paid`, mppx: `${stock.origin}/charge`, x402: `${stock.origin}/exact` };
+    const unpaid = await unpaidOf([
+      { url: asked.ours, subject },
+      { url: asked.mppx, subject: stock },
+      { url: asked.x402, subject: stock },
+    ]);
+    for (const [index, name] of ['unpaid 402', 'stock mppx: unpaid 402', 'stock x402: unpaid 402'].entries()) {
+      const { perSecond, cpuMicros, p99Ms } = unpaid[index] as LoadResult;
+      const cells = { 'calls/s': round(perSecond), 'CPU ms a call': round(cpuMicros / 1000), 'p99 ms': round(p99Ms) };
+      figures.push({ subject: name, cells });
+    }
+    const [ours = 0, ...others] = unpaid.map(({ perSecond }) => perSecond);
+    target('unpaid 402 a second', ours, 3000);
+    target('unpaid 402 a second ÷ the quicker stock server', ours / Math.max(...others), 2);
+
     const mpp = mppFetch(network, 1);
     const exact = x402Fetch(network, 2);
     const upto = x402Fetch(network, 3);
     // A session's client has one call in flight at a time: each lane has its own channel.
-    const sessions = await Promise.all(LANES.map((lane) => mppSessionFetch(network, 4 + lane)));
-    await Promise.all(sessions.map((pay) => pay(`${subject.origin}/metered`)));
-    const rails: [string, Fetch[], string][] = [
-      ['MPP charge', LANES.map(() => mpp), '/paid'],
-      ['x402 exact', LANES.map(() => exact), '/paid'],
-      ['MPP session voucher', sessions, '/metered'],
-      ['x402 upto', LANES.map(() => upto), '/metered'],
+    const sessions = async () => Promise.all(LANES.map((lane) => mppSessionFetch(network, 4 + lane)));
+    const same = (pay: Fetch) => async () => LANES.map(() => pay);
+    const rails: [
+      name: string,
+      lanes: () => Promise<Fetch[]>,
+      path: string,
+      peer: string,
+      limit: number | undefined,
+    ][] = [
+      ['MPP charge', same(mpp), '/paid', '/charge', 0.7],
+      ['x402 exact', same(exact), '/paid', '/exact', 0.7],
+      ['MPP session voucher', sessions, '/metered', '/session', 0.3],
+      ['x402 upto', same(upto), '/metered', '/upto', undefined],
     ];
-    let session = 0;
-    for (const [name, lanes, path] of rails) {
-      const voucher = name === 'MPP session voucher';
-      const warmUp = voucher ? PAID_WARM_UP_SECONDS : SECONDS;
-      const { perSecond, cpuMillis, failed } = await calls(lanes, subject.origin + path, subject.pids(), warmUp);
+    for (const [name, lanes, path, peer, limit] of rails) {
+      const [paid, stocks] = await calls([
+        { url: subject.origin + path, lanes: await lanes(), pids: subject.pids() },
+        { url: stock.origin + peer, lanes: await lanes(), pids: stock.pids() },
+      ]);
+      if (!paid || !stocks) throw new Error('nothing was measured');
+      figures.push(figureOf(name, paid), figureOf(`stock: ${name}`, stocks));
+      if (limit !== undefined) target(`${name}: CPU ÷ stock`, paid.cpuMillis / stocks.cpuMillis, limit, true);
       // The client signs in this process and shares the machine: the host's own limit is its CPU a call.
-      if (voucher) session = 1000 / cpuMillis;
-      figures.push({
-        subject: name,
-        cells: { 'calls/s': round(perSecond), 'CPU ms a call': round(cpuMillis), failed: String(failed) },
-      });
+      if (name === 'MPP session voucher') target('session vouchers a second and core', 1000 / paid.cpuMillis, 150);
     }
     const prepaid = await fromCredit();
     figures.push(prepaid.figure);
+    target('prepaid calls a second and core', prepaid.perCore, 150);
     return {
       id: 'payments',
       title: 'Paid routes (402, and calls with stock clients on four lanes)',
       figures,
-      targets: [
-        { text: 'unpaid 402 a second ≥ 3000', value: unpaid.perSecond, met: unpaid.perSecond >= 3000 },
-        { text: 'session vouchers a second and core ≥ 150', value: session, met: session >= 150 },
-        { text: 'prepaid calls a second and core ≥ 150', value: prepaid.perCore, met: prepaid.perCore >= 150 },
-      ],
+      targets,
       skipped: [],
-      note: 'unpaid: 402 answers count as errors for wrk and are not shown as such',
+      note: "CPU is without the chain's; unpaid: 402 answers count as errors for wrk and are not shown as such",
     };
   } finally {
+    await stock.stop();
     await subject.stop();
   }
+}
+
+/** Medians, in turn. */
+async function unpaidOf(askees: { url: string; subject: Subject }[]): Promise<LoadResult[]> {
+  const ask = ({ url, subject }: (typeof askees)[number], seconds: number) => load({ url, seconds }, subject.pids());
+  for (const askee of askees) await ask(askee, WARM_UP_SECONDS);
+  return (await inTurn(askees, (askee) => ask(askee, 2))).map(medianOf);
 }
