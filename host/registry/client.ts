@@ -1,7 +1,8 @@
 /**
  * The registry's libSQL connection: one connection, one user of it at a time, behind the interface of the libSQL client
  * that drizzle speaks. The client's own one for files prepares every statement anew, asks it for its columns twice and
- * learns by an exception that it gives no rows: a sixth of what a paid call took. Here statements stay prepared.
+ * learns by an exception that it gives no rows: a sixth of what a paid call took. Here statements stay prepared, and what
+ * is written in one turn of the event loop shares one sync of the disk.
  * A transaction holds the connection, and calls queue meanwhile; it must therefore never wait for anything but the
  * database.
  */
@@ -44,7 +45,10 @@ export async function openClient(file: string): Promise<Client> {
 class RegistryClient implements Client {
   readonly protocol = 'file';
   readonly #connection: Connection;
-  #tail: Promise<unknown> = Promise.resolve();
+  readonly #waiting: Task[] = [];
+  /** A transaction is open. */
+  #held = false;
+  #scheduled = false;
 
   constructor(file: string) {
     this.#connection = new Connection(file);
@@ -55,23 +59,14 @@ class RegistryClient implements Client {
   }
 
   execute(statement: InStatement | string, args?: InArgs): Promise<ResultSet> {
-    return this.#queue(() => this.#connection.run(inStatement(statement, args)));
+    const one = inStatement(statement, args);
+    return this.#add(kindOf(one), (connection) => connection.run(one));
   }
 
   batch(statements: (InStatement | [string, InArgs?])[], mode: TransactionMode = 'deferred'): Promise<ResultSet[]> {
-    return this.#queue(() => {
-      this.#connection.begin(mode);
-      try {
-        const results = statements.map((statement) =>
-          this.#connection.run(Array.isArray(statement) ? inStatement(...statement) : inStatement(statement)),
-        );
-        this.#connection.end('COMMIT');
-        return results;
-      } catch (error) {
-        this.#connection.end('ROLLBACK');
-        throw error;
-      }
-    });
+    const list = statements.map((each) => (Array.isArray(each) ? inStatement(...each) : inStatement(each)));
+    const kind = list.every((each) => kindOf(each) === 'read') ? 'read' : 'write';
+    return this.#add(kind, (connection) => list.map((each) => connection.run(each)), mode);
   }
 
   migrate(): never {
@@ -79,22 +74,19 @@ class RegistryClient implements Client {
   }
 
   executeMultiple(sql: string): Promise<void> {
-    return this.#queue(() => this.#connection.runAll(sql));
+    return this.#add('alone', (connection) => connection.runAll(sql));
   }
 
-  /** Holds the queue until the transaction is committed, rolled back or closed. */
-  async transaction(mode: TransactionMode = 'write'): Promise<Transaction> {
-    const turn = Promise.withResolvers<void>();
-    const before = this.#tail;
-    this.#tail = turn.promise;
-    await before.catch(() => {});
-    try {
-      this.#connection.begin(mode);
-      return new OpenTransaction(this.#connection, turn.resolve);
-    } catch (error) {
-      turn.resolve();
-      throw error;
-    }
+  /** Holds up all that follows until the transaction is committed, rolled back or closed. */
+  transaction(mode: TransactionMode = 'write'): Promise<Transaction> {
+    return this.#add('alone', (connection) => {
+      connection.begin(mode);
+      this.#held = true;
+      return new OpenTransaction(connection, () => {
+        this.#held = false;
+        if (this.#waiting.length > 0) this.#schedule();
+      });
+    });
   }
 
   async sync(): Promise<undefined> {
@@ -109,11 +101,91 @@ class RegistryClient implements Client {
     this.#connection.close();
   }
 
-  #queue<T>(work: () => T): Promise<T> {
-    const run = this.#tail.then(work, work);
-    this.#tail = run.catch(() => {});
-    return run;
+  #add<T>(kind: TaskKind, body: (connection: Connection) => T, mode?: TransactionMode): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    this.#waiting.push({ kind, mode, body, resolve: resolve as (result: unknown) => void, reject });
+    if (this.#held || this.#scheduled) return promise;
+    if (kind === 'write') this.#schedule();
+    else this.#work();
+    return promise;
   }
+
+  /** At the end of this turn of the event loop: whatever else is written in it shares a commit. */
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#work();
+    });
+  }
+
+  /** Runs what waits, in order, until a transaction holds the connection. */
+  #work(): void {
+    while (!this.#held && this.#waiting.length > 0) {
+      const end = this.#waiting.findIndex(({ kind }) => kind === 'alone');
+      const group = this.#waiting.splice(0, end === 0 ? 1 : end === -1 ? this.#waiting.length : end);
+      if (group.filter(({ kind }) => kind === 'write').length < 2 || !this.#together(group))
+        for (const task of group) this.#alone(task);
+    }
+  }
+
+  #alone({ mode, body, resolve, reject }: Task): void {
+    const connection = this.#connection;
+    try {
+      resolve(mode === undefined ? body(connection) : connection.within(mode, body));
+    } catch (error) {
+      reject(error);
+    }
+  }
+
+  /**
+   * Runs tasks in one transaction, so that they share one sync of the disk. One that fails undoes nothing but itself, and
+   * none is answered before all are on the disk.
+   * @returns false where that could not be: nothing of it was done
+   */
+  #together(group: Task[]): boolean {
+    const connection = this.#connection;
+    try {
+      const answers = connection.within('write', () =>
+        group.map(({ body, resolve, reject }) => {
+          connection.run({ sql: 'SAVEPOINT task' });
+          try {
+            const result = body(connection);
+            connection.run({ sql: 'RELEASE task' });
+            return () => resolve(result);
+          } catch (error) {
+            // Fails where the whole transaction is gone, as on a full disk.
+            connection.run({ sql: 'ROLLBACK TO task' });
+            connection.run({ sql: 'RELEASE task' });
+            return () => reject(error);
+          }
+        }),
+      );
+      for (const answer of answers) answer();
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}
+
+/** `alone`: never within a transaction that others share. */
+type TaskKind = 'read' | 'write' | 'alone';
+
+interface Task {
+  kind: TaskKind;
+  /** Of the transaction that it is by itself; undefined: it is one statement. */
+  mode: TransactionMode | undefined;
+  body(connection: Connection): unknown;
+  resolve(result: unknown): void;
+  reject(error: unknown): void;
+}
+
+function kindOf({ sql }: { sql: string }): TaskKind {
+  const [, word = ''] = /^\s*(\w+)/.exec(sql) ?? [];
+  if (/^(select|values)$/i.test(word)) return 'read';
+  return /^(insert|update|delete|replace)$/i.test(word) ? 'write' : 'alone';
 }
 
 class OpenTransaction implements Transaction {
@@ -195,6 +267,19 @@ class Connection {
 
   begin(mode: TransactionMode): void {
     this.run({ sql: BEGIN[mode] });
+  }
+
+  /** Runs the work in a transaction. @throws what the work throws, or the commit; nothing is done then */
+  within<T>(mode: TransactionMode, work: (connection: Connection) => T): T {
+    this.begin(mode);
+    try {
+      const result = work(this);
+      this.end('COMMIT');
+      return result;
+    } catch (error) {
+      this.end('ROLLBACK');
+      throw error;
+    }
   }
 
   /** A failure may have rolled back already: SQLite does so on a full disk. */

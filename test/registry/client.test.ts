@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Client } from '@libsql/client/sqlite3';
@@ -66,6 +66,67 @@ test('writes a batch whole or not at all, and works on after it', async () => {
   expect(await rows('SELECT id FROM t')).toEqual([]);
   const results = await client.batch([insert('a', 1), ['SELECT id FROM t'], 'SELECT 1 AS one']);
   expect(results.map((result) => result.rows.map((row) => ({ ...row })))).toEqual([[], [{ id: 'a' }], [{ one: 1 }]]);
+});
+
+/** Commits in the write-ahead log: frames that name the size of the database (https://sqlite.org/fileformat2.html#walformat). */
+async function commits(): Promise<number> {
+  const log = await readFile(path.join(folder, 'a.db-wal'));
+  const frame = 24 + log.readUInt32BE(8);
+  let count = 0;
+  for (let at = 32; at + frame <= log.length; at += frame) if (log.readUInt32BE(at + 4) > 0) count++;
+  return count;
+}
+
+test('what is written in one turn of the event loop shares a commit, and each has its own answer', async () => {
+  const before = await commits();
+  const [one, two, read, bad, rest] = await Promise.allSettled([
+    client.execute(insert('a', 1)),
+    client.batch([insert('b', 2), insert('c', 3)]),
+    rows('SELECT id FROM t ORDER BY id'),
+    client.batch([insert('d', 4), insert('a', 5)]),
+    client.batch([insert('e', 6), ['SELECT count(*) AS n FROM t']]),
+  ]);
+  expect(one).toMatchObject({ value: { rowsAffected: 1 } });
+  expect(two).toMatchObject({ value: [{ rowsAffected: 1 }, { rowsAffected: 1 }] });
+  // In the order in which they were asked for.
+  expect(read).toEqual({ status: 'fulfilled', value: [{ id: 'a' }, { id: 'b' }, { id: 'c' }] });
+  expect(bad).toMatchObject({ reason: { code: 'SQLITE_CONSTRAINT' } });
+  expect(rest).toMatchObject({ value: [{}, { rows: [{ n: 4 }] }] });
+  expect(await rows('SELECT id FROM t ORDER BY id')).toEqual([{ id: 'a' }, { id: 'b' }, { id: 'c' }, { id: 'e' }]);
+  expect(await commits()).toBe(before + 1);
+});
+
+test('where a shared commit cannot be, each is done by itself', async () => {
+  await client.executeMultiple(
+    `CREATE TABLE child (id TEXT REFERENCES t (id) DEFERRABLE INITIALLY DEFERRED) STRICT;
+     CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.id = 'no' BEGIN SELECT RAISE(ROLLBACK, 'no'); END`,
+  );
+  for (const [wrong, code] of [
+    ["INSERT INTO child VALUES ('nobody')", 'SQLITE_CONSTRAINT'],
+    [insert('no', 1), 'SQLITE_CONSTRAINT'],
+  ] as const) {
+    const [first, failed, last] = await Promise.allSettled([
+      client.batch([insert('a', 1), insert('b', 2)]),
+      client.batch([wrong]),
+      client.execute(insert('c', 3)),
+    ]);
+    expect([first.status, last.status]).toEqual(['fulfilled', 'fulfilled']);
+    expect(failed).toMatchObject({ reason: { code } });
+    expect(await rows('SELECT id FROM t ORDER BY id')).toEqual([{ id: 'a' }, { id: 'b' }, { id: 'c' }]);
+    await client.execute('DELETE FROM t');
+  }
+});
+
+test('writes before and after a transaction stay in their order', async () => {
+  const before = client.execute(insert('a', 1));
+  const opening = client.transaction();
+  const after = client.batch([insert('c', 3), ['SELECT id FROM t ORDER BY id']]);
+  await before;
+  const transaction = await opening;
+  expect((await transaction.execute('SELECT id FROM t')).rows.map((row) => row.id)).toEqual(['a']);
+  await transaction.execute(insert('b', 2));
+  await transaction.commit();
+  expect((await after)[1]?.rows.map((row) => row.id)).toEqual(['a', 'b', 'c']);
 });
 
 test('refuses values that SQLite would keep as others', async () => {
