@@ -7,8 +7,11 @@ import { type Figure, round } from './table.ts';
 /** V8 takes two to three seconds of load until it has compiled what is hot, on every side. */
 export const WARM_UP_SECONDS = 3;
 
+/** Of each subject, every round. */
+export type Runs = Map<string, LoadResult[]>;
+
 export interface Comparison {
-  results: Map<string, LoadResult>;
+  runs: Runs;
   figures: Figure[];
   skipped: string[];
 }
@@ -36,15 +39,16 @@ async function comparePair(other: OtherCheckout, starters: Starter[], options: C
   const ours = starters.find(({ name }) => name === 'Turnpike');
   if (!ours?.worker) {
     other.skipped.push(`${pairing.row}: cannot be run there`);
-    return { results: new Map(), figures: [], skipped: [] };
+    return { runs: new Map(), figures: [], skipped: [] };
   }
   const both = [other.starter(ours.worker), ours];
-  const { runs, ...comparison } = await compareAll(both, { ...options, rounds: PAIRED_ROUNDS });
+  const comparison = await compareAll(both, { ...options, rounds: PAIRED_ROUNDS });
+  const { runs } = comparison;
   other.record(pairing.row, runs.get('Turnpike') ?? [], runs.get('before') ?? []);
   return comparison;
 }
 
-async function compareAll(starters: Starter[], options: CompareOptions): Promise<Comparison & { runs: Runs }> {
+async function compareAll(starters: Starter[], options: CompareOptions): Promise<Comparison> {
   const skipped: string[] = [];
   const present: Starter[] = [];
   for (const starter of starters) {
@@ -63,13 +67,7 @@ async function compareAll(starters: Starter[], options: CompareOptions): Promise
   }
 }
 
-/** Of each subject, every round. */
-type Runs = Map<string, LoadResult[]>;
-
-async function measure(
-  subjects: Subject[],
-  options: CompareOptions,
-): Promise<Omit<Comparison, 'skipped'> & { runs: Runs }> {
+async function measure(subjects: Subject[], options: CompareOptions): Promise<Omit<Comparison, 'skipped'>> {
   const runs: Runs = new Map();
   const { path, seconds = 2, ...rest } = options.load;
   for (const subject of subjects) {
@@ -96,5 +94,5 @@ async function measure(
       ...(result.errors > 0 ? { errors: String(result.errors) } : {}),
     },
   }));
-  return { results, figures, runs };
+  return { figures, runs };
 }

@@ -9,6 +9,7 @@ import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
 import { pairing } from './compare.ts';
 import { hasWrk } from './load.ts';
+import { machineKind } from './machine.ts';
 import { isWorse, OtherCheckout, pairTable } from './pairs.ts';
 import { fileRows } from './rows/files.ts';
 import { lifecycleRows } from './rows/lifecycle.ts';
@@ -56,11 +57,13 @@ const { values } = parseArgs({
   },
 });
 if (values.help) {
-  console.log(`npm run bench -- [--rows ${ROWS.map(({ id }) => id).join(',')}] [--compare | --against <folder>]`);
+  console.log(
+    `npm run bench -- [--rows ${ROWS.map(({ id }) => id).join(',')}] [--compare | --against <folder>] [--install-system]`,
+  );
   process.exit(0);
 }
 if (!hasWrk()) {
-  console.error('The bench needs wrk: apt-get install wrk');
+  console.error('The bench needs wrk: npm run bench -- --install-system, or apt-get install wrk');
   process.exit(1);
 }
 
@@ -77,7 +80,7 @@ if (values.against !== undefined) {
 }
 const report: Report = {
   at: new Date().toISOString(),
-  machine: `${os.cpus().length} × ${os.cpus()[0]?.model ?? 'unknown'}, ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}, Node ${process.version}`,
+  machine: `${await machineKind()}: ${os.cpus().length} × ${os.cpus()[0]?.model ?? 'unknown'}, ${Math.round(os.totalmem() / 2 ** 30)} GiB, Linux ${os.release()}, Node ${process.version}`,
   rows: [],
 };
 const started = performance.now();

@@ -19,8 +19,8 @@ export function fileRows(): { id: string; run(): Promise<RowResult>; subjects: S
     id,
     subjects,
     async run() {
-      const { results, figures, skipped } = await compare(starters, { load: { path } });
-      const targets = target(results, 'Caddy', 'perSecond', '≥', 0.8, 'req/s');
+      const { runs, figures, skipped } = await compare(starters, { load: { path } });
+      const targets = target(runs, 'Caddy', 'perSecond', '≥', 0.8, 'req/s');
       return { id, title, figures, skipped, targets };
     },
   }));

@@ -11,7 +11,7 @@ import { collectGarbage } from '../garbage.ts';
 import { type LoadResult, load, median, medianOf } from '../load.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
 import { commandOf, privateBytes, privateOf, processTree } from '../processes.ts';
-import { type RowResult, round } from '../table.ts';
+import { judge, type RowResult, round } from '../table.ts';
 import { HELLO } from '../workers.ts';
 
 const MB = 1e6;
@@ -84,9 +84,9 @@ async function memory(): Promise<RowResult> {
         { subject: 'its database, idle', cells: { MB: round(sql / MB) } },
       ],
       targets: [
-        { text: 'host ≤ 350 MB', value: idle / MB, met: idle <= 350 * MB },
-        { text: 'warm idle tenant ≤ 15 MB', value: plain / MB, met: plain <= 15 * MB },
-        { text: 'its idle database ≤ 15 MB', value: sql / MB, met: sql <= 15 * MB },
+        judge('host', '≤ 350 MB', [idle / MB]),
+        judge('warm idle tenant', '≤ 15 MB', [plain / MB]),
+        judge('its idle database', '≤ 15 MB', [sql / MB]),
       ],
       skipped: [],
     };
@@ -167,9 +167,9 @@ async function registered(waits: () => void): Promise<RowResult> {
       },
     })),
     targets: [
-      { text: 'start with 10,000 ≤ 3000 ms', value: many.startMs, met: many.startMs <= 3000 },
-      { text: 'memory growth ≤ 50 MB', value: growth, met: growth <= 50 },
-      { text: 'CPU a request with 10,000 ≤ 1.15 × with 10', value: slower, met: slower <= 1.15 },
+      judge('start with 10,000', '≤ 3000 ms', [many.startMs]),
+      judge('memory growth', '≤ 50 MB', [growth]),
+      judge('CPU a request with 10,000', '≤ 1.15 × with 10', [slower]),
     ],
     skipped: [],
   };
@@ -206,7 +206,7 @@ async function warm(): Promise<RowResult> {
             },
           },
         ],
-        targets: [{ text: 'memory ≤ 8000 MB', value: bytes / MB, met: bytes <= 8000 * MB }],
+        targets: [judge('memory', '≤ 8000 MB', [bytes / MB])],
         skipped: [],
       };
     } finally {
@@ -289,10 +289,7 @@ async function fairness(): Promise<RowResult> {
       id: 'fairness',
       title: `A tenant's p99 beside ${slugs.join(', ')}`,
       figures: [figure('alone', alone), figure('beside them', beside)],
-      targets: [
-        { text: 'p99 ≤ 2 × alone', value, met: value <= 2 },
-        { text: 'failed requests ≤ 0', value: beside.failures.length, met: beside.failures.length === 0 },
-      ],
+      targets: [judge('p99', '≤ 2 × alone', [value]), judge('failed requests', '≤ 0', [beside.failures.length])],
       skipped: [],
     };
   } finally {

@@ -15,7 +15,7 @@ import { installed, startProgram, stopProgram } from '../peers/programs.ts';
 import { startTurnpike } from '../peers/turnpike.ts';
 import { startWorkerd } from '../peers/workerd.ts';
 import { commandOf, cpuSeconds, privateOf, processTree } from '../processes.ts';
-import { type RowResult, round, type Target } from '../table.ts';
+import { judge, type RowResult, round } from '../table.ts';
 import { HELLO, TEN_MB } from '../workers.ts';
 
 const NAME = 'bench.tenants.test';
@@ -117,7 +117,7 @@ async function beside(
   code: string,
   warmUp: string[],
   args: string[],
-): Promise<{ results: Map<string, Measured>; skipped: string[] }> {
+): Promise<{ runs: Map<string, Measured[]>; skipped: string[] }> {
   const folder = mkdtempSync(path.join(tmpdir(), 'bench-tls-'));
   const files = { cert: path.join(folder, 'tls.crt'), key: path.join(folder, 'tls.key') };
   const subjects: TlsSubject[] = [];
@@ -138,16 +138,7 @@ async function beside(
         runs.set(subject.name, [...(runs.get(subject.name) ?? []), await h2load(subject, args)]);
       }
     }
-    const results = new Map(
-      [...runs].map(([name, list]) => [
-        name,
-        {
-          perSecond: median(list.map(({ perSecond }) => perSecond)),
-          cpuMicros: median(list.map(({ cpuMicros }) => cpuMicros)),
-        },
-      ]),
-    );
-    return { results, skipped };
+    return { runs, skipped };
   } finally {
     for (const subject of subjects) await subject.stop();
     rmSync(folder, { recursive: true, force: true });
@@ -160,27 +151,26 @@ async function compared(
   warmUp: string[],
   args: string[],
 ): Promise<RowResult> {
-  const { results, skipped } = await beside(code, warmUp, args);
-  const ours = results.get('Turnpike');
-  const caddy = results.get('Caddy');
+  const { runs, skipped } = await beside(code, warmUp, args);
   const { factor = 1 } = row;
-  const targets: Target[] = [];
-  if (ours && caddy) {
-    const value = (ours.perSecond * factor) / (caddy.perSecond * factor);
-    targets.push({ text: `${row.column} ≥ 1 × Caddy`, value, met: value >= 1 });
-  }
+  const rates = (subject: string) => runs.get(subject)?.map(({ perSecond }) => perSecond);
+  const ours = rates('Turnpike') ?? [];
+  const ratios = rates('Caddy')?.map((rate, turn) => (ours[turn] ?? Number.NaN) / rate);
   return {
     id: row.id,
     title: row.title,
-    figures: [...results].map(([subject, { perSecond, cpuMicros }]) => ({
-      subject,
-      cells: {
-        [row.column]: round(perSecond * factor),
-        'CPU µs': round(cpuMicros),
-        'ours ÷ it': ours ? round(ours.perSecond / perSecond) : '',
-      },
-    })),
-    targets,
+    figures: [...runs].map(([subject, list]) => {
+      const perSecond = median(list.map((one) => one.perSecond));
+      return {
+        subject,
+        cells: {
+          [row.column]: round(perSecond * factor),
+          'CPU µs': round(median(list.map(({ cpuMicros }) => cpuMicros))),
+          'ours ÷ it': round(median(ours) / perSecond),
+        },
+      };
+    }),
+    targets: ratios ? [judge(row.column, '≥ 1 × Caddy', ratios)] : [],
     skipped,
   };
 }
@@ -259,7 +249,7 @@ async function manyDomains(): Promise<RowResult> {
         { subject: 'each name asked for once', cells: first },
         { subject: 'each once more', cells: second },
       ],
-      targets: [{ text: 'kB a loaded certificate ≤ 100', value: grown, met: grown <= 100 }],
+      targets: [judge('kB a loaded certificate', '≤ 100', [grown])],
       skipped: [],
     };
   } finally {
