@@ -272,6 +272,8 @@ test('by keyboard alone: log in, find a tenant, suspend it, and let it serve aga
   await page.getByRole('button', { name: 'Let it serve again' }).focus();
   await keyboard.press('Enter');
   await expect.poll(async () => (await fetch(`${host.url}/hello/`)).status).toBe(200);
+  // The page that follows is there: a script in one that is being left fails.
+  await page.getByRole('button', { name: 'Let it serve again' }).waitFor({ state: 'detached' });
   expect(await page.evaluate('window.pwned')).toBeUndefined();
   await page.goto(`${base}/audit?slug=hello`);
   const acts = await page.locator('main table').textContent();
