@@ -4,12 +4,12 @@
  * back, and whether a neighbour had every request answered. Ends with 1 if one of these is not so.
  */
 import os from 'node:os';
-import { commandOf, processTree } from '../bench/processes.ts';
 import { COMPUTING, REACHING, STORING, SWELLING, TALKING } from '../e2e/hostile-tenants.ts';
 import { deploy, mppFetch } from '../e2e/support/callers.ts';
 import { Flooding, forgedPayment, LARGE, large, MB, residentOf } from '../e2e/support/flooding.ts';
 import { startHost, type TestHost } from '../e2e/support/host.ts';
 import { SteadyCaller } from '../e2e/support/steady-caller.ts';
+import { ownProcesses } from './own-processes.ts';
 
 /** A process of the host may grow by this while it is attacked. */
 const GROWTH_BYTES = 150 * MB;
@@ -20,8 +20,6 @@ const KEPT_BYTES = 50 * MB;
 const SAMPLE_MS = 500;
 const ATTACK_MS = 20_000;
 const PROGRESS_MS = 60_000;
-/** The host's own processes, by their entry file. */
-const OWN = /(?:host|builtin-tenants)\/[\w/-]*main\.ts/;
 
 export interface HostileSoak {
   minutes: number;
@@ -140,12 +138,10 @@ function floods(host: TestHost): Attack[] {
 
 const pause = () => new Promise((resolve) => setTimeout(resolve, 50));
 
-/** Resident memory of each process of the host, but not of tenants' instances, which have limits of their own. */
+/** Resident memory of each process of the host. */
 function sample(host: TestHost, memory: Map<number, Memory>): void {
-  for (const pid of processTree([host.pid])) {
+  for (const [pid, name] of ownProcesses(host.pid)) {
     try {
-      const name = OWN.exec(commandOf(pid))?.[0];
-      if (name === undefined) continue;
       const bytes = residentOf(pid);
       const known = memory.get(pid);
       if (known) known.most = Math.max(known.most, bytes);
