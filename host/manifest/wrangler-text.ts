@@ -141,3 +141,15 @@ function findFault(root: Tree): { place: Place; what: string } | undefined {
   }
   return undefined;
 }
+
+/** An empty list or object, and false: build tools write them for all that a project does not use. */
+export function isNothing(value: unknown): boolean {
+  if (isTree(value)) return Object.values(value).every(isNothing);
+  return (
+    value === undefined ||
+    value === null ||
+    value === false ||
+    value === '' ||
+    (Array.isArray(value) && value.length === 0)
+  );
+}
