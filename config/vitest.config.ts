@@ -23,15 +23,18 @@ const e2e = {
   testTimeout: 400_000,
   hookTimeout: 180_000,
   retry: 2,
-  // The usual second is too short where other work keeps the machine busy.
-  expect: { poll: { timeout: 30_000 } },
 };
 
 /**
  * One process runs many files after each other, and loads viem and the like once: no file changes what others import
  * or the environment.
  */
-const shared = { isolate: false, maxWorkers: 2 };
+const shared = {
+  isolate: false,
+  maxWorkers: 2,
+  // The usual second is too short where other work keeps the machine busy.
+  expect: { poll: { timeout: 30_000 } },
+};
 
 /** What runs again with its registry on PostgreSQL. */
 const ON_POSTGRES = [
@@ -71,7 +74,10 @@ export default defineConfig({
       },
       { root, test: { ...e2e, ...shared, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE } },
       { root, test: { ...e2e, ...shared, name: 'e2e-alone', include: ALONE } },
-      { root, test: { ...e2e, name: 's3', include: ['test/s3/**/*.test.ts'], fileParallelism: false } },
+      {
+        root,
+        test: { ...e2e, expect: shared.expect, name: 's3', include: ['test/s3/**/*.test.ts'], fileParallelism: false },
+      },
     ],
   },
 });
