@@ -17,6 +17,7 @@ import { objectRows } from './rows/objects.ts';
 import { paymentRows } from './rows/payments.ts';
 import { bodyRows, hello, storageRows } from './rows/requests.ts';
 import { scaleRows } from './rows/scale.ts';
+import { tailRows } from './rows/tails.ts';
 import { tlsRows } from './rows/tls.ts';
 import type { SharedSubjects } from './subject.ts';
 import { markdown, type Report, type RowResult, regressions } from './table.ts';
@@ -40,6 +41,7 @@ const ROWS: Row[] = [
   ...tlsRows(),
   ...[...storageRows(), ...objectRows()].map(comparing),
   ...lifecycleRows(),
+  ...tailRows(),
   ...paymentRows(),
   ...scaleRows(),
 ];

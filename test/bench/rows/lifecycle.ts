@@ -209,7 +209,13 @@ async function webSocketEcho(): Promise<RowResult> {
       id: 'websocket',
       title: 'WebSocket echo (8 sockets)',
       figures: [row('Turnpike', runs.ours), row('bare workerd', runs.bare)],
-      targets: [],
+      targets: [
+        judge(
+          'CPU a message',
+          '≤ 1.5 × bare workerd',
+          runs.ours.map(({ cpuMicros }, turn) => cpuMicros / (runs.bare[turn]?.cpuMicros ?? Number.NaN)),
+        ),
+      ],
       skipped: [],
     };
   } finally {
