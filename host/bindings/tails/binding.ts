@@ -34,11 +34,18 @@ export const tails: Binding = {
 /**
  * What workerd calls with the traces of the tenant's worker: a worker of ours beside it, which hands them to the host by a
  * socket for each consumer. workerd has redacted them by then, as Cloudflare does. Invocations of `tail()` itself have no
- * trace, so that deployments that tail each other do not go on for ever.
+ * trace, so that deployments that tail each other do not go on for ever. What comes within a moment is one message: a
+ * message for each invocation took twice as long as the invocations.
  */
 export const TAIL_WORKER = `
 /** Of one message, characters. */
 const MOST = 256_000;
+/** From the first trace of a message, ms. */
+const MOMENT = 100;
+
+let waiting = [];
+let length = 0;
+let collecting = false;
 
 function shown(item) {
   const { logs, diagnosticsChannelEvents, ...rest } = item;
@@ -51,25 +58,33 @@ function shown(item) {
   return JSON.stringify({ ...rest, logs: [], diagnosticsChannelEvents: [], truncated: true });
 }
 
+async function send(env) {
+  const traces = waiting;
+  waiting = [];
+  length = 0;
+  if (traces.length === 0) return;
+  const message = { method: 'POST', body: traces.join(','), headers: { traces: String(traces.length) } };
+  await Promise.allSettled(Object.values(env).map((consumer) => consumer.fetch('http://tail/', message)));
+}
+
 export default {
   async tail(events, env) {
-    let waiting = [];
-    let length = 0;
-    const send = async () => {
-      const body = waiting.join(',');
-      waiting = [];
-      length = 0;
-      if (body !== '') await Promise.allSettled(Object.values(env).map((consumer) => consumer.fetch('http://tail/', { method: 'POST', body })));
-    };
     for (const event of events) {
       if (event.event?.rpcMethod === 'tail') continue;
       const text = shown(event);
       if (text.length > MOST) continue;
-      if (length + text.length > MOST) await send();
+      if (length + text.length > MOST) await send(env);
       waiting.push(text);
       length += text.length;
     }
-    await send();
+    if (collecting || waiting.length === 0) return;
+    collecting = true;
+    try {
+      await scheduler.wait(MOMENT);
+    } finally {
+      collecting = false;
+    }
+    await send(env);
   },
 };
 `;

@@ -9,13 +9,15 @@ import { Problem } from '../../shared/problem.ts';
 import type { BindingPlace, BindingServer, ServedBinding, ServerHost } from '../server.ts';
 import { closeNow, endAnswer, listenAt } from '../tenant-socket.ts';
 
-/** From the first trace of a batch to its delivery, ms. */
-const DELAY_MS = 250;
+/** From the first message of a batch to its delivery, ms. */
+const DELAY_MS = 150;
 /** Of one message: a little more than what the worker in the sandbox sends. */
 const MOST_MESSAGE_BYTES = 1_048_576;
 /** What waits for one consumer, and what waits in all. */
 const MOST_WAITING_BYTES = 1_048_576;
 const MOST_IN_ALL_BYTES = 64 * 1_048_576;
+/** What a tenant may say that one message has: it is told as a number of traces that were lost. */
+const MOST_TRACES = 1_000;
 /** Messages of one batch. */
 const MOST_MESSAGES = 100;
 const MOST_CONNECTIONS = 256;
@@ -44,11 +46,17 @@ interface Consumer {
   lost(count: number, why: string): void;
 }
 
+interface Message {
+  /** Traces in JSON, between commas. */
+  text: Buffer;
+  traces: number;
+}
+
 class TailSocket implements ServedBinding {
   readonly #place: BindingPlace;
   readonly #consumer: Consumer;
   #server: http.Server | undefined;
-  #waiting: Buffer[] = [];
+  #waiting: Message[] = [];
   #bytes = 0;
   #delivering: Promise<void> | undefined;
   #closing = new AbortController();
@@ -87,8 +95,9 @@ class TailSocket implements ServedBinding {
   async #take(request: IncomingMessage): Promise<void> {
     const bytes = Number(request.headers['content-length']);
     if (!(bytes > 0 && bytes <= MOST_MESSAGE_BYTES)) return;
+    const traces = Math.min(Number(request.headers.traces) || 1, MOST_TRACES);
     if (this.#bytes + bytes > MOST_WAITING_BYTES || waitingInAll + bytes > MOST_IN_ALL_BYTES) {
-      this.#lose('They came faster than it takes them.');
+      this.#lose(traces, 'They came faster than it takes them.');
       return;
     }
     this.#count(bytes);
@@ -99,7 +108,7 @@ class TailSocket implements ServedBinding {
       this.#count(-bytes);
       throw error;
     }
-    this.#waiting.push(Buffer.concat(parts));
+    this.#waiting.push({ text: Buffer.concat(parts), traces });
     this.#delivering ??= this.#deliverAll().finally(() => {
       this.#delivering = undefined;
     });
@@ -110,10 +119,11 @@ class TailSocket implements ServedBinding {
     while (this.#waiting.length > 0) {
       await delay(DELAY_MS, undefined, { signal: this.#closing.signal }).catch(() => undefined);
       const batch = this.#waiting.splice(0, MOST_MESSAGES);
-      const events = Buffer.concat([OPEN, ...batch.flatMap((one, at) => (at === 0 ? [one] : [COMMA, one])), CLOSE]);
-      const bytes = batch.reduce((sum, { length }) => sum + length, 0);
-      await this.#consumer.deliver(events).catch((error) => {
-        this.#lose(error instanceof Problem ? error.message : 'It ended, or took too long.', batch.length);
+      const texts = batch.flatMap(({ text }, at) => (at === 0 ? [text] : [COMMA, text]));
+      const bytes = batch.reduce((sum, { text }) => sum + text.length, 0);
+      await this.#consumer.deliver(Buffer.concat([OPEN, ...texts, CLOSE])).catch((error) => {
+        const traces = batch.reduce((sum, one) => sum + one.traces, 0);
+        this.#lose(traces, error instanceof Problem ? error.message : 'It ended, or took too long.');
       });
       // Counted until then: it is in memory.
       this.#count(-bytes);
@@ -125,7 +135,7 @@ class TailSocket implements ServedBinding {
     waitingInAll += bytes;
   }
 
-  #lose(why: string, count = 1): void {
+  #lose(count: number, why: string): void {
     this.#lost += count;
     const now = performance.now();
     if (now - this.#toldAt < TELL_MS) return;
