@@ -8,8 +8,10 @@ import { fileURLToPath } from 'node:url';
 import type { Client } from '@libsql/client/sqlite3';
 import type { LibSQLDatabase } from 'drizzle-orm/libsql';
 import { Problem } from '../shared/problem.ts';
+import { type Changes, NO_CHANGES } from './changes.ts';
 import { openClient } from './client.ts';
 import { drizzle } from './drizzle.ts';
+import { type Leases, OwnLeases } from './leases.ts';
 
 /** Drizzle over the registry. Transactions must wait for nothing but the database: they hold its only connection. */
 export type Database = LibSQLDatabase<Record<string, never>>;
@@ -18,6 +20,10 @@ export interface Registry {
   db: Database;
   /** The connection below drizzle, for statements that drizzle has no words for. */
   client: Client;
+  /** Which of several nodes this process is; null: it is the only one. */
+  readonly node: string | null;
+  readonly leases: Leases;
+  readonly changes: Changes;
   close(): void;
 }
 
@@ -35,6 +41,9 @@ export async function openRegistry(file: string): Promise<FileRegistry> {
   return {
     db: drizzle(client) as unknown as Database,
     client,
+    node: null,
+    leases: new OwnLeases(),
+    changes: NO_CHANGES,
     async copyTo(target) {
       await client.execute({ sql: 'VACUUM INTO ?', args: [target] });
     },

@@ -156,6 +156,7 @@ export class SettlementMachine {
       throw new Problem('payment_invalid', 'This challenge was paid by another credential. Pay the new challenge.');
     const same = Again.of(previous, prepared.terms, place);
     if (!same) throw otherUse();
+    this.#refuseElsewhere(previous);
     const again = same.as(previous.state === 'settling' ? await this.reconcile(previous) : previous);
     if (!again || again.row.state === 'released') return undefined;
     if (again.row.state === 'settling') throw pending(again.row);
@@ -187,6 +188,7 @@ export class SettlementMachine {
             : 'This Idempotency-Key was used, and this request cannot be compared with the first: send the first payment again, or take another key. Nothing was charged.',
         );
       // The first call may still be at work; its end is this call's answer too.
+      this.#refuseElsewhere(known);
       const again = await this.#locks.run(known.credentialId, async () => same.as(await this.store.byId(known.id)));
       if (again && again.row.state !== 'released') return again;
     }
@@ -292,6 +294,12 @@ export class SettlementMachine {
     if (payer !== undefined && this.#isBlocked?.(payer) && !(await this.knows(presented))) throw blockedWallet(payer);
   }
 
+  /** @throws Problem `payment_pending` or `in_progress` where another node is at work on it */
+  #refuseElsewhere(row: PaymentRow): void {
+    if (!this.store.isElsewhere(row)) return;
+    throw row.state === 'settling' ? pending(row) : elsewhere();
+  }
+
   #refuseBlocked(wallet: string | undefined): void {
     if (wallet !== undefined && this.#isBlocked?.(wallet)) throw blockedWallet(wallet);
   }
@@ -315,6 +323,7 @@ export class SettlementMachine {
   /** Asks the chain about a settlement whose outcome is not known. Idempotent. */
   async reconcile(row: PaymentRow): Promise<PaymentRow> {
     const current = (await this.store.byId(row.id)) ?? row;
+    if (this.store.isElsewhere(current)) return current;
     // Two that learn the same outcome would book it twice.
     if (current.state !== 'settling' || this.isSettling(current)) return current;
     const charged = current.charged ?? undefined;
@@ -364,7 +373,7 @@ function otherUse(): Problem {
 }
 
 /** Another process of the host began with the same credential, or the same key, at the same moment. */
-function elsewhere(cause: unknown): Problem {
+function elsewhere(cause?: unknown): Problem {
   return new Problem(
     'in_progress',
     'This payment is being worked on already. Send the very same request again in a few seconds; it is not charged twice.',

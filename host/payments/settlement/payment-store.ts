@@ -44,6 +44,7 @@ export type NewPayment = Omit<
   | 'updatedAt'
   | 'settledAt'
   | 'capturedBy'
+  | 'node'
 >;
 
 export const OPEN_STATES = ['verified', 'working', 'settling', 'settled'] as const;
@@ -59,12 +60,14 @@ export class PaymentStore {
   readonly books: Books;
   readonly meters: Meters;
   readonly queries: ReturnType<typeof paymentQueries>;
+  readonly #node: string | null;
   readonly #onFinal: (row: PaymentRow) => void;
   readonly #statements: ReturnType<typeof paidCallStatements>;
 
   /** @param onFinal told of every payment that comes to a final state, after it is written */
   constructor(registry: Registry, clock: Clock, answers: Answers, onFinal: (row: PaymentRow) => void = () => {}) {
     this.answers = answers;
+    this.#node = registry.node;
     this.#onFinal = onFinal;
     this.books = new Books(registry, clock);
     this.meters = new Meters(this.books);
@@ -84,9 +87,20 @@ export class PaymentStore {
     return this.#statements.byId.get({ id });
   }
 
-  /** What a crash left between two states, oldest first. */
+  /** What this node is at work on, or a crash left between two states, oldest first. */
   async open(): Promise<PaymentRow[]> {
-    return this.queries.inStates(OPEN_STATES);
+    const open = await this.queries.inStates(OPEN_STATES);
+    return open.filter((row) => row.node === this.#node);
+  }
+
+  /** What nodes that have ended left between two states is this one's from here on. */
+  async takeOver(): Promise<void> {
+    if (this.#node !== null) await this.queries.takeOver(this.#node);
+  }
+
+  /** Whether another node is at work on it: it is nobody else's until that node has ended. */
+  isElsewhere(row: PaymentRow): boolean {
+    return row.node !== this.#node && OPEN_STATES.some((state) => state === row.state) && !isTenants(row);
   }
 
   /**
@@ -123,6 +137,7 @@ export class PaymentStore {
       updatedAt: now,
       settledAt: null,
       capturedBy: null,
+      node: this.#node,
     };
     const row: PaymentRow = previous
       ? { ...fresh, id: previous.id, attempts: previous.attempts + 1, createdAt: previous.createdAt }
@@ -362,12 +377,18 @@ export class PaymentStore {
   async #update(row: PaymentRow, change: Partial<PaymentRow>, more: Statement[] = []): Promise<PaymentRow> {
     // Noted by the first transition of the capture, whichever it is.
     const captured = row.capturedBy === null ? {} : { capturedBy: row.capturedBy };
-    const full = { ...change, ...captured, updatedAt: this.now() };
+    const node = this.#node === null ? {} : { node: this.#node };
+    const full = { ...change, ...captured, ...node, updatedAt: this.now() };
     await this.books.write([this.#statements.update(row, full), ...more]);
     const next = { ...row, ...full };
     if (next.state !== row.state && FINAL.includes(next.state)) this.#onFinal(next);
     return next;
   }
+}
+
+/** A hold is the tenant's to capture or release, and its time limit's; also one that was settled early. */
+export function isTenants({ kind, state, charged }: PaymentRow): boolean {
+  return kind === 'binding' && (state === 'working' || (state === 'settled' && charged === null));
 }
 
 function operationColumns({ status, headers, body }: StoredAnswer): Partial<PaymentRow> {

@@ -7,6 +7,7 @@ import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { Operations } from '../operations.ts';
 import type { LiveCalls } from './live-calls.ts';
 import type { SettlementMachine } from './machine.ts';
+import { isTenants } from './payment-store.ts';
 
 export interface RecoveryOptions {
   machine: SettlementMachine;
@@ -46,11 +47,6 @@ export async function recoverLeft({ machine, operations, live, log }: RecoveryOp
       log.warn({ err: error, payment: row.id, state: row.state }, 'payment could not be recovered yet');
     }
   }
-}
-
-/** A hold is the tenant's to capture or release, and its time limit's; also one that was settled early. */
-function isTenants({ kind, state, charged }: PaymentRow): boolean {
-  return kind === 'binding' && (state === 'working' || (state === 'settled' && charged === null));
 }
 
 async function recover(machine: SettlementMachine, operations: Operations, row: PaymentRow): Promise<PaymentRow> {

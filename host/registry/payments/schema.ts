@@ -66,6 +66,8 @@ export const payments = sqliteTable('payments', {
   settledAt: integer('settled_at'),
   place: text('place'),
   capturedBy: text('captured_by'),
+  /** Which node of several is at work on it. */
+  node: text('node'),
 });
 
 /** The very words of `payments_open`: SQLite takes a partial index only for its own condition, without parameters. */

@@ -1,6 +1,7 @@
 /** The statements of every paid call, whose text is built once: see registry/statements.ts. */
 import { and, eq, inArray, isNotNull, lt, sql } from '../drizzle.ts';
 import type { Registry } from '../index.ts';
+import { NOW } from '../leases.ts';
 import { compiled, inserts, updates } from '../statements.ts';
 import type { Books } from './books.ts';
 import {
@@ -35,7 +36,8 @@ export function paidCallStatements(db: Registry['db']) {
     usedAt: sql`${placeholder('now')}`,
   };
   // A payment that is not (any more) as it was read breaks NOT NULL, and with it the whole transaction.
-  const isAsRead = sql`${payments.attempts} = ${placeholder(' attempts')} AND ${payments.state} = ${placeholder(' state')}`;
+  const isAsRead = sql`${payments.attempts} = ${placeholder(' attempts')} AND ${payments.state} = ${placeholder(' state')}
+    AND ${payments.node} IS NOT DISTINCT FROM ${placeholder(' node')}`;
   const update = updates(db, payments, payments.id, {
     attempts: sql`CASE WHEN ${isAsRead} THEN ${payments.attempts} + ${placeholder(' begins')} END`,
   });
@@ -53,10 +55,11 @@ export function paidCallStatements(db: Registry['db']) {
       .prepare(),
     insert: inserts(db, payments),
     /** @param was as it was read. `change.attempts`, where it is given, is one more: it begins again */
-    update: (was: Pick<PaymentRow, 'id' | 'attempts' | 'state'>, change: Partial<PaymentRow>) =>
+    update: (was: Pick<PaymentRow, 'id' | 'attempts' | 'state' | 'node'>, change: Partial<PaymentRow>) =>
       update(was.id, change, {
         ' attempts': was.attempts,
         ' state': was.state,
+        ' node': was.node,
         ' begins': change.attempts === undefined ? 0 : change.attempts - was.attempts,
       }),
     reserve: compiled(db.update(paymentChannels).set(reserve).where(ofChannel)),
@@ -87,6 +90,15 @@ export function paymentQueries({ db, now }: Books) {
         .from(payments)
         .where(and(isOpenPayment, inArray(payments.state, [...states])))
         .orderBy(payments.createdAt),
+
+    /** What nodes that have ended were at work on becomes this node's: whoever of them goes on after all writes nothing. */
+    async takeOver(node: string): Promise<void> {
+      const isAlive = sql`EXISTS (SELECT 1 FROM leases WHERE name = 'node:' || ${payments.node} AND valid_until > ${sql.raw(NOW)})`;
+      await db
+        .update(payments)
+        .set({ node })
+        .where(and(isOpenPayment, sql`NOT coalesce(${payments.node} = ${node} OR ${isAlive}, false)`));
+    },
 
     /** Holds whose signature runs out before a moment, real time, ms. */
     endingHolds: async (before: number): Promise<PaymentRow[]> =>

@@ -13,6 +13,7 @@ import type {
   TransactionMode,
 } from '@libsql/client/sqlite3';
 import { LibsqlError } from '../drizzle.ts';
+import { type Fence, fences, LeaseLost } from '../fences.ts';
 import { driverValue, inStatement, resultOf, rowClass } from '../results.ts';
 import { libsqlError, postgresSchema, postgresText, readerOf } from './dialect.ts';
 import { type PgConnection, type PgError, type PgPool, type PgQuery, type PgResult, Pool } from './pg.ts';
@@ -36,6 +37,8 @@ const SESSION = "SET idle_in_transaction_session_timeout = '5s'; SET lock_timeou
 /** Any number, the same on all nodes: the lock of whoever writes, held until its commit can be seen. */
 const WRITERS = 0x7475726e;
 const BEGIN_WRITE = `BEGIN; SELECT pg_advisory_xact_lock(${WRITERS})`;
+/** What a fence breaks. */
+const NOT_NULL = '23502';
 const BEGIN: Record<TransactionMode, string> = {
   write: BEGIN_WRITE,
   deferred: BEGIN_WRITE,
@@ -83,11 +86,12 @@ class PooledClient implements PostgresClient {
     mode: TransactionMode = 'deferred',
   ): Promise<ResultSet[]> {
     const queries = statements.map((one) => this.#query(Array.isArray(one) ? inStatement(...one) : inStatement(one)));
+    const checks = mode === 'read' ? [] : fences();
     return this.#using(this.#poolFor(mode), async (connection) => {
       // All are sent at once: after one that fails PostgreSQL refuses the rest, and rolls back at the COMMIT.
-      const begun = connection.query(BEGIN[mode]);
+      const begun = [connection.query(BEGIN[mode]), ...this.#checked(connection, checks)];
       const results = queries.map((query) => connection.query(query));
-      const settled = await Promise.allSettled([begun, ...results, connection.query('COMMIT')]);
+      const settled = await Promise.allSettled([...begun, ...results, connection.query('COMMIT')]);
       const failed = settled.find((one) => one.status === 'rejected');
       if (failed) throw failed.reason;
       return (await Promise.all(results)).map(resultSet);
@@ -104,9 +108,10 @@ class PooledClient implements PostgresClient {
   }
 
   async transaction(mode: TransactionMode = 'write'): Promise<Transaction> {
+    const checks = mode === 'read' ? [] : fences();
     const connection = await this.#connect(this.#poolFor(mode));
     try {
-      await asLibsql(() => connection.query(BEGIN[mode]));
+      await asLibsql(() => Promise.all([connection.query(BEGIN[mode]), ...this.#checked(connection, checks)]));
     } catch (error) {
       connection.release(true);
       throw error;
@@ -142,6 +147,14 @@ class PooledClient implements PostgresClient {
       // The lock goes with its connection.
       connection.release(true);
     }
+  }
+
+  #checked(connection: PgConnection, checks: readonly Fence[]): Promise<unknown>[] {
+    return checks.map(({ name, check }) =>
+      connection.query(this.#query(check)).catch((error: PgError) => {
+        throw error.code === NOT_NULL ? new LeaseLost(name) : error;
+      }),
+    );
   }
 
   #poolFor(mode: TransactionMode): PgPool {
@@ -288,12 +301,13 @@ async function asLibsql<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    if (error instanceof LibsqlError || error instanceof RangeError) throw error;
+    if (error instanceof LibsqlError || error instanceof RangeError || error instanceof LeaseLost) throw error;
     throw libsqlError(error as PgError);
   }
 }
 
 /** The server refused a statement; the connection is as good as before. */
 function isRefusal(error: unknown): boolean {
+  if (error instanceof LeaseLost) return true;
   return error instanceof LibsqlError && /^SQLITE_|^POSTGRES_(?!57P|08)[0-9A-Z]{5}$/.test(error.code);
 }

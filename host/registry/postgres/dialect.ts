@@ -12,6 +12,8 @@ import type { PgError } from './pg.ts';
 export const PRELUDE = `
   CREATE OR REPLACE FUNCTION max(numeric, numeric) RETURNS numeric LANGUAGE sql IMMUTABLE RETURN greatest($1, $2);
   CREATE OR REPLACE FUNCTION min(numeric, numeric) RETURNS numeric LANGUAGE sql IMMUTABLE RETURN least($1, $2);
+  CREATE OR REPLACE FUNCTION unixepoch(text) RETURNS numeric LANGUAGE sql VOLATILE
+    RETURN extract(epoch FROM clock_timestamp());
 `;
 
 /**

@@ -1,31 +1,60 @@
 /** The registry on PostgreSQL, for several nodes at once. */
+import { randomBytes } from 'node:crypto';
+import { fileURLToPath } from 'node:url';
+import { HeardChanges } from '../changes.ts';
 import { drizzle } from '../drizzle.ts';
 import { type Database, MIGRATIONS, migrate, type Registry, readMigrations } from '../index.ts';
+import { RegistryLeases } from '../leases.ts';
 import { postgresClient } from './client.ts';
 import { PRELUDE } from './dialect.ts';
+import { Presence } from './presence.ts';
+
+/** What only PostgreSQL has, on top of the tables of all. */
+const OWN_MIGRATIONS = fileURLToPath(new URL('migrations/', import.meta.url));
+/** A write may wait five seconds for a node that stopped within one (client.ts): nobody's lease ends by that. ms */
+const LEASE_MS = 12_000;
+/** Renewals in the time of a lease. */
+const BEATS = 6;
 
 export interface PostgresRegistry extends Registry {
+  readonly node: string;
   /** As `close`, once all connections are closed. */
   end(): Promise<void>;
 }
 
-/** @param url `postgres://user:password@host/database`; several may open it at once, and one of them migrates it */
-export async function openPostgresRegistry(url: string): Promise<PostgresRegistry> {
+/**
+ * Opens the registry as a node of its own: one that is opened again is another.
+ * @param url `postgres://user:password@host/database`; several may open it at once, and one of them migrates it
+ */
+export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } = {}): Promise<PostgresRegistry> {
   const client = postgresClient(url);
+  const node = randomBytes(9).toString('base64url');
+  const leases = new RegistryLeases(client, node, leaseMs);
+  const changes = new HeardChanges();
+  let presence: Presence;
   try {
-    const migrations = await readMigrations(MIGRATIONS);
+    const migrations = [...(await readMigrations(MIGRATIONS)), ...(await readMigrations(OWN_MIGRATIONS))];
     await client.exclusively('turnpike migrations', async () => {
       await client.executeMultiple(PRELUDE);
       await migrate(client, migrations);
     });
+    presence = await Presence.begin({ url, leases, changes, beatMs: leaseMs / BEATS });
   } catch (error) {
     await client.end();
     throw error;
   }
+  const end = async () => {
+    await presence.stop();
+    await leases.end().catch(() => undefined);
+    await client.end();
+  };
   return {
     db: drizzle(client) as unknown as Database,
     client,
-    close: () => client.close(),
-    end: () => client.end(),
+    node,
+    leases,
+    changes,
+    close: () => void end(),
+    end,
   };
 }

@@ -48,5 +48,26 @@ export interface PgPoolOptions {
   pipeline: boolean;
 }
 
-const { Pool: PoolOfPg } = createRequire(import.meta.url)('pg') as { Pool: new (options: PgPoolOptions) => PgPool };
-export const Pool = PoolOfPg;
+/** One connection outside a pool; rows by the names of their columns. */
+export interface PgClient {
+  connect(): Promise<void>;
+  query(query: { text: string; values?: unknown[] } | string): Promise<{ rows: Record<string, unknown>[] }>;
+  on(event: 'error' | 'end', listener: () => void): void;
+  on(event: 'notification', listener: (message: { payload?: string }) => void): void;
+  end(): Promise<void>;
+}
+
+export interface PgClientOptions {
+  connectionString: string;
+  connectionTimeoutMillis: number;
+  /** After which a statement fails, ms. */
+  query_timeout: number;
+  keepAlive: boolean;
+}
+
+interface Pg {
+  Pool: new (options: PgPoolOptions) => PgPool;
+  Client: new (options: PgClientOptions) => PgClient;
+}
+
+export const { Pool, Client } = createRequire(import.meta.url)('pg') as Pg;

@@ -1,0 +1,112 @@
+/**
+ * A node's presence: one connection beside those of its statements, by which it renews its leases, and hears of what other
+ * nodes changed. Whatever was said while it was lost is seen by its number at the next beat.
+ */
+import type { HeardChanges } from '../changes.ts';
+import type { RegistryLeases } from '../leases.ts';
+import { postgresText } from './dialect.ts';
+import { Client, type PgClient } from './pg.ts';
+
+const CHANNEL = 'turnpike_changes';
+/** Between one connection that was lost and the next try, ms. */
+const AGAIN_MS = 100;
+
+export interface PresenceOptions {
+  url: string;
+  leases: RegistryLeases;
+  changes: HeardChanges;
+  /** How often leases are renewed; several fit into the time of one. */
+  beatMs: number;
+}
+
+export class Presence {
+  readonly #options: PresenceOptions;
+  #connection: PgClient | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #taking: Promise<void> | undefined;
+  #stopped = false;
+
+  private constructor(options: PresenceOptions) {
+    this.#options = options;
+  }
+
+  /** Resolves when the node is known to the others, and hears of changes. */
+  static async begin(options: PresenceOptions): Promise<Presence> {
+    const presence = new Presence(options);
+    await presence.#connect();
+    await options.leases.takeKept();
+    return presence;
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#timer);
+    await this.#taking;
+    await this.#connection?.end().catch(() => undefined);
+  }
+
+  async #connect(): Promise<void> {
+    const { url, beatMs } = this.#options;
+    const connection = new Client({
+      connectionString: url,
+      connectionTimeoutMillis: beatMs * 2,
+      query_timeout: beatMs * 2,
+      keepAlive: true,
+    });
+    connection.on('error', () => this.#lost(connection));
+    connection.on('end', () => this.#lost(connection));
+    connection.on('notification', ({ payload = '' }) => {
+      const [topic = '', number] = payload.split(' ');
+      // Where it fails, the next beat sees that number again.
+      void this.#options.changes.heard(topic, Number(number)).catch(() => undefined);
+    });
+    await connection.connect();
+    this.#connection = connection;
+    await connection.query(`LISTEN ${CHANNEL}`);
+    await this.#beat();
+  }
+
+  async #beat(): Promise<void> {
+    const connection = this.#connection;
+    if (!connection || this.#stopped) return;
+    const { leases, changes, beatMs } = this.#options;
+    try {
+      await leases.renew(async (sql, args) => {
+        const renewed = await connection.query({ text: postgresText(sql), values: args.map(String) });
+        return renewed.rows;
+      });
+      const { rows } = await connection.query({ text: 'SELECT topic, number FROM changes' });
+      await Promise.allSettled(rows.map(({ topic, number }) => changes.heard(String(topic), Number(number))));
+    } catch {
+      this.#lost(connection);
+      return;
+    }
+    // Writes may have to wait for other nodes: renewals do not wait for them.
+    this.#taking ??= leases
+      .takeKept()
+      .catch(() => undefined)
+      .finally(() => {
+        this.#taking = undefined;
+      });
+    this.#later(beatMs, () => this.#beat());
+  }
+
+  #lost(connection: PgClient): void {
+    if (this.#connection !== connection) return;
+    this.#connection = undefined;
+    connection.end().catch(() => undefined);
+    this.#reconnect();
+  }
+
+  #reconnect(): void {
+    if (this.#stopped) return;
+    // What is remembered from here on is forgotten at the next try.
+    void this.#options.changes.mayHaveMissed();
+    this.#later(AGAIN_MS, () => this.#connect().catch(() => this.#reconnect()));
+  }
+
+  #later(ms: number, work: () => Promise<void>): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void work(), ms).unref();
+  }
+}
