@@ -2,7 +2,7 @@
 import { Mutex } from '../shared/mutex.ts';
 import { Problem } from '../shared/problem.ts';
 import { asc, eq, sql } from './drizzle.ts';
-import type { Database } from './index.ts';
+import type { Database, Registry } from './index.ts';
 import { type Block, blocks } from './schema/operator.ts';
 
 export const MOST_BLOCKS = 10_000;
@@ -17,10 +17,20 @@ export class Blocks {
     this.#db = db;
   }
 
-  static async open(db: Database): Promise<Blocks> {
+  static async open({ db, changes }: Pick<Registry, 'db' | 'changes'>): Promise<Blocks> {
     const opened = new Blocks(db);
-    for (const { subject, kind } of await db.select().from(blocks)) opened.#kinds.set(subject, kind);
+    changes.on('blocks', () => opened.reload());
+    await opened.reload();
     return opened;
+  }
+
+  /** As the registry has them by now. */
+  reload(): Promise<void> {
+    return this.#turns.run(async () => {
+      const rows = await this.#db.select().from(blocks);
+      this.#kinds.clear();
+      for (const { subject, kind } of rows) this.#kinds.set(subject, kind);
+    });
   }
 
   /** @param wallet lowercase 0x address */

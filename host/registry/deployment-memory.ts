@@ -43,8 +43,13 @@ export class DeploymentMemory {
     try {
       return await work();
     } finally {
-      this.#changes += 1;
-      this.#remembered.clear();
+      this.forget();
     }
+  }
+
+  /** Something was changed, here or at another node. */
+  forget(): void {
+    this.#changes += 1;
+    this.#remembered.clear();
   }
 }

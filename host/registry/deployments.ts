@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import type { AssetSettings, BindingSet, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { type Changes, NO_CHANGES } from './changes.ts';
 import { DeploymentMemory, type Transaction } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
 import { and, asc, desc, eq, inArray, isNotNull, isNull, ne, or, sql } from './drizzle.ts';
@@ -137,9 +138,11 @@ export class Deployments {
   readonly terms: DeploymentTerms;
   readonly decisions: OperatorDecisions;
 
-  constructor(db: Database) {
+  /** @param changes of other nodes. Default: none are made */
+  constructor(db: Database, changes: Changes = NO_CHANGES) {
     this.#db = db;
     this.#memory = new DeploymentMemory(db);
+    changes.on('deployments', () => this.#memory.forget());
     this.claims = new SlugClaims(db, (slug) => this.bySlug(slug));
     this.terms = new DeploymentTerms(db, this.#memory);
     this.decisions = new OperatorDecisions(this.#memory);

@@ -1,7 +1,9 @@
 /**
  * All timed work of the host, on one clock that tests can move. A job never runs beside itself, and what was missed
- * while it ran, or while the host was down, is made up for once.
+ * while it ran, or while the host was down, is made up for once. A job runs in the context in which it was planned: under
+ * the lease that it was planned under, or none.
  */
+import { AsyncResource } from 'node:async_hooks';
 import type { Logger } from 'pino';
 import type { Clock } from '../shared/clock.ts';
 import { CronExpression, dueOccurrence, nextOccurrence } from './cron-expression.ts';
@@ -86,6 +88,7 @@ export function createScheduler({ clock, log }: { clock: Clock; log: Logger }): 
   }
 
   function add(job: Job): () => void {
+    job.run = AsyncResource.bind(job.run.bind(job));
     jobs.add(job);
     sleep();
     return () => {

@@ -4,6 +4,7 @@
  * owner, so a storm of one owner's crons makes nobody else late.
  */
 import type { Logger } from 'pino';
+import { unfenced } from '../registry/fences.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';
 import type { CronOutcome } from '../registry/schema/cron.ts';
 import type { Clock } from '../shared/clock.ts';
@@ -71,9 +72,15 @@ export class TenantCrons {
     return this.#places.waiting;
   }
 
-  /** Call once at start, before `set`. */
+  /** Call at start before `set`, and each time that another node's runs are this one's to make. */
   async recover(): Promise<void> {
+    this.forget();
     await this.#deps.history.interruptAll(this.#deps.clock.now());
+  }
+
+  /** Another node makes the runs from here on. */
+  forget(): void {
+    for (const tenant of [...this.#planned.keys()]) this.#cancel(tenant);
   }
 
   /** Makes `crons` what the active deployment runs; an empty list ends it. Call for every deployment and change. */
@@ -129,10 +136,12 @@ export class TenantCrons {
       const startedAt = clock.now();
       const started = performance.now();
       const id = await history.begin(tenant, cron, scheduledAt, startedAt).catch((error: unknown) => {
+        // Where another node makes the runs by now, it makes this one, too.
         log.error({ err: error, slug, cron }, 'a scheduled run could not be noted: it is made in a minute');
       });
       if (id === undefined) return 'again';
-      const result = await run(slug, cron, scheduledAt).catch((error: unknown) => {
+      // What an instance does, and goes on doing, is no work of a lease.
+      const result = await unfenced(() => run(slug, cron, scheduledAt)).catch((error: unknown) => {
         log.error({ err: error, slug, cron }, 'a scheduled run could not be made');
         return { outcome: 'not_started' as const, error: 'The handler could not be started.' };
       });

@@ -32,15 +32,15 @@ export async function openStores(folders: Folders): Promise<Stores> {
   const usage = new Usage(registry.db);
   return {
     registry,
-    deployments: new Deployments(registry.db),
+    deployments: new Deployments(registry.db, registry.changes),
     deployKeys: new DeployKeys(registry.db),
     domains: new Domains(registry.db),
     secrets: new Secrets(registry.db, box),
     usage,
     cronRuns: new CronRuns(registry.db),
-    blocks: await Blocks.open(registry.db),
+    blocks: await Blocks.open(registry),
     sharedStores: new SharedStores(registry.db),
-    tokens: await OperatorTokens.open(registry.db),
+    tokens: await OperatorTokens.open(registry),
     async close() {
       await usage.flush();
       registry.close();

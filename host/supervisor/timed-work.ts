@@ -1,17 +1,21 @@
 /** All that the host does by the clock: lifecycle of deployments, tenants' crons, and its own housekeeping. */
 import type { Lifecycle } from '../control/lifecycle.ts';
 import type { Deployments } from '../registry/deployments.ts';
+import type { Registry } from '../registry/index.ts';
 import type { Scheduler } from '../scheduler/index.ts';
 import type { TenantCrons } from '../scheduler/tenant-crons.ts';
 import type { TenantId } from '../shared/contracts.ts';
 
 const LIFECYCLE_MS = 60_000;
+/** Of several nodes one does all timed work of the host. */
+export const TIMED_WORK = 'timed work';
 
 export interface TimedWorkParts {
   scheduler: Scheduler;
   lifecycle: Lifecycle;
   crons: TenantCrons;
   deployments: Deployments;
+  registry: Pick<Registry, 'leases' | 'changes'>;
 }
 
 export class TimedWork {
@@ -19,24 +23,42 @@ export class TimedWork {
   #cancelExpiry = (): void => undefined;
   #scheduled = new Set<TenantId>();
   #turn: Promise<void> = Promise.resolve();
+  /** The turn that was asked for, and did not begin yet: it is everybody's who asks meanwhile. */
+  #next: Promise<void> | undefined;
 
   constructor(parts: TimedWorkParts) {
     this.#parts = parts;
   }
 
   async start(): Promise<void> {
-    await this.#parts.crons.recover();
-    await this.plan();
+    const { leases, changes } = this.#parts.registry;
+    changes.on('deployments', () => this.plan());
+    await leases.keep(TIMED_WORK, {
+      gained: () => this.#begin(),
+      lost: () => this.#stop(),
+    });
     this.#parts.scheduler.every(LIFECYCLE_MS, 'lifecycle', () => this.plan());
   }
 
   /** Does what is due and plans what comes next; call it when expiry dates, crons or the clock have changed. */
   plan(): Promise<void> {
-    this.#turn = this.#turn.then(
-      () => this.#planNow(),
-      () => this.#planNow(),
-    );
-    return this.#turn;
+    this.#next ??= this.#turn.then(async () => {
+      this.#next = undefined;
+      await this.#parts.registry.leases.run(TIMED_WORK, () => this.#planNow());
+    });
+    this.#turn = this.#next.catch(() => undefined);
+    return this.#next;
+  }
+
+  async #begin(): Promise<void> {
+    await this.#parts.crons.recover();
+    this.#scheduled.clear();
+    await this.#planNow();
+  }
+
+  #stop(): void {
+    this.#cancelExpiry();
+    this.#parts.crons.forget();
   }
 
   async #planNow(): Promise<void> {

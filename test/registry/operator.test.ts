@@ -88,13 +88,13 @@ it('days are given from the later of now and the expiry', async () => {
 });
 
 it('blocks are in force at once, and again after a restart', async () => {
-  const blocks = await Blocks.open(registry.db);
+  const blocks = await Blocks.open(registry);
   const wallet = `0x${'a'.repeat(40)}`;
   expect([blocks.hasWallet(wallet), blocks.ranges()]).toEqual([false, []]);
   await blocks.add({ subject: wallet, kind: 'wallet', reason: 'one' }, NOW);
   await blocks.add({ subject: wallet, kind: 'wallet', reason: 'two' }, NOW + 1);
   await blocks.add({ subject: '10.0.0.0/8', kind: 'range', reason: null }, NOW + 2);
-  const again = await Blocks.open(registry.db);
+  const again = await Blocks.open(registry);
   for (const one of [blocks, again]) expect([one.hasWallet(wallet), one.ranges()]).toEqual([true, ['10.0.0.0/8']]);
   expect((await blocks.list()).map(({ reason, createdAt }) => [reason, createdAt])).toEqual([
     ['two', NOW],

@@ -3,7 +3,7 @@
  * only read, where the operator made it. A new one takes the place of the old one at once.
  */
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
-import type { Database } from '../../registry/index.ts';
+import type { Database, Registry } from '../../registry/index.ts';
 import { addSetting, readSetting, savedSetting } from '../../registry/settings.ts';
 
 /** `reader` may GET, and nothing else. */
@@ -26,7 +26,17 @@ export class OperatorTokens {
     this.fresh = fresh;
   }
 
-  static async open(db: Database): Promise<OperatorTokens> {
+  static async open({ db, changes }: Pick<Registry, 'db' | 'changes'>): Promise<OperatorTokens> {
+    const tokens = await OperatorTokens.#read(db);
+    for (const role of ['operator', 'reader'] as const) {
+      changes.on(`settings:${SETTINGS[role]}`, () => tokens.#reload(role));
+      // What was changed before that was listened to.
+      await tokens.#reload(role);
+    }
+    return tokens;
+  }
+
+  static async #read(db: Database): Promise<OperatorTokens> {
     const [kept, reader] = [await readSetting(db, SETTINGS.operator), await readSetting(db, SETTINGS.reader)];
     if (kept !== undefined) return new OperatorTokens(db, { operator: kept, reader: reader ?? NO_HASH }, undefined);
     const fresh = newToken('operator');
@@ -64,6 +74,16 @@ export class OperatorTokens {
 
   async #set(role: Role, hash: string): Promise<void> {
     await savedSetting(this.#db, SETTINGS[role], hash);
+    this.#become(role, hash);
+  }
+
+  /** Another node may have replaced it. */
+  async #reload(role: Role): Promise<void> {
+    const hash = await readSetting(this.#db, SETTINGS[role]);
+    if (hash !== undefined && hash !== this.#hashes[role]) this.#become(role, hash);
+  }
+
+  #become(role: Role, hash: string): void {
     this.#hashes[role] = hash;
     for (const listener of this.#listeners) listener(role);
   }

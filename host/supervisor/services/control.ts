@@ -30,7 +30,7 @@ import { serveOperatorApi } from '../operator-api.ts';
 import { postOutside } from '../outside.ts';
 import { serve } from '../server.ts';
 import { service } from '../service.ts';
-import { TimedWork } from '../timed-work.ts';
+import { TIMED_WORK, TimedWork } from '../timed-work.ts';
 import {
   assetStore,
   builtins,
@@ -118,7 +118,7 @@ const timedWork = service({
   name: 'timed work',
   needs: { scheduler, lifecycle, crons, stores },
   start: ({ scheduler, lifecycle, crons, stores }) =>
-    new TimedWork({ scheduler, lifecycle, crons, deployments: stores.deployments }),
+    new TimedWork({ scheduler, lifecycle, crons, deployments: stores.deployments, registry: stores.registry }),
 });
 
 const pipeline = service({
@@ -417,7 +417,9 @@ const timers = service({
     const { runtime, instanceClient, observation } = values;
     await timedWork.start();
     backups.schedule(scheduler, log);
-    scheduler.every(DOMAIN_SWEEP_MS, 'domains', () => domainChecks.sweep());
+    scheduler.every(DOMAIN_SWEEP_MS, 'domains', () =>
+      stores.registry.leases.run(TIMED_WORK, () => domainChecks.sweep()),
+    );
     const sweepCode = (): Promise<void> =>
       codeStore
         .sweep((digests) => stores.deployments.unusedCode(digests))

@@ -19,12 +19,13 @@ BEGIN
   RETURN NULL;
 END $$;
 
+-- By row: a statement that changes none is no change.
 CREATE TRIGGER deployments_heard AFTER INSERT OR UPDATE OR DELETE ON deployments
-  FOR EACH STATEMENT EXECUTE FUNCTION table_changed('deployments');
+  FOR EACH ROW EXECUTE FUNCTION table_changed('deployments');
 CREATE TRIGGER domains_heard AFTER INSERT OR UPDATE OR DELETE ON domains
-  FOR EACH STATEMENT EXECUTE FUNCTION table_changed('domains');
+  FOR EACH ROW EXECUTE FUNCTION table_changed('domains');
 CREATE TRIGGER blocks_heard AFTER INSERT OR UPDATE OR DELETE ON blocks
-  FOR EACH STATEMENT EXECUTE FUNCTION table_changed('blocks');
+  FOR EACH ROW EXECUTE FUNCTION table_changed('blocks');
 CREATE TRIGGER settings_heard AFTER INSERT OR UPDATE OR DELETE ON settings
   FOR EACH ROW EXECUTE FUNCTION setting_changed();
 -- Who owes, and who owes no more.

@@ -1,0 +1,90 @@
+/** Nodes of one host on one PostgreSQL: what one hears of the other, and who goes on when one ends or stops. */
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { OperatorTokens } from '../../host/control/console/tokens.ts';
+import { Blocks } from '../../host/registry/blocks.ts';
+import { Deployments } from '../../host/registry/deployments.ts';
+import { openPostgresRegistry, type PostgresRegistry } from '../../host/registry/postgres/index.ts';
+import { postgresPrograms } from '../e2e/support/databases.ts';
+import { expectTime } from '../times.ts';
+import { newDeployment } from './support/new-deployment.ts';
+import { PostgresServer } from './support/postgres-server.ts';
+
+/** How soon a change at one node is seen at the other, ms. */
+const SEEN_MS = 50;
+const TURNS = 20;
+
+describe.skipIf(!postgresPrograms())('nodes', () => {
+  let server: PostgresServer;
+  let url: string;
+  const opened: PostgresRegistry[] = [];
+
+  beforeAll(async () => {
+    server = await PostgresServer.start();
+    url = server.create('host');
+  });
+  afterAll(() => server.stop());
+  afterEach(async () => {
+    for (const node of opened.splice(0)) await node.end();
+  });
+
+  async function nodes(count: number, options = {}): Promise<PostgresRegistry[]> {
+    const made = await Promise.all(Array.from({ length: count }, () => openPostgresRegistry(url, options)));
+    opened.push(...made);
+    return made;
+  }
+
+  /** Cuts the connections by which nodes hear of each other. */
+  async function cut(node: PostgresRegistry): Promise<void> {
+    const ended = async () => {
+      const { rows } = await node.client.execute(
+        `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE query LIKE 'SELECT topic, number FROM changes%'`,
+      );
+      return rows.length;
+    };
+    await expect.poll(ended, { timeout: 5_000 }).toBeGreaterThan(0);
+  }
+
+  test('what one changes the other remembers no longer, within 50 ms', async () => {
+    const [a, b] = (await nodes(2)) as [PostgresRegistry, PostgresRegistry];
+    const [at, there] = [new Deployments(a.db, a.changes), new Deployments(b.db, b.changes)];
+    const [blocks, blocksThere] = [await Blocks.open(a), await Blocks.open(b)];
+    const tokens = await OperatorTokens.open(a);
+    await tokens.keepFresh();
+    const tokensThere = await OperatorTokens.open(b);
+    const made = await at.create(newDeployment({ slug: 'seen' }), 0);
+    const seen: number[] = [];
+    const within = async (isSeen: () => Promise<boolean> | boolean): Promise<void> => {
+      const since = performance.now();
+      await expect.poll(isSeen, { interval: 1, timeout: 5_000 }).toBe(true);
+      seen.push(performance.now() - since);
+    };
+    for (let turn = 0; turn < TURNS; turn++) {
+      expect((await there.lookUp('seen'))?.note ?? null).toBe(turn === 0 ? null : `${turn - 1}`);
+      await at.decisions.note(made.tenant, `${turn}`);
+      await within(async () => (await there.lookUp('seen'))?.note === `${turn}`);
+      await blocks.add({ subject: `0x${turn}`, kind: 'wallet', reason: null }, 0);
+      await within(() => blocksThere.hasWallet(`0x${turn}`));
+      const token = await tokens.replace('operator');
+      await within(() => tokensThere.roleOf(token) === 'operator');
+    }
+    seen.sort((one, other) => one - other);
+    console.info(`seen at the other node after ${seen[seen.length >> 1]?.toFixed(1)} ms, at most ${seen.at(-1)?.toFixed(1)}`);
+    expectTime('nine of ten changes, seen at the other node', seen[Math.floor(seen.length * 0.9)] ?? 0, SEEN_MS);
+  });
+
+  test('what was changed while nothing could be heard is seen once it can, by its number', async () => {
+    const [a, b] = (await nodes(2)) as [PostgresRegistry, PostgresRegistry];
+    const [blocks, blocksThere] = [await Blocks.open(a), await Blocks.open(b)];
+    for (let turn = 0; turn < TURNS / 4; turn++) {
+      await cut(b);
+      await blocks.add({ subject: `0xc${turn}`, kind: 'wallet', reason: null }, 0);
+      await expect.poll(() => blocksThere.hasWallet(`0xc${turn}`), { timeout: 5_000 }).toBe(true);
+    }
+    await server.kill();
+    await server.start();
+    await expect.poll(async () => blocks.remove('0xc0').catch(() => false), { timeout: 20_000 }).toBe(true);
+    await expect.poll(() => blocksThere.hasWallet('0xc0'), { timeout: 5_000 }).toBe(false);
+    await blocks.add({ subject: '0xd', kind: 'wallet', reason: null }, 0);
+    await expect.poll(() => blocksThere.hasWallet('0xd'), { timeout: 5_000 }).toBe(true);
+  });
+});
