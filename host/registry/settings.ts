@@ -1,15 +1,16 @@
 /** What is kept by name, one text each. Every name is used by one file only. */
+import type { Transaction } from './deployment-memory.ts';
 import { eq } from './drizzle.ts';
 import type { Database } from './index.ts';
 import { settings } from './schema/deployments.ts';
 
-export async function readSetting(db: Database, name: string): Promise<string | undefined> {
+export async function readSetting(db: Database | Transaction, name: string): Promise<string | undefined> {
   const [row] = await db.select().from(settings).where(eq(settings.name, name));
   return row?.value;
 }
 
 /** To be run, or to be written together with other statements. */
-export function savedSetting(db: Database, name: string, value: string) {
+export function savedSetting(db: Database | Transaction, name: string, value: string) {
   return db.insert(settings).values({ name, value }).onConflictDoUpdate({ target: settings.name, set: { value } });
 }
 

@@ -3,6 +3,7 @@
  * time: an expiry caused by a wrong clock can be undone when the clock is corrected, a deletion cannot.
  */
 import type { Clock } from '../shared/clock.ts';
+import type { Transaction } from './deployment-memory.ts';
 import type { Database } from './index.ts';
 import { readSetting, savedSetting } from './settings.ts';
 
@@ -16,6 +17,8 @@ const DOUBT_MS = 12 * 3_600_000;
 const SAVE_MS = 600_000;
 /** The operator's moves of the clock are followed up to this length; a longer one is treated like a jump, ms. */
 const LONGEST_MOVE_MS = 400 * 24 * 3_600_000;
+
+type Reader = Database | Transaction;
 
 export interface TrustedTime {
   /** ms since the Unix epoch. */
@@ -43,8 +46,12 @@ export function advance(
   return { ...next, highest: Math.max(highest, next.at) };
 }
 
+function highestOf({ at, highest = at }: TrustedTime): number {
+  return Math.max(at, highest);
+}
+
 /** As it was kept last, ten minutes ago at most on a running host; undefined on a new one. */
-export async function savedTrustedTime(db: Database): Promise<TrustedTime | undefined> {
+export async function savedTrustedTime(db: Reader): Promise<TrustedTime | undefined> {
   const kept = await readSetting(db, NAME);
   return kept === undefined ? undefined : (JSON.parse(kept) as TrustedTime);
 }
@@ -103,8 +110,15 @@ export class TrustedClock {
     return (await savedTrustedTime(this.#db)) ?? { at: this.#clock.now(), doubtedMs: 0 };
   }
 
+  /** Other nodes save theirs: the latest of all stays. */
   async #save(trusted: TrustedTime): Promise<void> {
-    await savedSetting(this.#db, NAME, JSON.stringify(trusted));
+    const highest = await this.#db.transaction(async (tx) => {
+      const kept = await savedTrustedTime(tx);
+      const latest = Math.max(highestOf(trusted), kept ? highestOf(kept) : 0);
+      await savedSetting(tx, NAME, JSON.stringify({ ...trusted, highest: latest }));
+      return latest;
+    });
+    if (this.#trusted) this.#trusted = { ...this.#trusted, highest: Math.max(highestOf(this.#trusted), highest) };
     this.#saved = trusted.at;
   }
 }

@@ -35,8 +35,13 @@ export class Guard {
 
   /** Must be called before anything is sent. */
   async load(): Promise<void> {
-    const kept = await readSetting(this.#registry.db, NAME);
-    this.#kept = kept === undefined ? { stopped: undefined, accepted: [] } : (JSON.parse(kept) as Kept);
+    this.#kept = keptOf(await readSetting(this.#registry.db, NAME));
+  }
+
+  /** Another node may have stopped, or gone on, since: nothing is sent before this one has looked. */
+  async begin(): Promise<void> {
+    this.#isChecked = false;
+    await this.load();
   }
 
   get #state(): Kept {
@@ -71,13 +76,8 @@ export class Guard {
 
   async #look(signal: AbortSignal | undefined): Promise<void> {
     const violations = await this.#check(signal);
-    const before = this.#state;
-    const accepted = before.accepted.filter((one) => violations.some(({ invariant }) => invariant === one));
-    const known = before.stopped?.violations ?? [];
-    const added = violations.filter(
-      ({ invariant }) => !accepted.includes(invariant) && !known.some((one) => one.invariant === invariant),
-    );
-    if (added.length === 0 && accepted.length === before.accepted.length) {
+    const { added, after } = judged(this.#state, violations);
+    if (after === undefined) {
       this.#isChecked = true;
       return;
     }
@@ -86,13 +86,9 @@ export class Guard {
         { violations: added },
         'the books break a rule: payouts and refunds are stopped; look at: turnpike payments',
       );
-    await this.#keep({
-      stopped:
-        added.length === 0
-          ? before.stopped
-          : { at: before.stopped?.at ?? Date.now(), violations: [...known, ...added] },
-      accepted,
-    });
+    // Stopped at once, also where it cannot be written.
+    if (after.stopped) this.#kept = after;
+    await this.#change((kept) => judged(kept, violations).after);
     this.#isChecked = true;
   }
 
@@ -106,13 +102,40 @@ export class Guard {
     if (!stopped) return;
     const looked = stopped.violations.map(({ invariant }) => invariant);
     this.#log.warn({ accepted: looked }, 'the operator lets payouts and refunds go on');
-    await this.#keep({ stopped: undefined, accepted: [...new Set([...accepted, ...looked])] });
+    await this.#change((kept) => {
+      // What another node has found meanwhile, nobody has looked at.
+      const found = kept.stopped?.violations.filter(({ invariant }) => !looked.includes(invariant)) ?? [];
+      return {
+        stopped: kept.stopped && found.length > 0 ? { at: kept.stopped.at, violations: found } : undefined,
+        accepted: [...new Set([...accepted, ...kept.accepted, ...looked])],
+      };
+    });
   }
 
-  async #keep(kept: Kept): Promise<void> {
-    // Stopped at once, also where it cannot be written.
-    if (kept.stopped) this.#kept = kept;
-    await savedSetting(this.#registry.db, NAME, JSON.stringify(kept));
-    this.#kept = kept;
+  /** From what is kept by now: other nodes change it, too. */
+  async #change(change: (kept: Kept) => Kept | undefined): Promise<void> {
+    this.#kept = await this.#registry.db.transaction(async (tx) => {
+      const kept = keptOf(await readSetting(tx, NAME));
+      const next = change(kept);
+      if (next) await savedSetting(tx, NAME, JSON.stringify(next));
+      return next ?? kept;
+    });
   }
+}
+
+function keptOf(text: string | undefined): Kept {
+  return text === undefined ? { stopped: undefined, accepted: [] } : (JSON.parse(text) as Kept);
+}
+
+/** @returns what is new, and what is kept then; undefined: as it is */
+function judged(before: Kept, violations: Violation[]): { added: Violation[]; after: Kept | undefined } {
+  const accepted = before.accepted.filter((one) => violations.some(({ invariant }) => invariant === one));
+  const known = before.stopped?.violations ?? [];
+  const added = violations.filter(
+    ({ invariant }) => !accepted.includes(invariant) && !known.some((one) => one.invariant === invariant),
+  );
+  if (added.length === 0 && accepted.length === before.accepted.length) return { added, after: undefined };
+  const stopped =
+    added.length === 0 ? before.stopped : { at: before.stopped?.at ?? Date.now(), violations: [...known, ...added] };
+  return { added, after: { stopped, accepted } };
 }
