@@ -6,7 +6,7 @@ import type { Guard } from './ledger/guard.ts';
 import type { ChannelSweeper } from './methods/tempo/sessions/sweeper.ts';
 import type { Gas } from './methods/x402/gas.ts';
 import type { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
-import type { Sender } from './outgoing/sender.ts';
+import { MONEY, type Sender } from './outgoing/sender.ts';
 import { type RecoveryOptions, recoverLeft } from './settlement/recovery.ts';
 
 /** Refunds go this often at least, ms. */
@@ -47,26 +47,40 @@ export class Background {
 
   start(): void {
     const { sender, sweeper, guard, gas, remote, payoutEveryMs, machine, trustedClock, clock } = this.#options;
-    const look = async () => {
-      const { signal } = this.#stopping;
-      await guard.run(signal).catch((error) => {
-        if (!signal.aborted) throw error;
-      });
+    const { leases } = machine.store;
+    const { signal } = this.#stopping;
+    const look = async (how: 'run' | 'checked') => {
+      await leases
+        .run(MONEY, () => guard[how](signal))
+        .catch((error) => {
+          if (!signal.aborted) throw error;
+        });
+    };
+    const send = async (kinds?: Parameters<Sender['run']>[0]) => {
+      await look('checked');
+      await sender.run(kinds);
     };
     // What a crash left unsent goes as soon as the books were looked at.
-    this.#every(CHECK_MS, look, () => look().then(() => sender.run()));
-    this.#every(1_000, () => this.#holds());
-    this.#every(2_000, () => recoverLeft(this.#options));
-    this.#every(payoutEveryMs, () => sender.run());
+    this.#every(
+      CHECK_MS,
+      () => look('run'),
+      () => send(),
+    );
+    this.#every(1_000, () => leases.run(MONEY, () => this.#holds()));
+    this.#every(2_000, async () => {
+      await leases.run(MONEY, () => machine.store.takeOver());
+      await recoverLeft(this.#options);
+    });
+    this.#every(payoutEveryMs, () => send());
     // Where all goes so often, refunds do, too.
-    if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => sender.run(['refund']));
+    if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => send(['refund']));
     if (gas) this.#every(60_000, () => gas.refresh());
     if (remote) this.#every(FACILITATOR_MS, () => remote.refresh());
-    if (sweeper) this.#every(60_000, () => sweeper.run());
+    if (sweeper) this.#every(60_000, () => leases.run(MONEY, () => sweeper.run()));
     this.#every(600_000, async () => {
       const highest = (await trustedClock.highest()) - clock.offsetMs;
       await machine.store.answers.sweep(KEEP_ANSWERS_MS);
-      await machine.keys.sweep(KEEP_ANSWERS_MS, await trustedClock.now(), highest);
+      await leases.run(MONEY, async () => machine.keys.sweep(KEEP_ANSWERS_MS, await trustedClock.now(), highest));
     });
   }
 
@@ -81,12 +95,13 @@ export class Background {
    * Never two rounds of the same work at once.
    * @param first at once; default: the first round begins when `ms` have passed
    */
-  #every(ms: number, work: () => Promise<void>, first?: () => Promise<void>): void {
+  #every(ms: number, work: () => Promise<unknown>, first?: () => Promise<unknown>): void {
     let busy = false;
-    const begin = (what: () => Promise<void>) => {
+    const begin = (what: () => Promise<unknown>) => {
       if (busy) return;
       busy = true;
       const round = what()
+        .then(() => undefined)
         .catch((error) => this.#options.log.error({ err: error }, 'timed work of payments failed'))
         .finally(() => {
           busy = false;

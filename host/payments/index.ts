@@ -35,7 +35,7 @@ import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
 import type { Network } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
-import { Sender } from './outgoing/sender.ts';
+import { MONEY, Sender, withMoney } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
 import { type ChallengePage, PaymentService } from './payment-service.ts';
@@ -101,10 +101,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const channels = new ChannelStore(store.books);
   const { mpp, x402, hostAccounts } = network;
   const verifier = mpp
-    ? new SessionVerifier({ network: mpp, settler: hostAccounts.settler, channels, log })
+    ? new SessionVerifier({ network: mpp, settler: hostAccounts.settler, channels, leases: registry.leases, log })
     : undefined;
   const collector = lower(hostAccounts.settler.address);
-  const lanes = x402 ? new EvmLanes(x402) : undefined;
+  const lanes = x402 ? new EvmLanes(x402, registry.leases) : undefined;
   // Made from the rails, and told by what they depend on.
   let book: OfferBook | undefined;
   const offersChanged = () => book?.changed();
@@ -233,11 +233,15 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
 
   return {
     async start() {
+      const { leases, changes } = registry;
+      await leases.keep(MONEY, { gained: () => guard.begin(), lost: () => undefined });
       await recoverAll(recovery);
       await channels.recountReserved();
       await reconciler
         .noteOpening()
         .catch((error) => log.warn({ err: error }, 'what the wallets hold cannot be read yet'));
+      changes.on('settings:payments-stopped', () => guard.load());
+      changes.on('debts', () => debts.load());
       await guard.load();
       await debts.load();
       // A host starts while the facilitator is away: x402 is offered once that has said what it settles.
@@ -300,8 +304,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         await sender.run();
       },
       async reconcile() {
-        await sweeper?.run();
-        await guard.run();
+        await withMoney(registry.leases, async () => {
+          await sweeper?.run();
+          await guard.run();
+        });
         await sender.run();
         return reconciler.run();
       },

@@ -4,12 +4,12 @@
  * into the transaction. Timers and connections that outlive the work are made outside (`unfenced`).
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { BuiltStatement } from './statements.ts';
+import type { InValue } from '@libsql/client/sqlite3';
 
 export interface Fence {
   name: string;
   /** Fails, and with it the transaction, where the lease is another's by now. */
-  check: BuiltStatement;
+  check: { sql: string; args: InValue[] };
 }
 
 const NONE: readonly Fence[] = [];

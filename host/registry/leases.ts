@@ -3,10 +3,9 @@
  * that a node that was stopped, or cut off, and goes on after another has taken over writes nothing any more. The
  * database's clock alone says when a lease ends.
  */
-import type { InValue } from '@libsql/client/sqlite3';
+import type { Client, InValue } from '@libsql/client/sqlite3';
 import { KeyedLock } from '../shared/mutex.ts';
 import { type Fence, fenced, fences, unfenced } from './fences.ts';
-import type { Registry } from './index.ts';
 
 /** What a holder of a lease that is given back each time leaves to the next. */
 export interface Passed {
@@ -77,7 +76,7 @@ interface Held {
 }
 
 export class RegistryLeases implements Leases {
-  readonly #client: Registry['client'];
+  readonly #client: Client;
   readonly #node: string;
   readonly #validMs: number;
   readonly #held = new Map<string, Held>();
@@ -86,7 +85,7 @@ export class RegistryLeases implements Leases {
   #ended = false;
 
   /** @param validMs how long a lease lasts that is not renewed: longer than what a write may wait for another node */
-  constructor(client: Registry['client'], node: string, validMs: number) {
+  constructor(client: Client, node: string, validMs: number) {
     this.#client = client;
     this.#node = node;
     this.#validMs = validMs;

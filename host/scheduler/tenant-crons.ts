@@ -4,8 +4,8 @@
  * owner, so a storm of one owner's crons makes nobody else late.
  */
 import type { Logger } from 'pino';
-import { unfenced } from '../registry/fences.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';
+import { unfenced } from '../registry/fences.ts';
 import type { CronOutcome } from '../registry/schema/cron.ts';
 import type { Clock } from '../shared/clock.ts';
 import type { TenantId } from '../shared/contracts.ts';

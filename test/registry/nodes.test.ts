@@ -68,7 +68,9 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
       await within(() => tokensThere.roleOf(token) === 'operator');
     }
     seen.sort((one, other) => one - other);
-    console.info(`seen at the other node after ${seen[seen.length >> 1]?.toFixed(1)} ms, at most ${seen.at(-1)?.toFixed(1)}`);
+    console.info(
+      `seen at the other node after ${seen[seen.length >> 1]?.toFixed(1)} ms, at most ${seen.at(-1)?.toFixed(1)}`,
+    );
     expectTime('nine of ten changes, seen at the other node', seen[Math.floor(seen.length * 0.9)] ?? 0, SEEN_MS);
   });
 

@@ -69,6 +69,14 @@ export class Guard {
     );
   }
 
+  /** A look at the books, unless one was had since `begin`. @throws the reason of `signal`, when it is given up */
+  async checked(signal?: AbortSignal): Promise<void> {
+    if (this.#isChecked) return;
+    await this.#turns.run(async () => {
+      if (!this.#isChecked) await this.#look(signal);
+    });
+  }
+
   /** @throws the reason of `signal`, when it is given up */
   run(signal?: AbortSignal): Promise<void> {
     return this.#turns.run(() => this.#look(signal));
@@ -87,6 +95,7 @@ export class Guard {
         'the books break a rule: payouts and refunds are stopped; look at: turnpike payments',
       );
     // Stopped at once, also where it cannot be written.
+    this.#isChecked = false;
     if (after.stopped) this.#kept = after;
     await this.#change((kept) => judged(kept, violations).after);
     this.#isChecked = true;

@@ -5,6 +5,7 @@
 
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
+import type { Leases } from '../../registry/leases.ts';
 import * as book from '../../registry/payments/book.ts';
 import type { Statement } from '../../registry/payments/books.ts';
 import type { Debts } from '../../registry/payments/debts.ts';
@@ -12,9 +13,13 @@ import { OutgoingStore } from '../../registry/payments/outgoing.ts';
 import type { OutgoingRow } from '../../registry/payments/schema.ts';
 import { add, type Money, ZERO } from '../../shared/money.ts';
 import { Mutex } from '../../shared/mutex.ts';
+import { Problem } from '../../shared/problem.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
 import type { SettleResult } from '../terms.ts';
 import type { Wallet } from './wallets.ts';
+
+/** Of several nodes one sends, keeps the channels, checks the books, and ends what holds and nodes left. */
+export const MONEY = 'money';
 
 /** After that many refusals a person has to look at it. */
 const MAX_ATTEMPTS = 5;
@@ -53,18 +58,18 @@ export class Sender {
   }
 
   /**
-   * Sends what is due. Calls queue, so that no two rounds pick the same rows.
+   * Sends what is due, unless another node does. Calls queue, so that no two rounds pick the same rows.
    * @param minPayout default: that of the options
    */
   run(kinds: readonly OutgoingRow['kind'][] = ['payout', 'fee', 'refund'], minPayout = this.#minPayout): Promise<void> {
     return this.#turns
-      .run(() => this.#round(kinds, minPayout))
+      .run(() => this.#store.leases.run(MONEY, () => this.#round(kinds, minPayout)))
       .catch((error) => this.#log.error({ err: error }, 'sending payouts failed'));
   }
 
-  /** While nothing is being signed or sent. */
+  /** While nothing is being signed or sent. @throws Problem `conflict` where another node may be at it */
   exclusively<T>(work: () => Promise<T>): Promise<T> {
-    return this.#turns.run(work);
+    return this.#turns.run(() => withMoney(this.#store.leases, work));
   }
 
   async #round(kinds: readonly OutgoingRow['kind'][], minPayout: Money): Promise<void> {
@@ -178,6 +183,13 @@ export class Sender {
   #wallet(asset: string): Wallet | undefined {
     return this.#wallets.find((wallet) => wallet.asset === asset);
   }
+}
+
+/** @throws Problem `conflict` where another node does such work */
+export async function withMoney<T>(leases: Leases, work: () => Promise<T>): Promise<T> {
+  const done = await leases.run(MONEY, async () => ({ value: await work() }));
+  if (!done) throw new Problem('conflict', 'Another node of this host sends payouts now: ask that one.');
+  return done.value;
 }
 
 function recipientOf(row: OutgoingRow, wallet: Wallet): string {

@@ -4,6 +4,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import type { Registry } from '../../registry/index.ts';
+import type { Leases } from '../../registry/leases.ts';
 import * as book from '../../registry/payments/book.ts';
 import { Books, leftInChannel, type Statement } from '../../registry/payments/books.ts';
 import { boundKey } from '../../registry/payments/keys.ts';
@@ -57,6 +58,7 @@ const FINAL: readonly PaymentRow['state'][] = ['answered', 'released', 'refund_o
 
 export class PaymentStore {
   readonly answers: Answers;
+  readonly leases: Leases;
   readonly books: Books;
   readonly meters: Meters;
   readonly queries: ReturnType<typeof paymentQueries>;
@@ -67,6 +69,7 @@ export class PaymentStore {
   /** @param onFinal told of every payment that comes to a final state, after it is written */
   constructor(registry: Registry, clock: Clock, answers: Answers, onFinal: (row: PaymentRow) => void = () => {}) {
     this.answers = answers;
+    this.leases = registry.leases;
     this.#node = registry.node;
     this.#onFinal = onFinal;
     this.books = new Books(registry, clock);
@@ -89,8 +92,7 @@ export class PaymentStore {
 
   /** What this node is at work on, or a crash left between two states, oldest first. */
   async open(): Promise<PaymentRow[]> {
-    const open = await this.queries.inStates(OPEN_STATES);
-    return open.filter((row) => row.node === this.#node);
+    return this.queries.inStates(OPEN_STATES, this.#node);
   }
 
   /** What nodes that have ended left between two states is this one's from here on. */

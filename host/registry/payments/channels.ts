@@ -76,11 +76,11 @@ export class ChannelStore {
   }
 
   async opened(id: string, deposit: Money, hash: string | null): Promise<void> {
-    await this.#set(id, { state: 'open', deposit, openHash: hash, error: null });
+    await this.#set(id, { state: 'open', deposit, openHash: hash, error: null }, ['opening', 'failed']);
   }
 
   async failed(id: string, error: string): Promise<void> {
-    await this.#set(id, { state: 'failed', error });
+    await this.#set(id, { state: 'failed', error }, ['opening']);
   }
 
   /** Its payer took the deposit back. What waits for it is a person's to decide on: the money never came. */
@@ -130,7 +130,7 @@ export class ChannelStore {
 
   /** From here on no call can begin on it, and its `captured` does not shrink. */
   async closing(id: string): Promise<void> {
-    await this.#set(id, { state: 'closing' });
+    await this.#set(id, { state: 'closing' }, ['opening', 'open', 'failed']);
   }
 
   async reopened(id: string, error: string): Promise<void> {
@@ -164,7 +164,9 @@ export class ChannelStore {
     const { db } = this.#books;
     const now = this.#books.now();
     const change = {
-      settled: total,
+      // What another node has settled meanwhile breaks the column's CHECK, and with it the whole transaction.
+      settled:
+        sql`CASE WHEN ${paymentChannels.settled} = ${Number(channel.settled)} THEN ${Number(total)} ELSE -1 END` as unknown as Money,
       captured: sql`max(${paymentChannels.captured}, ${Number(total)})` as unknown as Money,
       settledAt: now,
       ...(closed ? { state: 'closed' as const, closeHash: reference, error: null } : {}),
@@ -196,8 +198,15 @@ export class ChannelStore {
     ]);
   }
 
-  async #set(id: string, change: Partial<ChannelRow>): Promise<void> {
-    await this.#books.write([this.#books.db.update(paymentChannels).set(change).where(eq(paymentChannels.id, id))]);
+  /** @param from the states that it changes; another node may have changed it already */
+  async #set(id: string, change: Partial<ChannelRow>, from?: ChannelRow['state'][]): Promise<void> {
+    const isAsRead = from && inArray(paymentChannels.state, from);
+    await this.#books.write([
+      this.#books.db
+        .update(paymentChannels)
+        .set(change)
+        .where(and(eq(paymentChannels.id, id), isAsRead)),
+    ]);
   }
 }
 

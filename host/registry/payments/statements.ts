@@ -83,21 +83,23 @@ export function paidCallStatements(db: Registry['db']) {
 export function paymentQueries({ db, now }: Books) {
   const isOpenHold = and(isOpenPayment, eq(payments.kind, 'binding'));
   return {
-    /** Oldest first. */
-    inStates: async (states: readonly PaymentRow['state'][]): Promise<PaymentRow[]> =>
+    /** Oldest first. @param node of several; null: this process is the only one */
+    inStates: async (states: readonly PaymentRow['state'][], node: string | null): Promise<PaymentRow[]> =>
       db
         .select()
         .from(payments)
-        .where(and(isOpenPayment, inArray(payments.state, [...states])))
+        .where(
+          and(isOpenPayment, inArray(payments.state, [...states]), node === null ? undefined : eq(payments.node, node)),
+        )
         .orderBy(payments.createdAt),
 
     /** What nodes that have ended were at work on becomes this node's: whoever of them goes on after all writes nothing. */
     async takeOver(node: string): Promise<void> {
-      const isAlive = sql`EXISTS (SELECT 1 FROM leases WHERE name = 'node:' || ${payments.node} AND valid_until > ${sql.raw(NOW)})`;
-      await db
-        .update(payments)
-        .set({ node })
-        .where(and(isOpenPayment, sql`NOT coalesce(${payments.node} = ${node} OR ${isAlive}, false)`));
+      const isAlive = sql`EXISTS (SELECT 1 FROM leases WHERE leases.name = 'node:' || ${payments.node} AND valid_until > ${sql.raw(NOW)})`;
+      const isLeft = and(isOpenPayment, sql`NOT coalesce(${payments.node} = ${node} OR ${isAlive}, false)`);
+      // A read waits for nobody.
+      const left = await db.select({ id: payments.id }).from(payments).where(isLeft).limit(1);
+      if (left.length > 0) await db.update(payments).set({ node }).where(isLeft);
     },
 
     /** Holds whose signature runs out before a moment, real time, ms. */

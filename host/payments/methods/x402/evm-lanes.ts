@@ -4,7 +4,7 @@
  */
 import { type Account, type EncodeFunctionDataParameters, encodeFunctionData, type Hex, keccak256 } from 'viem';
 import { getTransactionCount, prepareTransactionRequest, sendRawTransaction, signTransaction } from 'viem/actions';
-import { KeyedLock } from '../../../shared/mutex.ts';
+import { type Leases, OwnLeases, type Passed } from '../../../registry/leases.ts';
 import type { X402Network } from '../../network/types.ts';
 import { lower } from '../../terms.ts';
 import { isKnown } from '../chain/node-errors.ts';
@@ -20,11 +20,12 @@ const REMEMBER_MS = 60_000;
 
 export class EvmLanes {
   readonly #network: X402Network;
-  readonly #locks = new KeyedLock();
-  readonly #last = new Map<string, { nonce: number; at: number }>();
+  readonly #leases: Leases;
 
-  constructor(network: X402Network) {
+  /** @param leases by which several nodes take turns */
+  constructor(network: X402Network, leases: Leases = new OwnLeases()) {
     this.#network = network;
+    this.#leases = leases;
   }
 
   /**
@@ -39,9 +40,11 @@ export class EvmLanes {
     broadcast: (signed: { raw: Hex; hash: Hex; nonce: number }) => Promise<T>,
     isTaken: (result: T) => boolean = () => true,
   ): Promise<T> {
-    return this.#locks.run(lower(account.address), async () => {
+    return this.#leases.exclusively(`wallet:${this.#network.chain.id}:${lower(account.address)}`, async (passed) => {
       const client = this.#network.getClient(account);
-      const nonce = await this.#nonce(account.address);
+      const last = lastOf(passed);
+      passed.note = last && noteOf(last);
+      const nonce = await this.#nonce(account.address, last);
       const prepared = await prepareTransactionRequest(client, {
         account,
         chain: this.#network.chain,
@@ -52,7 +55,7 @@ export class EvmLanes {
       });
       const raw = await signTransaction(client, prepared as never);
       const result = await broadcast({ raw, hash: keccak256(raw), nonce });
-      if (isTaken(result)) this.#last.set(lower(account.address), { nonce, at: performance.now() });
+      if (isTaken(result)) passed.note = noteOf({ nonce, ageMs: 0 });
       return result;
     });
   }
@@ -84,9 +87,25 @@ export class EvmLanes {
     };
   }
 
-  async #nonce(address: Hex): Promise<number> {
+  async #nonce(address: Hex, last: Last | undefined): Promise<number> {
     const pending = await getTransactionCount(this.#network.getClient(), { address, blockTag: 'pending' });
-    const last = this.#last.get(lower(address));
-    return last && last.at + REMEMBER_MS > performance.now() && last.nonce >= pending ? last.nonce + 1 : pending;
+    return last && last.nonce >= pending ? last.nonce + 1 : pending;
   }
+}
+
+/** The nonce that was taken last, as long as a node may not know of it. */
+interface Last {
+  nonce: number;
+  ageMs: number;
+}
+
+function lastOf({ note, ageMs }: Passed): Last | undefined {
+  if (note === undefined) return undefined;
+  const [nonce = 0, before = 0] = note.split(' ').map(Number);
+  const last = { nonce, ageMs: before + ageMs };
+  return last.ageMs < REMEMBER_MS ? last : undefined;
+}
+
+function noteOf({ nonce, ageMs }: Last): string {
+  return `${nonce} ${Math.round(ageMs)}`;
 }

@@ -3,9 +3,9 @@ import { Session } from 'mppx/tempo';
 import type { Logger } from 'pino';
 import type { Account, Hex } from 'viem';
 import { getContractEvents } from 'viem/actions';
+import type { Leases } from '../../../../registry/leases.ts';
 import type { ChannelStore } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
-import { KeyedLock } from '../../../../shared/mutex.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import type { MppNetwork } from '../../../network/types.ts';
 import { searchBlocks } from '../../chain/search-blocks.ts';
@@ -17,12 +17,12 @@ export interface ChannelChainOptions {
   /** The wallet that channels pay, and that closes them. */
   settler: Account;
   channels: ChannelStore;
+  leases: Leases;
   log: Logger;
 }
 
 export class ChannelChain {
   readonly #options: ChannelChainOptions;
-  readonly #turn = new KeyedLock();
 
   constructor(options: ChannelChainOptions) {
     this.#options = options;
@@ -115,9 +115,9 @@ export class ChannelChain {
       options: { account: Account; candidateFeeTokens: Hex[] },
     ) => Promise<Hex>,
   ): Promise<Hex> {
-    const { network, settler } = this.#options;
+    const { network, settler, leases } = this.#options;
     const client = network.getClient(settler);
-    return this.#turn.run('settler', async () => {
+    return leases.exclusively(`channels:${network.chain.id}:${settler.address.toLowerCase()}`, async () => {
       const hash = await send(client, { account: settler, candidateFeeTokens: [network.currency] });
       await Chain.waitForSuccessfulReceipt(client as never, hash);
       return hash;
