@@ -38,7 +38,7 @@ const shared = {
 
 /** What runs again with its registry on PostgreSQL. */
 const ON_POSTGRES = [
-  'test/registry/{deployments,leases,nodes,operator,postgres,secrets-rotation,shared-stores,statements}.test.ts',
+  'test/registry/{deployments,leases,nodes,nodes-at-work,operator,postgres,secrets-rotation,shared-stores,statements}.test.ts',
   'test/payments/{claims,gas,guard,model,payouts}.test.ts',
   'test/control/{deploy-keys,lifecycle}.test.ts',
 ];

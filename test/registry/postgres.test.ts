@@ -3,15 +3,9 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { prepareOffers } from '../../host/payments/challenge.ts';
-import type { Presented, Rail } from '../../host/payments/methods/method.ts';
-import type { X402Offer } from '../../host/payments/methods/x402/offer.ts';
-import { placeOf } from '../../host/payments/settlement/again.ts';
-import { SettlementMachine } from '../../host/payments/settlement/machine.ts';
+import type { SettlementMachine } from '../../host/payments/settlement/machine.ts';
 import type { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
-import type { Terms } from '../../host/payments/terms.ts';
 import { brokenConstraint } from '../../host/registry/constraints.ts';
 import { Deployments } from '../../host/registry/deployments.ts';
 import { Domains } from '../../host/registry/domains.ts';
@@ -26,42 +20,10 @@ import { postgresPrograms } from '../e2e/support/databases.ts';
 import { newDeployment } from './support/new-deployment.ts';
 import { newPayment, paymentsOn } from './support/paying.ts';
 import { PostgresServer } from './support/postgres-server.ts';
+import { admit, machineOn, TERMS } from './support/showing.ts';
 
 /** Turns of each race. */
 const RACES = Number(process.env.RACES ?? 30);
-const PAYEE = '0x00000000000000000000000000000000000000aa';
-const TERMS: Terms = {
-  kind: 'route',
-  name: 'GET /a',
-  scope: 'route:ta:GET /a',
-  slug: 'a',
-  tenant: 'ta',
-  amount: micro(10_000n),
-  mode: 'fixed',
-  slow: false,
-  payTo: PAYEE,
-  feeBps: 0,
-  description: 'a',
-  sku: undefined,
-  pricingVersion: undefined,
-};
-const OFFER = {
-  rail: 'x402/exact',
-  asset: 'eip155:1/0x1',
-  custody: 'direct',
-  recipient: PAYEE,
-  payTo: PAYEE,
-  via: 'x402',
-  requirements: {
-    scheme: 'exact',
-    network: 'eip155:1',
-    asset: '0x1',
-    amount: '10000',
-    payTo: PAYEE,
-    maxTimeoutSeconds: 60,
-    extra: {},
-  },
-} satisfies X402Offer;
 const CHILD = fileURLToPath(new URL('support/paying-child.ts', import.meta.url));
 
 describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
@@ -196,19 +158,10 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
   test('who shows one credential, or one Idempotency-Key, at both nodes is charged once', async () => {
     let charges = 0;
     const settle = async () => ({ status: 'settled' as const, reference: `0x${++charges}` });
-    const payer = { address: PAYEE, did: `did:pkh:eip155:1:${PAYEE}` } as const;
-    const verify = async () => ({ payer, settleBefore: Number.POSITIVE_INFINITY });
-    const rail: Rail = { name: 'x402/exact', offer: () => undefined, verify, settle, reconcile: settle };
-    const log = pino({ level: 'silent' });
-    const machines = stores.map((store) => new SettlementMachine({ store, rails: [rail], channels: undefined, log }));
+    const machines = stores.map((store) => machineOn(store, settle));
     const show = async (node: 0 | 1, id: string, idempotencyKey?: string): Promise<string> => {
       const machine = machines[node] as SettlementMachine;
-      const payload = { x402Version: 2, accepted: OFFER.requirements, payload: {} };
-      const presented = { via: 'x402', rail: rail.name, id, hash: id, text: id, payload } as unknown as Presented;
-      const prepared = prepareOffers(TERMS, [OFFER]);
-      const asked = { realm: 'h', resource: 'https://h/', digest: undefined, now: Date.now() };
-      const place = placeOf(['call', 'path', 'a', 'GET', '/a'], Buffer.alloc(0));
-      const admitted = await machine.admit({ presented, prepared, asked, place, idempotencyKey, state: 'working' });
+      const admitted = await admit(machine, id, idempotencyKey);
       if (admitted.kind !== 'work') return admitted.kind;
       await machine.take(admitted.row, TERMS.amount);
       admitted.done();
