@@ -65,6 +65,7 @@ export const NOW = "CAST(unixepoch('subsec') * 1000 AS BIGINT)";
 const IS_HELD = `name = ? AND holder = ? AND epoch = ? AND valid_until > ${NOW}`;
 /** What one node waits for, while another has it: between that and twice that, ms. */
 const ASK_AGAIN_MS = 15;
+const FORGET_NODES_MS = 86_400_000;
 
 interface Held {
   epoch: number;
@@ -143,6 +144,12 @@ export class RegistryLeases implements Leases {
       if (epochs.get(name) === held.epoch) held.until = askedAt + this.#validMs;
       else this.#lose(name);
     }
+  }
+
+  /** Nodes that ended long ago leave nothing: each start is a node of its own. */
+  async forgetNodes(): Promise<void> {
+    const sql = `DELETE FROM leases WHERE name LIKE 'node:%' AND valid_until < ${NOW} - ?`;
+    await this.#client.execute(sql, [FORGET_NODES_MS]);
   }
 
   /** Gives back everything, for others to take at once. */

@@ -86,6 +86,20 @@ test('a lease whose time has passed unrenewed is lost by its holder’s own cloc
   await lost.promise;
 });
 
+test('nodes that ended long ago are forgotten, and no others', async () => {
+  const { client } = registry;
+  const [old, late, living] = [node('old'), node('late'), node('living')];
+  for (const one of [old, late, living]) await one.takeKept();
+  await lapse('node:old');
+  await late.end();
+  await living.forgetNodes();
+  const { rows } = await client.execute("SELECT holder FROM leases WHERE name LIKE 'node:%' ORDER BY holder");
+  expect(rows.map(({ holder }) => holder).filter((one) => /old|late|living/.test(String(one)))).toEqual([
+    'late',
+    'living',
+  ]);
+});
+
 test('where what is left cannot be seen to, the lease is given back, and the next try sees to it', async () => {
   const a = node('a');
   let tries = 0;

@@ -35,6 +35,7 @@ export class Presence {
     const presence = new Presence(options);
     await presence.#connect();
     await options.leases.takeKept();
+    await options.leases.forgetNodes();
     return presence;
   }
 
@@ -61,6 +62,7 @@ export class Presence {
       void this.#options.changes.heard(topic, Number(number)).catch(() => undefined);
     });
     await connection.connect();
+    if (this.#stopped) return connection.end();
     this.#connection = connection;
     await connection.query(`LISTEN ${CHANNEL}`);
     await this.#beat();

@@ -21,6 +21,7 @@ import { OwnershipRecords } from '../../domains/ownership-record.ts';
 import { History } from '../../observability/history.ts';
 import { HistorySampler } from '../../observability/history-sampler.ts';
 import type { Network } from '../../payments/network/index.ts';
+import { unfenced } from '../../registry/fences.ts';
 import { readSetting, savedSetting } from '../../registry/settings.ts';
 import { Pipeline } from '../../runtime/deploy/pipeline.ts';
 import { TenantCrons } from '../../scheduler/tenant-crons.ts';
@@ -276,11 +277,13 @@ const domainChecks = service({
       log,
       registrarTokenHashes: config.domains.registrarTokens,
       servesAtOnce: tls.servesAtOnce,
-      async onChange(_domain, tenant) {
-        const row = await deployments.byTenant(tenant);
-        if (row) await routes.push(row.slug);
-        tls.namesChanged();
-      },
+      // What certificates do from here on is no work of the lease of a sweep.
+      onChange: (_domain, tenant) =>
+        unfenced(async () => {
+          const row = await deployments.byTenant(tenant);
+          if (row) await routes.push(row.slug);
+          tls.namesChanged();
+        }),
     }),
 });
 
