@@ -21,6 +21,7 @@ import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import { recoverAll } from '../../host/payments/settlement/recovery.ts';
 import type { SettleResult } from '../../host/payments/terms.ts';
 import type { Registry } from '../../host/registry/index.ts';
+import { OwnLeases } from '../../host/registry/leases.ts';
 import { ChannelStore } from '../../host/registry/payments/channels.ts';
 import { Debts } from '../../host/registry/payments/debts.ts';
 import { Invariants } from '../../host/registry/payments/invariants.ts';
@@ -79,7 +80,9 @@ beforeEach(async () => {
   };
   Object.assign(client, { batch, execute: (statement: InStatement) => transaction.execute(statement) });
   const answers = new Answers(path.join(folder, 'answers'), { tenantBytes: 0, totalBytes: 0, reserveBytes: 0 }, log);
-  store = new PaymentStore(registry, { now: () => 1 } as never, answers);
+  // Leases are written by themselves, not within what is rolled back.
+  const leases = new OwnLeases();
+  store = new PaymentStore({ ...registry, leases }, { now: () => 1 } as never, answers);
   channels = new ChannelStore(store.books);
   machine = new SettlementMachine({ store, rails: [], channels: undefined, log });
   const sent = (hash: string): SettleResult => {

@@ -5,7 +5,7 @@ import path from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Sender } from '../../host/payments/outgoing/sender.ts';
-import type { Wallet } from '../../host/payments/outgoing/wallets.ts';
+import type { Transfer, Wallet } from '../../host/payments/outgoing/wallets.ts';
 import { Answers } from '../../host/payments/settlement/answers.ts';
 import { PaymentStore } from '../../host/payments/settlement/payment-store.ts';
 import type { Registry } from '../../host/registry/index.ts';
@@ -26,6 +26,10 @@ let now: number;
 /** micro-USD by recipient. */
 let sent: Record<string, number>;
 let count: number;
+/** How the answer to what is noted of a transfer is lost: it was written, or it is written later. */
+let lost: 'written' | 'late' | undefined;
+/** What is written later. */
+let late: () => Promise<void>;
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'tp-payouts-'));
@@ -34,20 +38,31 @@ beforeEach(async () => {
   now = 1_000;
   sent = {};
   count = 0;
+  lost = undefined;
   store = new PaymentStore(registry, { now: () => now } as never, answers);
   debts = new Debts(store.books, () => {});
+  /** By hash, until it has happened. */
+  const signed = new Map<string, Transfer[]>();
   const wallets = ['a', 'b'].map(
     (asset): Wallet => ({
       asset,
       batch: 10,
       operator: 'operator',
       canSign: (source) => source === 'host',
-      send: async ({ hash }) => ({ status: 'settled', reference: hash }),
+      async send({ hash }) {
+        for (const { recipient, amount } of signed.get(hash) ?? [])
+          sent[recipient] = (sent[recipient] ?? 0) + Number(amount);
+        signed.delete(hash);
+        return { status: 'settled', reference: hash };
+      },
       async pay(_source, transfers, note) {
         const hash = `0x${asset}${++count}` as const;
-        await note({ raw: hash, hash, validUntil: null });
-        for (const { recipient, amount } of transfers) sent[recipient] = (sent[recipient] ?? 0) + Number(amount);
-        return { status: 'settled', reference: hash };
+        const transfer = { raw: hash, hash, validUntil: null };
+        signed.set(hash, transfers);
+        late = () => note(transfer);
+        if (lost !== 'late') await late();
+        if (lost) throw new Error('the connection was lost');
+        return this.send(transfer);
       },
     }),
   );
@@ -105,6 +120,37 @@ const lose = async (amount: number, sale?: Sale) => store.refundOwed(await sell(
 const outgoing = async () =>
   (await registry.client.execute('SELECT kind, state, amount, withheld FROM payment_outgoing ORDER BY created_at, id'))
     .rows;
+
+describe('a transfer whose note is not answered', () => {
+  test('is sent once where it was noted all the same', async () => {
+    await deliver(200_000);
+    lost = 'written';
+    await sender.run();
+    lost = undefined;
+    await sender.run();
+    expect(sent).toEqual({ shop: 200_000 });
+    expect(await outgoing()).toMatchObject([{ state: 'sent' }]);
+  });
+
+  test('is not noted later, when another may have been signed', async () => {
+    await deliver(200_000);
+    lost = 'late';
+    await sender.run();
+    await expect(late()).rejects.toThrow();
+    lost = undefined;
+    await sender.run();
+    expect(sent).toEqual({ shop: 200_000 });
+    await expect(late()).rejects.toThrow();
+  });
+
+  test('is not noted later, when less is owed by then', async () => {
+    await deliver(200_000);
+    lost = 'late';
+    await sender.run();
+    await registry.client.execute('UPDATE payment_outgoing SET attempts = 0, amount = amount - 1');
+    await expect(late()).rejects.toThrow();
+  });
+});
 
 describe('the least payout', () => {
   test('is reached by what is owed to one recipient together', async () => {

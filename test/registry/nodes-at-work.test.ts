@@ -32,6 +32,8 @@ const NONCES = Number(process.env.NONCES ?? 100);
 /** Kills and stops of nodes that pay out. */
 const KILLS = Number(process.env.NODE_KILLS ?? 4);
 const LEASE_MS = 1_500;
+/** How often all connections are cut before each of those. */
+const CUTS = 3;
 /** A node that is stopped within a write holds up all other writes for so long, ms. */
 const STOPPED_WRITE_MS = 5_500;
 /** A chain tells so late what it took, ms. */
@@ -95,6 +97,14 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     await exit;
   }
 
+  /** Cuts the connections of all nodes but one. */
+  async function cutAll(watcher: PostgresRegistry): Promise<void> {
+    await watcher.client.execute(
+      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_start > (SELECT backend_start FROM pg_stat_activity WHERE pid = pg_backend_pid())`,
+    );
+  }
+
   async function holder(node: PostgresRegistry, name: string): Promise<string> {
     const { rows } = await node.client.execute('SELECT holder FROM leases WHERE name = ?', [name]);
     return String(rows[0]?.holder);
@@ -133,6 +143,12 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     let nodes = [await spawnNode('first'), await spawnNode('second', HOUR_MS)];
     const takenOver: number[] = [];
     for (let turn = 0; turn < KILLS; turn++) {
+      // Whatever is being written: nobody hears whether it was.
+      for (let cuts = 0; cuts < CUTS; cuts++) {
+        const writes = chain.taken.length;
+        await expect.poll(() => chain.taken.length, { interval: 3, timeout: 30_000 }).toBeGreaterThan(writes);
+        await cutAll(watcher);
+      }
       const before = chain.taken.length;
       await expect.poll(() => chain.taken.length, { timeout: 30_000 }).toBeGreaterThan(before + 10);
       const id = await holder(watcher, MONEY);
@@ -145,9 +161,11 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
       takenOver.push(Math.round(performance.now() - since));
       const taken = chain.taken.length;
       await expect.poll(() => chain.taken.length, { timeout: 30_000 }).toBeGreaterThan(taken + 3);
-      // It goes on where it stood, beside the one that took over.
-      if (turn % 2) node.process.kill('SIGCONT');
-      else nodes = [other, await spawnNode(`turn ${turn}`, turn % 4 ? HOUR_MS : 0)];
+      if (turn % 2) {
+        // It goes on where it stood, beside the one that took over.
+        node.process.kill('SIGCONT');
+        await expect.poll(() => node.said.filter((line) => line === 'lost').length).toBeGreaterThan(0);
+      } else nodes = [other, await spawnNode(`turn ${turn}`, turn % 4 ? HOUR_MS : 0)];
     }
     console.info(
       `taken over after ${takenOver.join(', ')} ms of a lease of ${LEASE_MS}; refused: ${chain.refused.length}`,

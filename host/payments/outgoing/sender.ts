@@ -119,12 +119,16 @@ export class Sender {
         const { raw: transactionRaw, hash, validUntil } = signed;
         await this.#store.books.write([
           this.#outgoing.signed({ id, asset: first.asset, source: first.source, transactionRaw, hash, validUntil }),
-          this.#outgoing.changed(chosen, { state: 'sending', transfer: id }),
+          this.#outgoing.given(chosen, id),
         ]);
       });
     } catch (error) {
       this.#log.warn({ err: error, asset: first.asset }, 'a transfer could not be signed');
-      await this.#failed(chosen, 'it could not be signed: does the wallet have the money?');
+      // Where the answer to the note was lost, it may have been noted all the same, or be so later: then it is sent by the
+      // next round, or what is noted here breaks it.
+      await this.#store.books.write(
+        this.#failed(chosen, 'owed', 'it could not be signed: does the wallet have the money?'),
+      );
       return;
     }
     await this.#finish(id, chosen, result);
@@ -135,8 +139,10 @@ export class Sender {
   async #finish(id: string, rows: OutgoingRow[], result: SettleResult): Promise<void> {
     if (result.status === 'unknown') return;
     if (result.status === 'failed') {
-      await this.#store.books.write([this.#outgoing.ended(id, 'failed')]);
-      await this.#failed(rows, result.reason);
+      await this.#store.books.write([
+        this.#outgoing.ended(id, 'failed'),
+        ...this.#failed(rows, 'sending', result.reason),
+      ]);
       return;
     }
     const statements: Statement[] = [
@@ -169,11 +175,11 @@ export class Sender {
     return statements;
   }
 
-  async #failed(rows: OutgoingRow[], error: string): Promise<void> {
-    for (const row of rows) {
-      const attempts = row.attempts + 1;
-      await this.#mark([row], { state: attempts >= MAX_ATTEMPTS ? 'stuck' : 'owed', attempts, error, transfer: null });
-    }
+  #failed(rows: OutgoingRow[], from: OutgoingRow['state'], error: string): Statement[] {
+    return rows.map((row) => {
+      const state = row.attempts + 1 >= MAX_ATTEMPTS ? 'stuck' : 'owed';
+      return this.#outgoing.failed(row, from, { state, error });
+    });
   }
 
   async #mark(rows: OutgoingRow[], change: Partial<OutgoingRow>): Promise<void> {

@@ -166,7 +166,7 @@ export class ChannelStore {
     const change = {
       // What another node has settled meanwhile breaks the column's CHECK, and with it the whole transaction.
       settled:
-        sql`CASE WHEN ${paymentChannels.settled} = ${Number(channel.settled)} THEN ${Number(total)} ELSE -1 END` as unknown as Money,
+        sql`CASE WHEN ${paymentChannels.settled} = ${Number(channel.settled)} THEN CAST(${Number(total)} AS BIGINT) ELSE -1 END` as unknown as Money,
       captured: sql`max(${paymentChannels.captured}, ${Number(total)})` as unknown as Money,
       settledAt: now,
       ...(closed ? { state: 'closed' as const, closeHash: reference, error: null } : {}),

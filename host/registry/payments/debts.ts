@@ -62,7 +62,7 @@ export class Debts {
       for (const payout of await this.#due(debt)) {
         if (left === 0n) break;
         const part = smaller(payout.amount, left);
-        await this.#move(debt, payout, part, part === left);
+        await this.#move({ ...debt, withheld: subtract(debt.amount, left) }, payout, part, part === left);
         left = subtract(left, part);
       }
     }
@@ -72,20 +72,27 @@ export class Debts {
   async #move(debt: OutgoingRow, payout: OutgoingRow, part: Money, isWhole: boolean): Promise<void> {
     const { db } = this.#books;
     const updatedAt = this.#books.now();
-    const change: Partial<OutgoingRow> =
-      part === payout.amount
-        ? { state: 'waived', error: `held back for ${debt.id}, which the tenant owes` }
-        : { amount: subtract(payout.amount, part) };
-    const withheld = sql`${paymentOutgoing.withheld} + ${Number(part)}` as unknown as Money;
+    const isWaived = part === payout.amount;
+    const change: Partial<OutgoingRow> = isWaived
+      ? { state: 'waived', error: `held back for ${debt.id}, which the tenant owes` }
+      : {};
+    // A write whose answer was lost may happen late: what is not (any more) as it was read breaks NOT NULL.
+    const { state, amount, withheld: before } = paymentOutgoing;
+    const left = isWaived ? sql`${amount}` : sql`${amount} - ${Number(part)}`;
+    const rest = sql`CASE WHEN ${state} = 'owed' AND ${amount} = ${Number(payout.amount)} THEN ${left} END`;
+    const withheld = sql`CASE WHEN ${before} = ${Number(debt.withheld)} THEN ${before} + ${Number(part)} END`;
     const paid: Partial<OutgoingRow> = isWhole
       ? { state: 'owed', covered: true, source: payout.source, attempts: 0, error: null }
       : {};
     await this.#books.write([
       db
         .update(paymentOutgoing)
-        .set({ ...change, updatedAt })
+        .set({ ...change, amount: rest as unknown as Money, updatedAt })
         .where(eq(paymentOutgoing.id, payout.id)),
-      db.update(paymentOutgoing).set({ withheld, updatedAt }).where(eq(paymentOutgoing.id, debt.id)),
+      db
+        .update(paymentOutgoing)
+        .set({ withheld: withheld as unknown as Money, updatedAt })
+        .where(eq(paymentOutgoing.id, debt.id)),
       ...(isWhole ? [db.update(paymentOutgoing).set(paid).where(eq(paymentOutgoing.id, debt.id))] : []),
       ...this.#books.lines(book.heldBack(debt, payout, part)),
     ]);

@@ -111,6 +111,36 @@ export class OutgoingStore {
       .where(inArray(paymentOutgoing.id, ids));
   }
 
+  /**
+   * @param rows of one number of attempts
+   * @returns the statement that gives them to a transfer. One that is not (any more) as it was read breaks NOT NULL, and
+   *   with it the whole transaction
+   */
+  given(rows: readonly OutgoingRow[], transfer: string): Statement {
+    const { state, attempts } = paymentOutgoing;
+    const ids = sql.join(
+      rows.map(({ id }) => sql`${id}`),
+      sql`, `,
+    );
+    const total = rows.reduce((sum, { amount }) => sum + Number(amount), 0);
+    const isAsRead = sql`${state} = 'owed' AND ${attempts} = ${rows[0]?.attempts ?? 0}
+      AND (SELECT sum(o.amount) FROM payment_outgoing o WHERE o.id IN (${ids})) = ${total}`;
+    const same = sql`CASE WHEN ${isAsRead} THEN ${attempts} END` as unknown as number;
+    return this.changed(rows, { state: 'sending', transfer, attempts: same });
+  }
+
+  /**
+   * @param from the state that it was read in
+   * @returns the statement that notes a failed attempt, unless there was another change
+   */
+  failed({ id, attempts }: OutgoingRow, from: OutgoingRow['state'], change: Partial<OutgoingRow>): Statement {
+    const isAsRead = and(eq(paymentOutgoing.state, from), eq(paymentOutgoing.attempts, attempts));
+    return this.#books.db
+      .update(paymentOutgoing)
+      .set({ ...change, attempts: attempts + 1, transfer: null, updatedAt: this.#books.now() })
+      .where(and(eq(paymentOutgoing.id, id), isAsRead));
+  }
+
   /** Transfers that were signed, whose outcome is not known. */
   async sending(): Promise<Transfer[]> {
     return this.#books.db.select().from(paymentTransfers).where(eq(paymentTransfers.state, 'sending'));
