@@ -225,6 +225,8 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     for (const again of [admit(there, 'credential'), admit(there, 'another credential', 'key')])
       await expect(again).rejects.toMatchObject({ code: 'in_progress' });
     await a.client.execute('UPDATE leases SET valid_until = 0 WHERE holder = ?', [String(a.node)]);
+    await there.store.takeOver();
+    await expect(at.store.settling(begun.row, { charged: TERMS.amount })).rejects.toThrow();
     await recover();
     expect((await there.store.byId(begun.row.id))?.state).toBe('released');
     // The first goes on after all.
