@@ -85,6 +85,7 @@ export class Allowance {
       };
       this.#waiting.push(start);
       signal.addEventListener('abort', leave, { once: true });
+      if (signal.aborted) leave();
     });
   }
 

@@ -175,6 +175,7 @@ function plainPhase(
     stream.on('data', fromClient).once('end', clientEnded).once('error', over).once('close', over).on('drain', goOn);
     upstream.on('data', fromUpstream).once('end', upstreamEnded).once('error', over).once('close', over);
     upstream.on('drain', sendOn);
+    if (signal.aborted) return stopped();
     if (head.length > 0) fromClient(head);
   });
 }

@@ -150,5 +150,6 @@ export function join(client: Duplex, upstream: Duplex, { allowance, signal, stan
       pump(source, sink, allowance, direction, end);
     }
     idle = idle.refresh();
+    if (signal.aborted) end();
   });
 }

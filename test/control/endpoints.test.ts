@@ -114,6 +114,26 @@ it.each([
   expect(seen).toEqual(wanted);
 });
 
+it('a follower who left while the deployment was looked up is not followed for ever', async () => {
+  const logs = new LogStore({ folder, clock: { now: () => Date.now() } as never, maxBytes: 100_000 });
+  const leaving = new AbortController();
+  const parts = {
+    logs,
+    deployments: {
+      bySlug: async () => {
+        leaving.abort();
+        return deployment;
+      },
+    },
+    payments: { hostWallets: [], ownerTokens: { verify: () => owner } },
+  } as unknown as ControlDeps;
+  const made = call('GET', '/_admin/abc/logs', { accept: 'text/event-stream' });
+  const request = new Request(made.request, { signal: leaving.signal });
+  const response = (await logsEndpoint(parts).handle({ ...made, request })) as Response;
+  expect(await response.text()).toBe('');
+  await logs.close();
+});
+
 it('an update of the code leaves what another update set meanwhile', async () => {
   const changes: { settings?: object }[] = [];
   const parts = {

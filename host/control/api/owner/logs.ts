@@ -114,6 +114,8 @@ function stream(
     },
     cancel: end,
   });
+  // It may have ended while the deployment was looked up: no event says so any more.
+  if (signal.aborted) end();
   return new Response(body, {
     headers: {
       'content-type': 'text/event-stream; charset=utf-8',
