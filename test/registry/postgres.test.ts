@@ -211,6 +211,34 @@ describe.skipIf(!postgresPrograms())('a registry on PostgreSQL', () => {
     expect(await books()).toEqual([]);
   });
 
+  test('what the chain settled of a channel is booked once, though both nodes saw it; a closed one is not opened again', async () => {
+    const channels = [new ChannelStore(stores[0].books), new ChannelStore(stores[1].books)] as const;
+    const parties = { asset: 'usd', payer: 'payer', payee: 'host', signer: 'payer', descriptor: '{}', escrow: 'e' };
+    // More than 32 bits hold.
+    const much = micro(4_000_000_000);
+    const signed = { cumulative: much, signature: '1' };
+    for (let at = 0; at < RACES / 3; at++) {
+      const id = `large ${at}`;
+      await channels[0].opening({ id, ...parties, chainId: 1, openTransaction: null }, signed);
+      await channels[0].opened(id, much, null);
+      const call = { custody: 'channel', channel: id, authorized: much, rail: 'tempo/session' } as const;
+      const row = await stores[0].begin(newPayment(id, call), 'working', undefined);
+      await stores[0].capturedFromChannel(row, much, '{}', undefined, 'answered');
+      const channel = await channels[0].byId(id);
+      if (!channel) throw new Error('no channel');
+      const isClosed = at % 2 === 0;
+      const booked = await race(async (node) => {
+        await channels[node].settled(channel, much, '0xs', isClosed);
+        return node;
+      });
+      expect(booked).toHaveLength(1);
+      await race((node) => channels[node].opened(id, much, null));
+      await race((node) => channels[node].failed(id, 'late'));
+      expect(await channels[1].byId(id)).toMatchObject({ settled: much, state: isClosed ? 'closed' : 'open' });
+    }
+    expect(await books()).toEqual([]);
+  });
+
   test('a proof, a slug and a domain are one node’s', async () => {
     const keys = stores.map((store) => new PaymentKeys(store.books));
     const deployments = nodes.map((node) => new Deployments(node.db));
