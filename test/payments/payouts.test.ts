@@ -28,6 +28,8 @@ let sent: Record<string, number>;
 let count: number;
 /** How the answer to what is noted of a transfer is lost: it was written, or it is written later. */
 let lost: 'written' | 'late' | undefined;
+/** The network refuses what is sent. */
+let isRefused: boolean;
 /** What is written later. */
 let late: () => Promise<void>;
 
@@ -39,6 +41,7 @@ beforeEach(async () => {
   sent = {};
   count = 0;
   lost = undefined;
+  isRefused = false;
   store = new PaymentStore(registry, { now: () => now } as never, answers);
   debts = new Debts(store.books, () => {});
   /** By hash, until it has happened. */
@@ -62,6 +65,7 @@ beforeEach(async () => {
         late = () => note(transfer);
         if (lost !== 'late') await late();
         if (lost) throw new Error('the connection was lost');
+        if (isRefused) return { status: 'failed', reason: 'refused' };
         return this.send(transfer);
       },
     }),
@@ -150,6 +154,30 @@ describe('a transfer whose note is not answered', () => {
     await registry.client.execute('UPDATE payment_outgoing SET attempts = 0, amount = amount - 1');
     await expect(late()).rejects.toThrow();
   });
+});
+
+test('what a transfer that failed was to pay is owed again in the same write', async () => {
+  await deliver(200_000);
+  const { client } = registry;
+  const batch = client.batch.bind(client);
+  const left: unknown[] = [];
+  client.batch = async (...given) => {
+    const results = await batch(...given);
+    // Nobody would ever look at these again.
+    const { rows } = await client.execute(
+      `SELECT o.id FROM payment_outgoing o JOIN payment_transfers t ON t.id = o.transfer
+        WHERE o.state = 'sending' AND t.state <> 'sending'`,
+    );
+    left.push(...rows);
+    return results;
+  };
+  isRefused = true;
+  await sender.run();
+  expect(left).toEqual([]);
+  expect(await outgoing()).toMatchObject([{ state: 'owed' }]);
+  isRefused = false;
+  await sender.run();
+  expect(sent).toEqual({ shop: 200_000 });
 });
 
 describe('the least payout', () => {
