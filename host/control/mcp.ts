@@ -214,7 +214,7 @@ function endpointTool(endpoint: Endpoint): Tool[] {
         ? {}
         : { _meta: { 'dev.turnpike/price': { amount: formatUsd(price), currency: 'USD', mode: 'fixed' } } }),
       request(args) {
-        const filled = path.replace(/:(\w+)/g, (_, parameter: string) => encodeURIComponent(textOf(args, parameter)));
+        const filled = path.replace(/:(\w+)/g, (_, parameter: string) => segmentOf(args, parameter));
         const asked = Object.keys(query).filter((parameter) => args[parameter] !== undefined);
         const search = new URLSearchParams(
           Object.fromEntries(asked.map((parameter) => [parameter, textOf(args, parameter)])),
@@ -263,6 +263,13 @@ function buyTool(): Tool {
       return { method, path, slug, ...(body === undefined ? {} : { body }) };
     },
   };
+}
+
+/** @throws Problem `bad_request`, also for what would lead to another endpoint */
+function segmentOf(args: Record<string, unknown>, name: string): string {
+  const text = textOf(args, name);
+  if (text === '.' || text === '..') throw new Problem('bad_request', `The argument ${name} is not "${text}".`);
+  return encodeURIComponent(text);
 }
 
 /** @throws Problem `bad_request` */

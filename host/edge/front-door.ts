@@ -10,7 +10,7 @@ import type { WireError } from '../http/message/wire-error.ts';
 import type { RequestHandler } from '../http/server/http1-connection.ts';
 import type { AddressRanges } from '../shared/address-ranges.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
-import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods } from '../shared/match-paid-route.ts';
+import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods, WITH_BODY } from '../shared/match-paid-route.ts';
 import { networkOf } from '../shared/network-of.ts';
 import { instanceKey } from '../shared/previews.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
@@ -247,13 +247,13 @@ export class FrontDoor implements RequestHandler<RequestHead> {
     proxied.toControl(control, text, networkOf(caller.ip));
   }
 
-  #hasPrice({ route, tenantPath }: TenantResolution, { method, fields }: Exchange['head']): boolean {
+  #hasPrice({ route, tenantPath }: TenantResolution, { method, fields, framing }: Exchange['head']): boolean {
     if (route.paidRoutes.length === 0) return false;
     if (DESCRIPTIONS.has(tenantPath.split('?', 1)[0] ?? '')) return true;
     const overrides = [...fields.matchAll(OVERRIDE)].map(([, value = '']) => value);
-    return [method, ...overridingMethods(overrides, tenantPath)].some(
-      (each) => matchPaidRoute(route.paidRoutes, each, tenantPath) !== undefined,
-    );
+    const methods = [method, ...overridingMethods(overrides, tenantPath)];
+    if (framing.kind !== 'none') methods.push(WITH_BODY);
+    return methods.some((each) => matchPaidRoute(route.paidRoutes, each, tenantPath) !== undefined);
   }
 
   #here(exchange: Exchange, requestId: string, problem: Problem): void {

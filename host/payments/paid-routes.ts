@@ -3,7 +3,7 @@
  * which they are matched. Edges and control match with the same function, so that both always agree on what costs money.
  */
 import { z } from 'zod';
-import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods } from '../shared/match-paid-route.ts';
+import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods, WITH_BODY } from '../shared/match-paid-route.ts';
 import { parseUsd } from '../shared/money.ts';
 import { type FieldError, Problem } from '../shared/problem.ts';
 import { inputSchema, outputSchema } from './discovery.ts';
@@ -193,16 +193,17 @@ export function pricedMethods(routes: readonly PaidRoute[], tenantPath: string):
 /**
  * What the edge has to hand to the toll: the paid routes, and POST on the path of every metered one, because session
  * clients send top-ups and closings there whatever the route's own method is, and OPTIONS on every path, which the
- * host answers itself. The toll lets other POSTs pass free.
+ * host answers itself. The toll lets other POSTs pass free. Where tools have prices, every body may be a call.
  */
 export function tollRoutes(
-  routes: readonly Pick<PaidRoute, 'method' | 'path' | 'mode'>[],
+  routes: readonly Pick<PaidRoute, 'method' | 'path' | 'mode' | 'tool'>[],
 ): { method: string; path: string }[] {
   const management = routes
     .filter((route) => route.mode === 'metered' && route.method !== '*' && route.method !== 'POST')
     .map((route) => ({ method: 'POST', path: route.path }));
   const options = routes.map(({ path }) => ({ method: 'OPTIONS', path }));
-  return [...routes.map(({ method, path }) => ({ method, path })), ...management, ...options];
+  const bodies = routes.flatMap(({ path, tool }) => (tool === undefined ? [] : [{ method: WITH_BODY, path }]));
+  return [...routes.map(({ method, path }) => ({ method, path })), ...management, ...options, ...bodies];
 }
 
 export function routeName({ method, path, tool }: PaidRoute): string {

@@ -4,8 +4,11 @@
  * or cannot all be told, the request is refused: the handler would decide what was paid for.
  */
 
+/** In place of a method, to edges: whatever the method is, where the request has a body. */
+export const WITH_BODY = 'BODY';
+
 export interface PaidRoute {
-  /** A method, or `*`. */
+  /** A method, `*`, or `WITH_BODY`. */
   method: string;
   /** A path; `*` at the end matches any rest. */
   path: string;

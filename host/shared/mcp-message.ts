@@ -60,13 +60,32 @@ export function messagesOf(body: Uint8Array): { batch: boolean; messages: Messag
 }
 
 function messageOf(value: unknown): Message | undefined {
-  if (!isFields(value) || value.jsonrpc !== '2.0') return undefined;
+  if (!isFields(value) || value.jsonrpc !== '2.0' || !isPlain(value, MEMBERS)) return undefined;
   const { id, method, params } = value;
+  if (isFields(params) && !isPlain(params, PARAMS)) return undefined;
   // Answers of a client to what the server asked: they are for the server alone.
   if (method === undefined && ('result' in value || 'error' in value)) return { id: undefined, method: '', params: {} };
   if (typeof method !== 'string' || !(id === undefined || typeof id === 'string' || typeof id === 'number'))
     return undefined;
   return { id, method, params: isFields(params) ? params : {} };
+}
+
+const MEMBERS = ['jsonrpc', 'id', 'method', 'params'];
+const PARAMS = ['name', 'arguments', '_meta'];
+
+/** Without members that some reader takes for one of these: readers in Go fold their case, copies get a prototype. */
+function isPlain(fields: Fields, members: readonly string[]): boolean {
+  return Object.keys(fields).every(
+    (key) => members.includes(key) || !(key === '__proto__' || members.includes(folded(key))),
+  );
+}
+
+/** What a lenient reader may take a name for. */
+export function folded(name: string): string {
+  return name
+    .normalize('NFKC')
+    .replace(/[\s\p{C}]/gu, '')
+    .toLowerCase();
 }
 
 /** @returns undefined for every other message @throws Problem `bad_request` for a call that names no tool */

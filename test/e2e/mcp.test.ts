@@ -9,6 +9,7 @@ import { tempo } from 'mppx/client';
 import { McpClient } from 'mppx/mcp/client';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { account, balances, chainClient, deploy, jsonPost, mppFetch } from './support/callers.ts';
+import { curl } from './support/curl.ts';
 import { startHost, type TestHost } from './support/host.ts';
 
 /** A stock MCP server, as a tenant writes it. */
@@ -208,6 +209,16 @@ describe('priced tools of a tenant', () => {
     expect(await refused({ ...CALL, params })).toContain('needs an id');
     for (const name of [' look', 'LOOK', 'look\u200b', 'lo\u006fk\n', 'ｌｏｏｋ'])
       expect(await refused({ ...CALL, id: 1, params: { ...params, name } })).toContain('plain spelling');
+    for (const name of [['look'], [['look']], undefined, 1])
+      expect(await refused({ ...CALL, id: 1, params: { ...params, name } })).toContain('takes the name of a tool');
+    expect(await refused({ ...CALL, id: 1, method: 'Tools/Call', params })).toContain('plain spelling');
+    const lenient = [
+      `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"free","Name":"look"}}`,
+      `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"free"},"param\u017f":{"name":"look"}}`,
+      `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"free","__proto__":{"name":"look"}}}`,
+      `{"jsonrpc":"2.0","id":1,"result":{},"__proto__":{"method":"tools/call"}}`,
+    ];
+    for (const body of lenient) expect(await refused(JSON.parse(body))).toContain('takes messages of MCP');
     // A handler's reader may take the first of two.
     const twice = (...names: string[]) =>
       `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{${names.map((name) => `"name":"${name}"`)},"arguments":{"at":"here"}}}`;
@@ -220,6 +231,15 @@ describe('priced tools of a tenant', () => {
     expect(await raw(twice('look').replace('"here"', `${'['.repeat(200_000)}${']'.repeat(200_000)}`))).toContain(
       'bad_request',
     );
+    // A handler may not look at the method.
+    const call = JSON.stringify({ ...CALL, id: 1, params });
+    for (const method of ['GET', 'PUT', 'PATCH', 'DELETE']) {
+      for (const path of ['mcp', 'MCP/', '%6dcp']) {
+        const status = await curl(`${host.url}/agents/${path}`, { method, body: call });
+        expect([method, path, status.status]).toEqual([method, path, 405]);
+      }
+    }
+    expect((await fetch(`${host.url}/agents/mcp`, { method: 'DELETE' })).headers.get('allow')).toBeNull();
     expect((await message('/agents/mcp', 'no message')).status).toBe(400);
     expect(await refused({ ...CALL, id: 1, params: { ...params, _meta: { 'x402/payment': 1 } } })).toContain('isError');
     expect(
@@ -302,6 +322,10 @@ describe('the host as an MCP server', () => {
     expect((await message('/mcp', 'nothing')).status).toBe(400);
     expect((await fetch(`${host.url}/mcp`)).status).toBe(405);
     const path = (path: unknown) => ({ ...CALL, id: 1, params: { name: 'buy', arguments: { slug: 'agents', path } } });
+    for (const slug of ['.', '..'])
+      expect((await ask({ ...CALL, id: 1, params: { name: 'logs', arguments: { slug } } })).result).toMatchObject({
+        structuredContent: { code: 'bad_request' },
+      });
     for (const bad of ['//other.test/', '/../_admin/list', 'x', '/a#b', '/a\r\nx: y', 7])
       expect((await ask(path(bad))).result).toMatchObject({ isError: true });
   });

@@ -32,7 +32,7 @@ import { chargeOf, maxPrice } from './charge.ts';
 import { Deadline } from './deadline.ts';
 import { exposed, forwarded, isPreflight, optionsAnswer, paidHeaders, withRequestId } from './messages.ts';
 import { PaidSockets, unpaidSocket } from './sockets.ts';
-import { payTools } from './tools.ts';
+import { payTools, refuseOtherMethods } from './tools.ts';
 import { handlerHeaders, type Visit } from './visit.ts';
 
 /** Request headers that a 402 depends on. */
@@ -101,7 +101,10 @@ export class Toll {
       const priced = pricedMethods(deployment.paidRoutes, tenantPath);
       if (priced.length > 0) return optionsAnswer(request, priced, context.requestId);
     }
-    if (!route) return this.#free(request, context, deployment);
+    if (!route) {
+      refuseOtherMethods(request, deployment.paidRoutes, tenantPath);
+      return this.#free(request, context, deployment);
+    }
     if (route.tool === undefined) return this.#pass(request, context, deployment, route, this.#call(context));
     return payTools(request, context, route, deployment.paidRoutes, {
       unpaid: (asked) =>

@@ -6,6 +6,7 @@ import type { EdgeContext } from '../../shared/contracts.ts';
 import { matchPaidRoute } from '../../shared/match-paid-route.ts';
 import {
   answerOf,
+  folded,
   isFields,
   type Message,
   type MessageId,
@@ -19,6 +20,7 @@ import { asProblem, Problem } from '../../shared/problem.ts';
 import { readBody } from '../../shared/request-body.ts';
 import { credentialsOf, toolAnswer } from '../mcp/transport.ts';
 import { removeCredentials } from '../methods/index.ts';
+import { declaredLength } from '../request.ts';
 import type { PaidRoute } from '../types.ts';
 import { exposed, withRequestId } from './messages.ts';
 
@@ -36,6 +38,19 @@ export interface ToolToll {
   /** Takes the payment, forwards, and charges for an answer below 400. @param judged what an answer is worth */
   pay(request: Request, route: PaidRoute, judged: (answer: Response) => Promise<Response>): Promise<Response>;
   free(request: Request): Promise<Response>;
+}
+
+/**
+ * A handler that does not look at the method would read a message of any request that has a body.
+ * @throws Problem `method_not_allowed`
+ */
+export function refuseOtherMethods({ method, headers }: Request, routes: readonly PaidRoute[], path: string): void {
+  if (method === 'POST' || !(headers.has('transfer-encoding') || declaredLength(headers))) return;
+  const tools = routes.filter(({ tool }) => tool !== undefined);
+  if (matchPaidRoute(tools, 'POST', path) === undefined) return;
+  throw new Problem('method_not_allowed', 'Messages of MCP are sent by POST; other requests have no body here.', {
+    headers: { allow: 'POST' },
+  });
 }
 
 /** @param first the route that was found for the request @param routes all of the deployment */
@@ -122,17 +137,10 @@ async function pay(
 }
 
 function isPriced(message: Message, priced: readonly Priced[]): boolean {
-  if (message.method !== 'tools/call') return false;
-  // Handlers may be lenient with names: what could be read as a priced one is not free.
-  const name = typeof message.params.name === 'string' ? folded(message.params.name) : undefined;
-  return priced.some(({ tool }) => folded(tool) === name);
-}
-
-function folded(name: string): string {
-  return name
-    .normalize('NFKC')
-    .replace(/[\s\p{C}]/gu, '')
-    .toLowerCase();
+  if (folded(message.method) !== 'tools/call') return false;
+  const { name } = message.params;
+  // Handlers may be lenient with names: what could be read as a priced one, as `["look"]` is by `tools[name]`, is not free.
+  return typeof name !== 'string' || priced.some(({ tool }) => folded(tool) === folded(name));
 }
 
 function isResult(value: unknown): value is ToolResult {

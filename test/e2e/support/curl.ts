@@ -11,6 +11,7 @@ export interface CurlOptions {
   /** Address at which every name is found. */
   at?: string;
   method?: string;
+  body?: string;
 }
 
 export interface CurlAnswer {
@@ -32,6 +33,7 @@ export function curl(url: string, options: CurlOptions = {}): Promise<CurlAnswer
   if (options.root) args.push('--cacert', options.root, '--capath', '/nonexistent');
   if (options.from) args.push('--interface', options.from);
   if (options.method) args.push('-X', options.method);
+  if (options.body !== undefined) args.push('--data-binary', options.body);
   for (const [name, value] of Object.entries(options.headers ?? {})) args.push('-H', `${name}: ${value}`);
   return new Promise((resolve) => {
     execFile('curl', [...args, url], { maxBuffer: 16_000_000 }, (error, stdout, stderr) => {
