@@ -142,6 +142,16 @@ describe('a credential that may spend 500 a day', () => {
     expect(spent()).toEqual([500, 200]);
   });
 
+  test('gets nothing back of what was held before it had a cap', async () => {
+    db.sql('UPDATE credentials SET daily_cap = NULL');
+    await ledger.hold('hld_a', capped);
+    db.sql('UPDATE credentials SET daily_cap = 500');
+    await ledger.hold('hld_b', { ...capped, amount: 500 });
+    await ledger.release('hld_a');
+    expect(spent()).toEqual([500]);
+    expect(await ledger.hold('hld_c', { ...capped, amount: 1 })).toEqual({ status: 'capped' });
+  });
+
   test('gets back what is given back, once, and not what is taken', async () => {
     await ledger.hold('hld_a', capped);
     expect(await ledger.release('hld_a')).toBe(true);

@@ -176,7 +176,9 @@ export class Ledger {
     const { statements } = this.#debit('hold', full, held, [
       this.#db
         .prepare(
-          'INSERT INTO holds (id, account, service, created_at, credential, day, amount) VALUES (?, ?, ?, ?, ?, ?, ?)',
+          // Without a cap it counts for no day, and gives none anything back.
+          `INSERT INTO holds (id, account, service, created_at, credential, amount, day) VALUES (?1, ?2, ?3, ?4, ?5, ?6,
+             (SELECT ?7 FROM credentials WHERE id = ?5 AND daily_cap IS NOT NULL))`,
         )
         .bind(
           hold,
@@ -184,8 +186,8 @@ export class Ledger {
           movement.service,
           Date.now(),
           credential ?? null,
-          dayOf(this.#now()),
           movement.amount,
+          dayOf(this.#now()),
         ),
       this.#postings.open(held, movement.account),
     ]);
