@@ -147,7 +147,17 @@ class RegistryClient implements Client {
   #together(group: Task[]): boolean {
     const connection = this.#connection;
     try {
-      const answers = connection.within('write', () =>
+      connection.begin('write');
+    } catch (error) {
+      // Another process writes: one by one, each would wait for it as long again, and the event loop with it.
+      for (const task of group) {
+        if (task.kind === 'read') this.#alone(task);
+        else task.reject(error);
+      }
+      return true;
+    }
+    try {
+      const answers = connection.committed(() =>
         group.map(({ body, resolve, reject }) => {
           connection.run({ sql: 'SAVEPOINT task' });
           try {
@@ -272,6 +282,11 @@ class Connection {
   /** Runs the work in a transaction. @throws what the work throws, or the commit; nothing is done then */
   within<T>(mode: TransactionMode, work: (connection: Connection) => T): T {
     this.begin(mode);
+    return this.committed(work);
+  }
+
+  /** As `within`, in the transaction that has begun. */
+  committed<T>(work: (connection: Connection) => T): T {
     try {
       const result = work(this);
       this.end('COMMIT');

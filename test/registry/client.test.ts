@@ -117,6 +117,33 @@ test('where a shared commit cannot be, each is done by itself', async () => {
   }
 });
 
+test('while another connection writes, a turn waits for it once, and reads all the same', async () => {
+  await client.execute('PRAGMA busy_timeout=100');
+  const other = await openClient(path.join(folder, 'a.db'));
+  try {
+    const writing = await other.transaction();
+    const took = async (work: () => Promise<unknown>) => {
+      const from = performance.now();
+      await work();
+      return performance.now() - from;
+    };
+    const one = await took(() => expect(client.execute(insert('a', 1))).rejects.toMatchObject({ code: 'SQLITE_BUSY' }));
+    let group: PromiseSettledResult<unknown>[] = [];
+    const all = await took(async () => {
+      const writes = Array.from({ length: 20 }, (_, index) => client.execute(insert(`${index}`, 1)));
+      group = await Promise.allSettled([...writes, rows('SELECT count(*) AS count FROM t')]);
+    });
+    expect(group.slice(0, 20).every(({ status }) => status === 'rejected')).toBe(true);
+    expect(group[20]).toMatchObject({ status: 'fulfilled', value: [{ count: 0 }] });
+    expect(all).toBeLessThan(8 * one);
+    await writing.commit();
+    await Promise.all([client.execute(insert('b', 1)), client.execute(insert('c', 1))]);
+    expect(await rows('SELECT id FROM t')).toEqual([{ id: 'b' }, { id: 'c' }]);
+  } finally {
+    other.close();
+  }
+});
+
 test('writes before and after a transaction stay in their order', async () => {
   const before = client.execute(insert('a', 1));
   const opening = client.transaction();
