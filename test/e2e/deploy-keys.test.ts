@@ -85,6 +85,15 @@ test('a key does nothing else', async () => {
   expect(await update('shop', { code: code('no'), paidRoutes: [] })).toMatch(/^403 .*does not change paidRoutes/);
   expect(await update('shop', { payTo: host.network.wallets[1]?.address })).toMatch(/^403 .*does not change payTo/);
   expect(await update('shop', { bindings: { kv: true, payments: true } })).toMatch(/^403 .*bindings\/payments/);
+  // Other deployments of the owner, and what they share, by way of the slug that it is for.
+  for (const bindings of [
+    { kv: true, services: { OTHER: { service: 'other' } } },
+    { kv: true, tails: { OTHER: { service: 'other' } } },
+    { kv: { STORE: { id: 'sessions', shared: true } } },
+    { kv: true, r2: { FILES: { id: 'files', shared: true } } },
+    { kv: true, queues: { JOBS: { queue: 'jobs', shared: true } } },
+  ])
+    expect(await update('shop', { bindings })).toMatch(/^403 .*binds no other deployment/);
   const deployed = by(key, '/_admin/deploy', jsonPost({ slug: 'fresh', code: code('no') }));
   expect(await problem(deployed)).toMatch(/^403 .*the owner's wallet/);
   // What would be more than the key, and what ends things.
@@ -125,6 +134,25 @@ test('a wallet makes keys for its own slugs alone, and revokes its own alone', a
   const listed = await (await owner(`${host.url}/_admin/keys`)).text();
   expect(listed).toContain(key.id);
   expect(listed).not.toContain(key.key.slice(-43));
+});
+
+test('what the owner has bound stays with a key of certain slugs; a key of all slugs binds others, too', async () => {
+  const services = { OTHER: { service: 'other' } };
+  const update = async (wallet: Promise<Response>) => (await wallet).status;
+  const [one, all] = [await makeKey(), await makeKey({ slugs: 'all' })];
+  expect(await update(by(all, '/_admin/code/shop', jsonPut({ bindings: { kv: true, services } })))).toBe(200);
+  const renamed = { kv: true, services: { SAME: services.OTHER } };
+  expect(await update(by(one, '/_admin/code/shop', jsonPut({ bindings: renamed })))).toBe(200);
+  expect(await update(by(one, '/_admin/code/shop', jsonPut({ bindings: { kv: true } })))).toBe(200);
+  expect(await update(by(one, '/_admin/code/shop', jsonPut({ bindings: renamed })))).toBe(403);
+});
+
+test('a token makes no other', async () => {
+  const made = await owner(`${host.url}/_admin/session/shop`, { method: 'POST' });
+  const { token } = (await made.json()) as { token: string };
+  const again = (slug: string) =>
+    fetch(`${host.url}/_admin/session/${slug}`, { method: 'POST', headers: { authorization: `Bearer ${token}` } });
+  expect([made.status, (await again('shop')).status, (await again('other')).status]).toEqual([201, 403, 403]);
 });
 
 test('a revoked key is refused at once, also where it follows a log', async () => {

@@ -45,9 +45,11 @@ export function sessionEndpoints(deps: ControlDeps): Endpoint[] {
         404: 'No such deployment.',
       },
       handle: async (call) => {
+        // Who has got hold of a token would have it for ever.
+        if (bearerOf(call.request) !== undefined)
+          throw new Problem('forbidden', 'Neither a session nor a token makes tokens; this takes the wallet.');
         const owned = await requireOwner(deps, call, `POST /_admin/session/${call.params.slug}`);
         if ('response' in owned) return owned.response;
-        if (owned.isSession) throw new Problem('forbidden', 'A session makes no tokens; this takes the wallet.');
         const { token, expiresAt } = payments.ownerTokens.issue(owned.deployment.slug, owned.payer);
         return json({ token, slug: owned.deployment.slug, expiresAt: iso(expiresAt) }, 201);
       },

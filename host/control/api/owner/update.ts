@@ -47,7 +47,8 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       'that is set). ' +
       'The new version is started beside the old one and takes over when it listens: no request fails. ' +
       'A version that is refused or does not start leaves everything as it was. ' +
-      'With a deploy key or a session, `paidRoutes`, `payTo` and the payments binding have to be what they are now.',
+      'With a deploy key or a session, `paidRoutes`, `payTo` and the payments binding have to be what they are now; a key ' +
+      'of certain slugs adds no binding that leads to another deployment or to a shared store.',
     body: updateBody(config.runtime),
     responses: {
       200: 'In service. The metadata of the deployment; with `preview`, also `{preview: {version, id, url, subdomainUrl}}`.',
@@ -78,7 +79,8 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
       const updated = await updates.run(deployment.tenant, async () => {
         const present = await stillChangeable(deps, deployment);
         if (key) refuseMoney(input, present, 'A deploy key');
-        else if (owned.isSession) refuseMoney(input, present, 'A session');
+        if (key?.slugs) refuseOthers(input, present);
+        if (owned.isSession) refuseMoney(input, present, 'A session');
         return update(present, input, makerOf(owned));
       });
       await logs.append(deployment.tenant, {
@@ -245,6 +247,30 @@ function refuseMoney({ paidRoutes, payTo, bindings }: DeploymentInput, present: 
     'forbidden',
     `${who} does not change ${changed.join(' or ')}, and they are not what ${present.slug} has now. Nothing was changed. Change them with the owner's wallet first: turnpike update without TURNPIKE_DEPLOY_KEY.`,
     { errors: changed.map((field) => ({ pointer: `/${field}`, detail: 'takes the owner’s wallet' })) },
+  );
+}
+
+/** A key of some slugs gets nowhere else by what they bind: not to more than the owner has bound. @throws Problem forbidden */
+function refuseOthers({ bindings }: DeploymentInput, present: Deployment): void {
+  const known = new Set(boundElsewhere(present.bindings).map(({ what }) => what));
+  const more = boundElsewhere(bindings ?? {}).filter(({ what }) => !known.has(what));
+  if (more.length === 0) return;
+  throw new Problem(
+    'forbidden',
+    `A deploy key of certain slugs binds no other deployment and no shared store anew: ${more.map(({ at }) => at).join(', ')}. Nothing was changed. Bind it with the owner's wallet first: turnpike update without TURNPIKE_DEPLOY_KEY.`,
+    { errors: more.map(({ at }) => ({ pointer: `/${at}`, detail: 'takes the owner’s wallet' })) },
+  );
+}
+
+/** What leads to other deployments of the owner, or to what they keep. */
+function boundElsewhere(bindings: BindingSet): { at: string; what: string }[] {
+  return Object.entries(bindings).flatMap(([kind, asked]) =>
+    Object.entries(typeof asked === 'object' ? asked : {}).flatMap(([name, settings]) => {
+      const { service, entrypoint, shared, id, queue, consumer } = settings as Record<string, unknown>;
+      if (service === undefined && shared !== true) return [];
+      const what = JSON.stringify([kind, service, entrypoint, id, queue, consumer !== undefined]);
+      return [{ at: `bindings/${kind}/${name}`, what }];
+    }),
   );
 }
 
