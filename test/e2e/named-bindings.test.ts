@@ -102,6 +102,15 @@ it('names that mean two things are refused, and cost nothing', async () => {
   expect((await fetch(`${host.url}/twice/`)).status).toBe(404);
 });
 
+it('a binding that is called value is looked at as any other', async () => {
+  const bindings = { kv: { value: {} } };
+  await deploy(owner, host.url, { slug: 'odd', code: HANDLER, bindings });
+  expect(await put('kv/value/key', 'kept in value', 'odd')).toBe('kept');
+  const data = `${host.url}/_admin/odd/data/value`;
+  expect(await (await owner(data)).json()).toMatchObject({ keys: [{ name: 'key' }] });
+  expect(await (await owner(`${data}/value?key=key`)).text()).toBe('kept in value');
+});
+
 it('are in the backup of the host, and come back', async () => {
   await withRestored(host, async (other) => {
     expect(await get('kv/SESSIONS/key', other)).toBe('changed');

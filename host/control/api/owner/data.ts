@@ -44,7 +44,8 @@ export function dataEndpoints(deps: ControlDeps): Endpoint[] {
     summary,
     description,
     responses: { 200: 'What the binding answers.', ...RESPONSES },
-    handle: (call) => handle(deps, call, `${method} /_admin/${call.params.slug}/data/${call.params.binding}${path}`),
+    handle: (call) =>
+      handle(deps, call, `${method} /_admin/${call.params.slug}/data/${call.params.binding}${path}`, path !== ''),
   });
   return [
     endpoint(
@@ -73,7 +74,7 @@ export function dataEndpoints(deps: ControlDeps): Endpoint[] {
   ];
 }
 
-async function handle(deps: ControlDeps, call: Call, scope: string): Promise<Response> {
+async function handle(deps: ControlDeps, call: Call, scope: string, ofValue: boolean): Promise<Response> {
   const owned = await requireOwner(deps, call, scope);
   if ('response' in owned) return owned.response;
   const { slug, bindings, state } = owned.deployment;
@@ -88,7 +89,6 @@ async function handle(deps: ControlDeps, call: Call, scope: string): Promise<Res
   const { key } = bound.binding;
   const { method, headers, body, signal } = request;
   const asked = new URL(request.url);
-  const ofValue = asked.pathname.endsWith('/value');
   const { methods, advice } = CALLS[key] ?? OF_KEYS;
   if (!methods.includes(ofValue ? `${method} value` : method) || (ofValue && !asked.searchParams.has('key')))
     throw new Problem('bad_request', `${bound.name} ${advice}.`);
