@@ -69,6 +69,26 @@ describe('speak, listen and read with the embedded engine', () => {
     expectTime('the first byte of speech', firstByteMs, 300);
   });
 
+  it('does what SSML says, for the characters that are spoken', async () => {
+    const query = 'encoding=linear16&container=none&sample_rate=16000&model=espeak-ng-en';
+    const speak = async (text: string) => {
+      const headers = { 'content-type': 'text/plain' };
+      const response = await fetch(`${tenant.url}/v1/speak?${query}`, { method: 'POST', headers, body: text });
+      const seconds = (await response.arrayBuffer()).byteLength / 32_000;
+      return { status: response.status, seconds, count: response.headers.get('dg-char-count') };
+    };
+    const plain = await speak('The children played with a ball. Their parents talked.');
+    const [first, second] = ['The children played with a ball.', 'Their parents talked.'];
+    const paused = await speak(`<speak>${first}<break time="2s"/>${second}</speak>`);
+    expect(paused).toMatchObject({ status: 200, count: String(first.length + second.length) });
+    expect(paused.seconds - plain.seconds).toBeGreaterThan(1.5);
+    expect(paused.seconds - plain.seconds).toBeLessThan(2.5);
+    const slow = await speak(`<speak><prosody rate="x-slow">${first}</prosody></speak>`);
+    expect(slow.seconds / (await speak(`<speak>${first}</speak>`)).seconds).toBeGreaterThan(1.2);
+    const quick = await speak('<speak><s>One.</s><s>Two.</s></speak>');
+    expect(quick).toMatchObject({ status: 200, count: '8' });
+  });
+
   it('makes MP3 that ffprobe reads to its end', () => {
     const { status, stdout, stderr } = spawnSync(
       'ffprobe',

@@ -169,15 +169,23 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
     const before = await wealth(0);
     const refusals = await Promise.all([
       deepgram.speak.v1.audio.generate({ text: 'x'.repeat(2001) }).catch((error: unknown) => error),
+      deepgram.speak.v1.audio
+        .generate({ text: '<speak><audio src="/a.wav"/></speak>' })
+        .catch((error: unknown) => error),
       deepgram.listen.v1.media.transcribeUrl({ url: 'http://169.254.169.254/latest' }).catch((error: unknown) => error),
       deepgram.listen.v1.media.transcribeFile(Buffer.from('#EXTM3U\n'), {}).catch((error: unknown) => error),
       deepgram.read.v1.text.analyze({ body: { text: 'Some text.' } }).catch((error: unknown) => error),
     ]);
     const seen = refusals.map((error) => (error instanceof DeepgramError ? error.statusCode : error));
-    expect(seen).toEqual([413, 400, 400, 400]);
-    const [, remote] = refusals as DeepgramError[];
+    expect(seen).toEqual([413, 422, 400, 400, 400]);
+    const [, , remote] = refusals as DeepgramError[];
     expect(remote?.body).toMatchObject({ err_code: 'REMOTE_CONTENT_ERROR', request_id: expect.any(String) });
     await expectCharged(before, 0);
+    // markup costs nothing
+    await (
+      await deepgram.speak.v1.audio.generate({ text: '<speak>Good <break time="1s"/> day.</speak>' })
+    ).arrayBuffer();
+    await expectCharged(before, 'Goodday.'.length * 25);
   });
 
   it('charges a retry with the same Idempotency-Key once, and answers the same', async () => {

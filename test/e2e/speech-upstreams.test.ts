@@ -66,6 +66,12 @@ for (const kind of ['deepgram', 'openai'] as const) {
         JSON.stringify({ text: '\n Please cancel my order. I want a refund.' }),
       );
 
+    it('is sent no SSML, which it would read out', async () => {
+      const { status, charge, body } = await post(`${tenant.url}/v1/speak`, '{"text":"<speak>Hello</speak>"}');
+      expect([status, charge, body?.err_code]).toEqual([422, null, 'UNSUPPORTED_SSML']);
+      expect(upstream.received).toEqual([]);
+    });
+
     it('transcribes and charges by the second', async () => {
       const { status, charge, body } = await listen();
       expect(status).toBe(200);

@@ -25,8 +25,13 @@ const listenSchema = z.object({
   address: z.string().max(200).optional(),
 });
 
+const spokenPart = z.union([
+  z.strictObject({ text: z.string().min(1), rate: z.number().min(0.5).max(2).optional() }),
+  z.strictObject({ pauseMs: z.number().int().min(1).max(10_000) }),
+]);
+
 const speakSchema = z.strictObject({
-  text: z.string().min(1),
+  text: z.union([z.string().min(1), z.array(spokenPart).min(1).max(200)]),
   model: z.string().max(100).optional(),
   encoding: z.string().max(20).optional(),
   container: z.string().max(20).optional(),

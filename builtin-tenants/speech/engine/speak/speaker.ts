@@ -6,11 +6,14 @@ import type { Piscina } from 'piscina';
 import { EngineFailure } from '../failure.ts';
 import { chooseFormat, type FormatRequest, type SpeechFormat } from './format.ts';
 import { cutSentences } from './sentences.ts';
-import type { SpeakMessage, SpeakTask, SpokenBy } from './thread.ts';
+import type { SpeakMessage, SpeakPiece, SpeakTask, SpokenBy } from './thread.ts';
 import { readModel, type VoiceEngine } from './voice.ts';
 
+export type SpokenPart = { text: string; rate?: number | undefined } | { pauseMs: number };
+
 export interface SpeakRequest extends FormatRequest {
-  text: string;
+  /** Alone, or with pauses and rates. */
+  text: string | SpokenPart[];
   model?: string | undefined;
   speed?: number | undefined;
 }
@@ -50,14 +53,9 @@ export class Speaker {
   async speak(request: SpeakRequest, sink: SpeechSink, signal: AbortSignal): Promise<void> {
     const format = chooseFormat(request);
     const asked = readModel(request.model);
-    // read out, its marks would be words that were paid for
-    if (/^\s*(<\?xml[^>]*>\s*)?<speak[\s>]/i.test(request.text))
-      throw new EngineFailure(
-        'unsupported_option',
-        'SSML is not read here: send the text alone, and speed for its rate.',
-      );
-    const pieces = cutSentences(request.text);
-    if (pieces.length === 0) throw new EngineFailure('bad_request', 'The text holds nothing to speak.');
+    const pieces = piecesOf(request);
+    if (!pieces.some((piece) => 'text' in piece))
+      throw new EngineFailure('bad_request', 'The text holds nothing to speak.');
     const { port1, port2 } = new MessageChannel();
     let voice: SpokenBy | undefined;
     let started = false;
@@ -86,7 +84,6 @@ export class Speaker {
       const task: SpeakTask = {
         pieces,
         asked,
-        speed: Math.min(FASTEST, Math.max(SLOWEST, request.speed ?? 1)),
         format,
         engine: this.#engine,
         standardVoice: this.#standardVoice,
@@ -105,11 +102,26 @@ export class Speaker {
   }
 }
 
+/** What a thread does one after the other. */
+function piecesOf({ text, speed = 1 }: SpeakRequest): SpeakPiece[] {
+  const parts = typeof text === 'string' ? [{ text }] : text;
+  return parts.flatMap((part): SpeakPiece[] =>
+    'pauseMs' in part
+      ? [part]
+      : cutSentences(part.text).map((piece) => ({ text: piece, speed: within(speed * (part.rate ?? 1)) })),
+  );
+}
+
+function within(speed: number): number {
+  return Math.min(FASTEST, Math.max(SLOWEST, speed));
+}
+
 function warningsOf(request: SpeakRequest, substituted: boolean, voice: string): string[] {
   const warnings: string[] = [];
   if (substituted) warnings.push(`model=${request.model}: spoken by ${voice}`);
-  const { speed } = request;
-  if (speed !== undefined && (speed < SLOWEST || speed > FASTEST)) {
+  const { speed = 1, text } = request;
+  const rates = typeof text === 'string' ? [] : text.map((part) => ('rate' in part ? (part.rate ?? 1) : 1));
+  if ([1, ...rates].some((rate) => within(speed * rate) !== speed * rate)) {
     warnings.push(`speed=${speed}: between ${SLOWEST} and ${FASTEST} here`);
   }
   return warnings;

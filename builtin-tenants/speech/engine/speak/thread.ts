@@ -19,10 +19,11 @@ export interface SpeakSetup {
   installed: VoiceModel[];
 }
 
+export type SpeakPiece = { text: string; speed: number } | { pauseMs: number };
+
 export interface SpeakTask {
-  pieces: string[];
+  pieces: SpeakPiece[];
   asked: AskedVoice;
-  speed: number;
   format: SpeechFormat;
   /** Preference of the operator. */
   engine: 'auto' | VoiceEngine;
@@ -96,14 +97,17 @@ async function speakTo(port: MessagePort, task: SpeakTask): Promise<void> {
     throw new EngineFailure('no_engine', `No voice for ${what} is installed on this host.`);
   }
   const { engine, voice, isAsked } = chosen;
-  const encoder = await createEncoder(task.format, await engine.open(voice));
+  const rate = await engine.open(voice);
+  const encoder = await createEncoder(task.format, rate);
   post({ engine: engine.name, voice, isAsked });
+  const onSamples = (samples: Int16Array) => {
+    const bytes = encoder.push(samples);
+    if (bytes.length > 0) post({ bytes });
+  };
   for (const piece of task.pieces) {
     if (stopped) return;
-    await engine.synthesize(piece, voice, task.speed, (samples) => {
-      const bytes = encoder.push(samples);
-      if (bytes.length > 0) post({ bytes });
-    });
+    if ('pauseMs' in piece) onSamples(new Int16Array(Math.round((rate * piece.pauseMs) / 1000)));
+    else await engine.synthesize(piece.text, voice, piece.speed, onSamples);
     // lets the port say that the listener has gone
     await new Promise((resolve) => setImmediate(resolve));
   }

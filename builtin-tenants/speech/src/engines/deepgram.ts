@@ -30,6 +30,7 @@ export interface DeepgramSettings {
 
 export class DeepgramEngine implements ListenEngine, SpeakEngine, ReadEngine {
   readonly name = 'deepgram';
+  readonly readsSsml = false;
   readonly #settings: DeepgramSettings;
   readonly #measuring: EmbeddedEngine | undefined;
 

@@ -46,6 +46,7 @@ const NAME = 'embedded';
 
 export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
   readonly name = NAME;
+  readonly readsSsml = true;
   readonly #url: string;
 
   /** @param url origin without a slash at the end */
@@ -102,9 +103,9 @@ export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
     await fetch(`${this.#url}/audio/${id}`, { method: 'DELETE' }).catch(() => undefined);
   }
 
-  async speak({ text, options, signal }: SpeakJob): Promise<Speech> {
+  async speak({ text, parts, options, signal }: SpeakJob): Promise<Speech> {
     const { model, encoding, container, sampleRate, bitRate, speed } = options;
-    const body = JSON.stringify({ text, model, encoding, container, sampleRate, bitRate, speed });
+    const body = JSON.stringify({ text: parts ?? text, model, encoding, container, sampleRate, bitRate, speed });
     const init = { method: 'POST', headers: { 'content-type': 'application/json' }, body };
     const response = await call(`${this.#url}/speak`, init, { name: NAME, signal });
     if (!response.ok || response.body === null) throw await failureOf(response, { name: NAME, signal });

@@ -4,6 +4,7 @@
 import type { InsightOptions } from '../options/insight.ts';
 import type { ListenOptions } from '../options/listen.ts';
 import type { SpeakOptions } from '../options/speak.ts';
+import type { SpokenPart } from '../options/ssml.ts';
 
 /** Audio on its way in. */
 export interface AudioSource {
@@ -73,6 +74,8 @@ export interface ListenEngine {
 
 export interface SpeakJob {
   text: string;
+  /** What the text's SSML says; undefined: it is no SSML. Only engines that read it are given it. */
+  parts?: SpokenPart[] | undefined;
   options: SpeakOptions;
   signal: AbortSignal;
 }
@@ -87,6 +90,7 @@ export interface Speech {
 
 export interface SpeakEngine {
   readonly name: string;
+  readonly readsSsml: boolean;
   /** @throws SpeechFailure */
   speak(job: SpeakJob): Promise<Speech>;
 }

@@ -56,6 +56,7 @@ type Transcription = z.output<typeof transcriptionSchema>;
 
 export class OpenaiEngine implements ListenEngine, SpeakEngine {
   readonly name = 'openai';
+  readonly readsSsml = false;
   readonly #settings: OpenaiSettings;
   readonly #measuring: EmbeddedEngine | undefined;
 

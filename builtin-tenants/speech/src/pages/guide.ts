@@ -84,7 +84,7 @@ const read = await deepgram.read.v1.text.analyze({ summarize: 'v2', topics: true
       {
         title: 'POST /v1/speak',
         paragraphs: [
-          'Body: JSON {"text": "…"}, at most 2,000 characters. Answers audio/mpeg as it is made; with Accept: application/json a JSON object {"audio": base64, "content_type", "metadata"}. Query: model, encoding, container, sample_rate, bit_rate, speed, callback. Headers: dg-request-id, dg-model-name, dg-char-count, x-warnings.',
+          'Body: JSON {"text": "…"}, at most 2,000 characters. Answers audio/mpeg as it is made; with Accept: application/json a JSON object {"audio": base64, "content_type", "metadata"}. A text that begins with <speak> is SSML: speak, p, s, break (10 s at most, 30 s together), sub, say-as (characters, spell-out, digits, telephone, cardinal, number), prosody with rate (0.7 to 1.5). What else is in it is refused by name, uncharged. Markup costs nothing, pauses neither: what is spoken is counted. Query: model, encoding, container, sample_rate, bit_rate, speed, callback. Headers: dg-request-id, dg-model-name, dg-char-count, x-warnings.',
         ],
         code: `curl -X POST '${url}/v1/speak' -H 'content-type: application/json' -d '{"text":"Hello there."}' -o hello.mp3`,
       },
@@ -104,7 +104,7 @@ const read = await deepgram.read.v1.text.analyze({ summarize: 'v2', topics: true
       {
         title: 'Errors',
         paragraphs: [
-          'JSON {"err_code", "err_msg", "request_id"}. 400 INVALID_QUERY_PARAMETER, INVALID_BODY, REMOTE_CONTENT_ERROR, UNSUPPORTED_AUDIO; 402 PAYMENT_LIMIT_EXCEEDED with needed_usd; 413 PAYLOAD_TOO_LARGE; 422 UNPROCESSABLE_OPTION; 429 TOO_MANY_REQUESTS with Retry-After; 502 UPSTREAM_ERROR; 503 SERVICE_UNAVAILABLE; 504 TIMEOUT.',
+          'JSON {"err_code", "err_msg", "request_id"}. 400 INVALID_QUERY_PARAMETER, INVALID_BODY, REMOTE_CONTENT_ERROR, UNSUPPORTED_AUDIO; 402 PAYMENT_LIMIT_EXCEEDED with needed_usd; 413 PAYLOAD_TOO_LARGE; 422 UNPROCESSABLE_OPTION, UNSUPPORTED_SSML; 429 TOO_MANY_REQUESTS with Retry-After; 502 UPSTREAM_ERROR; 503 SERVICE_UNAVAILABLE; 504 TIMEOUT.',
         ],
       },
       {

@@ -11,6 +11,7 @@ import { Sentences } from '../live/pieces.ts';
 import { closeSocket, socketAnswer, socketPair, type WorkerSocket } from '../live/sockets.ts';
 import { type MicroUsd, priceOfText } from '../money.ts';
 import { readSpeakOptions, type SpeakOptions } from '../options/speak.ts';
+import { isSsml } from '../options/ssml.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
 /**
@@ -196,6 +197,10 @@ class SpeakStream {
   async #make(text: string, signal: AbortSignal): Promise<void> {
     const { engine, options, meter, held, perMillion, socket } = this.#parts;
     const characters = this.#spoken + text.length;
+    if (isSsml(text)) {
+      this.#end(1008, 'DATA-0001: a stream reads no SSML; send the text alone, or SSML by POST');
+      return;
+    }
     const total = priceOfText(characters, perMillion);
     if (total > held) {
       this.#end(1000, 'PAYMENT-0001: what is held is used up; hold more with x-max-price');

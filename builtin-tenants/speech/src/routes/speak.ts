@@ -10,6 +10,7 @@ import { SpeechFailure } from '../failure.ts';
 import { heldFor, tooExpensive } from '../limit.ts';
 import { priceOfText } from '../money.ts';
 import { readSpeakOptions } from '../options/speak.ts';
+import { isSsml, readSsml } from '../options/ssml.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
 /** Room for 2,000 characters in JSON, however they are escaped. */
@@ -24,7 +25,9 @@ export async function speak(visit: Visit): Promise<Response> {
     contentType(request) === 'text/plain'
       ? await readText(request, BODY_BYTES)
       : textMember(await readJsonBody(request, BODY_BYTES), 'text');
-  const characters = countCharacters(text);
+  const script = isSsml(text) ? readSsml(text) : undefined;
+  if (script !== undefined && !engines.speak.readsSsml) throw noSsml(engines.speak.name);
+  const characters = script?.characters ?? countCharacters(text);
   if (characters > settings.limits.speakCharacters) {
     throw new SpeechFailure(
       'PAYLOAD_TOO_LARGE',
@@ -33,7 +36,12 @@ export async function speak(visit: Visit): Promise<Response> {
   }
   const charge = priceOfText(characters, settings.perMillionCharacters);
   if (charge > held) throw tooExpensive(`The text has ${characters} characters`, charge, held);
-  const speech = await engines.speak.speak({ text, options, signal: AbortSignal.timeout(settings.limits.upstreamMs) });
+  const speech = await engines.speak.speak({
+    text,
+    parts: script?.parts,
+    options,
+    signal: AbortSignal.timeout(settings.limits.upstreamMs),
+  });
   const warnings = [...speech.warnings, ...unknownOptions(options.unknown)].map(warning);
   const headers = {
     ...answerHeaders(visit, charge),
@@ -63,6 +71,14 @@ export async function speak(visit: Visit): Promise<Response> {
       },
     },
     { headers },
+  );
+}
+
+/** Read out, its marks would be words that were paid for. */
+function noSsml(engine: string): SpeechFailure {
+  return new SpeechFailure(
+    'UNSUPPORTED_SSML',
+    `The ${engine} engine reads no SSML: send the text alone, and speed for its rate.`,
   );
 }
 
