@@ -65,6 +65,15 @@ describe.each([true, false])('with ffmpeg: %s', (ffmpeg) => {
     });
   });
 
+  it('makes FLAC, Opus and AAC with it, and says what is missing without', async () => {
+    for (const encoding of ['flac', 'opus', 'aac']) {
+      const asked = JSON.stringify({ text: 'Good morning.', encoding });
+      const { status, json } = await requestSocket(engine.socket, 'POST', '/speak', asked);
+      expect(status).toBe(ffmpeg ? 200 : 422);
+      if (!ffmpeg) expect(json).toMatchObject({ message: expect.stringMatching(/needs FFmpeg.*package ffmpeg/) });
+    }
+  });
+
   it.each(Object.keys(FORMATS))('%s', async (name) => {
     const answer = await measure(files[name] ?? Buffer.alloc(0));
     expect(answer).toMatchObject({ status: 201, channels: 1 });

@@ -79,7 +79,7 @@ export async function runChild(job: ChildJob): Promise<ChildResult> {
  * Whatever serves callers at once goes first; a job takes what is left. With `sched_autogroup` Linux weighs sessions,
  * and processes within one by their nice value (sched(7)): in the session of the host a job would weigh as much as it.
  */
-function lowerPriority(pid: number | undefined): void {
+export function lowerPriority(pid: number | undefined): void {
   if (pid === undefined) return;
   const nice = constants.priority.PRIORITY_BELOW_NORMAL;
   try {

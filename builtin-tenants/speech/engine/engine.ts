@@ -74,7 +74,7 @@ export class Engine {
   readonly #readers: Piscina;
   readonly #speakers: Piscina;
   readonly #speaker: Speaker;
-  readonly #refusals = new Refusals();
+  readonly #refusals: Refusals;
   readonly kept: KeptAudio;
   readonly live: LiveStreams;
 
@@ -88,6 +88,8 @@ export class Engine {
     installed: VoiceModel[];
     readers: Piscina;
     speakers: Piscina;
+    ffmpeg: string | undefined;
+    refusals: Refusals;
     live: LiveStreams;
   }) {
     const { settings } = parts;
@@ -98,10 +100,11 @@ export class Engine {
     this.#choice = parts.choice;
     this.#voices = parts.voices;
     this.#installed = parts.installed;
+    this.#refusals = parts.refusals;
     this.live = parts.live;
     this.#readers = parts.readers;
     this.#speakers = parts.speakers;
-    this.#speaker = new Speaker(parts.speakers, settings.speak);
+    this.#speaker = new Speaker(parts.speakers, settings.speak, parts.ffmpeg);
     this.#listening = new Lane('transcription', settings.listen);
     this.#speaking = new Lane('speech', settings.speak);
     this.#reading = new Lane('text', settings.read);
@@ -145,16 +148,31 @@ export class Engine {
     const { transcriber, fix } = { transcriber: undefined, fix: undefined, ...choice };
     const recognizer = transcriber && (await openLiveRecognizer(transcriber, settings.listen, settings.spool));
     const { liveStreams, jobs: coldStreams } = settings.listen;
+    const refusals = new Refusals();
     const live = new LiveStreams({
       recognizer,
       fix,
       places: recognizer?.isWarm === false ? coldStreams : liveStreams,
       ffmpeg: ffmpeg?.ffmpeg,
       confine: confinement.confine,
+      refusals,
       spool: settings.spool,
       log,
     });
-    return new Engine({ settings, spool, decoder, isolation, choice, voices, installed, readers, speakers, live });
+    return new Engine({
+      settings,
+      spool,
+      decoder,
+      isolation,
+      choice,
+      voices,
+      installed,
+      readers,
+      speakers,
+      ffmpeg: ffmpeg?.ffmpeg,
+      refusals,
+      live,
+    });
   }
 
   /**

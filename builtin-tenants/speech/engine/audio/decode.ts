@@ -80,12 +80,7 @@ export class Decoder {
       );
     }
     const claims = await this.#probe(audio, container, options, signal);
-    if (claims !== undefined && claims.sampleRate * claims.channels > MOST_SAMPLES_A_SECOND) {
-      throw new EngineFailure(
-        'too_large',
-        `The audio has ${claims.channels} channels of ${claims.sampleRate} Hz; send at most 8 of 48000 Hz, 4 of 96000, or 2 of 192000.`,
-      );
-    }
+    if (claims !== undefined) refuseWide(claims);
     const output = join(audio.folder, 'decoded.wav');
     const { code } = await runChild({
       ...this.#confine(this.#command(audio, container, output, options), audio.folder, this.#needs()),
@@ -173,6 +168,15 @@ export class Decoder {
     });
     return { program: process.execPath, args: ['--max-old-space-size=256', PORTABLE, job] };
   }
+}
+
+/** @throws EngineFailure too_large: more samples a second than are taken */
+export function refuseWide({ sampleRate, channels }: { sampleRate: number; channels: number }): void {
+  if (sampleRate * channels <= MOST_SAMPLES_A_SECOND) return;
+  throw new EngineFailure(
+    'too_large',
+    `The audio has ${channels} channels of ${sampleRate} Hz; send at most 8 of 48000 Hz, 4 of 96000, or 2 of 192000.`,
+  );
 }
 
 function secondsOf({ maxSeconds, maxBillableMs }: DecodeOptions): number {

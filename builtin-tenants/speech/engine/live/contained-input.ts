@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { type Container, recognizeContainer } from '../audio/container.ts';
-import { watchMemory } from '../child.ts';
+import { lowerPriority, watchMemory } from '../child.ts';
 import type { Confine } from '../confine.ts';
 import { EngineFailure } from '../failure.ts';
 import { RawInput } from './raw-input.ts';
@@ -16,7 +16,9 @@ const HEAD_BYTES = 64;
 const MEMORY_BYTES = 256 * 1024 * 1024;
 /** MP4 is read from its end. */
 const NOT_STREAMED = new Set(['mov']);
-/** How long the decoder may take for what is left when the audio has ended, ms. */
+/** Of audio without a sound, such as the picture that many files begin with. */
+const MOST_SILENT_BYTES = 8 * 1024 * 1024;
+/** How long the decoder may be silent when the audio has ended, ms. */
 const DRAIN_MS = 5_000;
 
 export interface ContainedOptions {
@@ -39,6 +41,11 @@ export class ContainedInput {
   #watch: NodeJS.Timeout | undefined;
   #reading: Promise<void> = Promise.resolve();
   #failure: unknown;
+  #ending = false;
+  #late: NodeJS.Timeout | undefined;
+  #isLate = false;
+  #bytes = 0;
+  #sounds = false;
 
   constructor(options: ContainedOptions) {
     this.#options = options;
@@ -47,6 +54,8 @@ export class ContainedInput {
   /** @throws EngineFailure unsupported_audio */
   async push(bytes: Buffer): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
+    this.#bytes += bytes.length;
+    if (!this.#sounds && this.#bytes > MOST_SILENT_BYTES) throw notAudio();
     if (this.#child === undefined) {
       this.#head = Buffer.concat([this.#head, bytes]);
       if (this.#head.length < HEAD_BYTES) return;
@@ -63,14 +72,25 @@ export class ContainedInput {
       return;
     }
     this.#child.stdin?.end();
-    const late = setTimeout(() => this.#child?.kill('SIGKILL'), DRAIN_MS);
-    await this.#reading.finally(() => clearTimeout(late));
+    this.#ending = true;
+    this.#await();
+    await this.#reading.finally(() => clearTimeout(this.#late));
     if (this.#failure !== undefined) throw this.#failure;
   }
 
   close(): void {
     clearInterval(this.#watch);
+    clearTimeout(this.#late);
     this.#child?.kill('SIGKILL');
+  }
+
+  /** The next samples come soon, or none do. */
+  #await(): void {
+    if (!this.#ending) return;
+    this.#late = setTimeout(() => {
+      this.#isLate = true;
+      this.#child?.kill('SIGKILL');
+    }, DRAIN_MS);
   }
 
   async #write(bytes: Buffer): Promise<void> {
@@ -96,6 +116,7 @@ export class ContainedInput {
       detached: true,
     });
     this.#child = child;
+    lowerPriority(child.pid);
     // its end is what counts
     child.stdin.on('error', () => {});
     child.on('error', () => {});
@@ -113,15 +134,17 @@ export class ContainedInput {
   async #read(child: ChildProcess, ended: Promise<unknown[]>): Promise<void> {
     const { channels, heard } = this.#options;
     const samples = new RawInput({ encoding: 'linear16', sampleRate: RATE, channels }, true);
-    let any = false;
     for await (const chunk of child.stdout ?? []) {
+      // what takes its time now is not the decoder
+      clearTimeout(this.#late);
       const parts = samples.push(chunk as Buffer);
-      any ||= (parts[0]?.length ?? 0) > 0;
+      this.#sounds ||= (parts[0]?.length ?? 0) > 0;
       await heard(parts);
+      this.#await();
     }
     const [code] = await ended;
     clearInterval(this.#watch);
-    if (!any || (code !== 0 && code !== null)) throw notAudio();
+    if (!this.#sounds || (code !== 0 && !this.#isLate)) throw notAudio();
   }
 }
 

@@ -4,11 +4,14 @@
  * paid before it passes the message on.
  */
 
+/** What a message weighs beside its bytes: a flood of empty ones takes memory, too. */
+export const MESSAGE_BYTES = 64;
+
 /** From the engine. */
 export interface LiveLine {
   /** All of the audio that was heard so far, ms over all channels. */
   heardMs: number;
-  /** Bytes of audio that are worked on; the tenant lets its caller send no more than so far ahead. */
+  /** Of all messages that were worked on, each with `MESSAGE_BYTES`; the tenant lets its caller send only so far ahead. */
   bytes: number;
   /** In Deepgram's shape, for the caller. */
   message?: Record<string, unknown>;

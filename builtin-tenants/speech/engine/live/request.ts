@@ -1,6 +1,7 @@
 /** What a live stream is asked to do. Checked here: the tenant is our own code, but its callers' options pass through it. */
 import { z } from 'zod';
 import type { RawFormat } from '../audio/container.ts';
+import { refuseWide } from '../audio/decode.ts';
 import { EngineFailure } from '../failure.ts';
 
 const number = z.coerce.number();
@@ -46,7 +47,7 @@ export interface LiveRequest {
   names: string[];
 }
 
-/** @throws EngineFailure bad_request */
+/** @throws EngineFailure bad_request, too_large */
 export function parseLive(query: URLSearchParams): LiveRequest {
   const result = schema.safeParse(Object.fromEntries(query));
   if (!result.success) {
@@ -55,6 +56,7 @@ export function parseLive(query: URLSearchParams): LiveRequest {
   }
   const asked = result.data;
   const { encoding, sample_rate: sampleRate, channels } = asked;
+  if (sampleRate !== undefined) refuseWide({ sampleRate, channels });
   return {
     raw: encoding === undefined || sampleRate === undefined ? undefined : { encoding, sampleRate, channels },
     channels,

@@ -6,7 +6,7 @@ import type { WebSocket } from 'ws';
 import { asFailure, EngineFailure } from '../failure.ts';
 import { Channel } from './channel.ts';
 import { ContainedInput, type ContainedOptions } from './contained-input.ts';
-import type { LiveLine } from './messages.ts';
+import { type LiveLine, MESSAGE_BYTES } from './messages.ts';
 import { RawInput } from './raw-input.ts';
 import type { LiveRecognizer } from './recognizer.ts';
 import type { LiveRequest } from './request.ts';
@@ -17,6 +17,8 @@ const SILENT_MS = 10_000;
 /** A stream that brings less than a second of audio in this time holds its place for nothing. */
 const IDLE_MS = 60_000;
 const LONGEST_MS = 4 * 3_600_000;
+/** Audio since the last answer to `Finalize`, below which another is not answered: what is answered is paid for. */
+const LEAST_FINALIZED = RATE / 10;
 /** Messages that wait; beyond it the socket is read no more until half of it is worked on. */
 const MOST_WAITING_BYTES = 512 * 1024;
 /** Lines that the tenant has not taken; beyond it nobody listens. */
@@ -30,10 +32,12 @@ export interface SessionOptions {
   recognizer: LiveRecognizer;
   /** Decoder of containers; undefined: none is installed. */
   contained: Pick<ContainedOptions, 'ffmpeg' | 'confine' | 'folder'> | undefined;
+  /** It is over: whether its audio was heard, or refused. */
+  ended(how: 'heard' | 'refused' | 'neither'): void;
   log(line: object): void;
 }
 
-type Message = { kind: 'audio'; bytes: Buffer } | { kind: 'Finalize' } | { kind: 'CloseStream' };
+type Message = { size: number } & ({ kind: 'audio'; bytes: Buffer } | { kind: 'Finalize' } | { kind: 'CloseStream' });
 
 export class Session {
   readonly #options: SessionOptions;
@@ -48,10 +52,14 @@ export class Session {
   #queued = 0;
   #working = false;
   #ended = false;
+  #stopped = false;
   #lastMessage = performance.now();
   #audioSince = { at: performance.now(), samples: 0 };
   /** Samples of one channel that were heard. */
   #samples = 0;
+  #finalized = 0;
+  #refused = false;
+  /** Of messages that were worked on. */
   #bytes = 0;
   #told = { seconds: 0, bytes: 0 };
 
@@ -95,25 +103,28 @@ export class Session {
   #receive(data: Buffer, isBinary: boolean): void {
     if (this.#ended) return;
     this.#lastMessage = performance.now();
-    if (isBinary) this.#put(data.length === 0 ? { kind: 'CloseStream' } : { kind: 'audio', bytes: data });
-    else this.#control(data.toString('utf8'));
+    const content = isBinary ? data : data.toString('utf8');
+    const size = MESSAGE_BYTES + content.length;
+    if (typeof content === 'string') this.#control(content, size);
+    else if (data.length === 0) this.#put({ kind: 'CloseStream', size });
+    else this.#put({ kind: 'audio', bytes: data, size });
   }
 
-  #control(text: string): void {
+  #control(text: string, size: number): void {
     let type: unknown;
     try {
       type = (JSON.parse(text) as { type?: unknown } | null)?.type;
     } catch {
       type = undefined;
     }
-    if (type === 'KeepAlive') return;
-    if (type === 'Finalize' || type === 'CloseStream') this.#put({ kind: type });
+    if (type === 'KeepAlive') this.#worked(size);
+    else if (type === 'Finalize' || type === 'CloseStream') this.#put({ kind: type, size });
     else this.#end(1008, 'DATA-0001: send audio as binary and KeepAlive, Finalize or CloseStream as JSON');
   }
 
   #put(message: Message): void {
     this.#queue.push(message);
-    this.#queued += message.kind === 'audio' ? message.bytes.length : 64;
+    this.#queued += message.size;
     if (this.#queued > MOST_WAITING_BYTES) this.#options.socket.pause();
     if (!this.#working) void this.#work();
   }
@@ -123,7 +134,8 @@ export class Session {
     try {
       for (let message = this.#queue.shift(); message !== undefined && !this.#ended; message = this.#queue.shift()) {
         await this.#do(message);
-        this.#queued -= message.kind === 'audio' ? message.bytes.length : 64;
+        this.#queued -= message.size;
+        this.#worked(message.size);
         if (this.#options.socket.isPaused && this.#queued < MOST_WAITING_BYTES / 2) this.#options.socket.resume();
       }
     } catch (error) {
@@ -136,19 +148,24 @@ export class Session {
   async #do(message: Message): Promise<void> {
     switch (message.kind) {
       case 'audio':
-        this.#bytes += message.bytes.length;
         if (this.#raw) await this.#hear(this.#raw.push(message.bytes));
         else if (this.#contained) await this.#contained.push(message.bytes);
         else throw new EngineFailure('unsupported_audio', 'name encoding and sample_rate: containers need FFmpeg here');
-        if (this.#bytes - this.#told.bytes >= TELL_BYTES) this.#tell({});
         return;
       case 'Finalize':
+        if (this.#samples - this.#finalized < LEAST_FINALIZED) return;
+        this.#finalized = this.#samples;
         await Promise.all(this.#channels.map((channel) => channel.flush(true)));
         return;
       case 'CloseStream':
         await this.#contained?.end();
         await this.#finish(1000, 'the stream was closed');
     }
+  }
+
+  #worked(size: number): void {
+    this.#bytes += size;
+    if (this.#bytes - this.#told.bytes >= TELL_BYTES) this.#tell({});
   }
 
   /** The samples of each channel; no more of them than is paid for. */
@@ -193,6 +210,7 @@ export class Session {
     if (this.#ended) return;
     const failure = asFailure(error);
     if (failure.code === 'unsupported_audio') {
+      this.#refused = true;
       this.#end(1008, `DATA-0000: ${failure.message}`);
       return;
     }
@@ -206,11 +224,16 @@ export class Session {
     const warnings = [...this.#warnings];
     this.#tell({ end: { code, reason, duration: this.#samples / RATE, channels: length, warnings } });
     this.#stop();
+    // read again: the other side's goodbye is behind what is not worked on any more
+    this.#options.socket.resume();
     this.#options.socket.close(1000);
   }
 
   #stop(): void {
+    if (this.#stopped) return;
+    this.#stopped = true;
     this.#ended = true;
+    this.#options.ended(this.#refused ? 'refused' : this.#samples > 0 ? 'heard' : 'neither');
     clearInterval(this.#timer);
     this.#abort.abort(new Error('the stream ended'));
     this.#queue.length = 0;

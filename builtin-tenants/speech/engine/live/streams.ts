@@ -11,6 +11,7 @@ import { WebSocketServer } from 'ws';
 import type { Confine } from '../confine.ts';
 import { asFailure, EngineFailure } from '../failure.ts';
 import { Lane, type LaneState } from '../lane.ts';
+import type { Refusals } from '../refusals.ts';
 import type { LiveRecognizer } from './recognizer.ts';
 import { type LiveRequest, parseLive } from './request.ts';
 import { Session } from './session.ts';
@@ -29,6 +30,8 @@ export interface StreamsOptions {
   /** Undefined: containers cannot be decoded as they come. */
   ffmpeg: string | undefined;
   confine: Confine;
+  /** The same that files have: whoever sent what is no audio waits, however it came. */
+  refusals: Refusals;
   /** Where each stream has a folder. */
   spool: string;
   log(line: object): void;
@@ -87,8 +90,9 @@ export class LiveStreams {
     socket: Duplex,
     head: Buffer,
   ): Promise<void> {
+    const { ffmpeg, confine, refusals, spool, log } = this.#options;
+    refusals.check(request.names);
     const place = this.#lane.admit(request.names);
-    const { ffmpeg, confine, spool, log } = this.#options;
     const folder = request.raw === undefined && ffmpeg !== undefined ? join(spool, `live-${randomUUID()}`) : undefined;
     const leave = () => {
       place.leave();
@@ -101,7 +105,11 @@ export class LiveStreams {
       clearTimeout(this.#idle);
       this.#server.handleUpgrade(message, socket, head, (webSocket) => {
         const contained = folder === undefined || ffmpeg === undefined ? undefined : { ffmpeg, confine, folder };
-        const session = new Session({ socket: webSocket, request, recognizer, contained, log });
+        const ended = (how: 'heard' | 'refused' | 'neither') => {
+          if (how === 'refused') refusals.refused(request.names);
+          else if (how === 'heard') refusals.done(request.names);
+        };
+        const session = new Session({ socket: webSocket, request, recognizer, contained, ended, log });
         this.#sessions.add(session);
         webSocket.once('close', () => this.#over(session));
       });

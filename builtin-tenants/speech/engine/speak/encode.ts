@@ -1,18 +1,54 @@
 /**
- * Turns spoken samples into the bytes of the asked format, piece by piece: MP3 by LAME in WebAssembly, PCM and G.711 here.
+ * Turns spoken samples into the bytes of the asked format, piece by piece: MP3 by LAME in WebAssembly, PCM and G.711
+ * here, the rest by FFmpeg (ffmpeg-encoder.ts).
  */
 import { createMp3Encoder } from 'wasm-media-encoders';
 import { Resampler } from '../audio/resample.ts';
 import { wavHeader } from '../audio/wav.ts';
-import { MP3_SAMPLE_RATES, type SpeechFormat } from './format.ts';
+import { createFfmpegEncoder } from './ffmpeg-encoder.ts';
+import { byFfmpeg, MP3_SAMPLE_RATES, needsFfmpeg, type SpeechFormat } from './format.ts';
 
 export interface SpeechEncoder {
+  push(samples: Int16Array): void;
+  /** Resolves when more can be pushed without piling up. */
+  taken(): Promise<void>;
+  /** Resolves when all of it was emitted. @throws EngineFailure */
+  end(): Promise<void>;
+  /** Nobody listens any more. */
+  close(): void;
+}
+
+/** One that works in this thread, at once. */
+interface Packer {
   push(samples: Int16Array): Uint8Array;
   end(): Uint8Array;
 }
 
-/** @param sourceRate samples a second of what is pushed */
-export async function createEncoder(format: SpeechFormat, sourceRate: number): Promise<SpeechEncoder> {
+/**
+ * @param sourceRate samples a second of what is pushed
+ * @param emit called with bytes in order
+ * @param ffmpeg for the encodings that it makes
+ */
+export async function createEncoder(
+  format: SpeechFormat,
+  sourceRate: number,
+  emit: (bytes: Uint8Array) => void,
+  ffmpeg?: string,
+): Promise<SpeechEncoder> {
+  if (byFfmpeg(format)) {
+    if (ffmpeg === undefined) throw needsFfmpeg(format.encoding);
+    return createFfmpegEncoder(ffmpeg, format, sourceRate, emit);
+  }
+  const packer = await createPacker(format, sourceRate);
+  return {
+    push: (samples) => emit(packer.push(samples)),
+    taken: async () => {},
+    end: async () => emit(packer.end()),
+    close: () => {},
+  };
+}
+
+async function createPacker(format: SpeechFormat, sourceRate: number): Promise<Packer> {
   const rate = format.sampleRate ?? ownRate(format, sourceRate);
   const resampler = rate === sourceRate ? undefined : new Resampler(sourceRate, rate);
   const prepare = (samples: Int16Array) => {
@@ -20,8 +56,9 @@ export async function createEncoder(format: SpeechFormat, sourceRate: number): P
     return resampler?.push(floats) ?? floats;
   };
   if (format.encoding === 'mp3') return mp3(rate, format.bitRate, prepare);
-  const pack = PACKERS[format.encoding];
-  let pendingHeader = format.container === 'wav' ? wavHeader(rate, 1, undefined, format.encoding) : Buffer.alloc(0);
+  const encoding = format.encoding as keyof typeof PACKERS;
+  const pack = PACKERS[encoding];
+  let pendingHeader = format.container === 'wav' ? wavHeader(rate, 1, undefined, encoding) : Buffer.alloc(0);
   return {
     push(samples) {
       const bytes = Buffer.concat([pendingHeader, pack(prepare(samples))]);
@@ -42,7 +79,7 @@ async function mp3(
   sampleRate: number,
   bitRate: number,
   prepare: (samples: Int16Array) => Float32Array,
-): Promise<SpeechEncoder> {
+): Promise<Packer> {
   const encoder = await createMp3Encoder();
   // the package's types know only the bit rates of MPEG-1; LAME takes those of MPEG-2 at these sample rates
   encoder.configure({ sampleRate, channels: 1, bitrate: (bitRate / 1000) as 32 | 48 });

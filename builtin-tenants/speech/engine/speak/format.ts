@@ -4,12 +4,15 @@
  */
 import { EngineFailure } from '../failure.ts';
 
+/** Made by FFmpeg, where it is installed. */
+export type FfmpegEncoding = 'flac' | 'opus' | 'aac';
+
 export interface SpeechFormat {
-  encoding: 'mp3' | 'linear16' | 'mulaw' | 'alaw';
-  container: 'none' | 'wav';
+  encoding: 'mp3' | 'linear16' | 'mulaw' | 'alaw' | FfmpegEncoding;
+  container: 'none' | 'wav' | 'ogg';
   /** Samples a second; undefined: as the voice is made. */
   sampleRate: number | undefined;
-  /** Bits a second, MP3 only. */
+  /** Bits a second, of MP3, Opus and AAC. */
   bitRate: number;
   contentType: string;
 }
@@ -28,6 +31,21 @@ export const MP3_SAMPLE_RATES = new Map([
 ]);
 export const LINEAR_SAMPLE_RATES = [8000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000];
 export const TELEPHONE_SAMPLE_RATES = [8000, 16_000];
+export const FLAC_SAMPLE_RATES = [8000, 16_000, 22_050, 32_000, 48_000];
+/** Of one channel; Deepgram takes up to 650,000, which libopus has for more channels only. */
+export const OPUS_BIT_RATES = { least: 4000, most: 256_000 };
+export const AAC_BIT_RATES = { least: 4000, most: 192_000 };
+
+export function byFfmpeg(format: SpeechFormat): format is SpeechFormat & { encoding: FfmpegEncoding } {
+  return ['flac', 'opus', 'aac'].includes(format.encoding);
+}
+
+export function needsFfmpeg(encoding: string): EngineFailure {
+  return new EngineFailure(
+    'unsupported_option',
+    `encoding=${encoding} needs FFmpeg, which this host does not have; choose mp3, linear16, mulaw or alaw. The operator can install it (Debian’s package ffmpeg).`,
+  );
+}
 
 /** @throws EngineFailure unsupported_option that names what is possible */
 export function chooseFormat(request: FormatRequest): SpeechFormat {
@@ -54,8 +72,23 @@ export function chooseFormat(request: FormatRequest): SpeechFormat {
       const contentType = wrapper === 'wav' ? 'audio/wav' : bare;
       return { encoding, container: wrapper, sampleRate, bitRate: 0, contentType };
     }
+    case 'flac': {
+      const sampleRate = oneOf('sample_rate', request.sampleRate ?? 48_000, FLAC_SAMPLE_RATES);
+      return { encoding, container: container(request, ['none']), sampleRate, bitRate: 0, contentType: 'audio/flac' };
+    }
+    case 'opus': {
+      const sampleRate = oneOf('sample_rate', request.sampleRate ?? 48_000, [48_000]);
+      const bitRate = between('bit_rate', request.bitRate ?? 12_000, OPUS_BIT_RATES);
+      const contentType = 'audio/ogg;codecs=opus';
+      return { encoding, container: container(request, ['ogg']), sampleRate, bitRate, contentType };
+    }
+    case 'aac': {
+      const sampleRate = oneOf('sample_rate', request.sampleRate ?? 22_050, [22_050]);
+      const bitRate = between('bit_rate', request.bitRate ?? 48_000, AAC_BIT_RATES);
+      return { encoding, container: container(request, ['none']), sampleRate, bitRate, contentType: 'audio/aac' };
+    }
     default:
-      throw unsupported('encoding', encoding, ['mp3', 'linear16', 'mulaw', 'alaw']);
+      throw unsupported('encoding', encoding, ['mp3', 'linear16', 'mulaw', 'alaw', 'flac', 'opus', 'aac']);
   }
 }
 
@@ -74,6 +107,11 @@ function container<const Allowed extends SpeechFormat['container']>(
 
 function oneOf(option: string, value: number, allowed: number[]): number {
   if (!allowed.includes(value)) throw unsupported(option, value, allowed);
+  return value;
+}
+
+function between(option: string, value: number, { least, most }: { least: number; most: number }): number {
+  if (value < least || value > most) throw unsupported(option, value, [`${least} to ${most}`]);
   return value;
 }
 

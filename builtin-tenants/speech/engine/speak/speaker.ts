@@ -4,7 +4,7 @@
 import { MessageChannel } from 'node:worker_threads';
 import type { Piscina } from 'piscina';
 import { EngineFailure } from '../failure.ts';
-import { chooseFormat, type FormatRequest, type SpeechFormat } from './format.ts';
+import { byFfmpeg, chooseFormat, type FormatRequest, needsFfmpeg, type SpeechFormat } from './format.ts';
 import { cutSentences } from './sentences.ts';
 import type { SpeakMessage, SpeakPiece, SpeakTask, SpokenBy } from './thread.ts';
 import { readModel, type VoiceEngine } from './voice.ts';
@@ -39,9 +39,11 @@ export class Speaker {
   readonly #threads: Piscina;
   readonly #engine: 'auto' | VoiceEngine;
   readonly #standardVoice: string;
+  readonly #ffmpeg: string | undefined;
 
-  constructor(threads: Piscina, settings: { engine: 'auto' | VoiceEngine; voice: string }) {
+  constructor(threads: Piscina, settings: { engine: 'auto' | VoiceEngine; voice: string }, ffmpeg: string | undefined) {
     this.#threads = threads;
+    this.#ffmpeg = ffmpeg;
     this.#engine = settings.engine;
     this.#standardVoice = settings.voice;
   }
@@ -52,6 +54,7 @@ export class Speaker {
    */
   async speak(request: SpeakRequest, sink: SpeechSink, signal: AbortSignal): Promise<void> {
     const format = chooseFormat(request);
+    if (byFfmpeg(format) && this.#ffmpeg === undefined) throw needsFfmpeg(format.encoding);
     const asked = readModel(request.model);
     const pieces = piecesOf(request);
     if (!pieces.some((piece) => 'text' in piece))
@@ -85,6 +88,7 @@ export class Speaker {
         pieces,
         asked,
         format,
+        ffmpeg: this.#ffmpeg,
         engine: this.#engine,
         standardVoice: this.#standardVoice,
         port: port2,

@@ -25,6 +25,7 @@ export interface SpeakTask {
   pieces: SpeakPiece[];
   asked: AskedVoice;
   format: SpeechFormat;
+  ffmpeg: string | undefined;
   /** Preference of the operator. */
   engine: 'auto' | VoiceEngine;
   /** Voice where the caller names none that is here. */
@@ -62,7 +63,7 @@ async function warmUp(): Promise<void> {
   for (const voice of [flite, espeak]) {
     if (voice === undefined) continue;
     const name = voice.voiceFor('en') ?? '';
-    const encoder = await createEncoder(chooseFormat({}), await voice.open(name));
+    const encoder = await createEncoder(chooseFormat({}), await voice.open(name), () => {});
     await voice.synthesize(text, name, 1, (samples) => encoder.push(samples));
   }
 }
@@ -98,20 +99,25 @@ async function speakTo(port: MessagePort, task: SpeakTask): Promise<void> {
   }
   const { engine, voice, isAsked } = chosen;
   const rate = await engine.open(voice);
-  const encoder = await createEncoder(task.format, rate);
-  post({ engine: engine.name, voice, isAsked });
-  const onSamples = (samples: Int16Array) => {
-    const bytes = encoder.push(samples);
+  const emit = (bytes: Uint8Array) => {
     if (bytes.length > 0) post({ bytes });
   };
-  for (const piece of task.pieces) {
-    if (stopped) return;
-    if ('pauseMs' in piece) onSamples(new Int16Array(Math.round((rate * piece.pauseMs) / 1000)));
-    else await engine.synthesize(piece.text, voice, piece.speed, onSamples);
-    // lets the port say that the listener has gone
-    await new Promise((resolve) => setImmediate(resolve));
+  const encoder = await createEncoder(task.format, rate, emit, task.ffmpeg);
+  post({ engine: engine.name, voice, isAsked });
+  const onSamples = (samples: Int16Array) => encoder.push(samples);
+  try {
+    for (const piece of task.pieces) {
+      if ('pauseMs' in piece) onSamples(new Int16Array(Math.round((rate * piece.pauseMs) / 1000)));
+      else await engine.synthesize(piece.text, voice, piece.speed, onSamples);
+      await encoder.taken();
+      // lets the port say that the listener has gone
+      await new Promise((resolve) => setImmediate(resolve));
+      if (stopped) return;
+    }
+    await encoder.end();
+  } finally {
+    encoder.close();
   }
-  post({ bytes: encoder.end() });
 }
 
 interface Chosen {

@@ -60,7 +60,7 @@ const PARAMETERS: Record<string, Parameter[]> = {
   ],
   '/v1/speak': [
     text('model', 'voice: of the engine in use; the last part of Deepgram’s names chooses the language'),
-    text('encoding', 'mp3 (default), linear16, mulaw, alaw; with other engines also opus, flac, aac'),
+    text('encoding', 'mp3 (default), linear16, mulaw, alaw, opus, flac, aac'),
     text('container', 'wav or none, with linear16, mulaw and alaw'),
     { name: 'sample_rate', description: 'samples a second', schema: { type: 'integer' } },
     { name: 'bit_rate', description: '32000 or 48000, with mp3', schema: { type: 'integer' } },

@@ -15,9 +15,13 @@ import { formatWarnings, isEnglish } from '../shape/listen.ts';
 import { languageOf, withFormats } from '../shape/live.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
-/** Audio that the engine has not worked on yet: nobody may send more ahead. A WebSocket here has no other brake. */
+/** What the engine has not worked on yet: nobody may send more ahead. A WebSocket here has no other brake. */
 const MOST_AHEAD_BYTES = 4 * 1024 * 1024;
+/** Of one message. */
 const MOST_TEXT = 16 * 1024;
+const MOST_AUDIO = 1024 * 1024;
+/** What a message weighs beside its bytes (engine/live/messages.ts). */
+const MESSAGE_BYTES = 64;
 const CONNECT_MS = 70_000;
 
 /** From the engine: engine/live/messages.ts. */
@@ -128,13 +132,10 @@ class Stream {
 
   #fromCaller(data: string | ArrayBuffer): void {
     if (this.#over) return;
-    if (typeof data === 'string') {
-      if (data.length > MOST_TEXT) this.#end(1009, 'DATA-0002: the message is too long');
-      else this.#engine.send(data);
-      return;
-    }
-    this.#sent += data.byteLength;
-    if (data.byteLength > 1024 * 1024) this.#end(1009, 'DATA-0002: send at most 1 MiB in a message');
+    const size = typeof data === 'string' ? data.length : data.byteLength;
+    this.#sent += MESSAGE_BYTES + size;
+    if (size > (typeof data === 'string' ? MOST_TEXT : MOST_AUDIO))
+      this.#end(1009, 'DATA-0002: send at most 1 MiB of audio, or 16 KiB of text, in a message');
     else if (this.#sent - this.#worked > MOST_AHEAD_BYTES)
       this.#end(1008, 'DATA-0003: the audio came too far ahead; send it as it is spoken');
     else this.#engine.send(data);
