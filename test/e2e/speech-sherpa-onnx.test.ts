@@ -18,9 +18,10 @@ import { commandOf, privateBytes, processTree } from '../bench/processes.ts';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { requestSocket } from '../speech/harness/socket.ts';
 import { toneWav } from '../speech/harness/sound.ts';
+import { PIPER, packVoice } from '../speech/harness/voices.ts';
 import { wordErrorRate } from '../speech/harness/word-errors.ts';
 import { expectTime } from '../times.ts';
-import { account, balances, deploy, mppFetch, paymentFor } from './support/callers.ts';
+import { account, balances, deploy, jsonPost, mppFetch, paymentFor } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 import { startModelServer } from './support/model-server.ts';
 import { type CommandResult, turnpike } from './support/turnpike-command.ts';
@@ -404,6 +405,50 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
       expect(pids.length).toBeGreaterThan(0);
       for (const pid of pids) process.kill(pid, 'SIGKILL');
     }
+  });
+
+  it('takes a voice while it is paid: each call is whole or costs nothing, and the next is spoken by it', async () => {
+    packVoice(PIPER, folder);
+    const archive = join(folder, `${PIPER}.tar.gz`);
+    execFileSync('tar', ['-C', folder, '-czf', archive, PIPER]);
+    const { address } = account(host.network, 1);
+    const wealth = async () => {
+      const { mpp, x402 } = await balances(host.network, address);
+      return mpp + x402;
+    };
+    const pay = mppFetch(host.network, 1);
+    const speak = async (text: string, model: string) => {
+      const response = await pay(`${speech}/v1/speak?encoding=linear16&container=none&${model}`, jsonPost({ text }));
+      return { status: response.status, model: response.headers.get('dg-model-name'), audio: await response.bytes() };
+    };
+    const before = await wealth();
+    const text = 'The children played with a ball. Their parents talked.';
+    const calls: Awaited<ReturnType<typeof speak>>[] = [];
+    let over = false;
+    const calling = (async () => {
+      while (!over) calls.push(await speak(text, 'model=espeak-ng-en'));
+    })();
+    const command = ['speech', 'install', '--from', archive, '--json', '--data', host.data];
+    const added = await turnpike(command, { cwd: host.data }).finally(() => {
+      over = true;
+    });
+    await calling;
+    expect(added).toMatchObject({ code: 0, stderr: '' });
+    expect(added.json()).toMatchObject({ model: PIPER, kind: 'speaks', inUse: true });
+    const whole = calls.filter(({ status }) => status === 200);
+    const lengths = whole.map(({ audio }) => audio.length);
+    // espeak-ng says a text a few samples longer or shorter than the last time
+    expect(Math.min(...lengths)).toBeGreaterThan(Math.max(...lengths) - 1000);
+    expect(whole.every(({ model }) => model?.startsWith('espeak-ng'))).toBe(true);
+    expect(new Set(calls.map(({ status }) => status)).difference(new Set([200, 503]))).toEqual(new Set());
+    const next = await speak(text, '');
+    expect(next).toMatchObject({ status: 200, model: `sherpa-onnx-${PIPER}` });
+    expect(next.audio.length).toBeGreaterThan(48_000);
+    const charge = BigInt((whole.length + 1) * text.length * 25);
+    await expect.poll(wealth, { timeout: 30_000 }).toBe(before - charge);
+    const { engines } = (await (await fetch(`${speech}/healthz`)).json()) as { engines: { speak: object } };
+    expect(engines.speak).toMatchObject({ detail: { voices: [{ name: PIPER }] } });
+    expect(await listenHealth()).toMatchObject({ ok: true, detail: { engine: NAME } });
   });
 });
 
