@@ -27,6 +27,7 @@ import { ModelShelf } from '../../builtin-tenants/speech/models/shelf.ts';
 import { tryModel } from '../../builtin-tenants/speech/models/trial.ts';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { configSchema } from '../../host/shared/config.ts';
+import { makeStreamingModel } from '../speech/harness/streaming-model.ts';
 import { until } from './support/host.ts';
 import { type ModelServer, startModelServer } from './support/model-server.ts';
 
@@ -239,6 +240,12 @@ it('a folder is copied without its links', async () => {
   writeFileSync(join(own, 'model.onnx'), 'x');
   symlinkSync('/etc/passwd', join(own, 'secrets.txt'));
   expect(readdirSync(await installFromPath(shelf, own, steps)).sort()).toEqual(['model.onnx', 'tokens.txt']);
+});
+
+it('a model that streams is installed, and tried, as any other', async () => {
+  const path = await installFromPath(shelf, makeStreamingModel(folder), steps);
+  const { speech } = configSchema.parse(defaults);
+  expect(await tryModel(path, speech, steps.signal)).toMatchObject({ transcript: expect.stringMatching(/\w/) });
 });
 
 it('a model that cannot be loaded is told by its trial', async () => {

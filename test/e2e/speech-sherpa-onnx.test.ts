@@ -18,6 +18,7 @@ import { commandOf, privateBytes, processTree } from '../bench/processes.ts';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { requestSocket } from '../speech/harness/socket.ts';
 import { toneWav } from '../speech/harness/sound.ts';
+import { makeStreamingModel, STREAMING } from '../speech/harness/streaming-model.ts';
 import { PIPER, packVoice } from '../speech/harness/voices.ts';
 import { wordErrorRate } from '../speech/harness/word-errors.ts';
 import { expectTime } from '../times.ts';
@@ -468,8 +469,24 @@ describe('the engine alone', () => {
     const { status, json } = await requestSocket(engine?.socket ?? '', 'POST', `/listen${query}`, body);
     return { status, ...(json as Partial<Answer> & { code?: string; message?: string }) };
   };
-  it.skipIf(flite === undefined)('hears 20 streams at once, refuses more, and ends one that is silent', async () => {
-    engine = await startEngine({ listen: { model: MODEL, liveStreams: 21 } });
+  it.skipIf(flite === undefined)('hears files with a model that streams', async () => {
+    engine = await startEngine({ listen: { model: makeStreamingModel(folder) } });
+    expect(await listening()).toMatchObject({ ok: true, engine: STREAMING, arch: 'sherpa-onnx' });
+    const heard = await listen(speech(PARAGRAPH, 'rms', ['-f', 'wav']));
+    expect(heard).toMatchObject({ status: 200, engine: { version: 'streaming-zipformer-ctc' } });
+    const words = heard.channels?.[0]?.words ?? [];
+    expect(wordErrorRate(PARAGRAPH, words.map(({ word }) => word).join(' '))).toBeLessThanOrEqual(ACCEPTED_ERRORS);
+    for (const [at, { start, end }] of words.entries()) {
+      expect(end).toBeGreaterThan(start);
+      expect(start).toBeGreaterThanOrEqual(words[at - 1]?.start ?? 0);
+    }
+  });
+
+  it.skipIf(flite === undefined).each([
+    ['in windows', () => MODEL],
+    ['as they come', () => makeStreamingModel(folder)],
+  ])('hears 20 streams at once %s, refuses more, and ends one that is silent', async (_how, model) => {
+    engine = await startEngine({ listen: { model: model(), liveStreams: 21 } });
     const wav = join(folder, 'twenty.wav');
     spawnSync('flite', ['-voice', 'rms', '-t', 'The children played with a ball in the park.', '-o', wav]);
     const audio = spawnSync('ffmpeg', [
@@ -499,10 +516,12 @@ describe('the engine alone', () => {
     const silentEnd = new Promise((resolve) => silent.once('message', (data) => resolve(JSON.parse(String(data)).end)));
     const sockets = await Promise.all(Array.from({ length: 20 }, (_, at) => open(`p${at % 2}`)));
     await expect(open('p3')).rejects.toThrow('429');
+    let interims = 0;
     const ends = sockets.map(async (socket) => {
       const finals: string[] = [];
       socket.on('message', (data) => {
         const { message } = JSON.parse(String(data));
+        if (message?.is_final === false) interims += 1;
         if (message?.is_final) finals.push(message.channel.alternatives[0].transcript);
       });
       for (let at = 0; at < audio.length; at += 3200) {
@@ -518,6 +537,7 @@ describe('the engine alone', () => {
     const heard = await Promise.all(ends);
     for (const text of heard)
       expect(wordErrorRate('The children played with a ball in the park.', text)).toBeLessThanOrEqual(0.2);
+    expect(interims).toBeGreaterThan(20);
     (await open('p0')).terminate();
     expect(await silentEnd).toMatchObject({ code: 1011, reason: expect.stringContaining('NET-0001') });
   });

@@ -6,8 +6,8 @@ import { quietestPlace } from '../../../builtin-tenants/speech/engine/listen/pie
 import { parsePocketsphinx } from '../../../builtin-tenants/speech/engine/listen/pocketsphinx.ts';
 import {
   describeModel,
+  jobOf,
   modelArguments,
-  modelConfiguration,
   parseSherpaOnnx,
 } from '../../../builtin-tenants/speech/engine/listen/sherpa-onnx.ts';
 import { openWhisperCpp, parseWhisperCpp } from '../../../builtin-tenants/speech/engine/listen/whisper-cpp.ts';
@@ -183,7 +183,7 @@ describe('sherpa-onnx', () => {
       '--num-threads=1',
     ]);
     expect(modelArguments(whisper, { ...options, language: 'multi' }).join(' ')).not.toContain('language');
-    expect(modelConfiguration(whisper, options)).toEqual({
+    expect(jobOf(whisper, options).config).toEqual({
       modelConfig: {
         whisper: { encoder: '/m/x/tiny-encoder.onnx', decoder: '/m/x/tiny-decoder.onnx', language: 'pt' },
         tokens: '/m/x/tiny-tokens.txt',
@@ -191,12 +191,42 @@ describe('sherpa-onnx', () => {
       },
     });
     const sense = describeModel('/m/sense-voice', ['tokens.txt', 'model.onnx']);
-    expect(modelConfiguration(sense, options)).toEqual({
+    expect(jobOf(sense, options).config).toEqual({
       modelConfig: {
         senseVoice: { model: '/m/sense-voice/model.onnx' },
         tokens: '/m/sense-voice/tokens.txt',
         numThreads: 1,
       },
+    });
+  });
+
+  it.each([
+    [
+      'sherpa-onnx-streaming-zipformer-en-2023-06-26',
+      ['tokens.txt', 'encoder-chunk-16.int8.onnx', 'decoder-chunk-16.onnx', 'joiner-chunk-16.onnx'],
+      'transducer',
+      'transducer',
+    ],
+    [
+      'sherpa-onnx-streaming-paraformer-bilingual-zh-en',
+      ['tokens.txt', 'encoder.int8.onnx', 'decoder.int8.onnx'],
+      'paraformer',
+      'paraformer',
+    ],
+    [
+      'sherpa-onnx-streaming-zipformer-ctc-multi-zh-hans-2023-12-13',
+      ['tokens.txt', 'ctc-epoch-20-avg-1-chunk-16-left-128.int8.onnx'],
+      'zipformer-ctc',
+      'zipformer2Ctc',
+    ],
+    ['sherpa-onnx-nemo-streaming-fast-conformer-ctc-en-80ms', ['tokens.txt', 'model.onnx'], 'nemo-ctc', 'nemoCtc'],
+    ['sherpa-onnx-streaming-t-one-russian-2025-09-08', ['tokens.txt', 'model.onnx'], 't-one-ctc', 'toneCtc'],
+  ])('%s streams', (name, files, kind, group) => {
+    const model = describeModel(`/m/${name}`, files);
+    expect(model).toMatchObject({ kind, streams: true });
+    expect(jobOf(model, { threads: 1 })).toMatchObject({
+      streams: true,
+      config: { modelConfig: { [group]: model.parts, tokens: `/m/${name}/tokens.txt` } },
     });
   });
 

@@ -4,62 +4,30 @@
  * as JSON; it writes a line of JSON for each piece of the audio, as sherpa-onnx's own program does for a file.
  */
 import { createRequire } from 'node:module';
-import { cutIntoPieces, type Piece } from './pieces.ts';
+import { cutIntoPieces } from './pieces.ts';
+import { type Hearing, openRecognizer } from './sherpa-onnx-native.ts';
 import { type SherpaOnnxJob, UNLOADABLE } from './sherpa-onnx-wire.ts';
 
-/** As far as it is used here (non-streaming-asr.js). */
-interface Stream {
-  acceptWaveform(wave: { samples: Float32Array; sampleRate: number }): void;
-}
-interface Recognizer {
-  createStream(): Stream;
-  decode(stream: Stream): void;
-  getResult(stream: Stream): object;
-}
-interface SherpaOnnx {
-  OfflineRecognizer: new (config: SherpaOnnxJob['config']) => Recognizer;
-}
+const { config, streams, file } = JSON.parse(process.argv[2] ?? '{}') as SherpaOnnxJob;
+orEnd(UNLOADABLE, () => createRequire(import.meta.url)('sherpa-onnx-node'));
+const listen = orEnd(1, () => openRecognizer({ config, streams }));
+if (file !== undefined) await transcribe(file, listen);
 
-/** Models cannot take less than they look at at once: shorter audio is followed by silence. */
-const SHORTEST_SECONDS = 0.5;
-
-const { config, file } = JSON.parse(process.argv[2] ?? '{}') as SherpaOnnxJob;
-const recognizer = openRecognizer(load());
-if (file !== undefined) await transcribe(file);
-
-async function transcribe(path: string): Promise<void> {
+async function transcribe(path: string, begin: () => Hearing): Promise<void> {
   for await (const { from, to, ...wave } of cutIntoPieces(path)) {
-    const stream = recognizer.createStream();
-    stream.acceptWaveform(atLeastShortest(wave));
-    recognizer.decode(stream);
-    process.stdout.write(`${JSON.stringify({ text: '', ...recognizer.getResult(stream), from, to })}\n`);
+    const hearing = begin();
+    hearing.push(wave);
+    process.stdout.write(`${JSON.stringify({ text: '', ...hearing.end(), from, to })}\n`);
     // a stream's memory is not JavaScript's, which therefore sees no reason to give it back
     globalThis.gc?.();
   }
 }
 
-function atLeastShortest({ samples, sampleRate }: Pick<Piece, 'samples' | 'sampleRate'>) {
-  const shortest = Math.ceil(SHORTEST_SECONDS * sampleRate);
-  if (samples.length >= shortest) return { samples, sampleRate };
-  const longer = new Float32Array(shortest);
-  longer.set(samples);
-  return { samples: longer, sampleRate };
-}
-
-function load(): SherpaOnnx {
+function orEnd<T>(code: number, work: () => T): T {
   try {
-    return createRequire(import.meta.url)('sherpa-onnx-node') as SherpaOnnx;
+    return work();
   } catch (error) {
     console.error(error instanceof Error ? error.message : error);
-    process.exit(UNLOADABLE);
-  }
-}
-
-function openRecognizer({ OfflineRecognizer }: SherpaOnnx): Recognizer {
-  try {
-    return new OfflineRecognizer(config);
-  } catch (error) {
-    console.error(error instanceof Error ? error.message : error);
-    process.exit(1);
+    process.exit(code);
   }
 }

@@ -39,7 +39,9 @@ const resultSchema = z.object({
 type Result = z.output<typeof resultSchema>;
 
 export interface SherpaOnnxModel {
-  kind: Kind;
+  kind: Kind | StreamingKind;
+  /** It hears as the audio comes; only the package runs such models here. */
+  streams: boolean;
   /** Path of the list of tokens. */
   tokens: string;
   /** Path of each part, such as `encoder`. */
@@ -59,6 +61,16 @@ const KINDS = {
   'nemo-ctc': { group: 'nemoCtc', flags: { model: 'nemo-ctc-model' } },
 } as const satisfies Record<string, { group: string; flags: Record<string, string> }>;
 export type Kind = keyof typeof KINDS;
+
+/** What the package calls the kinds of models that stream (OnlineModelConfig). */
+const STREAMING = {
+  transducer: 'transducer',
+  paraformer: 'paraformer',
+  'zipformer-ctc': 'zipformer2Ctc',
+  'nemo-ctc': 'nemoCtc',
+  't-one-ctc': 'toneCtc',
+} as const;
+export type StreamingKind = keyof typeof STREAMING;
 
 export interface SherpaOnnxOptions {
   /** Threads of one job. */
@@ -89,7 +101,7 @@ export async function openSherpaOnnx(folder: string, program: string, threads: n
   return {
     model: basename(place),
     arch: 'sherpa-onnx',
-    version: model.kind,
+    version: model.streams ? `streaming-${model.kind}` : model.kind,
     languages: undefined,
     punctuates: model.kind === 'whisper' || model.kind === 'sense-voice',
     detectsLanguage: model.kind === 'whisper' || model.kind === 'sense-voice',
@@ -121,7 +133,9 @@ export async function describeModelIn(folder: string): Promise<SherpaOnnxModel |
 
 /** The program where it is installed, or where one was named; else the package, once it has loaded the model. */
 async function findRecognizer(model: SherpaOnnxModel, program: string, threads: number): Promise<Command> {
-  const path = await findProgram(program || 'sherpa-onnx-offline');
+  if (model.streams && program !== '')
+    throw new Error('sherpa-onnx: a streaming model is run by the package; leave speech.listenProgram empty');
+  const path = model.streams ? undefined : await findProgram(program || 'sherpa-onnx-offline');
   if (path !== undefined) {
     return (options, file) => ({ program: path, args: [...modelArguments(model, options), file] });
   }
@@ -130,14 +144,14 @@ async function findRecognizer(model: SherpaOnnxModel, program: string, threads: 
   const folder = dirname(model.tokens);
   const name = basename(folder);
   const { code, stderr } = await runChild({
-    ...jobCommand({ config: modelConfiguration(model, { threads }) }),
+    ...jobCommand(jobOf(model, { threads })),
     cwd: tmpdir(),
     signal: new AbortController().signal,
     timeoutMs: TRIAL_MS,
   }).catch(() => {
     throw new Error(`sherpa-onnx: the model in ${name} was not loaded within ${TRIAL_MS / 1000} s`);
   });
-  if (code === 0) return (options, file) => jobCommand({ config: modelConfiguration(model, options), file });
+  if (code === 0) return (options, file) => jobCommand({ ...jobOf(model, options), file });
   if (code === UNLOADABLE) throw new Error(NEITHER);
   const reason = lastLine(stderr).replaceAll(`${folder}/`, '');
   throw new Error(`sherpa-onnx: the model in ${name} cannot be loaded as ${model.kind}: ${reason}`);
@@ -172,10 +186,21 @@ export function describeModel(folder: string, files: string[]): SherpaOnnxModel 
   if (list === undefined) throw new Error('sherpa-onnx: the model folder has no tokens.txt');
   const tokens = join(folder, list);
   const [encoder, decoder, joiner, model] = [find(/encoder/), find(/decoder/), find(/joiner/), find(/model/)];
-  if (encoder && decoder && joiner) return { kind: 'transducer', tokens, parts: { encoder, decoder, joiner } };
-  if (encoder && decoder) return { kind: 'whisper', tokens, parts: { encoder, decoder } };
-  if (model === undefined) throw new Error('sherpa-onnx: the model folder has no model that is known here');
-  return { kind: kindOfName(basename(folder)), tokens, parts: { model } };
+  const name = basename(folder);
+  // so are all published ones called
+  const streams = /streaming/i.test(name);
+  const parts = { ...(encoder && { encoder }), ...(decoder && { decoder }), ...(joiner && { joiner }) };
+  if (encoder && decoder && joiner) return { kind: 'transducer', streams, tokens, parts };
+  if (encoder && decoder) return { kind: streams ? 'paraformer' : 'whisper', streams, tokens, parts };
+  const only = model ?? (streams ? find(/./) : undefined);
+  if (only === undefined) throw new Error('sherpa-onnx: the model folder has no model that is known here');
+  const kind = streams ? streamingKindOfName(name) : kindOfName(name);
+  return { kind, streams, tokens, parts: { model: only } };
+}
+
+function streamingKindOfName(name: string): StreamingKind {
+  if (/t-one/i.test(name)) return 't-one-ctc';
+  return /nemo|conformer/i.test(name) && !/zipformer/i.test(name) ? 'nemo-ctc' : 'zipformer-ctc';
 }
 
 function kindOfName(name: string): Kind {
@@ -186,7 +211,7 @@ function kindOfName(name: string): Kind {
 
 /** What the program is told of a model; the audio file follows. */
 export function modelArguments(model: SherpaOnnxModel, { threads, language }: SherpaOnnxOptions): string[] {
-  const flags: Record<string, string> = KINDS[model.kind].flags;
+  const flags: Record<string, string> = KINDS[model.kind as Kind].flags;
   const spoken = model.kind === 'whisper' ? whisperLanguage(language) : undefined;
   return [
     `--tokens=${model.tokens}`,
@@ -196,17 +221,18 @@ export function modelArguments(model: SherpaOnnxModel, { threads, language }: Sh
   ];
 }
 
-/** The same for the package: an OfflineRecognizerConfig of its types.js. */
-export function modelConfiguration(
-  model: SherpaOnnxModel,
-  { threads, language }: SherpaOnnxOptions,
-): SherpaOnnxJob['config'] {
+/** The same for the package: an OfflineRecognizerConfig of its types.js, or an OnlineRecognizerConfig. */
+export function jobOf(model: SherpaOnnxModel, { threads, language }: SherpaOnnxOptions): Omit<SherpaOnnxJob, 'file'> {
   const spoken = model.kind === 'whisper' ? whisperLanguage(language) : undefined;
+  const group = model.streams ? STREAMING[model.kind as StreamingKind] : KINDS[model.kind as Kind].group;
   return {
-    modelConfig: {
-      [KINDS[model.kind].group]: { ...model.parts, ...(spoken === undefined ? {} : { language: spoken }) },
-      tokens: model.tokens,
-      numThreads: threads,
+    streams: model.streams,
+    config: {
+      modelConfig: {
+        [group]: { ...model.parts, ...(spoken === undefined ? {} : { language: spoken }) },
+        tokens: model.tokens,
+        numThreads: threads,
+      },
     },
   };
 }

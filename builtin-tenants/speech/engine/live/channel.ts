@@ -36,7 +36,8 @@ export class Channel {
   /** Utterances that ended and are not heard yet; samples of them. */
   #pending = 0;
   #waiting = 0;
-  #utterance = 0;
+  /** Stands for the utterance that goes on. */
+  #utterance: object = {};
   #interimRuns = false;
   #interimTimer: NodeJS.Timeout | undefined;
   /** Of the utterance, when it was last heard: samples. */
@@ -71,21 +72,24 @@ export class Channel {
 
   close(): void {
     clearTimeout(this.#interimTimer);
+    this.#options.recognizer.forget(this.#utterance);
   }
 
   #hear(utterance: Utterance, how: { isEnd: boolean; isFinalize: boolean }): void {
-    this.#utterance += 1;
+    const of = this.#utterance;
+    this.#utterance = {};
     this.#interimAt = 0;
     this.#pending += 1;
     this.#waiting += utterance.samples.length;
     this.#finals = this.#finals.then(async () => {
       try {
-        const heard = utterance.samples.length === 0 ? { words: [] } : await this.#recognize(utterance, true);
+        const heard = utterance.samples.length === 0 ? { words: [] } : await this.#recognize(utterance, of, true);
         const words = this.#say(utterance, heard, { isFinal: true, ...how });
         this.#lastWordEnd = words.at(-1)?.end ?? this.#lastWordEnd;
       } catch (error) {
         if (!this.#options.signal.aborted) this.#options.failed(error);
       } finally {
+        this.#options.recognizer.forget(of);
         this.#pending -= 1;
         this.#waiting -= utterance.samples.length;
       }
@@ -95,7 +99,14 @@ export class Channel {
 
   #interim(): void {
     const { request, recognizer, signal } = this.#options;
-    if (!request.interim || this.#interimRuns || this.#pending > 0 || !this.#segments.isSpeaking || signal.aborted)
+    // a model that streams hears ahead, whether or not it is told
+    if (
+      !(request.interim || recognizer.streams) ||
+      this.#interimRuns ||
+      this.#pending > 0 ||
+      !this.#segments.isSpeaking ||
+      signal.aborted
+    )
       return;
     const wait = this.#notBefore - performance.now();
     if (wait > 0) {
@@ -112,10 +123,10 @@ export class Channel {
     this.#interimAt = utterance.samples.length;
     const of = this.#utterance;
     const began = performance.now();
-    this.#recognize(utterance, false)
+    this.#recognize(utterance, of, false)
       .then((heard) => {
         const isStill = of === this.#utterance && this.#pending === 0;
-        if (isStill && heard.words.length > 0)
+        if (request.interim && isStill && heard.words.length > 0)
           this.#say(utterance, heard, { isFinal: false, isEnd: false, isFinalize: false });
       })
       // the utterance will be heard again when it ends, and fails then if it does
@@ -128,9 +139,9 @@ export class Channel {
       });
   }
 
-  #recognize({ samples }: Utterance, isUrgent: boolean): Promise<Transcription> {
+  #recognize({ samples }: Utterance, utterance: object, isEnd: boolean): Promise<Transcription> {
     const { recognizer, request, signal } = this.#options;
-    return recognizer.hear({ samples, language: request.language, signal }, isUrgent);
+    return recognizer.hear({ samples, utterance, isEnd, language: request.language, signal });
   }
 
   #say(

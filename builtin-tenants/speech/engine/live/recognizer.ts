@@ -1,19 +1,25 @@
 /**
- * Hears pieces of audio for live streams. With sherpa-onnx's package the model stays loaded in a process of its own and
- * a piece takes milliseconds; every other recognizer is started anew for each piece, as for files, which is slower.
+ * Hears utterances of live streams. With sherpa-onnx's package the model stays loaded in a process of its own and a
+ * piece takes milliseconds, and a model that streams hears each sample once; every other recognizer is started anew for each piece, as for files, which is slower.
  */
 import { randomUUID } from 'node:crypto';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { wavHeader } from '../audio/wav.ts';
-import { describeModelIn, modelConfiguration, parseSherpaOnnx } from '../listen/sherpa-onnx.ts';
+import { describeModelIn, jobOf, parseSherpaOnnx } from '../listen/sherpa-onnx.ts';
+import type { SherpaOnnxJob } from '../listen/sherpa-onnx-wire.ts';
 import type { Transcriber, Transcription } from '../listen/transcriber.ts';
 import { NativeProcess } from '../native-process.ts';
+import type { LiveWork } from './sherpa-onnx-process.ts';
 
 export interface Piece {
-  /** 16 kHz. */
+  /** 16 kHz: all of the utterance so far. */
   samples: Int16Array;
+  /** The same object for each piece of one utterance. */
+  utterance: object;
+  /** Nothing comes after it. */
+  isEnd: boolean;
   language: string | undefined;
   signal: AbortSignal;
 }
@@ -22,12 +28,16 @@ export interface LiveRecognizer {
   readonly transcriber: Transcriber;
   /** Whether a piece takes milliseconds. */
   readonly isWarm: boolean;
+  /** Whether it hears an utterance while it comes: then each of its samples is heard once, however often it is asked. */
+  readonly streams: boolean;
   /**
    * Times of the words count from the piece's beginning.
-   * @param isUrgent before all that are not; those may be overtaken for a while
+   * The ends of utterances come before all else, which may be overtaken for a while.
    * @throws EngineFailure; the signal's reason
    */
-  hear(piece: Piece, isUrgent: boolean): Promise<Transcription>;
+  hear(piece: Piece): Promise<Transcription>;
+  /** An utterance of which no end comes. */
+  forget(utterance: object): void;
   /** Resolves when a piece would be heard at once. @throws EngineFailure internal */
   prepare(): Promise<void>;
   /** Gives back what it keeps, until it is needed again. */
@@ -40,14 +50,14 @@ const PIECE_MS = 60_000;
 const PROCESS = fileURLToPath(new URL('sherpa-onnx-process.ts', import.meta.url));
 
 interface Work extends Piece {
-  isUrgent: boolean;
   resolve(heard: Transcription): void;
   reject(reason: unknown): void;
 }
 
-/** A queue of pieces, of which `width` are worked on at a time; urgent ones first. */
+/** A queue of pieces, of which `width` are worked on at a time. */
 abstract class Queue implements LiveRecognizer {
   abstract readonly isWarm: boolean;
+  abstract readonly streams: boolean;
   readonly transcriber: Transcriber;
   readonly #width: number;
   readonly #waiting: Work[] = [];
@@ -62,16 +72,18 @@ abstract class Queue implements LiveRecognizer {
   abstract prepare(): Promise<void>;
   abstract close(): void;
 
-  hear(piece: Piece, isUrgent: boolean): Promise<Transcription> {
+  forget(_utterance: object): void {}
+
+  hear(piece: Piece): Promise<Transcription> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ ...piece, isUrgent, resolve, reject });
+      this.#waiting.push({ ...piece, resolve, reject });
       this.#next();
     });
   }
 
   #next(): void {
     while (this.#running < this.#width && this.#waiting.length > 0) {
-      const urgent = this.#waiting.findIndex(({ isUrgent }) => isUrgent);
+      const urgent = this.#waiting.findIndex(({ isEnd }) => isEnd);
       const [work] = this.#waiting.splice(Math.max(0, urgent), 1);
       if (work === undefined) return;
       if (work.signal.aborted) {
@@ -92,6 +104,7 @@ abstract class Queue implements LiveRecognizer {
 /** Starts the recognizer's program for each piece. */
 class ColdRecognizer extends Queue {
   readonly isWarm = false;
+  readonly streams = false;
   readonly #folder: string;
 
   /** @param folder for pieces while they are worked on */
@@ -119,22 +132,61 @@ class ColdRecognizer extends Queue {
   close(): void {}
 }
 
+/** What a process knows of an utterance. */
+interface Begun {
+  by: NativeProcess<true, object>;
+  number: number;
+  /** Samples that it was given. */
+  given: number;
+}
+
 /** Keeps the model loaded. The process is started when it is needed, and again after it has died. */
 class WarmRecognizer extends Queue {
   readonly isWarm = true;
-  readonly #config: object;
+  readonly streams: boolean;
+  readonly #job: Omit<SherpaOnnxJob, 'file'>;
+  readonly #begun = new WeakMap<object, Begun>();
+  readonly #over = new WeakSet<object>();
   #process: NativeProcess<true, object> | undefined;
+  #utterances = 0;
 
-  constructor(transcriber: Transcriber, config: object) {
+  constructor(transcriber: Transcriber, job: Omit<SherpaOnnxJob, 'file'>) {
     // its work is done one piece at a time: more at once would only wait where nobody can be overtaken
     super(transcriber, 1);
-    this.#config = config;
+    this.#job = job;
+    this.streams = job.streams;
   }
 
-  async work({ samples }: Piece): Promise<Transcription> {
-    const result = await this.#running().ask({ samples });
+  async work({ samples, utterance, isEnd }: Piece): Promise<Transcription> {
+    // its end came before: that is heard first
+    if (this.#over.has(utterance)) return { words: [] };
+    const process = this.#running();
+    const begun = this.#begunBy(process, utterance, samples.length);
+    const work: LiveWork = {
+      samples: samples.subarray(begun.given),
+      utterance: begun.number,
+      // a model that does not stream hears all of it anew
+      isEnd: isEnd || !this.streams,
+    };
+    begun.given = samples.length;
+    if (isEnd) this.#over.add(utterance);
+    if (work.isEnd) this.#begun.delete(utterance);
+    const result = await process.ask(work);
     const seconds = samples.length / RATE;
     return parseSherpaOnnx(JSON.stringify({ text: '', ...result, from: 0, to: seconds }), seconds * 1000);
+  }
+
+  override forget(utterance: object): void {
+    this.#over.add(utterance);
+    this.#end(utterance);
+  }
+
+  #end(utterance: object): void {
+    const begun = this.#begun.get(utterance);
+    this.#begun.delete(utterance);
+    if (begun === undefined || begun.by !== this.#process || begun.by.isOver) return;
+    const work: LiveWork = { samples: new Int16Array(0), utterance: begun.number, isEnd: true };
+    begun.by.ask(work).catch(() => {});
   }
 
   async prepare(): Promise<void> {
@@ -146,9 +198,19 @@ class WarmRecognizer extends Queue {
     this.#process = undefined;
   }
 
+  /** An utterance that was cut before what was given of it begins anew. */
+  #begunBy(by: NativeProcess<true, object>, utterance: object, length: number): Begun {
+    const known = this.#begun.get(utterance);
+    if (known?.by === by && known.given <= length) return known;
+    if (known !== undefined) this.#end(utterance);
+    const begun = { by, number: this.#utterances++, given: 0 };
+    this.#begun.set(utterance, begun);
+    return begun;
+  }
+
   #running(): NativeProcess<true, object> {
     if (this.#process === undefined || this.#process.isOver)
-      this.#process = new NativeProcess(PROCESS, this.#config, 'the recognizer');
+      this.#process = new NativeProcess(PROCESS, this.#job, 'the recognizer');
     return this.#process;
   }
 }
@@ -164,5 +226,5 @@ export async function openLiveRecognizer(
       ? await describeModelIn(model).catch(() => undefined)
       : undefined;
   if (described === undefined) return new ColdRecognizer(transcriber, jobs, folder);
-  return new WarmRecognizer(transcriber, modelConfiguration(described, { threads }));
+  return new WarmRecognizer(transcriber, jobOf(described, { threads }));
 }
