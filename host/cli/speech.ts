@@ -2,10 +2,10 @@
 import { existsSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { Command } from 'commander';
-import type { Checksum, PublishedModel } from '../../builtin-tenants/speech/models/catalogue.ts';
+import type { Checksum, ModelKind, PublishedModel } from '../../builtin-tenants/speech/models/catalogue.ts';
 import type { Steps } from '../../builtin-tenants/speech/models/install.ts';
 import type { ModelShelf } from '../../builtin-tenants/speech/models/shelf.ts';
-import type { Trial, VoiceTrial } from '../../builtin-tenants/speech/models/trial.ts';
+import type { HelperTrial, Trial, VoiceTrial } from '../../builtin-tenants/speech/models/trial.ts';
 import type { Config } from '../shared/config.ts';
 import { fileSize } from '../shared/file-size.ts';
 import { callOperator } from './operator-client.ts';
@@ -63,9 +63,11 @@ async function list(session: Session): Promise<void> {
     catalogue(),
     openShelf(session),
   ]);
-  const { shelfName, speaks } = await import('../../builtin-tenants/speech/models/install.ts');
+  const { shelfName, kindOf } = await import('../../builtin-tenants/speech/models/install.ts');
   const here = await shelf.list();
-  const inUse = new Set([shelf.inUse() ?? '', ...shelf.voicesInUse()].map((path) => basename(path)));
+  const inUse = new Set(
+    [shelf.inUse() ?? '', ...shelf.voicesInUse(), ...shelf.helpersInUse()].map((path) => basename(path)),
+  );
   const state = (name: string) => {
     if (inUse.has(name)) return 'in use';
     return here.includes(name) ? 'installed' : '';
@@ -77,7 +79,7 @@ async function list(session: Session): Promise<void> {
       .filter((name) => !known.has(name))
       .map(async (name) => ({
         name,
-        kind: (await speaks(shelf.pathOf(name))) ? 'speaks' : 'hears',
+        kind: await kindOf(shelf.pathOf(name)),
         state: state(name),
       })),
   );
@@ -117,7 +119,7 @@ async function install(session: Session, wanted: string | undefined, options: In
   const sum = unknown ? [`sha256   ${sha256} (no sum is known here: compare it with the publisher's)`] : [];
   steps.step('trying it');
   const role = await roleOf(path);
-  const { trial, lines } = await role.tryOut(path, config, session, name);
+  const { trial, lines } = await role.tryOut(path, { config, session, shelf, name });
   if (options.keepCurrent !== true) await role.use(shelf, name);
   const inUse = options.keepCurrent === true ? false : await takesIt(session, shelf, role.otherwise(config), name);
   session.printer.result(
@@ -128,9 +130,12 @@ async function install(session: Session, wanted: string | undefined, options: In
 
 /** What a model is for decides how it is tried, and beside what it is used. */
 interface Role {
-  kind: 'hears' | 'speaks';
+  kind: ModelKind;
   /** @throws Failure */
-  tryOut(path: string, config: Config, session: Session, name: string): Promise<{ trial: object; lines: string[] }>;
+  tryOut(
+    path: string,
+    context: { config: Config; session: Session; shelf: ModelShelf; name: string },
+  ): Promise<{ trial: object; lines: string[] }>;
   use(shelf: ModelShelf, name: string): Promise<void>;
   /** The setting by which the host does not look at what is installed. */
   otherwise(config: Config): string | undefined;
@@ -138,7 +143,7 @@ interface Role {
 
 const HEARS: Role = {
   kind: 'hears',
-  async tryOut(path, config, session, name) {
+  async tryOut(path, { config, session, name }) {
     const { tryModel } = await import('../../builtin-tenants/speech/models/trial.ts');
     const trial = await tryModel(path, config.speech, session.terminal.signal).catch(notUsed(name));
     return { trial, lines: trialLines(trial) };
@@ -152,7 +157,7 @@ const HEARS: Role = {
 
 const SPEAKS: Role = {
   kind: 'speaks',
-  async tryOut(path, _, __, name) {
+  async tryOut(path, { name }) {
     const { tryVoice } = await import('../../builtin-tenants/speech/models/trial.ts');
     const trial = await tryVoice(path).catch(notUsed(name));
     return { trial, lines: voiceLines(trial) };
@@ -162,9 +167,23 @@ const SPEAKS: Role = {
     speakEngine === 'auto' || speakEngine === 'sherpa-onnx' ? undefined : `speech.speakEngine is ${speakEngine}`,
 };
 
+const HELPS: Role = {
+  kind: 'helps',
+  async tryOut(path, { session, shelf, name }) {
+    const { tryHelper } = await import('../../builtin-tenants/speech/models/trial.ts');
+    const trial: HelperTrial = await tryHelper(path, shelf.helpersInUse(), session.terminal.signal).catch(
+      notUsed(name),
+    );
+    return { trial, lines: [`result   ${trial.result}`] };
+  },
+  use: (shelf, name) => shelf.useHelper(name),
+  otherwise: () => undefined,
+};
+
 async function roleOf(path: string): Promise<Role> {
-  const { speaks } = await import('../../builtin-tenants/speech/models/install.ts');
-  return (await speaks(path)) ? SPEAKS : HEARS;
+  const { kindOf } = await import('../../builtin-tenants/speech/models/install.ts');
+  const roles: Record<ModelKind, Role> = { hears: HEARS, speaks: SPEAKS, helps: HELPS };
+  return roles[await kindOf(path)];
 }
 
 function notUsed(name: string): (error: Error) => never {
@@ -182,7 +201,7 @@ async function use(session: Session, wanted: string): Promise<void> {
   }
   const name = await nameHere(shelf, wanted);
   const role = await roleOf(shelf.pathOf(name));
-  const { trial, lines } = await role.tryOut(shelf.pathOf(name), config, session, name);
+  const { trial, lines } = await role.tryOut(shelf.pathOf(name), { config, session, shelf, name });
   await role.use(shelf, name);
   const otherwise = role.otherwise(config);
   const inUse = await takesIt(session, shelf, otherwise, name);
@@ -196,7 +215,7 @@ async function remove(session: Session, wanted: string): Promise<void> {
   const inUse = shelf.inUse();
   if (inUse !== undefined && basename(inUse) === name)
     throw new Failure('usage', `${name} is in use: turnpike speech use <another>, or none, comes first.`);
-  await shelf.dropVoice(name);
+  await shelf.drop(name);
   await shelf.remove(name);
   session.printer.result({ removed: name }, `${name} is removed.`);
 }

@@ -15,6 +15,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import WebSocket from 'ws';
 import { findProgram } from '../../builtin-tenants/speech/engine/programs.ts';
 import { commandOf, privateBytes, processTree } from '../bench/processes.ts';
+import { makeEmbedding, makePunctuation, makeSegmentation } from '../speech/harness/insight-models.ts';
 import { type RunningEngine, startEngine } from '../speech/harness/programs.ts';
 import { requestSocket } from '../speech/harness/socket.ts';
 import { toneWav } from '../speech/harness/sound.ts';
@@ -41,6 +42,39 @@ interface Answer {
   durationMs: number;
   channels: { words: { word: string; start: number; end: number }[] }[];
   warnings: string[];
+}
+
+interface Diarized {
+  metadata: { duration: number; warnings?: { parameter: string }[] };
+  results: {
+    utterances: { speaker: number; transcript: string }[];
+    channels: {
+      alternatives: {
+        transcript: string;
+        words: { speaker: number }[];
+        paragraphs: { transcript: string; paragraphs: { speaker: number }[] };
+      }[];
+    }[];
+  };
+}
+
+/** A man, a woman, and the man again. */
+function dialogue(place: string): Buffer {
+  const said = [
+    ['rms', 'The children played with a ball in the park.'],
+    ['slt', 'The weather was warm this morning.'],
+    ['rms', 'In the afternoon the family had dinner near the river.'],
+  ] as const;
+  const files = said.map(([voice, text], at) => {
+    const file = join(place, `said-${at}.wav`);
+    spawnSync('flite', ['-voice', voice, '-t', text, '-o', file]);
+    return file;
+  });
+  const padded = files.map((_, at) => `[${at}]apad=pad_dur=1[p${at}]`).join(';');
+  const joined = `${padded};${files.map((_, at) => `[p${at}]`).join('')}concat=n=${files.length}:v=0:a=1`;
+  const inputs = files.flatMap((file) => ['-i', file]);
+  const args = ['-v', 'error', ...inputs, '-filter_complex', joined, '-ar', '16000', '-f', 'wav', '-'];
+  return spawnSync('ffmpeg', args, { maxBuffer: 1e8 }).stdout;
 }
 
 /** The model knows no other voices. */
@@ -408,6 +442,46 @@ export default { fetch: () => new Response(audio, { headers: { 'content-type': '
     }
   });
 
+  it.skipIf(flite === undefined)('tells speakers apart, and punctuates, with models that are installed', async () => {
+    const pay = mppFetch(host.network, 1);
+    const audio = dialogue(folder);
+    const transcribe = async () => {
+      const query = 'diarize=true&punctuate=true&utterances=true&paragraphs=true&numerals=true';
+      const response = await pay(`${speech}/v1/listen?${query}`, {
+        method: 'POST',
+        headers: { 'content-type': 'audio/wav' },
+        body: audio,
+      });
+      expect(response.status).toBe(200);
+      const heard = (await response.json()) as Diarized;
+      const charge = Math.ceil(Math.round(heard.metadata.duration * 1000) / 10);
+      expect(Number(response.headers.get('x-payment-amount')) * 1e6).toBeCloseTo(charge);
+      return heard;
+    };
+    const before = await transcribe();
+    const warnings = ({ metadata }: Diarized) => metadata.warnings?.map(({ parameter }) => parameter);
+    expect(warnings(before)).toEqual(expect.arrayContaining(['diarize', 'punctuate', 'paragraphs']));
+    for (const make of [makeSegmentation, makeEmbedding, makePunctuation]) {
+      const command = ['speech', 'install', '--from', make(folder), '--json', '--data', host.data];
+      const added = await turnpike(command, { cwd: host.data });
+      expect(added).toMatchObject({ code: 0, stderr: '' });
+      expect(added.json()).toMatchObject({ kind: 'helps', inUse: true, trial: { result: expect.any(String) } });
+    }
+    const { results, metadata } = await transcribe();
+    expect(warnings({ results, metadata })).not.toEqual(expect.arrayContaining(['diarize']));
+    expect(warnings({ results, metadata })).not.toEqual(expect.arrayContaining(['punctuate']));
+    const [alternative] = results.channels[0]?.alternatives ?? [];
+    expect(results.utterances.map(({ speaker }) => speaker)).toEqual([0, 1, 0]);
+    expect(results.utterances[1]?.transcript).toMatch(/morning,$/);
+    expect(alternative?.transcript).toMatch(/^The children .* park\. The weather/);
+    expect(alternative?.words.every(({ speaker }) => speaker === 0 || speaker === 1)).toBe(true);
+    const { paragraphs, transcript } = alternative?.paragraphs ?? { paragraphs: [], transcript: '' };
+    expect(paragraphs.map(({ speaker }) => speaker)).toEqual([0, 1, 0]);
+    expect(transcript).toMatch(/^Speaker 0: The children .*\n\nSpeaker 1: The weather .*\n\nSpeaker 0: /);
+    const { stdout } = await turnpike(['speech', 'models', '--data', host.data], { cwd: host.data });
+    expect(stdout.match(/helps +in use/g)).toHaveLength(3);
+  });
+
   it('takes a voice while it is paid: each call is whole or costs nothing, and the next is spoken by it', async () => {
     packVoice(PIPER, folder);
     const archive = join(folder, `${PIPER}.tar.gz`);
@@ -469,6 +543,24 @@ describe('the engine alone', () => {
     const { status, json } = await requestSocket(engine?.socket ?? '', 'POST', `/listen${query}`, body);
     return { status, ...(json as Partial<Answer> & { code?: string; message?: string }) };
   };
+  it.skipIf(flite === undefined)(
+    'fails calls that ask for a helping model which is broken, and no others',
+    async () => {
+      const broken = join(folder, 'sherpa-onnx-punct-ct-transformer-broken');
+      mkdirSync(broken);
+      writeFileSync(join(broken, 'model.onnx'), 'x');
+      const helpers = [broken, join(folder, 'gone.onnx')];
+      engine = await startEngine({ listen: { model: MODEL, helpers } });
+      const audio = dialogue(folder);
+      expect(await listen(audio, '?punctuate=true')).toMatchObject({ status: 500, code: 'internal' });
+      expect(await listen(audio, '?diarize=true')).toMatchObject({
+        status: 200,
+        warnings: expect.arrayContaining([expect.stringMatching(/^diarize: /)]),
+      });
+      expect(await listen(toneWav(1), '?punctuate=true')).toMatchObject({ status: 200 });
+    },
+  );
+
   it.skipIf(flite === undefined)('hears files with a model that streams', async () => {
     engine = await startEngine({ listen: { model: makeStreamingModel(folder) } });
     expect(await listening()).toMatchObject({ ok: true, engine: STREAMING, arch: 'sherpa-onnx' });

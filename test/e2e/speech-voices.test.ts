@@ -131,7 +131,7 @@ describe('a voice that is installed', () => {
       await shelf.useVoice(name);
     }
     expect(shelf.voicesInUse()).toEqual([KOKORO, PIPER].map((name) => shelf.pathOf(name)));
-    await shelf.dropVoice(KOKORO);
+    await shelf.drop(KOKORO);
     expect(shelf.voicesInUse()).toEqual([shelf.pathOf(PIPER)]);
     expect(await shelf.list()).toEqual([KOKORO, PIPER]);
   });

@@ -10,7 +10,9 @@ import { EngineFailure } from './failure.ts';
 import { KeptAudio } from './kept-audio.ts';
 import { Lane, type LaneState, type Place } from './lane.ts';
 import { type Choice, chooseTranscriber } from './listen/choose.ts';
+import { describeHelper, Helpers } from './listen/helpers.ts';
 import { type ListenAnswer, type ListenRequest, type Measured, measure, transcribe } from './listen/listen.ts';
+import { isInstalled, PACKAGE } from './listen/sherpa-onnx.ts';
 import { openLiveRecognizer } from './live/recognizer.ts';
 import { LiveStreams } from './live/streams.ts';
 import { findProgram } from './programs.ts';
@@ -30,6 +32,8 @@ export interface EngineHealth {
     /** The model, and what runs it. */
     engine?: string;
     arch?: string;
+    /** Models beside it: to tell speakers apart, to punctuate. */
+    helpers: string[];
     fix?: string;
     decoder: string;
     live: LaneState;
@@ -68,6 +72,7 @@ export class Engine {
   readonly #choice: Choice;
   readonly #voices: string[];
   readonly #installed: VoiceModel[];
+  readonly #helpers: Helpers;
   readonly #listening: Lane;
   readonly #speaking: Lane;
   readonly #reading: Lane;
@@ -86,6 +91,7 @@ export class Engine {
     choice: Choice;
     voices: string[];
     installed: VoiceModel[];
+    helpers: Helpers;
     readers: Piscina;
     speakers: Piscina;
     ffmpeg: string | undefined;
@@ -100,6 +106,7 @@ export class Engine {
     this.#choice = parts.choice;
     this.#voices = parts.voices;
     this.#installed = parts.installed;
+    this.#helpers = parts.helpers;
     this.#refusals = parts.refusals;
     this.live = parts.live;
     this.#readers = parts.readers;
@@ -128,8 +135,9 @@ export class Engine {
         atomics: 'disabled',
       });
     const { jobs } = settings.speak;
-    const { installed, faults } = installedVoices(settings.speak.models);
-    for (const fault of faults) log({ level: 40, msg: fault });
+    const fault = (msg: string) => log({ level: 40, msg });
+    const installed = usable(settings.speak.models, (path) => describeVoiceIn(path), fault);
+    const helpers = isInstalled(PACKAGE) ? usable(settings.listen.helpers, describeHelper, fault) : [];
     const speakers = pool(
       'speak/thread.ts',
       { minThreads: jobs, maxThreads: jobs },
@@ -167,6 +175,7 @@ export class Engine {
       choice,
       voices,
       installed,
+      helpers: new Helpers(helpers),
       readers,
       speakers,
       ffmpeg: ffmpeg?.ffmpeg,
@@ -188,7 +197,8 @@ export class Engine {
         const { signal, timeLeft } = this.#deadline(caller);
         return await place.run(async () => {
           const measured = await this.#measure(audio, request, signal);
-          const answer = await transcribe(audio, measured, request, transcriber, { signal, timeoutMs: timeLeft() });
+          const job = { signal, timeoutMs: timeLeft() };
+          const answer = await transcribe(audio, measured, request, transcriber, this.#helpers, job);
           this.#refusals.done(request.names);
           return answer;
         }, signal);
@@ -245,6 +255,7 @@ export class Engine {
         ok: transcriber !== undefined,
         ...(transcriber === undefined ? {} : { engine: transcriber.model, arch: transcriber.arch }),
         ...(fix === undefined ? {} : { fix }),
+        helpers: this.#helpers.names,
         decoder: this.#decoder.name,
         live: this.live.state,
         isolation: this.#isolation,
@@ -312,18 +323,16 @@ export class Engine {
   }
 }
 
-/** A voice that is broken does not keep the others from speaking. */
-function installedVoices(folders: string[]): { installed: VoiceModel[]; faults: string[] } {
-  const installed: VoiceModel[] = [];
-  const faults: string[] = [];
-  for (const folder of folders) {
+/** A model that is broken does not keep the others from working. */
+function usable<Model>(paths: string[], describe: (path: string) => Model, fault: (text: string) => void): Model[] {
+  return paths.flatMap((path) => {
     try {
-      installed.push(describeVoiceIn(folder));
+      return [describe(path)];
     } catch (error) {
-      faults.push(error instanceof Error ? error.message : String(error));
+      fault(error instanceof Error ? error.message : String(error));
+      return [];
     }
-  }
-  return { installed, faults };
+  });
 }
 
 /** With its prober, which tells what a file claims to be. */

@@ -13,6 +13,8 @@ const number = z.coerce.number();
 
 const listenSchema = z.object({
   multichannel: z.stringbool().default(false),
+  diarize: z.stringbool().default(false),
+  punctuate: z.stringbool().default(false),
   language: z
     .string()
     .regex(/^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8})*$/)
@@ -60,6 +62,8 @@ export function parseListen(query: URLSearchParams): ListenRequest {
   const { encoding, sample_rate: sampleRate, channels } = asked;
   return {
     multichannel: asked.multichannel,
+    diarize: asked.diarize,
+    punctuate: asked.punctuate,
     language: asked.language,
     raw: encoding === undefined || sampleRate === undefined ? undefined : { encoding, sampleRate, channels },
     maxBillableMs: asked.max_billable_ms,

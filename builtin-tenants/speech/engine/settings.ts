@@ -19,6 +19,8 @@ export const settingsSchema = z.strictObject({
       engine: z.enum(['auto', 'pocketsphinx', 'whisper.cpp', 'sherpa-onnx', 'none']).default('auto'),
       /** whisper.cpp: the ggml file; sherpa-onnx: the model's folder. */
       model: z.string().default(''),
+      /** Folders and files of models that help it: to tell speakers apart, to punctuate. */
+      helpers: z.array(z.string()).default([]),
       /** Program to run where it is not on the path. */
       program: z.string().default(''),
       /** Transcriptions at the same time. */

@@ -9,7 +9,7 @@ import { type FSWatcher, mkdirSync, watch } from 'node:fs';
 import { setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
-import { IN_USE, type ModelShelf, VOICES_IN_USE } from '../models/shelf.ts';
+import { IN_USE_FILES, type ModelShelf } from '../models/shelf.ts';
 import type { SettingsInput } from './settings.ts';
 
 /** The section `speech` of the host's configuration, as far as it concerns the engine. */
@@ -33,7 +33,7 @@ export interface SpeechConfiguration {
 export function engineSettings(
   configuration: SpeechConfiguration,
   place: { socket: string; spool: string },
-  installed: { hears?: string | undefined; speak: string[] },
+  installed: { hears?: string | undefined; help?: string[]; speak: string[] },
 ): SettingsInput {
   const { listenJobs, listenWaiting, listenEngine, listenModel, listenProgram } = configuration;
   const { speakEngine, speakModel, speakVoice } = configuration;
@@ -44,6 +44,7 @@ export function engineSettings(
       engine: listenEngine,
       model: takesInstalled ? (installed.hears ?? '') : listenModel,
       program: listenProgram,
+      helpers: installed.help ?? [],
       waiting: listenWaiting,
       ...(listenJobs === 0 ? {} : { jobs: listenJobs }),
     },
@@ -161,7 +162,7 @@ function watchShelf(shelf: ModelShelf, changed: () => void, log: EngineLog): FSW
   try {
     mkdirSync(shelf.folder, { recursive: true });
     const watcher = watch(shelf.folder, { persistent: false }, (_, name) => {
-      if (name === IN_USE || name === VOICES_IN_USE) changed();
+      if (name !== null && IN_USE_FILES.includes(name)) changed();
     });
     watcher.on('error', (err) => log.error({ err }, 'another speech model is taken only after a restart'));
     return watcher;

@@ -9,7 +9,7 @@ export interface Checksum {
   value: string;
 }
 
-export type ModelKind = 'hears' | 'speaks';
+export type ModelKind = 'hears' | 'speaks' | 'helps';
 
 export interface PublishedModel {
   /** What the command calls it. */

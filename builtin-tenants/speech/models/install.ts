@@ -1,9 +1,10 @@
 /** Puts a model on the shelf: from its publisher, or from a file or folder that was brought here. */
 import { cp, lstat, readdir, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
+import { helperFile, helperKind } from '../engine/listen/helpers.ts';
 import { describeModel } from '../engine/listen/sherpa-onnx.ts';
 import { describeVoice, isVoice } from '../engine/speak/sherpa-onnx-model.ts';
-import type { Checksum } from './catalogue.ts';
+import type { Checksum, ModelKind } from './catalogue.ts';
 import { download, forget } from './download.ts';
 import type { ModelShelf } from './shelf.ts';
 import { unpack } from './unpack.ts';
@@ -16,13 +17,13 @@ export interface Steps {
   progress(bytes: number, total: number | undefined): void;
 }
 
-/** A file of whisper.cpp. */
-const FILE = /\.(bin|gguf)$/;
+/** A file of whisper.cpp, or one of sherpa-onnx that is published alone. */
+const FILE = /\.(bin|gguf|onnx)$/;
 const ARCHIVE = /\.(tar\.bz2|tar\.gz|tgz|tar\.zst|tar)$/;
 
-/** Whether the model of that path speaks; else it hears. */
-export async function speaks(path: string): Promise<boolean> {
-  return isVoice(basename(path), await readdir(path).catch(() => []));
+export async function kindOf(path: string): Promise<ModelKind> {
+  if (helperKind(basename(path)) !== undefined) return 'helps';
+  return isVoice(basename(path), await readdir(path).catch(() => [])) ? 'speaks' : 'hears';
 }
 
 /** @returns the name of the model's file or folder on the shelf */
@@ -41,7 +42,9 @@ export async function installFromUrl(
 ): Promise<{ path: string; sha256: string }> {
   const { pathname } = new URL(source.url);
   if (!FILE.test(pathname) && !ARCHIVE.test(pathname))
-    throw new Error(`${source.url} is no model: its address must end with .tar.bz2, .tar.gz, .tar, .bin or .gguf.`);
+    throw new Error(
+      `${source.url} is no model: its address must end with .tar.bz2, .tar.gz, .tar, .bin, .gguf or .onnx.`,
+    );
   const folder = await shelf.makeDownloads();
   const { signal, progress } = steps;
   const { file, sha256 } = await download({ ...source, folder, signal, progress, notice: steps.step });
@@ -56,7 +59,9 @@ export async function installFromPath(shelf: ModelShelf, source: string, steps: 
     throw new Error(`There is no file or folder at ${source}.`);
   });
   if (!found.isDirectory() && !FILE.test(source) && !ARCHIVE.test(source))
-    throw new Error(`${source} is no model: it must be a folder, or end with .tar.bz2, .tar.gz, .tar, .bin or .gguf.`);
+    throw new Error(
+      `${source} is no model: it must be a folder, or end with .tar.bz2, .tar.gz, .tar, .bin, .gguf or .onnx.`,
+    );
   return putOnShelf(shelf, shelfName(source), source, steps);
 }
 
@@ -87,7 +92,8 @@ async function modelFolder(unpacked: string, name: string): Promise<string> {
   const files = await readdir(folder);
   // By the name that it will have: it tells the kind of some models.
   const place = join(unpacked, name);
-  if (isVoice(name, files)) describeVoice(place, files);
+  if (helperKind(name) !== undefined) helperFile(name, files);
+  else if (isVoice(name, files)) describeVoice(place, files);
   else describeModel(place, files);
   return folder;
 }

@@ -1,6 +1,7 @@
 /**
  * The models of one host, in `<data>/speech-models`: a folder for each sherpa-onnx model, a file for each of
- * whisper.cpp; `in-use` names the one that transcribes, `voices-in-use` those that speak. Downloads wait in `.downloads`, what is being
+ * whisper.cpp; `in-use` names the one that transcribes, `voices-in-use` those that
+ * speak, `helpers-in-use` those that help it. Downloads wait in `.downloads`, what is being
  * unpacked in `.unfinished-*`: nothing has a name of its own before it is whole.
  */
 import { readFileSync } from 'node:fs';
@@ -11,7 +12,10 @@ import { basename, join } from 'node:path';
 export const IN_USE = 'in-use';
 /** The file that names the voices in use, the preferred one first. */
 export const VOICES_IN_USE = 'voices-in-use';
-const RESERVED = new Set([IN_USE, VOICES_IN_USE]);
+/** The file that names the models in use that help the one that transcribes, the preferred one of each kind first. */
+export const HELPERS_IN_USE = 'helpers-in-use';
+export const IN_USE_FILES = [IN_USE, VOICES_IN_USE, HELPERS_IN_USE];
+const RESERVED = new Set(IN_USE_FILES);
 const DOWNLOADS = '.downloads';
 const UNFINISHED = '.unfinished-';
 /** Names of models are names of files: nothing that leads elsewhere, and nothing hidden. */
@@ -32,6 +36,10 @@ export class ModelShelf {
   /** Paths of the voices, the preferred one first. */
   voicesInUse(): string[] {
     return this.#namedIn(VOICES_IN_USE);
+  }
+
+  helpersInUse(): string[] {
+    return this.#namedIn(HELPERS_IN_USE);
   }
 
   #namedIn(file: string): string[] {
@@ -72,18 +80,32 @@ export class ModelShelf {
 
   /** Before all other voices. */
   async useVoice(name: string): Promise<void> {
-    await this.#write(VOICES_IN_USE, [name, ...this.#voiceNames().filter((one) => one !== name)]);
+    await this.#put(VOICES_IN_USE, name);
   }
 
-  async dropVoice(name: string): Promise<void> {
-    await this.#write(
-      VOICES_IN_USE,
-      this.#voiceNames().filter((one) => one !== name),
-    );
+  /** Before all others of its kind. */
+  async useHelper(name: string): Promise<void> {
+    await this.#put(HELPERS_IN_USE, name);
   }
 
-  #voiceNames(): string[] {
-    return this.voicesInUse().map((path) => basename(path));
+  /** A voice or a helper is used no more. */
+  async drop(name: string): Promise<void> {
+    for (const file of [VOICES_IN_USE, HELPERS_IN_USE]) {
+      const names = this.#names(file);
+      if (names.includes(name))
+        await this.#write(
+          file,
+          names.filter((one) => one !== name),
+        );
+    }
+  }
+
+  async #put(file: string, name: string): Promise<void> {
+    await this.#write(file, [name, ...this.#names(file).filter((one) => one !== name)]);
+  }
+
+  #names(file: string): string[] {
+    return this.#namedIn(file).map((path) => basename(path));
   }
 
   async #write(fileName: string, names: string[]): Promise<void> {

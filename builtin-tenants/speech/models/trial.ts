@@ -1,12 +1,15 @@
 /** Tries a model in an engine of its own, before the host's engine uses it: does it load, and what does it hear? */
 import { once } from 'node:events';
 import { createReadStream, realpathSync } from 'node:fs';
-import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
+import { wavHeader } from '../engine/audio/wav.ts';
+import type { HelperJob } from '../engine/listen/helper-job.ts';
+import { describeHelper, type HelperKind, runHelper } from '../engine/listen/helpers.ts';
 import { openSherpaOnnxVoice } from '../engine/speak/sherpa-onnx.ts';
 import { describeVoiceIn } from '../engine/speak/sherpa-onnx-model.ts';
 import { engineSettings, type SpeechConfiguration, startSpeechEngine } from '../engine/start.ts';
@@ -27,7 +30,7 @@ const START_MS = 120_000;
 const POLL_MS = 50;
 
 interface Health {
-  listen: { ok: boolean; engine?: string; fix?: string };
+  listen: { ok: boolean; engine?: string; helpers: string[]; fix?: string };
   speak: { voices: { name: string }[] };
 }
 
@@ -66,6 +69,44 @@ export async function tryVoice(path: string): Promise<VoiceTrial> {
   } finally {
     voice.close();
   }
+}
+
+export interface HelperTrial {
+  /** What it did, or that it waits for another. */
+  result: string;
+}
+
+/**
+ * @param others that are in use
+ * @throws Error that says why the model cannot be used
+ */
+export async function tryHelper(path: string, others: string[], signal: AbortSignal): Promise<HelperTrial> {
+  const models = [path, ...others].map(describeHelper);
+  const of = (kind: HelperKind) => models.find((model) => model.kind === kind)?.path;
+  const folder = await mkdtemp(join(tmpdir(), 'turnpike-model-'));
+  const run = (work: HelperJob) =>
+    runHelper(work, { folder, signal, timeoutMs: START_MS }).catch((error: Error) => {
+      throw new Error(`The model cannot be loaded: ${typeof error.cause === 'string' ? error.cause : error.message}`);
+    });
+  try {
+    if (models[0]?.kind === 'punctuates') {
+      const { text = '' } = await run({ marks: { model: models[0].path, text: bareWords(SENTENCE) } });
+      return { result: text };
+    }
+    const [segmentation, embedding] = [of('segments'), of('recognizes voices')];
+    if (segmentation === undefined) return { result: 'waits for a model of segmentation: install one, too' };
+    if (embedding === undefined) return { result: 'waits for a model that recognizes voices: install one, too' };
+    const file = join(folder, 'silence.wav');
+    await writeFile(file, Buffer.concat([wavHeader(16_000, 1, 64_000), Buffer.alloc(64_000)]));
+    const { segments = [] } = await run({ speakers: { file, segmentation, embedding, threshold: 0.5 } });
+    return { result: `tells speakers apart: ${segments.length} in silence` };
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function bareWords(text: string): string {
+  return text.toLowerCase().replace(/[^a-z ]/g, '');
 }
 
 /** @throws Error that says why the model cannot be used */
@@ -120,7 +161,7 @@ export async function engineUses(run: string, name: string, signal: AbortSignal)
     const { listen, speak } = JSON.parse(answer?.toString() ?? '{}') as Partial<Health>;
     // whisper.cpp's models are called without the end of their file.
     if (listen?.engine !== undefined && name.replace(/\.(bin|gguf)$/, '') === listen.engine) return true;
-    if (speak?.voices.some((voice) => voice.name === name)) return true;
+    if (speak?.voices.some((voice) => voice.name === name) || listen?.helpers.includes(name)) return true;
     await delay(POLL_MS, undefined, { signal });
   }
   return false;

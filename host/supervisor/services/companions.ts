@@ -25,7 +25,7 @@ export const speechEngine = service({
     const spool = path.join(folders.data, 'speech-spool');
     const shelf = new ModelShelf(folders.data);
     const settings = () => {
-      const installed = { hears: shelf.inUse(), speak: shelf.voicesInUse() };
+      const installed = { hears: shelf.inUse(), help: shelf.helpersInUse(), speak: shelf.voicesInUse() };
       return engineSettings(config.speech, { socket, spool }, installed);
     };
     return { engine: startSpeechEngine(settings, log, shelf), socket };

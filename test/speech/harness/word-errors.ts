@@ -1,7 +1,13 @@
 /** Word error rate: edit distance between words, divided by the words that were said. Case and punctuation aside. */
 export function wordErrorRate(said: string, heard: string): number {
-  const reference = words(said);
-  const hypothesis = words(heard);
+  const { errors, words } = wordErrors(said, heard);
+  return errors / words;
+}
+
+/** Words that are wrong, missing or too many, and those that were said. */
+export function wordErrors(said: string, heard: string): { errors: number; words: number } {
+  const reference = wordsOf(said);
+  const hypothesis = wordsOf(heard);
   let row = Array.from({ length: hypothesis.length + 1 }, (_, index) => index);
   reference.forEach((word, at) => {
     const next = [at + 1];
@@ -11,7 +17,7 @@ export function wordErrorRate(said: string, heard: string): number {
     });
     row = next;
   });
-  return (row.at(-1) ?? 0) / reference.length;
+  return { errors: row.at(-1) ?? 0, words: reference.length };
 }
 
 /**
@@ -23,7 +29,7 @@ export function acceptedErrors(voice: string): number {
   return voice.startsWith('flite') ? 0.1 : 0.8;
 }
 
-function words(text: string): string[] {
+function wordsOf(text: string): string[] {
   return text
     .toLowerCase()
     .replace(/[^a-z' ]/g, ' ')

@@ -6,12 +6,17 @@ import type { RawFormat } from '../audio/container.ts';
 import type { Decoder } from '../audio/decode.ts';
 import type { Settings } from '../settings.ts';
 import type { SpooledAudio } from '../spool.ts';
+import type { Helpers } from './helpers.ts';
 import type { HeardWord, Transcriber } from './transcriber.ts';
 
 export interface ListenRequest {
   multichannel: boolean;
   language: string | undefined;
   raw: RawFormat | undefined;
+  /** Speakers are to be told apart. */
+  diarize: boolean;
+  /** Words are wanted as they are written. */
+  punctuate: boolean;
   /** The most that may be charged for, in milliseconds over all channels; undefined: no bound but the settings'. */
   maxBillableMs: number | undefined;
   /** Of the caller: payer, address. */
@@ -62,6 +67,7 @@ export async function transcribe(
   measured: Measured,
   request: ListenRequest,
   transcriber: Transcriber,
+  helpers: Helpers,
   job: { signal: AbortSignal; timeoutMs: number },
 ): Promise<ListenAnswer> {
   const warnings: string[] = [];
@@ -69,6 +75,12 @@ export async function transcribe(
   if (request.language !== undefined && languages !== undefined && !hears(languages, request.language)) {
     warnings.push(`language=${request.language}: ${transcriber.model} hears ${languages[0]} only`);
   }
+  const wants = {
+    speakers: request.diarize && helpers.tellsSpeakers,
+    marks: request.punctuate && !transcriber.punctuates && helpers.punctuates,
+  };
+  if (request.diarize && !wants.speakers)
+    warnings.push('diarize: no models that tell speakers apart are installed here (turnpike speech models)');
   const channels: ListenAnswer['channels'] = [];
   let language: string | undefined;
   for (const file of measured.files) {
@@ -83,7 +95,7 @@ export async function transcribe(
     language ??= heard.language;
     // each once, however many channels
     warnings.push(...(heard.warnings ?? []).filter((warning) => !warnings.includes(warning)));
-    channels.push({ words: heard.words });
+    channels.push({ words: await helpers.help(heard.words, wants, { file, folder: audio.folder, ...job }) });
   }
   return {
     sha256: audio.sha256,
@@ -95,7 +107,7 @@ export async function transcribe(
       model: transcriber.model,
       arch: transcriber.arch,
       version: transcriber.version,
-      punctuates: transcriber.punctuates,
+      punctuates: transcriber.punctuates || wants.marks,
     },
     channels,
     warnings,

@@ -19,15 +19,11 @@ interface OnlineRecognizer extends OfflineRecognizer {
   isReady(stream: object): boolean;
 }
 
-export interface Heard {
-  text?: string;
-}
-
-/** Audio that is heard as one. */
+/** Audio that is heard as one. Results are those of the package (types.js). */
 export interface Hearing {
-  /** @returns what was heard so far, where the model streams */
-  push(wave: Wave): Heard;
-  end(): Heard;
+  /** @returns what was heard so far, where the model streams; else nothing */
+  push(wave: Wave): object;
+  end(): object;
 }
 
 /** Models cannot take less than they look at at once: shorter audio is followed by silence. */

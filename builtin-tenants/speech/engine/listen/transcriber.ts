@@ -12,6 +12,8 @@ export interface HeardWord {
   confidence: number;
   /** With case and punctuation, where the engine hears them. */
   punctuated?: string;
+  /** From 0, where speakers were told apart. */
+  speaker?: number;
 }
 
 export interface TranscribeJob {

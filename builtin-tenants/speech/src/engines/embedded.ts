@@ -2,7 +2,9 @@
  * The engine process on the same machine, by HTTP through the one address that egress opens for this tenant.
  */
 import { SpeechFailure } from '../failure.ts';
+import { wantsInsight } from '../options/insight.ts';
 import type { ListenOptions } from '../options/listen.ts';
+import { wantsPunctuation } from '../shape/listen.ts';
 import { type CallOptions, call, readJson } from './call.ts';
 import type {
   AudioSource,
@@ -154,6 +156,8 @@ function audioQuery(options: ListenOptions, maxBillableMs: number, caller: Calle
   if (caller.payer !== undefined) query.set('payer', caller.payer);
   if (caller.address !== undefined) query.set('address', caller.address);
   if (options.multichannel) query.set('multichannel', 'true');
+  if (options.special.includes('diarize')) query.set('diarize', 'true');
+  if (wantsPunctuation(options) || wantsInsight(options.insight)) query.set('punctuate', 'true');
   if (options.language !== undefined) query.set('language', options.language);
   if (options.raw !== undefined) {
     query.set('encoding', options.raw.encoding);

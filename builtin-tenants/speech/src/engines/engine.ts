@@ -43,6 +43,8 @@ export interface Word {
   /** 0 to 1. */
   confidence: number;
   punctuated?: string | undefined;
+  /** From 0, where speakers were told apart. */
+  speaker?: number | undefined;
 }
 
 /** What was heard, before it is put into Deepgram's shape. */

@@ -11,7 +11,7 @@ import { callerOf, heldFor, tooExpensive } from '../limit.ts';
 import { audioFor, priceOfAudio } from '../money.ts';
 import { wantsInsight } from '../options/insight.ts';
 import { type ListenOptions, readListenOptions } from '../options/listen.ts';
-import { detectsLanguage, formatWarnings, readableText, shapeResults } from '../shape/listen.ts';
+import { detectsLanguage, formatWarnings, readableText, shapeResults, tellsSpeakers } from '../shape/listen.ts';
 import { unknownOptions, warning } from '../warnings.ts';
 
 export async function listen(visit: Visit): Promise<Response> {
@@ -120,6 +120,10 @@ function warningsOf(options: ListenOptions, heard: Transcript): string[] {
     warnings.push(`detect_language: ${model.name} does not detect languages`);
   }
   warnings.push(...formatWarnings(options, language));
-  warnings.push(...options.special.map((name) => `${name}: not supported by ${model.name}`));
+  // what an engine does, or says itself why not
+  const isTold = (name: string) =>
+    heard.warnings.some((text) => text.startsWith(`${name}:`)) || (name === 'diarize' && tellsSpeakers(heard));
+  const others = options.special.filter((name) => !isTold(name));
+  warnings.push(...others.map((name) => `${name}: not supported by ${model.name}`));
   return [...warnings, ...unknownOptions(options.unknown)];
 }

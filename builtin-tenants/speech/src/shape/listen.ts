@@ -13,6 +13,7 @@ export interface WireWord {
   end: number;
   confidence: number;
   punctuated_word?: string;
+  speaker?: number;
 }
 
 export interface Utterance {
@@ -22,6 +23,7 @@ export interface Utterance {
   channel: number;
   transcript: string;
   words: WireWord[];
+  speaker?: number;
   id: string;
 }
 
@@ -71,6 +73,7 @@ export function shapeResults(transcript: Transcript, options: ListenOptions, new
         channel,
         transcript: textOf(group),
         words: group,
+        ...speakerOf(group),
         id: newId(),
       })),
     )
@@ -121,7 +124,13 @@ export function detectsLanguage({ language, model }: Transcript): boolean {
   return language !== undefined && model.arch !== 'pocketsphinx';
 }
 
-function wantsPunctuation(options: ListenOptions): boolean {
+/** Whether any word says who said it: of what nobody said there is nothing to tell. */
+export function tellsSpeakers({ channels }: Transcript): boolean {
+  const words = channels.flatMap((channel) => channel.words);
+  return words.length === 0 || words.some(({ speaker }) => speaker !== undefined);
+}
+
+export function wantsPunctuation(options: ListenOptions): boolean {
   return options.punctuate || options.smartFormat || options.paragraphs;
 }
 
@@ -131,6 +140,7 @@ export function wireWord(word: Word, written: boolean): WireWord {
     start: rounded(word.start),
     end: rounded(word.end),
     confidence: rounded(word.confidence),
+    ...(word.speaker === undefined ? {} : { speaker: word.speaker }),
   };
   return written ? { ...base, punctuated_word: word.punctuated ?? word.word } : base;
 }
@@ -149,10 +159,16 @@ function splitAtPauses(words: WireWord[], seconds: number): WireWord[][] {
   for (const word of words) {
     const group = groups.at(-1);
     const previous = group?.at(-1);
-    if (group === undefined || previous === undefined || word.start - previous.end >= seconds) groups.push([word]);
+    const isSame = previous !== undefined && word.speaker === previous.speaker;
+    if (group === undefined || !isSame || word.start - previous.end >= seconds) groups.push([word]);
     else group.push(word);
   }
   return groups;
+}
+
+/** Groups are of one speaker. */
+function speakerOf([first]: WireWord[]): { speaker?: number } {
+  return first?.speaker === undefined ? {} : { speaker: first.speaker };
 }
 
 function shapeParagraphs(words: WireWord[], punctuates: boolean) {
@@ -161,7 +177,13 @@ function shapeParagraphs(words: WireWord[], punctuates: boolean) {
     const paragraph = paragraphs.at(-1);
     const previous = paragraph?.at(-1)?.at(-1);
     const pause = (sentence[0]?.start ?? 0) - (previous?.end ?? 0);
-    if (paragraph === undefined || paragraph.length >= PARAGRAPH_SENTENCES || pause >= PARAGRAPH_GAP_SECONDS) {
+    const isSame = sentence[0]?.speaker === previous?.speaker;
+    if (
+      !isSame ||
+      paragraph === undefined ||
+      paragraph.length >= PARAGRAPH_SENTENCES ||
+      pause >= PARAGRAPH_GAP_SECONDS
+    ) {
       paragraphs.push([sentence]);
     } else paragraph.push(sentence);
   }
@@ -172,10 +194,16 @@ function shapeParagraphs(words: WireWord[], punctuates: boolean) {
       end: sentence.at(-1)?.end ?? 0,
     })),
     num_words: sentences.reduce((sum, sentence) => sum + sentence.length, 0),
+    ...speakerOf(sentences[0] ?? []),
     start: sentences[0]?.[0]?.start ?? 0,
     end: sentences.at(-1)?.at(-1)?.end ?? 0,
   }));
-  const text = shaped.map(({ sentences }) => sentences.map((sentence) => sentence.text).join(' ')).join('\n\n');
+  const text = shaped
+    .map(({ sentences, speaker }) => {
+      const said = sentences.map((sentence) => sentence.text).join(' ');
+      return speaker === undefined ? said : `Speaker ${speaker}: ${said}`;
+    })
+    .join('\n\n');
   return { transcript: text, paragraphs: shaped };
 }
 
@@ -183,6 +211,8 @@ function sentencesOf(words: WireWord[], punctuates: boolean): WireWord[][] {
   if (!punctuates) return splitAtPauses(words, SENTENCE_GAP_SECONDS);
   const sentences: WireWord[][] = [[]];
   for (const word of words) {
+    const before = sentences.at(-1)?.at(-1);
+    if (before !== undefined && before.speaker !== word.speaker) sentences.push([]);
     sentences.at(-1)?.push(word);
     if (/[.!?]["')\]]*$/.test(word.punctuated_word ?? '')) sentences.push([]);
   }

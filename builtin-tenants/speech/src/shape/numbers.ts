@@ -71,6 +71,7 @@ export function asOne(part: Word[], text: string): Word {
     start: first?.start ?? 0,
     end: last?.end ?? 0,
     confidence: part.reduce((sum, { confidence }) => sum + confidence, 0) / Math.max(1, part.length),
+    ...(first?.speaker === undefined ? {} : { speaker: first.speaker }),
   };
 }
 
