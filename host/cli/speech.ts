@@ -1,4 +1,4 @@
-/** `turnpike speech`: the models by which the host's speech engine hears and speaks. */
+/** `turnpike speech`: the models by which the host's speech engine hears, tells speakers apart, punctuates and speaks. */
 import { existsSync } from 'node:fs';
 import { basename, join, resolve } from 'node:path';
 import { Command } from 'commander';
@@ -368,6 +368,7 @@ const EXAMPLES = `
 Examples:
   $ turnpike speech install parakeet-v3
   $ turnpike speech install kokoro-en
+  $ turnpike speech install speakers-pyannote && turnpike speech install speakers-titanet
   $ turnpike speech install parakeet-v3 --mirror https://mirror.example.com/asr-models
   $ turnpike speech install --from ./sherpa-onnx-whisper-base.en.tar.bz2
 

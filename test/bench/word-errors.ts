@@ -36,7 +36,7 @@ const ASTERISK = {
   sounds: '/usr/share/asterisk/sounds/en_US_f_Allison',
 };
 /** Of Asterisk's announcements so many, of at least so many words. */
-const ANNOUNCEMENTS = 60;
+const ANNOUNCEMENTS = 20;
 const LEAST_WORDS = 5;
 
 const { values } = parseArgs({ options: { models: { type: 'string', default: '' } } });
@@ -65,7 +65,9 @@ async function main(models: string[]): Promise<void> {
   for (const { name, listen } of engines) {
     const engine = await startEngine({ listen });
     try {
-      rows.push([name, ...(await ratesOf(engine, [...speech.values()]))]);
+      const row = [name, ...(await ratesOf(engine, [...speech.values()]))];
+      console.error(row.join(' | '));
+      rows.push(row);
     } finally {
       await engine.stop();
     }

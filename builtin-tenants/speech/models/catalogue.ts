@@ -1,5 +1,5 @@
 /**
- * Published models that hear or speak, which the operator's command installs by name. Names, sizes and licences as their publishers
+ * Published models that hear or speak, or help one that hears, which the operator's command installs by name. Names, sizes and licences as their publishers
  * give them; none of them could be run where this list was written.
  */
 
@@ -32,6 +32,11 @@ export interface PublishedModel {
 const SHERPA_ONNX = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/asr-models';
 /** https://k2-fsa.github.io/sherpa/onnx/tts/pretrained_models/ */
 const VOICES = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/tts-models';
+/** https://k2-fsa.github.io/sherpa/onnx/speaker-diarization/models.html; the address is spelled so */
+const SEGMENTATION = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/speaker-segmentation-models';
+const VOICEPRINTS = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/speaker-recongition-models';
+/** https://k2-fsa.github.io/sherpa/onnx/punctuation/pretrained_models.html */
+const PUNCTUATION = 'https://github.com/k2-fsa/sherpa-onnx/releases/download/punctuation-models';
 /** Sizes and SHA-1 sums: https://github.com/ggml-org/whisper.cpp/blob/master/models/README.md */
 const WHISPER_CPP = 'https://huggingface.co/ggerganov/whisper.cpp/resolve/main';
 
@@ -104,6 +109,45 @@ export const PUBLISHED: readonly PublishedModel[] = [
     bytes: 574_000_000,
     url: `${WHISPER_CPP}/ggml-large-v3-turbo-q5_0.bin`,
     checksum: { algorithm: 'sha1', value: 'e050f7970618a659205450ad97eb95a18d69c9ee' },
+  },
+  {
+    name: 'streaming-zipformer-en',
+    kind: 'hears',
+    engine: 'sherpa-onnx',
+    languages: 'English, live as it comes',
+    licence: 'Apache-2.0',
+    bytes: 310_414_022,
+    url: `${SHERPA_ONNX}/sherpa-onnx-streaming-zipformer-en-2023-06-26.tar.bz2`,
+  },
+  {
+    name: 'speakers-pyannote',
+    kind: 'helps',
+    engine: 'sherpa-onnx',
+    languages: 'any: where somebody speaks (diarize)',
+    licence: 'MIT',
+    bytes: 6_958_444,
+    url: `${SEGMENTATION}/sherpa-onnx-pyannote-segmentation-3-0.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: '24615ee884c897d9d2ba09bb4d30da6bb1b15e685065962db5b02e76e4996488' },
+  },
+  {
+    name: 'speakers-titanet',
+    kind: 'helps',
+    engine: 'sherpa-onnx',
+    languages: 'any: whose voice it is (diarize)',
+    licence: 'CC-BY-4.0 (NVIDIA)',
+    bytes: 40_257_283,
+    url: `${VOICEPRINTS}/nemo_en_titanet_small.onnx`,
+    checksum: { algorithm: 'sha256', value: 'ad4a1802485d8b34c722d2a9d04249662f2ece5d28a7a039063ca22f515a789e' },
+  },
+  {
+    name: 'punctuation',
+    kind: 'helps',
+    engine: 'sherpa-onnx',
+    languages: 'English, Chinese: punctuation',
+    licence: 'Apache-2.0',
+    bytes: 64_717_756,
+    url: `${PUNCTUATION}/sherpa-onnx-punct-ct-transformer-zh-en-vocab272727-2024-04-12-int8.tar.bz2`,
+    checksum: { algorithm: 'sha256', value: 'c0d5aa5f8eeb686032345e180bedf39319dc2e0556781c6264bcadba8328a6e1' },
   },
   {
     name: 'kokoro-en',
