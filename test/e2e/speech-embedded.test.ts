@@ -142,7 +142,7 @@ describe('speak, listen and read with the embedded engine', () => {
     expect(heard.metadata.tags).toEqual(['one', 'two']);
     expect(heard.metadata.duration).toBeGreaterThan(15);
     const { warnings } = heard.metadata as { warnings?: { parameter: string }[] };
-    expect(warnings?.map(({ parameter }) => parameter)).toEqual(['search', 'diarize', 'keyterm']);
+    expect(warnings?.map(({ parameter }) => parameter)).toEqual(['diarize', 'search', 'keyterm']);
     const [channel] = heard.results.channels;
     expect(channel?.search).toEqual([{ query: 'sun', hits: expect.any(Array) }]);
     expect(alternative?.transcript).not.toMatch(/\bpark\b/);
