@@ -8,13 +8,13 @@ import { parseJson } from '../../builtin-tenants/deals/src/sources/json.ts';
 import { parseShopify } from '../../builtin-tenants/deals/src/sources/shopify.ts';
 import {
   cleanText,
-  isPrivate,
   offerKey,
   parseSources,
   readAvailability,
   validGtin,
   webUrl,
 } from '../../builtin-tenants/deals/src/sources/source.ts';
+import { isPrivate } from '../../builtin-tenants/kit/webhooks.ts';
 import { SOURCE } from './support/parts.ts';
 
 const item = (fields: string) => `<item><title>Lamp</title><link>https://shop.example/lamp</link>${fields}</item>`;

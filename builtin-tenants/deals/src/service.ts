@@ -1,5 +1,6 @@
 /** The service put together from its bindings: what the cron does, and what must be there before anything is answered. */
 import { migrate } from '../../kit/migrate.ts';
+import { isPrivate } from '../../kit/webhooks.ts';
 import { MIGRATIONS } from './database/migrations.ts';
 import { fillDemoHistory } from './demo/history.ts';
 import { businessNow, type Env } from './environment.ts';
@@ -9,7 +10,6 @@ import { type PublishedRules, publishRules } from './rules/published-rules.ts';
 import { RULES } from './rules/ruleset.ts';
 import { Scorer } from './rules/score.ts';
 import { collectDue, configuredSources, givenSources, syncSources } from './sources/collect.ts';
-import { isPrivate } from './sources/source.ts';
 import { chargeDue, resumeAll } from './watches/charging.ts';
 import { payPlatform } from './watches/credit.ts';
 import { deliverEvents } from './watches/deliver.ts';

@@ -5,6 +5,7 @@
 import { type Context, Hono } from 'hono';
 import { aloneHeaders } from '../../../kit/look/tenant.ts';
 import { prefersHtml } from '../../../kit/prefers-html.ts';
+import { isPrivate } from '../../../kit/webhooks.ts';
 import { DEMO_PRODUCTS, demoCatalog, demoPrice } from '../demo/shop.ts';
 import { foundPage } from '../pages/found.ts';
 import { pages, siteOf } from '../pages/index.ts';
@@ -15,7 +16,6 @@ import { invalidField, Problem } from '../problem.ts';
 import { readRules } from '../rules/published-rules.ts';
 import { rulesReference, type Service } from '../service.ts';
 import { givenSources } from '../sources/collect.ts';
-import { isPrivate } from '../sources/source.ts';
 import { resume } from '../watches/charging.ts';
 import { payPlatform } from '../watches/credit.ts';
 import { parseWatch, watchView } from '../watches/watch.ts';

@@ -42,22 +42,6 @@ export function parseSources(text: string): Source[] {
   return list.data;
 }
 
-/**
- * Whether an address leads to where a source is read, or to a socket: the operator may have opened those for this tenant
- * alone, so what others ask it to call must not lead there.
- */
-export function isPrivate(address: string, sources: readonly Pick<Source, 'url'>[]): boolean {
-  const asked = placeOf(address);
-  return asked.name.endsWith('.internal') || sources.some(({ url }) => placeOf(url).origin === asked.origin);
-}
-
-/** Name and port as the host's way out sees them: names with and without the final dot are one. */
-function placeOf(address: string): { name: string; origin: string } {
-  const { hostname, port, protocol } = new URL(address);
-  const name = hostname.replace(/\.$/, '');
-  return { name, origin: `${name}:${port || (protocol === 'https:' ? 443 : 80)}` };
-}
-
 export type Availability = 'in_stock' | 'out_of_stock' | 'preorder' | 'unknown';
 
 /** One offer as a source states it now. */

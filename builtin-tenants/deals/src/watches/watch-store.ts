@@ -1,4 +1,5 @@
 /** Watches and their events in the database. Every step that money depends on is one conditional statement. */
+import { newWebhookSecret } from '../../../kit/webhooks.ts';
 import type { Database, Statement } from '../environment.ts';
 import { newId } from '../ids.ts';
 import { emptyMemory, type Memory, type WatchEvent } from './evaluate.ts';
@@ -49,9 +50,7 @@ export class Watches {
     input: WatchInput,
     now: number,
   ): Promise<{ watch: ReturnType<typeof watchView>; secret?: string }> {
-    const secret = input.delivery.webhook
-      ? `whsec_${btoa(String.fromCharCode(...crypto.getRandomValues(new Uint8Array(24))))}`
-      : null;
+    const secret = input.delivery.webhook ? newWebhookSecret() : null;
     await this.#db
       .prepare(
         `INSERT INTO watches (id, account, request, state, query, "trigger", every_s, delivery, webhook_secret, created_at, updated_at, paid_through, next_at, memory)
