@@ -122,6 +122,37 @@ test('a person confirms a program, and sees its calls on the dashboard', async (
   expect(complaints).toEqual([]);
 });
 
+test('a person says who is told of low credit, tries it, and sees what was told', async () => {
+  await page.goto(`${rig.pages}/sign-up`);
+  await signUp('dan@example.test');
+  await page.getByRole('link', { name: 'Webhooks' }).click();
+  await page.getByLabel('Address').fill('https://receiver.example.test/hooks/credit');
+  await page.getByRole('button', { name: 'Add a webhook' }).click();
+  await expect.poll(() => page.locator('#secret').textContent()).toMatch(/^whsec_/);
+  await page.getByLabel(/Tell when credit falls below/).fill('7.00');
+  await page.getByRole('button', { name: 'Set', exact: true }).click();
+  await expect.poll(() => page.locator('main').textContent()).toContain('credit is low');
+  await page.getByRole('button', { name: 'Send a test' }).click();
+  await expect.poll(() => page.locator('main').textContent()).toMatch(/Test.*waiting/s);
+  for (const [width, colorScheme] of [
+    [390, 'light'],
+    [1280, 'dark'],
+  ] as const) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.emulateMedia({ colorScheme });
+    expect(await violations(page)).toEqual([]);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+    await picture(`webhooks-${width}`);
+  }
+  await page.getByRole('button', { name: 'Remove' }).click();
+  await expect.poll(() => page.locator('main').textContent()).toContain('nobody is told');
+  await page.getByLabel('Address').fill('http://mailer.internal/');
+  await page.getByRole('button', { name: 'Add a webhook' }).click();
+  await expect.poll(() => page.getByRole('alert').textContent()).toContain('that host is not public');
+  complaints = complaints.filter((text) => !text.includes('status of 400'));
+  expect(complaints).toEqual([]);
+});
+
 test('a person takes an agent’s account over and switches to it', async () => {
   const agent = await anonymous(rig);
   await give(rig, agent, '2.50');

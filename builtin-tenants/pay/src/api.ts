@@ -93,7 +93,17 @@ export function apiApp(platform: Platform): Hono {
 
   app.route(
     '/me',
-    meApp({ db, accounts, ledger, device, disputes: platform.disputes, pagesUrl: env.PAGES_URL, now: platform.now }),
+    meApp({
+      db,
+      accounts,
+      ledger,
+      device,
+      disputes: platform.disputes,
+      webhooks: platform.webhooks,
+      pagesUrl: env.PAGES_URL,
+      now: platform.now,
+      deliver: platform.deliverEvents,
+    }),
   );
   app.route(
     '/internal',
@@ -104,6 +114,7 @@ export function apiApp(platform: Platform): Hono {
       ledger,
       hostKey: env.PAY_SERVICE_KEY,
       hostServices: ['deals', 'deals-watches'],
+      refused: platform.notCovered,
     }),
   );
   app.route(

@@ -12,6 +12,7 @@ Sells APIs per call (MPP, x402) and from prepaid credit. Base: ${payUrl}
 - Paying from credit: the 402 has WWW-Authenticate: Payment ... method="credit". Repeat the request with "Authorization: Payment <base64url of {"challenge":{all parameters},"payload":{"type":"credit","credential":"tpk_..."}}>".
 - Idempotency-Key makes a repeated call answer what the first one answered.
 - GET ${payUrl}/me: balance by grant, runway, statement (?format=csv). GET, POST, PUT, DELETE ${payUrl}/me/credentials; {"dailyCapUsd":"2.00"} limits what one may spend in a day (UTC), and such a credential manages nothing. POST ${payUrl}/me/disputes {"requestId","reason"} tells the operator that a charge was wrong; GET tells what was decided. POST ${payUrl}/me/claim: a code with which a person takes an anonymous account over.
+- POST ${payUrl}/me/webhooks {"url"}: what happens to the account is sent there, signed by Standard Webhooks with the secret of the answer: balance_low, account_suspended, account_resumed, topup_failed, test. GET lists them, GET /me/webhooks/events what was sent, POST /me/webhooks/<id>/test tries one, DELETE /me/webhooks/<id> ends it. PUT ${payUrl}/me/notices {"lowBalanceUsd":"2.00"} says when credit is low.
 - GET ${payUrl}/.well-known/http-message-signatures-directory: keys that sign what the gateway forwards.
 `;
 }
@@ -20,6 +21,11 @@ export function openApi(payUrl: string): object {
   const json = (description: string) => ({ description, content: { 'application/json': {} } });
   const bearer = [{ credential: [] }];
   const problem = { description: 'Problem (RFC 9457)', content: { 'application/problem+json': {} } };
+  const id = { name: 'id', in: 'path', required: true, schema: { type: 'string' } };
+  const bodyOf = (properties: Record<string, object>) => ({
+    required: true,
+    content: { 'application/json': { schema: { type: 'object', required: Object.keys(properties), properties } } },
+  });
   const operation = (summary: string, success: string, security: object[] = []) => ({
     summary,
     security,
@@ -43,18 +49,7 @@ export function openApi(payUrl: string): object {
         })),
         post: {
           ...operation('Buy credit', '201', bearer),
-          requestBody: {
-            required: true,
-            content: {
-              'application/json': {
-                schema: {
-                  type: 'object',
-                  required: ['amountUsd'],
-                  properties: { amountUsd: { type: 'string', pattern: '^\\d{1,6}(\\.\\d{1,2})?$' } },
-                },
-              },
-            },
-          },
+          requestBody: bodyOf({ amountUsd: { type: 'string', pattern: '^\\d{1,6}(\\.\\d{1,2})?$' } }),
         },
       },
       '/me': { get: operation('Balance and statement', '200', bearer) },
@@ -62,6 +57,23 @@ export function openApi(payUrl: string): object {
         get: operation('Credentials of the account', '200', bearer),
         post: operation('Make a credential', '201', bearer),
       },
+      '/me/notices': {
+        get: operation('When credit is low, whether it is, and whether work is suspended', '200', bearer),
+        put: {
+          ...operation('Say below which amount credit is low', '200', bearer),
+          requestBody: bodyOf({ lowBalanceUsd: { type: ['string', 'null'], pattern: '^\\d{1,7}(\\.\\d{1,6})?$' } }),
+        },
+      },
+      '/me/webhooks': {
+        get: operation('Webhooks of the account, with the last event of each', '200', bearer),
+        post: {
+          ...operation('Add a webhook; its secret is shown this once', '201', bearer),
+          requestBody: bodyOf({ url: { type: 'string', format: 'uri', maxLength: 2_000 } }),
+        },
+      },
+      '/me/webhooks/events': { get: operation('What was sent, or is to be, the newest first', '200', bearer) },
+      '/me/webhooks/{id}': { parameters: [id], delete: operation('Remove a webhook', '204', bearer) },
+      '/me/webhooks/{id}/test': { parameters: [id], post: operation('Send a test event', '202', bearer) },
       '/me/claim': { post: operation('A code with which a person takes the account over', '200', bearer) },
       '/.well-known/http-message-signatures-directory': { get: operation('Signing keys', '200') },
     },

@@ -79,6 +79,8 @@ function pages(platform: Platform) {
   return pagesApp({
     db,
     accounts,
+    webhooks: platform.webhooks,
+    deliver: platform.deliverEvents,
     humans,
     device,
     ledger,

@@ -18,6 +18,7 @@ import { CreditChallenges } from './gateway/credit-challenge.ts';
 import { Gateway } from './gateway/gateway.ts';
 import { CaptureFailed, Payments } from './gateway/payments.ts';
 import { SigningKeys } from './gateway/signing-keys.ts';
+import { Webhooks } from './notices/webhooks.ts';
 
 /** A hold that nobody settled for this long has lost its owner: longer than any origin may take. */
 const HOLD_ABANDONED_MS = 5 * ABANDONED_MS;
@@ -41,10 +42,13 @@ export interface Platform {
   welcome: Welcome;
   confirmation: Confirmation;
   passwordReset: PasswordReset;
+  webhooks: Webhooks;
   /** Lets work go on though its caller has gone. */
   waitUntil(work: Promise<unknown>): void;
-  /** Sends what is due to origins, after the answer. */
+  /** Sends what is due to origins and to webhooks, after the answer. */
   deliverEvents(): void;
+  /** Charges that services made were refused for want of credit. */
+  notCovered(charges: readonly { account: string; amount: number }[]): Promise<void>;
 }
 
 export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => void): Platform {
@@ -59,7 +63,12 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
   const calls = new Calls(db);
   const events = new OriginEvents(db, catalog, keys);
   const humans = new Humans(db);
+  const webhooks = new Webhooks(db, now);
   const mail = new Mail(env);
+  const deliverEvents = () => {
+    waitUntil(events.deliver((account) => ledger.available(account)));
+    waitUntil(webhooks.deliver());
+  };
   const challenges = new CreditChallenges(env.PAY_SECRET, new URL(payUrl(env)).hostname);
   return {
     env,
@@ -94,13 +103,18 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     }),
     purchases: new Purchases({ db, catalog, ledger, payments, events, now }),
     waitUntil,
-    deliverEvents: () => waitUntil(events.deliver((account) => ledger.available(account))),
+    webhooks,
+    deliverEvents,
+    async notCovered(charges) {
+      for (const { account, amount } of charges) await webhooks.suspended(account, amount);
+      if (charges.length > 0) deliverEvents();
+    },
   };
 }
 
 /** What the cron does: everything that a crash, an absent origin or the passing of time left to do. */
 export async function sweep(platform: Platform): Promise<void> {
-  const { calls, db, device, events, humans, keys, ledger, payments, purchases } = platform;
+  const { calls, db, device, events, humans, keys, ledger, payments, purchases, webhooks } = platform;
   const tasks: [name: string, work: () => Promise<unknown>][] = [
     ['rotate keys', () => keys.rotate()],
     ['finish purchases', () => purchases.recover()],
@@ -128,6 +142,8 @@ export async function sweep(platform: Platform): Promise<void> {
     ['release abandoned holds', () => ledger.releaseAbandoned(HOLD_ABANDONED_MS)],
     ['expire grants', () => ledger.expireGrants()],
     ['tell origins', () => events.deliver((account) => ledger.available(account))],
+    ['tell accounts', () => webhooks.deliver()],
+    ['forget what accounts were told', () => webhooks.forgetOld()],
     ['remove old calls', () => calls.removeOld()],
     ['remove old codes', () => device.removeOld()],
     ['remove old sessions', () => humans.removeOld()],

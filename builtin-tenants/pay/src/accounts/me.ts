@@ -8,6 +8,8 @@ import type { Ledger } from '../credit/ledger.ts';
 import { noAccount } from '../credit/purchases.ts';
 import { type Statement, statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
+import { noticesApp, webhooksApp } from '../notices/api.ts';
+import type { Webhooks } from '../notices/webhooks.ts';
 import { invalidField, Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import type { Account, Accounts, OpenedAccount } from './accounts.ts';
@@ -23,9 +25,12 @@ export interface MeParts {
   ledger: Ledger;
   device: DeviceFlow;
   disputes: Disputes;
+  webhooks: Webhooks;
   pagesUrl: string;
   /** Business time, ms. */
   now(): number;
+  /** Sends what is due, after the answer. */
+  deliver(): void;
 }
 
 /** The account of a Bearer credential. @throws Problem unauthorized */
@@ -36,7 +41,7 @@ export async function requireAccount(accounts: Accounts, authorization: string |
   throw noAccount();
 }
 
-export function meApp({ db, accounts, ledger, device, disputes, pagesUrl, now }: MeParts): Hono {
+export function meApp({ db, accounts, ledger, device, disputes, webhooks, pagesUrl, now, deliver }: MeParts): Hono {
   const app = new Hono();
   const mine = (c: { req: { header(name: string): string | undefined } }) =>
     requireAccount(accounts, c.req.header('authorization'));
@@ -87,6 +92,15 @@ export function meApp({ db, accounts, ledger, device, disputes, pagesUrl, now }:
     await disputes.open(account.id, ((await c.req.json().catch(() => null)) ?? {}) as object);
     return c.body(null, 204);
   });
+  const byHeader = (request: Request) => requireAccount(accounts, request.headers.get('authorization') ?? undefined);
+  const notices = {
+    db,
+    webhooks,
+    mine: byHeader,
+    managed: async (request: Request) => uncapped(await byHeader(request)),
+  };
+  app.route('/webhooks', webhooksApp({ ...notices, deliver }));
+  app.route('/notices', noticesApp({ ...notices, deliver }));
   app.post('/claim', async (c) => {
     const account = uncapped(await mine(c));
     if (account.humanId !== null) throw new Problem('conflict', 'This account has an owner already.');

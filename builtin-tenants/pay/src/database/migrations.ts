@@ -2,6 +2,7 @@
  * The tables, as lists of statements that are applied once each. What must never happen is refused here, by the
  * database: a negative balance, a transaction that does not sum to zero, an entry that changes.
  */
+import { NOTICES } from './notices.ts';
 
 /** Amounts are micro-USD; times are ms since the Unix epoch. */
 export const MIGRATIONS: { name: string; statements: string[] }[] = [
@@ -315,4 +316,5 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
       "CREATE INDEX disputes_open ON disputes (created_at) WHERE state = 'open'",
     ],
   },
+  { name: '0009_notices', statements: NOTICES },
 ];

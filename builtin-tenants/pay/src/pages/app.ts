@@ -10,7 +10,7 @@ import { parseUsd } from '../../../kit/usd.ts';
 import type { Account, Accounts } from '../accounts/accounts.ts';
 import type { Confirmation } from '../accounts/confirmation.ts';
 import type { DeviceFlow } from '../accounts/device-flow.ts';
-import type { Human, Humans } from '../accounts/humans.ts';
+import type { Humans } from '../accounts/humans.ts';
 import { capOf, overview } from '../accounts/me.ts';
 import type { PasswordReset } from '../accounts/password-reset.ts';
 import { newId } from '../accounts/tokens.ts';
@@ -20,6 +20,7 @@ import { monthAt, monthStatement, readMonth } from '../credit/month.ts';
 import { statement, statementCsv } from '../credit/statement.ts';
 import type { Database } from '../environment.ts';
 import type { OwnCall } from '../gateway/gateway.ts';
+import type { Webhooks } from '../notices/webhooks.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
 import { type AboutFacts, aboutPage } from './about.ts';
@@ -27,8 +28,10 @@ import { dashboardPage } from './dashboard.ts';
 import { askResetPage, codePage, confirmPage, decidedPage, messagePage, newPasswordPage, signPage } from './forms.ts';
 import { type Frame, PAGE_HEADERS } from './layout.ts';
 import { monthPage } from './month.ts';
+import { pick, signedIn } from './signed-in.ts';
 import { type Visitor, Visitors } from './visitor.ts';
 import { readWatches, watchBody, watchesPage } from './watches.ts';
+import { webhookRoutes } from './webhooks.ts';
 
 export interface PagesParts {
   db: Database;
@@ -46,6 +49,9 @@ export interface PagesParts {
   /** What the overview says. */
   about(): Promise<AboutFacts>;
   watches: WatchService;
+  webhooks: Webhooks;
+  /** Sends what is due, after the answer. */
+  deliver(): void;
   /** What else the host has. */
   places: readonly Place[];
   /** Business time, ms. */
@@ -339,6 +345,7 @@ export function pagesApp(parts: PagesParts): Hono {
       { at: month.month.from, kind: 'opening', amount: opening },
     ]);
   });
+  webhookRoutes(app, { db, accounts, webhooks: parts.webhooks, visitors, frameOf, deliver: parts.deliver });
   app.post('/dashboard/revoke', async (c) => {
     const { human } = await signedIn(visitors, c);
     const fields = await visitors.form(c);
@@ -371,19 +378,6 @@ async function problemOf(answer: Response): Promise<string> {
   return typeof detail === 'string'
     ? detail.slice(0, 500)
     : 'The service did not answer; nothing was charged. Try again.';
-}
-
-async function signedIn(visitors: Visitors, c: Context): Promise<{ human: Human }> {
-  const { human } = await visitors.of(c);
-  if (!human) throw new Problem('unauthorized', 'Sign in first.');
-  return { human };
-}
-
-/** The account asked for, if it is one of theirs; the main one where none was. */
-function pick(all: Account[], id: string | undefined): Account {
-  const account = id === undefined || id === '' ? all[0] : all.find((one) => one.id === id);
-  if (!account) throw new Problem('not_found', 'You have no such account; choose one of those on your dashboard.');
-  return account;
 }
 
 /** A path of these pages, never another site: `//evil.example` and `/\evil.example` are addresses too. */
