@@ -16,7 +16,7 @@ export interface Shown {
 /** What a challenge's `opaque` is written in (MPP: base64url of JSON). */
 const ENCODED = /[\w-]{24,}/g;
 /** What a challenge of ours is for; see `Terms.scope`. */
-const SCOPE = /"scope":"((?:operation|route|binding|proof):[^"]*)"/;
+const SCOPE = /"scope":"((?:operation|route|binding|mandate|proof):[^"]*)"/;
 
 /** Where owners prove themselves. */
 const ADMIN = '/_admin/';
@@ -47,8 +47,8 @@ function isOfTenant(value: string, { route }: Shown): boolean {
   const tenant = route?.tenant ?? '';
   for (const [encoded] of value.replaceAll('\\', '').matchAll(ENCODED)) {
     const scope = SCOPE.exec(Buffer.from(encoded, 'base64url').toString())?.[1];
-    if (scope !== undefined && scope !== `binding:${tenant}` && !scope.startsWith(`proof:tenant:${tenant}:`))
-      return false;
+    const own = [`binding:${tenant}`, `mandate:${tenant}`];
+    if (scope !== undefined && !own.includes(scope) && !scope.startsWith(`proof:tenant:${tenant}:`)) return false;
   }
   return true;
 }

@@ -12,6 +12,7 @@ import { writePrivateFile } from '../shared/private-file.ts';
 import { type Anvil, type Confinement, startAnvil } from './anvil.ts';
 import { Journal } from './journal.ts';
 import { type JsonRpcSocket, type RpcAnswer, RpcDisconnected } from './json-rpc-socket.ts';
+import { authorizeWitnessed, witnessedKeyOf } from './key-authorization.ts';
 import { allowDeposit, announceOpening, type ReserveDeposit, reserveCallOf } from './session-reserve.ts';
 
 /** Longest wait for a sent transaction's block. Blocks come within a few milliseconds. */
@@ -84,7 +85,7 @@ export class EmbeddedChain {
       const hash = keccak256(raw);
       if (await rpc.request('eth_getTransactionReceipt', [hash])) return { result: hash };
       const number = this.#journal.append({ raw, at: Date.now() });
-      const answer = await execute(rpc, raw);
+      const answer = await execute(rpc, raw, this.#options.chainId);
       if ('error' in answer) this.#journal.refuse(number);
       else {
         this.#dirty = true;
@@ -168,7 +169,7 @@ export class EmbeddedChain {
       if (await rpc.request('eth_getTransactionReceipt', [keccak256(raw)])) continue;
       const { timestamp } = await rpc.request<{ timestamp: Hex }>('eth_getBlockByNumber', ['latest', false]);
       await rpc.request('evm_setTime', [Math.max(Math.floor(at / 1000), Number(timestamp))]);
-      const answer = await execute(rpc, raw);
+      const answer = await execute(rpc, raw, this.#options.chainId);
       if ('error' in answer) this.#options.log.warn({ reason: answer.error.message }, 'a transaction was not replayed');
     }
     // Replayed times shift anvil's clock; and the newest block must be of now, as on a chain that is alive.
@@ -218,14 +219,19 @@ export class EmbeddedChain {
   }
 }
 
-async function execute(rpc: JsonRpcSocket, raw: Hex): Promise<RpcAnswer> {
+async function execute(rpc: JsonRpcSocket, raw: Hex, chainId: number): Promise<RpcAnswer> {
   const reserve = reserveCallOf(raw);
   if (reserve) {
     if (reserve.deposit) await allowDeposit(rpc, reserve.deposit);
     await announceOpening(rpc, reserve.openingHash);
   }
   const answer = await rpc.call('eth_sendRawTransaction', [raw]);
-  if ('error' in answer) return answer;
+  if ('error' in answer) {
+    const key = answer.error.message.includes('decode') ? witnessedKeyOf(raw, chainId) : undefined;
+    if (!key) return answer;
+    const authorized = await authorizeWitnessed(rpc, key, mined);
+    return 'error' in authorized ? authorized : { result: keccak256(raw) };
+  }
   await mined(rpc, answer.result as Hex);
   return answer;
 }

@@ -24,7 +24,7 @@ import { Reconciler } from './ledger/reconcile.ts';
 import { Reports } from './ledger/reports.ts';
 import { hostWallets } from './ledger/wallets.ts';
 import { credentialsOf, toolAnswer } from './mcp/transport.ts';
-import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openRails } from './methods/index.ts';
+import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openMandates, openRails } from './methods/index.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
 import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
 import { ChannelSweeper, type SweepSchedule } from './methods/tempo/sessions/sweeper.ts';
@@ -196,6 +196,8 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     proof,
     challengeKey,
     tokenKey,
+    mandates: openMandates({ network, collector, challengeKey }, (purpose) => key.derive(purpose)),
+    mandateKey: key.derive('binding-mandate'),
     feeBps,
     realm,
     page: options.page,

@@ -2,7 +2,7 @@
  * `env.PAYMENTS`: prices that are known at run time only. One unix socket per tenant, so who calls is known by where
  * it calls: a tenant can challenge, verify and capture in its own name and in nobody else's.
  */
-import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { rm } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import { getRequestListener } from '@hono/node-server';
@@ -17,11 +17,13 @@ import { asProblem, Problem } from '../shared/problem.ts';
 import { readBody, releasingBodies } from '../shared/request-body.ts';
 import type { Challenger } from './challenge.ts';
 import { discoveryOf, inputSchema, outputSchema } from './discovery.ts';
-import { methodOf, readCredential } from './methods/index.ts';
+import { mandateRoutes, type SealedMandate } from './mandate-service.ts';
+import { type Mandates, methodOf, readCredential } from './methods/index.ts';
 import type { Presented } from './methods/method.ts';
 import type { ProofVerifier } from './methods/tempo/proof.ts';
 import type { OfferBook } from './offers.ts';
 import { readIdempotencyKey } from './request.ts';
+import { Sealed } from './sealed.ts';
 import { placeOf } from './settlement/again.ts';
 import type { LiveCalls } from './settlement/live-calls.ts';
 import type { SettlementMachine } from './settlement/machine.ts';
@@ -35,13 +37,20 @@ const usd = z
   .transform((text) => parseUsd(text))
   .refine((amount) => amount > 0n, 'is more than 0');
 
-const challengeBody = z.strictObject({
-  amount: usd,
+/** What challenges of payments and of mandates have in common. */
+const fields = {
+  usd,
   description: z.string().max(300).optional(),
   /** Comes back at /verify, authenticated. */
   metadata: z.record(z.string().regex(/^[\w.-]{1,40}$/), z.string().max(400)).optional(),
   /** Whatever the payment is for, such as a digest of the request; must be given again at /verify. */
   bind: z.string().max(400).optional(),
+};
+const challengeBody = z.strictObject({
+  amount: usd,
+  description: fields.description,
+  metadata: fields.metadata,
+  bind: fields.bind,
   /** URL as the caller sees it. */
   resource: z.url().max(2048).optional(),
   /** The caller's `Accept`: a browser gets a page that its wallet can pay. */
@@ -106,6 +115,9 @@ export interface BindingsOptions {
   challengeKey: string;
   /** Signs what x402 challenges carry. */
   tokenKey: Buffer;
+  mandates: Mandates | undefined;
+  /** Signs what tenants keep of mandates. */
+  mandateKey: Buffer;
   feeBps: number;
   realm(): string;
   /** A 402 as a page. */
@@ -119,6 +131,13 @@ export type ChallengePage = (
   asked: { method: string; url: string; programs: boolean },
 ) => { headers: Record<string, string>; body: string };
 
+/** What an x402 challenge carries, because its clients authenticate nothing else of it. */
+interface Claims {
+  tenant: string;
+  amount: string;
+  meta: Record<string, string>;
+}
+
 interface Tenant {
   tenant: string;
   slug: string;
@@ -128,9 +147,13 @@ interface Tenant {
 export class PaymentService implements PaymentBindings {
   readonly #options: BindingsOptions;
   readonly #servers = new Map<string, { server: Server; socket: string }>();
+  readonly #tokens: Sealed<Claims>;
+  readonly #mandates: Sealed<SealedMandate>;
 
   constructor(options: BindingsOptions) {
     this.#options = options;
+    this.#tokens = new Sealed(options.tokenKey);
+    this.#mandates = new Sealed(options.mandateKey);
   }
 
   async open({ tenant, slug, payTo, socket }: Tenant & { socket: string }): Promise<void> {
@@ -183,10 +206,18 @@ export class PaymentService implements PaymentBindings {
       Response.json(await this.#outcome(tenant, await read(tenant, c.req.raw, outcomeBody))),
     );
     app.post('/meter', async (c) => Response.json(await this.#meter(tenant, await read(tenant, c.req.raw, meterBody))));
+    mandateRoutes(app, tenant, {
+      mandates: this.#options.mandates,
+      sealed: this.#mandates,
+      realm: this.#options.realm,
+      fields,
+      read: (request, schema) => read(tenant, request, schema),
+      challenge: (body) => this.#challenge(tenant, checked(body, challengeBody)),
+    });
     app.notFound(() =>
       new Problem(
         'not_found',
-        'env.PAYMENTS has POST /challenge /verify /capture /release /outcome /meter /proof.',
+        'env.PAYMENTS has POST /challenge /verify /capture /release /outcome /meter /proof /mandate /mandate/accept /mandate/pay.',
       ).toResponse(),
     );
     return app;
@@ -381,7 +412,7 @@ export class PaymentService implements PaymentBindings {
         throw new Problem('payment_invalid', 'The payment is for another seller; pay the challenge of this one.');
       return { amount: micro(named.amount), meta };
     }
-    const claims = this.#readToken(named.token);
+    const claims = this.#tokens.open(named.token);
     if (claims?.tenant !== tenant.tenant || BigInt(claims.amount) !== named.amount)
       throw new Problem(
         'payment_invalid',
@@ -405,24 +436,8 @@ export class PaymentService implements PaymentBindings {
       description: description ?? `${formatUsd(amount)} USD to ${tenant.slug}`,
       sku: undefined,
       pricingVersion: undefined,
-      meta: { ...meta, token: this.#token({ tenant: tenant.tenant, amount: amount.toString(), meta }) },
+      meta: { ...meta, token: this.#tokens.seal({ tenant: tenant.tenant, amount: amount.toString(), meta }) },
     };
-  }
-
-  #token(claims: { tenant: string; amount: string; meta: Record<string, string> }): string {
-    const body = Buffer.from(JSON.stringify(claims)).toString('base64url');
-    return `${body}.${this.#mac(body).toString('base64url')}`;
-  }
-
-  #readToken(token: unknown): { tenant: string; amount: string; meta: Record<string, string> } | undefined {
-    const match = typeof token === 'string' ? /^([\w-]{1,8192})\.([\w-]{43})$/.exec(token) : null;
-    if (!match?.[1] || !match[2]) return undefined;
-    if (!timingSafeEqual(Buffer.from(match[2], 'base64url'), this.#mac(match[1]))) return undefined;
-    return JSON.parse(Buffer.from(match[1], 'base64url').toString('utf8'));
-  }
-
-  #mac(body: string): Buffer {
-    return createHmac('sha256', this.#options.tokenKey).update(body).digest();
   }
 }
 
@@ -450,6 +465,11 @@ async function read<T>({ tenant }: Tenant, request: Request, schema: z.ZodType<T
   } catch {
     throw new Problem('invalid_json', 'The body is not JSON; send a JSON object.');
   }
+  return checked(value, schema);
+}
+
+/** @throws Problem `invalid_field` */
+function checked<T>(value: unknown, schema: z.ZodType<T>): T {
   const parsed = schema.safeParse(value);
   if (parsed.success) return parsed.data;
   const errors = parsed.error.issues.map((issue) => ({ pointer: `/${issue.path.join('/')}`, detail: issue.message }));

@@ -5,7 +5,17 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
-import { balance, mppClient, type Rig, startNetwork, startRig, until, x402Client } from './support/payments-rig.ts';
+import {
+  balance,
+  mandateClient,
+  mppClient,
+  type Rig,
+  revokeKey,
+  startNetwork,
+  startRig,
+  until,
+  x402Client,
+} from './support/payments-rig.ts';
 
 let network: Network;
 let stop: () => Promise<void>;
@@ -198,4 +208,110 @@ test('bad input is refused with the field that is bad; closing removes the socke
   expect((await payments('/verify')).status).toBe(402);
   await rig.payments.bindings.close({ tenant: 'tone0000000000000000a' });
   await expect(payments('/verify')).rejects.toThrow();
+});
+
+interface Signed {
+  mandate: string;
+  payer: string;
+  key: string;
+  days: number;
+  metadata: Record<string, string>;
+}
+
+/** Has a stock client sign a mandate of a tenant. @returns what the tenant keeps, and what the client sent */
+async function signed(payments: Binding, client: ReturnType<typeof mandateClient>, more: object = {}) {
+  const until = new Date(Date.now() + 5 * 86_400_000).toISOString();
+  const asked = { amount: '0.50', days: 1, until, metadata: { account: 'a1' }, bind: 'b', ...more };
+  rig.handler = async (request) => {
+    const authorization = request.headers.get('authorization');
+    return authorization === null
+      ? payments('/mandate', asked)
+      : payments('/mandate/accept', { bind: asked.bind }, { authorization });
+  };
+  const answer = await client.fetch(`${rig.url}/mandate`, { method: 'POST' });
+  expect(answer.status).toBe(200);
+  return (await answer.json()) as Signed;
+}
+
+const DRAW = { amount: '0.20', bind: 'draw 1', resource: 'http://localhost:8402/draw' };
+
+/** Draws as a tenant would. @returns the answer of `/verify`, or why nothing was signed */
+async function draw(payments: Binding, mandate: string, challenge: typeof DRAW = DRAW) {
+  const paid = await payments('/mandate/pay', { mandate, challenge });
+  const body = (await paid.json()) as { authorization?: string; mandate?: string; code?: string };
+  if (body.authorization === undefined) return { status: paid.status, ...body };
+  const verified = await payments('/verify', challenge, { authorization: body.authorization });
+  const held = (await verified.json()) as { hold: string; state: string };
+  const captured = await payments('/capture', { hold: held.hold, amount: challenge.amount });
+  return { status: captured.status, authorization: body.authorization, hold: held.hold };
+}
+
+test('a mandate that a stock client signs once is drawn on up to its limit, which the chain keeps, too', async () => {
+  const payments = await binding('tone0000000000000000a');
+  const client = mandateClient(network, key(3));
+  const before = await balance(network, 'tempo', client.address);
+  const { mandate, payer, key: address, ...rest } = await signed(payments, client);
+  expect({ payer, ...rest }).toMatchObject({
+    payer: client.address.toLowerCase(),
+    days: 1,
+    metadata: { account: 'a1' },
+  });
+  expect(before - (await balance(network, 'tempo', client.address))).toBe(0n);
+  for (const bind of ['1', '2']) expect((await draw(payments, mandate, { ...DRAW, bind })).status).toBe(200);
+  expect(before - (await balance(network, 'tempo', client.address))).toBe(400_000n);
+  expect(await draw(payments, mandate)).toMatchObject({ status: 402, code: 'payment_invalid', mandate: 'limit' });
+  // Two at once of what is left: both are signed, and the chain lets one happen.
+  const both = await Promise.all(['3', '4'].map((bind) => draw(payments, mandate, { ...DRAW, amount: '0.10', bind })));
+  expect(both.map(({ status }) => status).sort()).toEqual([200, 402]);
+  expect(before - (await balance(network, 'tempo', client.address))).toBe(500_000n);
+  await revokeKey(network, key(3), address);
+  expect(await draw(payments, mandate, { ...DRAW, amount: '0.01' })).toMatchObject({ status: 402, mandate: 'revoked' });
+  await until(async () => (await balance(network, 'tempo', payTo)) === 500_000n);
+  expect((await rig.payments.ledger.reconcile()).differences).toEqual([]);
+});
+
+test('a mandate is of one tenant, for what it was signed for, and pays for nothing by itself', async () => {
+  const payments = await binding('tone0000000000000000a');
+  const other = await binding('ttwo0000000000000000a');
+  const client = mandateClient(network, key(4));
+  const { mandate } = await signed(payments, client);
+  const authorization = client.sent.authorization ?? '';
+  // Again is the same mandate: nothing is noted of it here.
+  expect(await (await payments('/mandate/accept', { bind: 'b' }, { authorization })).json()).toMatchObject({ mandate });
+  for (const [by, body] of [
+    [other, { bind: 'b' }],
+    [payments, { bind: 'other' }],
+    [payments, {}],
+  ] as const)
+    expect((await by('/mandate/accept', body, { authorization })).status).toBe(402);
+  expect((await payments('/verify', { bind: 'b' }, { authorization })).status).toBe(402);
+  expect((await fetch(`${rig.url}/_deploy`, { method: 'POST', headers: { authorization }, body: 'x' })).status).toBe(
+    402,
+  );
+  expect(await draw(other, mandate)).toMatchObject({ status: 404 });
+  expect(await draw(payments, `${mandate.slice(0, -2)}xx`)).toMatchObject({ status: 404 });
+  // A payment is no mandate.
+  const paid = await payments('/mandate/pay', { mandate, challenge: DRAW });
+  const charge = ((await paid.json()) as { authorization: string }).authorization;
+  expect((await payments('/mandate/accept', { bind: 'b' }, { authorization: charge })).status).toBe(402);
+});
+
+test('a wallet that cannot pay is told from a mandate that has ended', async () => {
+  const payments = await binding('tone0000000000000000a');
+  const poor = generatePrivateKey();
+  const { mandate } = await signed(payments, mandateClient(network, poor));
+  expect(await draw(payments, mandate)).toMatchObject({ status: 402, mandate: 'funds' });
+});
+
+test.each([
+  [{ days: 0 }],
+  [{ days: 1.5 }],
+  [{ until: new Date(Date.now() + 3_600_000).toISOString() }],
+  [{ until: new Date(Date.now() + 400 * 86_400_000).toISOString() }],
+  [{ until: 'tomorrow' }],
+  [{ amount: '0' }],
+])('a mandate with %j is not asked for', async (more) => {
+  const payments = await binding('tone0000000000000000a');
+  const until = new Date(Date.now() + 5 * 86_400_000).toISOString();
+  expect((await payments('/mandate', { amount: '1', days: 30, until, ...more })).status).toBe(400);
 });

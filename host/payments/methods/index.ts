@@ -2,6 +2,7 @@
 import type { Offer } from '../terms.ts';
 import type { PaymentMethod, Presented, Rail } from './method.ts';
 import { type TempoNeeds, tempo, tempoRails } from './tempo/index.ts';
+import { type Mandates, tempoMandates } from './tempo/mandates.ts';
 import { x402 } from './x402/index.ts';
 import { type X402Needs, x402Rails } from './x402/rails.ts';
 
@@ -41,6 +42,17 @@ export function removeCredentials(headers: Headers): void {
 /** All ways to pay on this host's networks. */
 export async function openRails(host: MethodHost): Promise<Rail[]> {
   return (await Promise.all(ENTRIES.map(({ rails }) => rails(host)))).flat();
+}
+
+export type { Mandate, MandateProblem, Mandates } from './tempo/mandates.ts';
+
+/** What wallets let this host take from time to time; undefined where no method has it. */
+export function openMandates(
+  { network, collector, challengeKey }: Pick<MethodHost, 'network' | 'collector' | 'challengeKey'>,
+  derive: (purpose: string) => Buffer,
+): Mandates | undefined {
+  const { mpp } = network;
+  return mpp && tempoMandates({ network: mpp, collector, challengeKey, derive });
 }
 
 /** @throws Error for what no method made: a defect, never a caller's fault */

@@ -15,6 +15,7 @@ import pino from 'pino';
 import { erc20Abi, type Hex } from 'viem';
 import { privateKeyToAccount } from 'viem/accounts';
 import { readContract } from 'viem/actions';
+import { Account, Actions } from 'viem/tempo';
 import defaults from '../../../config/turnpike.default.json' with { type: 'json' };
 import {
   createPayments,
@@ -215,6 +216,24 @@ export function mppClient(network: Network, key: Hex) {
     methods: [tempo.charge({ account, getClient: () => mppOf(network).getClient() as never })],
   });
   return { account, address: account.address, sent: recorder.sent, fetch: client.fetch as typeof fetch };
+}
+
+/** A stock mppx client that signs mandates (MPP's subscriptions). Keeps the last credential it sent in `sent`. */
+export function mandateClient(network: Network, key: Hex) {
+  const account = privateKeyToAccount(key);
+  const recorder = recording();
+  const client = Mppx.create({
+    polyfill: false,
+    fetch: recorder.fetch,
+    methods: [tempo.subscription({ account, getClient: () => mppOf(network).getClient() as never })],
+  });
+  return { account, address: account.address, sent: recorder.sent, fetch: client.fetch as typeof fetch };
+}
+
+/** The wallet takes a key of a mandate back, on the chain. */
+export async function revokeKey(network: Network, wallet: Hex, accessKey: string): Promise<void> {
+  const client = mppOf(network).getClient(Account.fromSecp256k1(wallet) as never);
+  await Actions.accessKey.revokeSync(client as never, { accessKey: accessKey as Hex });
 }
 
 /** A stock x402 client for exact and upto. */

@@ -9,7 +9,8 @@ import type { Presented } from '../method.ts';
 /** `id` is the challenge's: unique per 402. */
 export interface MppCredential extends Presented {
   via: 'mpp';
-  rail: 'tempo/charge' | 'tempo/session';
+  /** A subscription is a mandate, and pays for nothing by itself: no offer is of that rail. */
+  rail: 'tempo/charge' | 'tempo/session' | 'tempo/subscription';
   credential: Credential.Credential;
   /** `opaque` of the challenge, which we wrote. */
   meta: Record<string, string>;
@@ -43,7 +44,7 @@ export function readMpp(text: string, key: string): MppCredential {
     throw new Problem('payment_invalid', 'The payment credential is not in its canonical form.');
   const { challenge } = credential;
   const rail = `${challenge.method}/${challenge.intent}`;
-  if (rail !== 'tempo/charge' && rail !== 'tempo/session')
+  if (rail !== 'tempo/charge' && rail !== 'tempo/session' && rail !== 'tempo/subscription')
     throw new Problem('payment_invalid', 'This payment method is not offered here; pay one of the challenges.');
   if (!isOurs(challenge, key))
     throw new Problem('payment_invalid', 'The challenge was not issued by this host; pay the new challenge.');
