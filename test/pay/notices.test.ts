@@ -125,10 +125,13 @@ describe('work that a service suspends', () => {
 test('a receiver that is away fills the database up to a limit, and what is newest stays', async () => {
   const { id } = await webhooks.add('acc_a', 'https://a.example/');
   await webhooks.add('acc_a', 'https://other.example/');
-  for (let n = 0; n < KEPT_EVENTS + 5; n++) await webhooks.event('acc_a', 'topup_failed', { n: String(n) }).run();
-  const kept = db.sql<{ data: string }>('SELECT data FROM webhook_events WHERE webhook = ? ORDER BY place', id);
+  for (let n = 0; n < KEPT_EVENTS + 5; n++) {
+    now += 1;
+    await webhooks.test('acc_a', id);
+  }
+  const kept = db.sql<{ at: number }>('SELECT at FROM webhook_events WHERE webhook = ? ORDER BY place', id);
   expect(kept).toHaveLength(KEPT_EVENTS);
-  expect(JSON.parse(kept[0]?.data ?? '')).toEqual({ n: '5' });
+  expect([kept[0]?.at, kept.at(-1)?.at]).toEqual([now - KEPT_EVENTS + 1, now]);
 });
 
 test.each([

@@ -100,6 +100,8 @@ export function apiApp(platform: Platform): Hono {
       device,
       disputes: platform.disputes,
       webhooks: platform.webhooks,
+      topUps: platform.topUps,
+      topUp: platform.topUp,
       pagesUrl: env.PAGES_URL,
       now: platform.now,
       deliver: platform.deliverEvents,
@@ -114,7 +116,7 @@ export function apiApp(platform: Platform): Hono {
       ledger,
       hostKey: env.PAY_SERVICE_KEY,
       hostServices: ['deals', 'deals-watches'],
-      refused: platform.notCovered,
+      charged: platform.charged,
     }),
   );
   app.route(

@@ -9,12 +9,10 @@ import { MIGRATIONS } from './database/migrations.ts';
 import { checkEnvironment, type Env, payUrl } from './environment.ts';
 import { paidOnPage } from './gateway/payments.ts';
 import { pagesApp } from './pages/app.ts';
-import { createPlatform, type Platform, sweep } from './platform.ts';
+import { CREDIT, createPlatform, type Platform, sweep } from './platform.ts';
 import { Problem } from './problem.ts';
 
 const DAY_MS = 86_400_000;
-/** What a person buys on the pages. */
-const CREDIT = { service: 'deals-watches', plan: 'default' };
 
 interface App {
   fetch(request: Request): Response | Promise<Response>;

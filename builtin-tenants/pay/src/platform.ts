@@ -19,9 +19,12 @@ import { Gateway } from './gateway/gateway.ts';
 import { CaptureFailed, Payments } from './gateway/payments.ts';
 import { SigningKeys } from './gateway/signing-keys.ts';
 import { Webhooks } from './notices/webhooks.ts';
+import { AutoTopUp } from './topup/auto-topup.ts';
 
 /** A hold that nobody settled for this long has lost its owner: longer than any origin may take. */
 const HOLD_ABANDONED_MS = 5 * ABANDONED_MS;
+/** What people buy on the pages, and mandates buy. */
+export const CREDIT = { service: 'deals-watches', plan: 'default' };
 
 export interface Platform {
   env: Env;
@@ -47,8 +50,11 @@ export interface Platform {
   waitUntil(work: Promise<unknown>): void;
   /** Sends what is due to origins and to webhooks, after the answer. */
   deliverEvents(): void;
-  /** Charges that services made were refused for want of credit. */
-  notCovered(charges: readonly { account: string; amount: number }[]): Promise<void>;
+  topUps: AutoTopUp;
+  /** Tops up an account that is low and has a mandate, after the answer. */
+  topUp(account: string): void;
+  /** Services have charged, or tried to. */
+  charged(charges: readonly { account: string; amount: number; isCovered: boolean }[]): Promise<void>;
 }
 
 export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => void): Platform {
@@ -69,6 +75,21 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     waitUntil(events.deliver((account) => ledger.available(account)));
     waitUntil(webhooks.deliver());
   };
+  const purchases = new Purchases({ db, catalog, ledger, payments, events, now });
+  const { service, plan } = CREDIT;
+  const topUps = new AutoTopUp({
+    db,
+    accounts,
+    catalog,
+    ledger,
+    payments,
+    purchases,
+    plan: { service, id: plan },
+    resource: `${payUrl(env)}/${service}/plans/${plan}/purchase`,
+    now,
+  });
+  const topUp = (account: string) =>
+    waitUntil(topUps.run(account).then((told) => (told > 0 ? deliverEvents() : undefined)));
   const challenges = new CreditChallenges(env.PAY_SECRET, new URL(payUrl(env)).hostname);
   return {
     env,
@@ -100,14 +121,19 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
       places: readPlaces(env.PLACES, { name: 'Turnpike', href: env.APP_URL }),
       calls,
       waitUntil,
+      topUp,
     }),
-    purchases: new Purchases({ db, catalog, ledger, payments, events, now }),
+    purchases,
     waitUntil,
     webhooks,
     deliverEvents,
-    async notCovered(charges) {
-      for (const { account, amount } of charges) await webhooks.suspended(account, amount);
-      if (charges.length > 0) deliverEvents();
+    topUps,
+    topUp,
+    async charged(charges) {
+      const refused = charges.filter(({ isCovered }) => !isCovered);
+      for (const { account, amount } of refused) await webhooks.suspended(account, amount);
+      if (refused.length > 0) deliverEvents();
+      for (const account of new Set(charges.map(({ account }) => account))) topUp(account);
     },
   };
 }
@@ -142,6 +168,8 @@ export async function sweep(platform: Platform): Promise<void> {
     ['release abandoned holds', () => ledger.releaseAbandoned(HOLD_ABANDONED_MS)],
     ['expire grants', () => ledger.expireGrants()],
     ['tell origins', () => events.deliver((account) => ledger.available(account))],
+    ['go on with top-ups', () => platform.topUps.recover()],
+    ['top up', () => platform.topUps.run()],
     ['tell accounts', () => webhooks.deliver()],
     ['forget what accounts were told', () => webhooks.forgetOld()],
     ['remove old calls', () => calls.removeOld()],

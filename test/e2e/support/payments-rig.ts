@@ -233,7 +233,7 @@ export function mandateClient(network: Network, key: Hex) {
 /** The wallet takes a key of a mandate back, on the chain. */
 export async function revokeKey(network: Network, wallet: Hex, accessKey: string): Promise<void> {
   const client = mppOf(network).getClient(Account.fromSecp256k1(wallet) as never);
-  await Actions.accessKey.revokeSync(client as never, { accessKey: accessKey as Hex });
+  await Actions.accessKey.revokeSync(client as never, { accessKey } as never);
 }
 
 /** A stock x402 client for exact and upto. */

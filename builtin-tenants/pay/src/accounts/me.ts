@@ -12,6 +12,8 @@ import { noticesApp, webhooksApp } from '../notices/api.ts';
 import type { Webhooks } from '../notices/webhooks.ts';
 import { invalidField, Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
+import { autoTopUpApp } from '../topup/api.ts';
+import type { AutoTopUp } from '../topup/auto-topup.ts';
 import type { Account, Accounts, OpenedAccount } from './accounts.ts';
 import type { DeviceFlow } from './device-flow.ts';
 import { authorizationOf } from './request.ts';
@@ -26,6 +28,9 @@ export interface MeParts {
   device: DeviceFlow;
   disputes: Disputes;
   webhooks: Webhooks;
+  topUps: AutoTopUp;
+  /** Tops up who is low, after the answer. */
+  topUp(account: string): void;
   pagesUrl: string;
   /** Business time, ms. */
   now(): number;
@@ -41,7 +46,8 @@ export async function requireAccount(accounts: Accounts, authorization: string |
   throw noAccount();
 }
 
-export function meApp({ db, accounts, ledger, device, disputes, webhooks, pagesUrl, now, deliver }: MeParts): Hono {
+export function meApp(parts: MeParts): Hono {
+  const { db, accounts, ledger, device, disputes, webhooks, pagesUrl, now, deliver } = parts;
   const app = new Hono();
   const mine = (c: { req: { header(name: string): string | undefined } }) =>
     requireAccount(accounts, c.req.header('authorization'));
@@ -101,6 +107,7 @@ export function meApp({ db, accounts, ledger, device, disputes, webhooks, pagesU
   };
   app.route('/webhooks', webhooksApp({ ...notices, deliver }));
   app.route('/notices', noticesApp({ ...notices, deliver }));
+  app.route('/auto-topup', autoTopUpApp({ ...notices, topUps: parts.topUps, topUp: parts.topUp }));
   app.post('/claim', async (c) => {
     const account = uncapped(await mine(c));
     if (account.humanId !== null) throw new Problem('conflict', 'This account has an owner already.');

@@ -19,8 +19,8 @@ export interface ChargeParts {
   hostKey: string;
   /** Services that the host's key may charge for. */
   hostServices: readonly string[];
-  /** The credit did not cover charges: work that nobody waits for stops. */
-  refused(charges: readonly { account: string; amount: number }[]): Promise<void>;
+  /** What is to follow: credit has become less, or did not cover work that nobody waits for. */
+  charged(charges: readonly { account: string; amount: number; isCovered: boolean }[]): Promise<void>;
 }
 
 interface ChargeResult {
@@ -121,7 +121,13 @@ async function chargeAll(
   for (const input of inputs) checked.push(await check(parts.catalog, services, input, prices));
   const movements = checked.flatMap((one) => ('movement' in one ? [one.movement] : []));
   const outcomes = await parts.ledger.chargeAll(movements);
-  await parts.refused(movements.filter((_, index) => outcomes[index]?.status === 'insufficient_credit'));
+  await parts.charged(
+    movements.map(({ account, amount }, index) => ({
+      account,
+      amount,
+      isCovered: outcomes[index]?.status !== 'insufficient_credit',
+    })),
+  );
   return checked.map((one) => {
     if ('refused' in one) return one.refused;
     const outcome = outcomes[movements.indexOf(one.movement)];

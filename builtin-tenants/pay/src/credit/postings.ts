@@ -29,7 +29,7 @@ const DEBIT_GRANTS = `INSERT INTO ledger_entries (transaction_id, account_id, am
   WHERE before < ?2`;
 
 /** ?1 account, ?2 now. */
-const AVAILABLE = `SELECT coalesce(sum(a.balance), 0) AS balance
+export const AVAILABLE = `SELECT coalesce(sum(a.balance), 0) AS balance
   FROM grants g JOIN ledger_accounts a ON a.id = 'grant:' || g.id
   WHERE g.account = ?1 AND (g.expires_at IS NULL OR g.expires_at > ?2)`;
 

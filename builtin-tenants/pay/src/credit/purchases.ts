@@ -48,6 +48,7 @@ export class Purchases {
    * @param account whose credit is topped up; undefined: the one that asked for the challenge
    * @param resource address of the purchase as callers see it
    * @param request a GET is of a person's browser, and is answered a page where it is not paid
+   * @param requestId by which it stands on the statement
    * @throws Problem
    */
   async purchase(
@@ -56,15 +57,11 @@ export class Purchases {
     amountUsd: unknown,
     resource: string,
     request: Request,
+    requestId = newId('req'),
   ): Promise<Response> {
     const { payments, db } = this.#parts;
     const amount = parseAmount(amountUsd, plan.minimum);
-    const wanted: WantedPayment = {
-      amount,
-      description: `${formatUsd(amount)} USD of credit`,
-      bind: await sha256Hex(`purchase ${plan.service} ${plan.id} ${amount}`),
-      resource,
-    };
+    const wanted = await this.wanted(plan, amount, resource);
     const onPage =
       request.method === 'GET' ? { accept: request.headers.get('accept') ?? '', programs: false } : undefined;
     const challenge = ({ id }: Account, refused?: string) =>
@@ -93,7 +90,7 @@ export class Purchases {
         `INSERT INTO purchases (hold, account, service, plan, amount, request_id, state, created_at)
          VALUES (?, ?, ?, ?, ?, ?, 'capturing', ?) ON CONFLICT DO NOTHING`,
       )
-      .bind(hold, accountId, plan.service, plan.id, amount, newId('req'), Date.now())
+      .bind(hold, accountId, plan.service, plan.id, amount, requestId, Date.now())
       .run();
     const row = await this.#find(hold);
     const same = row?.account === accountId && row.amount === amount && row.service === plan.service;
@@ -111,6 +108,22 @@ export class Purchases {
     headers.set('cache-control', 'no-store');
     headers.set('x-request-id', row.requestId);
     return new Response(JSON.stringify(body), { status: 201, headers });
+  }
+
+  /** The payment that a purchase asks for. @param amount micro-USD */
+  async wanted(plan: Plan, amount: number, resource: string): Promise<WantedPayment> {
+    return {
+      amount,
+      description: `${formatUsd(amount)} USD of credit`,
+      bind: await sha256Hex(`purchase ${plan.service} ${plan.id} ${amount}`),
+      resource,
+    };
+  }
+
+  /** How far the purchase of a request has come; undefined: no payment was held for it. */
+  async stateOf(requestId: string): Promise<PurchaseRow['state'] | undefined> {
+    const row = await this.#parts.db.prepare(`${SELECT} WHERE request_id = ?`).bind(requestId).first<PurchaseRow>();
+    return row?.state;
   }
 
   /** Goes on with purchases whose process died between the payment and the grant. Answers how many. */
@@ -157,7 +170,7 @@ export class Purchases {
       promotional: false,
       expiresAt: days === null ? null : now() + days * DAY_MS,
       requestId: row.requestId,
-      memo: `Purchase of ${formatUsd(amount)} USD`,
+      memo: `${row.requestId.startsWith('drw_') ? 'Automatic top-up' : 'Purchase'} of ${formatUsd(amount)} USD`,
     });
     try {
       await db.batch([

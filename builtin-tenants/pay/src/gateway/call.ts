@@ -30,6 +30,8 @@ export interface GatewayParts {
   calls: Calls;
   /** Lets work go on though its caller has gone. */
   waitUntil(work: Promise<unknown>): void;
+  /** Tops up an account that is low and has a mandate, after the answer. */
+  topUp(account: string): void;
 }
 
 /** A call as it came, with what is needed to forward it any number of times. */

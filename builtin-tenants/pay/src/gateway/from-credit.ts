@@ -36,7 +36,10 @@ export async function payFromCredit(
     const credential = 'credentialId' in account ? account.credentialId : undefined;
     const held = await ledger.hold(hold, { ...movement, credential, requestId: claim.requestId }, note);
     if (held.status === 'capped') throw capped(request);
-    if (held.status === 'insufficient_credit') throw notCovered(request, held.balance);
+    if (held.status === 'insufficient_credit') {
+      parts.topUp(account.id);
+      throw notCovered(request, held.balance);
+    }
     if (held.status !== 'held') throw new Error(`unexpected hold: ${held.status}`);
   };
   const fresh: CallClaim = {

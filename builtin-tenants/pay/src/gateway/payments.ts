@@ -36,6 +36,27 @@ export interface HeldPayment {
   metadata: Record<string, string>;
 }
 
+export interface WantedMandate {
+  /** The most in each period, micro-USD. */
+  most: number;
+  days: number;
+  /** ms. */
+  until: number;
+  description: string;
+  bind: string;
+  metadata: Record<string, string>;
+}
+
+export interface AcceptedMandate {
+  /** By this the host draws. */
+  sealed: string;
+  /** The wallet's address. */
+  payer: string;
+  /** Address of the key, by which the wallet can revoke it. */
+  key: string;
+  metadata: Record<string, string>;
+}
+
 /** Headers by which callers pay. */
 const CREDENTIAL_HEADERS = ['authorization', 'payment-signature', 'x-payment'];
 /** States of a hold from which its money can be taken, or was. */
@@ -101,6 +122,36 @@ export class Payments {
     const answer = await this.#call('/release', { hold });
     await answer.body?.cancel();
     if (answer.status >= 500) throw new Error(`the payment was not given back: ${answer.status}`);
+  }
+
+  /** The 402 by which a wallet signs a mandate. */
+  askMandate({ most, until, ...wanted }: WantedMandate): Promise<Response> {
+    return this.#call('/mandate', { amount: formatUsd(most), until: new Date(until).toISOString(), ...wanted });
+  }
+
+  /** Takes the mandate that the caller's headers bring; an answer to pass on where they bring none that is good. */
+  async acceptMandate(headers: Headers, bind: string): Promise<{ accepted: AcceptedMandate } | { answer: Response }> {
+    const answer = await this.#call('/mandate/accept', { bind }, { authorization: headers.get('authorization') ?? '' });
+    if (answer.status !== 200) return { answer };
+    const { mandate, payer, key, metadata } = (await answer.json()) as AcceptedMandate & { mandate: string };
+    return { accepted: { sealed: mandate, payer, key, metadata } };
+  }
+
+  /**
+   * A payment that is signed by a mandate; nothing has moved.
+   * @returns the value of `Authorization`, or why there is none
+   * @throws Error when the host cannot say
+   */
+  async payByMandate(
+    sealed: string,
+    { amount, ...wanted }: WantedPayment,
+  ): Promise<{ authorization: string } | { refused: string; detail: string }> {
+    const challenge = { amount: formatUsd(amount), ...wanted };
+    const answer = await this.#call('/mandate/pay', { mandate: sealed, challenge });
+    const body = (await answer.json()) as { authorization?: string; mandate?: string; detail?: string };
+    if (body.authorization !== undefined) return { authorization: body.authorization };
+    if (body.mandate === undefined) throw new Error(`no payment was signed: ${answer.status} ${body.detail}`);
+    return { refused: body.mandate, detail: body.detail ?? '' };
   }
 
   #call(path: string, body: object, headers: Record<string, string> = {}): Promise<Response> {

@@ -182,16 +182,6 @@ export class Webhooks {
     return meta.changes === 1 ? id : undefined;
   }
 
-  /** To be part of the transaction that it tells of. @param data micro-USD and texts */
-  event(account: string, type: EventType, data: Record<string, number | string>): Statement {
-    return this.#db
-      .prepare(
-        `INSERT INTO webhook_events (id, webhook, type, data, at, delivery, next_at)
-         SELECT 'evt_' || lower(hex(randomblob(13))), id, ?2, ?3, ?4, 'waiting', 0 FROM webhooks WHERE account = ?1`,
-      )
-      .bind(account, type, JSON.stringify(data), this.#now());
-  }
-
   /** Sends what is due. @returns how many events were tried */
   async deliver(): Promise<number> {
     const origins = await this.#origins();
