@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest
 import { openBrowser, violations } from './support/page-browser.ts';
 import { anonymous, give, internal } from './support/pay-callers.ts';
 import { type PayRig, startPayRig } from './support/pay-rig.ts';
-import { startNetwork } from './support/payments-rig.ts';
+import { mandateClient, startNetwork } from './support/payments-rig.ts';
 
 let rig: PayRig;
 let browser: Browser;
@@ -30,6 +30,8 @@ afterAll(async () => {
 });
 beforeEach(async () => {
   complaints = [];
+  // More people sign up here than from one address in an hour.
+  await rig.sql('DELETE FROM rate_limits');
   const context = await browser.newContext({ viewport: { width: 1000, height: 800 } });
   page = await context.newPage();
   page.on('console', (message) => {
@@ -150,6 +152,47 @@ test('a person says who is told of low credit, tries it, and sees what was told'
   await page.getByRole('button', { name: 'Add a webhook' }).click();
   await expect.poll(() => page.getByRole('alert').textContent()).toContain('that host is not public');
   complaints = complaints.filter((text) => !text.includes('status of 400'));
+  expect(complaints).toEqual([]);
+});
+
+test('a person sees the mandate that a program signed, what was drawn on it, and ends it', async () => {
+  await page.goto(`${rig.pages}/sign-up`);
+  await signUp('eve@example.test');
+  await page.getByRole('button', { name: 'Make a credential' }).click();
+  const credential = (await page.locator('#issued').textContent()) ?? '';
+  expect(await page.locator('#auto-topup').textContent()).toContain('Off.');
+  const signed = await mandateClient(rig.network, rig.network.wallets?.[6]?.privateKey ?? '0x').fetch(
+    `${rig.pay}/me/auto-topup`,
+    {
+      method: 'POST',
+      headers: { authorization: `Bearer ${credential}`, 'content-type': 'application/json' },
+      body: JSON.stringify({
+        amountUsd: '5.00',
+        belowUsd: '6.00',
+        limitUsd: '20.00',
+        until: new Date(Date.now() + 30 * 86_400_000).toISOString(),
+      }),
+    },
+  );
+  expect(signed.status).toBe(201);
+  await expect
+    .poll(async () => {
+      await page.goto(`${rig.pages}/dashboard`);
+      return page.locator('#auto-topup').textContent();
+    })
+    .toMatch(/\$5\.00 of \$20\.00.*paid/s);
+  for (const [width, colorScheme] of [
+    [390, 'light'],
+    [1280, 'dark'],
+  ] as const) {
+    await page.setViewportSize({ width, height: 900 });
+    await page.emulateMedia({ colorScheme });
+    expect(await violations(page)).toEqual([]);
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+    await picture(`auto-topup-${width}`);
+  }
+  await page.getByRole('button', { name: 'End it now' }).click();
+  await expect.poll(() => page.locator('#auto-topup').textContent()).toContain('Off.');
   expect(complaints).toEqual([]);
 });
 

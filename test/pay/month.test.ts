@@ -65,6 +65,33 @@ test('opens with what the month before closed with, and closes with what the led
   expect((await statement(db, 'acc_1', { ...second.lines, limit: 100 })).lines).toHaveLength(4);
 });
 
+test('sums to the ledger with purchases, top-ups, gifts, refunds and what was held', async () => {
+  const bought = { account: 'acc_1', source: 'purchase', promotional: false } as const;
+  await ledger.grant({ ...bought, key: 'a', amount: 5_000_000, memo: 'Purchase of 5.00 USD' });
+  await ledger.grant({
+    ...bought,
+    key: 'b',
+    amount: 5_000_000,
+    requestId: 'drw_1',
+    memo: 'Automatic top-up of 5.00 USD',
+  });
+  await ledger.grant({ ...bought, key: 'c', amount: 250_000, source: 'operator', promotional: true });
+  const used = { account: 'acc_1', service: 'deals', usage: '[]' };
+  await ledger.charge({ ...used, key: 'd', amount: 150_000 });
+  for (const hold of ['h1', 'h2', 'h3']) await ledger.hold(hold, { ...used, amount: 70_001 });
+  await ledger.capture('h1');
+  await ledger.release('h2');
+  await ledger.grant({ ...bought, key: 'refund:d', amount: 150_000, source: 'operator', revenue: 'deals' });
+  const { opening, closing, sums, lines } = await month('2026-11');
+  expect([opening, closing]).toEqual([0, inLedger()]);
+  expect(closing).toBe(10_250_000 - 2 * 70_001);
+  expect(sums.reduce((sum, { amount }) => sum + amount, 0)).toBe(closing);
+  const listed = (await statement(db, 'acc_1', { ...lines, limit: 100 })).lines;
+  const total = listed.reduce((sum, { amountUsd }) => sum + Math.round(Number(amountUsd) * 1_000_000), 0);
+  expect(total).toBe(closing);
+  expect(listed.map(({ memo }) => memo)).toContain('Automatic top-up of 5.00 USD');
+});
+
 test.each(['2026-13', '2026-00', '1999-01', '2026-1', ' 2026-11', '2026-11\n', undefined])('%s is no month', (name) => {
   expect(readMonth(name)).toBeUndefined();
 });

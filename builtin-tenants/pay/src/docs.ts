@@ -13,6 +13,7 @@ Sells APIs per call (MPP, x402) and from prepaid credit. Base: ${payUrl}
 - Idempotency-Key makes a repeated call answer what the first one answered.
 - GET ${payUrl}/me: balance by grant, runway, statement (?format=csv). GET, POST, PUT, DELETE ${payUrl}/me/credentials; {"dailyCapUsd":"2.00"} limits what one may spend in a day (UTC), and such a credential manages nothing. POST ${payUrl}/me/disputes {"requestId","reason"} tells the operator that a charge was wrong; GET tells what was decided. POST ${payUrl}/me/claim: a code with which a person takes an anonymous account over.
 - POST ${payUrl}/me/webhooks {"url"}: what happens to the account is sent there, signed by Standard Webhooks with the secret of the answer: balance_low, account_suspended, account_resumed, topup_failed, test. GET lists them, GET /me/webhooks/events what was sent, POST /me/webhooks/<id>/test tries one, DELETE /me/webhooks/<id> ends it. PUT ${payUrl}/me/notices {"lowBalanceUsd":"2.00"} says when credit is low.
+- POST ${payUrl}/me/auto-topup {"amountUsd":"5.00","belowUsd":"1.00","limitUsd":"20.00","everyDays":30,"until":"2027-01-31T00:00:00Z"} with the Bearer credential: 402 with WWW-Authenticate: Payment method="tempo" intent="subscription". An MPP client that has subscriptions signs it once; from then on credit below belowUsd is topped up, at most limitUsd in everyDays days. GET shows the mandate and its draws, DELETE ends it at once.
 - GET ${payUrl}/.well-known/http-message-signatures-directory: keys that sign what the gateway forwards.
 `;
 }
@@ -74,6 +75,20 @@ export function openApi(payUrl: string): object {
       '/me/webhooks/events': { get: operation('What was sent, or is to be, the newest first', '200', bearer) },
       '/me/webhooks/{id}': { parameters: [id], delete: operation('Remove a webhook', '204', bearer) },
       '/me/webhooks/{id}/test': { parameters: [id], post: operation('Send a test event', '202', bearer) },
+      '/me/auto-topup': {
+        get: operation('The mandate of a wallet, and what was drawn on it', '200', bearer),
+        post: {
+          ...operation('Ask for a mandate (402), and take it when a wallet has signed', '201', bearer),
+          requestBody: bodyOf({
+            amountUsd: { type: 'string', pattern: '^\\d{1,6}(\\.\\d{1,2})?$' },
+            belowUsd: { type: 'string' },
+            limitUsd: { type: 'string' },
+            everyDays: { type: 'integer', minimum: 1, maximum: 366, default: 30 },
+            until: { type: 'string', format: 'date-time' },
+          }),
+        },
+        delete: operation('End the mandate', '204', bearer),
+      },
       '/me/claim': { post: operation('A code with which a person takes the account over', '200', bearer) },
       '/.well-known/http-message-signatures-directory': { get: operation('Signing keys', '200') },
     },

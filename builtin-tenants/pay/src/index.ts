@@ -79,6 +79,8 @@ function pages(platform: Platform) {
     accounts,
     webhooks: platform.webhooks,
     deliver: platform.deliverEvents,
+    topUps: platform.topUps,
+    mandateUrl: `${payUrl(env)}/me/auto-topup`,
     humans,
     device,
     ledger,

@@ -23,6 +23,7 @@ import type { OwnCall } from '../gateway/gateway.ts';
 import type { Webhooks } from '../notices/webhooks.ts';
 import { Problem } from '../problem.ts';
 import { limit } from '../rate-limit.ts';
+import type { AutoTopUp } from '../topup/auto-topup.ts';
 import { type AboutFacts, aboutPage } from './about.ts';
 import { dashboardPage } from './dashboard.ts';
 import { askResetPage, codePage, confirmPage, decidedPage, messagePage, newPasswordPage, signPage } from './forms.ts';
@@ -50,6 +51,8 @@ export interface PagesParts {
   about(): Promise<AboutFacts>;
   watches: WatchService;
   webhooks: Webhooks;
+  topUps: AutoTopUp;
+  mandateUrl: string;
   /** Sends what is due, after the answer. */
   deliver(): void;
   /** What else the host has. */
@@ -203,6 +206,8 @@ export function pagesApp(parts: PagesParts): Hono {
           overview: await overview(db, ledger, account, parts.now()),
           statement: await statement(db, account.id, { limit: STATEMENT_LINES }),
           credentials: await accounts.credentials(account.id),
+          topUps: await parts.topUps.view(account.id),
+          mandateUrl: parts.mandateUrl,
           purchaseUrl: parts.purchaseUrl,
           minimum: await parts.topUp.minimum(),
           topped: c.req.query('topped') !== undefined,
@@ -346,6 +351,13 @@ export function pagesApp(parts: PagesParts): Hono {
     ]);
   });
   webhookRoutes(app, { db, accounts, webhooks: parts.webhooks, visitors, frameOf, deliver: parts.deliver });
+  app.post('/dashboard/auto-topup/end', async (c) => {
+    const { human } = await signedIn(visitors, c);
+    const fields = await visitors.form(c);
+    const account = pick(await accounts.allOfHuman(human.id), fields.account);
+    await parts.topUps.end(account.id);
+    return c.redirect(`/dashboard?account=${account.id}#auto-topup`, 303);
+  });
   app.post('/dashboard/revoke', async (c) => {
     const { human } = await signedIn(visitors, c);
     const fields = await visitors.form(c);

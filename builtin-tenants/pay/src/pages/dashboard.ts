@@ -5,6 +5,8 @@ import type { Account, Credential } from '../accounts/accounts.ts';
 import type { overview } from '../accounts/me.ts';
 import type { Statement } from '../credit/statement.ts';
 import { dayOf } from '../day.ts';
+import type { TopUpView } from '../topup/mandates.ts';
+import { autoTopUpSection } from './auto-topup.ts';
 import { csrfField, type Frame, page } from './layout.ts';
 import type { Visitor } from './visitor.ts';
 
@@ -14,6 +16,9 @@ export interface DashboardFacts {
   overview: Awaited<ReturnType<typeof overview>>;
   statement: Statement;
   credentials: Credential[];
+  topUps: TopUpView;
+  /** Where programs ask for a mandate. */
+  mandateUrl: string;
   /** Where programs buy credit. */
   purchaseUrl: string;
   /** Least that can be bought, micro-USD; undefined: nothing. */
@@ -70,6 +75,7 @@ ${facts.confirms ? confirmSection(visitor) : ''}
   }
 </section>
 ${topUpSection(facts)}
+${facts.minimum === undefined ? '' : autoTopUpSection(visitor, account, facts.topUps, facts.mandateUrl)}
 ${credentialSection(visitor, facts)}
 ${statementSection(facts)}`;
   return page('Your account', frame, body, { at: 'Your account' });

@@ -3,7 +3,7 @@
  * subscription; it is a key of Tempo's keychain that can do nothing but pay this host, whose limit, period and end the
  * chain enforces, and which the wallet can revoke there at any time. A draw is an ordinary charge that the host signs
  * with the key, so that all that holds for charges (one payment, recorded before it is sent) holds for draws.
- * decisions/0014-mandates.md says why.
+ * decisions/0015-mandates.md says why.
  */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
