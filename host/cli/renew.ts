@@ -1,20 +1,56 @@
-/** `turnpike renew`: pays for another term, from the later of now and the present expiry. */
+/** `turnpike renew`: pays for another term, from the later of now and the present expiry; once, or each time by a mandate. */
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
+import { readJson } from './answer.ts';
+import { problemOf } from './host-client.ts';
 import type { Metadata } from './metadata-view.ts';
 import { slugOf } from './project/manifest.ts';
-import { type CommandDeps, withSession } from './session.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+
+interface Renewals {
+  auto: { wallet: string; amountUsd: string; until: string; lastFailure?: string } | null;
+}
 
 export function renewCommand(deps?: CommandDeps): Command {
   return new Command('renew')
     .description('pay for another term of your deployment')
     .argument('[slug]', 'default: "slug" of turnpike.json')
+    .option('--auto', 'sign once, and let it renew before each expiry')
+    .option('--no-auto', 'let it renew no more by itself')
+    .option('--until <date>', 'with --auto: until when, such as 2027-10-31 (default: a year)')
     .action(
-      withSession(deps, async (session, given: string | undefined) => {
-        const slug = slugOf(await session.project(), given);
-        const path = `/_admin/renew/${encodeURIComponent(slug)}`;
-        const { body, paid } = await (await session.host()).pay<Metadata>('POST', path, undefined, randomUUID());
-        session.printer.result({ ...body, paid: paid ?? null }, `${slug} runs until ${body.expiresAt}`);
-      }),
+      withSession(
+        deps,
+        async (session, given: string | undefined, { auto, until }: { auto?: boolean; until?: string }) => {
+          const slug = slugOf(await session.project(), given);
+          const path = `/_admin/renew/${encodeURIComponent(slug)}`;
+          if (auto === true) return renewByItself(session, slug, `${path}/auto`, until);
+          if (auto === false) {
+            const ended = await (await session.host()).own<Renewals>('DELETE', `${path}/auto`);
+            return session.printer.result(ended, `${slug} is renewed by hand from now on`);
+          }
+          const { body, paid } = await (await session.host()).pay<Metadata>('POST', path, undefined, randomUUID());
+          session.printer.result({ ...body, paid: paid ?? null }, `${slug} runs until ${body.expiresAt}`);
+        },
+      ),
     );
+}
+
+async function renewByItself(session: Session, slug: string, path: string, until: string | undefined): Promise<void> {
+  const { signMandate } = await import('./paying/mandate.ts');
+  const body = until === undefined ? {} : { until: /^\d{4}-\d\d-\d\d$/.test(until) ? `${until}T00:00:00Z` : until };
+  const response = await signMandate(
+    {
+      url: new URL(path, session.hostUrl),
+      method: 'POST',
+      headers: { accept: 'application/json', 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+      signal: session.terminal.signal,
+    },
+    await session.paying(`for each term of ${slug}, before it expires`, false, true),
+    (line) => session.printer.progress(line),
+  );
+  if (!response.ok) throw await problemOf(response);
+  const renewals = (await readJson(response)) as Renewals;
+  session.printer.result(renewals, `${slug} renews by itself until ${renewals.auto?.until}`);
 }

@@ -3,6 +3,7 @@
 import type { DomainChecks } from '../domains/domain-checks.ts';
 import type { CronRuns } from '../registry/cron-runs.ts';
 import { assetEndpoints } from './api/owner/assets.ts';
+import { autoRenewEndpoints } from './api/owner/auto-renew.ts';
 import { cronsEndpoint } from './api/owner/crons.ts';
 import { dataEndpoints } from './api/owner/data.ts';
 import { deleteEndpoint } from './api/owner/delete.ts';
@@ -31,6 +32,7 @@ export function endpointTable(
   return [
     deployEndpoint(deps, parse),
     renewEndpoint(deps),
+    ...autoRenewEndpoints(deps),
     updateEndpoint(deps, parse),
     // Before the slugs: no slug has this name.
     ...sessionEndpoints(deps),

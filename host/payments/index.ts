@@ -35,6 +35,7 @@ import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
 import type { Network } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
+import { operatorMandates } from './operator-mandates.ts';
 import { MONEY, Sender, withMoney } from './outgoing/sender.ts';
 import { openWallets } from './outgoing/wallets.ts';
 import { createOwnerTokens } from './owner-tokens.ts';
@@ -187,6 +188,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     openSocket,
     log,
   });
+  const mandates = openMandates({ network, collector, challengeKey }, (purpose) => key.derive(purpose));
   const tokenKey = key.derive('binding-token');
   const service = new PaymentService({
     machine,
@@ -196,7 +198,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     proof,
     challengeKey,
     tokenKey,
-    mandates: openMandates({ network, collector, challengeKey }, (purpose) => key.derive(purpose)),
+    mandates,
     mandateKey: key.derive('binding-mandate'),
     feeBps,
     realm,
@@ -283,6 +285,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),
     bindings: service,
+    mandates: mandates && mpp && operatorMandates(mandates, lower(mpp.recipient), realm),
     ledger: {
       revenue: (filter) => reports.revenue(filter),
       csv: (filter) => reports.csv(filter),

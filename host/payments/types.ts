@@ -8,6 +8,7 @@ import type { EdgeContext } from '../shared/contracts.ts';
 import type { MessageId, Meta, ToolResult } from '../shared/mcp-message.ts';
 import type { Money } from '../shared/money.ts';
 import type { CallShape } from './discovery.ts';
+import type { Mandate } from './methods/index.ts';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -329,6 +330,16 @@ export interface ToolPayments {
   toolAnswer(id: MessageId, meta: Meta, answer: Response, result: (text: string) => ToolResult): Promise<string>;
 }
 
+/** What wallets sign once, so that the operator may be paid from time to time. */
+export interface OperatorMandates {
+  /** The 402 that asks for it. @param scope such as `renew:hello` */
+  ask(asked: { scope: string; amount: Money; days: number; until: number; description: string }): Response;
+  /** @throws Problem payment_invalid | payment_required */
+  accept(headers: Headers, scope: string): Promise<Mandate>;
+  /** @param answer a 402 of `paidOperation` @returns the value of `Authorization`. @throws Problem payment_invalid with `mandate` */
+  pay(mandate: Mandate, amount: Money, answer: Headers): Promise<string>;
+}
+
 export interface Payments {
   /** Finishes what a crash left open, then keeps timers for payouts, refunds and channels. */
   start(): Promise<void>;
@@ -355,6 +366,8 @@ export interface Payments {
   /** The 402 of `toll` at once, where the call brings nothing that would have to be looked at. */
   bare402(call: BareCall, context: EdgeContext, deployment: TollDeployment): Bare402 | undefined;
   bindings: PaymentBindings;
+  /** Undefined where no network of this host has mandates. */
+  mandates: OperatorMandates | undefined;
   ledger: PaymentsLedger;
   /** What a call of this price can be paid with; for openapi.json and llms.txt. */
   offers(

@@ -27,13 +27,25 @@ export class DeploymentTerms {
     this.#memory = memory;
   }
 
-  /** + one term from the later of now and the present expiry. Idempotent by payment id. */
-  async renew(tenant: TenantId, paymentId: string, termMs: number, now: number): Promise<Deployment> {
+  /**
+   * + one term from the later of now and the present expiry. Idempotent by payment id.
+   * @param expected the expiry that it is for; another one was renewed meanwhile
+   * @throws Problem gone | conflict
+   */
+  async renew(
+    tenant: TenantId,
+    paymentId: string,
+    termMs: number,
+    now: number,
+    expected?: number,
+  ): Promise<Deployment> {
     return await this.#memory.transaction(async (tx) => {
       const [row] = await tx.select().from(deployments).where(eq(deployments.tenant, tenant));
       if (!row || row.state === 'decommissioned') throw new Problem('gone', 'This deployment was decommissioned.');
       const [done] = await tx.select().from(renewals).where(eq(renewals.paymentId, paymentId));
       if (done) return row;
+      if (expected !== undefined && row.expiresAt !== expected)
+        throw new Problem('conflict', 'This deployment was renewed meanwhile.');
       const expiresAt = Math.max(now, row.expiresAt) + termMs;
       await tx.insert(renewals).values({ paymentId, tenant, expiresAt, createdAt: now });
       const [renewed] = await tx

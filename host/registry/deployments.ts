@@ -5,6 +5,7 @@
 import { randomBytes } from 'node:crypto';
 import type { AssetSettings, BindingSet, TenantId } from '../shared/contracts.ts';
 import { Problem } from '../shared/problem.ts';
+import { AutoRenewals } from './auto-renewals.ts';
 import { type Changes, NO_CHANGES } from './changes.ts';
 import { DeploymentMemory, type Transaction } from './deployment-memory.ts';
 import { DeploymentTerms } from './deployment-terms.ts';
@@ -136,6 +137,7 @@ export class Deployments {
   readonly #memory: DeploymentMemory;
   readonly claims: SlugClaims;
   readonly terms: DeploymentTerms;
+  readonly autoRenewals: AutoRenewals;
   readonly decisions: OperatorDecisions;
 
   /** @param changes of other nodes. Default: none are made */
@@ -145,6 +147,7 @@ export class Deployments {
     changes.on('deployments', () => this.#memory.forget());
     this.claims = new SlugClaims(db, (slug) => this.bySlug(slug));
     this.terms = new DeploymentTerms(db, this.#memory);
+    this.autoRenewals = new AutoRenewals(db);
     this.decisions = new OperatorDecisions(this.#memory);
   }
 

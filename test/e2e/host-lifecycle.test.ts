@@ -1,7 +1,18 @@
 /** The life of a deployment on the real host, with stock clients: deploy, call, update, expire, renew, delete. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { account, balances, deploy, type Fetch, jsonPost, jsonPut, mppFetch, x402Fetch } from './support/callers.ts';
+import {
+  account,
+  balances,
+  deploy,
+  type Fetch,
+  jsonPost,
+  jsonPut,
+  mandateFetch,
+  mppFetch,
+  x402Fetch,
+} from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
+import { turnpike } from './support/turnpike-command.ts';
 
 const DAY = 86_400_000;
 const HELLO = (text: string) =>
@@ -306,5 +317,93 @@ describe('a renewal that is paid at the URL of an expired slug', () => {
     await expire();
     const again = await fetch(`${host.url}/dayfly/`, { headers });
     expect([again.status, await again.text()]).toEqual([402, expect.not.stringContaining('alive')]);
+  });
+});
+
+describe('a deployment that renews by itself', () => {
+  const PRICE = 200_000n;
+  const SLUG = 'evergreen';
+  const place = () => `${host.url}/_admin/renew/${SLUG}/auto`;
+  const auto = async () => (await (await owner(place())).json()) as { auto: Record<string, string> | null };
+  const expiry = async () =>
+    Date.parse(((await (await fetch(`${host.url}/_admin/get/${SLUG}`)).json()) as { expiresAt: string }).expiresAt);
+  const held = async () => (await balances(host.network, account(host.network, 0).address)).mpp;
+  const renew = (...args: string[]) =>
+    turnpike(['renew', SLUG, ...args, '--host-url', host.url, '--data', host.data, '--json', '--max-pay', '0.20'], {
+      cwd: host.data,
+      env: { TURNPIKE_PRIVATE_KEY: host.network.wallets[0]?.privateKey ?? '' },
+    });
+  /** To two days before it expires. */
+  const nearlyExpired = async () => {
+    const { text } = await host.operator('GET', '/clock');
+    await host.advance((await expiry()) - Date.parse((JSON.parse(text) as { now: string }).now) - 2 * DAY);
+  };
+  const renewed = (before: number) => until(async () => ((await expiry()) > before ? true : undefined), 20_000);
+  /** Another look at what is due. */
+  const later = () => host.advance(61_000);
+
+  it('is what the owner’s wallet signs, and nobody else’s; nothing is paid then', async () => {
+    await deploy(owner, host.url, { slug: SLUG, code: HELLO('still here') });
+    const before = await held();
+    expect((await mandateFetch(host.network, 1)(place(), { method: 'POST' })).status).toBe(403);
+    expect(await auto()).toEqual({ auto: null });
+    expect((await fetch(place(), { method: 'DELETE' })).status).toBe(402);
+    for (const until of ['2020-01-01T00:00:00Z', '2999-01-01T00:00:00Z', 'tomorrow'])
+      expect((await fetch(place(), jsonPost({ until }))).status).toBe(400);
+    const signed = await renew('--auto');
+    expect([signed.code, signed.stderr]).toEqual([0, '']);
+    expect(signed.json().auto).toMatchObject({
+      wallet: account(host.network, 0).address.toLowerCase(),
+      amountUsd: '0.20',
+    });
+    expect(await auto()).toEqual(signed.json());
+    expect(await held()).toBe(before);
+  });
+
+  it('is renewed once before it expires, also when the host is killed meanwhile', async () => {
+    const [before, wallet] = [await expiry(), await held()];
+    await nearlyExpired();
+    await host.kill();
+    host = await host.restart();
+    owner = mppFetch(host.network, 0);
+    await later();
+    await renewed(before);
+    expect(await expiry()).toBe(before + 30 * DAY);
+    for (let n = 0; n < 3; n++) await later();
+    expect(await expiry()).toBe(before + 30 * DAY);
+    expect(wallet - (await held())).toBe(PRICE);
+    expect(await body(`/${SLUG}/`)).toBe('still here');
+    const { text } = await host.operator('POST', '/payments/reconcile');
+    expect(JSON.parse(text)).toMatchObject({ ok: true, differences: [] });
+  });
+
+  it('says why it could not renew, and goes on trying', async () => {
+    // The clock was moved by a month, that of the chain was not: the key has nothing left in its period.
+    const [before, wallet] = [await expiry(), await held()];
+    await nearlyExpired();
+    await until(async () => ((await auto()).auto?.lastFailure ? true : undefined), 20_000);
+    expect((await auto()).auto?.lastFailure).toContain('what is left of the mandate');
+    expect([await expiry(), await held()]).toEqual([before, wallet]);
+  });
+
+  it('renewed by hand at the same time, it is paid as often as it was renewed', async () => {
+    const [before, wallet] = [await expiry(), await held()];
+    const signing = mandateFetch(host.network, 0)(place(), { method: 'POST' });
+    const byHand = owner(`${host.url}/_admin/renew/${SLUG}`, { method: 'POST' });
+    await Promise.all([signing, byHand, later()]);
+    await renewed(before);
+    for (let n = 0; n < 3; n++) await later();
+    const terms = ((await expiry()) - before) / (30 * DAY);
+    await until(async () => (wallet - (await held()) === BigInt(terms) * PRICE ? true : undefined), 20_000);
+    expect([1, 2]).toContain(terms);
+  });
+
+  it('is not renewed any more from the moment that the owner says so', async () => {
+    const ended = await renew('--no-auto');
+    expect([ended.code, ended.json()]).toEqual([0, { auto: null }]);
+    const [before, wallet] = [await expiry(), await held()];
+    await nearlyExpired();
+    for (let n = 0; n < 3; n++) await later();
+    expect([await expiry(), await held()]).toEqual([before, wallet]);
   });
 });

@@ -41,15 +41,13 @@ async function signMpp(challenge: Challenge.Challenge, signer: Signer): Promise<
     import('mppx'),
     import('../../payments/network/clients.ts'),
   ]);
-  const client = Mppx.create({
-    polyfill: false,
-    methods: [
-      tempo.charge({
-        account: signer.account,
-        getClient: ({ chainId }) => tempoClient(tempoChain(chainId ?? 0, signer), signer.account) as never,
-      }),
-    ],
-  });
+  const how = {
+    account: signer.account,
+    getClient: ({ chainId }: { chainId?: number | undefined }) =>
+      tempoClient(tempoChain(chainId ?? 0, signer), signer.account) as never,
+  };
+  // Only commands about mandates choose one: see mandate.ts.
+  const client = Mppx.create({ polyfill: false, methods: [tempo.charge(how), tempo.subscription(how)] });
   const only = new Response(null, { status: 402, headers: { 'www-authenticate': wire.serialize(challenge) } });
   return { authorization: await client.createCredential(only) };
 }

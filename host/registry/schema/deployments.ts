@@ -146,6 +146,22 @@ export const settings = sqliteTable('settings', {
   value: text('value').notNull(),
 });
 
+/** migrations/0205_auto_renewals.sql */
+export const autoRenewals = sqliteTable('auto_renewals', {
+  tenant: text('tenant').primaryKey(),
+  /** JSON of payments' `Mandate`. */
+  mandate: text('mandate').notNull(),
+  until: integer('until').notNull(),
+  payment: text('payment'),
+  paymentFor: integer('payment_for'),
+  failures: integer('failures').notNull(),
+  nextAt: integer('next_at').notNull(),
+  lastFailure: text('last_failure'),
+  createdAt: integer('created_at').notNull(),
+});
+
+export type AutoRenewal = typeof autoRenewals.$inferSelect;
+
 export const renewals = sqliteTable('renewals', {
   paymentId: text('payment_id').primaryKey(),
   tenant: text('tenant').notNull(),

@@ -4,6 +4,7 @@
 import path from 'node:path';
 import { Backups } from '../../backup/backups.ts';
 import { createApp } from '../../control/app.ts';
+import { AutoRenewer } from '../../control/auto-renewer.ts';
 import { bareAnswers } from '../../control/bare-answers.ts';
 import { type BuiltinOwner, deployBuiltins } from '../../control/builtin-tenants.ts';
 import { KeyRing } from '../../control/deploy-keys.ts';
@@ -56,6 +57,7 @@ import { network, payments } from './payments.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
 
 const DOMAIN_SWEEP_MS = 15_000;
+const AUTO_RENEWALS_MS = 60_000;
 const CODE_SWEEP_MS = 86_400_000;
 const FLUSH_USAGE_MS = 5_000;
 const NETWORK_CHECK_MS = 10_000;
@@ -414,10 +416,13 @@ const timers = service({
     instanceClient,
     observation,
     log,
+    controlDeps,
     controlServer,
   },
-  async start({ scheduler, timedWork, backups, domainChecks, codeStore, stores, log, ...values }) {
+  async start({ scheduler, timedWork, backups, domainChecks, codeStore, stores, log, controlDeps, ...values }) {
     const { runtime, instanceClient, observation } = values;
+    const renewer = new AutoRenewer(controlDeps);
+    scheduler.every(AUTO_RENEWALS_MS, 'automatic renewals', () => renewer.run());
     await timedWork.start();
     backups.schedule(scheduler, log);
     scheduler.every(DOMAIN_SWEEP_MS, 'domains', () =>

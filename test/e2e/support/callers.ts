@@ -33,6 +33,13 @@ export function mppFetch(network: LocalNetworkFile, index: number, sender: typeo
   return client.fetch as Fetch;
 }
 
+/** A stock mppx client that signs mandates, and pays nothing. */
+export function mandateFetch(network: LocalNetworkFile, index: number): Fetch {
+  const getClient = () => chainClient(network) as never;
+  const methods = [tempo.subscription({ account: account(network, index), getClient })];
+  return Mppx.create({ polyfill: false, methods }).fetch as Fetch;
+}
+
 /**
  * A stock @x402/fetch client that may pay up to five dollars in the local token.
  * @param sender what it sends its requests with

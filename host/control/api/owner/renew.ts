@@ -18,8 +18,11 @@ const PLACEHOLDER = /^(?::\w{1,32}|\{\w{1,32}\})$/;
 /** As indexers are told: no body is wanted. */
 const CALL: CallShape = { output: { type: 'json', example: { slug: 'hello', state: 'active' } } };
 
-/** What a renewal of this deployment costs and does; the expired tenant's own 402 uses it too. */
-export function renewal(deps: ControlDeps, deployment: Pick<Deployment, 'slug'>): PaidOperation {
+/**
+ * What a renewal of this deployment costs and does; the expired tenant's own 402 uses it too.
+ * @param expected the expiry that it is for: nothing is taken where that is another one by now
+ */
+export function renewal(deps: ControlDeps, deployment: Pick<Deployment, 'slug'>, expected?: number): PaidOperation {
   const { config } = deps;
   return {
     name: OPERATION,
@@ -30,7 +33,9 @@ export function renewal(deps: ControlDeps, deployment: Pick<Deployment, 'slug'>)
     prepare: async (payer) => {
       const current = await living(deps, deployment.slug);
       if (payer.address !== current.owner) throw notOwner(current, payer.address);
-      return { tenant: current.tenant };
+      if (expected !== undefined && current.expiresAt !== expected)
+        throw new Problem('conflict', 'This deployment was renewed meanwhile. Nothing was charged.');
+      return { tenant: current.tenant, ...(expected === undefined ? {} : { expected }) };
     },
   };
 }
@@ -39,8 +44,9 @@ export function renewEndpoint(deps: ControlDeps): Endpoint {
   const { config, clock, deployments, payments, routes, logs } = deps;
 
   payments.registerCompletion(OPERATION, async (prepared: Json, payment) => {
-    const { tenant } = prepared as { tenant: string };
-    const renewed = await deployments.terms.renew(tenant, payment.id, config.slugs.termDays * DAY_MS, clock.now());
+    const { tenant, expected } = prepared as { tenant: string; expected?: number };
+    const term = config.slugs.termDays * DAY_MS;
+    const renewed = await deployments.terms.renew(tenant, payment.id, term, clock.now(), expected);
     await routes.push(renewed.slug);
     deps.scheduleChanged();
     await logs.append(tenant, { kind: 'platform', event: 'renewed', text: `runs until ${iso(renewed.expiresAt)}` });

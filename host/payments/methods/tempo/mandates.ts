@@ -37,6 +37,8 @@ export interface AskedMandate {
   days: number;
   /** ms, a whole second. */
   until: number;
+  /** Who is paid by it; default: the host, for a tenant. */
+  recipient?: Address;
   /** Whose it is, such as `mandate:<tenant>`. */
   scope: string;
   description: string;
@@ -93,12 +95,12 @@ export function tempoMandates({ network, collector, challengeKey, derive }: Mand
   const keyAddress = (nonce: string) => lower(TempoAccount.fromSecp256k1(secretOf(nonce)).address);
   const accountOf = ({ nonce, payer }: Mandate) => TempoAccount.fromSecp256k1(secretOf(nonce), { access: payer });
 
-  function requestOf({ amount, days, until }: Omit<AskedMandate, 'scope' | 'description' | 'meta'>, key: Address) {
+  function requestOf({ amount, days, until, recipient = collector }: AskedMandate, key: Address) {
     return Methods.subscription.schema.request.parse({
       amount: formatUsd(amount),
       decimals: network.decimals,
       currency: network.currency,
-      recipient: collector,
+      recipient,
       periodCount: String(days),
       periodUnit: 'day',
       subscriptionExpires: new Date(until).toISOString(),
@@ -115,14 +117,14 @@ export function tempoMandates({ network, collector, challengeKey, derive }: Mand
   const isKnown = async (mandate: Mandate) => lower((await keyOf(mandate)).keyId) === mandate.key;
 
   /** Makes the key known to the chain by a transaction of the key itself that moves nothing. */
-  async function authorize(mandate: Mandate, authorization: Hex): Promise<void> {
+  async function authorize(mandate: Mandate, authorization: Hex, recipient: Address): Promise<void> {
     if (await isKnown(mandate)) return;
     const account = accountOf(mandate);
     const signer = network.getClient(account);
     const nothing = encodeFunctionData({
       abi: Abis.tip20,
       functionName: 'transferWithMemo',
-      args: [collector, 0n, zeroHash],
+      args: [recipient, 0n, zeroHash],
     });
     const prepared = await prepareTransactionRequest(signer, {
       account,
@@ -189,7 +191,12 @@ export function tempoMandates({ network, collector, challengeKey, derive }: Mand
       if (signedFor !== scope) throw notForThis('The mandate is for another seller.');
       if (!(Date.parse(challenge.expires ?? '') > Date.now())) throw notForThis('The challenge has expired.');
       // The challenge is ours, to the letter: what it asks for is what this host has written.
-      const request = challenge.request as { amount: string; periodCount: string; subscriptionExpires: string };
+      const request = challenge.request as {
+        amount: string;
+        periodCount: string;
+        subscriptionExpires: string;
+        recipient: Address;
+      };
       const payload = Methods.subscription.schema.credential.payload.safeParse(credential.payload);
       if (!payload.success) throw new Problem('payment_invalid', 'The credential holds no key authorization.');
       const key = keyAddress(nonce);
@@ -209,7 +216,7 @@ export function tempoMandates({ network, collector, challengeKey, derive }: Mand
       }
       const { amount, periodCount, subscriptionExpires } = request;
       const mandate = { nonce, payer, key, amount, days: Number(periodCount), until: Date.parse(subscriptionExpires) };
-      await authorize(mandate, payload.data.signature as Hex);
+      await authorize(mandate, payload.data.signature as Hex, request.recipient);
       return { mandate, meta: rest };
     },
 
