@@ -4,7 +4,7 @@
  * was renewed by hand meanwhile costs nothing, or is refunded.
  */
 
-import type { Mandate } from '../payments/methods/index.ts';
+import type { Mandate } from '../payments/types.ts';
 import type { DueRenewal } from '../registry/auto-renewals.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { asProblem, Problem } from '../shared/problem.ts';

@@ -5,9 +5,10 @@
 import { createHash } from 'node:crypto';
 import type { Hono } from 'hono';
 import { z } from 'zod';
+import type { Money } from '../shared/money.ts';
 import { Problem } from '../shared/problem.ts';
-import type { Mandate, Mandates } from './methods/index.ts';
 import type { Sealed } from './sealed.ts';
+import type { Mandate, Mandates } from './types.ts';
 
 const DAY_MS = 86_400_000;
 const LONGEST_DAYS = 366;
@@ -24,7 +25,7 @@ export interface MandateParts {
   realm(): string;
   /** Body of `/mandate` and what payments have in common. */
   fields: {
-    usd: z.ZodType<import('../shared/money.ts').Money>;
+    usd: z.ZodType<Money>;
     description: z.ZodType<string | undefined>;
     metadata: z.ZodType<Record<string, string> | undefined>;
     bind: z.ZodType<string | undefined>;

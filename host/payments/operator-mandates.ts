@@ -1,7 +1,6 @@
 /** Mandates for the operator: what the host itself sells is paid by them, without the payer being there. */
 import { Problem } from '../shared/problem.ts';
-import type { Mandates } from './methods/index.ts';
-import type { Address, OperatorMandates } from './types.ts';
+import type { Address, Mandates, OperatorMandates } from './types.ts';
 
 export function operatorMandates(mandates: Mandates, recipient: Address, realm: () => string): OperatorMandates {
   const scopeOf = (scope: string) => `mandate:${scope}`;

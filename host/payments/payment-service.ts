@@ -18,7 +18,7 @@ import { readBody, releasingBodies } from '../shared/request-body.ts';
 import type { Challenger } from './challenge.ts';
 import { discoveryOf, inputSchema, outputSchema } from './discovery.ts';
 import { mandateRoutes, type SealedMandate } from './mandate-service.ts';
-import { type Mandates, methodOf, readCredential } from './methods/index.ts';
+import { methodOf, readCredential } from './methods/index.ts';
 import type { Presented } from './methods/method.ts';
 import type { ProofVerifier } from './methods/tempo/proof.ts';
 import type { OfferBook } from './offers.ts';
@@ -29,7 +29,7 @@ import type { LiveCalls } from './settlement/live-calls.ts';
 import type { SettlementMachine } from './settlement/machine.ts';
 import { receiptHeaders } from './settlement/receipts.ts';
 import type { Terms } from './terms.ts';
-import type { Address, PaymentBindings } from './types.ts';
+import type { Address, Mandates, PaymentBindings } from './types.ts';
 
 const usd = z
   .string()

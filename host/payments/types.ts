@@ -8,7 +8,6 @@ import type { EdgeContext } from '../shared/contracts.ts';
 import type { MessageId, Meta, ToolResult } from '../shared/mcp-message.ts';
 import type { Money } from '../shared/money.ts';
 import type { CallShape } from './discovery.ts';
-import type { Mandate } from './methods/index.ts';
 
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 
@@ -328,6 +327,56 @@ export interface PaymentBindings {
 export interface ToolPayments {
   credentialsOf(meta: Meta): { headers: Record<string, string>; rest: Meta };
   toolAnswer(id: MessageId, meta: Meta, answer: Response, result: (text: string) => ToolResult): Promise<string>;
+}
+
+/** What a wallet is asked for. */
+export interface AskedMandate {
+  /** The most in each period. */
+  amount: Money;
+  /** Length of a period. */
+  days: number;
+  /** ms, a whole second. */
+  until: number;
+  /** Who is paid by it; default: the host, for a tenant. */
+  recipient?: Address;
+  /** Whose it is, such as `mandate:<tenant>`. */
+  scope: string;
+  description: string;
+  /** Comes back when it is signed. */
+  meta: Record<string, string>;
+}
+
+/** What a wallet has signed. Whoever holds it can have the host draw: it is kept like a secret. */
+export interface Mandate {
+  /** The key is derived from it. */
+  nonce: string;
+  payer: Address;
+  /** Address of the key, by which the wallet knows it. */
+  key: Address;
+  /** micro-USD. */
+  amount: string;
+  days: number;
+  until: number;
+}
+
+/** Why nothing can be drawn; a wallet that was emptied may be filled again. */
+export type MandateProblem = 'revoked' | 'expired' | 'limit' | 'funds';
+
+export interface Mandates {
+  /** Value of `WWW-Authenticate`. */
+  challenge(asked: AskedMandate, realm: string): string;
+  /** @throws Problem payment_required, payment_invalid */
+  accept(
+    headers: Headers,
+    asked: { scope: string; realm: string },
+  ): Promise<{ mandate: Mandate; meta: Record<string, string> }>;
+  /**
+   * A charge, signed with the mandate's key. Nothing has moved: it pays when it is presented.
+   * @param answer a 402 of this host
+   * @returns the value of `Authorization`
+   * @throws Problem payment_invalid with `mandate` among its members
+   */
+  pay(mandate: Mandate, amount: Money, answer: Headers): Promise<string>;
 }
 
 /** What wallets sign once, so that the operator may be paid from time to time. */

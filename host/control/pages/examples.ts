@@ -23,6 +23,13 @@ export const EXAMPLES: Record<string, Example> = {
     body: { slug: 'hello', code: HELLO },
   },
   'POST /_admin/renew/:slug': { group: 'Deployments', command: 'turnpike renew hello --yes' },
+  'POST /_admin/renew/:slug/auto': {
+    group: 'Deployments',
+    command: 'turnpike renew hello --auto',
+    body: { until: '2027-10-31T00:00:00Z' },
+  },
+  'GET /_admin/renew/:slug/auto': { group: 'Deployments', command: 'turnpike renew hello --auto' },
+  'DELETE /_admin/renew/:slug/auto': { group: 'Deployments', command: 'turnpike renew hello --no-auto' },
   'PUT /_admin/code/:slug': {
     group: 'Deployments',
     command: 'turnpike update hello.js --slug hello',

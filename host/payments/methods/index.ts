@@ -1,8 +1,9 @@
 /** The one list of methods of payment. Nothing outside of this folder asks by which one something is paid. */
 import type { Offer } from '../terms.ts';
+import type { Mandates } from '../types.ts';
 import type { PaymentMethod, Presented, Rail } from './method.ts';
 import { type TempoNeeds, tempo, tempoRails } from './tempo/index.ts';
-import { type Mandates, tempoMandates } from './tempo/mandates.ts';
+import { tempoMandates } from './tempo/mandates.ts';
 import { x402 } from './x402/index.ts';
 import { type X402Needs, x402Rails } from './x402/rails.ts';
 
@@ -43,8 +44,6 @@ export function removeCredentials(headers: Headers): void {
 export async function openRails(host: MethodHost): Promise<Rail[]> {
   return (await Promise.all(ENTRIES.map(({ rails }) => rails(host)))).flat();
 }
-
-export type { Mandate, MandateProblem, Mandates } from './tempo/mandates.ts';
 
 /** What wallets let this host take from time to time; undefined where no method has it. */
 export function openMandates(

@@ -1,6 +1,6 @@
 /** `/_admin/renew/:slug/auto`: the owner's wallet signs once, and the deployment renews until a date. */
 import { z } from 'zod';
-import type { Mandate } from '../../../payments/methods/index.ts';
+import type { Mandate } from '../../../payments/types.ts';
 import type { AutoRenewal } from '../../../registry/schema/deployments.ts';
 import { formatUsd, micro, parseUsd } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';

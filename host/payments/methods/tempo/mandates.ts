@@ -17,7 +17,7 @@ import { formatUsd, type Money, micro } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
 import type { MppNetwork } from '../../network/types.ts';
 import { lower } from '../../terms.ts';
-import type { Address } from '../../types.ts';
+import type { Address, AskedMandate, Mandate, MandateProblem, Mandates } from '../../types.ts';
 import { assertFunded } from '../chain/funds.ts';
 import { notForThis } from '../common.ts';
 import { mppOf, readMpp } from './credential.ts';
@@ -28,56 +28,6 @@ const CHALLENGE_LIFE_MS = 5 * 60_000;
 const AUTHORIZE_GAS = 5_000_000n;
 const AUTHORIZE_LIFE_S = 25;
 const CONFIRM_MS = 10_000;
-
-/** What a wallet is asked for. */
-export interface AskedMandate {
-  /** The most in each period. */
-  amount: Money;
-  /** Length of a period. */
-  days: number;
-  /** ms, a whole second. */
-  until: number;
-  /** Who is paid by it; default: the host, for a tenant. */
-  recipient?: Address;
-  /** Whose it is, such as `mandate:<tenant>`. */
-  scope: string;
-  description: string;
-  /** Comes back when it is signed. */
-  meta: Record<string, string>;
-}
-
-/** What a wallet has signed. Whoever holds it can have the host draw: it is kept like a secret. */
-export interface Mandate {
-  /** The key is derived from it. */
-  nonce: string;
-  payer: Address;
-  /** Address of the key, by which the wallet knows it. */
-  key: Address;
-  /** micro-USD. */
-  amount: string;
-  days: number;
-  until: number;
-}
-
-/** Why nothing can be drawn; a wallet that was emptied may be filled again. */
-export type MandateProblem = 'revoked' | 'expired' | 'limit' | 'funds';
-
-export interface Mandates {
-  /** Value of `WWW-Authenticate`. */
-  challenge(asked: AskedMandate, realm: string): string;
-  /** @throws Problem payment_required, payment_invalid */
-  accept(
-    headers: Headers,
-    asked: { scope: string; realm: string },
-  ): Promise<{ mandate: Mandate; meta: Record<string, string> }>;
-  /**
-   * A charge, signed with the mandate's key. Nothing has moved: it pays when it is presented.
-   * @param answer a 402 of this host
-   * @returns the value of `Authorization`
-   * @throws Problem payment_invalid with `mandate` among its members
-   */
-  pay(mandate: Mandate, amount: Money, answer: Headers): Promise<string>;
-}
 
 export interface MandateOptions {
   network: MppNetwork;
