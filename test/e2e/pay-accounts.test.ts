@@ -529,3 +529,158 @@ describe('the statement', () => {
     expect((await read(`&before=${page.cursor}`)).slice(0, 100)).toEqual(keys.slice(1_000));
   });
 });
+
+describe('the auth.md protocol', () => {
+  const json = async (path: string) => (await fetch(`${rig.pay}${path}`)).json();
+  const post = async (path: string, body: object) => {
+    const answer = await fetch(`${rig.pay}${path}`, { method: 'POST', body: JSON.stringify(body) });
+    return { status: answer.status, body: (await answer.json()) as Record<string, string> };
+  };
+  const token = async (fields: Record<string, string>) => {
+    const answer = await form('/oauth/token', fields);
+    return { status: answer.status, body: (await answer.json()) as Record<string, string> };
+  };
+  const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer';
+  const CLAIM = 'urn:workos:agent-auth:grant-type:claim';
+  const registered = async () => (await post('/agent/identity', { type: 'anonymous' })).body;
+  const exchanged = (assertion = '') => token({ grant_type: JWT_BEARER, assertion });
+  const meOf = (credential = '') => fetch(`${rig.pay}/me`, { headers: { authorization: `Bearer ${credential}` } });
+
+  test('is found from a 401, by two hops of metadata', async () => {
+    const denied = await fetch(`${rig.pay}/me`);
+    expect(denied.headers.get('www-authenticate')).toBe(
+      `Bearer resource_metadata="${rig.pay}/.well-known/oauth-protected-resource"`,
+    );
+    expect(await json('/.well-known/oauth-protected-resource')).toEqual({
+      resource: rig.pay,
+      resource_name: 'Pay',
+      authorization_servers: [rig.pay],
+      scopes_supported: ['account'],
+      bearer_methods_supported: ['header'],
+      resource_documentation: `${rig.pay}/auth.md`,
+    });
+    expect(await json('/.well-known/oauth-authorization-server')).toMatchObject({
+      issuer: rig.pay,
+      token_endpoint: `${rig.pay}/oauth/token`,
+      grant_types_supported: ['urn:ietf:params:oauth:grant-type:device_code', JWT_BEARER, CLAIM],
+      agent_auth: {
+        skill: `${rig.pay}/auth.md`,
+        identity_endpoint: `${rig.pay}/agent/identity`,
+        claim_endpoint: `${rig.pay}/agent/identity/claim`,
+        identity_types_supported: ['anonymous'],
+      },
+    });
+    const text = await fetch(`${rig.pay}/auth.md`);
+    expect(text.headers.get('content-type')).toContain('text/markdown');
+    for (const endpoint of ['/agent/identity', '/agent/identity/claim', '/oauth/token'])
+      expect(await text.clone().text()).toContain(`POST ${rig.pay}${endpoint}`);
+  });
+
+  test('an agent registers, exchanges its assertion, and a person claims the account with what is on it', async () => {
+    const registration = await registered();
+    expect(registration).toMatchObject({
+      registration_id: expect.stringMatching(/^reg_/),
+      registration_type: 'anonymous',
+      pre_claim_scopes: ['account'],
+      claim_url: `${rig.pay}/agent/identity/claim`,
+      claim_token: expect.stringMatching(/^clm_/),
+    });
+    const got = await exchanged(registration.identity_assertion);
+    expect(got).toMatchObject({ status: 200, body: { token_type: 'Bearer', scope: 'account' } });
+    const { access_token: credential = '', account_id: id = '' } = got.body;
+    expect(await (await meOf(credential)).json()).toMatchObject({ accountId: id, kind: 'anonymous', claimed: false });
+    const claimed = () => token({ grant_type: CLAIM, claim_token: registration.claim_token ?? '' });
+    expect((await claimed()).body.error).toBe('invalid_grant');
+    const begun = await post('/agent/identity/claim', { claim_token: registration.claim_token, email: 'a@b.example' });
+    const attempt = begun.body.claim_attempt as unknown as Record<string, string>;
+    expect(attempt).toMatchObject({ verification_uri: `${rig.pages}/device`, expires_in: 600, interval: 5 });
+    expect((await claimed()).body.error).toBe('authorization_pending');
+    expect((await claimed()).body.error).toBe('slow_down');
+    const browser = await signedUp();
+    await browser.get(`/device?user_code=${attempt.user_code}`);
+    await browser.submit('/device', { decision: 'allow' });
+    await waited();
+    const all = await Promise.all([claimed(), claimed(), claimed()]);
+    expect(all.filter(({ status }) => status === 200)).toHaveLength(1);
+    const later = all.find(({ status }) => status === 200)?.body.access_token;
+    for (const each of [credential, later])
+      expect(await (await meOf(each)).json()).toMatchObject({ accountId: id, claimed: true });
+    expect(await exchanged(registration.identity_assertion)).toMatchObject({
+      status: 400,
+      body: { error: 'invalid_grant' },
+    });
+    expect(await post('/agent/identity/claim', { claim_token: registration.claim_token })).toMatchObject({
+      status: 409,
+      body: { error: 'previously_claimed' },
+    });
+    const stored = JSON.stringify(await rig.sql('SELECT * FROM agent_registrations'));
+    expect(stored).not.toContain(registration.claim_token);
+  });
+
+  test('a person who was not the one to claim it gets no credential to the agent', async () => {
+    const registration = await registered();
+    const codes = await Promise.all(
+      [1, 2].map(async () => {
+        const { body } = await post('/agent/identity/claim', { claim_token: registration.claim_token });
+        return (body.claim_attempt as unknown as { user_code: string }).user_code;
+      }),
+    );
+    for (const code of codes) {
+      const browser = await signedUp();
+      await browser.get(`/device?user_code=${code}`);
+      await browser.submit('/device', { decision: 'allow' });
+    }
+    await waited();
+    const [row] = await rig.sql<{ device_hash: string }>(
+      'SELECT device_hash FROM agent_registrations WHERE id = ?',
+      registration.registration_id ?? '',
+    );
+    const [code] = await rig.sql<{ human_id: string; owner: string }>(
+      'SELECT d.human_id, a.human_id AS owner FROM device_codes d JOIN accounts a ON a.id = d.claimed_account WHERE d.hash = ?',
+      row?.device_hash ?? '',
+    );
+    const { status, body } = await token({ grant_type: CLAIM, claim_token: registration.claim_token ?? '' });
+    if (code?.human_id === code?.owner) expect(status).toBe(200);
+    else expect([status, body.error]).toEqual([400, 'access_denied']);
+  });
+
+  test.each([
+    ['nothing', () => ''],
+    ['another signature', (good: string) => `${good.slice(0, -3)}abc`],
+    [
+      'another registration',
+      (good: string) => {
+        const [head, claims = '', mac] = good.split('.');
+        const changed = { ...JSON.parse(Buffer.from(claims, 'base64url').toString()), sub: 'reg_x' };
+        return [head, Buffer.from(JSON.stringify(changed)).toString('base64url'), mac].join('.');
+      },
+    ],
+    ['no signature', (good: string) => `${Buffer.from('{"alg":"none"}').toString('base64url')}.${good.split('.')[1]}.`],
+  ])('an assertion with %s gives nothing', async (_what, change) => {
+    const { identity_assertion = '' } = await registered();
+    expect(await exchanged(change(identity_assertion))).toMatchObject({
+      status: 400,
+      body: { error: 'invalid_grant' },
+    });
+  });
+
+  test('methods that are not taken are named, and what is no method is refused', async () => {
+    for (const [body, status, error] of [
+      [{ type: 'service_auth', login_hint: 'a@b.example' }, 403, 'service_auth_not_enabled'],
+      [{ type: 'identity_assertion', assertion: 'x' }, 403, 'issuer_not_enabled'],
+      [{ type: 'other' }, 400, 'invalid_request'],
+      [[], 400, 'invalid_request'],
+    ] as const)
+      expect(await post('/agent/identity', body)).toMatchObject({ status, body: { error } });
+    expect(await post('/agent/identity/claim', { claim_token: 'clm_x' })).toMatchObject({
+      status: 400,
+      body: { error: 'invalid_claim_token' },
+    });
+    await rig.sql('UPDATE agent_registrations SET claim_expires_at = 1');
+    const { claim_token } = await registered();
+    await rig.sql('UPDATE agent_registrations SET claim_expires_at = 1');
+    expect((await post('/agent/identity/claim', { claim_token })).body.error).toBe('claim_expired');
+    await rig.sweep();
+    expect(await rig.sql('SELECT * FROM agent_registrations')).toEqual([]);
+  });
+});

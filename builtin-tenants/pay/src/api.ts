@@ -2,8 +2,10 @@
 
 import { Hono } from 'hono';
 import { cors } from 'hono/cors';
+import { CLAIM_GRANT, JWT_BEARER, tokenAnswer } from './accounts/agents.ts';
 import { meApp, requireAccount } from './accounts/me.ts';
 import { labelIn } from './accounts/request.ts';
+import { agentRoutes, REGISTRATIONS_PER_HOUR } from './agents-api.ts';
 import { internalApp } from './credit/charges.ts';
 import { llmsText, openApi } from './docs.ts';
 import { payUrl } from './environment.ts';
@@ -13,7 +15,6 @@ import { Problem } from './problem.ts';
 import { limitCaller } from './rate-limit.ts';
 
 const HOUR_MS = 3_600_000;
-const REGISTRATIONS_PER_HOUR = 60;
 const DEVICE_CODES_PER_HOUR = 60;
 const DEVICE_GRANT = 'urn:ietf:params:oauth:grant-type:device_code';
 
@@ -35,7 +36,15 @@ export function apiApp(platform: Platform): Hono {
     }),
   );
   app.onError((error) => {
-    if (error instanceof Problem) return error.toResponse();
+    if (error instanceof Problem) {
+      const answer = error.toResponse();
+      if (answer.headers.get('www-authenticate') === 'Bearer')
+        answer.headers.set(
+          'www-authenticate',
+          `Bearer resource_metadata="${base}/.well-known/oauth-protected-resource"`,
+        );
+      return answer;
+    }
     console.error(error);
     return new Problem('internal', 'An unexpected error; try again, and tell the operator if it stays.').toResponse();
   });
@@ -48,6 +57,7 @@ export function apiApp(platform: Platform): Hono {
   app.get('/openapi.json', (c) => c.json(openApi(base)));
   // What is behind the gateway is in the list of the host.
   app.get('/.well-known/x402', (c) => c.redirect(`${env.APP_URL}/.well-known/x402`));
+  agentRoutes(app, { db, agents: platform.agents, base });
   app.get('/.well-known/http-message-signatures-directory', async () => {
     const headers = {
       'content-type': 'application/http-message-signatures-directory+json',
@@ -81,7 +91,17 @@ export function apiApp(platform: Platform): Hono {
     );
   });
   app.post('/oauth/token', async (c) => {
-    const { grant_type, device_code } = await fields(c.req.raw);
+    const { grant_type, device_code, assertion, claim_token } = await fields(c.req.raw);
+    if (grant_type === JWT_BEARER || grant_type === CLAIM_GRANT) {
+      const { agents } = platform;
+      const got = await (grant_type === JWT_BEARER
+        ? agents.exchange(assertion ?? '')
+        : agents.claimed(claim_token ?? ''));
+      const noStore = { 'cache-control': 'no-store' };
+      if (!('error' in got)) return c.json(tokenAnswer(got), 200, noStore);
+      const { status, ...refused } = got;
+      return c.json(refused, status, noStore);
+    }
     if (grant_type !== DEVICE_GRANT) return c.json({ error: 'unsupported_grant_type' }, 400);
     const polled = await device.poll(device_code ?? '');
     if ('error' in polled) return c.json(polled, 400, { 'cache-control': 'no-store' });

@@ -7,6 +7,7 @@ Sells APIs per call (MPP, x402) and from prepaid credit. Base: ${payUrl}
 
 - ${payUrl}/<service>/<path>: the API of a service, such as ${payUrl}/deals/v1/deals. An unpaid call answers 402 with what it costs and how to pay; pay with any MPP or x402 client.
 - POST ${payUrl}/accounts/anonymous: an account for an agent, {"accountId","credential"}. Send the credential as "Authorization: Bearer tpk_...".
+- ${payUrl}/auth.md: the same by the auth.md protocol (anonymous, claimed by a person later), with its metadata at ${payUrl}/.well-known/oauth-protected-resource.
 - POST ${payUrl}/oauth/device_authorization (client_id=<name of the program>), then POST ${payUrl}/oauth/token (RFC 8628): an account of a person, who confirms at ${pagesUrl}/device.
 - POST ${payUrl}/deals-watches/plans/default/purchase {"amountUsd":"5.00"} with the Bearer credential: 402 for that amount, then one grant of credit.
 - Paying from credit: the 402 has WWW-Authenticate: Payment ... method="credit". Repeat the request with "Authorization: Payment <base64url of {"challenge":{all parameters},"payload":{"type":"credit","credential":"tpk_..."}}>".
@@ -39,6 +40,22 @@ export function openApi(payUrl: string): object {
     components: { securitySchemes: { credential: { type: 'http', scheme: 'bearer' } } },
     paths: {
       '/accounts/anonymous': { post: operation('Make an account for an agent', '201') },
+      '/agent/identity': {
+        post: {
+          ...operation('Register an agent (auth.md)', '200'),
+          requestBody: bodyOf({ type: { const: 'anonymous' } }),
+        },
+      },
+      '/agent/identity/claim': {
+        post: {
+          ...operation('Begin a claim of an agent’s account by a person (auth.md)', '200'),
+          requestBody: bodyOf({ claim_token: { type: 'string' } }),
+        },
+      },
+      '/.well-known/oauth-protected-resource': { get: operation('Metadata of the resource (RFC 9728)', '200') },
+      '/.well-known/oauth-authorization-server': {
+        get: operation('Metadata of the server (RFC 8414), with agent_auth', '200'),
+      },
       '/oauth/device_authorization': { post: operation('Begin the device flow (RFC 8628)', '200') },
       '/oauth/token': { post: operation('Ask whether the person confirmed (RFC 8628)', '200') },
       '/{service}/plans/{plan}/purchase': {

@@ -1,6 +1,7 @@
 /** Everything the platform is made of, put together from its bindings. It serves many requests at once and keeps nothing of any. */
 import { readPlaces } from '../../kit/look/tenant.ts';
 import { Accounts } from './accounts/accounts.ts';
+import { Agents } from './accounts/agents.ts';
 import { Confirmation } from './accounts/confirmation.ts';
 import { DeviceFlow } from './accounts/device-flow.ts';
 import { Humans } from './accounts/humans.ts';
@@ -31,6 +32,7 @@ export interface Platform {
   db: Database;
   now(): number;
   accounts: Accounts;
+  agents: Agents;
   calls: Calls;
   catalog: Catalog;
   device: DeviceFlow;
@@ -70,6 +72,7 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
   const events = new OriginEvents(db, catalog, keys);
   const humans = new Humans(db);
   const webhooks = new Webhooks(db, now);
+  const device = new DeviceFlow(db, accounts);
   const mail = new Mail(env);
   const deliverEvents = () => {
     waitUntil(events.deliver((account) => ledger.available(account)));
@@ -106,7 +109,15 @@ export function createPlatform(env: Env, waitUntil: (work: Promise<unknown>) => 
     confirmation: new Confirmation(db, mail),
     passwordReset: new PasswordReset(db, humans, mail, env.PAGES_URL, waitUntil),
     humans,
-    device: new DeviceFlow(db, accounts),
+    device,
+    agents: new Agents({
+      db,
+      accounts,
+      device,
+      secret: env.PAY_SECRET,
+      issuer: payUrl(env),
+      verificationUri: `${env.PAGES_URL}/device`,
+    }),
     disputes: new Disputes(db, ledger, now),
     gateway: new Gateway({
       db,
@@ -174,6 +185,7 @@ export async function sweep(platform: Platform): Promise<void> {
     ['forget what accounts were told', () => webhooks.forgetOld()],
     ['remove old calls', () => calls.removeOld()],
     ['remove old codes', () => device.removeOld()],
+    ['remove old registrations', () => platform.agents.removeOld()],
     ['remove old sessions', () => humans.removeOld()],
     [
       'remove old purchases',

@@ -95,6 +95,7 @@ Call without anything, pay what the 402 asks for (MPP or x402), and repeat the c
 ${needs(true)}
 
 1. An agent: POST ${where.platform}/accounts/anonymous -> {"accountId", "credential"}. The credential is shown once.
+   The same by the auth.md protocol, with metadata and claims: ${where.platform}/auth.md.
    A person: the device flow (RFC 8628) at ${where.platform}/oauth/device_authorization and ${where.platform}/oauth/token.
 2. Send it as \`Authorization: Bearer tpk_...\`.
 3. Buy credit: POST ${where.credit}/plans/default/purchase {"amountUsd": "5.00"} (5 USD or more) -> 402 for that amount, paid per MPP or x402 -> credit.

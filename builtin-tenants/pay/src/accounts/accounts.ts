@@ -1,7 +1,7 @@
 /** Accounts, their credentials, and the people behind them. Credentials are shown once and stored as digests. */
 import { ask, firstRow, known, type Question } from '../database/questions.ts';
 import { dayOf } from '../day.ts';
-import type { Database } from '../environment.ts';
+import type { Database, Statement } from '../environment.ts';
 import { newId, newSecret, sha256Hex } from './tokens.ts';
 import type { Welcome } from './welcome.ts';
 
@@ -60,11 +60,15 @@ export class Accounts {
   /** An account that nobody owns yet; whoever has its credential has it. */
   async registerAnonymous(label: string): Promise<{ account: string; credential: string }> {
     const id = newId('acc');
-    await this.#db
-      .prepare("INSERT INTO accounts (id, kind, created_at) VALUES (?, 'anonymous', ?)")
-      .bind(id, this.#now())
-      .run();
+    await this.opening(id).run();
     return { account: id, credential: (await this.issueCredential(id, label)).credential };
+  }
+
+  /** Opens an anonymous account; to be part of a transaction. */
+  opening(id: string): Statement {
+    return this.#db
+      .prepare("INSERT INTO accounts (id, kind, created_at) VALUES (?, 'anonymous', ?)")
+      .bind(id, this.#now());
   }
 
   /** The person's main account, made if there is none, and given the welcome bonus that it is due. Idempotent. */

@@ -83,7 +83,18 @@ export class DeviceFlow {
 
   /** The device asks whether the person has confirmed. The credential is issued once. */
   async poll(deviceCode: string): Promise<{ accountId: string; credential: string } | { error: TokenError }> {
-    const hash = await sha256Hex(deviceCode);
+    const progress = await this.progress(await sha256Hex(deviceCode), 'login');
+    if ('error' in progress) return progress;
+    const account = await this.#accounts.ofHuman(progress.humanId);
+    const { credential } = await this.#accounts.issueCredential(account.id, progress.client);
+    return { accountId: account.id, credential };
+  }
+
+  /** Who has confirmed a code; told once. @param hash of the device's code */
+  async progress(
+    hash: string,
+    purpose: CodeRow['purpose'],
+  ): Promise<{ humanId: string; client: string } | { error: TokenError }> {
     const row = await this.#db
       .prepare(
         `SELECT state, purpose, client, human_id AS humanId, interval_ms AS intervalMs, polled_at AS polledAt,
@@ -92,7 +103,7 @@ export class DeviceFlow {
       .bind(hash)
       .first<CodeRow>();
     const now = Date.now();
-    if (!row || row.state === 'used' || row.purpose !== 'login') return { error: 'invalid_grant' };
+    if (!row || row.state === 'used' || row.purpose !== purpose) return { error: 'invalid_grant' };
     if (row.state === 'denied') return { error: 'access_denied' };
     if (row.expiresAt <= now) return { error: 'expired_token' };
     const tooSoon = row.polledAt !== null && now - row.polledAt < row.intervalMs;
@@ -107,9 +118,7 @@ export class DeviceFlow {
       .bind(hash)
       .run();
     if (meta.changes !== 1 || row.humanId === null) return { error: 'invalid_grant' };
-    const account = await this.#accounts.ofHuman(row.humanId);
-    const { credential } = await this.#accounts.issueCredential(account.id, row.client);
-    return { accountId: account.id, credential };
+    return { humanId: row.humanId, client: row.client };
   }
 
   /** What a code that a person typed stands for; undefined when there is none, or it is over. */

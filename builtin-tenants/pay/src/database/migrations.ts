@@ -2,6 +2,7 @@
  * The tables, as lists of statements that are applied once each. What must never happen is refused here, by the
  * database: a negative balance, a transaction that does not sum to zero, an entry that changes.
  */
+import { AGENTS } from './agents.ts';
 import { MANDATES } from './mandates.ts';
 import { NOTICES } from './notices.ts';
 
@@ -319,4 +320,5 @@ export const MIGRATIONS: { name: string; statements: string[] }[] = [
   },
   { name: '0009_notices', statements: NOTICES },
   { name: '0010_mandates', statements: MANDATES },
+  { name: '0011_agents', statements: AGENTS },
 ];
