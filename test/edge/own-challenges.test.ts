@@ -18,6 +18,7 @@ const shown = (lines: string) => tenantChallenges(lines, PLACE);
 
 it.each([
   mpp('binding:t1'),
+  mpp('mandate:t1'),
   mpp('proof:tenant:t1:anything'),
   'www-authenticate: Basic realm="api.example.com"\r\n',
   'www-authenticate: Payment id="x", realm="elsewhere.example", opaque="eyJhIjoiYiJ9eyJhIjoiYiJ9eyJhIjoiYiJ9"\r\n',
@@ -32,6 +33,8 @@ it.each([
   mpp('operation:deploy'),
   mpp('route:t1:GET /paid'),
   mpp('binding:t2'),
+  mpp('mandate:t2'),
+  mpp('mandate:renew:hello'),
   mpp('proof:DELETE victim'),
   mpp('proof:tenant:t12:x'),
   // As clients still read it.
