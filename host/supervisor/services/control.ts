@@ -422,7 +422,9 @@ const timers = service({
   async start({ scheduler, timedWork, backups, domainChecks, codeStore, stores, log, controlDeps, ...values }) {
     const { runtime, instanceClient, observation } = values;
     const renewer = new AutoRenewer(controlDeps);
-    scheduler.every(AUTO_RENEWALS_MS, 'automatic renewals', () => renewer.run());
+    scheduler.every(AUTO_RENEWALS_MS, 'automatic renewals', () =>
+      stores.registry.leases.run(TIMED_WORK, () => renewer.run()),
+    );
     await timedWork.start();
     backups.schedule(scheduler, log);
     scheduler.every(DOMAIN_SWEEP_MS, 'domains', () =>
