@@ -33,7 +33,8 @@ const BEGIN: Record<TransactionMode, string> = {
 export async function openClient(file: string): Promise<Client> {
   const client = new RegistryClient(file);
   try {
-    for (const pragma of ['journal_mode=WAL', 'synchronous=FULL', 'foreign_keys=ON', 'busy_timeout=5000'])
+    // The wait first: whoever else has the file open, to look at it, may just be closing it.
+    for (const pragma of ['busy_timeout=5000', 'journal_mode=WAL', 'synchronous=FULL', 'foreign_keys=ON'])
       await client.execute(`PRAGMA ${pragma}`);
   } catch (error) {
     client.close();

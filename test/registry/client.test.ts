@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -5,6 +7,16 @@ import type { Client } from '@libsql/client/sqlite3';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openClient } from '../../host/registry/client.ts';
 import { openRegistry } from '../../host/registry/index.ts';
+
+/** Has the file for itself for a moment, and says so. */
+const HOLDS = `
+import { DatabaseSync } from 'node:sqlite';
+const database = new DatabaseSync(process.argv[1]);
+database.exec('CREATE TABLE t (id TEXT) STRICT; PRAGMA journal_mode = WAL; PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
+database.exec("INSERT INTO t VALUES ('a')");
+console.log('held');
+setTimeout(() => { database.exec('ROLLBACK'); database.close(); }, 300);
+`;
 
 let folder: string;
 let client: Client;
@@ -195,6 +207,18 @@ test('a statement of which no row was read any more stands in no one’s way', a
   expect((await client.execute('SELECT * FROM t')).rows).toHaveLength(250);
   await client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
   expect(await rows('PRAGMA wal_checkpoint(TRUNCATE)')).toEqual([{ busy: 0, log: 0, checkpointed: 0 }]);
+});
+
+test('opens a file that somebody else is just letting go of', async () => {
+  const file = path.join(folder, 'held.db');
+  const program = ['--input-type=module', '--eval', HOLDS, file];
+  const other = spawn(process.execPath, program, { stdio: ['ignore', 'pipe', 'inherit'] });
+  const exited = once(other, 'exit');
+  expect(await Promise.race([once(other.stdout, 'data').then(() => 'held'), exited])).toBe('held');
+  const opened = await openClient(file);
+  expect((await opened.execute('SELECT id FROM t')).rows).toHaveLength(0);
+  opened.close();
+  await exited;
 });
 
 test('says so when it is closed, and when a file is no database', async () => {

@@ -44,6 +44,8 @@ export class EmbeddedStore {
     this.#path = path;
     const database = libsql.open(path);
     const ask = (sql: string): unknown => libsql.rows(libsql.prepare(database, sql), [])[0]?.[0];
+    // Whoever else has the file open, to look at it, may just be closing it.
+    ask('PRAGMA busy_timeout=5000');
     ask('PRAGMA journal_mode=WAL');
     // FULL: an answered write survives power loss. Foreign keys are enforced, as in D1.
     libsql.execute(database, 'PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON');

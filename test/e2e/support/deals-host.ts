@@ -170,6 +170,7 @@ export async function runCrons(host: TestHost): Promise<void> {
 /** The database of a built-in tenant, read beside it. */
 export async function readDatabase<Row>(host: TestHost, slug: string, sql: string): Promise<Row[]> {
   const registry = createClient({ url: `file:${path.join(host.data, 'registry.db')}` });
+  await registry.execute('PRAGMA busy_timeout = 5000');
   const found = await registry.execute({ sql: 'SELECT tenant FROM deployments WHERE slug = ?', args: [slug] });
   registry.close();
   const file = path.join(host.data, 'tenants', String(found.rows[0]?.tenant), 'sql', 'db.sqlite');
