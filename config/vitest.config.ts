@@ -36,9 +36,12 @@ const shared = {
   expect: { poll: { timeout: 30_000 } },
 };
 
+/** What needs several nodes, and so PostgreSQL. */
+const NODES = 'test/registry/{nodes,nodes-at-work,postgres}.test.ts';
 /** What runs again with its registry on PostgreSQL. */
 const ON_POSTGRES = [
-  'test/registry/{deployments,leases,nodes,nodes-at-work,operator,postgres,secrets-rotation,shared-stores,statements}.test.ts',
+  NODES,
+  'test/registry/{deployments,leases,operator,secrets-rotation,shared-stores,statements}.test.ts',
   'test/payments/{claims,gas,guard,model,payouts}.test.ts',
   'test/control/{deploy-keys,lifecycle}.test.ts',
 ];
@@ -58,7 +61,7 @@ export default defineConfig({
           ...shared,
           name: 'unit',
           include: ['test/**/*.test.ts'],
-          exclude: ['test/e2e/**', 'test/s3/**'],
+          exclude: ['test/e2e/**', 'test/s3/**', NODES],
           testTimeout: 60_000,
         },
       },
