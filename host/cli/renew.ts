@@ -6,6 +6,7 @@ import { problemOf } from './host-client.ts';
 import type { Metadata } from './metadata-view.ts';
 import { slugOf } from './project/manifest.ts';
 import { type CommandDeps, type Session, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
 
 interface Renewals {
   auto: { wallet: string; amountUsd: string; until: string; lastFailure?: string } | null;
@@ -22,6 +23,8 @@ export function renewCommand(deps?: CommandDeps): Command {
       withSession(
         deps,
         async (session, given: string | undefined, { auto, until }: { auto?: boolean; until?: string }) => {
+          if (until !== undefined && auto !== true)
+            throw new Failure('usage', '--until is for --auto: a renewal by hand is for one term.');
           const slug = slugOf(await session.project(), given);
           const path = `/_admin/renew/${encodeURIComponent(slug)}`;
           if (auto === true) return renewByItself(session, slug, `${path}/auto`, until);

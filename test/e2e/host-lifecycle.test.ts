@@ -350,6 +350,7 @@ describe('a deployment that renews by itself', () => {
     expect((await fetch(place(), { method: 'DELETE' })).status).toBe(402);
     for (const until of ['2020-01-01T00:00:00Z', '2999-01-01T00:00:00Z', 'tomorrow'])
       expect((await fetch(place(), jsonPost({ until }))).status).toBe(400);
+    expect(await renew('--until', '2099-01-01')).toMatchObject({ code: 2, stdout: expect.stringContaining('--auto') });
     const signed = await renew('--auto');
     expect([signed.code, signed.stderr]).toEqual([0, '']);
     expect(signed.json().auto).toMatchObject({
