@@ -40,8 +40,8 @@ export const tails: Binding = {
 export const TAIL_WORKER = `
 /** Of one message, characters. */
 const MOST = 256_000;
-/** From the first trace of a message, ms. */
-const MOMENT = 100;
+/** From the first trace of a message, ms: an instance that ends takes what it has not sent along. */
+const MOMENT = 10;
 
 let waiting = [];
 let length = 0;
