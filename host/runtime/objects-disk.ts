@@ -31,7 +31,7 @@ const ROOM = 0.05;
 const MOST = 4;
 /** How often the folder is looked at while the instance works, ms; as many times its own duration, where it is large. */
 const LOOK_MS = 200;
-const LOOK_SHARE = 5;
+const LOOK_SHARE = 10;
 
 export class ObjectsDisk {
   readonly #options: ObjectsDiskOptions;

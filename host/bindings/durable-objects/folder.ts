@@ -2,8 +2,10 @@
  * The folder of one tenant's objects: SQLite files that workerd writes from inside of the tenant's sandbox. Nothing in it
  * is opened as a database by the host, and no link in it is followed.
  */
-import { lchown, lstat, mkdir, readdir, rm } from 'node:fs/promises';
+import { type Dir, lchownSync, lstatSync, opendirSync, type Stats } from 'node:fs';
+import { lchown, lstat, mkdir, rm } from 'node:fs/promises';
 import path from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { FOLDER, type Objects } from './classes.ts';
 
 export function objectsFolder(tenantsFolder: string, tenant: string): string {
@@ -15,7 +17,7 @@ export async function prepareFolder(folder: string, { deleted }: Objects, uid: n
   await mkdir(folder, { recursive: true, mode: 0o700 });
   for (const id of deleted) await rm(path.join(folder, id), { recursive: true, force: true });
   if (uid === undefined || (await lstat(folder)).uid === uid) return;
-  for await (const file of pathsBelow(folder)) await lchown(file, uid, uid);
+  for await (const batch of filesBelow(folder)) for (const { file } of batch) lchownSync(file, uid, uid);
   // At last: where it was interrupted it is done again.
   await lchown(folder, uid, uid);
 }
@@ -23,22 +25,21 @@ export async function prepareFolder(folder: string, { deleted }: Objects, uid: n
 /** Bytes on the disk, and 1 KB for each file. */
 export async function folderBytes(folder: string): Promise<number> {
   let bytes = 0;
-  for await (const file of pathsBelow(folder)) {
-    const found = await lstat(file).catch(() => undefined);
-    if (found) bytes += FILE_BYTES + found.blocks * BLOCK_BYTES;
-  }
+  for await (const batch of filesBelow(folder))
+    for (const { stats } of batch) bytes += FILE_BYTES + stats.blocks * BLOCK_BYTES;
   return bytes;
 }
 
 /** @returns bytes of all logs of databases, and of the largest database with its log: to write the log into it takes as much again */
 export async function logBytes(folder: string): Promise<{ logs: number; largest: number }> {
   const found = { logs: 0, largest: 0 };
-  const sizeOf = async (file: string) => (await lstat(file).catch(() => undefined))?.size ?? 0;
-  for await (const file of pathsBelow(folder)) {
-    if (!file.endsWith('.sqlite')) continue;
-    const [size, log] = await Promise.all([sizeOf(file), sizeOf(`${file}-wal`)]);
-    found.logs += log;
-    found.largest = Math.max(found.largest, size + log);
+  for await (const batch of filesBelow(folder)) {
+    for (const { file, stats } of batch) {
+      if (!file.endsWith('.sqlite')) continue;
+      const log = lstatSync(`${file}-wal`, { throwIfNoEntry: false })?.size ?? 0;
+      found.logs += log;
+      found.largest = Math.max(found.largest, stats.size + log);
+    }
   }
   return found;
 }
@@ -48,11 +49,47 @@ const FILE_BYTES = 1_024;
 /** Unit of `st_blocks`: stat(2). */
 const BLOCK_BYTES = 512;
 
-/** Files and folders. */
-async function* pathsBelow(folder: string): AsyncGenerator<string> {
-  for (const entry of await readdir(folder, { withFileTypes: true }).catch(() => [])) {
-    const file = path.join(folder, entry.name);
-    yield file;
-    if (entry.isDirectory()) yield* pathsBelow(file);
+/** Files in a batch: together they hold the event loop up for about half a millisecond. */
+const BATCH = 128;
+
+/**
+ * Files and folders, in batches, one batch in a turn of the event loop. Each is looked at synchronously: that takes 5 µs,
+ * and 60 µs of CPU by a promise; a tenant may have 20,000 files.
+ */
+async function* filesBelow(folder: string): AsyncGenerator<{ file: string; stats: Stats }[]> {
+  const folders = [folder];
+  for (let next = folders.pop(); next !== undefined; next = folders.pop()) {
+    const opened = openFolder(next);
+    if (!opened) continue;
+    try {
+      for (let batch = readBatch(opened); batch.length > 0; batch = readBatch(opened)) {
+        for (const { file, stats } of batch) if (stats.isDirectory()) folders.push(file);
+        yield batch;
+        await nextTurn();
+      }
+    } finally {
+      opened.closeSync();
+    }
   }
+}
+
+/** @returns undefined where it is gone */
+function openFolder(folder: string): Dir | undefined {
+  try {
+    return opendirSync(folder, { bufferSize: BATCH });
+  } catch {
+    return undefined;
+  }
+}
+
+function readBatch(folder: Dir): { file: string; stats: Stats }[] {
+  const batch: { file: string; stats: Stats }[] = [];
+  while (batch.length < BATCH) {
+    const entry = folder.readSync();
+    if (!entry) break;
+    const file = path.join(folder.path, entry.name);
+    const stats = lstatSync(file, { throwIfNoEntry: false });
+    if (stats) batch.push({ file, stats });
+  }
+  return batch;
 }
