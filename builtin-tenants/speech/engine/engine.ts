@@ -268,7 +268,7 @@ export class Engine {
         ...(this.#voices.length > 0 ? {} : { fix: 'Install @echogarden/espeak-ng-emscripten or Debian’s flite.' }),
         queue: this.#speaking.state,
       },
-      read: { ok: true, engine: 'wink-nlp, VADER, TextRank', queue: this.#reading.state },
+      read: { ok: true, engine: 'wink-nlp, Universal Sentence Encoder, VADER, TextRank', queue: this.#reading.state },
       memoryBytes: process.memoryUsage.rss(),
     };
   }

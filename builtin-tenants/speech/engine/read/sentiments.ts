@@ -1,9 +1,9 @@
 /**
- * Sentiment by VADER (Hutto and Gilbert, 2014): per run of like-minded sentences, and the average by words.
+ * Sentiment: per run of like-minded sentences, and the average by words.
  */
-/// <reference path="./vader-sentiment.d.ts" />
-import vader from 'vader-sentiment';
 import { type Segment, type Sentence, segmentOf } from './document.ts';
+import { positivity } from './feeling.ts';
+import { meaningsOf } from './meaning.ts';
 import { roundScore } from './score.ts';
 
 export type Sentiment = 'positive' | 'neutral' | 'negative';
@@ -19,16 +19,17 @@ export interface Sentiments {
 }
 
 /** Deepgram's thresholds on a score from -1 to 1. */
-function label(score: number): Sentiment {
+export function label(score: number): Sentiment {
   return score > 1 / 3 ? 'positive' : score < -1 / 3 ? 'negative' : 'neutral';
 }
 
-export function findSentiments(sentences: Sentence[]): Sentiments {
+export async function findSentiments(sentences: Sentence[]): Promise<Sentiments> {
+  const meanings = await meaningsOf(sentences);
   const runs: { segment: Segment; sentiment: Sentiment; weighted: number; words: number }[] = [];
   let weighted = 0;
   let words = 0;
-  for (const sentence of sentences) {
-    const score = vader.SentimentIntensityAnalyzer.polarity_scores(sentence.text).compound;
+  for (const [index, sentence] of sentences.entries()) {
+    const score = positivity(sentence.text, meanings[index]);
     const share = score * sentence.wordCount;
     weighted += share;
     words += sentence.wordCount;

@@ -1,5 +1,6 @@
 /**
- * A summary of the most central sentences, by TextRank (Mihalcea and Tarau, 2004), in the order of the text.
+ * A summary of the most central sentences, by TextRank (Mihalcea and Tarau, 2004), in the order of the text. Its random
+ * walk starts again at early sentences more often: texts say first what they are about.
  */
 import { type Segment, type Sentence, segmentOf } from './document.ts';
 import { roundScore } from './score.ts';
@@ -63,9 +64,12 @@ function set(matrix: Float64Array[], row: number, column: number, value: number)
 function rank(weights: Float64Array[]): Float64Array {
   const size = weights.length;
   const outgoing = weights.map((row) => row.reduce((sum, weight) => sum + weight, 0));
-  let ranks = new Float64Array(size).fill(1 / size);
+  const first = new Float64Array(size).map((_, index) => 1 / (index + 1));
+  const whole = first.reduce((sum, weight) => sum + weight, 0);
+  const start = first.map((weight) => weight / whole);
+  let ranks = start;
   for (let round = 0; round < ROUNDS; round++) {
-    const next = new Float64Array(size).fill((1 - DAMPING) / size);
+    const next = start.map((share) => (1 - DAMPING) * share);
     weights.forEach((row, from) => {
       const share = (DAMPING * (ranks[from] ?? 0)) / (outgoing[from] || 1);
       row.forEach((weight, to) => {

@@ -33,7 +33,7 @@ export interface ReadAnswer {
 // on Linux 0 is the calling thread: the event loop of the engine keeps its own priority
 setPriority(0, constants.priority.PRIORITY_BELOW_NORMAL);
 
-export default function read(task: ReadTask): ReadAnswer {
+export default async function read(task: ReadTask): Promise<ReadAnswer> {
   const sentences = readDocument(task.text);
   return {
     words: (sentences.at(-1)?.endWord ?? -1) + 1,
@@ -42,6 +42,6 @@ export default function read(task: ReadTask): ReadAnswer {
     ...(task.intents
       ? { intents: { segments: findIntents(sentences, task.customIntents, task.customIntentMode) } }
       : {}),
-    ...(task.sentiment ? { sentiments: findSentiments(sentences) } : {}),
+    ...(task.sentiment ? { sentiments: await findSentiments(sentences) } : {}),
   };
 }

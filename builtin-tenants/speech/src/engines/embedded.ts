@@ -128,7 +128,7 @@ export class EmbeddedEngine implements ListenEngine, SpeakEngine, ReadEngine {
     const answer = await this.#json<ReadAnswer>('/read', init, { name: NAME, signal });
     const foreign = language !== undefined && !/^en\b/i.test(language);
     const warnings = foreign ? [`language=${language}: the embedded engine reads English`] : [];
-    return { ...answer, model: 'wink-nlp-vader-textrank', warnings };
+    return { ...answer, model: 'wink-nlp-use-vader-textrank', warnings };
   }
 
   /** What the engine says of itself, or why it says nothing. */
