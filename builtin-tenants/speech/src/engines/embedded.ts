@@ -201,8 +201,8 @@ export async function failureOf(response: Response, options: CallOptions): Promi
       // not the engine's own words: egress says that there is no engine
       return new SpeechFailure(
         'SERVICE_UNAVAILABLE',
-        'The speech engine does not run. The operator can switch it on (speech.engine), or name another engine for this service.',
-        { retryAfter: 60 },
+        'The speech engine does not answer. While it starts, try again in 5 s; the operator may also have switched it off (speech.engine), and can name another engine for this service.',
+        { retryAfter: 5 },
       );
   }
 }

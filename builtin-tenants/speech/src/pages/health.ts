@@ -33,7 +33,11 @@ export async function health(settings: Settings): Promise<{
     if (engine !== 'embedded') return { ok: true, engine };
     const state = embedded?.[operation];
     if (typeof state !== 'object' || state === null || !('ok' in state)) {
-      return { ok: false, engine, fix: 'The speech engine does not run; switch it on (speech.engine).' };
+      return {
+        ok: false,
+        engine,
+        fix: 'The speech engine does not answer: it is starting, or switched off (speech.engine).',
+      };
     }
     const fix = 'fix' in state && typeof state.fix === 'string' ? { fix: state.fix } : {};
     const warning = 'arch' in state && state.arch === 'pocketsphinx' ? { warning: POCKETSPHINX } : {};
