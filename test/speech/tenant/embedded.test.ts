@@ -21,7 +21,7 @@ afterEach(() => server.close());
 
 it.each([
   ['egress_limit', { code: 'TOO_MANY_REQUESTS', retryAfter: 5 }],
-  ['egress_failed', { code: 'SERVICE_UNAVAILABLE', message: /does not run/ }],
+  ['egress_failed', { code: 'SERVICE_UNAVAILABLE', message: /does not answer/ }],
 ] as const)('%s of the host', async (code, expected) => {
   problem = new Problem(code, 'as the host puts it');
   const { port } = server.address() as AddressInfo;
