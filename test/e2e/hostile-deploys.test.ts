@@ -178,7 +178,8 @@ it('still accepts good code, by an object or a class, and leaves nothing running
       'import { WorkerEntrypoint } from "cloudflare:workers"; export default class extends WorkerEntrypoint { fetch() { return new Response("hi"); } }',
     ),
   ).resolves.toMatchObject({ handlers: ['fetch'] });
-  expect(readdirSync(runFolder)).toEqual([]);
+  // The answer does not wait for the end of the sandbox.
+  await expect.poll(() => readdirSync(runFolder), { timeout: 30_000 }).toEqual([]);
 });
 
 it('probes many at once without mixing them up', async () => {

@@ -57,12 +57,13 @@ export class Pipeline {
   async accept(input: CodeInput, options: AcceptOptions): Promise<AcceptedCode> {
     checkCompatibility(options.compatibilityDate, options.compatibilityFlags, this.#options.now());
     const { result, spentMs } = await this.#turns.run(options.asker, async () => {
-      const bundle = await this.#bundler.bundle(input);
-      const { handlers, entrypoints } = await this.#prober.probe({
-        ...options,
-        bundle,
-        yielding: options.asker.kind === 'stranger',
+      const sandbox = this.#prober.prepare();
+      const bundle = await this.#bundler.bundle(input).catch((error) => {
+        void sandbox.discard();
+        throw error;
       });
+      const yielding = options.asker.kind === 'stranger';
+      const { handlers, entrypoints } = await this.#prober.probe({ ...options, bundle, yielding }, sandbox);
       const kept = entrypoints.length > 0 ? { ...bundle, entrypoints } : bundle;
       if (options.crons.length > 0 && !handlers.includes('scheduled')) {
         const detail = 'There are crons, but the default export has no scheduled function.';

@@ -14,7 +14,7 @@ import type { BindingSet, CodeBundle, CodeModule, InstanceSpec } from '../../sha
 import { type FieldError, Problem } from '../../shared/problem.ts';
 import { InstanceProcess } from '../instance-process.ts';
 import { nodeHint } from '../node-flags.ts';
-import { sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
+import { type PrewarmedSandbox, sandboxFolders, startPrewarmedSandbox } from '../prewarmed-sandbox.ts';
 import { getText } from '../system-calls.ts';
 import { HANDLERS, PROBE_MODULE, probeSource, TOOLS_MODULE, TOOLS_SOURCE } from './probe-worker.ts';
 
@@ -66,6 +66,12 @@ const report = z.object({
   entrypoints: z.array(z.string()),
 });
 
+export interface ProbeSandbox {
+  started: Promise<PrewarmedSandbox>;
+  /** Ends it; resolves when it is gone. */
+  discard(): Promise<void>;
+}
+
 export class Prober {
   readonly #options: ProbeOptions;
 
@@ -73,21 +79,38 @@ export class Prober {
     this.#options = options;
   }
 
+  /** Starts a sandbox, while the code for it is still being made. Each is for one call of `probe`, or is discarded. */
+  prepare(): ProbeSandbox {
+    const { sandbox, runFolder } = this.#options;
+    const folder = mkdtempSync(path.join(runFolder, '.probe-'));
+    // Nothing to talk to: loading a module must not need anything.
+    const started = startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder), judging: true });
+    // Whoever probes with it is told.
+    started.catch(() => undefined);
+    return {
+      started,
+      async discard() {
+        const prewarmed = await started.catch(() => undefined);
+        prewarmed?.process.kill();
+        await prewarmed?.process.ended;
+        rmSync(folder, { recursive: true, force: true });
+      },
+    };
+  }
+
   /**
    * @returns the handlers of the default export, one at least. Without `fetch`, requests are answered 500, as on
    * Cloudflare. And the other entrypoints
    * @throws Problem code_rejected
    */
-  async probe(subject: ProbeSubject): Promise<Found> {
-    const { sandbox, runFolder, heapMb, startTimeoutMs } = this.#options;
-    const folder = mkdtempSync(path.join(runFolder, '.probe-'));
+  async probe(subject: ProbeSubject, sandbox = this.prepare()): Promise<Found> {
+    const { heapMb, startTimeoutMs } = this.#options;
     let instance: InstanceProcess | undefined;
     try {
       instance = await InstanceProcess.start({
         spec: probeSpec(subject),
         generation: 0,
-        // Nothing to talk to: loading a module must not need anything.
-        prewarmed: await startPrewarmedSandbox({ sandbox, ...sandboxFolders(folder), judging: true }),
+        prewarmed: await sandbox.started,
         heapMb,
         startTimeoutMs,
         mappedModule: subject.bundle.modules[0]?.name ?? '',
@@ -103,8 +126,9 @@ export class Prober {
     } catch (error) {
       throw rejection(error, subject.bundle.modules, subject.compatibilityFlags);
     } finally {
-      await instance?.kill('stopped', 'The probe is over.');
-      rmSync(folder, { recursive: true, force: true });
+      // The answer does not wait for its end.
+      void instance?.kill('stopped', 'The probe is over.');
+      void sandbox.discard();
     }
   }
 
