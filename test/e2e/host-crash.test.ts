@@ -8,7 +8,7 @@ import { commandOf, processTree } from '../bench/processes.ts';
 import { deploy, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost, until } from './support/host.ts';
 
-const WRITES = Number(process.env.CRASH_WRITES ?? 4_000);
+const WRITES = Number(process.env.CRASH_WRITES ?? 1_500);
 const KINDS = ['kv', 'r2', 'd1'] as const;
 /** Of each kind. */
 const WRITERS = 2;

@@ -5,7 +5,7 @@ import { commandOf, processTree } from '../bench/processes.ts';
 import { account, balances, jsonPost, mppFetch } from './support/callers.ts';
 import { startHost, until } from './support/host.ts';
 
-const TURNS = Number(process.env.KILL_TURNS ?? 10);
+const TURNS = Number(process.env.KILL_TURNS ?? 6);
 const hello = (text: string) => `export default { fetch: () => new Response(${JSON.stringify(text)}) }`;
 
 describe('kills during deploys', () => {
