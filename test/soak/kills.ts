@@ -23,6 +23,14 @@ const KINDS: Record<string, RegExp | undefined> = {
   supervisor: undefined,
 };
 
+/** From the start of a supervisor, without load, ms. */
+export interface IdleTimes {
+  /** To the first answer on the public port. */
+  answersMs: number;
+  /** To the service of a tenant with every binding. */
+  servesMs: number;
+}
+
 export interface KillsOptions {
   host: TestHost;
   slugs: string[];
@@ -46,6 +54,21 @@ export class Kills {
 
   get count(): number {
     return [...this.away.values()].reduce((sum, deaths) => sum + deaths.length, 0);
+  }
+
+  /** Kills the supervisor while nothing else is asked of the host. @returns ms in the middle of three times */
+  async measureIdle(): Promise<IdleTimes> {
+    const answered: number[] = [];
+    const served: number[] = [];
+    for (let turn = 0; turn < 3; turn++) {
+      await this.host.kill();
+      const from = performance.now();
+      const restarted = this.host.restart();
+      answered.push(await this.#untilItAnswers(from));
+      served.push(...(await Promise.all(this.#options.slugs.map((slug) => this.#untilItServes(slug, from)))));
+      this.host = await restarted;
+    }
+    return { answersMs: median(answered), servesMs: median(served) };
   }
 
   async run(): Promise<void> {
@@ -96,6 +119,10 @@ export class Kills {
     const at = encodeURIComponent(`http://localhost:${port}/${this.#options.slugs[0]}/here`);
     return poll(from, `${url}/${slug}/ready?at=${at}`, (status, text) => status === 200 && text === 'ready');
   }
+}
+
+function median(values: number[]): number {
+  return values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN;
 }
 
 async function poll(from: number, url: string, done: (status: number, text: string) => boolean): Promise<number> {

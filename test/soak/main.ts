@@ -73,6 +73,7 @@ try {
     const { status, text } = await call(`${host.url}/${slug}/setup`);
     if (status !== 200) throw new Error(`${slug} answered ${status}: ${text}`);
   }
+  const idle = await kills.measureIdle();
   const load = new Load({
     origin: host.url,
     ownName: `http://localhost:${host.port}`,
@@ -111,7 +112,7 @@ try {
   const done = await later.verify();
   let halves = 0;
   for (const slug of SLUGS) halves += Number((await call(`${host.url}/${slug}/torn`)).text);
-  const faults = report({ load, kills, seconds, machineLoads, ...kept, halves, done });
+  const faults = report({ load, kills, idle, seconds, machineLoads, ...kept, halves, done });
   process.exitCode = faults === 0 ? 0 : 1;
 } finally {
   await kills.host.stop();
