@@ -24,7 +24,7 @@ export interface Registry {
   readonly node: string | null;
   readonly leases: Leases;
   readonly changes: Changes;
-  close(): void;
+  close(): void | Promise<void>;
 }
 
 export interface FileRegistry extends Registry {

@@ -60,6 +60,11 @@ export class OwnLeases implements Leases {
   }
 }
 
+/** It says that the node lives. */
+export function nodeLease(node: string): string {
+  return `node:${node}`;
+}
+
 /** By the database's clock, ms. */
 export const NOW = "CAST(unixepoch('subsec') * 1000 AS BIGINT)";
 const IS_HELD = `name = ? AND holder = ? AND epoch = ? AND valid_until > ${NOW}`;
@@ -80,15 +85,19 @@ export class RegistryLeases implements Leases {
   readonly #client: Client;
   readonly #node: string;
   readonly #validMs: number;
+  /** The one that says that this node lives. */
+  readonly nodeLease: string;
   readonly #held = new Map<string, Held>();
   readonly #kept = new Map<string, Holding>();
   readonly #turns = new KeyedLock();
   #ended = false;
+  #leaving = false;
 
   /** @param validMs how long a lease lasts that is not renewed: longer than what a write may wait for another node */
   constructor(client: Client, node: string, validMs: number) {
     this.#client = client;
     this.#node = node;
+    this.nodeLease = nodeLease(node);
     this.#validMs = validMs;
   }
 
@@ -122,8 +131,8 @@ export class RegistryLeases implements Leases {
 
   /** Takes what is to be kept and is free: first that of the node itself, for which others leave alone its work. */
   async takeKept(): Promise<void> {
-    const names = [`node:${this.#node}`, ...this.#kept.keys()];
-    const ends = await Promise.allSettled(names.map((name) => this.#valid(name) ?? this.#hold(name)));
+    const names = new Set([this.nodeLease, ...this.#kept.keys()]);
+    const ends = await Promise.allSettled([...names].map((name) => this.#valid(name) ?? this.#hold(name)));
     const failed = ends.find((end) => end.status === 'rejected');
     if (failed) throw failed.reason;
   }
@@ -146,10 +155,31 @@ export class RegistryLeases implements Leases {
     }
   }
 
-  /** Nodes that ended long ago leave nothing: each start is a node of its own. */
+  /** Until when others take this node for living, ms of `performance.now()`; undefined: they need not. */
+  livesUntil(): number | undefined {
+    return this.#valid(this.nodeLease)?.until;
+  }
+
+  /** Nodes that ended long ago leave nothing: each start is a node of its own. Nor do changes of deployments. */
   async forgetNodes(): Promise<void> {
-    const sql = `DELETE FROM leases WHERE name LIKE 'node:%' AND valid_until < ${NOW} - ?`;
+    const sql = `DELETE FROM leases WHERE (name LIKE 'node:%' OR name LIKE 'update:%') AND valid_until < ${NOW} - ?`;
     await this.#client.execute(sql, [FORGET_NODES_MS]);
+  }
+
+  /** Leaves what is kept to the other nodes, or takes it again as it gets free. What is under way writes no more. */
+  async leave(leaving: boolean): Promise<void> {
+    this.#leaving = leaving;
+    if (!leaving) return;
+    for (const name of this.#left()) {
+      const held = this.#held.get(name);
+      if (!held) continue;
+      this.#lose(name);
+      await this.#giveBack(name, held, undefined);
+    }
+  }
+
+  #left(): string[] {
+    return [...this.#kept.keys()].filter((name) => name !== this.nodeLease);
   }
 
   /** Gives back everything, for others to take at once. */
@@ -174,6 +204,7 @@ export class RegistryLeases implements Leases {
 
   #hold(name: string): Promise<Held | undefined> {
     return this.#turns.run(name, async () => {
+      if (this.#leaving && this.#left().includes(name)) return undefined;
       const held = this.#valid(name) ?? (await this.#take(name));
       if (!held || held.isReady) return held;
       try {

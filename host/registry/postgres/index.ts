@@ -4,8 +4,8 @@ import { fileURLToPath } from 'node:url';
 import { HeardChanges } from '../changes.ts';
 import { drizzle } from '../drizzle.ts';
 import { type Database, MIGRATIONS, migrate, type Registry, readMigrations } from '../index.ts';
-import { RegistryLeases } from '../leases.ts';
-import { postgresClient } from './client.ts';
+import { NOW, nodeLease, RegistryLeases } from '../leases.ts';
+import { type PostgresClient, postgresClient } from './client.ts';
 import { PRELUDE } from './dialect.ts';
 import { Presence } from './presence.ts';
 
@@ -18,6 +18,7 @@ const BEATS = 6;
 
 export interface PostgresRegistry extends Registry {
   readonly node: string;
+  readonly leases: RegistryLeases;
   /** As `close`, once all connections are closed. */
   end(): Promise<void>;
 }
@@ -30,7 +31,7 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
   const client = postgresClient(url);
   const node = randomBytes(9).toString('base64url');
   const leases = new RegistryLeases(client, node, leaseMs);
-  const changes = new HeardChanges();
+  const changes = new HeardChanges((topics) => lagging(client, node, topics));
   let presence: Presence;
   try {
     const migrations = [...(await readMigrations(MIGRATIONS)), ...(await readMigrations(OWN_MIGRATIONS))];
@@ -38,7 +39,7 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
       await client.executeMultiple(PRELUDE);
       await migrate(client, migrations);
     });
-    presence = await Presence.begin({ url, leases, changes, beatMs: leaseMs / BEATS });
+    presence = await Presence.begin({ url, node, leases, changes, beatMs: leaseMs / BEATS });
   } catch (error) {
     await client.end();
     throw error;
@@ -54,7 +55,26 @@ export async function openPostgresRegistry(url: string, { leaseMs = LEASE_MS } =
     node,
     leases,
     changes,
-    close: () => void end(),
+    close: end,
     end,
   };
+}
+
+/** Whether a living node beside this one has said nothing yet of what is changed by now. */
+async function lagging(client: PostgresClient, node: string, topics: string[]): Promise<boolean> {
+  const places = topics.map(() => '?').join(', ');
+  const [changed, living] = await client.batch(
+    [
+      { sql: `SELECT topic, number FROM changes WHERE topic IN (${places})`, args: topics },
+      {
+        sql: `SELECT note FROM leases WHERE name LIKE 'node:%' AND valid_until > ${NOW} AND name <> ?`,
+        args: [nodeLease(node)],
+      },
+    ],
+    'read',
+  );
+  return (living?.rows ?? []).some(({ note }) => {
+    const heard: Record<string, number> = note === null ? {} : JSON.parse(String(note));
+    return (changed?.rows ?? []).some(({ topic, number }) => (heard[String(topic)] ?? 0) < Number(number));
+  });
 }

@@ -53,7 +53,7 @@ export interface PgClient {
   connect(): Promise<void>;
   query(query: { text: string; values?: unknown[] } | string): Promise<{ rows: Record<string, unknown>[] }>;
   on(event: 'error' | 'end', listener: () => void): void;
-  on(event: 'notification', listener: (message: { payload?: string }) => void): void;
+  on(event: 'notification', listener: (message: { channel: string; payload?: string }) => void): void;
   end(): Promise<void>;
 }
 

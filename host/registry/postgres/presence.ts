@@ -3,16 +3,19 @@
  * nodes changed. Whatever was said while it was lost is seen by its number at the next beat.
  */
 import type { HeardChanges } from '../changes.ts';
-import type { RegistryLeases } from '../leases.ts';
+import { nodeLease, type RegistryLeases } from '../leases.ts';
 import { postgresText } from './dialect.ts';
 import { Client, type PgClient } from './pg.ts';
 
 const CHANNEL = 'turnpike_changes';
+/** Whose changes a node is done with is in the note of its own lease, and told here. */
+const HEARD = 'turnpike_heard';
 /** Between one connection that was lost and the next try, ms. */
 const AGAIN_MS = 100;
 
 export interface PresenceOptions {
   url: string;
+  node: string;
   leases: RegistryLeases;
   changes: HeardChanges;
   /** How often leases are renewed; several fit into the time of one. */
@@ -24,6 +27,7 @@ export class Presence {
   #connection: PgClient | undefined;
   #timer: NodeJS.Timeout | undefined;
   #taking: Promise<void> | undefined;
+  #said = '';
   #stopped = false;
 
   private constructor(options: PresenceOptions) {
@@ -56,15 +60,20 @@ export class Presence {
     });
     connection.on('error', () => this.#lost(connection));
     connection.on('end', () => this.#lost(connection));
-    connection.on('notification', ({ payload = '' }) => {
+    connection.on('notification', ({ channel, payload = '' }) => {
+      if (channel === HEARD) return this.#options.changes.others();
       const [topic = '', number] = payload.split(' ');
       // Where it fails, the next beat sees that number again.
-      void this.#options.changes.heard(topic, Number(number)).catch(() => undefined);
+      void this.#options.changes
+        .heard(topic, Number(number))
+        .then(() => this.#say())
+        .catch(() => undefined);
     });
     await connection.connect();
     if (this.#stopped) return connection.end();
     this.#connection = connection;
-    await connection.query(`LISTEN ${CHANNEL}`);
+    this.#said = '';
+    await connection.query(`LISTEN ${CHANNEL}; LISTEN ${HEARD}`);
     await this.#beat();
   }
 
@@ -78,7 +87,10 @@ export class Presence {
         return renewed.rows;
       });
       const { rows } = await connection.query({ text: 'SELECT topic, number FROM changes' });
-      await Promise.allSettled(rows.map(({ topic, number }) => changes.heard(String(topic), Number(number))));
+      // A listener may take longer than a lease lasts: renewals do not wait for it.
+      void Promise.allSettled(rows.map(({ topic, number }) => changes.heard(String(topic), Number(number))))
+        .then(() => this.#say())
+        .catch(() => undefined);
     } catch {
       this.#lost(connection);
       return;
@@ -91,6 +103,18 @@ export class Presence {
         this.#taking = undefined;
       });
     this.#later(beatMs, () => this.#beat());
+  }
+
+  /** Tells the others how far this node is. */
+  async #say(): Promise<void> {
+    const numbers = JSON.stringify(this.#options.changes.numbers);
+    const connection = this.#connection;
+    if (!connection || numbers === this.#said) return;
+    this.#said = numbers;
+    const values = [nodeLease(this.#options.node), numbers];
+    // What was said later says as much: `note` never goes back, for both go out by one connection.
+    await connection.query({ text: 'UPDATE leases SET note = $2 WHERE name = $1', values });
+    await connection.query(`NOTIFY ${HEARD}`);
   }
 
   #lost(connection: PgClient): void {

@@ -1,0 +1,97 @@
+/** The nodes of a host, by the names that their operator gave them. */
+import type { Client } from '@libsql/client/sqlite3';
+import { Problem } from '../../shared/problem.ts';
+import { NOW, nodeLease } from '../leases.ts';
+
+export interface ClusterNode {
+  name: string;
+  version: string;
+  /** ms since 1970, by the database's clock. */
+  startedAt: number;
+  state: 'serving' | 'draining' | 'ended' | 'removed';
+  /** What only one node does at a time, and this one does now. */
+  leases: string[];
+}
+
+export class Nodes {
+  readonly #client: Client;
+  readonly #node: string;
+
+  constructor(client: Client, node: string) {
+    this.#client = client;
+    this.#node = node;
+  }
+
+  /** @throws Problem invalid_config where a node of that name lives, or was removed */
+  async join(name: string, version: string): Promise<void> {
+    const taken = await this.#client.execute(
+      `INSERT INTO nodes (name, node, version, started_at) VALUES (?, ?, ?, ${NOW})
+        ON CONFLICT (name) DO UPDATE SET node = excluded.node, version = excluded.version, started_at = excluded.started_at,
+          draining = 0
+        WHERE nodes.removed = 0 AND NOT EXISTS (
+          SELECT 1 FROM leases WHERE leases.name = 'node:' || nodes.node AND leases.valid_until > ${NOW})`,
+      [name, this.#node, version],
+    );
+    if (taken.rowsAffected > 0) return;
+    const removed = (await this.list()).some((one) => one.name === name && one.state === 'removed');
+    throw new Problem(
+      'invalid_config',
+      removed
+        ? `The node ${name} was removed from this cluster. Give it another name (cluster.node) to let it join again.`
+        : `A node ${name} runs in this cluster. Give this one another name (cluster.node); one that was killed is forgotten within 12 seconds.`,
+    );
+  }
+
+  async list(): Promise<ClusterNode[]> {
+    const [nodes, leases] = await this.#client.batch(
+      [
+        'SELECT name, node, version, started_at, draining, removed FROM nodes ORDER BY name',
+        `SELECT name, holder FROM leases WHERE valid_until > ${NOW} ORDER BY name`,
+      ],
+      'read',
+    );
+    const held = (leases?.rows ?? []).map((row) => ({ name: String(row.name), holder: row.holder }));
+    return (nodes?.rows ?? []).map((row) => {
+      const own = held.filter(({ holder }) => holder === row.node).map(({ name }) => name);
+      const lives = own.includes(nodeLease(String(row.node)));
+      return {
+        name: String(row.name),
+        version: String(row.version),
+        startedAt: Number(row.started_at),
+        state: row.removed === 1 ? 'removed' : !lives ? 'ended' : row.draining === 1 ? 'draining' : 'serving',
+        leases: own.filter((name) => !name.startsWith('node:')),
+      };
+    });
+  }
+
+  /** What the others want of this node. */
+  async asked(): Promise<{ draining: boolean; removed: boolean }> {
+    const { rows } = await this.#client.execute('SELECT draining, removed FROM nodes WHERE node = ?', [this.#node]);
+    const [row] = rows;
+    return { draining: row?.draining === 1, removed: row?.removed === 1 };
+  }
+
+  /** @throws Problem not_found */
+  async drain(name: string, draining: boolean): Promise<void> {
+    const sql = 'UPDATE nodes SET draining = ? WHERE name = ? AND removed = 0';
+    await this.#changed(name, { sql, args: [draining ? 1 : 0, name] });
+  }
+
+  /** Ends all that the node holds: what it writes under a lease fails from now on. @throws Problem not_found */
+  async remove(name: string): Promise<void> {
+    await this.#changed(
+      name,
+      { sql: 'UPDATE nodes SET removed = 1 WHERE name = ?', args: [name] },
+      {
+        sql: `UPDATE leases SET valid_until = ${NOW}, epoch = epoch + 1
+          WHERE valid_until > ${NOW} AND holder = (SELECT node FROM nodes WHERE nodes.name = ?)`,
+        args: [name],
+      },
+    );
+  }
+
+  async #changed(name: string, ...statements: { sql: string; args: (string | number)[] }[]): Promise<void> {
+    const [first] = await this.#client.batch(statements, 'write');
+    if (first?.rowsAffected === 0) throw new Problem('not_found', `There is no node ${name} in this cluster.`);
+  }
+}
