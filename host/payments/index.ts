@@ -6,6 +6,7 @@ import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { Registry } from '../registry/index.ts';
+import { type KeyFiles, keyFilesIn } from '../registry/key-file.ts';
 import { ChannelStore } from '../registry/payments/channels.ts';
 import { Debts } from '../registry/payments/debts.ts';
 import { Invariants } from '../registry/payments/invariants.ts';
@@ -60,8 +61,10 @@ export interface PaymentsOptions {
   config: Config['payments'];
   network: Network;
   registry: Registry;
-  /** `payments.key` and `answers` are kept here. */
+  /** `answers` are kept here. */
   dataFolder: string;
+  /** Where `payments.key` is. Default: in the data folder. */
+  keyFiles?: KeyFiles;
   /** Public origin; its host name is the realm of every challenge. */
   publicUrl: string;
   /** Address of the owner's console, where wallets sign in; default: below `publicUrl`. */
@@ -93,7 +96,8 @@ const MIN_PAYOUT = micro(100_000);
 
 export async function createPayments(options: PaymentsOptions): Promise<Payments> {
   const { config, network, registry, clock, log, forward } = options;
-  const key = await openPaymentsKey(options.dataFolder);
+  const keyFiles = options.keyFiles ?? keyFilesIn(options.dataFolder);
+  const key = await openPaymentsKey(keyFiles('payments.key'));
   const { challengeKey } = key;
   const realm = () => new URL(options.publicUrl).hostname;
   const trustedClock = options.trustedClock ?? new TrustedClock(registry.db, clock);

@@ -1,38 +1,37 @@
 /**
- * Encryption of tenants' secrets at rest: AES-256-GCM, keys in a file of mode 0600 beside the database, never in it.
+ * Encryption of tenants' secrets at rest: AES-256-GCM, keys in a key file, on one box beside the database and never in it.
  * Several keys may be known at once; the newest seals, all open. Rotation adds a key and reseals.
  */
-import { createCipheriv, createDecipheriv, randomBytes } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { randomBytes } from 'node:crypto';
 import path from 'node:path';
 import { z } from 'zod';
-import { writePrivateFile } from '../shared/private-file.ts';
 import { Problem } from '../shared/problem.ts';
+import { type KeyFile, keyFileAt } from './key-file.ts';
+import { sealText, unsealText } from './seal.ts';
 
 const KEY_BYTES = 32;
-const NONCE_BYTES = 12;
-const TAG_BYTES = 16;
 
-const keyFileSchema = z.strictObject({
+const contentSchema = z.strictObject({
   current: z.string(),
   /** Key id -> 32 bytes, base64. */
   keys: z.record(z.string(), z.base64()),
 });
-type KeyFile = z.infer<typeof keyFileSchema>;
+type Content = z.infer<typeof contentSchema>;
 
 export interface Sealed {
   keyId: string;
-  /** nonce (12 bytes), tag (16 bytes), ciphertext. */
+  /** As seal.ts writes it. */
   sealed: Buffer;
 }
 
 export class SecretBox {
-  readonly #file: string;
-  #content: KeyFile;
+  readonly #file: KeyFile;
+  #content: Content;
 
-  private constructor(file: string, content: KeyFile) {
+  private constructor(file: KeyFile, content: Content) {
     this.#file = file;
     this.#content = content;
+    file.onChange(() => this.reload());
   }
 
   /**
@@ -40,21 +39,19 @@ export class SecretBox {
    * @param isNeeded whether something is sealed already, which a fresh key would not open
    * @throws Problem invalid_config when the file that is needed is missing
    */
-  static async open(file: string, isNeeded = async () => false): Promise<SecretBox> {
-    try {
-      return new SecretBox(file, keyFileSchema.parse(JSON.parse(await readFile(file, 'utf8'))));
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw new Error(`${file} is not a key file`);
+  static async open(given: string | KeyFile, isNeeded = async () => false): Promise<SecretBox> {
+    const file = typeof given === 'string' ? keyFileAt(given) : given;
+    let text = await file.read();
+    if (text === undefined) {
       if (await isNeeded()) {
         throw new Problem(
           'invalid_config',
-          `${file} is missing, and the registry holds tenants' secrets that only its keys open. Put the file back, or restore the data folder from a backup. If it is lost for good, remove the secrets (sqlite3 ${path.join(path.dirname(file), 'registry.db')} 'DELETE FROM secrets'): their owners then have to set them again.`,
+          `${file.name} is missing, and the registry holds tenants' secrets that only its keys open. Put the file back, or restore the data folder from a backup. If it is lost for good, remove the secrets (sqlite3 ${path.join(path.dirname(file.name), 'registry.db')} 'DELETE FROM secrets'): their owners then have to set them again.`,
         );
       }
-      const content = withNewKey({ current: '', keys: {} });
-      await write(file, content);
-      return new SecretBox(file, content);
+      text = await file.add(textOf(withNewKey({ current: '', keys: {} })));
     }
+    return new SecretBox(file, contentOf(text, file));
   }
 
   get currentKeyId(): string {
@@ -63,50 +60,59 @@ export class SecretBox {
 
   /** @param context binds the ciphertext to its place (tenant and name), so that rows cannot be swapped */
   seal(plain: string, context: string): Sealed {
-    const nonce = randomBytes(NONCE_BYTES);
-    const cipher = createCipheriv('aes-256-gcm', this.#key(this.#content.current), nonce);
-    cipher.setAAD(Buffer.from(context));
-    const body = Buffer.concat([cipher.update(plain, 'utf8'), cipher.final()]);
-    return { keyId: this.#content.current, sealed: Buffer.concat([nonce, cipher.getAuthTag(), body]) };
+    const { current } = this.#content;
+    return { keyId: current, sealed: sealText(this.#key(current), plain, context) };
   }
 
   /** @throws Error when the key is unknown, or the bytes or the context are not those that were sealed */
   unseal({ keyId, sealed }: Sealed, context: string): string {
-    const decipher = createDecipheriv('aes-256-gcm', this.#key(keyId), sealed.subarray(0, NONCE_BYTES));
-    decipher.setAAD(Buffer.from(context));
-    decipher.setAuthTag(sealed.subarray(NONCE_BYTES, NONCE_BYTES + TAG_BYTES));
-    return Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES + TAG_BYTES)), decipher.final()]).toString(
-      'utf8',
-    );
+    return unsealText(this.#key(keyId), sealed, context);
   }
 
-  /** Adds a key and makes it the current one; on disk before it is used. */
+  /** As it is kept: another node may have changed it. */
+  async reload(): Promise<void> {
+    const text = await this.#file.read();
+    if (text !== undefined) this.#content = contentOf(text, this.#file);
+  }
+
+  /** Adds a key and makes it the current one; kept, and known to all nodes, before it is used. */
   async addKey(): Promise<void> {
-    const content = withNewKey(this.#content);
-    await write(this.#file, content);
-    this.#content = content;
+    await this.reload();
+    await this.#replace(withNewKey(this.#content));
+    await this.#file.everywhere();
   }
 
-  /** Forgets all keys but the current one. Call only after everything was resealed. */
-  async dropOldKeys(): Promise<void> {
-    const { current } = this.#content;
-    const content = { current, keys: { [current]: this.#content.keys[current] ?? '' } };
-    await write(this.#file, content);
+  /** Forgets all keys but these. Call only after everything was resealed. */
+  async keepKeys(ids: string[]): Promise<void> {
+    const { current, keys } = this.#content;
+    await this.#replace({ current, keys: Object.fromEntries(Object.entries(keys).filter(([id]) => ids.includes(id))) });
+  }
+
+  async #replace(content: Content): Promise<void> {
+    await this.#file.replace(textOf(content));
     this.#content = content;
   }
 
   #key(id: string): Buffer {
     const key = this.#content.keys[id];
-    if (key === undefined) throw new Error(`the key ${id} of a secret is not in ${path.basename(this.#file)}`);
+    if (key === undefined) throw new Error(`the key ${id} of a secret is not in ${path.basename(this.#file.name)}`);
     return Buffer.from(key, 'base64');
   }
 }
 
-function withNewKey(content: KeyFile): KeyFile {
+function withNewKey(content: Content): Content {
   const id = randomBytes(4).toString('hex');
   return { current: id, keys: { ...content.keys, [id]: randomBytes(KEY_BYTES).toString('base64') } };
 }
 
-function write(file: string, content: KeyFile): Promise<void> {
-  return writePrivateFile(file, `${JSON.stringify(content, null, 2)}\n`);
+function textOf(content: Content): string {
+  return `${JSON.stringify(content, null, 2)}\n`;
+}
+
+function contentOf(text: string, file: KeyFile): Content {
+  try {
+    return contentSchema.parse(JSON.parse(text));
+  } catch {
+    throw new Error(`${file.name} is not a key file`);
+  }
 }

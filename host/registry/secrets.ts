@@ -2,10 +2,18 @@
 import type { TenantId } from '../shared/contracts.ts';
 import { Mutex } from '../shared/mutex.ts';
 import { and, eq, inArray, ne, or, sql } from './drizzle.ts';
-import type { Database } from './index.ts';
+import type { Database, Registry } from './index.ts';
 import { payments } from './payments/schema.ts';
 import { secrets } from './schema/deployments.ts';
 import type { Sealed, SecretBox } from './secret-box.ts';
+import { readSetting, savedSetting } from './settings.ts';
+
+/** The lease of whoever rotates. */
+const ROTATION = 'rotation of keys';
+/** Setting: when the last rotation of several nodes was, ms since 1970. */
+const ROTATED_AT = 'secrets-rotated-at';
+/** What was sealed before a rotation is written, or given up, so long after it, ms. */
+const LONGEST_CHANGE_MS = 3_600_000;
 
 export interface SealedSecret extends Sealed {
   name: string;
@@ -14,14 +22,17 @@ export interface SealedSecret extends Sealed {
 export class Secrets {
   readonly #db: Database;
   readonly #box: SecretBox;
+  readonly #registry: Pick<Registry, 'node' | 'leases'> | undefined;
   readonly #rotations = new Mutex();
   /** Changes under way that may write what an older key sealed, and how many have ended. */
   #changing = 0;
   #changed = 0;
 
-  constructor(db: Database, box: SecretBox) {
+  /** @param registry on which there may be several nodes; default: this process is the only one */
+  constructor(db: Database, box: SecretBox, registry?: Pick<Registry, 'node' | 'leases'>) {
     this.#db = db;
     this.#box = box;
+    this.#registry = registry;
   }
 
   seal(tenant: TenantId, values: Record<string, string>): SealedSecret[] {
@@ -51,10 +62,13 @@ export class Secrets {
    * @returns how many secrets were resealed
    */
   rotate(): Promise<number> {
-    return this.#rotations.run(() => this.#rotate());
+    const rotation = () => this.#rotations.run(() => this.#rotate());
+    return this.#registry ? this.#registry.leases.exclusively(ROTATION, rotation) : rotation();
   }
 
   async #rotate(): Promise<number> {
+    await this.#box.reload();
+    const former = this.#box.currentKeyId;
     await this.#box.addKey();
     const stale = await this.#db.select().from(secrets).where(ne(secrets.keyId, this.#box.currentKeyId));
     for (const row of stale) {
@@ -83,8 +97,17 @@ export class Secrets {
       )
       .limit(1);
     const unchanged = this.#changing === 0 && this.#changed === changed;
-    if (left.length === 0 && !paying && unchanged) await this.#box.dropOldKeys();
+    if (left.length === 0 && !paying && unchanged) await this.#dropOldKeys(former);
     return stale.length;
+  }
+
+  /** What another node changes just now is not known here: what it may have sealed with is kept until the next rotation. */
+  async #dropOldKeys(former: string): Promise<void> {
+    const { currentKeyId } = this.#box;
+    if (!this.#registry?.node) return this.#box.keepKeys([currentKeyId]);
+    const last = Number((await readSetting(this.#db, ROTATED_AT)) ?? 0);
+    if (Date.now() - last > LONGEST_CHANGE_MS) await this.#box.keepKeys([currentKeyId, former]);
+    await savedSetting(this.#db, ROTATED_AT, String(Date.now()));
   }
 }
 

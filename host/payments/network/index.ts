@@ -4,6 +4,7 @@
  */
 import type { Logger } from 'pino';
 import { type Address, type Chain, erc20Abi, getAddress, parseAbi } from 'viem';
+import type { KeyFiles } from '../../registry/key-file.ts';
 import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
 import { usesTestMoney } from '../../shared/config.ts';
@@ -22,14 +23,16 @@ const VERSION_ABI = parseAbi(['function version() view returns (string)']);
 export interface NetworkOptions {
   config: Config;
   dataFolder: string;
+  /** Default: of the data folder. */
+  keyFiles?: KeyFiles;
   clock: Clock;
   log: Logger;
 }
 
 /** @throws Problem `invalid_config` for settings that cannot work, `start_failed` when the local chain does not start */
-export async function openNetwork({ config, dataFolder, log }: NetworkOptions): Promise<Network> {
+export async function openNetwork({ config, dataFolder, keyFiles, log }: NetworkOptions): Promise<Network> {
   const payments = config.payments;
-  const keys = await loadNetworkKeys(dataFolder);
+  const keys = await loadNetworkKeys(dataFolder, keyFiles);
   if (payments.network === 'local') {
     if (payments.x402.network !== '') {
       throw new Problem(

@@ -2,12 +2,10 @@
  * The keys of a payment network: made once from the system's randomness, kept in the data folder with mode 0600.
  * Nothing here has a fixed seed, and nothing here is ever logged.
  */
-import { chmod, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { Hex } from 'viem';
 import { generatePrivateKey, nonceManager, privateKeyToAccount } from 'viem/accounts';
 import { z } from 'zod';
-import { writePrivateFile } from '../../shared/private-file.ts';
+import { keyFilesIn } from '../../registry/key-file.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { HostAccounts, TestWallet } from './types.ts';
 
@@ -28,25 +26,18 @@ export interface NetworkKeys {
 }
 
 /**
- * Reads `<dataFolder>/network-keys.json`, or makes it.
+ * Reads `network-keys.json`, or makes it.
+ * @param keyFiles default: files of the data folder
  * @throws Problem `invalid_config` when the file is there but unusable: new keys would strand what the old ones hold
  */
-export async function loadNetworkKeys(dataFolder: string): Promise<NetworkKeys> {
-  const path = join(dataFolder, 'network-keys.json');
-  let text: string;
-  try {
-    text = await readFile(path, 'utf8');
-    await chmod(path, 0o600);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-    text = JSON.stringify(freshKeys(), null, 2);
-    await writePrivateFile(path, text);
-  }
+export async function loadNetworkKeys(dataFolder: string, keyFiles = keyFilesIn(dataFolder)): Promise<NetworkKeys> {
+  const file = keyFiles('network-keys.json');
+  const text = (await file.read()) ?? (await file.add(JSON.stringify(freshKeys(), null, 2)));
   const parsed = keyFileSchema.safeParse(parseJson(text));
   if (!parsed.success) {
     throw new Problem(
       'invalid_config',
-      `${path} is damaged: restore it from a backup, or move it away to get new keys.`,
+      `${file.name} is damaged: restore it from a backup, or move it away to get new keys.`,
     );
   }
   const keys = parsed.data;
