@@ -54,8 +54,10 @@ export interface ControlDeps {
   storageUsage(tenant: TenantId): Promise<StorageUsage>;
   /** Key of a test wallet that pages may show; only on the local network. */
   demoWalletKey: string | undefined;
+  /** What is in the data folder of one node is not there for the others. */
+  severalNodes: boolean;
   /** Serialises changes of one deployment, by tenant: a change that does not start is rolled back before the next begins. */
-  updates: KeyedLock;
+  updates: Pick<KeyedLock, 'run'>;
   /** The built-in tenants of this version, enabled or not. */
   builtins: readonly Builtin[];
   /** Serialises changes of built-in tenants: the deploy at startup and a step of the clock would undo each other. */

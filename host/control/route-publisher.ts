@@ -1,6 +1,7 @@
 /** Publishes the registry's routes to every edge: the whole table when an edge starts, then each change. */
 import type { AssetStore } from '../assets/asset-store.ts';
 import { tollRoutes } from '../payments/paid-routes.ts';
+import type { Changes } from '../registry/changes.ts';
 import type { Deployments } from '../registry/deployments.ts';
 import type { Domains } from '../registry/domains.ts';
 import type { Deployment } from '../registry/schema/deployments.ts';
@@ -19,6 +20,8 @@ export interface RoutePublisherDeps {
   clock: Clock;
   assets: Pick<AssetStore, 'route' | 'prepare'>;
   config: Config['runtime'] & Pick<Config['edge'], 'pathPages'>;
+  /** Of other nodes. */
+  changes: Pick<Changes, 'everywhere'>;
   /** Slugs that are deployed at this start, unless they are there already. */
   deploying: readonly string[];
   /** The edges that run now. */
@@ -39,13 +42,13 @@ export class RoutePublisher {
   /** Resolves when every edge knows that a deployment of the slug has begun. `push` ends it, or `giveUp`. */
   async beginDeploy(slug: string): Promise<void> {
     this.#deploying.add(slug);
-    await this.push(slug);
+    await this.tell(slug);
   }
 
   /** The deployment failed. */
   async giveUp(slug: string): Promise<void> {
     this.#deploying.delete(slug);
-    await this.push(slug);
+    await this.tell(slug);
   }
 
   async all(): Promise<Route[]> {
@@ -65,8 +68,14 @@ export class RoutePublisher {
     ];
   }
 
-  /** Reads a slug from the registry and tells every edge; resolves when all know. */
-  push(slug: string): Promise<void> {
+  /** Reads a slug from the registry and tells every edge; resolves when all know, and the other nodes, too. */
+  async push(slug: string): Promise<void> {
+    await this.tell(slug);
+    await this.#deps.changes.everywhere('deployments', 'domains');
+  }
+
+  /** As `push`, for the edges of this node alone. */
+  tell(slug: string): Promise<void> {
     return this.#turns.run(slug, () => this.#push(slug));
   }
 

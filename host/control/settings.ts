@@ -54,6 +54,21 @@ export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<
     throw fieldProblem('/payTo', 'is a wallet of this host itself; name a wallet of your own');
 }
 
+/** What has its data in the folder of one node, and its own words for that. */
+const ON_ONE_NODE = ['kv', 'd1', 'r2', 'durableObjects', 'queues', 'workflows', 'analytics'];
+
+/** @throws Problem invalid_field for what a host of several nodes does not have on all of them */
+export function checkNodes({ bindings }: Pick<DeploymentSettings, 'bindings'>, severalNodes: boolean): void {
+  if (!severalNodes) return;
+  const bound = boundBindings(bindings).find(({ binding }) => ON_ONE_NODE.includes(binding.key));
+  if (bound) {
+    throw fieldProblem(
+      `/bindings/${bound.binding.key}`,
+      'keeps data on one node, and this host has several: leave it out, or deploy to a host of one node',
+    );
+  }
+}
+
 /**
  * Each name in env means one thing.
  * @param secrets names of the secrets as they will be

@@ -1,6 +1,7 @@
 /** Puts a change of a deployment into service, and takes it back when the new instance does not start. */
 
 import type { DeploymentChange, Deployments } from '../registry/deployments.ts';
+import { unfenced } from '../registry/fences.ts';
 import type { Deployment, Version } from '../registry/schema/deployments.ts';
 import type { ControlDeps } from './deps.ts';
 
@@ -39,7 +40,8 @@ async function replace(deps: Parts, present: Deployment, change: DeploymentChang
   const before = await deployments.snapshot(present.tenant);
   const updated = await deployments.update(present.tenant, change, clock.now());
   try {
-    await runtime.activate(updated.slug);
+    // What an instance writes in its life is no work of this change's lease.
+    await unfenced(() => runtime.activate(updated.slug));
   } catch (error) {
     await deployments.restore(before, updated, clock.now());
     // One that was started meanwhile has what was taken back.

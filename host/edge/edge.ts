@@ -115,6 +115,7 @@ export class Edge {
     });
     this.#frontDoor = frontDoor;
     this.setBlockedRanges(init.blockedRanges ?? []);
+    frontDoor.serveUntil = init.serveUntil;
     this.#listeners = new Listeners({
       handler: frontDoor,
       limits: {
@@ -169,6 +170,10 @@ export class Edge {
 
   setBlockedRanges(ranges: readonly string[]): void {
     this.#frontDoor.blocked = ranges.length === 0 ? undefined : new AddressRanges(ranges);
+  }
+
+  serveUntil(at: number): void {
+    this.#frontDoor.serveUntil = at;
   }
 
   setInstance(instance: Parameters<EdgeMethods['setInstance']>[0]): void {

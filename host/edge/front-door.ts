@@ -11,6 +11,7 @@ import type { RequestHandler } from '../http/server/http1-connection.ts';
 import type { AddressRanges } from '../shared/address-ranges.ts';
 import type { EdgeContext } from '../shared/contracts.ts';
 import { matchPaidRoute, OVERRIDE_FIELDS, overridingMethods, WITH_BODY } from '../shared/match-paid-route.ts';
+import { monotonicNow } from '../shared/monotonic.ts';
 import { networkOf } from '../shared/network-of.ts';
 import { instanceKey } from '../shared/previews.ts';
 import { asProblem, Problem } from '../shared/problem.ts';
@@ -57,6 +58,8 @@ const OVERRIDE = new RegExp(`^(?:${OVERRIDE_FIELDS.join('|')}):(.*)$`, 'gim');
 const CONTROL_IDLE_MS = 300_000;
 const REQUEST_ID = /^[A-Za-z0-9._-]{8,128}$/;
 const BLOCKED = 'The operator of this host has blocked the network that you call from; ask the operator.';
+const CUT_OFF = 'This node has no connection to the others; ask another one, or try again in a second.';
+const HEALTH = '/healthz';
 /** Control adds generated descriptions for tenants with prices. */
 const DESCRIPTIONS = new Set(['/openapi.json', '/.well-known/x402']);
 
@@ -68,6 +71,8 @@ export class FrontDoor implements RequestHandler<RequestHead> {
   readonly #parts: FrontDoorParts;
   /** Whose every request is refused; undefined: nobody's. */
   blocked: AddressRanges | undefined;
+  /** One of several nodes serves only while the others know of it, ms of `monotonicNow`; undefined: it is the only one. */
+  serveUntil: number | undefined;
   readonly #starts = new StartTurns(REQUESTS_A_TURN, (error) => this.unexpected(error));
   /** Ids are this process's random stem and a count: unique, and cheap to make. */
   readonly #stem = randomBytes(9).toString('hex');
@@ -83,6 +88,10 @@ export class FrontDoor implements RequestHandler<RequestHead> {
     const requestId = REQUEST_ID.test(head.requestId) ? head.requestId : this.#nextId();
     if (this.blocked?.has(caller.ip)) {
       this.#here(exchange, requestId, new Problem('blocked', BLOCKED));
+      return;
+    }
+    if (this.serveUntil !== undefined && monotonicNow() > this.serveUntil && head.target !== HEALTH) {
+      this.#here(exchange, requestId, new Problem('not_ready', CUT_OFF));
       return;
     }
     const resolution = this.#parts.routes.resolve(caller.host, head.target);

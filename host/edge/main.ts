@@ -37,6 +37,7 @@ const channel: Channel<ControlForEdge> = new Channel<ControlForEdge>(process, {
   putRoute: (route: Argument<'putRoute'>) => ready().putRoute(route),
   removeRoute: ({ slug }: Argument<'removeRoute'>) => ready().removeRoute(slug),
   setBlockedRanges: ({ ranges }: Argument<'setBlockedRanges'>) => ready().setBlockedRanges(ranges),
+  serveUntil: ({ at }: Argument<'serveUntil'>) => ready().serveUntil(at),
   setInstance: (instance: Argument<'setInstance'>) => ready().setInstance(instance),
   retire: (instance: Argument<'retire'>) => ready().retire(instance),
   failed: (instance: Argument<'failed'>) => ready().failed(instance),

@@ -25,8 +25,15 @@ const HOLD_MS = 15 * 60_000;
 /** What `put` has not finished; a crash leaves it behind. */
 const UNFINISHED = '.new-';
 
+/** Where several nodes have the same versions. */
+export interface SharedCode {
+  put(digest: string, bundle: CodeBundle): Promise<void>;
+  get(digest: string): Promise<CodeBundle | undefined>;
+}
+
 export class CodeStore {
   readonly #folder: string;
+  readonly #shared: SharedCode | undefined;
   /** Least recently used first. */
   readonly #cache = new Map<string, CodeBundle>();
   #cachedBytes = 0;
@@ -35,8 +42,9 @@ export class CodeStore {
   /** Removals that are under way. */
   readonly #removals = new Map<string, Promise<void>>();
 
-  constructor(folder: string) {
+  constructor(folder: string, shared?: SharedCode) {
     this.#folder = folder;
+    this.#shared = shared;
   }
 
   /**
@@ -46,6 +54,11 @@ export class CodeStore {
   async put(bundle: CodeBundle): Promise<string> {
     const digest = digestOf(bundle);
     this.#hold(digest);
+    await this.#shared?.put(digest, bundle);
+    return await this.#keep(bundle, digest);
+  }
+
+  async #keep(bundle: CodeBundle, digest: string): Promise<string> {
     await this.#removals.get(digest);
     const target = path.join(this.#folder, digest);
     if (await this.#holds(target, digest)) return digest;
@@ -92,10 +105,15 @@ export class CodeStore {
       return cached;
     }
     if (!DIGEST.test(digest)) throw new Problem('internal', `invalid code digest: ${digest}`);
-    const bundle = await this.#read(path.join(this.#folder, digest)).catch((error: Error) => {
-      throw new Problem('start_failed', 'The code of this version is missing on this host; deploy it again.', {
-        cause: error,
-      });
+    const bundle = await this.#read(path.join(this.#folder, digest)).catch(async (error: Error) => {
+      const shared = await this.#shared?.get(digest);
+      if (!shared) {
+        throw new Problem('start_failed', 'The code of this version is missing on this host; deploy it again.', {
+          cause: error,
+        });
+      }
+      if (digestOf(shared) === digest) await this.#keep(shared, digest);
+      return shared;
     });
     if (digestOf(bundle) !== digest) {
       throw new Problem('start_failed', 'The code of this version is damaged on this host; deploy it again.');

@@ -13,6 +13,13 @@ const HTTP = ['http:', 'https:'];
 export const httpUrl = z.string().refine(isUrl(HTTP), 'expected a URL such as https://example.com/path');
 export const httpUrlOrEmpty = z.string().refine(orEmpty(isUrl(HTTP)), 'expected a URL such as https://example.com');
 
+export const postgresUrlOrEmpty = z
+  .string()
+  .refine(
+    orEmpty(isUrl(['postgres:', 'postgresql:'])),
+    'expected a URL such as postgres://turnpike:password@db.example.com/turnpike',
+  );
+
 /** For what is asked by fetch(), which refuses a URL with a password, and says it in the error. */
 export const plainUrlOrEmpty = httpUrlOrEmpty.refine(
   (text) => !URL.parse(text)?.username && !URL.parse(text)?.password,

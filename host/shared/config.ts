@@ -13,6 +13,7 @@ import {
   ipAddress,
   originOrEmpty,
   plainUrlOrEmpty,
+  postgresUrlOrEmpty,
   sqlServer,
 } from './config-checks.ts';
 
@@ -45,6 +46,29 @@ export const configSchema = z.strictObject({
   ),
   trustedProxies: z.array(addressRange).describe('CIDRs of reverse proxies whose x-forwarded-* are believed'),
   log: z.strictObject({ level: z.enum(['trace', 'debug', 'info', 'warn', 'error', 'silent']).describe('log level') }),
+  cluster: z
+    .strictObject({
+      database: postgresUrlOrEmpty.describe(
+        'PostgreSQL that several nodes share, postgres://user:password@host/database; better in TURNPIKE_CLUSTER_DATABASE; empty: this host is one box',
+      ),
+      key: z
+        .string()
+        .regex(/^(?:.{32,})?$/s, 'expected 32 characters at least, such as openssl rand -base64 32 prints')
+        .describe('seals the keys that all nodes share, the same on each; better in TURNPIKE_CLUSTER_KEY'),
+      node: z
+        .string()
+        .regex(/^(?:[a-zA-Z0-9][a-zA-Z0-9._-]{0,62})?$/, 'expected letters, digits, dots and hyphens')
+        .describe('name of this node; empty: one is made at the first start, and kept'),
+    })
+    .refine(({ database, key, node }) => database !== '' || (key === '' && node === ''), {
+      path: ['database'],
+      error: 'cluster.key and cluster.node are of a cluster: set cluster.database, too',
+    })
+    .refine(({ database, key }) => database === '' || key !== '', {
+      path: ['key'],
+      error:
+        'a cluster needs one key for all nodes, which seals what they share: make it with openssl rand -base64 32, and set it on each node',
+    }),
   clock: z.strictObject({ movable: z.boolean().describe('operator may move business time (tests only)') }),
   slugs: z.strictObject({
     reserved: z.array(z.string()).describe('names that no tenant may take'),

@@ -72,6 +72,8 @@ export interface EdgeInit {
   /** Tells calls of this host's own tenants from others (host/shared/own-caller.ts); undefined: there are none. */
   ownCallerKey?: string;
   maxHeaderBytes: number;
+  /** As `EdgeMethods.serveUntil` says it; undefined: always. */
+  serveUntil?: number;
   /** Address ranges whose every request is refused; undefined: none. */
   blockedRanges?: string[];
   /** `slugs.reserved`: where none of them is deployed, requests for them go to control instead of a 404. */
@@ -146,6 +148,8 @@ export interface EdgeMethods {
   setTlsChallenge(challenge: { name: string; pem: string | undefined }): void;
   /** Requests from these address ranges are refused from now on, and from no others. */
   setBlockedRanges(blocked: { ranges: string[] }): void;
+  /** Until when requests are served, unless it is told a later time: ms of `monotonicNow` (shared/monotonic.ts). */
+  serveUntil(time: { at: number }): void;
   setClock(clock: { offsetMs: number }): void;
   /** From now on the edge reports each request of these slugs, and of no others. */
   watch(watched: { slugs: string[] }): void;

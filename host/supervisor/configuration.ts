@@ -238,6 +238,8 @@ function holds(tree: Tree, place: string[]): boolean {
 const SECRET = new Set([
   'ai.key',
   'builtinTenants.secrets',
+  'cluster.database',
+  'cluster.key',
   'mail.smtpUrl',
   'payments.rpcUrl',
   'payments.x402.facilitator.key',

@@ -26,6 +26,8 @@ export interface ObservationDeps {
   payments: Payments;
   crons: TenantCrons;
   children: Child<ChildMethods>[];
+  /** Why this node of several does not serve; undefined: there is one node. */
+  nodeFault: (() => string | undefined) | undefined;
   /** Built-in tenants that are switched on, and those of them that did not answer yet. */
   builtins: readonly string[];
   builtinsWaiting: ReadonlySet<string>;
@@ -98,6 +100,7 @@ export function createObservation(deps: ObservationDeps): Observation {
           },
           ...builtinComponents(deps),
           ...stoppedComponent(payments),
+          ...nodeComponent(deps),
         ],
         {
           version,
@@ -131,6 +134,14 @@ function builtinComponents({ builtins, builtinsWaiting, speechEngine }: Observat
   if (!speechEngine) return tenants;
   const state = speechEngine.running() ? 'ready' : speechEngine.hasRun() ? 'restarting' : 'starting';
   return [...tenants, { name: 'speech-engine', state, essential: !speechEngine.hasRun() }];
+}
+
+function nodeComponent({ nodeFault }: ObservationDeps): Component[] {
+  if (!nodeFault) return [];
+  const detail = nodeFault();
+  return [
+    { name: 'node', essential: true, ...(detail === undefined ? { state: 'ready' } : { state: 'stopped', detail }) },
+  ];
 }
 
 /** What the public is told of a check that failed: which, and not whom it concerns. */

@@ -6,14 +6,20 @@ import { DeployKeys } from '../registry/deploy-keys.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { Domains } from '../registry/domains.ts';
 import { openRegistry, type Registry } from '../registry/index.ts';
+import { type KeyFiles, keyFilesIn } from '../registry/key-file.ts';
 import { SecretBox } from '../registry/secret-box.ts';
 import { holdsSecrets, Secrets } from '../registry/secrets.ts';
 import { SharedStores } from '../registry/shared-stores.ts';
 import { Usage } from '../registry/usage.ts';
+import type { Config } from '../shared/config.ts';
+import type { Cluster } from './cluster.ts';
 import type { Folders } from './folders.ts';
 
 export interface Stores {
   registry: Registry;
+  /** This process is one of several. */
+  cluster: Cluster | undefined;
+  keyFiles: KeyFiles;
   deployments: Deployments;
   deployKeys: DeployKeys;
   domains: Domains;
@@ -26,16 +32,32 @@ export interface Stores {
   close(): Promise<void>;
 }
 
-export async function openStores(folders: Folders): Promise<Stores> {
-  const registry = await openRegistry(folders.registry);
-  const box = await SecretBox.open(folders.secretsKey, () => holdsSecrets(registry.db));
+/** @param version of the program */
+export async function openStores(config: Config, folders: Folders, version: string): Promise<Stores> {
+  if (config.cluster.database === '')
+    return storesOf(await openRegistry(folders.registry), keyFilesIn(folders.data), undefined);
+  // Loaded only where it is used, and the package `pg` with it.
+  const { openCluster } = await import('./cluster.ts');
+  const { registry, keyFiles, cluster } = await openCluster(config, folders, version);
+  try {
+    return await storesOf(registry, keyFiles, cluster);
+  } catch (error) {
+    await registry.end();
+    throw error;
+  }
+}
+
+async function storesOf(registry: Registry, keyFiles: KeyFiles, cluster: Cluster | undefined): Promise<Stores> {
+  const box = await SecretBox.open(keyFiles('secrets.key'), () => holdsSecrets(registry.db));
   const usage = new Usage(registry.db);
   return {
     registry,
+    cluster,
+    keyFiles,
     deployments: new Deployments(registry.db, registry.changes),
     deployKeys: new DeployKeys(registry.db),
     domains: new Domains(registry.db),
-    secrets: new Secrets(registry.db, box),
+    secrets: new Secrets(registry.db, box, registry),
     usage,
     cronRuns: new CronRuns(registry.db),
     blocks: await Blocks.open(registry),
@@ -43,7 +65,7 @@ export async function openStores(folders: Folders): Promise<Stores> {
     tokens: await OperatorTokens.open(registry),
     async close() {
       await usage.flush();
-      registry.close();
+      await registry.close();
     },
   };
 }

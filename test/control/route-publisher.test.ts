@@ -1,6 +1,7 @@
 /** What the edges are told of a slug while it is being deployed. */
 import { expect, it } from 'vitest';
 import { RoutePublisher, type RoutePublisherDeps } from '../../host/control/route-publisher.ts';
+import { NO_CHANGES } from '../../host/registry/changes.ts';
 import type { Route } from '../../host/shared/contracts.ts';
 
 function rig(deploying: string[] = []) {
@@ -19,6 +20,7 @@ function rig(deploying: string[] = []) {
       previews: async () => new Map(),
     },
     domains: { servable: async () => new Map(), servableBy: async () => [] },
+    changes: NO_CHANGES,
     clock: { now: () => 0 },
     config: { requestIdleMs: 1, maxBodyBytes: 1, pathPages: 'sandbox' },
     assets: { prepare: async () => {}, route: () => undefined },

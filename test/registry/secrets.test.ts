@@ -4,9 +4,11 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openRegistry } from '../../host/registry/index.ts';
 import { SecretBox } from '../../host/registry/secret-box.ts';
+import type { Config } from '../../host/shared/config.ts';
 import { openFolders } from '../../host/supervisor/folders.ts';
 import { openStores } from '../../host/supervisor/stores.ts';
 
+const ONE_BOX = { cluster: { database: '' } } as Config;
 let folder: string;
 let file: string;
 beforeEach(() => {
@@ -47,21 +49,21 @@ describe('secret box', () => {
     await box.addKey();
     expect(box.seal('v', 'c').keyId).not.toBe(old.keyId);
     expect(box.unseal(old, 'c')).toBe('v');
-    await box.dropOldKeys();
+    await box.keepKeys([box.currentKeyId]);
     expect(() => box.unseal(old, 'c')).toThrow(/not in secrets\.key/);
     expect(Object.keys(JSON.parse(readFileSync(file, 'utf8')).keys)).toHaveLength(1);
   });
 
   it('makes no new key file where the registry holds what the missing one sealed', async () => {
     const folders = openFolders(folder);
-    const stores = await openStores(folders);
+    const stores = await openStores(ONE_BOX, folders, '0');
     await stores.registry.client.execute('PRAGMA foreign_keys = OFF');
     await stores.registry.client.execute(
       "INSERT INTO secrets (tenant, name, key_id, sealed) VALUES ('t', 'A', 'k', x'00')",
     );
     await stores.close();
     rmSync(file);
-    await expect(openStores(folders)).rejects.toMatchObject({
+    await expect(openStores(ONE_BOX, folders, '0')).rejects.toMatchObject({
       code: 'invalid_config',
       message: expect.stringContaining(`${file} is missing`),
     });
@@ -69,7 +71,7 @@ describe('secret box', () => {
     const registry = await openRegistry(folders.registry);
     await registry.client.execute('DELETE FROM secrets');
     registry.close();
-    await (await openStores(folders)).close();
+    await (await openStores(ONE_BOX, folders, '0')).close();
     expect(existsSync(file)).toBe(true);
   });
 

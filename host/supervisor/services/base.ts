@@ -16,7 +16,7 @@ import { AdjustableClock } from '../../shared/clock.ts';
 import { bindSocket } from '../listening-socket.ts';
 import { service } from '../service.ts';
 import { openStores } from '../stores.ts';
-import { config, folders, log } from './given.ts';
+import { config, folders, log, version } from './given.ts';
 
 const BUILTIN_TENANTS = fileURLToPath(new URL('../../../builtin-tenants/', import.meta.url));
 
@@ -36,8 +36,8 @@ export const publicUrl = service({
 
 export const stores = service({
   name: 'stores',
-  needs: { folders },
-  start: ({ folders }) => openStores(folders),
+  needs: { config, folders, version },
+  start: ({ config, folders, version }) => openStores(config, folders, version),
   stop: (stores) => stores.close(),
 });
 
@@ -64,8 +64,8 @@ export const scheduler = service({
 
 export const codeStore = service({
   name: 'code store',
-  needs: { folders },
-  start: ({ folders }) => new CodeStore(folders.code),
+  needs: { folders, stores },
+  start: ({ folders, stores }) => new CodeStore(folders.code, stores.cluster?.code),
 });
 
 export const assetStore = service({

@@ -26,7 +26,7 @@ import { unfenced } from '../../registry/fences.ts';
 import { readSetting, savedSetting } from '../../registry/settings.ts';
 import { Pipeline } from '../../runtime/deploy/pipeline.ts';
 import { TenantCrons } from '../../scheduler/tenant-crons.ts';
-import { KeyedLock, Mutex } from '../../shared/mutex.ts';
+import { Mutex } from '../../shared/mutex.ts';
 import { createObservation } from '../observation.ts';
 import { serveOperatorApi } from '../operator-api.ts';
 import { postOutside } from '../outside.ts';
@@ -53,12 +53,15 @@ import { speechEngine } from './companions.ts';
 import { controlSocket, DRAIN_MS, edgeProcesses } from './edge-processes.ts';
 import { config, folders, log, settingOrigins, version } from './given.ts';
 import { instanceClient, runtime, tenantData } from './instances.ts';
+import { moveClock, nodes, updates } from './nodes.ts';
 import { network, payments } from './payments.ts';
 import { edges, liveRequests, routes, tls } from './traffic.ts';
 
 const DOMAIN_SWEEP_MS = 15_000;
 const AUTO_RENEWALS_MS = 60_000;
 const CODE_SWEEP_MS = 86_400_000;
+/** Whoever does not pay in the end leaves code for all nodes. */
+const SHARED_CODE_SWEEP_MS = 1_800_000;
 const FLUSH_USAGE_MS = 5_000;
 const NETWORK_CHECK_MS = 10_000;
 const TRAFFIC_MS = 1_000;
@@ -171,6 +174,7 @@ const controlDeps = service({
     removeCode,
     builtins,
     timedWork,
+    updates,
   },
   start({ stores, network, tenantData, codeStore, assetStore, instanceClient, timedWork, ...values }): ControlDeps {
     const { deployments, secrets, domains, usage, blocks } = stores;
@@ -186,7 +190,7 @@ const controlDeps = service({
       codeStore,
       askSystem: instanceClient.askSystem,
       storageUsage: tenantData.usage,
-      updates: new KeyedLock(),
+      severalNodes: stores.cluster !== undefined,
       async releaseCode(digest) {
         codeStore.release(digest);
         await values.removeCode([digest]).catch((error: Error) => {
@@ -194,7 +198,8 @@ const controlDeps = service({
         });
       },
       builtinTurns: new Mutex(),
-      scheduleChanged: () => void timedWork.plan(),
+      // Jobs that are planned outlive the lease of whoever changes something.
+      scheduleChanged: () => void unfenced(() => timedWork.plan()),
       demoWalletKey: network.name === 'local' ? network.wallets?.at(-1)?.privateKey : undefined,
     };
   },
@@ -218,10 +223,12 @@ export const observation = service({
     egress,
     builtinsWaiting,
     speechEngine,
+    nodes,
   },
-  start: ({ config, stores, edges, storage, egress, speechEngine, ...values }) =>
+  start: ({ config, stores, edges, storage, egress, speechEngine, nodes, ...values }) =>
     createObservation({
       ...values,
+      nodeFault: stores.cluster && (() => nodes.fault()),
       deployments: stores.deployments,
       children: [...edges.children, storage, egress],
       builtins: config.builtinTenants.enabled,
@@ -329,6 +336,7 @@ export const operatorApi = service({
     storage,
     egress,
     timedWork,
+    moveClock,
     backups,
     instanceClient,
     version,
@@ -363,6 +371,7 @@ const controlServer = service({
     version,
     log,
     paymentsWork,
+    nodes,
   },
   start({ controlDeps, endpoints, controlSocket, observation, metrics, network, tls, instanceClient, version, log }) {
     const { health } = observation;
@@ -438,6 +447,13 @@ const timers = service({
         });
     scheduler.every(CODE_SWEEP_MS, 'code', sweepCode);
     void sweepCode();
+    const { cluster } = stores;
+    if (cluster)
+      scheduler.every(SHARED_CODE_SWEEP_MS, 'code of all nodes', () =>
+        stores.registry.leases.run(TIMED_WORK, () =>
+          cluster.code.sweep((digests) => stores.deployments.unusedCode(digests)),
+        ),
+      );
     scheduler.every(FLUSH_USAGE_MS, 'usage', () => stores.usage.flush());
     // For the instances alone: in usage, an edge has counted what it handed over.
     scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(instanceClient.traffic()));

@@ -67,7 +67,11 @@ export const edgeProcesses = service({
         traffic: (traffic: EdgeTraffic[]) => countTraffic(traffic),
         requests: (requests: SeenRequest[]) => liveRequests.tell(requests),
       },
-      init: () => edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey, blocks.ranges()),
+      init: () => ({
+        ...edgeInit(config, controlSocket, tls.edge, clock.offsetMs, ownCallerKey, blocks.ranges()),
+        // One of several nodes serves once it hears of the others (nodes.ts).
+        ...(stores.cluster ? { serveUntil: 0 } : {}),
+      }),
       routes: () => routes.all(),
       watched: () => liveRequests.watched(),
       listeners: [

@@ -30,9 +30,9 @@ const paymentsCode = service({
 
 export const network = service({
   name: 'payment network',
-  needs: { config, folders, clock, log, paymentsCode },
-  start: ({ config, folders, clock, log, paymentsCode }): Promise<Network> =>
-    paymentsCode.openNetwork({ config, dataFolder: folders.data, clock, log }),
+  needs: { config, folders, stores, clock, log, paymentsCode },
+  start: ({ config, folders, stores: { keyFiles }, clock, log, paymentsCode }): Promise<Network> =>
+    paymentsCode.openNetwork({ config, dataFolder: folders.data, keyFiles, clock, log }),
   stop: (network) => network.close(),
 });
 
@@ -61,6 +61,7 @@ export const payments = service({
       network,
       registry: stores.registry,
       dataFolder: folders.data,
+      keyFiles: stores.keyFiles,
       publicUrl,
       consoleUrl: consolePlace(publicUrl, config.baseDomain).url,
       clock,

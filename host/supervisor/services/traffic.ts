@@ -18,8 +18,9 @@ export const edges = service({
 export const routes = service({
   name: 'routes',
   needs: { config, stores, clock, edges, assetStore },
-  start: ({ config, stores: { deployments, domains }, clock, edges, assetStore }) =>
+  start: ({ config, stores: { deployments, domains, registry }, clock, edges, assetStore }) =>
     new RoutePublisher({
+      changes: registry.changes,
       deployments,
       domains,
       clock,

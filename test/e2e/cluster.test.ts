@@ -1,0 +1,166 @@
+/** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { postgresClient } from '../../host/registry/postgres/client.ts';
+import { account, deploy, type Fetch, jsonPut, paymentFor, signInFetch, x402Fetch } from './support/callers.ts';
+import { Cluster } from './support/cluster.ts';
+import { postgresPrograms } from './support/databases.ts';
+import { type TestHost, until } from './support/host.ts';
+import { x402Balance } from './support/local-network.ts';
+
+const UPDATES = 4;
+const CREDENTIALS = 10;
+const MINUTE_MS = 60_000;
+const PRICE = 10_000n;
+const HELLO = (text: string) =>
+  `export default { fetch: (req: Request, env: any) => new Response(${JSON.stringify(text)} + (env.NAME ?? '')) }`;
+
+describe.skipIf(!postgresPrograms())('two nodes', () => {
+  let cluster: Cluster;
+  let a: TestHost;
+  let b: TestHost;
+  let payAt: (host: TestHost) => Fetch;
+  let proveAt: (host: TestHost) => Fetch;
+
+  beforeAll(async () => {
+    cluster = await Cluster.start();
+    [a, b] = await Promise.all([cluster.node('a'), cluster.node('b')]);
+    payAt = (host) =>
+      x402Fetch(
+        cluster.network,
+        0,
+        cluster.via(() => host),
+      );
+    proveAt = (host) =>
+      signInFetch(
+        cluster.network,
+        0,
+        cluster.via(() => host),
+      );
+  });
+  afterAll(() => cluster?.stop());
+
+  const text = async (host: TestHost, path: string) => (await fetch(`${host.url}${path}`)).text();
+  async function update(host: TestHost, slug: string, body: Record<string, unknown>): Promise<void> {
+    const answer = await proveAt(host)(`${cluster.url}/_admin/code/${slug}`, jsonPut(body));
+    expect(answer.status, await answer.text()).toBe(200);
+  }
+  async function rows(sql: string) {
+    const client = postgresClient(cluster.database);
+    try {
+      return (await client.execute(sql)).rows;
+    } finally {
+      await client.end();
+    }
+  }
+
+  it('a deploy on one answers on the other before its own answer is read', async () => {
+    await deploy(payAt(a), cluster.url, { slug: 'first', code: HELLO('hi '), secrets: { NAME: 'Ada' } });
+    expect([await text(b, '/first/'), await text(a, '/first/')]).toEqual(['hi Ada', 'hi Ada']);
+  });
+
+  it('updates by both under load fail no request, and each is on both nodes when it is answered', async () => {
+    const stop = new AbortController();
+    const failed: string[] = [];
+    let served = 0;
+    const load = [a, b, a, b].map(async (host) => {
+      while (!stop.signal.aborted) {
+        const answer = await fetch(`${host.url}/first/`);
+        const said = await answer.text();
+        if (answer.status !== 200) failed.push(`${answer.status} ${said}`);
+        served += 1;
+      }
+    });
+    for (let at = 1; at <= UPDATES; at++) {
+      await update(at % 2 ? a : b, 'first', { code: HELLO(`version ${at} of `) });
+      const said = `version ${at} of Ada`;
+      expect(await Promise.all([text(a, '/first/'), text(b, '/first/')])).toEqual([said, said]);
+    }
+    stop.abort();
+    await Promise.all(load);
+    expect(failed).toEqual([]);
+    expect(served).toBeGreaterThan(UPDATES);
+  });
+
+  it('a secret that is set at one is sealed by a new key, and opened by the other', async () => {
+    await update(b, 'first', { secretChanges: { NAME: 'Grace' } });
+    const rotated = await a.operator('POST', '/secrets/rotate');
+    expect(rotated.status, rotated.text).toBe(200);
+    await update(b, 'first', { secretChanges: { MORE: 'x' } });
+    expect(await text(a, '/first/')).toBe(`version ${UPDATES} of Grace`);
+    expect(await text(b, '/first/')).toBe(`version ${UPDATES} of Grace`);
+  });
+
+  it('a range that is blocked at one is refused by the other, and let in again', async () => {
+    await a.operator('POST', '/blocks', { subject: '127.0.0.0/8' });
+    expect((await fetch(`${b.url}/first/`)).status).toBe(403);
+    await b.operator('DELETE', `/blocks/${encodeURIComponent('127.0.0.0/8')}`);
+    expect((await fetch(`${a.url}/first/`)).status).toBe(200);
+  });
+
+  it('a credential that is shown to both at once is charged once', async () => {
+    const paidRoutes = [{ method: 'GET', path: '/paid', price: '0.01', description: 'one' }];
+    await deploy(payAt(b), cluster.url, { slug: 'shop', code: HELLO('sold'), paidRoutes });
+    const payer = account(cluster.network, 1).address;
+    const before = await x402Balance(cluster.chain, payer);
+    for (let at = 0; at < CREDENTIALS; at++) {
+      const headers = await paymentFor(
+        `${cluster.url}/shop/paid`,
+        (fetch) =>
+          x402Fetch(
+            cluster.network,
+            1,
+            cluster.via(() => (at % 2 ? a : b), fetch),
+          ) as typeof globalThis.fetch,
+      );
+      const answers = await Promise.all([a, b].map((host) => fetch(`${host.url}/shop/paid`, { headers })));
+      // Who is second waits, or hears that the other is at it.
+      const codes = await Promise.all(
+        answers.map(async (one) => (one.status === 200 ? 'sold' : ((await one.json()) as { code: string }).code)),
+      );
+      expect(codes).toContain('sold');
+      expect(['sold', 'in_progress', 'payment_pending']).toEqual(expect.arrayContaining(codes));
+    }
+    expect(before - (await x402Balance(cluster.chain, payer))).toBe(BigInt(CREDENTIALS) * PRICE);
+    const [books] = await rows(
+      `SELECT count(*) AS count, sum(charged) AS charged FROM payments
+        WHERE slug = 'shop' AND kind = 'route' AND state = 'answered'`,
+    );
+    expect([books?.count, books?.charged]).toEqual([CREDENTIALS, CREDENTIALS * Number(PRICE)]);
+  });
+
+  it('a node that the others gave up serves nothing that is out of date, and comes back', async () => {
+    process.kill(b.pid, 'SIGSTOP');
+    try {
+      // B's edges go on; the update waits until they must not serve any more.
+      await update(a, 'first', { code: HELLO('without b ') });
+      expect((await fetch(`${b.url}/first/`)).status).toBe(503);
+    } finally {
+      process.kill(b.pid, 'SIGCONT');
+    }
+    const answer = await until(async () => {
+      const got = await fetch(`${b.url}/first/`);
+      const said = await got.text();
+      return got.status === 200 ? said : undefined;
+    });
+    expect(answer).toBe('without b Grace');
+  });
+
+  it('kill -9 of a node: the other answers, runs the crons once, and takes changes', async () => {
+    await deploy(payAt(a), cluster.url, {
+      slug: 'timed',
+      code: 'export default { fetch: () => new Response("timed"), scheduled() {} }',
+      crons: ['* * * * *'],
+    });
+    await b.advance(MINUTE_MS);
+    const ran = `SELECT tenant FROM cron_runs WHERE outcome = 'ok'`;
+    await until(async () => (await rows(ran)).length > 0);
+    await a.kill();
+    expect(await text(b, '/timed/')).toBe('timed');
+    await update(b, 'first', { code: HELLO('alone ') });
+    expect(await text(b, '/first/')).toBe('alone Grace');
+    await b.advance(MINUTE_MS);
+    await until(async () => (await rows(ran)).length > 1);
+    const times = (await rows('SELECT scheduled_at FROM cron_runs')).map(({ scheduled_at }) => scheduled_at);
+    expect(new Set(times).size).toBe(times.length);
+  });
+});

@@ -1,0 +1,103 @@
+/** A host of several nodes on free ports: a PostgreSQL, a chain that all of them reach, and a data folder each. */
+import { copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { PostgresServer } from '../../registry/support/postgres-server.ts';
+import { type LocalNetworkFile, startHost, type TestHost } from './host.ts';
+import { startTestNetwork, stopTestNetwork, type TestNetwork } from './local-network.ts';
+import { freePort } from './ports.ts';
+
+/** That of Base Sepolia, by which nodes take the chain for it. */
+const CHAIN_ID = 84_532;
+const RECIPIENT = '0x00000000000000000000000000000000000000aa';
+
+export class Cluster {
+  readonly #postgres: PostgresServer;
+  /** That all nodes pay on. */
+  readonly chain: TestNetwork;
+  readonly #folder: string;
+  readonly #publicPort: number;
+  readonly database: string;
+  readonly nodes: TestHost[] = [];
+
+  private constructor(parts: { postgres: PostgresServer; chain: TestNetwork; folder: string; publicPort: number }) {
+    this.#postgres = parts.postgres;
+    this.chain = parts.chain;
+    this.#folder = parts.folder;
+    this.#publicPort = parts.publicPort;
+    this.database = parts.postgres.create('cluster');
+  }
+
+  static async start(): Promise<Cluster> {
+    const [postgres, chain, folder, publicPort] = await Promise.all([
+      PostgresServer.start(),
+      startTestNetwork({ payments: { localChainId: CHAIN_ID } }),
+      mkdtemp(path.join(tmpdir(), 'tp-cluster-')),
+      freePort(),
+    ]);
+    return new Cluster({ postgres, chain, folder, publicPort });
+  }
+
+  /** As clients in tests know a network. */
+  get network(): LocalNetworkFile {
+    const { x402, wallets = [] } = this.chain;
+    const { network, token, name, version } = x402;
+    return {
+      rpcUrl: x402.rpcUrl,
+      chainId: CHAIN_ID,
+      token: token as `0x${string}`,
+      x402: { network, token: token as `0x${string}`, name, version },
+      wallets: wallets as LocalNetworkFile['wallets'],
+    };
+  }
+
+  /** @param name of the node; one that was there before has its data folder @param more flags */
+  async node(name: string, more: Record<string, string> = {}): Promise<TestHost> {
+    const data = path.join(this.#folder, name);
+    await mkdir(data, { recursive: true, mode: 0o700 });
+    // Whose wallets have what gas costs: whichever node is first gives them to all.
+    await copyFile(path.join(this.chain.folder, 'network-keys.json'), path.join(data, 'network-keys.json'));
+    const host = await startHost({ data, flags: { ...this.flags(name), ...more }, env: this.env() });
+    this.nodes.push(host);
+    return host;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#publicPort}`;
+  }
+
+  /** Sends what is meant for the cluster's URL to one node, as a load balancer does. */
+  via(node: () => TestHost, sender: typeof fetch = fetch): typeof fetch {
+    return async (input, init) => {
+      const request = new Request(input, init);
+      const answer = await sender(new Request(request.url.replace(this.url, node().url), request));
+      // Clients sign only for the address that they called.
+      return Object.defineProperty(answer, 'url', { value: request.url });
+    };
+  }
+
+  flags(name: string): Record<string, string> {
+    return {
+      'cluster-node': name,
+      'public-url': this.url,
+      'payments-network': 'none',
+      'payments-x402-network': 'base-sepolia',
+      'payments-x402-rpc-url': this.chain.x402.rpcUrl,
+      'payments-x402-recipient': RECIPIENT,
+    };
+  }
+
+  env(): Record<string, string> {
+    return {
+      TURNPIKE_CLUSTER_DATABASE: this.database,
+      TURNPIKE_CLUSTER_KEY: 'a key of thirty-two characters, or more',
+    };
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all(this.nodes.map((node) => node.stop()));
+    await this.#postgres.stop();
+    await stopTestNetwork(this.chain);
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+}
