@@ -3,6 +3,7 @@ import type { Command } from 'commander';
 import { auditCommand } from './audit.ts';
 import { backupCommand } from './backup.ts';
 import { blocksCommand } from './blocks.ts';
+import { clusterCommand } from './cluster.ts';
 import { consoleCommand } from './console.ts';
 import { devCommand } from './dev.ts';
 import { doctorCommand } from './doctor.ts';
@@ -21,6 +22,7 @@ export function hostCommands(deps?: CommandDeps): Command[] {
     doctorCommand(deps),
     tenantsCommand(deps),
     blocksCommand(deps),
+    clusterCommand(deps),
     auditCommand(deps),
     consoleCommand(deps),
     paymentsCommand(deps),

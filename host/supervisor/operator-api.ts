@@ -45,6 +45,7 @@ export interface OperatorApiOptions {
   storage: Child<StorageMethods>;
   egress: Child<EgressMethods>;
   timedWork: TimedWork;
+  moveClock(offsetMs: number): Promise<void>;
   backups: Backups;
   instanceClient: InstanceClient;
   version: string;
@@ -62,7 +63,7 @@ export interface OperatorApi {
 const FIRST_LINK_MS = 3_600_000;
 
 export async function serveOperatorApi(options: OperatorApiOptions): Promise<OperatorApi> {
-  const { controlDeps: control, clock, stores, folders, observation, edges, storage, egress } = options;
+  const { controlDeps: control, clock, stores, folders, observation, edges } = options;
   const { timedWork, backups, instanceClient, version, log } = options;
   const { forward } = instanceClient;
   const { config, publicUrl, payments } = control;
@@ -79,7 +80,10 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
   const endpoints = operatorEndpoints({
     control,
     audit,
-    pushBlocks: async () => void (await edges.each('setBlockedRanges', { ranges: blocks.ranges() })),
+    async pushBlocks() {
+      await edges.each('setBlockedRanges', { ranges: blocks.ranges() });
+      await registry.changes.everywhere('blocks');
+    },
     deployments,
     secrets,
     payments,
@@ -89,13 +93,9 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
       if (!config.clock.movable) {
         throw new Problem('forbidden', 'The clock cannot be moved; start the host with --clock-movable to allow it.');
       }
-      clock.setOffset(offsetMs);
       await writeClockOffset(registry.db, offsetMs);
-      await Promise.all([
-        edges.each('setClock', { offsetMs }),
-        storage.channel().call('setClock', { offsetMs }),
-        egress.channel().call('setClock', { offsetMs }),
-      ]);
+      await options.moveClock(offsetMs);
+      await registry.changes.everywhere('settings:clock-offset-ms');
       await timedWork.plan();
       await moveBuiltinClocks(control);
       return { now: clock.now(), offsetMs };
@@ -105,7 +105,15 @@ export async function serveOperatorApi(options: OperatorApiOptions): Promise<Ope
     tokens,
     consoleLink: (role) => consoleLink(role),
     describeHost: describeHost(options),
-    backup: (choice: BackupChoice) => backups.run(choice),
+    cluster: stores.cluster,
+    async backup(choice: BackupChoice) {
+      if (stores.cluster)
+        throw new Problem(
+          'conflict',
+          'A backup copies the files of one box: back up PostgreSQL (pg_dump, or its own archive).',
+        );
+      return backups.run(choice);
+    },
     async mayServe(domain: string) {
       const row = await domains.byName(domain.toLowerCase());
       return row !== undefined && row.state !== 'pending';

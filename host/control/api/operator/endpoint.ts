@@ -6,6 +6,7 @@ import type { HistorySampler } from '../../../observability/history-sampler.ts';
 import type { Payments } from '../../../payments/types.ts';
 import type { Audit } from '../../../registry/audit.ts';
 import type { Deployments } from '../../../registry/deployments.ts';
+import type { Nodes } from '../../../registry/postgres/nodes.ts';
 import type { Secrets } from '../../../registry/secrets.ts';
 import { readJson } from '../../body.ts';
 import type { OperatorTokens, Role } from '../../console/tokens.ts';
@@ -45,6 +46,8 @@ export interface OperatorDeps {
   /** Moves business time; refused unless `clock.movable`. */
   moveClock(offsetMs: number): Promise<{ now: number; offsetMs: number }>;
   clockOffset(): number;
+  /** Of which this process is one node; undefined: it is the only one. */
+  cluster: { name: string; nodes: Pick<Nodes, 'list' | 'drain' | 'remove'> } | undefined;
   backup(choice: BackupChoice): Promise<unknown>;
   /** Caddy's on-demand TLS question: may a certificate be made for this name? */
   mayServe(domain: string): Promise<boolean>;

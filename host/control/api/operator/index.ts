@@ -2,6 +2,7 @@
 import { auditEndpoint } from './audit.ts';
 import { blocksEndpoints } from './blocks.ts';
 import { clockEndpoints } from './clock.ts';
+import { clusterEndpoints } from './cluster.ts';
 import { consoleLinkEndpoint } from './console-link.ts';
 import type { OperatorDeps, OperatorEndpoint } from './endpoint.ts';
 import { healthEndpoints } from './health.ts';
@@ -25,6 +26,7 @@ export function operatorEndpoints(deps: OperatorDeps): OperatorEndpoint[] {
     ...paymentsEndpoints(deps),
     ...upkeepEndpoints(deps),
     ...clockEndpoints(deps),
+    ...clusterEndpoints(deps),
     ...tokenEndpoints(deps),
     consoleLinkEndpoint(deps),
   ];

@@ -1,6 +1,7 @@
 /** The tenants of this host, and what the operator decides about one. */
 import { z } from 'zod';
 import { DAY_MS, type DeploymentSearch } from '../../../registry/deployments.ts';
+import { unfenced } from '../../../registry/fences.ts';
 import type { Deployment } from '../../../registry/schema/deployments.ts';
 import { KeyedLock } from '../../../shared/mutex.ts';
 import { Problem } from '../../../shared/problem.ts';
@@ -260,7 +261,7 @@ function limit(
       return change(present);
     });
     try {
-      await runtime.activate(slug);
+      await unfenced(() => runtime.activate(slug));
     } catch (error) {
       await deployments.decisions.limit(tenant, () => before);
       throw error;
