@@ -40,7 +40,10 @@ export async function openCluster(
   try {
     const keyFiles = await keyFilesOfNodes(registry, config.cluster.key, folders.data);
     const nodes = new Nodes(registry.client, registry.node);
-    await nodes.join(name, version);
+    // Whoever has the data folder is the only process of this node.
+    const last = keyFileAt(path.join(folders.data, 'node-last'));
+    await nodes.join(name, version, await last.read());
+    await last.replace(registry.node);
     return {
       registry,
       keyFiles,

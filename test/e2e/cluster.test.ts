@@ -112,13 +112,19 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
             cluster.via(() => (at % 2 ? a : b), fetch),
           ) as typeof globalThis.fetch,
       );
-      const answers = await Promise.all([a, b].map((host) => fetch(`${host.url}/shop/paid`, { headers })));
+      const answers = await Promise.all(
+        [a, b].map((host) => cluster.via(() => host)(`${cluster.url}/shop/paid`, { headers })),
+      );
       // Who is second waits, or hears that the other is at it.
       const codes = await Promise.all(
-        answers.map(async (one) => (one.status === 200 ? 'sold' : ((await one.json()) as { code: string }).code)),
+        answers.map(async (one) => {
+          if (one.status === 200) return 'sold';
+          const { code, detail } = (await one.json()) as { code: string; detail: string };
+          return ['in_progress', 'payment_pending'].includes(code) ? 'at work' : `${code}: ${detail}`;
+        }),
       );
       expect(codes).toContain('sold');
-      expect(['sold', 'in_progress', 'payment_pending']).toEqual(expect.arrayContaining(codes));
+      expect(['sold', 'at work']).toEqual(expect.arrayContaining(codes));
     }
     expect(before - (await x402Balance(cluster.chain, payer))).toBe(BigInt(CREDENTIALS) * PRICE);
     const [books] = await rows(
@@ -145,6 +151,24 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     expect(answer).toBe('without b Grace');
   });
 
+  it('a drained node tells its load balancer, leaves its leases, serves on, and comes back', async () => {
+    const isServing = async (host: TestHost) => (await fetch(`${host.url}/healthz`)).status;
+    const heldBy = async (name: string) => {
+      const { nodes } = (await a.operator('GET', '/cluster')).json as {
+        nodes: { name: string; state: string; leases: string[] }[];
+      };
+      return nodes.find((one) => one.name === name);
+    };
+    expect((await b.operator('POST', '/cluster/a/drain')).status).toBe(200);
+    await until(async () => (await isServing(a)) === 503);
+    expect(await heldBy('a')).toMatchObject({ state: 'draining', leases: [] });
+    expect((await fetch(`${a.url}/first/`)).status).toBe(200);
+    await until(async () => (await heldBy('b'))?.leases.includes('timed work'));
+    await a.operator('POST', '/cluster/a/resume');
+    await until(async () => (await isServing(a)) === 200);
+    expect((await a.operator('POST', '/cluster/nobody/drain')).status).toBe(404);
+  });
+
   it('kill -9 of a node: the other answers, runs the crons once, and takes changes', async () => {
     await deploy(payAt(a), cluster.url, {
       slug: 'timed',
@@ -162,5 +186,20 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     await until(async () => (await rows(ran)).length > 1);
     const times = (await rows('SELECT scheduled_at FROM cron_runs')).map(({ scheduled_at }) => scheduled_at);
     expect(new Set(times).size).toBe(times.length);
+  });
+
+  it('a node that was killed comes back on its data folder at once, and ends when it is removed', async () => {
+    a = await a.restart();
+    expect(await text(a, '/first/')).toBe('alone Grace');
+    expect((await b.operator('POST', '/cluster/a/remove')).status).toBe(200);
+    await until(async () => !(await fetch(`${a.url}/healthz`).catch(() => undefined)));
+    await expect(a.restart()).rejects.toThrow(/was removed from this cluster/);
+  });
+
+  it('another key, and a name that is taken, are refused', async () => {
+    await expect(
+      cluster.node('c', {}, { TURNPIKE_CLUSTER_KEY: 'another key of thirty-two characters' }),
+    ).rejects.toThrow(/cluster.key is another/);
+    await expect(cluster.node('d', { 'cluster-node': 'b' })).rejects.toThrow(/Another node b runs/);
   });
 });

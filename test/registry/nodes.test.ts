@@ -37,12 +37,46 @@ describe.skipIf(!postgresPrograms())('nodes', () => {
   async function cut(node: PostgresRegistry): Promise<void> {
     const ended = async () => {
       const { rows } = await node.client.execute(
-        `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE query LIKE 'SELECT topic, number FROM changes%'`,
+        `SELECT pg_terminate_backend(pid) AS ended FROM pg_stat_activity WHERE application_name = 'turnpike presence'`,
       );
       return rows.length;
     };
     await expect.poll(ended, { timeout: 5_000 }).toBeGreaterThan(0);
   }
+
+  test('who waits for all has what the slowest of them has done, and waits for none that has ended', async () => {
+    const [a, b] = (await nodes(2, { leaseMs: 1_500 })) as [PostgresRegistry, PostgresRegistry];
+    const at = new Deployments(a.db, a.changes);
+    const isDone = Promise.withResolvers<void>();
+    let done = 0;
+    b.changes.on('deployments', async () => {
+      await isDone.promise;
+      done += 1;
+    });
+    const made = await at.create(newDeployment({ slug: 'slow' }), 0);
+    let waited = false;
+    const waiting = a.changes.everywhere('deployments').then(() => {
+      waited = true;
+    });
+    await expect.poll(async () => (await b.client.execute('SELECT 1 FROM changes')).rows.length).toBeGreaterThan(0);
+    expect(waited).toBe(false);
+    isDone.resolve();
+    await waiting;
+    expect(done).toBeGreaterThan(0);
+    const since = performance.now();
+    for (let turn = 0; turn < TURNS; turn++) {
+      await at.decisions.note(made.tenant, `${turn}`);
+      await a.changes.everywhere('deployments');
+    }
+    console.info(`a change, and the other node has it: ${((performance.now() - since) / TURNS).toFixed(1)} ms each`);
+    b.changes.on('deployments', () => {
+      throw new Error('it fails at what it hears');
+    });
+    await at.decisions.note(made.tenant, 'failed');
+    const failing = a.changes.everywhere('deployments');
+    await b.end();
+    await failing;
+  });
 
   test('what one changes the other remembers no longer, within 50 ms', async () => {
     const [a, b] = (await nodes(2)) as [PostgresRegistry, PostgresRegistry];

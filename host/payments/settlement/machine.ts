@@ -85,7 +85,14 @@ export class SettlementMachine {
       // By its own word first: the rail asks the chain, and opens a channel there.
       if (this.#isBlocked) this.#refuseBlocked(methodOf(presented).payer(presented));
       const offer = methodOf(presented).match(presented, prepared, asked);
-      const verified = await this.rail(presented.rail).verify(presented, offer);
+      const verified = await this.rail(presented.rail)
+        .verify(presented, offer)
+        .catch(async (error) => {
+          // To the chain it is used up as soon as another node has settled what it began since it was looked for.
+          if (!previous && this.store.hasOthers && (await this.store.byCredential(presented.id)))
+            throw elsewhere(error);
+          throw error;
+        });
       this.#refuseBlocked(verified.payer.address);
       const { terms } = prepared;
       const begin = (key?: string) =>

@@ -90,6 +90,11 @@ export class PaymentStore {
     return this.#statements.byId.get({ id });
   }
 
+  /** There may be other nodes. */
+  get hasOthers(): boolean {
+    return this.#node !== null;
+  }
+
   /** What this node is at work on, or a crash left between two states, oldest first. */
   async open(): Promise<PaymentRow[]> {
     return this.queries.inStates(OPEN_STATES, this.#node);

@@ -22,23 +22,35 @@ export class Nodes {
     this.#node = node;
   }
 
-  /** @throws Problem invalid_config where a node of that name lives, or was removed */
-  async join(name: string, version: string): Promise<void> {
-    const taken = await this.#client.execute(
-      `INSERT INTO nodes (name, node, version, started_at) VALUES (?, ?, ?, ${NOW})
-        ON CONFLICT (name) DO UPDATE SET node = excluded.node, version = excluded.version, started_at = excluded.started_at,
-          draining = 0
-        WHERE nodes.removed = 0 AND NOT EXISTS (
-          SELECT 1 FROM leases WHERE leases.name = 'node:' || nodes.node AND leases.valid_until > ${NOW})`,
-      [name, this.#node, version],
+  /**
+   * @param former as which a process that has ended was this node: what it held is free at once
+   * @throws Problem invalid_config where another node of that name lives, or this one was removed
+   */
+  async join(name: string, version: string, former: string | undefined): Promise<void> {
+    const [, taken] = await this.#client.batch(
+      [
+        {
+          sql: `UPDATE leases SET valid_until = ${NOW} WHERE valid_until > ${NOW} AND holder = ?`,
+          args: [former ?? ''],
+        },
+        {
+          sql: `INSERT INTO nodes (name, node, version, started_at) VALUES (?, ?, ?, ${NOW})
+            ON CONFLICT (name) DO UPDATE SET node = excluded.node, version = excluded.version,
+              started_at = excluded.started_at, draining = 0
+            WHERE nodes.removed = 0 AND NOT EXISTS (
+              SELECT 1 FROM leases WHERE leases.name = 'node:' || nodes.node AND leases.valid_until > ${NOW})`,
+          args: [name, this.#node, version],
+        },
+      ],
+      'write',
     );
-    if (taken.rowsAffected > 0) return;
+    if (taken?.rowsAffected) return;
     const removed = (await this.list()).some((one) => one.name === name && one.state === 'removed');
     throw new Problem(
       'invalid_config',
       removed
         ? `The node ${name} was removed from this cluster. Give it another name (cluster.node) to let it join again.`
-        : `A node ${name} runs in this cluster. Give this one another name (cluster.node); one that was killed is forgotten within 12 seconds.`,
+        : `Another node ${name} runs in this cluster. Give this one another name (cluster.node); one that was killed is forgotten within 12 seconds.`,
     );
   }
 

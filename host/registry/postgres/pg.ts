@@ -63,6 +63,8 @@ export interface PgClientOptions {
   /** After which a statement fails, ms. */
   query_timeout: number;
   keepAlive: boolean;
+  /** As pg_stat_activity shows it. */
+  application_name: string;
 }
 
 interface Pg {

@@ -54,6 +54,7 @@ export class Presence {
     const { url, beatMs } = this.#options;
     const connection = new Client({
       connectionString: url,
+      application_name: 'turnpike presence',
       connectionTimeoutMillis: beatMs * 2,
       query_timeout: beatMs * 2,
       keepAlive: true,
@@ -88,6 +89,7 @@ export class Presence {
       });
       const { rows } = await connection.query({ text: 'SELECT topic, number FROM changes' });
       // A listener may take longer than a lease lasts: renewals do not wait for it.
+      this.#said = '';
       void Promise.allSettled(rows.map(({ topic, number }) => changes.heard(String(topic), Number(number))))
         .then(() => this.#say())
         .catch(() => undefined);
@@ -105,7 +107,7 @@ export class Presence {
     this.#later(beatMs, () => this.#beat());
   }
 
-  /** Tells the others how far this node is. */
+  /** Tells the others how far this node is; at each beat again, for its lease may have been another since. */
   async #say(): Promise<void> {
     const numbers = JSON.stringify(this.#options.changes.numbers);
     const connection = this.#connection;

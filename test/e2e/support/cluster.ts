@@ -52,12 +52,12 @@ export class Cluster {
   }
 
   /** @param name of the node; one that was there before has its data folder @param more flags */
-  async node(name: string, more: Record<string, string> = {}): Promise<TestHost> {
+  async node(name: string, more: Record<string, string> = {}, env: Record<string, string> = {}): Promise<TestHost> {
     const data = path.join(this.#folder, name);
     await mkdir(data, { recursive: true, mode: 0o700 });
     // Whose wallets have what gas costs: whichever node is first gives them to all.
     await copyFile(path.join(this.chain.folder, 'network-keys.json'), path.join(data, 'network-keys.json'));
-    const host = await startHost({ data, flags: { ...this.flags(name), ...more }, env: this.env() });
+    const host = await startHost({ data, flags: { ...this.flags(name), ...more }, env: { ...this.env(), ...env } });
     this.nodes.push(host);
     return host;
   }
@@ -70,7 +70,11 @@ export class Cluster {
   via(node: () => TestHost, sender: typeof fetch = fetch): typeof fetch {
     return async (input, init) => {
       const request = new Request(input, init);
-      const answer = await sender(new Request(request.url.replace(this.url, node().url), request));
+      const headers = new Headers(request.headers);
+      headers.set('x-forwarded-host', new URL(this.url).host);
+      const answer = await sender(
+        new Request(request.url.replace(this.url, node().url), new Request(request, { headers })),
+      );
       // Clients sign only for the address that they called.
       return Object.defineProperty(answer, 'url', { value: request.url });
     };
@@ -80,6 +84,7 @@ export class Cluster {
     return {
       'cluster-node': name,
       'public-url': this.url,
+      'trusted-proxies': '127.0.0.1/32',
       'payments-network': 'none',
       'payments-x402-network': 'base-sepolia',
       'payments-x402-rpc-url': this.chain.x402.rpcUrl,
