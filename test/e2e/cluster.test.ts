@@ -6,6 +6,7 @@ import { Cluster } from './support/cluster.ts';
 import { postgresPrograms } from './support/databases.ts';
 import { type TestHost, until } from './support/host.ts';
 import { x402Balance } from './support/local-network.ts';
+import { available } from './support/programs.ts';
 
 const UPDATES = 4;
 const CREDENTIALS = 10;
@@ -168,6 +169,43 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     await until(async () => (await isServing(a)) === 200);
     expect((await a.operator('POST', '/cluster/nobody/drain')).status).toBe(404);
   });
+
+  it.skipIf(!available('haproxy'))(
+    'behind HAProxy a node is drained, stopped and started, and no request fails',
+    async () => {
+      const slugs = ['first', 'shop', 'second', 'third'];
+      await deploy(payAt(a), cluster.url, { slug: 'second', code: HELLO('2') });
+      await deploy(payAt(a), cluster.url, { slug: 'third', code: HELLO('3') });
+      await cluster.balance(a, b);
+      const stop = new AbortController();
+      const failed: string[] = [];
+      const latest: (string | null)[] = [];
+      const load = slugs.map(async (slug) => {
+        while (!stop.signal.aborted) {
+          const answer = await fetch(`${cluster.url}/${slug}/`);
+          const said = await answer.text();
+          if (answer.status !== 200) failed.push(`${answer.status} ${said}`);
+          latest.push(answer.headers.get('x-served-by'));
+        }
+      });
+      const serves = async (node: string, isSo: boolean) => {
+        await until(() => {
+          latest.splice(0, latest.length - 100);
+          return latest.length === 100 && latest.includes(node) === isSo;
+        });
+      };
+      await serves('b', true);
+      await a.operator('POST', '/cluster/b/drain');
+      await serves('b', false);
+      await b.stop();
+      b = await b.restart();
+      cluster.nodes.push(b);
+      await serves('b', true);
+      stop.abort();
+      await Promise.all(load);
+      expect(failed).toEqual([]);
+    },
+  );
 
   it('kill -9 of a node: the other answers, runs the crons once, and takes changes', async () => {
     await deploy(payAt(a), cluster.url, {

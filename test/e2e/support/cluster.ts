@@ -1,12 +1,15 @@
 /** A host of several nodes on free ports: a PostgreSQL, a chain that all of them reach, and a data folder each. */
+import { type ChildProcess, spawn } from 'node:child_process';
 import { copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { PostgresServer } from '../../registry/support/postgres-server.ts';
-import { type LocalNetworkFile, startHost, type TestHost } from './host.ts';
+import { type LocalNetworkFile, startHost, type TestHost, until } from './host.ts';
 import { startTestNetwork, stopTestNetwork, type TestNetwork } from './local-network.ts';
 import { freePort } from './ports.ts';
 
+const HAPROXY = fileURLToPath(new URL('../../../config/cluster/haproxy.cfg', import.meta.url));
 /** That of Base Sepolia, by which nodes take the chain for it. */
 const CHAIN_ID = 84_532;
 const RECIPIENT = '0x00000000000000000000000000000000000000aa';
@@ -19,6 +22,7 @@ export class Cluster {
   readonly #publicPort: number;
   readonly database: string;
   readonly nodes: TestHost[] = [];
+  #balancer: ChildProcess | undefined;
 
   private constructor(parts: { postgres: PostgresServer; chain: TestNetwork; folder: string; publicPort: number }) {
     this.#postgres = parts.postgres;
@@ -99,7 +103,17 @@ export class Cluster {
     };
   }
 
+  /** HAProxy with the example's settings on the public port, in front of two nodes. Ends with the cluster. */
+  async balance(a: TestHost, b: TestHost): Promise<void> {
+    const address = (host: TestHost) => new URL(host.url).host;
+    const env = { LISTEN: new URL(this.url).host, NODE_A: address(a), NODE_B: address(b) };
+    const child = spawn('/usr/sbin/haproxy', ['-db', '-f', HAPROXY], { env, stdio: 'ignore' });
+    this.#balancer = child;
+    await until(async () => (await fetch(`${this.url}/healthz`).catch(() => undefined))?.status === 200);
+  }
+
   async stop(): Promise<void> {
+    this.#balancer?.kill('SIGKILL');
     await Promise.all(this.nodes.map((node) => node.stop()));
     await this.#postgres.stop();
     await stopTestNetwork(this.chain);
