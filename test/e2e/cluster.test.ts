@@ -1,7 +1,16 @@
 /** Two nodes of one host over a real PostgreSQL: what one is told, the other has; money moves once; one dies, the other serves. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { postgresClient } from '../../host/registry/postgres/client.ts';
-import { account, deploy, type Fetch, jsonPut, paymentFor, signInFetch, x402Fetch } from './support/callers.ts';
+import {
+  account,
+  deploy,
+  type Fetch,
+  jsonPost,
+  jsonPut,
+  paymentFor,
+  signInFetch,
+  x402Fetch,
+} from './support/callers.ts';
 import { Cluster } from './support/cluster.ts';
 import { postgresPrograms } from './support/databases.ts';
 import { type TestHost, until } from './support/host.ts';
@@ -10,6 +19,7 @@ import { available } from './support/programs.ts';
 
 const UPDATES = 4;
 const CREDENTIALS = 10;
+const CLAIMS = 3;
 const MINUTE_MS = 60_000;
 const PRICE = 10_000n;
 const HELLO = (text: string) =>
@@ -133,6 +143,42 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
         WHERE slug = 'shop' AND kind = 'route' AND state = 'answered'`,
     );
     expect([books?.count, books?.charged]).toEqual([CREDENTIALS, CREDENTIALS * Number(PRICE)]);
+  });
+
+  it('a slug that both are asked for at once is one payer’s, and costs the other nothing', async () => {
+    const payers = [2, 3].map((index) => account(cluster.network, index).address);
+    const held = () => Promise.all(payers.map((payer) => x402Balance(cluster.chain, payer)));
+    for (let at = 0; at < CLAIMS; at++) {
+      const before = await held();
+      const answers = await Promise.all(
+        [a, b].map((host, index) =>
+          x402Fetch(
+            cluster.network,
+            2 + index,
+            cluster.via(() => host),
+          )(`${cluster.url}/_admin/deploy`, jsonPost({ slug: `claimed-${at}`, code: HELLO(`${index}`) })),
+        ),
+      );
+      const won = answers.map(({ status }) => status === 201);
+      expect(won.filter((one) => one).length, answers.map(({ status }) => status).join()).toBe(1);
+      const paid = (await held()).map((now, index) => (before[index] ?? 0n) - now);
+      expect(paid).toEqual(won.map((one) => (one ? 200_000n : 0n)));
+      expect(await text(a, `/claimed-${at}/`)).toBe(`${won.indexOf(true)}`);
+    }
+  });
+
+  it('a PostgreSQL that is killed and started again stops no caller, and changes go on', async () => {
+    await cluster.postgres.kill();
+    const without = await Promise.all([a, b].map((host) => fetch(`${host.url}/first/`)));
+    expect(without.map(({ status }) => status)).toEqual([200, 200]);
+    await cluster.postgres.start();
+    await until(async () => {
+      const answer = await proveAt(b)(`${cluster.url}/_admin/code/first`, jsonPut({ code: HELLO('again ') })).catch(
+        () => undefined,
+      );
+      return answer?.status === 200;
+    });
+    expect(await Promise.all([text(a, '/first/'), text(b, '/first/')])).toEqual(['again Grace', 'again Grace']);
   });
 
   it('a node that the others gave up serves nothing that is out of date, and comes back', async () => {

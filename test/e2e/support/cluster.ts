@@ -15,7 +15,7 @@ const CHAIN_ID = 84_532;
 const RECIPIENT = '0x00000000000000000000000000000000000000aa';
 
 export class Cluster {
-  readonly #postgres: PostgresServer;
+  readonly postgres: PostgresServer;
   /** That all nodes pay on. */
   readonly chain: TestNetwork;
   readonly #folder: string;
@@ -25,7 +25,7 @@ export class Cluster {
   #balancer: ChildProcess | undefined;
 
   private constructor(parts: { postgres: PostgresServer; chain: TestNetwork; folder: string; publicPort: number }) {
-    this.#postgres = parts.postgres;
+    this.postgres = parts.postgres;
     this.chain = parts.chain;
     this.#folder = parts.folder;
     this.#publicPort = parts.publicPort;
@@ -115,7 +115,7 @@ export class Cluster {
   async stop(): Promise<void> {
     this.#balancer?.kill('SIGKILL');
     await Promise.all(this.nodes.map((node) => node.stop()));
-    await this.#postgres.stop();
+    await this.postgres.stop();
     await stopTestNetwork(this.chain);
     await rm(this.#folder, { recursive: true, force: true });
   }
