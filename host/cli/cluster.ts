@@ -1,7 +1,10 @@
 /** `turnpike cluster`: the nodes of a host of several; for its operator. */
+import { existsSync } from 'node:fs';
 import { Command } from 'commander';
+import type { Moved } from '../supervisor/moving-in.ts';
 import { callOperator } from './operator-client.ts';
-import { type CommandDeps, withSession } from './session.ts';
+import { type CommandDeps, type Session, withSession } from './session.ts';
+import { Failure } from './terminal/failure.ts';
 import { table } from './terminal/printer.ts';
 
 interface Node {
@@ -51,5 +54,44 @@ export function clusterCommand(deps?: CommandDeps): Command {
   );
   act('resume', 'put a drained node back', 'serves again');
   act('remove', 'end a node for good; one of that name does not join again', 'is removed');
+  command
+    .command('move-in')
+    .description('copy the host of this machine, which is stopped, into the empty PostgreSQL of cluster.database')
+    .action(
+      withSession(deps, async (session) => {
+        const moved = await moveHere(session);
+        const rows = Object.values(moved.rows).reduce((sum, count) => sum + count, 0);
+        const lines = [
+          `moved    ${rows} rows of ${Object.keys(moved.rows).length} tables, each compared; ${moved.code} versions of code`,
+          `kept     ${moved.registry}`,
+          'next     turnpike up, here and on the other nodes',
+        ];
+        session.printer.result(moved, lines.join('\n'));
+      }),
+    );
   return command;
+}
+
+async function moveHere(session: Session): Promise<Moved> {
+  const [{ moveBoxIn }, { loadConfig }, { FolderLock }, { usingDataFolder }] = await Promise.all([
+    import('../supervisor/moving-in.ts'),
+    import('../supervisor/configuration.ts'),
+    import('../supervisor/folder-lock.ts'),
+    import('../supervisor/start-failures.ts'),
+  ]);
+  const dataFolder = session.dataFolders.find((folder) => existsSync(folder));
+  if (dataFolder === undefined)
+    throw new Failure(
+      'usage',
+      `There is no host's data in ${session.dataFolders.join(' or ')}: name its folder with --data.`,
+    );
+  const { cwd, env } = session.terminal;
+  const config = loadConfig({ folder: cwd, env, flags: [] });
+  // Nobody may start a host on the folder meanwhile.
+  const lock = usingDataFolder(dataFolder, () => new FolderLock(dataFolder));
+  try {
+    return await moveBoxIn(config, dataFolder);
+  } finally {
+    lock.release();
+  }
 }

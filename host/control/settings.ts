@@ -7,6 +7,7 @@ import type { Deployment, StoredPaidRoute } from '../registry/schema/deployments
 import { knownCompatibilityDate, newestCompatibilityDate } from '../runtime/deploy/compatibility.ts';
 import { checkCron } from '../scheduler/cron-expression.ts';
 import { parseConnectionString } from '../shared/connection-string.ts';
+import type { BindingSet } from '../shared/contracts.ts';
 import { fieldProblem } from './body.ts';
 import type { DeploymentInput } from './deployment-input.ts';
 
@@ -57,13 +58,17 @@ export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<
 /** What has its data in the folder of one node, and its own words for that. */
 const ON_ONE_NODE = ['kv', 'd1', 'r2', 'durableObjects', 'queues', 'workflows', 'analytics'];
 
+/** A binding whose data the other nodes do not have; undefined: there is none. */
+export function onOneNode(bindings: BindingSet): string | undefined {
+  return boundBindings(bindings).find(({ binding }) => ON_ONE_NODE.includes(binding.key))?.binding.key;
+}
+
 /** @throws Problem invalid_field for what a host of several nodes does not have on all of them */
 export function checkNodes({ bindings }: Pick<DeploymentSettings, 'bindings'>, severalNodes: boolean): void {
-  if (!severalNodes) return;
-  const bound = boundBindings(bindings).find(({ binding }) => ON_ONE_NODE.includes(binding.key));
+  const bound = severalNodes ? onOneNode(bindings) : undefined;
   if (bound) {
     throw fieldProblem(
-      `/bindings/${bound.binding.key}`,
+      `/bindings/${bound}`,
       'keeps data on one node, and this host has several: leave it out, or deploy to a host of one node',
     );
   }

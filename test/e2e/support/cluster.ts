@@ -57,11 +57,20 @@ export class Cluster {
 
   /** @param name of the node; one that was there before has its data folder @param more flags */
   async node(name: string, more: Record<string, string> = {}, env: Record<string, string> = {}): Promise<TestHost> {
+    return this.#start(name, { ...this.#flags, 'cluster-node': name, ...more }, { ...this.#secrets, ...env });
+  }
+
+  /** A host of one node, on the data folder that a node of that name has. */
+  async box(name: string): Promise<TestHost> {
+    return this.#start(name, this.#flags, {});
+  }
+
+  async #start(name: string, flags: Record<string, string>, env: Record<string, string>): Promise<TestHost> {
     const data = path.join(this.#folder, name);
     await mkdir(data, { recursive: true, mode: 0o700 });
     // Whose wallets have what gas costs: whichever node is first gives them to all.
     await copyFile(path.join(this.chain.folder, 'network-keys.json'), path.join(data, 'network-keys.json'));
-    const host = await startHost({ data, flags: { ...this.flags(name), ...more }, env: { ...this.env(), ...env } });
+    const host = await startHost({ data, flags, env });
     this.nodes.push(host);
     return host;
   }
@@ -84,9 +93,8 @@ export class Cluster {
     };
   }
 
-  flags(name: string): Record<string, string> {
+  get #flags(): Record<string, string> {
     return {
-      'cluster-node': name,
       'public-url': this.url,
       'trusted-proxies': '127.0.0.1/32',
       'payments-network': 'none',
@@ -96,10 +104,19 @@ export class Cluster {
     };
   }
 
-  env(): Record<string, string> {
+  readonly #key = 'a key of thirty-two characters, or more';
+
+  get #secrets(): Record<string, string> {
+    return { TURNPIKE_CLUSTER_DATABASE: this.database, TURNPIKE_CLUSTER_KEY: this.#key };
+  }
+
+  /** The settings of a node, for commands. */
+  get environment(): Record<string, string> {
     return {
-      TURNPIKE_CLUSTER_DATABASE: this.database,
-      TURNPIKE_CLUSTER_KEY: 'a key of thirty-two characters, or more',
+      ...this.#secrets,
+      TURNPIKE_PUBLIC_URL: this.url,
+      TURNPIKE_PAYMENTS_NETWORK: 'none',
+      TURNPIKE_BUILTIN_TENANTS_ENABLED: '',
     };
   }
 
