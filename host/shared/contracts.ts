@@ -197,20 +197,30 @@ export interface ControlForEdge {
 
 // ------------------------------------------------------------------------------------------- storage
 
+/** A bucket of an S3, and where in it. */
+export interface S3Settings {
+  endpoint: string;
+  region: string;
+  bucket: string;
+  /** In front of every object's name. */
+  prefix: string;
+  accessKey: string;
+  secretKey: string;
+}
+
+/** Where the stores of several nodes are. */
+export interface ClusterStores {
+  /** `postgres://user:password@host/database` */
+  database: string;
+  storage: S3Settings;
+}
+
 export interface StorageInit {
   /** Folder of all tenants' data: `<root>/<tenant>/kv`, `<root>/<tenant>/r2`. */
   root: string;
-  objects:
-    | { kind: 'disk' }
-    | {
-        kind: 's3';
-        endpoint: string;
-        region: string;
-        bucket: string;
-        prefix: string;
-        accessKey: string;
-        secretKey: string;
-      };
+  objects: { kind: 'disk' } | ({ kind: 's3' } & S3Settings);
+  /** Other nodes serve the same tenants: KV and R2 are there, and `objects` has nothing to say. */
+  cluster?: ClusterStores | undefined;
   clockOffsetMs: number;
 }
 

@@ -25,6 +25,7 @@ export const QUOTAS = { kvBytes: 2 ** 30, objectBytes: 10 * 2 ** 30, cacheBytes:
 
 export interface RigOptions {
   objects?: StorageInit['objects'];
+  cluster?: StorageInit['cluster'];
   quotas?: Partial<typeof QUOTAS>;
   compatibilityDate?: string;
 }
@@ -63,6 +64,7 @@ export class StorageRig {
     await this.channel.call('init', {
       root: this.root,
       objects: this.#options.objects ?? { kind: 'disk' },
+      cluster: this.#options.cluster,
       clockOffsetMs: 0,
     });
     await this.open(TENANT, this.sockets);

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { StorageInit } from '../../host/shared/contracts.ts';
+import type { S3Settings, StorageInit } from '../../host/shared/contracts.ts';
 
 const SCRIPT = fileURLToPath(new URL('../../scripts/radosgw.mjs', import.meta.url));
 
@@ -29,7 +29,12 @@ export class Radosgw {
 
   /** Settings of storage.s3 for a bucket, which is created by the storage process. */
   objects(bucket: string): S3Objects {
-    return { kind: 's3', region: 'us-east-1', bucket, prefix: 'turnpike/', ...this.#answer };
+    return { kind: 's3', ...this.settings(bucket) };
+  }
+
+  /** The same as `objects`, for stores of several nodes. */
+  settings(bucket: string): S3Settings {
+    return { region: 'us-east-1', bucket, prefix: 'turnpike/', ...this.#answer };
   }
 
   async stop(): Promise<void> {

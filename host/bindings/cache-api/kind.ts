@@ -11,10 +11,12 @@ export function cacheKind({ clock, checkpoints, log }: ProcessParts): StoreKind<
   const memory = new ByteCache<Entry>(CACHE_BYTES);
   return {
     quota: 'cacheBytes',
+    // Each node has a cache of its own.
+    isShared: false,
     blobs: 'bodies',
     // A cache may forget at any time.
     namedBlobs: undefined,
-    open: (_place, folder, quota) => new CacheStore({ folder, quota, clock, memory, checkpoints, log }),
+    open: ({ folder, quota }) => new CacheStore({ folder, quota, clock, memory, checkpoints, log }),
     handler: cacheHandler,
     usage: ({ bytes }) => ({ cacheBytes: bytes }),
   };

@@ -14,7 +14,7 @@ import { KvError, kvErrors } from './errors.ts';
 import { MAX_BULK_BYTES, MAX_BULK_KEYS, MAX_BULK_REQUEST_BYTES, MAX_VALUE_BYTES } from './limits.ts';
 import type { Entry, KvStore } from './store.ts';
 import {
-  checkCacheTtl,
+  checkedCacheTtl,
   checkedExpiration,
   checkedKey,
   checkedListOptions,
@@ -100,8 +100,8 @@ function parse({ target }: Call): { key: string; query: URLSearchParams | undefi
 async function get(store: KvStore, call: Call, gate: Gate): Promise<void> {
   const { key, query } = parse(call);
   const bytes = checkedKey(key);
-  if (query) checkCacheTtl(query.get('cache_ttl'));
-  const entry = store.get(bytes);
+  const found = store.get(bytes, query && checkedCacheTtl(query.get('cache_ttl')));
+  const entry = found instanceof Promise ? await found : found;
   if (!entry) throw kvErrors.notFound();
   const value = entry.value ?? store.read(entry);
   if (Buffer.isBuffer(value)) {
@@ -161,7 +161,7 @@ async function list(store: KvStore, call: Call, gate: Gate): Promise<void> {
   const { target } = call;
   const mark = target.indexOf('?');
   const options = checkedListOptions(new URLSearchParams(mark < 0 ? '' : target.slice(mark + 1)));
-  const found = store.list(options);
+  const found = await store.list(options);
   const more = found.length > options.limit;
   const page = more ? found.slice(0, options.limit) : found;
   const keys = page.map(({ key, expiration, metadata }) => ({
@@ -208,8 +208,8 @@ async function answerMany(store: KvStore, call: Call, gate: Gate, many: Many): P
   const pieces: Buffer[] = [];
   for (const key of new Set(keys)) {
     const bytes = checkedKey(key);
-    checkCacheTtl(cacheTtl === undefined ? undefined : String(cacheTtl));
-    const entry = store.get(bytes);
+    const maxAge = checkedCacheTtl(cacheTtl === undefined ? undefined : String(cacheTtl));
+    const entry = await store.get(bytes, maxAge);
     if (entry) total += entry.size;
     if (total > MAX_BULK_BYTES) throw kvErrors.bulkTooLarge();
     // Built as text, because an object would lose the key `__proto__` and reorder keys that are numbers.

@@ -1,33 +1,19 @@
 /**
- * One tenant's key-value store: a libSQL file, with values over 64 KiB as files beside it. Expired keys are gone for
+ * One tenant's key-value store: rows of a database, with values over 64 KiB as blobs beside it. Expired keys are gone for
  * readers at once and swept later.
  */
-import { join } from 'node:path';
 import type { Readable } from 'node:stream';
-import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
-import type { Bytes } from '../store-process/blobs/backend.ts';
-import { BLOB_SCHEMA, Blobs } from '../store-process/blobs/blobs.ts';
-import { DiskBlobs } from '../store-process/blobs/disk.ts';
+import type { Bytes, StoreBlobs } from '../store-process/blobs/backend.ts';
 import type { ByteCache } from '../store-process/cache.ts';
-import type { Checkpoints } from '../store-process/checkpoints.ts';
-import { Database, type Reader, type Writer } from '../store-process/database.ts';
 import { behindKey, later, prefixRange } from '../store-process/key-range.ts';
-import { TOTALS_SCHEMA, Totals } from '../store-process/totals.ts';
-import { kvErrors } from './errors.ts';
+import type { Query, StoreDatabase, StoreTotals, Value, Work } from '../store-process/work.ts';
+import { KvError, kvErrors } from './errors.ts';
 import { INLINE_BYTES, MAX_VALUE_BYTES } from './limits.ts';
 import type { ListOptions } from './validate.ts';
 
-const SCHEMA = `
-  CREATE TABLE entries (
-    id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, expiration INTEGER, metadata BLOB,
-    charge INTEGER NOT NULL, size INTEGER NOT NULL, blob TEXT, value BLOB);
-  CREATE INDEX entries_expiration ON entries (expiration) WHERE expiration IS NOT NULL;
-  CREATE INDEX entries_blob ON entries (blob) WHERE blob IS NOT NULL;
-  ${BLOB_SCHEMA}; ${TOTALS_SCHEMA}`;
-
 /** About what an entry weighs without its key, value and metadata. */
-const ROW_BYTES = 64;
+export const ROW_BYTES = 64;
 /** Expired keys that one sweep takes; the rest waits for the next. */
 const SWEEP = 500;
 
@@ -49,28 +35,35 @@ export interface ListedKey {
 }
 
 export interface KvStoreOptions {
-  folder: string;
+  database: StoreDatabase;
+  totals: StoreTotals;
+  blobs: StoreBlobs;
   quota: () => number;
   clock: Clock;
   /** Entries with small values, by the store and the key. */
-  cache: ByteCache<Entry>;
-  checkpoints: Checkpoints;
-  log: Logger;
+  cache: ByteCache<CachedEntry>;
+  /** Others write this store, too: what is in the cache may be old. */
+  isShared: boolean;
+}
+
+export interface CachedEntry extends Entry {
+  /** When it was asked for, ms of `performance.now()`. */
+  readAt: number;
 }
 
 let nextId = 0;
 
 export class KvStore {
-  readonly database: Database;
-  readonly blobs: Blobs;
-  readonly totals: Totals;
+  readonly database: StoreDatabase;
+  readonly blobs: StoreBlobs;
+  readonly totals: StoreTotals;
   readonly #options: KvStoreOptions;
-  readonly #get: Reader;
-  readonly #list: Reader;
-  readonly #old: Reader;
-  readonly #put: Writer;
-  readonly #delete: Writer;
-  readonly #expired: Reader;
+  readonly #get: Query;
+  readonly #list: Query;
+  readonly #old: Query;
+  readonly #put: Query;
+  readonly #delete: Query;
+  readonly #expired: Query;
   /** Bytes of large values on their way in, so that many at once cannot pass the quota together. */
   #reserved = 0;
   /** Tells this opening of this store from all others in the shared cache. */
@@ -78,47 +71,55 @@ export class KvStore {
 
   constructor(options: KvStoreOptions) {
     this.#options = options;
-    const { checkpoints } = options;
-    const database = new Database({ path: join(options.folder, 'kv.db'), schema: SCHEMA, checkpoints });
+    const { database } = options;
     this.database = database;
-    this.totals = new Totals(database, ROW_BYTES);
-    this.blobs = new Blobs({
-      backend: new DiskBlobs(join(options.folder, 'values')),
-      database,
-      log: options.log,
-      named: 'SELECT 1 FROM entries WHERE blob = ?',
-    });
-    this.#get = database.reader('SELECT expiration, metadata, size, blob, value FROM entries WHERE key = ?');
-    this.#list = database.reader(
+    this.totals = options.totals;
+    this.blobs = options.blobs;
+    this.#get = database.query('SELECT expiration, metadata, size, blob, value FROM entries WHERE key = ?');
+    this.#list = database.query(
       `SELECT key, expiration, metadata FROM entries
        WHERE key >= ? AND key < ? AND (expiration IS NULL OR expiration > ?) ORDER BY key LIMIT ?`,
     );
-    this.#old = database.reader('SELECT charge, blob FROM entries WHERE key = ?');
-    this.#put = database.writer(
+    this.#old = database.query('SELECT charge, blob FROM entries WHERE key = ?');
+    this.#put = database.query(
       `INSERT INTO entries (key, expiration, metadata, charge, size, blob, value) VALUES (?, ?, ?, ?, ?, ?, ?)
        ON CONFLICT (key) DO UPDATE SET expiration = excluded.expiration, metadata = excluded.metadata,
        charge = excluded.charge, size = excluded.size, blob = excluded.blob, value = excluded.value`,
     );
-    this.#delete = database.writer('DELETE FROM entries WHERE key = ?');
-    this.#expired = database.reader('SELECT key FROM entries WHERE expiration <= ? LIMIT ?');
+    this.#delete = database.query('DELETE FROM entries WHERE key = ?');
+    this.#expired = database.query('SELECT key FROM entries WHERE expiration <= ? LIMIT ?');
   }
 
   get busy(): boolean {
     return this.database.busy || this.blobs.busy;
   }
 
-  /** @param key checked with checkedKey */
-  get(key: Buffer): Entry | undefined {
+  /**
+   * @param key checked with checkedKey
+   * @param maxAge seconds for which the caller takes what was true before, where others write this store, too
+   */
+  get(key: Buffer, maxAge = 0): Entry | undefined | Promise<Entry | undefined> {
     const name = this.#cacheName(key);
     const known = this.#options.cache.get(name);
-    const entry = known ?? this.#load(key);
-    if (!entry || (entry.expiration !== null && entry.expiration <= this.seconds())) return undefined;
-    if (!known && entry.value) this.#options.cache.set(name, entry, entry.size + (entry.metadata?.length ?? 0));
+    const now = performance.now();
+    if (known && (!this.#options.isShared || now - known.readAt < maxAge * 1000)) return this.#living(known);
+    const found = this.database.read(() => this.#load(key));
+    const taken = (entry: Entry | undefined) => this.#living(entry && this.#remember(name, entry, now, maxAge));
+    return found instanceof Promise ? found.then(taken) : taken(found);
+  }
+
+  #living(entry: Entry | undefined): Entry | undefined {
+    return entry && (entry.expiration === null || entry.expiration > this.seconds()) ? entry : undefined;
+  }
+
+  #remember(name: string, entry: Entry, readAt: number, maxAge: number): Entry {
+    if (!entry.value || (this.#options.isShared && maxAge === 0)) return entry;
+    this.#options.cache.set(name, { ...entry, readAt }, entry.size + (entry.metadata?.length ?? 0));
     return entry;
   }
 
-  #load(key: Buffer): Entry | undefined {
-    const row = this.#get.get([key]) as
+  *#load(key: Buffer): Work<Entry | undefined> {
+    const row = (yield* this.#get.get([key])) as
       | [number | null, Buffer | null, number, string | null, Buffer | null]
       | undefined;
     if (!row) return undefined;
@@ -134,8 +135,7 @@ export class KvStore {
   /** Resolves once the value is safe. Rejects with the quota's KvError before anything was changed. */
   async put(key: Buffer, bytes: Bytes, expiration: number | null, metadata: Buffer | null): Promise<void> {
     const around = key.length + (metadata?.length ?? 0);
-    // What has expired must not stand in the way of what is new.
-    if (this.totals.exceeds(this.#options.quota(), around + (bytes.length ?? 0))) while ((await this.sweep()) > 0);
+    if (this.totals.exceeds(this.#options.quota(), around + (bytes.length ?? 0))) await this.#makeRoom();
     if ('chunks' in bytes && bytes.length <= INLINE_BYTES) {
       const { chunks, length } = bytes;
       const value = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
@@ -143,7 +143,7 @@ export class KvStore {
       return;
     }
     const expected = bytes.length ?? 0;
-    this.#checkQuota(around + expected + this.#reserved - this.#charged(key));
+    this.#checkQuota(around + expected + this.#reserved - (await this.database.read(() => this.#charged(key))));
     const counter = { size: expected };
     this.#reserved += expected;
     const blob = await this.blobs
@@ -154,39 +154,36 @@ export class KvStore {
     try {
       await this.#write(key, expiration, metadata, around + counter.size, counter.size, blob, null);
     } catch (error) {
-      this.blobs.drop([blob]);
+      this.blobs.abandon(blob);
       throw error;
     }
   }
 
   /** A key that is not there is no error. */
   async delete(key: Buffer): Promise<void> {
-    const blob = await this.database.commit(() => this.#remove(key));
-    if (blob) this.blobs.drop([blob]);
+    this.blobs.drop(await this.database.write(() => this.#remove([key])));
   }
 
   /** One more than `limit` keys when there are more. */
-  list({ prefix, after, limit }: ListOptions): ListedKey[] {
+  list({ prefix, after, limit }: ListOptions): ListedKey[] | Promise<ListedKey[]> {
     const { from, to } = prefixRange(prefix);
     const start = after ? later(from, behindKey(after)) : from;
-    const rows = this.#list.all([start, to, this.seconds(), limit + 1]);
-    return rows.map(([key, expiration, metadata]) => ({ key, expiration, metadata }) as ListedKey);
+    const rows = this.database.read(() => this.#list.all([start, to, this.seconds(), limit + 1]));
+    return rows instanceof Promise ? rows.then(listedKeys) : listedKeys(rows);
   }
 
   /** Removes expired keys; answers how many. */
   async sweep(): Promise<number> {
     const now = this.seconds();
-    if (this.#expired.get([now, 1]) === undefined) return 0;
-    const blobs: string[] = [];
-    const count = await this.database.commit(() => {
-      const keys = this.#expired.all([now, SWEEP]);
-      for (const [key] of keys) {
-        const blob = this.#remove(key as Buffer);
-        if (blob) blobs.push(blob);
-      }
-      return keys.length;
-    });
-    this.blobs.drop(blobs);
+    const some = await this.database.read(() => this.#expired.get([now, 1]));
+    if (some === undefined) return 0;
+    let count = 0;
+    const remove = function* (this: KvStore): Work<string[]> {
+      const keys = yield* this.#expired.all([now, SWEEP]);
+      count = keys.length;
+      return yield* this.#remove(keys.map(([key]) => key as Buffer));
+    };
+    this.blobs.drop(await this.database.write(() => remove.call(this)));
     return count;
   }
 
@@ -209,8 +206,16 @@ export class KvStore {
     return this.#id + key.toString('latin1');
   }
 
-  #charged(key: Buffer): number {
-    return (this.#old.get([key])?.[0] as number | undefined) ?? 0;
+  *#charged(key: Buffer): Work<number> {
+    return ((yield* this.#old.get([key]))?.[0] as number | undefined) ?? 0;
+  }
+
+  /** What has expired must not stand in the way of what is new. */
+  async #makeRoom(): Promise<number> {
+    await this.totals.refresh();
+    let swept = 0;
+    for (let count = await this.sweep(); count > 0; count = await this.sweep()) swept += count;
+    return swept;
   }
 
   #checkQuota(more: number): void {
@@ -227,26 +232,48 @@ export class KvStore {
     blob: string | null,
     value: Buffer | null,
   ): Promise<void> {
-    const oldBlob = await this.database.commit(() => {
-      const old = this.#old.get([key]) as [number, string | null] | undefined;
-      const more = charge - (old?.[0] ?? 0);
-      this.#checkQuota(more);
-      this.#forget(key);
-      this.#put.run([key, expiration, metadata, charge, size, blob, value]);
-      this.totals.add(more, old ? 0 : 1);
-      return old?.[1];
+    const row = [key, expiration, metadata, charge, size, blob, value];
+    const write = () => this.database.write(() => this.#replace(key, charge, blob, row));
+    const dropped = await write().catch(async (error) => {
+      // Another node may have written what has expired.
+      if (error instanceof KvError && error.status === kvErrors.quota(0).status && (await this.#makeRoom()) > 0)
+        return write();
+      throw error;
     });
-    if (oldBlob) this.blobs.drop([oldBlob]);
+    this.blobs.drop(dropped);
   }
 
-  #remove(key: Buffer): string | null {
-    const old = this.#old.get([key]) as [number, string | null] | undefined;
-    if (!old) return null;
+  /** Inside a transaction; answers the blobs that nothing names any more. */
+  *#replace(key: Buffer, charge: number, blob: string | null, row: Value[]): Work<string[]> {
+    const old = (yield* this.#old.get([key])) as [number, string | null] | undefined;
+    const more = charge - (old?.[0] ?? 0);
+    this.#checkQuota(more);
     this.#forget(key);
-    this.#delete.run([key]);
-    this.totals.add(-old[0], -1);
-    return old[1];
+    yield* this.#put.run(row);
+    this.totals.add(more, old ? 0 : 1);
+    const unnamed = old?.[1] ? [old[1]] : [];
+    yield* this.blobs.change(blob, unnamed);
+    return unnamed;
   }
+
+  /** Likewise. */
+  *#remove(keys: Buffer[]): Work<string[]> {
+    const unnamed: string[] = [];
+    for (const key of keys) {
+      const old = (yield* this.#old.get([key])) as [number, string | null] | undefined;
+      if (!old) continue;
+      this.#forget(key);
+      yield* this.#delete.run([key]);
+      this.totals.add(-old[0], -1);
+      if (old[1]) unnamed.push(old[1]);
+    }
+    yield* this.blobs.change(null, unnamed);
+    return unnamed;
+  }
+}
+
+function listedKeys(rows: Value[][]): ListedKey[] {
+  return rows.map(([key, expiration, metadata]) => ({ key, expiration, metadata }) as ListedKey);
 }
 
 /** Counts a stream of unknown length, up to the limit. */

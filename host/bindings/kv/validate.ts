@@ -25,11 +25,12 @@ export function keyOfPath(path: string, urlencoded: boolean): string {
   }
 }
 
-/** There is no cache between a tenant and its store, so the option is checked and then has nothing to do. */
-export function checkCacheTtl(given: string | null | undefined): void {
-  if (given === null || given === undefined || given === '') return;
+/** Seconds for which a value may be as old as what a node has read before: no more than the handler asked for. */
+export function checkedCacheTtl(given: string | null | undefined): number {
+  if (given === null || given === undefined || given === '') return 0;
   const seconds = Number.parseInt(given, 10);
   if (Number.isNaN(seconds) || seconds < MIN_CACHE_TTL_SECONDS) throw kvErrors.cacheTtl(given);
+  return seconds;
 }
 
 /** Seconds since the epoch at which the key ends, or null. `now` in seconds. A TTL wins over a time. */

@@ -4,7 +4,9 @@ import { DiskBlobs } from '../store-process/blobs/disk.ts';
 import { ByteCache } from '../store-process/cache.ts';
 import type { ProcessParts, StoreKind } from '../store-process/kind.ts';
 import { Hashing } from './hashing.ts';
+import { ObjectIndex, ROW_BYTES } from './object-index.ts';
 import type { ObjectRow } from './objects.ts';
+import { openR2OnDisk } from './on-disk.ts';
 import { r2Handler } from './protocol.ts';
 import { R2Store } from './store.ts';
 
@@ -13,7 +15,7 @@ const ROW_CACHE_BYTES = 8 * 1024 * 1024;
 const OBJECT_CACHE_BYTES = 32 * 1024 * 1024;
 const BLOBS = 'objects';
 
-export function r2Kind({ bucket, clock, checkpoints, log }: ProcessParts): StoreKind<R2Store> {
+export function r2Kind({ bucket, cluster, clock, checkpoints, log }: ProcessParts): StoreKind<R2Store> {
   const rows = new ByteCache<ObjectRow>(ROW_CACHE_BYTES);
   const cache = new ByteCache<Buffer>(OBJECT_CACHE_BYTES);
   const hashing = new Hashing();
@@ -21,9 +23,15 @@ export function r2Kind({ bucket, clock, checkpoints, log }: ProcessParts): Store
     quota: 'objectBytes',
     blobs: BLOBS,
     namedBlobs: "SELECT blob FROM objects WHERE blob IS NOT NULL UNION ALL SELECT blob FROM parts WHERE blob <> ''",
-    open(place, folder, quota) {
+    isShared: cluster !== undefined,
+    open({ tenant, name, place, folder, quota }) {
+      if (cluster) {
+        const { database, blobs } = cluster.open(tenant, name, ROW_BYTES);
+        const index = new ObjectIndex(database, database.totals, undefined);
+        return new R2Store({ index, blobs, inlineBytes: 0, quota, clock, cache, hashing });
+      }
       const backend = bucket?.blobs(place) ?? new DiskBlobs(join(folder, BLOBS));
-      return new R2Store({ folder, backend, quota, clock, rows, cache, hashing, checkpoints, log });
+      return openR2OnDisk({ folder, backend, quota, clock, rows, cache, hashing, checkpoints, log });
     },
     handler: r2Handler,
     usage: ({ bytes, items }) => ({ objectBytes: bytes, objects: items }),

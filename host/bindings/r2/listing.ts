@@ -3,6 +3,7 @@
  * that the next page may begin with. With a delimiter whole groups of keys are skipped, not read.
  */
 import { behindKey, behindPrefix, later, prefixRange } from '../store-process/key-range.ts';
+import type { Work } from '../store-process/work.ts';
 import { r2Errors } from './errors.ts';
 import { MAX_KEY_BYTES, MAX_LIST_KEYS, MAX_LIST_REPLY_BYTES } from './limits.ts';
 import { type ObjectRow, objectJson } from './objects.ts';
@@ -13,11 +14,11 @@ const FIRST_READ = 8;
 
 /** What a listing reads: objects in key order between two keys. */
 export interface Pages {
-  page(from: Buffer, to: Buffer, limit: number): ObjectRow[];
+  page(from: Buffer, to: Buffer, limit: number): Work<ObjectRow[]>;
 }
 
 /** The reply's JSON (R2ListResponse). */
-export function list(pages: Pages, request: ListRequest): string {
+export function* list(pages: Pages, request: ListRequest): Work<string> {
   const limit = request.limit ?? MAX_LIST_KEYS;
   if (limit < 1 || limit > MAX_LIST_KEYS) throw r2Errors.badLimit();
   const prefix = Buffer.from(request.prefix ?? '');
@@ -35,7 +36,7 @@ export function list(pages: Pages, request: ListRequest): string {
   let truncated = false;
   let reading = delimiter ? FIRST_READ : limit + 1;
   scan: for (;;) {
-    const rows = pages.page(from, range.to, reading);
+    const rows = yield* pages.page(from, range.to, reading);
     for (const row of rows) {
       if (objects.length + groups.length >= limit) {
         truncated = true;

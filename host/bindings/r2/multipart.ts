@@ -4,7 +4,7 @@
  */
 import { createHash, randomBytes } from 'node:crypto';
 import type { KnownBytes } from '../store-process/blobs/backend.ts';
-import type { Reader, Writer } from '../store-process/database.ts';
+import type { Query, Work } from '../store-process/work.ts';
 import { r2Errors } from './errors.ts';
 import { MAX_ENDED_UPLOADS, MAX_OBJECT_BYTES, MAX_PARTS, MIN_PART_BYTES, UPLOAD_LIFE_MS } from './limits.ts';
 import { chargeOf, checkedKey, type Described, describe, type ObjectRow } from './objects.ts';
@@ -28,46 +28,46 @@ const ROW_BYTES = 256;
 
 export class Uploads {
   readonly #store: R2Store;
-  readonly #create: Writer;
-  readonly #get: Reader;
-  readonly #settle: Writer;
-  readonly #parts: Reader;
-  readonly #part: Reader;
-  readonly #putPart: Writer;
-  readonly #deletePart: Writer;
-  readonly #deleteParts: Writer;
-  readonly #link: Writer;
-  readonly #old: Reader;
-  readonly #forget: Writer;
-  /** Ids of uploads that have ended, oldest first. */
-  readonly #ended: string[];
+  readonly #create: Query;
+  readonly #get: Query;
+  readonly #settle: Query;
+  readonly #parts: Query;
+  readonly #part: Query;
+  readonly #putPart: Query;
+  readonly #deletePart: Query;
+  readonly #deleteParts: Query;
+  readonly #link: Query;
+  readonly #old: Query;
+  readonly #forget: Query;
+  readonly #newest: Query;
+  /** Ids of uploads that have ended, oldest first; undefined: not read yet. */
+  #ended: string[] | undefined;
 
   constructor(store: R2Store) {
     this.#store = store;
     const { database } = store.index;
-    this.#create = database.writer("INSERT INTO uploads VALUES (?, ?, ?, ?, ?, ?, 'open')");
-    this.#get = database.reader('SELECT state, http, custom, storage_class FROM uploads WHERE id = ? AND key = ?');
-    this.#settle = database.writer('UPDATE uploads SET state = ?, http = NULL, custom = NULL WHERE id = ?');
-    this.#parts = database.reader(
+    this.#create = database.query(
+      `INSERT INTO uploads (id, key, http, custom, storage_class, created, state) VALUES (?, ?, ?, ?, ?, ?, 'open')`,
+    );
+    this.#get = database.query('SELECT state, http, custom, storage_class FROM uploads WHERE id = ? AND key = ?');
+    this.#settle = database.query('UPDATE uploads SET state = ?, http = NULL, custom = NULL WHERE id = ?');
+    this.#parts = database.query(
       'SELECT number, blob, size, md5 FROM parts WHERE upload = ? AND version IS NULL ORDER BY number',
     );
-    this.#part = database.reader('SELECT number, blob, size, md5 FROM parts WHERE upload = ? AND number = ?');
-    this.#putPart = database.writer(
+    this.#part = database.query('SELECT number, blob, size, md5 FROM parts WHERE upload = ? AND number = ?');
+    this.#putPart = database.query(
       `INSERT INTO parts (upload, number, blob, size, md5) VALUES (?, ?, ?, ?, ?)
        ON CONFLICT (upload, number) DO UPDATE SET blob = excluded.blob, size = excluded.size, md5 = excluded.md5`,
     );
-    this.#deletePart = database.writer('DELETE FROM parts WHERE upload = ? AND number = ?');
-    this.#deleteParts = database.writer('DELETE FROM parts WHERE upload = ? AND version IS NULL');
-    this.#link = database.writer('UPDATE parts SET version = ? WHERE upload = ?');
+    this.#deletePart = database.query('DELETE FROM parts WHERE upload = ? AND number = ?');
+    this.#deleteParts = database.query('DELETE FROM parts WHERE upload = ? AND version IS NULL');
+    this.#link = database.query('UPDATE parts SET version = ? WHERE upload = ?');
     // The first rows are the oldest: there is no need to look at the others, of which there may be many.
-    this.#old = database.reader(
-      'SELECT id, state, key FROM (SELECT * FROM uploads ORDER BY rowid LIMIT ?2) WHERE created <= ?1',
+    this.#old = database.query(
+      'SELECT id, state, key FROM (SELECT * FROM uploads WHERE true ORDER BY rowid LIMIT ?) AS first WHERE created <= ?',
     );
-    this.#forget = database.writer("DELETE FROM uploads WHERE id = ? AND state <> 'open'");
-    const ended = database.reader(
-      "SELECT id FROM (SELECT id, state FROM uploads ORDER BY rowid DESC LIMIT ?) WHERE state <> 'open'",
-    );
-    this.#ended = (ended.all([MAX_ENDED_UPLOADS]) as [string][]).map(([id]) => id).reverse();
+    this.#forget = database.query("DELETE FROM uploads WHERE id = ? AND state <> 'open'");
+    this.#newest = database.query('SELECT id, state FROM uploads WHERE true ORDER BY rowid DESC LIMIT ?');
   }
 
   async create(request: CreateRequest): Promise<string> {
@@ -77,11 +77,12 @@ export class Uploads {
     const { index, clock } = this.#store;
     // What it will be told by counts from now on, as the object's will.
     const charge = heldBy(described, []);
-    await index.database.commit(() => {
+    const create = function* (this: Uploads): Work<void> {
       this.#store.checkQuota(charge);
-      this.#create.run([id, key, http, custom, storageClass, clock.now()]);
+      yield* this.#create.run([id, key, http, custom, storageClass, clock.now()]);
       index.totals.add(charge, 0);
-    });
+    };
+    await index.database.write(() => create.call(this));
     return id;
   }
 
@@ -92,18 +93,19 @@ export class Uploads {
     const { uploadId, partNumber } = request;
     if (partNumber < 1 || partNumber > MAX_PARTS)
       throw r2Errors.badArgument(`Part number must be between 1 and ${MAX_PARTS} (inclusive).`);
-    this.#requireOpen(uploadId, key);
+    await this.#store.database.read(() => this.#requireOpen(uploadId, key));
     const stored = await this.#store.store(bytes, {}, bytes.length, 'blob');
     const md5 = stored.md5.toString('hex');
-    await this.#store.name(stored, () => {
-      this.#requireOpen(uploadId, key);
-      const old = this.#partOf(uploadId, partNumber);
+    const put = function* (this: Uploads): Work<string[]> {
+      yield* this.#requireOpen(uploadId, key);
+      const old = yield* this.#partOf(uploadId, partNumber);
       const more = bytes.length - (old?.size ?? -ROW_BYTES);
       this.#store.checkQuota(more);
-      this.#putPart.run([uploadId, partNumber, stored.blob ?? '', bytes.length, md5]);
-      this.#store.index.totals.add(more, 0);
+      yield* this.#putPart.run([uploadId, partNumber, stored.blob ?? '', bytes.length, md5]);
+      this.#store.totals.add(more, 0);
       return old ? blobsOf([old]) : [];
-    });
+    };
+    await this.#store.name(stored, () => put.call(this));
     return md5;
   }
 
@@ -111,13 +113,14 @@ export class Uploads {
     const key = checkedKey(request.object);
     const { uploadId } = request;
     const { index } = this.#store;
-    const done = await index.database.commit(() => {
-      const described = this.#requireOpen(uploadId, key);
-      const uploaded = this.#partsOf(uploadId);
+    let row: ObjectRow | undefined;
+    const complete = function* (this: Uploads): Work<string[]> {
+      const described = yield* this.#requireOpen(uploadId, key);
+      const uploaded = yield* this.#partsOf(uploadId);
       const parts = selectParts(request.parts, uploaded);
       const size = sizeOf(parts);
       if (size > MAX_OBJECT_BYTES) throw r2Errors.tooLarge();
-      const row: ObjectRow = {
+      row = {
         ...described,
         version: newVersion(),
         size,
@@ -130,74 +133,83 @@ export class Uploads {
       };
       const chosen = new Set(parts.map((part) => part.number));
       const left = uploaded.filter((part) => !chosen.has(part.number));
-      for (const part of left) this.#deletePart.run([uploadId, part.number]);
+      for (const part of left) yield* this.#deletePart.run([uploadId, part.number]);
       // The upload counted until now; from here the object does.
       index.totals.add(-heldBy(described, uploaded), 0);
-      const dropped = index.replace(row, null);
-      this.#link.run([row.version, uploadId]);
-      this.#remember(uploadId, 'completed');
-      return { row, dropped: [...dropped, ...blobsOf(left)] };
-    });
-    this.#store.blobs.drop(done.dropped);
-    return done.row;
+      const dropped = yield* index.replace(row, null);
+      yield* this.#link.run([row.version, uploadId]);
+      yield* this.#remember(uploadId, 'completed');
+      return [...dropped, ...blobsOf(left)];
+    };
+    await this.#store.change(() => complete.call(this));
+    return row as unknown as ObjectRow;
   }
 
   /** An upload that has ended is left as it is. */
   async abort(request: AbortRequest): Promise<void> {
     const key = checkedKey(request.object);
-    const dropped = await this.#store.index.database.commit(() => {
-      const state = this.#get.get([request.uploadId, key])?.[0] as State | undefined;
+    const abort = function* (this: Uploads): Work<string[]> {
+      const state = (yield* this.#get.get([request.uploadId, key]))?.[0] as State | undefined;
       if (state === undefined) throw r2Errors.noSuchUpload();
-      if (state !== 'open') return [];
-      return this.#end(request.uploadId, key);
-    });
-    this.#store.blobs.drop(dropped);
+      return state === 'open' ? yield* this.#end(request.uploadId, key) : [];
+    };
+    await this.#store.change(() => abort.call(this));
   }
 
   /** Ends uploads of more than seven days; answers how many. */
   async sweep(): Promise<number> {
     const before = this.#store.clock.now() - UPLOAD_LIFE_MS;
-    if (this.#old.get([before, 1]) === undefined) return 0;
-    const swept = await this.#store.index.database.commit(() => {
-      const old = this.#old.all([before, SWEEP]) as [string, State, Buffer][];
-      const dropped = old.flatMap(([id, state, key]) => (state === 'open' ? this.#end(id, key) : []));
-      for (const [id] of old) this.#forget.run([id]);
-      return { count: old.length, dropped };
-    });
-    this.#store.blobs.drop(swept.dropped);
-    return swept.count;
+    const some = await this.#store.database.read(() => this.#old.get([1, before]));
+    if (some === undefined) return 0;
+    let count = 0;
+    const sweep = function* (this: Uploads): Work<string[]> {
+      const old = (yield* this.#old.all([SWEEP, before])) as [string, State, Buffer][];
+      count = old.length;
+      const dropped: string[] = [];
+      for (const [id, state, key] of old) if (state === 'open') dropped.push(...(yield* this.#end(id, key)));
+      for (const [id] of old) yield* this.#forget.run([id]);
+      return dropped;
+    };
+    await this.#store.change(() => sweep.call(this));
+    return count;
   }
 
-  #end(id: string, key: Buffer): string[] {
-    const described = this.#requireOpen(id, key);
-    const parts = this.#partsOf(id);
-    this.#deleteParts.run([id]);
-    this.#store.index.totals.add(-heldBy(described, parts), 0);
-    this.#remember(id, 'aborted');
+  *#end(id: string, key: Buffer): Work<string[]> {
+    const described = yield* this.#requireOpen(id, key);
+    const parts = yield* this.#partsOf(id);
+    yield* this.#deleteParts.run([id]);
+    this.#store.totals.add(-heldBy(described, parts), 0);
+    yield* this.#remember(id, 'aborted');
     return blobsOf(parts);
   }
 
   /** Where this is rolled back the upload is open again: then it is not forgotten. */
-  #remember(id: string, state: Exclude<State, 'open'>): void {
-    this.#settle.run([state, id]);
+  *#remember(id: string, state: Exclude<State, 'open'>): Work<void> {
+    this.#ended ??= yield* this.#endedBefore();
+    yield* this.#settle.run([state, id]);
     this.#ended.push(id);
     const oldest = this.#ended.length > MAX_ENDED_UPLOADS ? this.#ended.shift() : undefined;
-    if (oldest !== undefined) this.#forget.run([oldest]);
+    if (oldest !== undefined) yield* this.#forget.run([oldest]);
   }
 
-  #requireOpen(id: string, key: Buffer): Described {
-    const row = this.#get.get([id, key]) as [State, string | null, string | null, string] | undefined;
+  *#endedBefore(): Work<string[]> {
+    const newest = (yield* this.#newest.all([MAX_ENDED_UPLOADS])) as [string, State][];
+    return newest.flatMap(([id, state]) => (state === 'open' ? [] : id)).reverse();
+  }
+
+  *#requireOpen(id: string, key: Buffer): Work<Described> {
+    const row = (yield* this.#get.get([id, key])) as [State, string | null, string | null, string] | undefined;
     if (row?.[0] !== 'open') throw r2Errors.noSuchUpload();
     const [, http, custom, storageClass] = row;
     return { key, http, custom, storageClass };
   }
 
-  #partsOf(id: string): Part[] {
-    return (this.#parts.all([id]) as [number, string, number, string][]).map(toPart);
+  *#partsOf(id: string): Work<Part[]> {
+    return ((yield* this.#parts.all([id])) as [number, string, number, string][]).map(toPart);
   }
 
-  #partOf(id: string, number: number): Part | undefined {
-    const row = this.#part.get([id, number]) as [number, string, number, string] | undefined;
+  *#partOf(id: string, number: number): Work<Part | undefined> {
+    const row = (yield* this.#part.get([id, number])) as [number, string, number, string] | undefined;
     return row && toPart(row);
   }
 }

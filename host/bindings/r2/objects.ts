@@ -2,7 +2,7 @@
  * An object's row of the index, and its form on the wire (R2HeadResponse in workerd's r2-api.capnp). Metadata is kept
  * as the JSON it is answered with, so that a get joins strings and parses nothing.
  */
-import type { Value } from '../store-process/database.ts';
+import type { Value } from '../store-process/work.ts';
 import { r2Errors } from './errors.ts';
 import { MAX_HTTP_METADATA_BYTES, MAX_KEY_BYTES, MAX_METADATA_BYTES } from './limits.ts';
 import type { Range } from './ranges.ts';

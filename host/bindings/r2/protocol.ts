@@ -53,7 +53,7 @@ async function read(options: R2HandlerOptions, store: R2Store, call: Call): Prom
   options.operations.count('r2', request.method);
   switch (request.method) {
     case 'head': {
-      const row = store.head(request.object);
+      const row = await store.head(request.object);
       if (request.ssec !== undefined) throw r2Errors.ssec();
       const range = { offset: 0, length: row.size };
       return answerJson(options.gate, call, objectJson(row, { http: true, custom: true, range }));
@@ -61,14 +61,15 @@ async function read(options: R2HandlerOptions, store: R2Store, call: Call): Prom
     case 'get':
       return get(options.gate, store, request, call, field === undefined ? metadataInField : metadataInFront);
     case 'list':
-      return answerJson(options.gate, call, list(store.index, request));
+      return answerJson(options.gate, call, await store.database.read(() => list(store.index, request), 'snapshot'));
   }
 }
 
 async function get(gate: Gate, store: R2Store, request: GetRequest, call: Call, form: Form): Promise<void> {
-  const { row, range } = store.get(request);
+  const found = store.get(request);
+  const { row, range, segments } = found instanceof Promise ? await found : found;
   const { fields, front } = form(objectJson(row, { http: true, custom: true, range }));
-  const source = store.read(row, range);
+  const source = store.read(row, range, segments);
   const bytes = Buffer.isBuffer(source) ? source : await source;
   if (Buffer.isBuffer(bytes)) {
     gate.hold(call, bytes.length);

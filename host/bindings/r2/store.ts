@@ -3,41 +3,34 @@
  * names them in one transaction that also decides its condition; readers see the old object or the new one.
  */
 import { randomBytes } from 'node:crypto';
-import { join } from 'node:path';
 import { Readable } from 'node:stream';
-import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
-import type { BlobBackend, KnownBytes } from '../store-process/blobs/backend.ts';
-import { Blobs } from '../store-process/blobs/blobs.ts';
-import { type Extent, Extents, SMALLEST_EXTENT } from '../store-process/blobs/extents.ts';
+import type { KnownBytes, StoreBlobs } from '../store-process/blobs/backend.ts';
+import { type Extent, type Extents, SMALLEST_EXTENT } from '../store-process/blobs/extents.ts';
 import type { ByteCache } from '../store-process/cache.ts';
-import type { Checkpoints } from '../store-process/checkpoints.ts';
-import type { Database } from '../store-process/database.ts';
-import type { Totals } from '../store-process/totals.ts';
+import type { StoreDatabase, StoreTotals, Work } from '../store-process/work.ts';
 import { holds } from './conditions.ts';
 import { Digests, type Given } from './digests.ts';
 import { r2Errors } from './errors.ts';
 import type { Gathered, Hashing } from './hashing.ts';
 import { MAX_DELETE_KEYS, MAX_VALUE_BYTES } from './limits.ts';
 import { Uploads } from './multipart.ts';
-import { NAMED_BLOB, ObjectIndex } from './object-index.ts';
+import type { ObjectIndex, Segment } from './object-index.ts';
 import { chargeOf, checkedKey, describe, type ObjectRow } from './objects.ts';
 import { type Range, resolveRange } from './ranges.ts';
 import type { GetRequest, PutRequest } from './requests.ts';
 
 export interface R2StoreOptions {
-  /** Folder of the index. */
-  folder: string;
-  backend: BlobBackend;
+  index: ObjectIndex;
+  blobs: StoreBlobs;
+  /** Values up to here are kept in the index, or in extents where there are any. */
+  inlineBytes: number;
+  extents?: Extents;
   quota: () => number;
   clock: Clock;
-  /** Rows of the index. */
-  rows: ByteCache<ObjectRow>;
-  /** KnownBytes of small objects by their version. */
+  /** Bytes of small objects by their version. */
   cache: ByteCache<Buffer>;
   hashing: Hashing;
-  checkpoints: Checkpoints;
-  log: Logger;
 }
 
 /** A value that was stored and is not named yet. */
@@ -52,40 +45,34 @@ export interface StoredValue {
 
 export class R2Store {
   readonly index: ObjectIndex;
-  readonly blobs: Blobs;
+  readonly blobs: StoreBlobs;
   readonly uploads: Uploads;
   readonly clock: Clock;
   readonly #quota: () => number;
-  /** KnownBytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
+  /** Bytes on their way in: counted, so that many large puts at once cannot pass the quota together. */
   #reserved = 0;
   readonly #cache: ByteCache<Buffer>;
   readonly #hashing: Hashing;
   readonly #inlineBytes: number;
-  readonly #extents: Extents;
+  readonly #extents: Extents | undefined;
 
   constructor(options: R2StoreOptions) {
     this.clock = options.clock;
     this.#quota = options.quota;
     this.#cache = options.cache;
     this.#hashing = options.hashing;
-    this.#inlineBytes = options.backend.inlineBytes;
-    this.index = new ObjectIndex(options.folder, options.rows, options.checkpoints);
-    this.#extents = new Extents(join(options.folder, 'r2.extents'), this.index.extents());
-    this.blobs = new Blobs({
-      backend: options.backend,
-      database: this.index.database,
-      log: options.log,
-      named: NAMED_BLOB,
-      extents: this.#extents,
-    });
+    this.#inlineBytes = options.inlineBytes;
+    this.index = options.index;
+    this.blobs = options.blobs;
+    this.#extents = options.extents;
     this.uploads = new Uploads(this);
   }
 
-  get database(): Database {
+  get database(): StoreDatabase {
     return this.index.database;
   }
 
-  get totals(): Totals {
+  get totals(): StoreTotals {
     return this.index.totals;
   }
 
@@ -93,39 +80,52 @@ export class R2Store {
     return this.index.database.busy || this.blobs.busy;
   }
 
-  head(object: string): ObjectRow {
-    const row = this.index.get(checkedKey(object));
-    if (!row) throw r2Errors.noSuchKey();
-    return row;
+  head(object: string): ObjectRow | Promise<ObjectRow> {
+    const key = checkedKey(object);
+    const found = this.index.known(key) ?? this.database.read(() => this.index.get(key));
+    return found instanceof Promise ? found.then(present) : present(found);
   }
 
   /** The object and the bytes to answer with. Throws 10031 with the object where the condition does not hold. */
-  get(request: GetRequest): { row: ObjectRow; range: Range } {
+  get(request: GetRequest): Found | Promise<Found> {
+    const decided = (row: ObjectRow): Found | Promise<Found> => {
+      if (request.ssec !== undefined) throw r2Errors.ssec();
+      if (request.onlyIf && !holds(request.onlyIf, row)) throw r2Errors.preconditionFailed(row);
+      const range = resolveRange(request, row.size);
+      if (row.blob !== null || row.inline || range.length === 0) return { row, range, segments: [] };
+      const segments = this.database.read(() => this.index.segments(row.version));
+      // Another node may have replaced the object since its row was read.
+      if (segments instanceof Promise)
+        return segments.then((found) =>
+          sizeOf(found) === row.size ? { row, range, segments: found } : this.get(request),
+        );
+      return { row, range, segments };
+    };
     const row = this.head(request.object);
-    if (request.ssec !== undefined) throw r2Errors.ssec();
-    if (request.onlyIf && !holds(request.onlyIf, row)) throw r2Errors.preconditionFailed(row);
-    return { row, range: resolveRange(request, row.size) };
+    return row instanceof Promise ? row.then(decided) : decided(row);
   }
 
   /** The bytes of an object. The blobs stay until they were read, whatever happens to the object meanwhile. */
-  read(row: ObjectRow, range: Range): Buffer | Promise<Readable> {
+  read(row: ObjectRow, range: Range, segments: Segment[]): Buffer | Promise<Buffer | Readable> {
     if (range.length === 0) return Buffer.alloc(0);
-    if (row.inline) return this.#whole(row, () => this.index.value(row.key)).subarray(...ends(range));
+    if (row.inline) return this.#whole(row, range, () => this.database.read(() => this.index.value(row.key)));
     if (row.blob !== null) {
       const { blob } = row;
       if (!this.blobs.isDirect(blob, row.size)) return this.blobs.read(blob, range.offset, range.length);
-      return this.#whole(row, () => this.blobs.read(blob, 0, row.size) as Buffer).subarray(...ends(range));
+      return this.#whole(row, range, () => this.blobs.read(blob, 0, row.size) as Buffer);
     }
-    return Promise.resolve(Readable.from(this.#readSegments(row, range), { objectMode: false }));
+    return Promise.resolve(Readable.from(this.#readSegments(segments, range), { objectMode: false }));
   }
 
   async put(request: PutRequest, bytes: KnownBytes): Promise<ObjectRow> {
     const described = describe(request);
     const { onlyIf } = request;
     // Decided again with the write; here it spares the transfer.
-    if (onlyIf && !holds(onlyIf, this.index.get(described.key))) throw r2Errors.preconditionFailed();
+    const known = this.index.known(described.key);
+    const now = known ?? (await this.database.read(() => this.index.get(described.key)));
+    if (onlyIf && !holds(onlyIf, now)) throw r2Errors.preconditionFailed();
     const charge = chargeOf(described, bytes.length);
-    const stored = await this.store(bytes, request, charge - this.index.charged(described.key), 'inline');
+    const stored = await this.store(bytes, request, charge - (now?.charge ?? 0), 'inline');
     const row: ObjectRow = {
       ...described,
       version: newVersion(),
@@ -137,12 +137,15 @@ export class R2Store {
       blob: stored.blob,
       inline: stored.value !== null,
     };
-    await this.name(stored, () => {
-      if (onlyIf && !holds(onlyIf, this.index.get(row.key))) throw r2Errors.preconditionFailed();
-      this.checkQuota(charge - this.index.charged(row.key));
-      return this.index.replace(row, stored.value?.bytes ?? null);
-    });
+    await this.name(stored, () => this.#replace(row, onlyIf, stored));
     return row;
+  }
+
+  *#replace(row: ObjectRow, onlyIf: PutRequest['onlyIf'], { value }: StoredValue): Work<string[]> {
+    const now = yield* this.index.get(row.key);
+    if (onlyIf && !holds(onlyIf, now)) throw r2Errors.preconditionFailed();
+    this.checkQuota(row.charge - (now?.charge ?? 0));
+    return yield* this.index.replace(row, value?.bytes ?? null);
   }
 
   /** Keys that are not there are no error. All go in one transaction. */
@@ -150,7 +153,13 @@ export class R2Store {
     if (objects.length > MAX_DELETE_KEYS)
       throw r2Errors.badArgument(`You can delete a maximum of ${MAX_DELETE_KEYS} keys at once.`);
     const keys = objects.map(checkedKey);
-    this.blobs.drop(await this.index.database.commit(() => keys.flatMap((key) => this.index.remove(key))));
+    await this.change(() => this.#remove(keys));
+  }
+
+  *#remove(keys: Buffer[]): Work<string[]> {
+    const unnamed: string[] = [];
+    for (const key of keys) unnamed.push(...(yield* this.index.remove(key)));
+    return unnamed;
   }
 
   /**
@@ -160,6 +169,7 @@ export class R2Store {
    */
   async store(bytes: KnownBytes, given: Given, more: number, small: 'inline' | 'blob'): Promise<StoredValue> {
     if (bytes.length > MAX_VALUE_BYTES) throw r2Errors.tooLarge();
+    if (this.totals.exceeds(this.#quota(), more + this.#reserved)) await this.totals.refresh();
     this.checkQuota(more + this.#reserved);
     this.#reserved += bytes.length;
     try {
@@ -171,7 +181,7 @@ export class R2Store {
       try {
         return { blob, value: null, ...finish() };
       } catch (error) {
-        this.blobs.drop([blob]);
+        this.blobs.abandon(blob);
         throw error;
       }
     } finally {
@@ -181,7 +191,8 @@ export class R2Store {
 
   async #gather(chunks: Buffer[], length: number, given: Given): Promise<StoredValue> {
     const gathered = this.#hashing.gather(chunks, length);
-    if (gathered.onThread && length >= SMALLEST_EXTENT) return this.#place(gathered, length, given);
+    if (this.#extents && gathered.onThread && length >= SMALLEST_EXTENT)
+      return this.#place(this.#extents, gathered, length, given);
     try {
       const sums = await new Digests(given).check(gathered);
       if (length === 0) gathered.release();
@@ -192,15 +203,15 @@ export class R2Store {
     }
   }
 
-  async #place(gathered: Gathered, length: number, given: Given): Promise<StoredValue> {
+  async #place(extents: Extents, gathered: Gathered, length: number, given: Given): Promise<StoredValue> {
     let extent: Extent | undefined;
     try {
-      extent = this.#extents.allocate(length);
+      extent = extents.allocate(length);
       const sums = await new Digests(given).check(gathered, extent);
-      await this.#extents.sync();
+      await extents.sync();
       return { blob: extent.name, value: null, ...sums };
     } catch (error) {
-      if (extent) this.blobs.drop([extent.name]);
+      if (extent) this.blobs.abandon(extent.name);
       throw error;
     } finally {
       gathered.release();
@@ -208,15 +219,26 @@ export class R2Store {
   }
 
   /** Names a stored value in one transaction. `write` answers the blobs that it replaces. */
-  async name(stored: StoredValue, write: () => string[]): Promise<void> {
+  async name(stored: StoredValue, write: () => Work<string[]>): Promise<void> {
     try {
-      this.blobs.drop(await this.index.database.commit(write));
+      await this.change(write, stored.blob);
     } catch (error) {
-      if (stored.blob !== null) this.blobs.drop([stored.blob]);
+      if (stored.blob !== null) this.blobs.abandon(stored.blob);
       throw error;
     } finally {
       stored.value?.release();
     }
+  }
+
+  /** One transaction. `write` answers the blobs that nothing names any more. @param named a blob that it names */
+  async change(write: () => Work<string[]>, named: string | null = null): Promise<void> {
+    this.blobs.drop(await this.database.write(() => this.#changed(write(), named)));
+  }
+
+  *#changed(write: Work<string[]>, named: string | null): Work<string[]> {
+    const unnamed = yield* write;
+    yield* this.blobs.change(named, unnamed);
+    return unnamed;
   }
 
   checkQuota(more: number): void {
@@ -235,17 +257,20 @@ export class R2Store {
     this.blobs.close();
   }
 
-  /** All bytes of a small object. A version's bytes never change, so it is the cache's key. */
-  #whole(row: ObjectRow, read: () => Buffer): Buffer {
+  /** A part of a small object. A version's bytes never change, so it is the cache's key. */
+  #whole(row: ObjectRow, { offset, length }: Range, read: () => Buffer | Promise<Buffer>): Buffer | Promise<Buffer> {
+    const part = (bytes: Buffer) => {
+      this.#cache.set(row.version, bytes, bytes.length);
+      return bytes.subarray(offset, offset + length);
+    };
     const known = this.#cache.get(row.version);
-    if (known) return known;
+    if (known) return known.subarray(offset, offset + length);
     const bytes = read();
-    this.#cache.set(row.version, bytes, bytes.length);
-    return bytes;
+    return bytes instanceof Promise ? bytes.then(part) : part(bytes);
   }
 
-  async *#readSegments(row: ObjectRow, range: Range): AsyncGenerator<Buffer> {
-    const wanted = cut(this.index.segments(row.version), range);
+  async *#readSegments(segments: Segment[], range: Range): AsyncGenerator<Buffer> {
+    const wanted = cut(segments, range);
     for (const { blob } of wanted) this.blobs.hold(blob);
     try {
       for (const { blob, offset, length } of wanted) {
@@ -259,8 +284,21 @@ export class R2Store {
   }
 }
 
-function ends({ offset, length }: Range): [number, number] {
-  return [offset, offset + length];
+/** An object, and what of it is wanted. */
+export interface Found {
+  row: ObjectRow;
+  range: Range;
+  /** Where it was put in parts. */
+  segments: Segment[];
+}
+
+function present(row: ObjectRow | undefined): ObjectRow {
+  if (!row) throw r2Errors.noSuchKey();
+  return row;
+}
+
+function sizeOf(segments: Segment[]): number {
+  return segments.reduce((sum, { size }) => sum + size, 0);
 }
 
 /** The parts of the segments that a range covers. */

@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import type { TenantId } from '../../shared/contracts.ts';
 import { kindOfStore, storesOf } from '../stores.ts';
-import type { Blobs } from './blobs/blobs.ts';
+import type { StoreBlobs } from './blobs/backend.ts';
 import type { StoreKind } from './kind.ts';
 
 /** What the worker copies: one store. */
@@ -32,7 +32,7 @@ export type CopyReply = { bytes: number } | { error: string };
 export class Backup {
   readonly #root: string;
   readonly #kinds: ReadonlyMap<string, StoreKind>;
-  readonly #openBlobs: (tenant: TenantId, name: string) => Blobs | undefined;
+  readonly #openBlobs: (tenant: TenantId, name: string) => StoreBlobs | undefined;
   /** Stores whose blobs must not be removed now, although they may be opened meanwhile. */
   readonly #copying = new Map<string, Promise<unknown>>();
   /** What is being purged: `<tenant>/`, or `<tenant>/<store>/`. */
@@ -45,7 +45,7 @@ export class Backup {
   constructor(
     root: string,
     kinds: ReadonlyMap<string, StoreKind>,
-    openBlobs: (tenant: TenantId, name: string) => Blobs | undefined,
+    openBlobs: (tenant: TenantId, name: string) => StoreBlobs | undefined,
   ) {
     this.#root = root;
     this.#kinds = kinds;

@@ -8,8 +8,7 @@ import Libsql from 'libsql';
 import { type Checkpoints, LogCheckpointer } from './checkpoints.ts';
 import { makeFolder, syncFolder } from './folders.ts';
 import { Refusal } from './refusal.ts';
-
-export type Value = null | number | string | Buffer;
+import { Finished, finish, type Query, type StoreDatabase, type Value, type Work } from './work.ts';
 
 /** A prepared statement that reads; rows are arrays in the order of the columns. */
 export interface Reader {
@@ -46,7 +45,7 @@ interface Done {
   result: unknown;
 }
 
-export class Database {
+export class Database implements StoreDatabase {
   readonly path: string;
   readonly #connection: Libsql.Database;
   readonly #log: LogCheckpointer;
@@ -93,6 +92,24 @@ export class Database {
 
   writer(sql: string): Writer {
     return this.#connection.prepare(sql) as unknown as Writer;
+  }
+
+  query(sql: string): Query {
+    const statement = this.#connection.prepare(sql);
+    const read = (statement.reader ? statement.raw() : statement) as unknown as Reader;
+    return {
+      get: (parameters) => new Finished(read.get(parameters)),
+      all: (parameters) => new Finished(read.all(parameters)),
+      run: (parameters) => new Finished(void (statement as unknown as Writer).run(parameters)),
+    };
+  }
+
+  read<T>(work: () => Work<T>): T {
+    return finish(work());
+  }
+
+  write<T>(work: () => Work<T>): Promise<T> {
+    return this.commit(() => finish(work()));
   }
 
   /** True while a write is not yet on the disk, or the log is on its way into the file. */

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import type { Clock } from '../../shared/clock.ts';
 import type { ObjectBucket } from './blobs/backend.ts';
 import type { Checkpoints } from './checkpoints.ts';
+import type { Cluster } from './cluster/cluster.ts';
 import type { Gate, Handler } from './listener.ts';
 import type { Operations } from './metrics.ts';
 import type { Lease, Store } from './open-stores.ts';
@@ -11,6 +12,8 @@ import type { Lease, Store } from './open-stores.ts';
 export interface ProcessParts {
   /** Where objects live; undefined: in files below the root. */
   bucket: ObjectBucket | undefined;
+  /** Where stores are that several nodes write; undefined: there is one node. */
+  cluster: Cluster | undefined;
   clock: Clock;
   checkpoints: Checkpoints;
   log: Logger;
@@ -25,6 +28,18 @@ export interface HandlerOptions<S extends Store> {
   log: Logger;
 }
 
+export interface OpenedStore {
+  tenant: string;
+  /** As `storeName` makes it. */
+  name: string;
+  /** Among those of all tenants in a bucket. */
+  place: string;
+  /** With `<key>.db` in it. */
+  folder: string;
+  /** Bytes: of this store, or where they are shared of all the tenant's stores of the kind. */
+  quota: () => number;
+}
+
 /** Made once per process: what it holds, such as a cache, is shared by all tenants. */
 export interface StoreKind<S extends Store = Store> {
   /** Name of the limit that bounds it, among those of a deployment. */
@@ -33,12 +48,10 @@ export interface StoreKind<S extends Store = Store> {
   blobs: string;
   /** SQL that lists the names of all blobs, for backups; undefined: it is in none. */
   namedBlobs: string | undefined;
-  /**
-   * Opens a store, which is created where there is none: `<key>.db` in this folder.
-   * @param place name of the store among those of all tenants
-   * @param quota bytes
-   */
-  open(place: string, folder: string, quota: () => number): S;
+  /** Its stores are in the cluster, not in folders of this machine. */
+  isShared: boolean;
+  /** Opens a store, which is created where there is none. */
+  open(store: OpenedStore): S;
   /** Serves one tenant's store. */
   handler(options: HandlerOptions<S>): Handler;
   /** Usage figures of a store, as the owner's API reports them. */

@@ -41,10 +41,12 @@ type Served = {
 const methods: Served = {
   async init(init) {
     if (service) throw new Problem('conflict', 'The storage process is initialised already.');
-    const { root, objects, clockOffsetMs } = init;
+    const { root, objects, cluster: shared, clockOffsetMs } = init;
     // Loaded where it is needed only: the S3 client is a fifth of this process's memory.
-    const bucket = objects.kind === 's3' ? new (await import('./blobs/s3.ts')).S3Bucket(objects) : undefined;
-    const made = new Service({ root, kinds, bucket, clockOffsetMs, log });
+    const s3 = shared?.storage ?? (objects.kind === 's3' ? objects : undefined);
+    const bucket = s3 && new (await import('./blobs/s3.ts')).S3Bucket(s3);
+    const cluster = shared && bucket && new (await import('./cluster/cluster.ts')).Cluster(shared, bucket, root, log);
+    const made = new Service({ root, kinds, bucket, cluster, clockOffsetMs, log });
     await made.prepare();
     service = made;
   },

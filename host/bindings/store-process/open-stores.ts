@@ -4,17 +4,16 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { collectGarbage } from '../../shared/idle-memory.ts';
-import type { Blobs } from './blobs/blobs.ts';
-import type { Database } from './database.ts';
-import type { Totals } from './totals.ts';
+import type { StoreBlobs } from './blobs/backend.ts';
+import type { StoreDatabase, StoreTotals } from './work.ts';
 
 /** What all stores have in common. */
 export interface Store {
-  readonly database: Database;
+  readonly database: StoreDatabase;
   /** True while something is under way that no caller waits for. */
   readonly busy: boolean;
-  readonly blobs: Blobs;
-  readonly totals: Pick<Totals, 'bytes' | 'items' | 'charged'>;
+  readonly blobs: StoreBlobs;
+  readonly totals: Pick<StoreTotals, 'bytes' | 'items' | 'charged'>;
   /** Removes some of what has expired; answers how much. */
   sweep(): Promise<number>;
   close(): void;

@@ -14,6 +14,7 @@ import { kindOfStore, objectPlace, STORE_ID, storesOf } from '../stores.ts';
 import { Backup } from './backup.ts';
 import type { ObjectBucket } from './blobs/backend.ts';
 import { Checkpoints } from './checkpoints.ts';
+import type { Cluster } from './cluster/cluster.ts';
 import type { MakeStoreKind, StoreKind } from './kind.ts';
 import { CallServer, Gate } from './listener.ts';
 import { Operations } from './metrics.ts';
@@ -43,6 +44,8 @@ export interface ServiceOptions {
   kinds: ReadonlyMap<string, MakeStoreKind>;
   /** Where objects live; undefined: in files below the root. */
   bucket: ObjectBucket | undefined;
+  /** Where stores are that several nodes write. */
+  cluster?: Cluster | undefined;
   clockOffsetMs: number;
   log: Logger;
   /** Stores held open at once. */
@@ -54,6 +57,7 @@ export class StorageService {
   readonly #log: Logger;
   readonly #clock: AdjustableClock;
   readonly #bucket: ObjectBucket | undefined;
+  readonly #cluster: Cluster | undefined;
   readonly #stores: OpenStores;
   readonly #operations: Operations;
   readonly #kinds = new Map<string, StoreKind>();
@@ -70,13 +74,15 @@ export class StorageService {
     this.#checkpoints = new Checkpoints(options.log);
     this.#clock = new AdjustableClock(options.clockOffsetMs);
     this.#bucket = options.bucket;
+    this.#cluster = options.cluster;
     this.#stores = new OpenStores(options.openStores ?? OPEN_STORES);
     this.#operations = new Operations({
       openStores: () => this.#stores.size,
       tenants: () => this.#tenants.size,
     });
     mkdirSync(options.root, { recursive: true });
-    const parts = { bucket: options.bucket, clock: this.#clock, checkpoints: this.#checkpoints, log: options.log };
+    const { bucket, cluster, log } = options;
+    const parts = { bucket, cluster, clock: this.#clock, checkpoints: this.#checkpoints, log };
     for (const [key, make] of options.kinds) this.#kinds.set(key, make(parts));
     this.#backup = new Backup(
       options.root,
@@ -99,6 +105,15 @@ export class StorageService {
         { cause: error },
       );
     }
+    try {
+      await this.#cluster?.prepare();
+    } catch (error) {
+      throw new Problem(
+        'invalid_config',
+        `The PostgreSQL of the cluster cannot be used: ${(error as Error).message}. Check its address, user and rights.`,
+        { cause: error },
+      );
+    }
   }
 
   /** Serves these stores on sockets in the folder. Again with other quotas: they hold from then on. */
@@ -118,7 +133,7 @@ export class StorageService {
       tenant.quotas = call.quotas;
       tenant.gate.limit = call.quotas.requestsInFlight;
       // Those that no binding leads to any more count, too.
-      for (const name of [...this.#names(id), ...call.stores.map(({ name }) => name)]) this.#note(tenant, name);
+      for (const name of [...(await this.#names(id)), ...call.stores.map(({ name }) => name)]) this.#note(tenant, name);
       for (const { name, socket } of call.stores) await this.#serve(id, tenant, name, join(call.folder, socket));
     });
   }
@@ -135,15 +150,16 @@ export class StorageService {
   }
 
   /** What the tenant keeps: bytes of keys, values and metadata, parts of open uploads included. */
-  usage(call: { tenant: TenantId }): StorageUsage {
+  async usage(call: { tenant: TenantId }): Promise<StorageUsage> {
     const id = checkedTenant(call.tenant);
-    const names = this.#names(id);
-    const usages = [...this.#kinds].map(([key, kind]) => {
-      const totals = storesOf(key, names).map((name) => this.#totals(id, name));
+    const usages = [...this.#kinds].map(async ([key, kind]) => {
+      const totals = kind.isShared
+        ? await this.#shared.stores(id, key)
+        : this.#namesOnDisk(id, key).map((name) => this.#totals(id, name));
       const sum = (figure: 'bytes' | 'items') => totals.reduce((all, one) => all + one[figure], 0);
       return kind.usage({ bytes: sum('bytes'), items: sum('items') });
     });
-    return Object.assign({}, ...usages);
+    return Object.assign({}, ...(await Promise.all(usages)));
   }
 
   /** Removes everything of the tenant, or these stores, on disk and on S3. Can be repeated after a failure. */
@@ -163,6 +179,11 @@ export class StorageService {
 
   /** Copies all tenants' stores while they work; the layout below `folder` is that below the root. */
   async backup(call: { folder: string }): Promise<{ tenants: number; bytes: number }> {
+    if (this.#cluster)
+      throw new Problem(
+        'conflict',
+        'KV and R2 of a cluster are in its PostgreSQL and its bucket, of which no node makes copies: back up the database first, then the bucket.',
+      );
     return this.#backup.run(call.folder);
   }
 
@@ -188,6 +209,7 @@ export class StorageService {
         this.#stores.release(lease);
       }
     }
+    await this.#cluster?.collect();
   }
 
   async stop(): Promise<void> {
@@ -195,20 +217,22 @@ export class StorageService {
     await Promise.all([...this.#tenants.keys()].map((tenant) => this.close({ tenant })));
     await this.#stores.closeAll();
     for (const kind of this.#kinds.values()) await kind.close?.();
+    await this.#cluster?.close();
     await this.#checkpoints.close();
   }
 
   async #purge(id: TenantId): Promise<void> {
     await this.#close(id);
     // Those of the usual names also where there is no folder: a purge before may have come to its removal only.
-    for (const name of new Set([...this.#kinds.keys(), ...this.#names(id)])) await this.#purgeStore(id, name);
+    for (const name of new Set([...this.#kinds.keys(), ...(await this.#names(id))])) await this.#purgeStore(id, name);
     await this.#removeFolder(id);
   }
 
   async #purgeStore(id: TenantId, name: string): Promise<void> {
     const kind = this.#kind(name);
     await this.#stores.close(`${id}/${name}`);
-    await kind.purge?.(objectPlace(id, name));
+    if (kind.isShared) await this.#shared.purge(id, name);
+    else await kind.purge?.(objectPlace(id, name));
     await rm(this.#folder(id, name), { recursive: true, force: true });
     this.#tenants.get(id)?.stores.get(kindOfStore(name))?.delete(name);
   }
@@ -271,18 +295,36 @@ export class StorageService {
     stores.set(name, undefined);
   }
 
-  /** Of the tenant's stores that are on the disk. */
-  #names(id: TenantId): string[] {
+  /** Of the tenant's stores, wherever they are. */
+  async #names(id: TenantId): Promise<string[]> {
+    const names: string[] = [];
+    for (const [key, kind] of this.#kinds) {
+      if (kind.isShared) names.push(...(await this.#shared.stores(id, key)).map(({ name }) => name));
+      else names.push(...this.#namesOnDisk(id, key));
+    }
+    return names;
+  }
+
+  #namesOnDisk(id: TenantId, key: string): string[] {
     const folder = join(this.#root, id);
-    if (!existsSync(folder)) return [];
-    const names = readdirSync(folder);
-    return [...this.#kinds.keys()].flatMap((key) => storesOf(key, names));
+    return existsSync(folder) ? storesOf(key, readdirSync(folder)) : [];
+  }
+
+  get #shared(): Cluster {
+    if (!this.#cluster) throw new Error('there is no cluster');
+    return this.#cluster;
   }
 
   #acquire(id: TenantId, name: string): Lease<Store> {
     return this.#stores.acquire(`${id}/${name}`, () => {
       const kind = this.#kind(name);
-      const store = kind.open(objectPlace(id, name), this.#folder(id, name), () => this.#quota(id, name, kind));
+      const store = kind.open({
+        tenant: id,
+        name,
+        place: objectPlace(id, name),
+        folder: this.#folder(id, name),
+        quota: () => this.#quota(id, name, kind),
+      });
       if (this.#backup.isCopying(id, name)) store.blobs.pauseRemoval();
       return store;
     });
@@ -293,6 +335,7 @@ export class StorageService {
     const tenant = this.#tenants.get(id);
     if (!tenant) return 0;
     let left = tenant.quotas[kind.quota] ?? 0;
+    if (kind.isShared) return left;
     const stores = tenant.stores.get(kindOfStore(name));
     if (!stores || stores.size <= 1) return left;
     for (const [other, known] of stores) {

@@ -3,12 +3,13 @@
  * the quota is refused as a whole, before its first change.
  */
 import type { Database, Reader, Writer } from './database.ts';
+import type { StoreTotals } from './work.ts';
 
 /** Part of the schema of every store. */
 export const TOTALS_SCHEMA =
   'CREATE TABLE totals (bytes INTEGER NOT NULL, items INTEGER NOT NULL); INSERT INTO totals VALUES (0, 0)';
 
-export class Totals {
+export class Totals implements StoreTotals {
   readonly #read: Reader;
   readonly #write: Writer;
   readonly #itemBytes: number;
@@ -26,7 +27,6 @@ export class Totals {
     database.rollbackListeners.push(() => this.#load());
   }
 
-  /** Bytes of keys, values and metadata. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -35,20 +35,22 @@ export class Totals {
     return this.#items;
   }
 
-  /** Bytes that count against the quota. */
   get charged(): number {
     return this.#bytes + this.#items * this.#itemBytes;
   }
 
-  /** Would `bytes` more than now pass the quota? Less than now never does, so that a full store can be emptied. */
   exceeds(quota: number, bytes: number): boolean {
     return bytes > 0 && this.charged + bytes > quota;
   }
 
-  /** To be called inside a transaction. */
   add(bytes: number, items: number): void {
     this.#bytes += bytes;
     this.#items += items;
+  }
+
+  /** Nobody else writes. */
+  refresh(): undefined {
+    return undefined;
   }
 
   #save(): void {

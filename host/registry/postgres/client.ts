@@ -12,11 +12,11 @@ import type {
   Transaction,
   TransactionMode,
 } from '@libsql/client/sqlite3';
+import { type PgConnection, type PgError, type PgPool, type PgQuery, type PgResult, Pool } from '../../shared/pg.ts';
 import { LibsqlError } from '../drizzle.ts';
 import { type Fence, fences, LeaseLost } from '../fences.ts';
 import { driverValue, inStatement, resultOf, rowClass } from '../results.ts';
 import { libsqlError, postgresSchema, postgresText, readerOf } from './dialect.ts';
-import { type PgConnection, type PgError, type PgPool, type PgQuery, type PgResult, Pool } from './pg.ts';
 
 /**
  * Connections of a process. Writes wait for each other all the same, and two connections that pass the lock on to each

@@ -5,8 +5,9 @@
  * - aggregates take numbers, not conditions; a column in SELECT is in GROUP BY, or depends on what is;
  * - NULLs are not sorted by; LIKE is given the case that is stored.
  */
+
+import type { PgError } from '../../shared/pg.ts';
 import { LibsqlError } from '../drizzle.ts';
-import type { PgError } from './pg.ts';
 
 /** Before the migrations: what SQLite has of itself. Sums of integers are numeric, so these take both. */
 export const PRELUDE = `

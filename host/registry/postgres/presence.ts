@@ -2,10 +2,11 @@
  * A node's presence: one connection beside those of its statements, by which it renews its leases, and hears of what other
  * nodes changed. Whatever was said while it was lost is seen by its number at the next beat.
  */
+
+import { Client, type PgClient } from '../../shared/pg.ts';
 import type { HeardChanges } from '../changes.ts';
 import { nodeLease, type RegistryLeases } from '../leases.ts';
 import { postgresText } from './dialect.ts';
-import { Client, type PgClient } from './pg.ts';
 
 const CHANNEL = 'turnpike_changes';
 /** Whose changes a node is done with is in the note of its own lease, and told here. */

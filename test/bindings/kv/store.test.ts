@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type Entry, KvStore } from '../../../host/bindings/kv/store.ts';
+import { openKvOnDisk } from '../../../host/bindings/kv/on-disk.ts';
+import type { CachedEntry, Entry, KvStore, ListedKey } from '../../../host/bindings/kv/store.ts';
 import { ByteCache } from '../../../host/bindings/store-process/cache.ts';
 import { Checkpoints } from '../../../host/bindings/store-process/checkpoints.ts';
 import { ManualClock } from '../../../host/shared/clock.ts';
@@ -17,11 +18,11 @@ let quota: number;
 let store: KvStore;
 
 function open(): void {
-  store = new KvStore({
+  store = openKvOnDisk({
     folder,
     quota: () => quota,
     clock,
-    cache: new ByteCache<Entry>(1_000_000),
+    cache: new ByteCache<CachedEntry>(1_000_000),
     checkpoints: new Checkpoints(log),
     log,
   });
@@ -47,26 +48,28 @@ const key = (name: string) => Buffer.from(name);
 const bytes = (size: number) => ({ length: size, chunks: [Buffer.alloc(size, 120)] });
 const put = (name: string, size: number, expiration: number | null = null) =>
   store.put(key(name), bytes(size), expiration, null);
-const sizes = () => store.list({ prefix: key(''), after: undefined, limit: 1000 }).map((entry) => entry.key.toString());
+const get = (name: string) => store.get(key(name)) as Entry | undefined;
+const sizes = () =>
+  (store.list({ prefix: key(''), after: undefined, limit: 1000 }) as ListedKey[]).map((entry) => entry.key.toString());
 
 test('what was read before is not what is read after a write', async () => {
   await put('k', 10);
-  expect(store.get(key('k'))?.size).toBe(10);
-  expect(store.get(key('k'))?.size).toBe(10);
+  expect(get('k')?.size).toBe(10);
+  expect(get('k')?.size).toBe(10);
   await put('k', 20);
-  expect(store.get(key('k'))?.size).toBe(20);
+  expect(get('k')?.size).toBe(20);
   await put('k', 100_000);
-  expect([store.get(key('k'))?.value, store.get(key('k'))?.size]).toEqual([null, 100_000]);
+  expect([get('k')?.value, get('k')?.size]).toEqual([null, 100_000]);
   await store.delete(key('k'));
-  expect(store.get(key('k'))).toBeUndefined();
+  expect(get('k')).toBeUndefined();
 });
 
 test('a key ends in the second of its expiration, in the memory as on the disk', async () => {
   await put('k', 10, NOW + 60);
   clock.advance(59_999);
-  expect(store.get(key('k'))?.size).toBe(10);
+  expect(get('k')?.size).toBe(10);
   clock.advance(1);
-  expect([store.get(key('k')), sizes()]).toEqual([undefined, []]);
+  expect([get('k'), sizes()]).toEqual([undefined, []]);
 });
 
 test('what has expired makes room before a put is refused', async () => {
@@ -95,7 +98,7 @@ test('totals are the same after the store was closed and opened', async () => {
   await close();
   open();
   expect([store.totals.bytes, store.totals.items]).toEqual(before);
-  expect(store.get(key('a'))?.size).toBe(7);
+  expect(get('a')?.size).toBe(7);
 });
 
 test('a smaller quota than what is kept lets nothing grow, and everything shrink', async () => {

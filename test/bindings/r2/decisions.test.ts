@@ -8,6 +8,7 @@ import { resolveRange } from '../../../host/bindings/r2/ranges.ts';
 import { type Conditional, parseReadRequest, parseWriteRequest } from '../../../host/bindings/r2/requests.ts';
 import { cut } from '../../../host/bindings/r2/store.ts';
 import { behindKey, behindPrefix, prefixRange } from '../../../host/bindings/store-process/key-range.ts';
+import { Finished, finish } from '../../../host/bindings/store-process/work.ts';
 
 describe('conditions', () => {
   const object = { etag: 'e', uploaded: 10_500 };
@@ -118,11 +119,12 @@ describe('listing', () => {
   const pages = {
     page(from: Buffer, to: Buffer, limit: number) {
       reads++;
-      return rows.filter(({ key }) => Buffer.compare(key, from) >= 0 && Buffer.compare(key, to) < 0).slice(0, limit);
+      const within = rows.filter(({ key }) => Buffer.compare(key, from) >= 0 && Buffer.compare(key, to) < 0);
+      return new Finished(within.slice(0, limit));
     },
   };
   const run = (request: object) => {
-    const reply = JSON.parse(list(pages, { method: 'list', ...request }));
+    const reply = JSON.parse(finish(list(pages, { method: 'list', ...request })));
     return [reply.objects.map((object: { name: string }) => object.name), reply.delimitedPrefixes, reply.truncated];
   };
 
@@ -147,7 +149,7 @@ describe('listing', () => {
       const found: string[] = [];
       let cursor: string | undefined;
       do {
-        const reply = JSON.parse(list(pages, { method: 'list', limit, delimiter, cursor }));
+        const reply = JSON.parse(finish(list(pages, { method: 'list', limit, delimiter, cursor })));
         found.push(...reply.objects.map((object: { name: string }) => object.name), ...reply.delimitedPrefixes);
         cursor = reply.cursor;
       } while (cursor);

@@ -3,6 +3,7 @@
  * the same behaviour, disk.ts and s3.ts; blobs.ts gives names and decides when one may go.
  */
 import type { Readable } from 'node:stream';
+import type { Work } from '../work.ts';
 
 /** Bytes on their way in, with their exact length: small ones at hand, large ones as they arrive. */
 export type KnownBytes = { length: number; chunks: Buffer[] } | { length: number; stream: AsyncIterable<Buffer> };
@@ -33,4 +34,33 @@ export interface ObjectBucket {
   prepare(): Promise<void>;
   /** The blobs of one store, over connections of its own; to be closed. */
   blobs(place: string): BlobBackend;
+}
+
+/** The blobs of one store, between its index and where the bytes are. */
+export interface StoreBlobs {
+  /** True while bytes or removals are under way. */
+  readonly busy: boolean;
+  /** Stores bytes and answers their name once they are safe. Name it in the index, or `abandon` it. */
+  write(bytes: Bytes): Promise<string>;
+  /** Does a read of so many bytes answer a buffer at once? */
+  isDirect(name: string, length: number): boolean;
+  /** Small parts of local blobs come as a buffer; anything else as a stream. A blob stays while it is read. */
+  read(name: string, offset: number, length: number): Buffer | Promise<Readable>;
+  /** Keeps a blob readable although its row may go meanwhile. */
+  hold(name: string): void;
+  release(name: string): void;
+  /** A part of the transaction that names a blob, or takes away the rows that named others. */
+  change(named: string | null, unnamed: string[]): Work<void>;
+  /** Call it once the rows that named these blobs are gone for good. Returns at once. */
+  drop(names: string[]): void;
+  /** A blob that was written and could not be named. Returns at once. */
+  abandon(name: string): void;
+  /** Nothing is removed until `resumeRemoval`: for copies of the index and its blobs. */
+  pauseRemoval(): void;
+  resumeRemoval(): void;
+  /** Ends what can be done later. */
+  stop(): void;
+  /** To be done as the last write of the database. */
+  settle(): void;
+  close(): void;
 }

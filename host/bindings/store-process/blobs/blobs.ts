@@ -8,7 +8,8 @@ import type { Readable } from 'node:stream';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import type { Database, Reader, Writer } from '../database.ts';
-import type { BlobBackend, Bytes } from './backend.ts';
+import { Finished } from '../work.ts';
+import type { BlobBackend, Bytes, StoreBlobs } from './backend.ts';
 import { type Extents, isExtent } from './extents.ts';
 
 /** Part of the schema of every database that names blobs. */
@@ -20,7 +21,9 @@ const REMOVERS = 4;
 const MOST_CONDEMNED = 10_000;
 const REMOVAL_LOOK_MS = 100;
 
-export class Blobs {
+const CHANGED = new Finished<void>(undefined);
+
+export class Blobs implements StoreBlobs {
   readonly #backend: BlobBackend;
   readonly #database: Database;
   readonly #log: Logger;
@@ -65,12 +68,10 @@ export class Blobs {
     if (left > 0) void this.#collect();
   }
 
-  /** True while bytes or removals are under way. */
   get busy(): boolean {
     return this.#writing > 0 || this.#removing > 0 || this.#collecting || this.#readers.size > 0 || this.#held > 0;
   }
 
-  /** Stores bytes and answers their name once they are safe. Name it in the index, or `drop` it. */
   async write(bytes: Bytes): Promise<string> {
     this.#writing++;
     try {
@@ -89,12 +90,10 @@ export class Blobs {
     }
   }
 
-  /** Does a read of so many bytes answer a buffer at once? */
   isDirect(name: string, length: number): boolean {
     return isExtent(name) || length <= this.#backend.directBytes;
   }
 
-  /** Small parts of local blobs come as a buffer; anything else as a stream that keeps the blob until it is closed. */
   read(name: string, offset: number, length: number): Buffer | Promise<Readable> {
     if (isExtent(name)) return this.#knownExtents().read(name, offset, length);
     const bytes = this.#backend.read(name, offset, length);
@@ -112,7 +111,6 @@ export class Blobs {
     );
   }
 
-  /** Keeps a blob readable although its row may go meanwhile. */
   hold(name: string): void {
     this.#readers.set(name, (this.#readers.get(name) ?? 0) + 1);
   }
@@ -124,7 +122,15 @@ export class Blobs {
     this.#remove();
   }
 
-  /** Call it once the rows that named these blobs are gone for good. Returns at once. */
+  /** The rows say it all. */
+  change(): Finished<void> {
+    return CHANGED;
+  }
+
+  abandon(name: string): void {
+    this.drop([name]);
+  }
+
   drop(names: string[]): void {
     // What a transaction wrote that could not be synced may be on the disk nevertheless: the next opening knows.
     if (this.#database.failure) return;
@@ -132,7 +138,6 @@ export class Blobs {
     this.#remove();
   }
 
-  /** Nothing is removed until `resumeRemoval`: for copies of the index and its blobs. */
   pauseRemoval(): void {
     this.#held++;
   }

@@ -7,14 +7,9 @@ import { Agent as HttpsAgent, request as httpsRequest } from 'node:https';
 import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Client } from 'minio';
+import type { S3Settings } from '../../../shared/contracts.ts';
 import type { BlobBackend, Bytes, ObjectBucket } from './backend.ts';
-import { boundedRequests, checkPart, type S3Connection, s3Client } from './s3-transport.ts';
-
-export interface S3Settings extends S3Connection {
-  bucket: string;
-  /** In front of every object name. */
-  prefix: string;
-}
+import { boundedRequests, checkPart, s3Client } from './s3-transport.ts';
 
 const TRIES = 4;
 /** A presigned address is used at once; this is how long its upload may take to begin. */

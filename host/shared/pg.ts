@@ -1,4 +1,4 @@
-/** What the registry uses of the package `pg`, which comes without types. */
+/** What is used of the package `pg`, which comes without types. */
 import { createRequire } from 'node:module';
 
 export interface PgError extends Error {
@@ -46,6 +46,8 @@ export interface PgPoolOptions {
   connectionTimeoutMillis: number;
   keepAlive: boolean;
   pipeline: boolean;
+  /** After which a statement fails, and its connection with it, ms. */
+  query_timeout?: number;
 }
 
 /** One connection outside a pool; rows by the names of their columns. */
