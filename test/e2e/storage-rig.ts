@@ -7,6 +7,7 @@ import { once } from 'node:events';
 import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { type Agent, request } from 'node:http';
 import { createRequire } from 'node:module';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
@@ -25,6 +26,7 @@ export const QUOTAS = { kvBytes: 2 ** 30, objectBytes: 10 * 2 ** 30, cacheBytes:
 
 export interface RigOptions {
   objects?: StorageInit['objects'];
+  /** The handler then writes by this rig's storage process, and reads by another one. */
   cluster?: StorageInit['cluster'];
   quotas?: Partial<typeof QUOTAS>;
   compatibilityDate?: string;
@@ -40,6 +42,8 @@ export class StorageRig {
   /** Origin of the handler. */
   origin = '';
   readonly #options: RigOptions;
+  #reader: StorageRig | undefined;
+  #split: { close(): void }[] = [];
 
   constructor(options: RigOptions = {}) {
     this.#options = options;
@@ -49,8 +53,20 @@ export class StorageRig {
   static async start(options: RigOptions = {}): Promise<StorageRig> {
     const rig = new StorageRig(options);
     await rig.startStorage();
+    if (options.cluster) await rig.#splitStorage();
     await rig.startWorkerd();
     return rig;
+  }
+
+  async #splitStorage(): Promise<void> {
+    this.#reader = new StorageRig(this.#options);
+    await this.#reader.startStorage();
+    for (const name of ['kv', 'r2']) {
+      const reads = (method: string) => method === 'GET' || method === 'POST';
+      const socket = (method: string) =>
+        join((reads(method) && this.#reader ? this.#reader : this).sockets, `${name}.sock`);
+      this.#split.push(await splitCalls(join(this.folder, `${name}.sock`), socket));
+    }
   }
 
   get quotas(): StorageQuotas {
@@ -131,13 +147,15 @@ export class StorageRig {
       this.storage.disconnect();
       await exited;
     }
+    for (const server of this.#split) server.close();
+    await this.#reader?.stop();
     rmSync(this.folder, { recursive: true, force: true });
   }
 
   #config(): string {
     const date = this.#options.compatibilityDate ?? '2026-01-01';
     const external = (name: string) =>
-      `(name = "${name}", external = (address = "unix:${join(this.sockets, `${name}.sock`)}", http = ()))`;
+      `(name = "${name}", external = (address = "unix:${join(this.#reader ? this.folder : this.sockets, `${name}.sock`)}", http = ()))`;
     const module = (name: string) => `(name = "${name}", esModule = embed "${name}")`;
     return `using Workerd = import "/workerd/workerd.capnp";
 const config :Workerd.Config = (
@@ -158,6 +176,45 @@ const main :Workerd.Worker = (
 );
 `;
   }
+}
+
+/**
+ * Passes calls on byte by byte. A connection of workerd has one call at a time, so a chunk that begins as a call does,
+ * after the answer to the last one has begun, is the next one.
+ * @param socketOf where calls of a method go
+ */
+async function splitCalls(path: string, socketOf: (method: string) => string): Promise<Server> {
+  const server = createServer((client) => {
+    const targets = new Map<string, Socket>();
+    let target: Socket | undefined;
+    let isAnswered = true;
+    const open = (socket: string): Socket => {
+      const opened = connect(socket);
+      opened.on('data', (chunk) => {
+        isAnswered = true;
+        client.write(chunk);
+      });
+      opened.on('error', () => client.destroy());
+      opened.on('close', () => client.destroy());
+      targets.set(socket, opened);
+      return opened;
+    };
+    client.on('data', (chunk) => {
+      const method = isAnswered ? /^([A-Z]+) \//.exec(chunk.toString('latin1', 0, 16))?.[1] : undefined;
+      if (method !== undefined) {
+        const socket = socketOf(method);
+        target = targets.get(socket) ?? open(socket);
+        isAnswered = false;
+      }
+      target?.write(chunk);
+    });
+    client.on('error', () => client.destroy());
+    client.on('close', () => {
+      for (const opened of targets.values()) opened.destroy();
+    });
+  });
+  await once(server.listen({ path, backlog: 4096 }), 'listening');
+  return server;
 }
 
 /** Peak of resident memory, bytes. */
