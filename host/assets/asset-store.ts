@@ -11,10 +11,12 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { AssetSettings, RouteFiles } from '../shared/contracts.ts';
 import { syncFile, writeDurably } from '../shared/durable-files.ts';
+import { trimCopies } from '../shared/local-copies.ts';
 import { Problem } from '../shared/problem.ts';
 import { type AssetList, MAX_FILE_BYTES } from './asset-list.ts';
 import { compressFiles } from './coded-files.ts';
 import { plainFiles, tableName } from './plain-files.ts';
+import type { SharedAssets } from './shared-assets.ts';
 
 const ASSETS = 'assets';
 /** What was sent and is in no list goes after this long, ms: an update may be about to name it. */
@@ -25,6 +27,10 @@ const UNNAMED_LIST_MS = 10 * 60_000;
 const BLOCK = 4_096;
 /** Links made at the same time. */
 const AT_ONCE = 64;
+/** Of several nodes: how long what a tenant keeps is not counted again, ms. */
+const COUNTED_MS = 10_000;
+/** Of all tenants, where several nodes have the files. */
+const COPIES_BYTES = 8 * 1024 ** 3;
 /** Folders of a tenant's static files. */
 const KINDS = ['files', 'lists', 'tables', 'coded'] as const;
 type Kind = (typeof KINDS)[number];
@@ -33,16 +39,21 @@ export class AssetStore {
   readonly #tenants: string;
   readonly #maxBytes: (tenant: string) => Promise<number>;
   /** What a tenant keeps, bytes; counted when it is first asked for. */
-  readonly #sizes = new Map<string, Promise<{ bytes: number }>>();
+  readonly #sizes = new Map<string, Promise<{ bytes: number; at: number }>>();
+  readonly #shared: SharedAssets | undefined;
   /** Tables that are being made, one after the other. */
   #making: Promise<unknown> = Promise.resolve();
   /** Files that are being compressed, likewise. */
   #compressing: Promise<unknown> = Promise.resolve();
 
-  /** @param maxBytes of one tenant's files, all versions together */
-  constructor(tenantsFolder: string, maxBytes: (tenant: string) => Promise<number>) {
+  /**
+   * @param maxBytes of one tenant's files, all versions together
+   * @param shared where several nodes have them: what is here is a copy
+   */
+  constructor(tenantsFolder: string, maxBytes: (tenant: string) => Promise<number>, shared?: SharedAssets) {
     this.#tenants = tenantsFolder;
     this.#maxBytes = maxBytes;
+    this.#shared = shared;
   }
 
   /** Which of these files the tenant has not sent. */
@@ -63,7 +74,7 @@ export class AssetStore {
         `A static file takes at most ${MAX_FILE_BYTES} bytes: send a smaller one, with its Content-Length.`,
       );
     const target = path.join(this.#folder(tenant, 'files'), hash);
-    if (await stat(target).catch(() => undefined)) return void (await body.cancel());
+    if (!this.#shared && (await isThere(target))) return void (await body.cancel());
     const giveBack = await this.#take(tenant, length);
     const draft = this.#draft(tenant, 'files');
     try {
@@ -90,6 +101,7 @@ export class AssetStore {
       if (taken !== length || digest.digest('hex') !== hash)
         throw new Problem('bad_request', 'The body is not the file that the path names by its SHA-256; send it again.');
       await syncFile(draft);
+      await this.#shared?.put(tenant, 'files', hash, draft);
       await rename(draft, target);
     } catch (error) {
       giveBack();
@@ -104,40 +116,45 @@ export class AssetStore {
    * @throws Problem `conflict` where files of it were not sent
    */
   async keep(tenant: string, list: AssetList): Promise<string> {
-    const hashes = new Set(Object.values(list.files));
-    const missing = await this.missing(tenant, hashes);
+    const text = JSON.stringify(list);
+    const digest = createHash('sha256').update(text).digest('hex');
+    // First: from then on other nodes do not remove what it names.
+    await this.#shared?.putText(tenant, 'lists', digest, text);
+    const missing = await this.missing(tenant, Object.values(list.files));
     if (missing.length > 0) {
       throw new Problem(
         'conflict',
         `${missing.length} of the files were not sent, such as ${missing[0]}. Send them: PUT /_admin/<slug>/assets/<sha256>.`,
       );
     }
-    const text = JSON.stringify(list);
-    const digest = createHash('sha256').update(text).digest('hex');
     const file = path.join(this.#folder(tenant, 'lists'), digest);
-    if (!(await stat(file).catch(() => undefined))) {
+    if (!(await isThere(file))) {
       const giveBack = await this.#take(tenant, Buffer.byteLength(text));
-      const draft = this.#draft(tenant, 'lists');
       try {
-        await writeDurably(draft, text);
-        await rename(draft, file);
+        await this.#keepText(tenant, 'lists', digest, text);
       } catch (error) {
         giveBack();
-        await rm(draft, { force: true });
         throw error;
       }
     }
     // In use from now on, though no version names it yet.
     const now = new Date();
     await utimes(file, now, now);
-    await Promise.all([this.#folder(tenant, 'files'), this.#folder(tenant, 'lists')].map(syncFile));
+    await Promise.all([this.#folder(tenant, 'files'), this.#folder(tenant, 'lists')].map(syncIfThere));
     return digest;
   }
 
   /** @throws Problem `start_failed` where it is not there */
   async list(tenant: string, digest: string): Promise<AssetList> {
     try {
-      return JSON.parse(await readFile(path.join(this.#folder(tenant, 'lists'), digest), 'utf8')) as AssetList;
+      const file = path.join(this.#folder(tenant, 'lists'), digest);
+      const text = await readFile(file, 'utf8').catch(async (error) => {
+        const shared = await this.#shared?.text(tenant, 'lists', digest);
+        if (shared === undefined) throw error;
+        await this.#keepText(tenant, 'lists', digest, shared);
+        return shared;
+      });
+      return JSON.parse(text) as AssetList;
     } catch (error) {
       throw new Problem('start_failed', 'The static files of this version are not on the disk; deploy them again.', {
         cause: error,
@@ -157,6 +174,7 @@ export class AssetStore {
       for (let entry = entries.pop(); entry; entry = entries.pop()) {
         const [name, hash] = entry;
         const file = path.join(from, hash);
+        await this.#fetch(tenant, hash);
         // A backup that came back has files of the host's user alone.
         await chmod(file, 0o644);
         await linkOrCopy(file, path.join(to, name));
@@ -180,20 +198,13 @@ export class AssetStore {
   async #prepare(tenant: string, settings: AssetSettings): Promise<void> {
     const file = path.join(this.#folder(tenant, 'tables'), tableName(settings));
     const list = await this.list(tenant, settings.list);
-    if (!(await stat(file).catch(() => undefined))) {
+    if (!(await isThere(file))) {
       const text = JSON.stringify(await plainFiles(settings, list));
-      const draft = this.#draft(tenant, 'tables');
-      await mkdir(path.dirname(draft), { mode: 0o700 }).catch(() => undefined);
-      try {
-        await writeDurably(draft, text);
-        await rename(draft, file);
-      } catch (error) {
-        await rm(draft, { force: true });
-        throw error;
-      }
+      await this.#keepText(tenant, 'tables', path.basename(file), text);
       (await this.#size(tenant)).bytes += onDisk(Buffer.byteLength(text));
     }
     this.#compressing = this.#compressing
+      .then(() => this.#fetchAll(tenant, list))
       .then(() => compressFiles(path.join(this.#tenants, tenant, ASSETS), list, (bytes) => this.#take(tenant, bytes)))
       // The quota is used up, or the tenant is gone: they are sent as they are.
       .catch(() => undefined);
@@ -220,7 +231,24 @@ export class AssetStore {
       if (!(await stat(file).catch(() => undefined)))
         await removeOld(path.join(this.#folder(tenant, 'coded'), name), UNNAMED_LIST_MS);
     }
+    await this.#shared?.collect(tenant, lists, { lists: UNNAMED_LIST_MS, files: UNNAMED_MS });
     this.#sizes.delete(tenant);
+  }
+
+  /**
+   * Where several nodes have the files: removes copies of tenants that are gone, and those that were used longest ago.
+   * @param isGone told by the tenant
+   */
+  async trim(isGone: (tenant: string) => Promise<boolean>, maxBytes = COPIES_BYTES): Promise<void> {
+    if (!this.#shared) return;
+    const folders: string[] = [];
+    for (const tenant of await readdir(this.#tenants).catch(() => [])) {
+      const assets = path.join(this.#tenants, tenant, ASSETS);
+      if (!(await isThere(assets))) continue;
+      if (await isGone(tenant)) await rm(assets, { recursive: true, force: true });
+      else folders.push(path.join(assets, 'files'), path.join(assets, 'coded'));
+    }
+    await trimCopies(folders, maxBytes);
   }
 
   /** What the tenant keeps, bytes. */
@@ -230,6 +258,7 @@ export class AssetStore {
 
   async purge(tenant: string): Promise<void> {
     this.#sizes.delete(tenant);
+    await this.#shared?.purge(tenant);
     await rm(path.join(this.#tenants, tenant, ASSETS), { recursive: true, force: true });
   }
 
@@ -242,15 +271,57 @@ export class AssetStore {
     return path.join(this.#folder(tenant, kind), `.new-${randomUUID()}`);
   }
 
+  /** Makes sure of a copy. @throws Problem `start_failed` where it is nowhere */
+  async #fetch(tenant: string, hash: string): Promise<void> {
+    const file = path.join(this.#folder(tenant, 'files'), hash);
+    if (!this.#shared) return;
+    const now = new Date();
+    const isCopied = await utimes(file, now, now).then(
+      () => true,
+      () => false,
+    );
+    if (isCopied) return;
+    const draft = this.#draft(tenant, 'files');
+    try {
+      await mkdir(path.dirname(draft), { recursive: true, mode: 0o700 });
+      await this.#shared.fetch(tenant, hash, draft);
+      await rename(draft, file);
+    } catch (error) {
+      await rm(draft, { force: true });
+      throw new Problem('start_failed', 'A static file of this version could not be fetched; try again.', {
+        cause: error,
+      });
+    }
+  }
+
+  /** Edges send what is on the disk: until then an instance does. */
+  async #fetchAll(tenant: string, { files }: AssetList): Promise<void> {
+    if (this.#shared) for (const hash of new Set(Object.values(files))) await this.#fetch(tenant, hash);
+  }
+
+  /** A file has its name only when it is whole. */
+  async #keepText(tenant: string, kind: Kind, name: string, text: string): Promise<void> {
+    const draft = this.#draft(tenant, kind);
+    try {
+      await writeDurably(draft, text);
+      await rename(draft, path.join(this.#folder(tenant, kind), name));
+    } catch (error) {
+      await rm(draft, { force: true });
+      throw error;
+    }
+  }
+
   #names(tenant: string): Promise<string[]> {
+    if (this.#shared) return this.#shared.names(tenant, 'files');
     return readdir(this.#folder(tenant, 'files')).catch(() => []);
   }
 
-  #size(tenant: string): Promise<{ bytes: number }> {
-    const known = this.#sizes.get(tenant);
-    if (known) return known;
+  async #size(tenant: string): Promise<{ bytes: number }> {
+    const known = await this.#sizes.get(tenant);
+    if (known && !(this.#shared && performance.now() - known.at > COUNTED_MS)) return known;
     const counting = this.#count(tenant);
     this.#sizes.set(tenant, counting);
+    counting.catch(() => this.#sizes.delete(tenant));
     return counting;
   }
 
@@ -275,14 +346,16 @@ export class AssetStore {
     };
   }
 
-  async #count(tenant: string): Promise<{ bytes: number }> {
-    let bytes = 0;
-    for (const kind of KINDS) {
+  async #count(tenant: string): Promise<{ bytes: number; at: number }> {
+    const at = performance.now();
+    // Tables and compressed forms are each node's own.
+    let bytes = (await this.#shared?.sizes(tenant))?.reduce((sum, size) => sum + onDisk(size), 0) ?? 0;
+    for (const kind of this.#shared ? [] : KINDS) {
       const folder = this.#folder(tenant, kind);
       for (const name of await readdir(folder).catch(() => []))
         bytes += onDisk((await stat(path.join(folder, name)).catch(() => undefined))?.size ?? 0);
     }
-    return { bytes };
+    return { bytes, at };
   }
 }
 
@@ -297,6 +370,18 @@ async function linkOrCopy(from: string, to: string): Promise<void> {
     if (!['EXDEV', 'EPERM', 'EMLINK'].includes(error.code ?? '')) throw error;
     return copyFile(from, to, constants.COPYFILE_FICLONE);
   });
+}
+
+async function isThere(file: string): Promise<boolean> {
+  return stat(file).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** A node may have no copy of any file. */
+async function syncIfThere(folder: string): Promise<void> {
+  if (await isThere(folder)) await syncFile(folder);
 }
 
 async function removeOld(file: string, ms: number): Promise<void> {

@@ -3,9 +3,10 @@
  * manifest and the source map. A version is complete when it has its name, and never changes.
  */
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { mkdir, open, readdir, readFile, rename, rm, stat, utimes } from 'node:fs/promises';
 import path from 'node:path';
 import type { CodeBundle, CodeModule } from '../shared/contracts.ts';
+import { trimCopies } from '../shared/local-copies.ts';
 import { Problem } from '../shared/problem.ts';
 
 interface Manifest {
@@ -22,6 +23,8 @@ const DIGEST = /^[0-9a-f]{64}$/;
 const CACHE_BYTES = 32 * 1_048_576;
 /** Content that was put and not released is not removed for this long, ms: a deploy names it only once it is paid. */
 const HOLD_MS = 15 * 60_000;
+/** Copies of what several nodes have: those that were used longest ago are fetched again. */
+const COPIES_BYTES = 2 * 1024 ** 3;
 /** What `put` has not finished; a crash leaves it behind. */
 const UNFINISHED = '.new-';
 
@@ -159,6 +162,7 @@ export class CodeStore {
     }
     for (const digest of await unused(names.filter((name) => DIGEST.test(name))))
       await this.remove(digest, async () => (await unused([digest])).length > 0);
+    if (this.#shared) await trimCopies([this.#folder], COPIES_BYTES);
   }
 
   async #remove(digest: string, isUnused: () => Promise<boolean>): Promise<void> {
@@ -170,6 +174,8 @@ export class CodeStore {
   }
 
   async #read(folder: string): Promise<CodeBundle> {
+    const now = new Date();
+    if (this.#shared) await utimes(folder, now, now).catch(() => undefined);
     const manifest = JSON.parse(await readFile(path.join(folder, MANIFEST), 'utf8')) as Manifest;
     return {
       modules: await Promise.all(

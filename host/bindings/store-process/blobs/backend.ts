@@ -28,6 +28,22 @@ export interface BlobBackend {
   close(): void;
 }
 
+export interface SharedFile {
+  name: string;
+  size: number;
+  /** By the clock of where it is, ms since the epoch. */
+  changedAt: number;
+}
+
+/** Files by names that say what is in them, which any node may write at any time. */
+export interface SharedFiles extends Pick<BlobBackend, 'write' | 'remove' | 'close'> {
+  read(name: string, offset: number, length: number): Promise<Readable>;
+  stat(name: string): Promise<SharedFile | undefined>;
+  /** @param below in front of the names */
+  entries(below?: string): AsyncIterable<SharedFile>;
+  destroy(below?: string): Promise<void>;
+}
+
 /** A place for the blobs of all tenants that is not on this disk. */
 export interface ObjectBucket {
   /** Rejects where it cannot be used. */

@@ -8,7 +8,7 @@ import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Client } from 'minio';
 import type { S3Settings } from '../../../shared/contracts.ts';
-import type { BlobBackend, Bytes, ObjectBucket } from './backend.ts';
+import type { BlobBackend, Bytes, ObjectBucket, SharedFile, SharedFiles } from './backend.ts';
 import { boundedRequests, checkPart, s3Client } from './s3-transport.ts';
 
 const TRIES = 4;
@@ -45,6 +45,11 @@ export class S3Bucket implements ObjectBucket {
     return new S3Blobs(this.settings, this.#connect(), `${place}/`, this.#silenceMs);
   }
 
+  /** Files that all nodes have, below a folder of the bucket that belongs to no tenant. */
+  files(folder: string): SharedFiles {
+    return new S3Blobs(this.settings, this.#connect(), `${folder}/`, this.#silenceMs);
+  }
+
   #connect(): Connection {
     const secure = new URL(this.settings.endpoint).protocol === 'https:';
     const options = { keepAlive: true, maxSockets: TENANT_CONNECTIONS };
@@ -63,7 +68,7 @@ interface Connection {
   secure: boolean;
 }
 
-class S3Blobs implements BlobBackend {
+class S3Blobs implements BlobBackend, SharedFiles {
   readonly inlineBytes = 0;
   readonly directBytes = 0;
   readonly #bucket: string;
@@ -107,19 +112,35 @@ class S3Blobs implements BlobBackend {
   }
 
   async *names(): AsyncIterable<string> {
+    for await (const { name } of this.entries()) yield name;
+  }
+
+  async *entries(below = ''): AsyncIterable<SharedFile> {
     const { client } = this.#connection;
+    const prefix = this.#prefix + below;
     let first: string | undefined;
-    for await (const item of client.listObjectsV2(this.#bucket, this.#prefix, true)) {
-      const name = (item as { name?: string }).name;
+    for await (const item of client.listObjectsV2(this.#bucket, prefix, true)) {
+      const { name, size, lastModified } = item as { name?: string; size: number; lastModified: Date };
       if (!name) continue;
-      if (!name.startsWith(this.#prefix)) throw new Error('the S3 service listed names that were not asked for');
+      if (!name.startsWith(prefix)) throw new Error('the S3 service listed names that were not asked for');
       if (name === first) throw new Error('the S3 service lists the same names again and again');
       first ??= name;
-      yield name.slice(this.#prefix.length);
+      yield { name: name.slice(this.#prefix.length), size, changedAt: Number(lastModified) };
     }
   }
 
-  async destroy(): Promise<void> {
+  async stat(name: string): Promise<SharedFile | undefined> {
+    const { client } = this.#connection;
+    try {
+      const { size, lastModified } = await retry(() => client.statObject(this.#bucket, this.#prefix + name));
+      return { name, size, changedAt: Number(lastModified) };
+    } catch (error) {
+      if (/^(NotFound|NoSuchKey)$/.test((error as { code?: string }).code ?? '')) return undefined;
+      throw error;
+    }
+  }
+
+  async destroy(below = ''): Promise<void> {
     const { client } = this.#connection;
     let batch: string[] = [];
     const flush = async () => {
@@ -130,7 +151,7 @@ class S3Blobs implements BlobBackend {
       const errors = failed.filter((item) => item && 'Error' in item && item.Error);
       if (errors.length > 0) throw new Error(`the S3 service kept ${errors.length} objects of a purged tenant`);
     };
-    for await (const name of this.names()) {
+    for await (const { name } of this.entries(below)) {
       batch.push(this.#prefix + name);
       if (batch.length === 500) await flush();
     }
