@@ -161,7 +161,7 @@ export class KvStore {
 
   /** A key that is not there is no error. */
   async delete(key: Buffer): Promise<void> {
-    this.blobs.drop(await this.database.write(() => this.#remove([key])));
+    this.blobs.drop(await this.database.write(() => this.#remove([key]), key));
   }
 
   /** One more than `limit` keys when there are more. */
@@ -233,7 +233,7 @@ export class KvStore {
     value: Buffer | null,
   ): Promise<void> {
     const row = [key, expiration, metadata, charge, size, blob, value];
-    const write = () => this.database.write(() => this.#replace(key, charge, blob, row));
+    const write = () => this.database.write(() => this.#replace(key, charge, blob, row), key);
     const dropped = await write().catch(async (error) => {
       // Another node may have written what has expired.
       if (error instanceof KvError && error.status === kvErrors.quota(0).status && (await this.#makeRoom()) > 0)

@@ -137,7 +137,7 @@ export class R2Store {
       blob: stored.blob,
       inline: stored.value !== null,
     };
-    await this.name(stored, () => this.#replace(row, onlyIf, stored));
+    await this.name(stored, () => this.#replace(row, onlyIf, stored), row.key);
     return row;
   }
 
@@ -219,9 +219,9 @@ export class R2Store {
   }
 
   /** Names a stored value in one transaction. `write` answers the blobs that it replaces. */
-  async name(stored: StoredValue, write: () => Work<string[]>): Promise<void> {
+  async name(stored: StoredValue, write: () => Work<string[]>, key?: Buffer): Promise<void> {
     try {
-      await this.change(write, stored.blob);
+      await this.change(write, stored.blob, key);
     } catch (error) {
       if (stored.blob !== null) this.blobs.abandon(stored.blob);
       throw error;
@@ -230,9 +230,13 @@ export class R2Store {
     }
   }
 
-  /** One transaction. `write` answers the blobs that nothing names any more. @param named a blob that it names */
-  async change(write: () => Work<string[]>, named: string | null = null): Promise<void> {
-    this.blobs.drop(await this.database.write(() => this.#changed(write(), named)));
+  /**
+   * One transaction. `write` answers the blobs that nothing names any more.
+   * @param named a blob that it names
+   * @param key as in `StoreDatabase.write`
+   */
+  async change(write: () => Work<string[]>, named: string | null = null, key?: Buffer): Promise<void> {
+    this.blobs.drop(await this.database.write(() => this.#changed(write(), named), key));
   }
 
   *#changed(write: Work<string[]>, named: string | null): Work<string[]> {

@@ -55,8 +55,9 @@ export interface StoreDatabase {
   /**
    * Runs the work in a transaction, after all others of this store, and answers once it is safe. The work may throw a
    * Refusal before its first change: only its own promise rejects.
+   * @param key all rows that the work reads or changes are those of this key; undefined: they may be any
    */
-  write<T>(work: () => Work<T>): Promise<T>;
+  write<T>(work: () => Work<T>, key?: Buffer): Promise<T>;
   /** Only when not busy. @param lastWrite in the last transaction */
   close(lastWrite?: () => void): void;
 }

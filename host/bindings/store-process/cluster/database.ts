@@ -29,6 +29,7 @@ export interface Place {
 
 interface Waiting {
   work: () => Work<unknown>;
+  key: string | undefined;
   resolve(value: unknown): void;
   reject(error: unknown): void;
 }
@@ -75,9 +76,10 @@ export class ClusterDatabase implements StoreDatabase {
     return this.#drive(work(), (text, values) => this.#pools.read(text, values));
   }
 
-  write<T>(work: () => Work<T>): Promise<T> {
+  write<T>(work: () => Work<T>, key?: Buffer): Promise<T> {
     return new Promise<T>((resolve, reject) => {
-      this.#waiting.push({ work, resolve: resolve as (value: unknown) => void, reject });
+      const waiting = { work, key: key?.toString('latin1'), reject };
+      this.#waiting.push({ ...waiting, resolve: resolve as (value: unknown) => void });
       if (this.#running) return;
       this.#running = true;
       setImmediate(() => void this.#run());
@@ -98,7 +100,7 @@ export class ClusterDatabase implements StoreDatabase {
       const answers = await this.#pools.transaction(async (ask) => {
         await this.totals.lock(ask);
         const done: (() => void)[] = [];
-        for (const { work, resolve, reject } of batch) {
+        await inOrder(batch, async ({ work, resolve, reject }) => {
           try {
             const result = await this.#drive(work(), async (...step) => rowsOf(await ask(...step)));
             done.push(() => resolve(result));
@@ -106,7 +108,7 @@ export class ClusterDatabase implements StoreDatabase {
             if (!(error instanceof Refusal)) throw error;
             done.push(() => reject(error));
           }
-        }
+        });
         this.totals.save(ask);
         return done;
       });
@@ -128,6 +130,28 @@ export class ClusterDatabase implements StoreDatabase {
     }
     return step.value;
   }
+}
+
+/** Those of different keys do not wait for each other's answers; one without a key waits for all before it. */
+async function inOrder(batch: Waiting[], work: (waiting: Waiting) => Promise<void>): Promise<void> {
+  let last = new Map<string, Promise<void>>();
+  for (const waiting of batch) {
+    if (waiting.key === undefined) {
+      await allDone(last.values());
+      last = new Map();
+      await work(waiting);
+      continue;
+    }
+    const before = last.get(waiting.key);
+    last.set(waiting.key, before ? before.then(() => work(waiting)) : work(waiting));
+  }
+  await allDone(last.values());
+}
+
+/** Nothing goes on behind the back of who waits for it. */
+async function allDone(works: Iterable<Promise<void>>): Promise<void> {
+  const failed = (await Promise.allSettled(works)).find(({ status }) => status === 'rejected');
+  if (failed) throw (failed as PromiseRejectedResult).reason;
 }
 
 /** Whether it worked shows at the COMMIT. */
