@@ -99,10 +99,11 @@ export class KvStore {
    * @param maxAge seconds for which the caller takes what was true before, where others write this store, too
    */
   get(key: Buffer, maxAge = 0): Entry | undefined | Promise<Entry | undefined> {
+    const { cache, isShared } = this.#options;
     const name = this.#cacheName(key);
-    const known = this.#options.cache.get(name);
+    const known = cache.get(name);
+    if (known && (!isShared || performance.now() - known.readAt < maxAge * 1000)) return this.#living(known);
     const now = performance.now();
-    if (known && (!this.#options.isShared || now - known.readAt < maxAge * 1000)) return this.#living(known);
     const found = this.database.read(() => this.#load(key));
     const taken = (entry: Entry | undefined) => this.#living(entry && this.#remember(name, entry, now, maxAge));
     return found instanceof Promise ? found.then(taken) : taken(found);
