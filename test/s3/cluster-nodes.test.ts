@@ -94,7 +94,7 @@ afterEach(async () => {
 
 async function connectDatabase(): Promise<void> {
   const times = { connectionTimeoutMillis: 5_000, query_timeout: 30_000 };
-  database = new Client({ connectionString: cluster.database, ...times, keepAlive: true });
+  database = new Client({ application_name: 'test', connectionString: cluster.database, ...times, keepAlive: true });
   database.on('error', () => {});
   await database.connect();
   await database.query('SET search_path = turnpike_stores');
