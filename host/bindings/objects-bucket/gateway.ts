@@ -1,0 +1,185 @@
+/**
+ * The bucket of objects, as workerd's cluster mode asks for it in the words of S3: HTTP on connections that come from one
+ * tenant's sandbox each. The connection says whose prefix may be meant, and the signature that workerd itself asks.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { pipeline } from 'node:stream/promises';
+import type { Logger } from 'pino';
+import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
+import { endAnswer } from '../tenant-socket.ts';
+import { type Credentials, isSignedBy } from './credentials.ts';
+import { BODY_MS, CONNECTIONS, IN_ALL, PER_TENANT, SILENCE_MS, WAIT_MS, WAITING_PER_TENANT } from './limits.ts';
+import { commonPrefixes, listXml } from './listing.ts';
+import type { BucketRecord, BucketRecords, PutResult } from './records.ts';
+import { type BucketCall, type Refusal, readCall } from './request.ts';
+
+export interface GatewayOptions {
+  records: BucketRecords;
+  log: Logger;
+  /** ms */
+  now?(): number;
+}
+
+/** Whose connections these are. */
+export interface BucketTenant {
+  tenant: string;
+  credentials: Credentials;
+  /** Of all its objects together. */
+  quotaBytes: number;
+}
+
+/** Leases and owners are small, and what is late with them ends an instance: they never wait behind snapshots. */
+const LEASES = 0;
+const OTHERS = 1;
+/** Bytes of a tenant are counted again after this long, ms; between, what it writes is added. */
+const COUNT_MS = 10_000;
+const REFUSED: Record<Exclude<PutResult, object>, Refusal> = {
+  exists: { status: 412, code: 'PreconditionFailed' },
+  changed: { status: 412, code: 'PreconditionFailed' },
+  missing: { status: 404, code: 'NoSuchKey' },
+};
+const DENIED: Refusal = { status: 403, code: 'AccessDenied' };
+const BUSY: Refusal = { status: 503, code: 'SlowDown' };
+const UNAVAILABLE: Refusal = { status: 503, code: 'ServiceUnavailable' };
+
+export class BucketGateway {
+  readonly #options: GatewayOptions;
+  readonly #server: Server;
+  readonly #tenants = new WeakMap<Socket, BucketTenant>();
+  readonly #open = new Map<string, number>();
+  readonly #counts = new Map<string, { bytes: number; at: number }>();
+  readonly #places = new FairPlaces(IN_ALL, [
+    { places: IN_ALL, perParty: 2, waitingPerParty: 32, waitMs: WAIT_MS },
+    { places: IN_ALL - 8, perParty: PER_TENANT, waitingPerParty: WAITING_PER_TENANT, waitMs: WAIT_MS },
+  ]);
+
+  constructor(options: GatewayOptions) {
+    this.#options = options;
+    this.#server = createServer(
+      { requestTimeout: BODY_MS, headersTimeout: 5_000, keepAliveTimeout: 60_000, maxHeaderSize: 8_192 },
+      (request, response) => void this.#answer(request, response),
+    );
+    // As a server that nobody can reach but those who are handed to it.
+    this.#server.on('clientError', (_error, socket) => socket.destroy());
+  }
+
+  /** Takes a connection that comes from the sandbox of this tenant. */
+  accept(tenant: BucketTenant, socket: Socket): void {
+    const open = this.#open.get(tenant.tenant) ?? 0;
+    if (open >= CONNECTIONS) {
+      socket.destroy();
+      return;
+    }
+    this.#open.set(tenant.tenant, open + 1);
+    socket.once('close', () => {
+      const left = (this.#open.get(tenant.tenant) ?? 1) - 1;
+      if (left > 0) this.#open.set(tenant.tenant, left);
+      else this.#open.delete(tenant.tenant);
+    });
+    socket.on('error', () => undefined);
+    socket.on('timeout', () => socket.destroy());
+    socket.setNoDelay(true);
+    this.#tenants.set(socket, tenant);
+    this.#server.emit('connection', socket);
+  }
+
+  close(): void {
+    this.#server.closeAllConnections();
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const of = this.#tenants.get(request.socket);
+    const { method = '', url: target = '', headers } = request;
+    request.socket.setTimeout(SILENCE_MS);
+    response.once('close', () => request.socket.setTimeout(0));
+    if (!of || !isSignedBy(of.credentials, { method, target, headers }, this.#options.now?.() ?? Date.now()))
+      return refuse(request, response, DENIED);
+    const call = readCall(of.tenant, method, target, headers);
+    if ('status' in call) return refuse(request, response, call);
+    try {
+      const lane = isLease(call) ? LEASES : OTHERS;
+      const leave = await this.#places.take({ lane, party: of.tenant });
+      try {
+        await this.#do(of, call, request, response);
+      } finally {
+        leave();
+      }
+    } catch (error) {
+      if (!(error instanceof NoPlace) && !request.socket.destroyed)
+        this.#options.log.warn(
+          { err: error, tenant: of.tenant, call: call.kind },
+          'the bucket of objects did not answer',
+        );
+      if (response.headersSent) request.socket.destroy();
+      else refuse(request, response, error instanceof NoPlace ? BUSY : UNAVAILABLE);
+    }
+  }
+
+  async #do(of: BucketTenant, call: BucketCall, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { records } = this.#options;
+    const { tenant } = of;
+    switch (call.kind) {
+      case 'get': {
+        const record = await records.get(tenant, call.key);
+        if (!record) return refuse(request, response, { status: 404, code: 'NoSuchKey' });
+        return await sendRecord(response, record);
+      }
+      case 'put': {
+        if (!isLease(call) && !(await this.#fits(of, call.bytes)))
+          return refuse(request, response, { status: 507, code: 'QuotaExceeded' });
+        const result = await records.put(tenant, call.key, call.condition, { length: call.bytes, stream: request });
+        if (typeof result === 'string') return refuse(request, response, REFUSED[result]);
+        response.writeHead(200, { etag: `"${result.etag}"`, 'content-length': 0 }).end();
+        return;
+      }
+      case 'delete':
+        await records.remove(tenant, call.key);
+        response.writeHead(204).end();
+        return;
+      case 'list': {
+        const { prefix, after, most, delimited } = call;
+        const page = delimited
+          ? await commonPrefixes(records, tenant, prefix, after, most)
+          : { keys: await records.list(tenant, prefix, after, most + 1), prefixes: [] };
+        const text = listXml(`${tenant}/`, page, most);
+        response.writeHead(200, { 'content-type': 'application/xml', 'content-length': Buffer.byteLength(text) });
+        response.end(text);
+      }
+    }
+  }
+
+  /** Whether there is room for so many bytes, which are then counted. */
+  async #fits({ tenant, quotaBytes }: BucketTenant, more: number): Promise<boolean> {
+    const now = performance.now();
+    let count = this.#counts.get(tenant);
+    if (!count || now - count.at > COUNT_MS) {
+      count = { bytes: await this.#options.records.bytesOf(tenant), at: now };
+      this.#counts.set(tenant, count);
+    }
+    if (count.bytes + more > quotaBytes) return false;
+    count.bytes += more;
+    return true;
+  }
+}
+
+/** Of an instance, or of an object's owner. */
+function isLease(call: BucketCall): boolean {
+  const name = call.kind === 'list' ? call.prefix : call.key;
+  return /^v1\/nodes\//.test(name) || name.endsWith('/own.json');
+}
+
+async function sendRecord(response: ServerResponse, { etag, at, bytes, body }: BucketRecord): Promise<void> {
+  response.writeHead(200, { etag: `"${etag}"`, 'last-modified': at.toUTCString(), 'content-length': bytes });
+  if (Buffer.isBuffer(body)) response.end(body);
+  else await pipeline(body, response);
+}
+
+function refuse(request: IncomingMessage, response: ServerResponse, { status, code }: Refusal): void {
+  if (response.destroyed) return;
+  const text = `<?xml version="1.0" encoding="UTF-8"?><Error><Code>${code}</Code><Message>${code}</Message></Error>`;
+  const length = Buffer.byteLength(text);
+  const close = request.complete ? {} : { connection: 'close' };
+  response.writeHead(status, { 'content-type': 'application/xml', 'content-length': length, ...close });
+  endAnswer(request, response, text);
+}

@@ -1,0 +1,18 @@
+/** What one tenant may take of the bucket of objects. */
+
+/** Records up to here are rows of PostgreSQL: leases, owners, and most of what one write adds. */
+export const INLINE_BYTES = 65_536;
+/** Largest object: workerd sends a snapshot of one Durable Object at once, compressed. */
+export const MOST_BODY_BYTES = 1_073_741_824;
+/** Requests at work, of one tenant and of all. Tenants take turns for what is free. */
+export const PER_TENANT = 12;
+export const IN_ALL = 48;
+/** Requests of one tenant that wait, and how long, ms. Leases have places of their own. */
+export const WAITING_PER_TENANT = 256;
+export const WAIT_MS = 5_000;
+/** Connections of one instance. */
+export const CONNECTIONS = 64;
+/** Longest silence on a connection that is in the middle of a request or an answer, ms. */
+export const SILENCE_MS = 30_000;
+/** Until a large body is there, ms. */
+export const BODY_MS = 300_000;
