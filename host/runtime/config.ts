@@ -21,7 +21,8 @@ import {
   type Worker_Module,
 } from '../capnp/generated/workerd.cjs';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
-import { objectServices, writeObjects } from './objects-config.ts';
+import { type MemberConfig, PEERS_SOCKET } from './cluster-member.ts';
+import { objectServices, PEERS_SERVICE, writeMember, writeObjects } from './objects-config.ts';
 import { controlBinding, dataBinding, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
 /** Header with the JSON of `request.cf`; the edge overwrites it on every request. */
@@ -40,6 +41,8 @@ export interface InstancePaths {
   services: string;
   /** Folder of its Durable Objects. Without one they are kept in memory. */
   objects?: string | undefined;
+  /** Set where they are the cluster's, and the folder holds copies. */
+  member?: MemberConfig | undefined;
 }
 
 /**
@@ -67,6 +70,7 @@ export function encodeConfig(
       (assets ? 1 : 0) +
       objectServices(objects, paths.objects) +
       (consumers.length > 0 ? 1 : 0) +
+      (paths.member ? 1 : 0) +
       (caches ? 1 : 0),
   );
   const main = list.get(0);
@@ -105,7 +109,7 @@ export function encodeConfig(
   }
 
   let next = 3 + services.length + (assets ? 1 : 0);
-  if (objects) writeObjects(objects, worker, paths.objects, () => list.get(next++));
+  if (objects) writeObjects(objects, worker, paths.objects, paths.member !== undefined, () => list.get(next++));
 
   if (consumers.length > 0) {
     const targets = writeOwn(list.get(next++), TAIL_SERVICE, TAIL_WORKER).initBindings(consumers.length);
@@ -115,6 +119,8 @@ export function encodeConfig(
     }
     worker.initTails(1).get(0).setName(TAIL_SERVICE);
   }
+
+  if (paths.member) writeMember(config, paths.member, list.get(next++));
 
   if (caches) {
     const service = writeExternal(list.get(list.getLength() - 1), CACHE, `unix:${paths.services}/${CACHE}.sock`);
@@ -136,7 +142,7 @@ export function encodeConfig(
   }
 
   const entries = entrySockets(spec);
-  const sockets = config.initSockets(2 + entries.length);
+  const sockets = config.initSockets(2 + entries.length + (paths.member ? 1 : 0));
   const http = writeSocket(sockets.get(0), 'http', `unix:${paths.listen}/http.sock`, assets ? ASSETS_SERVICE : 'main');
   http.setStyle(HttpOptions_Style.PROXY);
   http.setCfBlobHeader(CF_HEADER);
@@ -147,6 +153,14 @@ export function encodeConfig(
     options.setStyle(HttpOptions_Style.PROXY);
     options.setCapnpConnectHost(RPC_HOST);
     if (entrypoint !== undefined) socket.getService().setEntrypoint(entrypoint);
+  }
+
+  if (paths.member) {
+    const socket = sockets.get(2 + entries.length);
+    socket.setName('peers');
+    socket.setAddress(`unix:${paths.listen}/${PEERS_SOCKET}`);
+    socket.initTcp();
+    socket.initService().setName(PEERS_SERVICE);
   }
 
   const flagList = config.initV8Flags(v8Flags.length);

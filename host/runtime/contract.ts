@@ -19,7 +19,9 @@ import type {
   StorageQuotas,
   TenantId,
 } from '../shared/contracts.ts';
+import type { ObjectsCluster } from './cluster-member.ts';
 import type { LogStore } from './logs/log-store.ts';
+import type { Members } from './members.ts';
 import type { ScheduledAnswer } from './system-calls.ts';
 
 export type InstanceState = 'cold' | 'starting' | 'warm' | 'draining';
@@ -102,6 +104,8 @@ export interface RuntimeDependencies {
   log: Logger;
   /** The deployment to run now, or a version of it that is not live. Throws a Problem where there is none, or none may run. */
   resolve(slug: string, preview?: string): Promise<InstanceSpec>;
+  /** Set where tenants' objects are those of a cluster of nodes. */
+  cluster?: ObjectsCluster;
   storage: {
     open: Remote<StorageMethods, 'open'>;
     close: Remote<StorageMethods, 'close'>;
@@ -179,6 +183,8 @@ export interface Runtime {
   watchAlarms(deployments: { slug: string; tenant: TenantId }[]): void;
   /** Does the work while no process of the tenant runs: they are halted, and their callers wait. */
   standStill<Result>(tenant: TenantId, work: () => Promise<Result>): Promise<Result>;
+  /** Instances that are members of their tenants' clusters; set where objects are those of a cluster. */
+  readonly members: Members | undefined;
   /** How instances are confined, for /healthz and `turnpike doctor`. */
   readonly isolation: { level: Sandbox['level']; detail: string };
   /** Ends everything, within about six seconds. */

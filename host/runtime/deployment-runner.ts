@@ -16,6 +16,7 @@ import type { ExitReason, InstanceState, InstanceStatus, RuntimeDependencies, Ru
 import { EdgeNotices, isFailure } from './edge-notices.ts';
 import { type InstanceExit, InstanceProcess } from './instance-process.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
+import type { Members } from './members.ts';
 import {
   HARD_LIMIT,
   type PrewarmedSandbox,
@@ -38,6 +39,8 @@ export interface RunnerOptions {
   standby: Standby;
   /** Where the kernel keeps the limits. */
   cgroups: PrewarmedSandboxOptions['cgroups'];
+  /** Set where objects are the cluster's. */
+  members: Members | undefined;
   nextGeneration(): number;
   /** Makes room for one more instance. @throws Problem overloaded */
   admit(): Promise<void>;
@@ -91,6 +94,7 @@ export class DeploymentRunner {
       preview: options.preview,
       tenantsFolder,
       storeQuotas,
+      clustered: options.members !== undefined,
       onAtRest: options.onObjectsAtRest,
       onExceeded: (detail) => {
         const current = this.#current?.instance;
@@ -160,7 +164,7 @@ export class DeploymentRunner {
         return;
       }
       await this.#options.admit();
-      const overlap = SlugObjects.mayOverlap(spec, old.spec);
+      const overlap = this.#objects.mayOverlap(spec, old.spec);
       const instance = await (overlap ? this.#start(spec) : this.#handOver(old, spec, 'A new version took over.'));
       await this.#notices.inService(instance);
       this.#log({ kind: 'platform', event: 'replaced', text: 'The new version is in service.' });
@@ -336,11 +340,12 @@ export class DeploymentRunner {
       });
     const placed = services.place(spec.assets);
     void prewarmed.process.ended.then(() => placed.release());
-    const starting = placed.done.then(() =>
+    const starting = Promise.all([this.#join(spec, generation, prewarmed), placed.done]).then(([member]) =>
       InstanceProcess.start({
         spec,
         generation,
         prewarmed,
+        member: member?.config,
         heapMb: config.heapMb,
         startTimeoutMs: config.startTimeoutMs,
         onLog: (entry) => this.#log(entry),
@@ -365,11 +370,24 @@ export class DeploymentRunner {
     }
   }
 
+  /** Makes an instance whose objects are the cluster's a member of it. */
+  async #join(spec: InstanceSpec, generation: number, prewarmed: PrewarmedSandbox) {
+    const { members } = this.#options;
+    if (!members || prewarmed.inside.objects === undefined) return undefined;
+    try {
+      return await members.join(spec.tenant, generation, this.#objects.quota(spec.limits), prewarmed);
+    } catch (error) {
+      prewarmed.process.kill();
+      await prewarmed.process.ended;
+      throw error;
+    }
+  }
+
   /** @throws Problem quota_exceeded */
   async #sandbox(spec: InstanceSpec, generation: number, known: Services | undefined): Promise<PrewarmedSandbox> {
     const { dependencies, standby, cgroups } = this.#options;
     const uid = known ? known.uid : tenantUser(spec.tenant);
-    const special = { uid, objects: await this.#objects.open(spec, uid, this.#draining) };
+    const special = { uid, objects: await this.#objects.open(spec, uid, generation, this.#draining) };
     if (!known) return special.objects ? await standby.make(special) : await standby.take();
     return await startPrewarmedSandbox({
       ...special,

@@ -13,6 +13,7 @@ import type { InstanceSpec } from '../shared/contracts.ts';
 import { type Standing, setTenantPriority } from '../shared/priority.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Cgroup } from './cgroups.ts';
+import type { MemberConfig } from './cluster-member.ts';
 import { encodeConfig, entrySockets } from './config.ts';
 import type { ExitReason } from './contract.ts';
 import type { NewLogEntry } from './logs/log-entry.ts';
@@ -27,6 +28,8 @@ export interface InstanceProcessOptions {
   generation: number;
   /** The waiting process that is to become the instance; ended with it. */
   prewarmed: PrewarmedSandbox;
+  /** Of the cluster of its tenant's objects. */
+  member?: MemberConfig | undefined;
   heapMb: number;
   startTimeoutMs: number;
   /** A line for the owner, with secrets masked. */
@@ -117,7 +120,7 @@ export class InstanceProcess {
     try {
       const diagnostics = instance.#readOutput(options);
       options.onSpawned?.(instance);
-      prewarmed.process.stdin.end(encodeConfig(spec, prewarmed.inside, options.heapMb));
+      prewarmed.process.stdin.end(encodeConfig(spec, { ...prewarmed.inside, member: options.member }, options.heapMb));
       await instance.#listening(options.startTimeoutMs, diagnostics);
       return instance;
     } catch (error) {

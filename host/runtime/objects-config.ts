@@ -4,10 +4,27 @@
  * workerd's binary (`strings workerd | grep -A40 'bundled = "/workerd/queues.js"'`, 1.20261117.1).
  */
 import type { Objects } from '../bindings/durable-objects/classes.ts';
+import { REGION } from '../bindings/objects-bucket/credentials.ts';
+import { BUCKET } from '../bindings/objects-bucket/request.ts';
 import { QUEUES_SERVICE, queuesWorker } from '../bindings/queues/binding.ts';
 import { WORKFLOW_API, WORKFLOWS_SERVICE, workflowsWorker } from '../bindings/workflows/binding.ts';
-import type { Service, Worker, Worker_Binding, Worker_DurableObjectNamespace } from '../capnp/generated/workerd.cjs';
+import type {
+  Config,
+  Service,
+  Worker,
+  Worker_Binding,
+  Worker_DurableObjectNamespace,
+} from '../capnp/generated/workerd.cjs';
+import type { MemberConfig } from './cluster-member.ts';
 import { SYSTEM_COMPATIBILITY_DATE } from './system-worker.ts';
+
+/** workerd's own port for other members of its cluster, for a unix socket to lead to. */
+export const PEERS_SERVICE = 'peers';
+/**
+ * From SIGTERM to the end of a member, ms: it gives its objects to others meanwhile. Below the time after which the host
+ * kills it: what a killed one had is taken over only when its lease has run out.
+ */
+const STOP_MS = 4_000;
 
 /** The disk of the objects. */
 const DISK_SERVICE = 'objects';
@@ -24,9 +41,16 @@ export function objectServices(objects: Objects | undefined, disk: string | unde
 /**
  * @param main the tenant's worker
  * @param disk folder of the objects; without one they are in memory
+ * @param clustered it is a copy of what the cluster has
  * @param next the next service that nobody has filled in
  */
-export function writeObjects(objects: Objects, main: Worker, disk: string | undefined, next: () => Service): void {
+export function writeObjects(
+  objects: Objects,
+  main: Worker,
+  disk: string | undefined,
+  clustered: boolean,
+  next: () => Service,
+): void {
   if (disk !== undefined) {
     const service = next();
     service.setName(DISK_SERVICE);
@@ -46,8 +70,32 @@ export function writeObjects(objects: Objects, main: Worker, disk: string | unde
     else worker.getDurableObjectStorage().setLocalDisk(DISK_SERVICE);
   };
   if (objects.classes.length > 0 || objects.workflows.length > 0) keep(main);
-  if (objects.queues) keep(writeQueues(next(), objects));
+  if (objects.queues) keep(writeQueues(next(), objects, clustered));
   if (objects.workflows.length > 0) keep(writeWorkflows(next(), main, objects));
+}
+
+/** Makes the instance a member of its tenant's cluster. */
+export function writeMember(config: Config, member: MemberConfig, peers: Service): void {
+  const { tenant, credentials, peerKey, bucket, listen, advertise } = member;
+  const cluster = config.initCluster();
+  cluster.setBucket(`s3://${BUCKET}/${tenant}`);
+  const options = [
+    `aws_endpoint=http://${bucket}`,
+    `aws_region=${REGION}`,
+    `aws_access_key_id=${credentials.accessKey}`,
+    `aws_secret_access_key=${credentials.secretKey}`,
+  ];
+  const list = cluster.initBucketOptions(options.length);
+  for (const [index, option] of options.entries()) list.set(index, option);
+  cluster.setAddress(listen);
+  cluster.setAdvertise(advertise);
+  cluster.setKey(peerKey);
+  cluster.setStopTimeoutMs(STOP_MS);
+  // It takes no unix socket for its port.
+  peers.setName(PEERS_SERVICE);
+  const external = peers.initExternal();
+  external.setAddress(listen);
+  external.initTcp();
 }
 
 /** A class of a worker of ours, which the worker itself uses. */
@@ -80,14 +128,14 @@ function writeBundled(service: Service, name: string, source: string, flags: str
   return worker;
 }
 
-function writeQueues(service: Service, { consumers }: Objects): Worker {
+function writeQueues(service: Service, { consumers }: Objects, clustered: boolean): Worker {
   const worker = writeBundled(service, QUEUES_SERVICE, queuesWorker(), [
     'service_binding_extra_handlers',
     'rpc',
     'experimental',
   ]);
   const classes = worker.initDurableObjectNamespaces(2);
-  const bindings = worker.initBindings(4);
+  const bindings = worker.initBindings(5);
   writeClass(classes.get(0), bindings.get(3), 'SHARD', 'QueueShard', QUEUES_ID);
   writeClass(classes.get(1), bindings.get(0), 'QUEUES', 'Queue', QUEUE_STATES_ID);
   const all = consumers.map(({ queue, settings }) => [queue, { consumer: 'MAIN', ...settings }]);
@@ -95,6 +143,8 @@ function writeQueues(service: Service, { consumers }: Objects): Worker {
   bindings.get(1).setJson(JSON.stringify(Object.fromEntries(all)));
   bindings.get(2).setName('MAIN');
   bindings.get(2).initService().setName('main');
+  bindings.get(4).setName('CLUSTERED');
+  bindings.get(4).setJson(JSON.stringify(clustered));
   return worker;
 }
 

@@ -2,8 +2,9 @@
  * Starts a sandbox with a workerd in it that waits for its configuration. The slow steps that do not depend on a tenant
  * (namespaces, mounts, loading the program) are done before a tenant needs it.
  */
-import { chownSync, existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { rootCertificates } from 'node:tls';
 import type { Bind, Sandbox } from '../sandbox/confinement.ts';
 import { type ConfinedProcess, spawnConfined } from '../sandbox/spawn.ts';
 import { randomUser } from '../sandbox/users.ts';
@@ -34,7 +35,7 @@ export interface PrewarmedSandboxOptions {
   /** A probe refuses experimental compatibility flags; an instance needs the option that allows them for static files. */
   judging?: boolean;
   /** It may write to this folder of Durable Objects. */
-  objects?: { folder: string /** Largest file, bytes. */; fileBytes: number } | undefined;
+  objects?: { folder: string /** Largest file, bytes. */; fileBytes: number; clustered?: boolean } | undefined;
   cgroups?: { groups: Cgroups; memoryBytes: number } | undefined;
 }
 
@@ -53,6 +54,7 @@ const ENVIRONMENT = { GLIBC_TUNABLES: 'glibc.pthread.rseq=0' };
 const PROCESSORS: Bind[] = ['/sys/devices/system/cpu/possible']
   .filter((file) => existsSync(file))
   .map((file) => ({ from: file, to: file }));
+const AUTHORITIES = 'authorities.pem';
 /** The kernel's limit over the watchdog's: page cache and socket buffers count only there. */
 export const HARD_LIMIT = 1.5;
 
@@ -78,9 +80,9 @@ export async function startPrewarmedSandbox({
     args: ['serve', '--binary', '-', '--control-fd=3', '--verbose', ...(judging ? [] : ['--experimental'])],
     binds: [listen, services, ...(disk ? [disk] : []), ...PROCESSORS],
     uid,
-    profile: objects ? 'objects' : 'worker',
+    profile: objects?.clustered ? 'member' : objects ? 'objects' : 'worker',
     limits: { openFiles: openFiles(), processes: PROCESSES, fileBytes: objects?.fileBytes ?? 0 },
-    environment: ENVIRONMENT,
+    environment: objects?.clustered ? { ...ENVIRONMENT, ...authorities(sandbox, services) } : ENVIRONMENT,
   });
   const cgroup =
     process.helper === undefined
@@ -103,6 +105,15 @@ export async function startPrewarmedSandbox({
     process,
     cgroup,
   };
+}
+
+/**
+ * A member of a cluster does not start without certificates of authorities, though it speaks to its bucket without TLS
+ * (1.20261117.1). Any one will do.
+ */
+function authorities(sandbox: Sandbox, services: Bind): Record<string, string> {
+  writeFileSync(path.join(services.from, AUTHORITIES), rootCertificates[0] ?? '', { mode: 0o644 });
+  return { SSL_CERT_FILE: path.join(sandbox.inside(services), AUTHORITIES) };
 }
 
 /** The folders of a sandbox that stands alone: `<folder>/l` and `<folder>/s`. */

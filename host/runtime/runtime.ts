@@ -15,6 +15,7 @@ import { Cgroups } from './cgroups.ts';
 import type { ExitReason, InstanceStatus, Runtime, RuntimeDependencies, ScheduledResult } from './contract.ts';
 import { DeploymentRunner } from './deployment-runner.ts';
 import { type Candidate, chooseEvictions, type Eviction } from './eviction.ts';
+import { Members } from './members.ts';
 import type { PrewarmedSandboxOptions } from './prewarmed-sandbox.ts';
 import { SharedServices } from './shared-services.ts';
 import { SoloTenant } from './solo-tenant.ts';
@@ -73,6 +74,7 @@ export function createRuntime(dependencies: RuntimeDependencies): Runtime {
 
 class Node implements Runtime {
   readonly isolation: Runtime['isolation'];
+  readonly members: Members | undefined;
   readonly #dependencies: RuntimeDependencies;
   readonly #standby: Standby;
   readonly #cgroups: PrewarmedSandboxOptions['cgroups'];
@@ -91,7 +93,10 @@ class Node implements Runtime {
 
   constructor(dependencies: RuntimeDependencies) {
     this.#dependencies = dependencies;
-    const { sandbox, config, runFolder, log } = dependencies;
+    const { sandbox, config, runFolder, log, cluster } = dependencies;
+    if (cluster && sandbox.level === 'none')
+      throw new Problem('start_failed', 'Objects of a cluster need a sandbox; set runtime.sandbox to "auto".');
+    this.members = cluster && new Members(cluster, log);
     const waiting = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
     const leftovers = endLeftovers(runFolder);
@@ -255,6 +260,7 @@ class Node implements Runtime {
         dependencies: this.#dependencies,
         standby: this.#standby,
         cgroups: this.#cgroups,
+        members: this.members,
         nextGeneration: () => ++this.#generation,
         admit: () => this.#admit(),
         onObjectsAtRest: (objects) => this.#alarms.look(objects),

@@ -2,8 +2,9 @@
  * The Durable Objects of one slug, queues and workflows among them. They are in one process at a time: while one instance
  * replaces another, the old one ends before the new one opens their folder. Those of a preview are in its memory.
  */
+import { rmSync } from 'node:fs';
 import { type Objects, objectsOf } from '../bindings/durable-objects/classes.ts';
-import { objectsFolder } from '../bindings/durable-objects/folder.ts';
+import { copiesFolder, objectsFolder } from '../bindings/durable-objects/folder.ts';
 import type { InstanceSpec, StorageQuotas, TenantId } from '../shared/contracts.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { ExitReason } from './contract.ts';
@@ -16,6 +17,8 @@ export interface SlugObjectsOptions {
   preview: string | undefined;
   tenantsFolder: string;
   storeQuotas: StorageQuotas;
+  /** They are the cluster's: what is on the disk are copies, for each instance its own. */
+  clustered: boolean;
   /** The quota of the instance that was opened last is used up. @param detail one sentence for the owner */
   onExceeded(detail: string): void;
   /** The disk of that instance was full, and has room again. */
@@ -40,8 +43,8 @@ export class SlugObjects {
   }
 
   /** Whether two instances may run at the same time. */
-  static mayOverlap(one: InstanceSpec, other: InstanceSpec): boolean {
-    return !(objectsOf(one.bindings) || objectsOf(other.bindings));
+  mayOverlap(one: InstanceSpec, other: InstanceSpec): boolean {
+    return this.#options.clustered || !(objectsOf(one.bindings) || objectsOf(other.bindings));
   }
 
   /**
@@ -60,6 +63,7 @@ export class SlugObjects {
 
   /**
    * Prepares the disk for the next instance.
+   * @param generation its number
    * @param leaving instances that have not ended
    * @returns undefined where it keeps nothing on a disk
    * @throws Problem quota_exceeded
@@ -67,14 +71,21 @@ export class SlugObjects {
   async open(
     spec: InstanceSpec,
     uid: number | undefined,
+    generation: number,
     leaving: Iterable<InstanceProcess>,
   ): Promise<PrewarmedSandboxOptions['objects']> {
     const classes = this.#options.preview === undefined ? objectsOf(spec.bindings) : undefined;
     this.#disk = undefined;
     if (!classes) return undefined;
+    if (this.#options.clustered) return await this.#openDisk(spec, classes, uid, generation);
     // One that was killed may not be gone yet: never two processes on one folder.
     await Promise.all([...leaving].map((old) => objectsOf(old.spec.bindings) && old.ended));
     return await this.#openDisk(spec, classes, uid);
+  }
+
+  /** Bytes of all objects together. */
+  quota(limits: InstanceSpec['limits']): number {
+    return limitsOf('storage', limits).durableObjectBytes ?? this.#options.storeQuotas.durableObjectBytes ?? 0;
   }
 
   /** Looks at the disk. @param now ms of `performance.now()` @returns whether the instance did anything since the last look */
@@ -85,8 +96,12 @@ export class SlugObjects {
   }
 
   /** The instance is gone, for this reason. */
-  ended({ spec: { tenant, bindings } }: InstanceProcess, reason: ExitReason): void {
-    const { slug, preview, tenantsFolder, onAtRest } = this.#options;
+  ended({ spec: { tenant, bindings }, generation }: InstanceProcess, reason: ExitReason): void {
+    const { slug, preview, tenantsFolder, clustered, onAtRest } = this.#options;
+    if (clustered) {
+      rmSync(copiesFolder(tenantsFolder, tenant, generation), { recursive: true, force: true });
+      return;
+    }
     if (preview !== undefined || !objectsOf(bindings) || reason === 'replaced' || reason === 'shutdown') return;
     onAtRest({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
   }
@@ -95,11 +110,15 @@ export class SlugObjects {
     { tenant, limits }: InstanceSpec,
     classes: Objects,
     uid: number | undefined,
+    generation?: number,
   ): Promise<PrewarmedSandboxOptions['objects']> {
-    const { tenantsFolder, storeQuotas, onExceeded, onFreed } = this.#options;
+    const { tenantsFolder, onExceeded, onFreed } = this.#options;
+    const copies = generation === undefined ? undefined : copiesFolder(tenantsFolder, tenant, generation);
+    // Of a host that was killed.
+    if (copies !== undefined) rmSync(copies, { recursive: true, force: true });
     const disk = new ObjectsDisk({
-      folder: objectsFolder(tenantsFolder, tenant),
-      quota: limitsOf('storage', limits).durableObjectBytes ?? storeQuotas.durableObjectBytes ?? 0,
+      folder: copies ?? objectsFolder(tenantsFolder, tenant),
+      quota: this.quota(limits),
       onExceeded: (detail) => {
         if (this.#disk === disk) onExceeded(detail);
       },
@@ -108,6 +127,6 @@ export class SlugObjects {
       },
     });
     this.#disk = disk;
-    return disk.open(classes, uid);
+    return { ...(await disk.open(classes, uid)), clustered: copies !== undefined };
   }
 }

@@ -153,6 +153,14 @@ export const OF_OBJECTS = {
   fchown: [93, 55],
 } as const satisfies Record<string, CallNumbers>;
 
+/** One that is a member of a cluster also puts copies of objects in place of others, and speaks TCP on its loopback. */
+export const OF_MEMBER = {
+  ...OF_OBJECTS,
+  rename: [82, -1],
+  renameat: [264, 38],
+  renameat2: [316, 276],
+} as const satisfies Record<string, CallNumbers>;
+
 /** Allowed for some arguments only; seccomp.ts looks at them. */
 export const LOOKED_INTO = {
   clone: [56, 220],

@@ -3,14 +3,18 @@
  * (ENOSYS, on which C libraries fall back to older calls), so a call that a later kernel brings is refused, too.
  */
 import { Problem } from '../shared/problem.ts';
-import { ANY, type CallNumbers, LOOKED_INTO, OF_DATABASE, OF_OBJECTS } from './calls.ts';
+import { ANY, type CallNumbers, LOOKED_INTO, OF_DATABASE, OF_MEMBER, OF_OBJECTS } from './calls.ts';
 
-/** `worker` may create neither processes nor files; `objects` may create files, and `database` both. */
-export type SeccompProfile = 'worker' | 'objects' | 'database';
+/**
+ * `worker` may create neither processes nor files; `objects` may create files, and `database` both. `member` is `objects`
+ * with TCP: in a network namespace whose only interface is its own loopback.
+ */
+export type SeccompProfile = 'worker' | 'objects' | 'member' | 'database';
 
 const CALLS: Record<SeccompProfile, Record<string, CallNumbers>> = {
   worker: {},
   objects: OF_OBJECTS,
+  member: OF_MEMBER,
   database: OF_DATABASE,
 };
 
@@ -41,7 +45,11 @@ const CLONE_NEW = 0x00000080 | 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000
 /** O_CREAT, and O_TMPFILE without its O_DIRECTORY. */
 const MAKES_FILE = 0o100 | 0o20000000;
 const AF_UNIX = 1;
+const AF_INET = 2;
 const SOL_SOCKET = 1;
+const SOL_TCP = 6;
+/** TCP_NODELAY: it means nothing at the level of sockets, where this number is SO_DEBUG. */
+const TCP_NODELAY = 1;
 /** SO_REUSEADDR, SO_SNDBUF, SO_RCVBUF, SO_KEEPALIVE; not those that attach a filter. */
 const SOCKET_OPTIONS = [2, 7, 8, 9];
 /** TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. */
@@ -113,6 +121,7 @@ function allowedCalls(profile: SeccompProfile): CallNumbers[] {
 /** What becomes of a call by its arguments; each ends in a return. */
 function lookInto(profile: SeccompProfile): Record<keyof typeof LOOKED_INTO, Instruction[]> {
   const unixOnly = oneOf(0, [AF_UNIX], EAFNOSUPPORT);
+  const member = profile === 'member';
   // workerd makes no processes once it runs, and files only of objects.
   const worker = profile !== 'database';
   const reading = (flags: number): Instruction[] =>
@@ -128,9 +137,10 @@ function lookInto(profile: SeccompProfile): Record<keyof typeof LOOKED_INTO, Ins
       [RETURN, 0, 0, ALLOW],
     ],
     // There is no network inside, but some families (vsock, netlink, alg) do not belong to a network namespace.
-    socket: unixOnly,
+    socket: member ? oneOf(0, [AF_UNIX, AF_INET], EAFNOSUPPORT) : unixOnly,
     socketpair: unixOnly,
     setsockopt: [
+      ...(member ? noDelay() : []),
       [LOAD, 0, 0, argument(1)],
       [JUMP_EQUAL, 1, 0, SOL_SOCKET],
       [RETURN, 0, 0, ENOPROTOOPT],
@@ -150,6 +160,17 @@ function oneOf(index: number, values: number[], otherwise: number): Instruction[
     [LOAD, 0, 0, argument(index)],
     ...values.map((value, at): Instruction => [JUMP_EQUAL, values.length - at, 0, value]),
     [RETURN, 0, 0, otherwise],
+    [RETURN, 0, 0, ALLOW],
+  ];
+}
+
+/** Allows TCP_NODELAY; whatever else is asked is looked at by what follows. */
+function noDelay(): Instruction[] {
+  return [
+    [LOAD, 0, 0, argument(1)],
+    [JUMP_EQUAL, 0, 3, SOL_TCP],
+    [LOAD, 0, 0, argument(2)],
+    [JUMP_EQUAL, 0, 1, TCP_NODELAY],
     [RETURN, 0, 0, ALLOW],
   ];
 }

@@ -5,6 +5,7 @@ import type { Readable, Writable } from 'node:stream';
 import { type Confinement, type Sandbox, SECCOMP_FD } from './confinement.ts';
 import { endOrphans, endTree } from './leftovers.ts';
 import { descend } from './process-tree.ts';
+import type { SeccompProfile } from './seccomp.ts';
 
 export interface ProcessEnd {
   /** Exit code, or undefined when a signal ended it. Helpers report a signal as 128 + its number. */
@@ -40,12 +41,17 @@ const RETRY_MS = 5;
  * instead. Node resets all signals of a process that it spawns, so a shell ignores this one and becomes the program.
  */
 const FILE_SIZE_FAILS = ['/bin/sh', '-c', 'trap "" XFSZ; exec "$@"', 'sh'] as const;
+const WRITES_OBJECTS = new Set<SeccompProfile>(['objects', 'member']);
 /** What lives on for so long behind its outermost process was left behind by it, ms. */
 const ORPHANED_MS = 1_000;
 
 export async function spawnConfined(sandbox: Sandbox, confinement: Confinement): Promise<ConfinedProcess> {
   const { file, args, seccomp } = await sandbox.command(confinement);
-  const [first, ...rest] = [...(confinement.profile === 'objects' ? FILE_SIZE_FAILS : []), file, ...args] as const;
+  const [first, ...rest] = [
+    ...(WRITES_OBJECTS.has(confinement.profile) ? FILE_SIZE_FAILS : []),
+    file,
+    ...args,
+  ] as const;
   const child: ChildProcess = spawn(first ?? file, rest, {
     stdio: ['pipe', 'pipe', 'pipe', 'pipe', ...(seccomp ? (['pipe'] as const) : [])],
     // Nothing of the host's environment, where secrets may be; helpers are named by full paths.

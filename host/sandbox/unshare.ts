@@ -17,6 +17,7 @@ const SCRIPT = `
 set -e
 root=$1; shift
 mount --make-rprivate /
+perl -e 'socket(S, 2, 2, 0) && ioctl(S, 0x8914, pack("a16 s x22", "lo", 1)) or die "no loopback: $!\\n"'
 mount -t tmpfs -o mode=0755,size=1m,nosuid,nodev tmpfs "$root"
 while [ "$1" = folder ]; do mkdir -m 0755 -p "$root$2"; shift 2; done
 while [ "$1" != -- ]; do

@@ -9,6 +9,7 @@ import { dirname, join } from 'node:path';
 import { pino } from 'pino';
 import defaults from '../../config/turnpike.default.json' with { type: 'json' };
 import { openBindingServers, storeQuotas } from '../../host/bindings/index.ts';
+import type { ObjectsCluster } from '../../host/runtime/cluster-member.ts';
 import { CodeStore } from '../../host/runtime/code-store.ts';
 import type { Runtime, RuntimeDependencies, RuntimeEvent } from '../../host/runtime/contract.ts';
 import { Bundler } from '../../host/runtime/deploy/bundle.ts';
@@ -36,6 +37,7 @@ export interface RigOptions {
   runtime?: Partial<Config['runtime']>;
   storage?: Partial<Config['storage']>;
   sandbox?: 'auto' | SandboxLevel;
+  cluster?: ObjectsCluster;
 }
 
 export interface Deployment {
@@ -232,6 +234,7 @@ export class RuntimeRig {
     return {
       config: this.config.runtime,
       storeQuotas: storeQuotas(this.config),
+      ...(this.#options.cluster ? { cluster: this.#options.cluster } : {}),
       tenantsFolder: this.tenants,
       runFolder,
       logs: this.logs,

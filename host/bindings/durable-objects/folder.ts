@@ -12,6 +12,11 @@ export function objectsFolder(tenantsFolder: string, tenant: string): string {
   return path.join(tenantsFolder, tenant, FOLDER);
 }
 
+/** Where one instance keeps its copies of the cluster's objects, for as long as it runs. */
+export function copiesFolder(tenantsFolder: string, tenant: string, generation: number): string {
+  return path.join(tenantsFolder, tenant, 'objectCopies', String(generation));
+}
+
 /** Makes the folder, removes what is to be deleted, and gives the rest to the user. Only while no process writes to it. */
 export async function prepareFolder(folder: string, { deleted }: Objects, uid: number | undefined): Promise<void> {
   await mkdir(folder, { recursive: true, mode: 0o700 });

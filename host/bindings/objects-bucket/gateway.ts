@@ -6,6 +6,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { Socket } from 'node:net';
 import { pipeline } from 'node:stream/promises';
 import type { Logger } from 'pino';
+import { z } from 'zod';
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
 import { endAnswer } from '../tenant-socket.ts';
 import { type Credentials, isSignedBy } from './credentials.ts';
@@ -28,6 +29,11 @@ export interface BucketTenant {
   /** Of all its objects together. */
   quotaBytes: number;
 }
+
+/** Where workerd (1.20261117.1) keeps the lease of each instance, and how many are looked at. */
+const NODES = 'v1/nodes/';
+const MOST_NODES = 100;
+const leaseShape = z.object({ address: z.string(), expires_ms: z.number(), write: z.number() });
 
 /** Leases and owners are small, and what is late with them ends an instance: they never wait behind snapshots. */
 const LEASES = 0;
@@ -82,6 +88,28 @@ export class BucketGateway {
     socket.setNoDelay(true);
     this.#tenants.set(socket, tenant);
     this.#server.emit('connection', socket);
+  }
+
+  /**
+   * Ends the lease of an instance whose process is gone, as it does itself when it is told to stop. What it still had on
+   * the way is of an owner's epoch that ends with it.
+   */
+  async ended(tenant: string, address: string): Promise<void> {
+    const { records } = this.#options;
+    for (const { key } of await records.list(tenant, NODES, '', MOST_NODES)) {
+      const record = key.endsWith('.json') ? await records.get(tenant, key) : undefined;
+      if (!record || !Buffer.isBuffer(record.body)) continue;
+      const lease = leaseShape.safeParse(JSON.parse(bigNumbersKept(record.body.toString()))).data;
+      if (lease?.address !== address || lease.expires_ms === 0) continue;
+      const body = Buffer.from(
+        record.body
+          .toString()
+          .replace(/"expires_ms":\d+/, '"expires_ms":0')
+          .replace(/"draining":false/, '"draining":true')
+          .replace(/"write":\d+/, `"write":${lease.write + 1}`),
+      );
+      await records.put(tenant, key, { kind: 'etag', etag: record.etag }, { length: body.length, stream: [body] });
+    }
   }
 
   close(): void {
@@ -163,10 +191,15 @@ export class BucketGateway {
   }
 }
 
+/** Its id of an instance is a number that JavaScript does not have. */
+function bigNumbersKept(text: string): string {
+  return text.replace(/:(\d{16,})/g, ':"$1"');
+}
+
 /** Of an instance, or of an object's owner. */
 function isLease(call: BucketCall): boolean {
   const name = call.kind === 'list' ? call.prefix : call.key;
-  return /^v1\/nodes\//.test(name) || name.endsWith('/own.json');
+  return name.startsWith(NODES) || name.endsWith('/own.json');
 }
 
 async function sendRecord(response: ServerResponse, { etag, at, bytes, body }: BucketRecord): Promise<void> {

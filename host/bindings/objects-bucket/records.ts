@@ -4,7 +4,7 @@
  * is never changed, and goes when no row names it.
  */
 import { randomBytes } from 'node:crypto';
-import type { Readable } from 'node:stream';
+import { Readable } from 'node:stream';
 import type { BlobBackend } from '../store-process/blobs/backend.ts';
 import { INLINE_BYTES } from './limits.ts';
 import type { Condition } from './request.ts';
@@ -33,7 +33,7 @@ export type PutResult = { etag: string } | 'exists' | 'changed' | 'missing';
 /** Bytes on their way in. */
 export interface Incoming {
   length: number;
-  stream: AsyncIterable<Buffer>;
+  stream: AsyncIterable<Buffer> | Iterable<Buffer>;
 }
 
 /** A blob that is being written is nobody's for so long; one that was replaced may still be read for so long. */
@@ -189,7 +189,7 @@ export class BucketRecords {
       blob,
       tenant,
     ]);
-    await this.#blobsOfTenant(tenant).write(blob, { length, stream });
+    await this.#blobsOfTenant(tenant).write(blob, { length, stream: Readable.from(stream) });
     return blob;
   }
 

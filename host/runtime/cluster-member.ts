@@ -1,0 +1,139 @@
+/**
+ * An instance with objects as a member of workerd's cluster, in a sandbox without a network: what it calls on its
+ * loopback is the bucket of objects or an instance of the same tenant on another node, and what these ask of it comes by
+ * a unix socket of its own.
+ */
+import { connect, type Server, type Socket } from 'node:net';
+import path from 'node:path';
+import { type Duplex, pipeline } from 'node:stream';
+import { type Credentials, credentialsOf, peerKeyOf } from '../bindings/objects-bucket/credentials.ts';
+import type { BucketTenant } from '../bindings/objects-bucket/gateway.ts';
+import { listenInside } from '../sandbox/inside-listener.ts';
+import type { TenantId } from '../shared/contracts.ts';
+import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
+
+/** One instance of a tenant, on one node. */
+export interface MemberId {
+  tenant: TenantId;
+  /** From 1 to 254, another for each node. */
+  node: number;
+  /** From 1 to 65,535, another for each instance that lives at a time. */
+  member: number;
+}
+
+/** What the host has of a cluster for the objects of tenants. */
+export interface ObjectsCluster {
+  /** From 1 to 254. */
+  node: number;
+  /** The same on all nodes: keys of tenants are made of it. */
+  secret: Buffer;
+  bucket: {
+    accept(tenant: BucketTenant, socket: Socket): void;
+    /** The instance at this address is gone: others need not wait until its lease has run out. */
+    ended(tenant: TenantId, address: string): Promise<void>;
+  };
+  /** A connection to an instance on another node; an error of it where there is none. */
+  dialPeer(to: MemberId): Duplex;
+}
+
+/** What its configuration says of the cluster. */
+export interface MemberConfig {
+  tenant: TenantId;
+  credentials: Credentials;
+  peerKey: string;
+  /** `host:port` of the bucket, of where it listens, and of where others find it. */
+  bucket: string;
+  listen: string;
+  advertise: string;
+}
+
+export const PEERS_SOCKET = 'peers.sock';
+/** One listener stands for the bucket, at 127.0.0.1, and for all other instances, each at an address of its own. */
+const OUTSIDE_PORT = 9_000;
+const OWN_PORT = 9_001;
+const LOOPBACK = '127.0.0.1';
+/** Connections of one instance to others. */
+const MOST_PEERS = 128;
+const MOST_MEMBERS = 65_535;
+
+export class ClusterMember {
+  readonly id: MemberId;
+  readonly config: MemberConfig;
+  /** Where others reach it. */
+  readonly socket: string;
+  readonly #server: Server;
+  readonly #open = new Set<Socket>();
+
+  private constructor(id: MemberId, config: MemberConfig, socket: string, server: Server) {
+    this.id = id;
+    this.config = config;
+    this.socket = socket;
+    this.#server = server;
+  }
+
+  /** @param number any that counts up from instance to instance of this node */
+  static async join(
+    cluster: ObjectsCluster,
+    tenant: TenantId,
+    number: number,
+    quotaBytes: number,
+    { process, listenFolder }: Pick<PrewarmedSandbox, 'process' | 'listenFolder'>,
+  ): Promise<ClusterMember> {
+    const id = { tenant, node: cluster.node, member: (number % MOST_MEMBERS) + 1 };
+    const credentials = credentialsOf(cluster.secret, tenant);
+    const config = {
+      tenant,
+      credentials,
+      peerKey: peerKeyOf(cluster.secret, tenant),
+      bucket: `${LOOPBACK}:${OUTSIDE_PORT}`,
+      listen: `${LOOPBACK}:${OWN_PORT}`,
+      advertise: `${addressOf(id)}:${OUTSIDE_PORT}`,
+    };
+    const server = await listenInside(process, OUTSIDE_PORT);
+    const member = new ClusterMember(id, config, path.join(listenFolder, PEERS_SOCKET), server);
+    server.on('connection', (socket) => member.#serve(cluster, { tenant, credentials, quotaBytes }, socket));
+    server.on('error', () => undefined);
+    void process.exited.then(() => member.close());
+    return member;
+  }
+
+  /** Takes a connection from another node that is meant for this instance. */
+  receive(stream: Duplex): void {
+    join(stream, connect(this.socket));
+  }
+
+  close(): void {
+    this.#server.close();
+    for (const socket of this.#open) socket.destroy();
+  }
+
+  #serve(cluster: ObjectsCluster, tenant: BucketTenant, socket: Socket): void {
+    this.#open.add(socket);
+    socket.once('close', () => this.#open.delete(socket));
+    socket.setNoDelay(true);
+    if (socket.localAddress === LOOPBACK) {
+      cluster.bucket.accept(tenant, socket);
+      return;
+    }
+    const peer = memberAt(tenant.tenant, socket.localAddress);
+    if (peer && this.#open.size <= MOST_PEERS) join(socket, cluster.dialPeer(peer));
+    else socket.destroy();
+  }
+}
+
+/** An address of the loopback for each instance; nobody but instances of the same tenant calls it. */
+function addressOf({ node, member }: MemberId): string {
+  return `127.${node}.${member >> 8}.${member & 255}`;
+}
+
+function memberAt(tenant: TenantId, address: string | undefined): MemberId | undefined {
+  const [, node = 0, high = 0, low = 0] = (address ?? '').split('.').map(Number);
+  return node > 0 ? { tenant, node, member: high * 256 + low } : undefined;
+}
+
+function join(one: Duplex, other: Duplex): void {
+  pipeline(one, other, one, () => {
+    one.destroy();
+    other.destroy();
+  });
+}

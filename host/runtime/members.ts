@@ -1,0 +1,60 @@
+/** The instances of this node that are members of their tenants' clusters, and the way to them from other nodes. */
+import { type Duplex, PassThrough, Duplex as Stream } from 'node:stream';
+import type { Logger } from 'pino';
+import type { TenantId } from '../shared/contracts.ts';
+import { ClusterMember, type MemberId, type ObjectsCluster } from './cluster-member.ts';
+import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
+
+export class Members {
+  readonly #cluster: ObjectsCluster;
+  readonly #log: Logger;
+  readonly #members = new Map<string, ClusterMember>();
+
+  constructor(cluster: ObjectsCluster, log: Logger) {
+    // Two instances of a node, the old and the new one, talk to each other without leaving it.
+    this.#cluster = {
+      ...cluster,
+      dialPeer: (to) => (to.node === cluster.node ? this.#here(to) : cluster.dialPeer(to)),
+    };
+    this.#log = log;
+  }
+
+  /** @param number any that counts up from instance to instance of this node */
+  async join(
+    tenant: TenantId,
+    number: number,
+    quotaBytes: number,
+    sandbox: Pick<PrewarmedSandbox, 'process' | 'listenFolder'>,
+  ): Promise<ClusterMember> {
+    const member = await ClusterMember.join(this.#cluster, tenant, number, quotaBytes, sandbox);
+    const key = keyOf(member.id);
+    this.#members.set(key, member);
+    void sandbox.process.exited.then(() => {
+      if (this.#members.get(key) === member) this.#members.delete(key);
+      // Nobody has to wait for the end of its lease: it is known to be gone.
+      this.#cluster.bucket
+        .ended(tenant, member.config.advertise)
+        .catch((error: Error) =>
+          this.#log.warn({ err: error, tenant }, 'the lease of an instance with objects ends by itself'),
+        );
+    });
+    return member;
+  }
+
+  /** Takes a connection of another node's that is meant for an instance of this one. */
+  receive(to: Omit<MemberId, 'node'>, stream: Duplex): void {
+    const member = this.#members.get(keyOf(to));
+    if (member) member.receive(stream);
+    else stream.destroy();
+  }
+
+  #here(to: MemberId): Duplex {
+    const [out, back] = [new PassThrough(), new PassThrough()];
+    this.receive(to, Stream.from({ readable: out, writable: back }));
+    return Stream.from({ readable: back, writable: out });
+  }
+}
+
+function keyOf({ tenant, member }: Omit<MemberId, 'node'>): string {
+  return `${tenant}/${member}`;
+}
