@@ -126,7 +126,7 @@ export class PeerLinks {
         if (end < 0 && said.length <= MOST_PURPOSE) continue;
         socket.off('readable', read);
         clearTimeout(late);
-        if (end < 0) {
+        if (end < 0 || end > MOST_PURPOSE) {
           socket.destroy();
           return;
         }
