@@ -1,71 +1,280 @@
-/** Durable Objects and queues of one slug on two nodes: workerd's cluster mode in the sandbox, on a real PostgreSQL. */
+/**
+ * Objects and queues of one slug on two nodes, each a process of its own with its sandboxes: counters through both, kill -9
+ * of a node and of an instance, SIGTERM, a partition, a bucket that is away. CLUSTER_ROUNDS takes more kills.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { pino } from 'pino';
+import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { BucketGateway } from '../../host/bindings/objects-bucket/gateway.ts';
-import { BucketRecords } from '../../host/bindings/objects-bucket/records.ts';
-import { DiskBlobs } from '../../host/bindings/store-process/blobs/disk.ts';
-import { type PgTestPool, pgPool } from '../bindings/objects-bucket/support/pg-pool.ts';
+import { type CertifiedKey, certifyNode, createAuthority } from '../../host/peers/authority.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
-import { RuntimeRig } from './runtime-rig.ts';
 import { postgresPrograms } from './support/databases.ts';
+import type { NodeInit, NodeOrder } from './support/objects-node.ts';
+
+const PROGRAM = fileURLToPath(new URL('support/objects-node.ts', import.meta.url));
+const ROUNDS = Number(process.env.CLUSTER_ROUNDS ?? 1);
+/** Within which another node has taken over. ms */
+const TAKEN_OVER_MS = 25_000;
+/** Longest wait for one answer, ms. */
+const PATIENCE_MS = 40_000;
 
 const CODE = `
 import { DurableObject } from 'cloudflare:workers';
 export class Counter extends DurableObject {
-  async add() { const n = ((await this.ctx.storage.get('n')) ?? 0) + 1; await this.ctx.storage.put('n', n); return n; }
+  async add(value) {
+    this.ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS added (value TEXT)');
+    this.ctx.storage.sql.exec('INSERT INTO added VALUES (?)', value);
+    return this.ctx.storage.sql.exec('SELECT count(*) AS n FROM added').one().n;
+  }
+  all() {
+    this.ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS added (value TEXT)');
+    return this.ctx.storage.sql.exec('SELECT value FROM added').toArray().map(({ value }) => value);
+  }
+  async fill(bytes) {
+    this.ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS filler (bytes BLOB)');
+    this.ctx.storage.sql.exec('INSERT INTO filler VALUES (randomblob(?))', bytes);
+    return this.ctx.storage.sql.exec('SELECT sum(length(bytes)) AS n FROM filler').one().n;
+  }
 }
-export default { async fetch(request, env) {
-  const name = new URL(request.url).searchParams.get('o') ?? 'one';
-  return new Response(String(await env.COUNTERS.get(env.COUNTERS.idFromName(name)).add()));
-} };`;
-const SECRET = Buffer.alloc(32, 9);
+export default {
+  async fetch(request, env) {
+    const { pathname, searchParams } = new URL(request.url);
+    const counter = env.COUNTERS.get(env.COUNTERS.idFromName(searchParams.get('o') ?? 'one'));
+    const value = searchParams.get('v');
+    if (pathname === '/send') return Response.json(await env.JOBS.send(value));
+    if (pathname === '/fill') return Response.json(await counter.fill(Number(value)));
+    return Response.json(value === null ? await counter.all() : await counter.add(value));
+  },
+  async queue(batch, env) {
+    for (const { body } of batch.messages) await env.COUNTERS.get(env.COUNTERS.idFromName('queued')).add(body);
+  },
+};`;
+
+class ClusterNode {
+  readonly #child: ChildProcess;
+  #orders = 0;
+  port = 0;
+  peers = 0;
+  folder = '';
+
+  constructor(child: ChildProcess) {
+    this.#child = child;
+  }
+
+  static async start(init: NodeInit): Promise<ClusterNode> {
+    const child = fork(PROGRAM, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+    const node = new ClusterNode(child);
+    const ready = once(child, 'message');
+    child.send(init);
+    const [{ answer }] = (await ready) as [{ answer: { port: number; peers: number; folder: string } }];
+    return Object.assign(node, answer);
+  }
+
+  async order(order: NodeOrder): Promise<unknown> {
+    const id = ++this.#orders;
+    return await new Promise((resolve, reject) => {
+      const hear = (message: { id: number; answer?: { error?: string } }): void => {
+        if (message.id !== id) return;
+        this.#child.off('message', hear);
+        if (message.answer?.error !== undefined) reject(new Error(message.answer.error));
+        else resolve(message.answer);
+      };
+      this.#child.on('message', hear);
+      this.#child.send({ ...order, id });
+    });
+  }
+
+  /** @returns undefined where there is no good answer */
+  async ask<T>(target: string, patienceMs = PATIENCE_MS): Promise<T | undefined> {
+    try {
+      const signal = AbortSignal.timeout(patienceMs);
+      const response = await fetch(`http://127.0.0.1:${this.port}/count${target}`, { signal });
+      const text = await response.text();
+      return response.status === 200 ? (JSON.parse(text) as T) : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  /** The node with all that runs on it. */
+  async kill(): Promise<void> {
+    const exit = once(this.#child, 'exit');
+    this.#child.kill('SIGKILL');
+    await exit;
+    rmSync(this.folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+  }
+
+  async stop(): Promise<void> {
+    if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
+    const exit = once(this.#child, 'exit');
+    await this.order({ do: 'stop' });
+    await exit;
+  }
+}
 
 describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'oc-'));
-  const log = pino({ level: process.env.RIG_LOG ?? 'silent' });
   let postgres: PostgresServer;
-  let pool: PgTestPool;
-  const nodes: RuntimeRig[] = [];
+  let url: string;
+  let authority: CertifiedKey;
+  const nodes = new Map<number, ClusterNode>();
+  let numbers = 0;
 
-  async function node(number: number): Promise<RuntimeRig> {
-    const records = await BucketRecords.open(pool, (tenant) => new DiskBlobs(path.join(folder, tenant)));
-    const rig = await RuntimeRig.start({
-      cluster: {
-        node: number,
-        secret: SECRET,
-        bucket: new BucketGateway({ records, log }),
-        dialPeer: (to) => {
-          const { readable: a, writable: b } = new TransformStream();
-          throw new Error(`${to} ${a} ${b}`);
+  async function join(): Promise<ClusterNode> {
+    const number = ++numbers;
+    const own = await certifyNode(authority, number);
+    const node = await ClusterNode.start({
+      node: number,
+      postgres: url,
+      blobs: folder,
+      authority: authority.certificate,
+      own,
+    });
+    nodes.set(number, node);
+    await node.order({
+      do: 'deploy',
+      slug: 'count',
+      code: CODE,
+      deployment: {
+        tenant: 't1',
+        bindings: {
+          durableObjects: { COUNTERS: { class: 'Counter' } },
+          queues: { JOBS: { queue: 'jobs', consumer: { maxBatchTimeout: 0 } } },
         },
       },
     });
-    await rig.deploy('count', CODE, { tenant: 't1', bindings: { durableObjects: { COUNTERS: { class: 'Counter' } } } });
-    nodes.push(rig);
-    return rig;
+    await tell();
+    return node;
   }
+
+  /** Everybody learns where the others are. */
+  async function tell(): Promise<void> {
+    const ports = Object.fromEntries([...nodes].map(([number, { peers }]) => [number, peers]));
+    await Promise.all([...nodes.values()].map((node) => node.order({ do: 'peers', ports })));
+  }
+
+  async function leave(node: ClusterNode, how: 'kill' | 'stop'): Promise<void> {
+    for (const [number, known] of nodes) if (known === node) nodes.delete(number);
+    await node[how]();
+  }
+
+  /** What was acknowledged of objects, however often the node was asked. */
+  const acknowledged = new Map<string, string[]>();
+  let values = 0;
+  async function add(node: ClusterNode, object: string, patienceMs?: number): Promise<boolean> {
+    const value = String(++values);
+    const answer = await node.ask<number>(`/?o=${object}&v=${value}`, patienceMs);
+    if (answer !== undefined) acknowledged.set(object, [...(acknowledged.get(object) ?? []), value]);
+    return answer !== undefined;
+  }
+
+  async function nothingLost(node: ClusterNode): Promise<void> {
+    for (const [object, sent] of acknowledged) {
+      const kept = await node.ask<string[]>(`/?o=${object}`);
+      expect(sent.filter((value) => !kept?.includes(value))).toEqual([]);
+      expect(new Set(kept).size).toBe(kept?.length);
+    }
+  }
+
+  /** Until an object that another node had is written here. @returns ms */
+  async function takenOver(node: ClusterNode, object: string): Promise<number> {
+    const since = performance.now();
+    while (!(await add(node, object))) {
+      if (performance.now() - since > TAKEN_OVER_MS) break;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    return performance.now() - since;
+  }
+
+  let a: ClusterNode;
+  let b: ClusterNode;
 
   beforeAll(async () => {
     postgres = await PostgresServer.start();
-    pool = pgPool(postgres.create('objects'));
+    url = postgres.create('objects');
+    authority = await createAuthority();
+    a = await join();
+    b = await join();
   });
   afterAll(async () => {
-    for (const rig of nodes) await rig.stop();
-    await pool.end();
+    for (const node of nodes.values()) await node.stop();
     await postgres.stop();
     rmSync(folder, { recursive: true });
   });
 
-  test('counts', async () => {
-    const rig = await node(1);
-    let t = performance.now();
-    expect(await rig.text('count')).toBe('1');
-    console.log('cold', performance.now() - t);
-    t = performance.now();
-    for (let i = 0; i < 50; i++) await rig.text('count');
-    console.log('write', (performance.now() - t) / 50);
+  test('both nodes write the same objects, one after the other', async () => {
+    const turns = Array.from({ length: 60 }, (_, i) => add(i % 2 ? a : b, `o${i % 3}`));
+    expect((await Promise.all(turns)).filter((went) => !went)).toEqual([]);
+    await nothingLost(a);
+    await nothingLost(b);
+    expect(await a.ask('/fill?o=o0&v=300000')).toBe(300_000);
+    expect(await b.ask('/fill?o=o0&v=300000')).toBe(600_000);
+  });
+
+  test('messages that one node takes are delivered once', async () => {
+    for (let i = 0; i < 5; i++) await (i % 2 ? a : b).ask(`/send?v=m${i}`);
+    await expect
+      .poll(async () => (await a.ask<string[]>('/?o=queued'))?.sort())
+      .toEqual(['m0', 'm1', 'm2', 'm3', 'm4']);
+  });
+
+  test('an instance that is killed is replaced at once: its lease ends with it', async () => {
+    await add(a, 'killed');
+    const pid = Number(await a.order({ do: 'pid', slug: 'count' }));
+    process.kill(pid, 'SIGKILL');
+    const ms = await takenOver(b, 'killed');
+    console.info(`killed instance: taken over after ${Math.round(ms)} ms`);
+    expect(ms).toBeLessThan(TAKEN_OVER_MS);
+    await nothingLost(b);
+    await nothingLost(a);
+  });
+
+  test('an update passes the objects on without a failed request', async () => {
+    await add(a, 'updated');
+    let going = true;
+    const failures = (async () => {
+      let failed = 0;
+      while (going) for (const node of [a, b]) if (!(await add(node, 'updated'))) failed++;
+      return failed;
+    })();
+    await a.order({ do: 'activate', slug: 'count' });
+    going = false;
+    expect(await failures).toBe(0);
+    await nothingLost(b);
+  });
+
+  test('a node that is told to stop gives its objects to the other', async () => {
+    await Promise.all(['s0', 's1', 's2'].map((object) => add(a, object)));
+    const stopping = leave(a, 'stop');
+    const ms = await takenOver(b, 's0');
+    console.info(`stopped node: taken over after ${Math.round(ms)} ms`);
+    expect(ms).toBeLessThan(10_000);
+    await stopping;
+    await nothingLost(b);
+    a = b;
+    b = await join();
+  });
+
+  test(`a node that is killed is taken over from, ${ROUNDS} times`, async () => {
+    for (let round = 0; round < ROUNDS; round++) {
+      const objects = [0, 1, 2].map((i) => `k${round}-${i}`);
+      let going = true;
+      const writing = objects.map(async (object) => {
+        while (going) await add(a, object, 5_000);
+      });
+      await expect.poll(() => acknowledged.get(objects[2] ?? '')?.length ?? 0).toBeGreaterThan(5);
+      const killed = leave(a, 'kill');
+      going = false;
+      await Promise.all([killed, ...writing]);
+      const ms = await takenOver(b, objects[0] ?? '');
+      console.info(`killed node: taken over after ${Math.round(ms)} ms`);
+      expect(ms).toBeLessThan(TAKEN_OVER_MS);
+      await nothingLost(b);
+      a = b;
+      b = await join();
+    }
   });
 });

@@ -1,0 +1,110 @@
+/**
+ * A node of a cluster for tests, in a process of its own: the runtime with its edge, and the bucket of objects. Told what
+ * it is by its first message; killed, it leaves to others what it had.
+ */
+import path from 'node:path';
+import { pino } from 'pino';
+import { BucketGateway } from '../../../host/bindings/objects-bucket/gateway.ts';
+import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/records.ts';
+import type { BlobBackend } from '../../../host/bindings/store-process/blobs/backend.ts';
+import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
+import { S3Bucket, type S3Settings } from '../../../host/bindings/store-process/blobs/s3.ts';
+import type { CertifiedKey } from '../../../host/peers/authority.ts';
+import { PeerLinks } from '../../../host/peers/links.ts';
+import type { MemberId } from '../../../host/runtime/cluster-member.ts';
+import { pgPool } from '../../bindings/objects-bucket/support/pg-pool.ts';
+import { type Deployment, RuntimeRig } from '../runtime-rig.ts';
+
+export interface NodeInit {
+  node: number;
+  postgres: string;
+  /** A folder, or an S3. */
+  blobs: string | S3Settings;
+  authority: string;
+  own: CertifiedKey;
+}
+
+export type NodeOrder =
+  | { do: 'deploy'; slug: string; code: string; deployment: Deployment }
+  /** Where the others listen. */
+  | { do: 'peers'; ports: Record<number, number> }
+  /** The bucket answers 503, or again. */
+  | { do: 'bucket'; away: boolean }
+  /** Other nodes are not reached, nor do they reach this one. */
+  | { do: 'links'; cut: boolean }
+  | { do: 'pid'; slug: string }
+  | { do: 'activate'; slug: string }
+  | { do: 'stop' };
+
+let ports: Record<number, number> = {};
+let away = false;
+let cut = false;
+
+async function begin(init: NodeInit): Promise<void> {
+  const log = pino({ level: process.env.RIG_LOG ?? 'silent' });
+  const pool = pgPool(init.postgres);
+  // As a database that cannot be reached: what workerd gets is the gateway's own answer.
+  const sql: Sql = {
+    query: (query) => (away ? Promise.reject(new Error('the database is away')) : pool.query(query)),
+  };
+  const { blobs } = init;
+  const s3 = typeof blobs === 'string' ? undefined : new S3Bucket(blobs);
+  await s3?.prepare();
+  const blobsOf = (tenant: string): BlobBackend =>
+    s3 ? s3.blobs(`objects/${tenant}`) : new DiskBlobs(path.join(String(blobs), tenant));
+  const records = await BucketRecords.open(sql, blobsOf);
+  const links = new PeerLinks({
+    authority: init.authority,
+    own: init.own,
+    admits: () => !cut,
+    addressOf: (node) => (ports[node] === undefined ? undefined : { host: '127.0.0.1', port: ports[node] }),
+    onConnection: (purpose, stream) => {
+      const { tenant, member } = JSON.parse(purpose) as MemberId;
+      rig.runtime.members?.receive({ tenant, member }, stream);
+    },
+  });
+  const rig = await RuntimeRig.start({
+    cluster: {
+      node: init.node,
+      secret: Buffer.alloc(32, 9),
+      bucket: new BucketGateway({ records, log }),
+      dialPeer: ({ node, ...to }) => links.dial(node, JSON.stringify(to)),
+    },
+  });
+  const peers = await links.listen('127.0.0.1', 0);
+  process.on('message', async (order: NodeOrder & { id: number }) => {
+    const answer = await obey(rig, links, order).catch((error: Error) => ({ error: error.stack }));
+    process.send?.({ id: order.id, answer }, () => {
+      if (order.do === 'stop') process.exit(0);
+    });
+  });
+  process.send?.({ id: 0, answer: { port: rig.port, peers, folder: rig.folder } });
+}
+
+async function obey(rig: RuntimeRig, links: PeerLinks, order: NodeOrder): Promise<unknown> {
+  switch (order.do) {
+    case 'deploy':
+      return await rig.deploy(order.slug, order.code, order.deployment);
+    case 'activate':
+      return await rig.runtime.activate(order.slug);
+    case 'peers':
+      ports = order.ports;
+      return undefined;
+    case 'bucket':
+      away = order.away;
+      return undefined;
+    case 'links':
+      cut = order.cut;
+      links.review();
+      return undefined;
+    case 'pid':
+      return rig.pidOf(order.slug);
+    case 'stop':
+      await rig.stop();
+      await links.close();
+  }
+}
+
+process.once('message', (init: NodeInit) => void begin(init));
+// The test's process is gone.
+process.on('disconnect', () => process.exit(1));
