@@ -23,6 +23,7 @@ const OPEN_MS = 5_000;
 const MOST_PURPOSE = 512;
 /** Connections of other nodes at a time. */
 const MOST_CONNECTIONS = 4_096;
+const MOST_LISTENERS = 30;
 /** Silent ones are asked whether they are still there, ms. */
 const KEEP_ALIVE_MS = 5_000;
 
@@ -104,6 +105,8 @@ export class PeerLinks {
 
   #keep(socket: TLSSocket, peer: PeerIdentity): void {
     this.#open.set(socket, peer);
+    // Those who pass it on listen, too.
+    socket.setMaxListeners(MOST_LISTENERS);
     socket.once('close', () => this.#open.delete(socket));
     socket.setKeepAlive(true, KEEP_ALIVE_MS);
   }

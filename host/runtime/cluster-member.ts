@@ -31,6 +31,11 @@ export interface ObjectsCluster {
     accept(tenant: BucketTenant, socket: Socket): void;
     /** The instance at this address is gone: others need not wait until its lease has run out. */
     ended(tenant: TenantId, address: string): Promise<void>;
+    /** It has not answered for a while: members of the cluster will end. */
+    readonly away: boolean;
+    /** @param listener called when it is away, and when it is back */
+    watch(listener: () => void): void;
+    close(): void;
   };
   /** A connection to an instance on another node; an error of it where there is none. */
   dialPeer(to: MemberId): Duplex;

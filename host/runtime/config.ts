@@ -5,6 +5,7 @@
 import { createHash } from 'node:crypto';
 import { type List, Message } from 'capnp-ts';
 import { CACHE, usesCaches } from '../bindings/cache-api/caches.ts';
+import { durableObjects } from '../bindings/durable-objects/binding.ts';
 import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import { type Bound, boundBindings, connectionSecrets, distinctServices, ownedBindings } from '../bindings/index.ts';
 import { RPC_HOST } from '../bindings/services/names.ts';
@@ -22,6 +23,7 @@ import {
 } from '../capnp/generated/workerd.cjs';
 import type { CodeModule, InstanceSpec } from '../shared/contracts.ts';
 import { type MemberConfig, PEERS_SOCKET } from './cluster-member.ts';
+import { awayServices, pointAway, writeAway } from './objects-away.ts';
 import { objectServices, PEERS_SERVICE, writeMember, writeObjects } from './objects-config.ts';
 import { controlBinding, dataBinding, SYSTEM_COMPATIBILITY_DATE, SYSTEM_WORKER } from './system-worker.ts';
 
@@ -43,6 +45,8 @@ export interface InstancePaths {
   objects?: string | undefined;
   /** Set where they are the cluster's, and the folder holds copies. */
   member?: MemberConfig | undefined;
+  /** The cluster's objects cannot be reached: something stands in for them. */
+  away?: boolean | undefined;
 }
 
 /**
@@ -68,7 +72,7 @@ export function encodeConfig(
     3 +
       services.length +
       (assets ? 1 : 0) +
-      objectServices(objects, paths.objects) +
+      (objects && paths.away ? awayServices(objects) : objectServices(objects, paths.objects)) +
       (consumers.length > 0 ? 1 : 0) +
       (paths.member ? 1 : 0) +
       (caches ? 1 : 0),
@@ -81,9 +85,10 @@ export function encodeConfig(
   const flags = worker.initCompatibilityFlags(spec.compatibilityFlags.length);
   for (const [index, flag] of spec.compatibilityFlags.entries()) flags.set(index, flag);
   const opensSockets = usesSockets(spec.bundle.modules);
-  writeBindings(spec, bindings, opensSockets, (length) => worker.initBindings(length));
+  const away = paths.away === true;
+  writeBindings(spec, bindings, opensSockets, away, (length) => worker.initBindings(length));
 
-  writeSystem(list.get(1), ownedBindings(spec.bindings));
+  writeSystem(list.get(1), ownedBindings(spec.bindings), away);
   // Requests name the whole URL wherever both ends are ours (style `proxy`): workerd neither takes it apart nor copies it.
   // It defines a service `internet` by itself where there is none, and reads all certificates of the system for it: ours
   // takes its name, which is also every worker's default for fetch() and connect().
@@ -109,7 +114,8 @@ export function encodeConfig(
   }
 
   let next = 3 + services.length + (assets ? 1 : 0);
-  if (objects) writeObjects(objects, worker, paths.objects, paths.member !== undefined, () => list.get(next++));
+  if (objects && paths.away) writeAway(objects, () => list.get(next++));
+  else if (objects) writeObjects(objects, worker, paths.objects, paths.member !== undefined, () => list.get(next++));
 
   if (consumers.length > 0) {
     const targets = writeOwn(list.get(next++), TAIL_SERVICE, TAIL_WORKER).initBindings(consumers.length);
@@ -212,6 +218,7 @@ function writeBindings(
   { secrets, vars, assets, tenant, revision, deployedAt = 0 }: InstanceSpec,
   bindings: Bound[],
   opensSockets: boolean,
+  away: boolean,
   init: (length: number) => List<Worker_Binding>,
 ): void {
   const version = { id: versionId(tenant, revision), at: deployedAt };
@@ -244,6 +251,7 @@ function writeBindings(
       const secret = binding.connectionSecret?.(bound.name);
       const connectionString = secret === undefined ? undefined : secrets[secret];
       binding.workerd.write(target, { ...bound, connectionString, version });
+      if (away && binding === durableObjects) pointAway(target);
     });
   }
   if (opensSockets) writers.push(writeSecureSockets);
@@ -268,15 +276,17 @@ function writeOwn(service: Service, name: string, source: string): Worker {
   return worker;
 }
 
-function writeSystem(service: Service, data: Bound[]): void {
+function writeSystem(service: Service, data: Bound[], away: boolean): void {
   const worker = writeOwn(service, 'system', SYSTEM_WORKER);
-  const writers = data.flatMap(({ binding: { key, workerd }, ...bound }) => {
+  const writers = data.flatMap(({ binding, ...bound }) => {
+    const { key, workerd } = binding;
     const written = { ...bound, version: { id: '', at: 0 } };
     const { writeControl } = workerd;
     return [
       (target: Worker_Binding) => {
         target.setName(dataBinding(key, bound.name));
         workerd.write(target, written);
+        if (away && binding === durableObjects) pointAway(target);
       },
       ...(writeControl
         ? [

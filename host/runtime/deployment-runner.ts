@@ -4,6 +4,7 @@
  */
 import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
+import { objectsOf } from '../bindings/durable-objects/classes.ts';
 import type { BindingProcesses } from '../bindings/server.ts';
 import type { ProcessUsage } from '../sandbox/process-tree.ts';
 import { tenantUser } from '../sandbox/users.ts';
@@ -95,6 +96,7 @@ export class DeploymentRunner {
       tenantsFolder,
       storeQuotas,
       clustered: options.members !== undefined,
+      away: () => options.members?.away === true,
       onAtRest: options.onObjectsAtRest,
       onExceeded: (detail) => {
         const current = this.#current?.instance;
@@ -150,15 +152,24 @@ export class DeploymentRunner {
     return this.#starting;
   }
 
-  /** @throws Problem when the new revision does not start; the old one then goes on */
-  async activate(): Promise<void> {
+  /** Starts another instance in place of one with objects: the cluster's bucket is away, or back. */
+  async followBucket(): Promise<void> {
+    const spec = this.#current?.instance.spec;
+    if (spec && this.preview === undefined && objectsOf(spec.bindings)) await this.activate(true);
+  }
+
+  /**
+   * @param anyhow even where nothing of the deployment has changed
+   * @throws Problem when the new revision does not start; the old one then goes on
+   */
+  async activate(anyhow = false): Promise<void> {
     this.#record.startAfresh();
     if (this.state === 'cold') return;
     await this.#inTurn(async () => {
       const old = this.#current?.instance;
       if (!old?.alive) return;
       const spec = await this.#options.dependencies.resolve(this.slug, this.preview);
-      if (spec.revision === old.spec.revision) return;
+      if (spec.revision === old.spec.revision && !anyhow) return;
       if (spec.tenant !== old.spec.tenant) {
         await this.#end(old, 'replaced', 'The slug belongs to another deployment now.', 0);
         return;
@@ -346,6 +357,7 @@ export class DeploymentRunner {
         generation,
         prewarmed,
         member: member?.config,
+        away: this.#options.members !== undefined && this.preview === undefined && !member,
         heapMb: config.heapMb,
         startTimeoutMs: config.startTimeoutMs,
         onLog: (entry) => this.#log(entry),

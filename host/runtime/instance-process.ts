@@ -30,6 +30,8 @@ export interface InstanceProcessOptions {
   prewarmed: PrewarmedSandbox;
   /** Of the cluster of its tenant's objects. */
   member?: MemberConfig | undefined;
+  /** That cluster cannot be reached. */
+  away?: boolean | undefined;
   heapMb: number;
   startTimeoutMs: number;
   /** A line for the owner, with secrets masked. */
@@ -120,7 +122,9 @@ export class InstanceProcess {
     try {
       const diagnostics = instance.#readOutput(options);
       options.onSpawned?.(instance);
-      prewarmed.process.stdin.end(encodeConfig(spec, { ...prewarmed.inside, member: options.member }, options.heapMb));
+      prewarmed.process.stdin.end(
+        encodeConfig(spec, { ...prewarmed.inside, member: options.member, away: options.away }, options.heapMb),
+      );
       await instance.#listening(options.startTimeoutMs, diagnostics);
       return instance;
     } catch (error) {

@@ -10,13 +10,20 @@ export class Members {
   readonly #log: Logger;
   readonly #members = new Map<string, ClusterMember>();
 
-  constructor(cluster: ObjectsCluster, log: Logger) {
+  /** @param onChange objects are away, or can be reached again */
+  constructor(cluster: ObjectsCluster, log: Logger, onChange: () => void) {
     // Two instances of a node, the old and the new one, talk to each other without leaving it.
     this.#cluster = {
       ...cluster,
       dialPeer: (to) => (to.node === cluster.node ? this.#here(to) : cluster.dialPeer(to)),
     };
     this.#log = log;
+    cluster.bucket.watch(onChange);
+  }
+
+  /** Whether an instance would end, were it a member now. */
+  get away(): boolean {
+    return this.#cluster.bucket.away;
   }
 
   /** @param number any that counts up from instance to instance of this node */

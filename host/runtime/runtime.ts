@@ -96,7 +96,7 @@ class Node implements Runtime {
     const { sandbox, config, runFolder, log, cluster } = dependencies;
     if (cluster && sandbox.level === 'none')
       throw new Problem('start_failed', 'Objects of a cluster need a sandbox; set runtime.sandbox to "auto".');
-    this.members = cluster && new Members(cluster, log);
+    this.members = cluster && new Members(cluster, log, () => this.#followBucket());
     const waiting = path.join(runFolder, CELLS);
     // What a host that was killed left behind.
     const leftovers = endLeftovers(runFolder);
@@ -215,7 +215,16 @@ class Node implements Runtime {
     this.#alarms.close();
     await Promise.all([...this.#runners.values()].map((runner) => runner.stop('shutdown', 'The host is stopping.', 0)));
     await this.#standby.close();
+    this.#dependencies.cluster?.bucket.close();
     rmSync(path.join(this.#dependencies.runFolder, CELLS), { recursive: true, force: true });
+  }
+
+  #followBucket(): void {
+    for (const runner of this.#runners.values()) {
+      void runner.followBucket().catch((error) => {
+        this.#dependencies.log.warn({ err: error, slug: runner.key }, 'an instance with objects was not replaced');
+      });
+    }
   }
 
   #previewsOf(slug: string): DeploymentRunner[] {

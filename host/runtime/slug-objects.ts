@@ -19,6 +19,8 @@ export interface SlugObjectsOptions {
   storeQuotas: StorageQuotas;
   /** They are the cluster's: what is on the disk are copies, for each instance its own. */
   clustered: boolean;
+  /** They cannot be reached. */
+  away(): boolean;
   /** The quota of the instance that was opened last is used up. @param detail one sentence for the owner */
   onExceeded(detail: string): void;
   /** The disk of that instance was full, and has room again. */
@@ -76,7 +78,7 @@ export class SlugObjects {
   ): Promise<PrewarmedSandboxOptions['objects']> {
     const classes = this.#options.preview === undefined ? objectsOf(spec.bindings) : undefined;
     this.#disk = undefined;
-    if (!classes) return undefined;
+    if (!classes || this.#options.away()) return undefined;
     if (this.#options.clustered) return await this.#openDisk(spec, classes, uid, generation);
     // One that was killed may not be gone yet: never two processes on one folder.
     await Promise.all([...leaving].map((old) => objectsOf(old.spec.bindings) && old.ended));

@@ -45,6 +45,7 @@ export default {
     const counter = env.COUNTERS.get(env.COUNTERS.idFromName(searchParams.get('o') ?? 'one'));
     const value = searchParams.get('v');
     if (pathname === '/send') return Response.json(await env.JOBS.send(value));
+    if (pathname === '/plain') return Response.json('plain');
     if (pathname === '/fill') return Response.json(await counter.fill(Number(value)));
     return Response.json(value === null ? await counter.all() : await counter.add(value));
   },
@@ -52,6 +53,19 @@ export default {
     for (const { body } of batch.messages) await env.COUNTERS.get(env.COUNTERS.idFromName('queued')).add(body);
   },
 };`;
+
+const DEPLOY: NodeOrder = {
+  do: 'deploy',
+  slug: 'count',
+  code: CODE,
+  deployment: {
+    tenant: 't1',
+    bindings: {
+      durableObjects: { COUNTERS: { class: 'Counter' } },
+      queues: { JOBS: { queue: 'jobs', consumer: { maxBatchTimeout: 0 } } },
+    },
+  },
+};
 
 class ClusterNode {
   readonly #child: ChildProcess;
@@ -134,18 +148,7 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
       own,
     });
     nodes.set(number, node);
-    await node.order({
-      do: 'deploy',
-      slug: 'count',
-      code: CODE,
-      deployment: {
-        tenant: 't1',
-        bindings: {
-          durableObjects: { COUNTERS: { class: 'Counter' } },
-          queues: { JOBS: { queue: 'jobs', consumer: { maxBatchTimeout: 0 } } },
-        },
-      },
-    });
+    await node.order(DEPLOY);
     await tell();
     return node;
   }
@@ -240,9 +243,42 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
       while (going) for (const node of [a, b]) if (!(await add(node, 'updated'))) failed++;
       return failed;
     })();
+    const before = await a.order({ do: 'pid', slug: 'count' });
+    await a.order(DEPLOY);
     await a.order({ do: 'activate', slug: 'count' });
+    expect(await a.order({ do: 'pid', slug: 'count' })).not.toBe(before);
+    await add(a, 'updated');
     going = false;
     expect(await failures).toBe(0);
+    await nothingLost(b);
+  });
+
+  test('while the bucket is away, code without objects goes on, and objects come back with it', async () => {
+    await Promise.all([add(a, 'away'), add(b, 'away')]);
+    await Promise.all([a, b].map((node) => node.order({ do: 'bucket', away: true })));
+    let failed = 0;
+    const until = performance.now() + 20_000;
+    while (performance.now() < until)
+      for (const node of [a, b]) if ((await node.ask('/plain', 5_000)) !== 'plain') failed++;
+    expect(failed).toBe(0);
+    expect(await add(a, 'away')).toBe(false);
+    await Promise.all([a, b].map((node) => node.order({ do: 'bucket', away: false })));
+    const ms = await takenOver(a, 'away');
+    console.info(`bucket away for 20 s: written again after ${Math.round(ms)} ms`);
+    expect(ms).toBeLessThan(TAKEN_OVER_MS);
+    await nothingLost(a);
+    await nothingLost(b);
+  });
+
+  test('between two nodes that do not reach each other, an object stays where it is', async () => {
+    await add(a, 'parted');
+    await Promise.all([a, b].map((node) => node.order({ do: 'links', cut: true })));
+    expect(await add(a, 'parted', 15_000)).toBe(true);
+    const there = await add(b, 'parted', 15_000);
+    await Promise.all([a, b].map((node) => node.order({ do: 'links', cut: false })));
+    console.info(`a node that was cut off ${there ? 'wrote' : 'was refused'}`);
+    expect(await takenOver(b, 'parted')).toBeLessThan(TAKEN_OVER_MS);
+    await nothingLost(a);
     await nothingLost(b);
   });
 

@@ -12,6 +12,7 @@ import { endAnswer } from '../tenant-socket.ts';
 import { type Credentials, isSignedBy } from './credentials.ts';
 import { BODY_MS, CONNECTIONS, IN_ALL, PER_TENANT, SILENCE_MS, WAIT_MS, WAITING_PER_TENANT } from './limits.ts';
 import { commonPrefixes, listXml } from './listing.ts';
+import { Reach } from './reach.ts';
 import type { BucketRecord, BucketRecords, PutResult } from './records.ts';
 import { type BucketCall, type Refusal, readCall } from './request.ts';
 
@@ -20,6 +21,8 @@ export interface GatewayOptions {
   log: Logger;
   /** ms */
   now?(): number;
+  /** After so long without an answer of the database it counts as away. Default: long before instances end. */
+  awayMs?: number;
 }
 
 /** Whose connections these are. */
@@ -60,8 +63,11 @@ export class BucketGateway {
     { places: IN_ALL - 8, perParty: PER_TENANT, waitingPerParty: WAITING_PER_TENANT, waitMs: WAIT_MS },
   ]);
 
+  readonly #reach: Reach;
+
   constructor(options: GatewayOptions) {
     this.#options = options;
+    this.#reach = new Reach(() => options.records.ping(), options.awayMs);
     this.#server = createServer(
       { requestTimeout: BODY_MS, headersTimeout: 5_000, keepAliveTimeout: 60_000, maxHeaderSize: 8_192 },
       (request, response) => void this.#answer(request, response),
@@ -112,7 +118,18 @@ export class BucketGateway {
     }
   }
 
+  /** The database has not answered for a while. */
+  get away(): boolean {
+    return this.#reach.away;
+  }
+
+  /** @param listener called when that changes */
+  watch(listener: () => void): void {
+    this.#reach.watch(listener);
+  }
+
   close(): void {
+    this.#reach.close();
     this.#server.closeAllConnections();
   }
 
@@ -130,6 +147,7 @@ export class BucketGateway {
       const leave = await this.#places.take({ lane, party: of.tenant });
       try {
         await this.#do(of, call, request, response);
+        this.#reach.answered();
       } finally {
         leave();
       }
@@ -139,6 +157,7 @@ export class BucketGateway {
           { err: error, tenant: of.tenant, call: call.kind },
           'the bucket of objects did not answer',
         );
+      if (!(error instanceof NoPlace) && !request.socket.destroyed) this.#reach.failed();
       if (response.headersSent) request.socket.destroy();
       else refuse(request, response, error instanceof NoPlace ? BUSY : UNAVAILABLE);
     }

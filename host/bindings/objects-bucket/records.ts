@@ -151,6 +151,11 @@ export class BucketRecords {
     }));
   }
 
+  /** Rejects where the database does not answer. */
+  async ping(): Promise<void> {
+    await this.#sql.query({ text: 'SELECT 1' });
+  }
+
   async bytesOf(tenant: string): Promise<number> {
     const row = await this.#one(
       'bytes',
