@@ -10,7 +10,16 @@ import { z } from 'zod';
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
 import { endAnswer } from '../tenant-socket.ts';
 import { type Credentials, isSignedBy } from './credentials.ts';
-import { BODY_MS, CONNECTIONS, IN_ALL, PER_TENANT, SILENCE_MS, WAIT_MS, WAITING_PER_TENANT } from './limits.ts';
+import {
+  BODY_MS,
+  CONNECTIONS,
+  IDLE_MS,
+  IN_ALL,
+  PER_TENANT,
+  SILENCE_MS,
+  WAIT_MS,
+  WAITING_PER_TENANT,
+} from './limits.ts';
 import { commonPrefixes, listXml } from './listing.ts';
 import { Reach } from './reach.ts';
 import type { BucketRecord, BucketRecords, PutResult } from './records.ts';
@@ -69,7 +78,7 @@ export class BucketGateway {
     this.#options = options;
     this.#reach = new Reach(() => options.records.ping(), options.awayMs);
     this.#server = createServer(
-      { requestTimeout: BODY_MS, headersTimeout: 5_000, keepAliveTimeout: 60_000, maxHeaderSize: 8_192 },
+      { requestTimeout: BODY_MS, headersTimeout: 5_000, keepAliveTimeout: IDLE_MS, maxHeaderSize: 8_192 },
       (request, response) => void this.#answer(request, response),
     );
     // As a server that nobody can reach but those who are handed to it.

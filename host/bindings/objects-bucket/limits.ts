@@ -8,10 +8,12 @@ export const MOST_BODY_BYTES = 1_073_741_824;
 export const PER_TENANT = 12;
 export const IN_ALL = 48;
 /** Requests of one tenant that wait, and how long, ms. Leases have places of their own. */
-export const WAITING_PER_TENANT = 256;
+export const WAITING_PER_TENANT = 1_024;
 export const WAIT_MS = 5_000;
-/** Connections of one instance. */
-export const CONNECTIONS = 64;
+/** Connections of one tenant: workerd opens one for each request at work, and a write fails whose connection is refused. */
+export const CONNECTIONS = 1_024;
+/** An idle connection is closed by workerd, after 90 s: one that is closed here could just be used. ms */
+export const IDLE_MS = 300_000;
 /** Longest silence on a connection that is in the middle of a request or an answer, ms. */
 export const SILENCE_MS = 30_000;
 /** Until a large body is there, ms. */
