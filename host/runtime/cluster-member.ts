@@ -31,6 +31,8 @@ export interface ObjectsCluster {
     accept(tenant: BucketTenant, socket: Socket): void;
     /** The instance at this address is gone: others need not wait until its lease has run out. */
     ended(tenant: TenantId, address: string): Promise<void>;
+    /** Of a tenant's objects: real time, ms. Nobody keeps it while no instance runs. */
+    nextAlarm(tenant: TenantId): Promise<number | undefined>;
     /** It has not answered for a while: members of the cluster will end. */
     readonly away: boolean;
     /** @param listener called when it is away, and when it is back */

@@ -108,7 +108,13 @@ class Node implements Runtime {
     const limits = this.#cgroups ? 'limits kept by cgroups' : 'limits kept by a watchdog';
     this.isolation = { level: sandbox.level, detail: `${sandbox.detail}; ${limits}` };
     this.#standby = new Standby({ sandbox, folder: waiting, count: STANDBY, cgroups: this.#cgroups, log });
-    this.#alarms = new ObjectAlarms({ sandbox, runFolder, log, wake: (slug) => this.#wake(slug) });
+    this.#alarms = new ObjectAlarms({
+      sandbox,
+      runFolder,
+      log,
+      wake: (slug) => this.#wake(slug),
+      nextOf: cluster && ((tenant) => cluster.bucket.nextAlarm(tenant)),
+    });
     this.#totalBytes = config.totalMemoryBytes || Math.floor(os.totalmem() * TOTAL_SHARE);
     this.#timer = setInterval(() => this.#tick(), BUSY_TICK_MS);
     this.#timer.unref();

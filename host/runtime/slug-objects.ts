@@ -100,10 +100,7 @@ export class SlugObjects {
   /** The instance is gone, for this reason. */
   ended({ spec: { tenant, bindings }, generation }: InstanceProcess, reason: ExitReason): void {
     const { slug, preview, tenantsFolder, clustered, onAtRest } = this.#options;
-    if (clustered) {
-      rmSync(copiesFolder(tenantsFolder, tenant, generation), { recursive: true, force: true });
-      return;
-    }
+    if (clustered) rmSync(copiesFolder(tenantsFolder, tenant, generation), { recursive: true, force: true });
     if (preview !== undefined || !objectsOf(bindings) || reason === 'replaced' || reason === 'shutdown') return;
     onAtRest({ slug, tenant, folder: objectsFolder(tenantsFolder, tenant) });
   }

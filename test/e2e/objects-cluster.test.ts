@@ -33,6 +33,8 @@ export class Counter extends DurableObject {
     this.ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS added (value TEXT)');
     return this.ctx.storage.sql.exec('SELECT value FROM added').toArray().map(({ value }) => value);
   }
+  async wake(ms) { await this.ctx.storage.setAlarm(Date.now() + ms); return 'set'; }
+  async alarm() { await this.add('rang'); }
   async fill(bytes) {
     this.ctx.storage.sql.exec('CREATE TABLE IF NOT EXISTS filler (bytes BLOB)');
     this.ctx.storage.sql.exec('INSERT INTO filler VALUES (randomblob(?))', bytes);
@@ -46,6 +48,7 @@ export default {
     const value = searchParams.get('v');
     if (pathname === '/send') return Response.json(await env.JOBS.send(value));
     if (pathname === '/plain') return Response.json('plain');
+    if (pathname === '/wake') return Response.json(await counter.wake(Number(value)));
     if (pathname === '/fill') return Response.json(await counter.fill(Number(value)));
     return Response.json(value === null ? await counter.all() : await counter.add(value));
   },
@@ -287,6 +290,15 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
     await nothingLost(b);
   });
 
+  test('an alarm rings though no instance runs', async () => {
+    expect(await a.ask('/wake?o=alarmed&v=9000')).toBe('set');
+    await Promise.all([a, b].map((node) => node.order({ do: 'end', slug: 'count' })));
+    await expect
+      .poll(() => Promise.all([a, b].map((node) => node.order({ do: 'state', slug: 'count' }))))
+      .toContain('warm');
+    await expect.poll(() => b.ask<string[]>('/?o=alarmed')).toEqual(['rang']);
+  });
+
   test('a node that is told to stop gives its objects to the other', async () => {
     await Promise.all(['s0', 's1', 's2'].map((object) => add(a, object)));
     const stopping = leave(a, 'stop');
@@ -311,7 +323,8 @@ describe.skipIf(!postgresPrograms())('objects of a cluster', () => {
       going = false;
       await Promise.all([killed, ...writing]);
       const ms = await takenOver(b, objects[0] ?? '');
-      console.info(`killed node: taken over after ${Math.round(ms)} ms`);
+      const written = objects.reduce((sum, object) => sum + (acknowledged.get(object)?.length ?? 0), 0);
+      console.info(`killed node: taken over after ${Math.round(ms)} ms; ${written} writes were acknowledged`);
       expect(ms).toBeLessThan(TAKEN_OVER_MS);
       await nothingLost(b);
       a = b;

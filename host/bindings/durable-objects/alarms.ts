@@ -16,6 +16,8 @@ export interface ObjectAlarmsOptions {
   runFolder: string;
   /** Starts an instance. @throws when it cannot run now */
   wake(slug: string): Promise<void>;
+  /** The next alarm of objects that are a cluster's, and not in files here: real time, ms. */
+  nextOf?: ((tenant: string) => Promise<number | undefined>) | undefined;
   log: Logger;
 }
 
@@ -104,6 +106,7 @@ export class ObjectAlarms {
 
   /** @returns real time, ms */
   async #next({ tenant, folder }: ObjectsAtRest): Promise<number | undefined> {
+    if (this.#options.nextOf) return await this.#options.nextOf(tenant);
     const ids = await readdir(folder).catch(() => []);
     const lists = ids.map((id) => path.join(folder, id, LIST));
     const stamp = (await Promise.all(lists.flatMap((list) => [stampOf(list), stampOf(`${list}-wal`)]))).join(' ');

@@ -2,19 +2,27 @@
  * The bucket of objects, as workerd's cluster mode asks for it in the words of S3: HTTP on connections that come from one
  * tenant's sandbox each. The connection says whose prefix may be meant, and the signature that workerd itself asks.
  */
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import {
+  createServer,
+  type IncomingMessage,
+  type OutgoingHttpHeaders,
+  type Server,
+  type ServerResponse,
+} from 'node:http';
 import type { Socket } from 'node:net';
+import type { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import type { Logger } from 'pino';
 import { z } from 'zod';
 import { FairPlaces, NoPlace } from '../../shared/fair-places.ts';
-import { endAnswer } from '../tenant-socket.ts';
+import { endAnswer, readBounded } from '../tenant-socket.ts';
 import { type Credentials, isSignedBy } from './credentials.ts';
 import {
   BODY_MS,
   CONNECTIONS,
   IDLE_MS,
   IN_ALL,
+  INLINE_BYTES,
   PER_TENANT,
   SILENCE_MS,
   WAIT_MS,
@@ -22,7 +30,7 @@ import {
 } from './limits.ts';
 import { commonPrefixes, listXml } from './listing.ts';
 import { Reach } from './reach.ts';
-import type { BucketRecord, BucketRecords, PutResult } from './records.ts';
+import type { BucketRecords, Incoming, PutResult } from './records.ts';
 import { type BucketCall, type Refusal, readCall } from './request.ts';
 
 export interface GatewayOptions {
@@ -50,13 +58,23 @@ const leaseShape = z.object({ address: z.string(), expires_ms: z.number(), write
 /** Leases and owners are small, and what is late with them ends an instance: they never wait behind snapshots. */
 const LEASES = 0;
 const OTHERS = 1;
+/** Uploads take as long as their sender does. */
+const LARGE = 2;
 /** Bytes of a tenant are counted again after this long, ms; between, what it writes is added. */
 const COUNT_MS = 10_000;
+const MISSING: Refusal = { status: 404, code: 'NoSuchKey' };
+interface Reply {
+  status: number;
+  headers: OutgoingHttpHeaders;
+  body?: Buffer | Readable;
+}
+
 const REFUSED: Record<Exclude<PutResult, object>, Refusal> = {
   exists: { status: 412, code: 'PreconditionFailed' },
   changed: { status: 412, code: 'PreconditionFailed' },
-  missing: { status: 404, code: 'NoSuchKey' },
+  missing: MISSING,
 };
+const WAITING = { waitingPerParty: WAITING_PER_TENANT, waitMs: WAIT_MS };
 const DENIED: Refusal = { status: 403, code: 'AccessDenied' };
 const BUSY: Refusal = { status: 503, code: 'SlowDown' };
 const UNAVAILABLE: Refusal = { status: 503, code: 'ServiceUnavailable' };
@@ -67,11 +85,11 @@ export class BucketGateway {
   readonly #tenants = new WeakMap<Socket, BucketTenant>();
   readonly #open = new Map<string, number>();
   readonly #counts = new Map<string, { bytes: number; at: number }>();
-  readonly #places = new FairPlaces(IN_ALL, [
-    { places: IN_ALL, perParty: 2, waitingPerParty: 32, waitMs: WAIT_MS },
-    { places: IN_ALL - 8, perParty: PER_TENANT, waitingPerParty: WAITING_PER_TENANT, waitMs: WAIT_MS },
+  readonly #places = new FairPlaces(2 * IN_ALL, [
+    { places: IN_ALL / 2, perParty: 2, ...WAITING },
+    { places: IN_ALL, perParty: PER_TENANT, ...WAITING },
+    { places: IN_ALL / 2, perParty: 4, ...WAITING },
   ]);
-
   readonly #reach: Reach;
 
   constructor(options: GatewayOptions) {
@@ -127,6 +145,11 @@ export class BucketGateway {
     }
   }
 
+  /** The next alarm of a tenant's objects: real time, ms. */
+  nextAlarm(tenant: string): Promise<number | undefined> {
+    return this.#options.records.nextAlarm(tenant);
+  }
+
   /** The database has not answered for a while. */
   get away(): boolean {
     return this.#reach.away;
@@ -152,55 +175,52 @@ export class BucketGateway {
     const call = readCall(of.tenant, method, target, headers);
     if ('status' in call) return refuse(request, response, call);
     try {
-      const lane = isLease(call) ? LEASES : OTHERS;
-      const leave = await this.#places.take({ lane, party: of.tenant });
-      try {
-        await this.#do(of, call, request, response);
-        this.#reach.answered();
-      } finally {
-        leave();
-      }
+      // A place is held while the database and the S3 work, not while somebody sends or reads slowly.
+      const small =
+        call.kind === 'put' && call.bytes <= INLINE_BYTES ? await readBounded(request, call.bytes) : undefined;
+      const leave = await this.#places.take({ lane: laneOf(call), party: of.tenant });
+      const reply = await this.#do(of, call, small ? [small] : request).finally(leave);
+      this.#reach.answered();
+      if ('code' in reply) refuse(request, response, reply);
+      else await send(response, reply);
     } catch (error) {
-      if (!(error instanceof NoPlace) && !request.socket.destroyed)
-        this.#options.log.warn(
-          { err: error, tenant: of.tenant, call: call.kind },
-          'the bucket of objects did not answer',
-        );
-      if (!(error instanceof NoPlace) && !request.socket.destroyed) this.#reach.failed();
+      const busy = error instanceof NoPlace;
+      if (!busy && !request.socket.destroyed) {
+        this.#reach.failed();
+        this.#options.log.warn({ err: error, tenant: of.tenant, call: call.kind }, 'the bucket did not answer');
+      }
       if (response.headersSent) request.socket.destroy();
-      else refuse(request, response, error instanceof NoPlace ? BUSY : UNAVAILABLE);
+      else refuse(request, response, busy ? BUSY : UNAVAILABLE);
     }
   }
 
-  async #do(of: BucketTenant, call: BucketCall, request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async #do(of: BucketTenant, call: BucketCall, stream: Incoming['stream']): Promise<Reply | Refusal> {
     const { records } = this.#options;
     const { tenant } = of;
     switch (call.kind) {
       case 'get': {
         const record = await records.get(tenant, call.key);
-        if (!record) return refuse(request, response, { status: 404, code: 'NoSuchKey' });
-        return await sendRecord(response, record);
+        if (!record) return MISSING;
+        const { etag, at, bytes, body } = record;
+        const headers = { etag: `"${etag}"`, 'last-modified': at.toUTCString(), 'content-length': bytes };
+        return { status: 200, headers, body };
       }
       case 'put': {
-        if (!isLease(call) && !(await this.#fits(of, call.bytes)))
-          return refuse(request, response, { status: 507, code: 'QuotaExceeded' });
-        const result = await records.put(tenant, call.key, call.condition, { length: call.bytes, stream: request });
-        if (typeof result === 'string') return refuse(request, response, REFUSED[result]);
-        response.writeHead(200, { etag: `"${result.etag}"`, 'content-length': 0 }).end();
-        return;
+        if (!isLease(call) && !(await this.#fits(of, call.bytes))) return { status: 507, code: 'QuotaExceeded' };
+        const result = await records.put(tenant, call.key, call.condition, { length: call.bytes, stream });
+        if (typeof result === 'string') return REFUSED[result];
+        return { status: 200, headers: { etag: `"${result.etag}"`, 'content-length': 0 } };
       }
       case 'delete':
         await records.remove(tenant, call.key);
-        response.writeHead(204).end();
-        return;
+        return { status: 204, headers: {} };
       case 'list': {
         const { prefix, after, most, delimited } = call;
         const page = delimited
           ? await commonPrefixes(records, tenant, prefix, after, most)
           : { keys: await records.list(tenant, prefix, after, most + 1), prefixes: [] };
-        const text = listXml(`${tenant}/`, page, most);
-        response.writeHead(200, { 'content-type': 'application/xml', 'content-length': Buffer.byteLength(text) });
-        response.end(text);
+        const body = Buffer.from(listXml(`${tenant}/`, page, most));
+        return { status: 200, headers: { 'content-type': 'application/xml', 'content-length': body.length }, body };
       }
     }
   }
@@ -230,9 +250,14 @@ function isLease(call: BucketCall): boolean {
   return name.startsWith(NODES) || name.endsWith('/own.json');
 }
 
-async function sendRecord(response: ServerResponse, { etag, at, bytes, body }: BucketRecord): Promise<void> {
-  response.writeHead(200, { etag: `"${etag}"`, 'last-modified': at.toUTCString(), 'content-length': bytes });
-  if (Buffer.isBuffer(body)) response.end(body);
+function laneOf(call: BucketCall): number {
+  if (isLease(call)) return LEASES;
+  return call.kind === 'put' && call.bytes > INLINE_BYTES ? LARGE : OTHERS;
+}
+
+async function send(response: ServerResponse, { status, headers, body }: Reply): Promise<void> {
+  response.writeHead(status, headers);
+  if (body === undefined || Buffer.isBuffer(body)) response.end(body);
   else await pipeline(body, response);
 }
 

@@ -151,6 +151,21 @@ export class BucketRecords {
     }));
   }
 
+  /**
+   * The first of the alarms that workerd (1.20261117.1) has noted, real time, ms: `v1/alarms/<instance>/<time>/…`. The
+   * time is hexadecimal behind a letter for the number of its digits, so its order is that of the names. One that has
+   * rung stays until an instance starts.
+   */
+  async nextAlarm(tenant: string): Promise<number | undefined> {
+    const row = await this.#one(
+      'alarm',
+      "SELECT min(split_part(key, '/', 4)) AS at FROM bucket_objects WHERE tenant = $1 AND key >= 'v1/alarms/' AND key < 'v1/alarms0'",
+      [tenant],
+    );
+    const at = Number.parseInt(String(row?.at ?? '').slice(1), 16);
+    return Number.isNaN(at) ? undefined : at;
+  }
+
   /** Rejects where the database does not answer. */
   async ping(): Promise<void> {
     await this.#sql.query({ text: 'SELECT 1' });

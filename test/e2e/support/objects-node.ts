@@ -34,6 +34,9 @@ export type NodeOrder =
   | { do: 'links'; cut: boolean }
   | { do: 'pid'; slug: string }
   | { do: 'activate'; slug: string }
+  /** Its instance ends, as one does that nobody uses. */
+  | { do: 'end'; slug: string }
+  | { do: 'state'; slug: string }
   | { do: 'stop' };
 
 let ports: Record<number, number> = {};
@@ -87,6 +90,10 @@ async function obey(rig: RuntimeRig, links: PeerLinks, order: NodeOrder): Promis
       return await rig.deploy(order.slug, order.code, order.deployment);
     case 'activate':
       return await rig.runtime.activate(order.slug);
+    case 'end':
+      return await rig.runtime.stop(order.slug, 'idle');
+    case 'state':
+      return rig.runtime.status(order.slug).state;
     case 'peers':
       ports = order.ports;
       return undefined;
