@@ -8,10 +8,11 @@ import { BucketGateway } from '../../../host/bindings/objects-bucket/gateway.ts'
 import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/records.ts';
 import type { BlobBackend } from '../../../host/bindings/store-process/blobs/backend.ts';
 import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
-import { S3Bucket, type S3Settings } from '../../../host/bindings/store-process/blobs/s3.ts';
+import { S3Bucket } from '../../../host/bindings/store-process/blobs/s3.ts';
 import type { CertifiedKey } from '../../../host/peers/authority.ts';
 import { PeerLinks } from '../../../host/peers/links.ts';
 import type { MemberId } from '../../../host/runtime/cluster-member.ts';
+import type { S3Settings } from '../../../host/shared/contracts.ts';
 import { pgPool } from '../../bindings/objects-bucket/support/pg-pool.ts';
 import { type Deployment, RuntimeRig } from '../runtime-rig.ts';
 
