@@ -28,6 +28,10 @@ async function examine(session: Session): Promise<Finding[]> {
   const configured = resolve(session.terminal.cwd, config.data);
   const folders = session.options.data === undefined ? [configured, ...session.dataFolders] : session.dataFolders;
   const [folder = configured] = folders;
+  const [relayers, facilitators] = await Promise.all([
+    host.checkRelayer(config, folder),
+    host.checkFacilitator(config),
+  ]);
   return Promise.all([
     machine.checkNode(),
     machine.checkPackages(),
@@ -38,8 +42,8 @@ async function examine(session: Session): Promise<Finding[]> {
     machine.checkDataFolder(folder),
     host.checkNetwork(config),
     ...(config.payments.network === 'local' ? [machine.checkLocalChain()] : []),
-    ...(config.payments.x402.network === '' ? [] : [host.checkRelayer(config, folder)]),
-    ...(config.payments.x402.facilitator.url === '' ? [] : [host.checkFacilitator(config)]),
+    ...relayers,
+    ...facilitators,
     ...(config.speech.engine && config.builtinTenants.enabled.includes('speech')
       ? [machine.checkSpeech(config, folder)]
       : []),

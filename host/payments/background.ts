@@ -23,10 +23,12 @@ const KEEP_ANSWERS_MS = 24 * 3_600_000;
 
 export interface BackgroundOptions extends RecoveryOptions {
   sender: Sender;
-  sweeper: ChannelSweeper | undefined;
+  /** Of each network with sessions. */
+  sweepers: readonly ChannelSweeper[];
   guard: Guard;
-  gas: Gas | undefined;
-  remote: RemoteFacilitator | undefined;
+  gas: Gas;
+  /** Of each network that a facilitator elsewhere settles on. */
+  remotes: readonly RemoteFacilitator[];
   /** How often payouts and the operator's share are sent, ms; refunds go at once. */
   payoutEveryMs: number;
   /** By which money goes back, and what was answered is forgotten. */
@@ -46,7 +48,7 @@ export class Background {
   }
 
   start(): void {
-    const { sender, sweeper, guard, gas, remote, payoutEveryMs, machine, trustedClock, clock } = this.#options;
+    const { sender, sweepers, guard, gas, remotes, payoutEveryMs, machine, trustedClock, clock } = this.#options;
     const { leases } = machine.store;
     const { signal } = this.#stopping;
     const look = async (how: 'run' | 'checked') => {
@@ -74,9 +76,9 @@ export class Background {
     this.#every(payoutEveryMs, () => send());
     // Where all goes so often, refunds do, too.
     if (payoutEveryMs > REFUND_MS) this.#every(REFUND_MS, () => send(['refund']));
-    if (gas) this.#every(60_000, () => gas.refresh());
-    if (remote) this.#every(FACILITATOR_MS, () => remote.refresh());
-    if (sweeper) this.#every(60_000, () => leases.run(MONEY, () => sweeper.run()));
+    this.#every(60_000, () => gas.refresh());
+    for (const remote of remotes) this.#every(FACILITATOR_MS, () => remote.refresh());
+    for (const sweeper of sweepers) this.#every(60_000, () => leases.run(MONEY, () => sweeper.run()));
     this.#every(600_000, async () => {
       const highest = (await trustedClock.highest()) - clock.offsetMs;
       await machine.store.answers.sweep(KEEP_ANSWERS_MS);

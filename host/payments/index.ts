@@ -27,13 +27,15 @@ import { hostWallets } from './ledger/wallets.ts';
 import { credentialsOf, toolAnswer } from './mcp/transport.ts';
 import { CREDENTIAL_HEADERS, EXPOSED_HEADERS, openMandates, openRails } from './methods/index.ts';
 import { ProofVerifier } from './methods/tempo/proof.ts';
-import { sessionReceipt } from './methods/tempo/sessions/receipt.ts';
+import { ChannelCalls } from './methods/tempo/sessions/calls.ts';
+import { SessionPlaces } from './methods/tempo/sessions/places.ts';
+import { acknowledged, sessionReceipt } from './methods/tempo/sessions/receipt.ts';
 import { ChannelSweeper, type SweepSchedule } from './methods/tempo/sessions/sweeper.ts';
 import { SessionVerifier } from './methods/tempo/sessions/verifier.ts';
 import { EvmLanes } from './methods/x402/evm-lanes.ts';
 import { Gas } from './methods/x402/gas.ts';
 import { RemoteFacilitator } from './methods/x402/remote-facilitator.ts';
-import type { Network } from './network/types.ts';
+import { mppNetworks, type Network, x402Networks } from './network/types.ts';
 import { OfferBook } from './offers.ts';
 import { Operations } from './operations.ts';
 import { operatorMandates } from './operator-mandates.ts';
@@ -104,34 +106,47 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const answers = new Answers(path.join(options.dataFolder, 'answers'), config.answers, log);
   const store = new PaymentStore(registry, clock, answers, (row) => options.onPayment?.(paymentEnd(row)));
   const channels = new ChannelStore(store.books);
-  const { mpp, x402, hostAccounts } = network;
-  const verifier = mpp
-    ? new SessionVerifier({ network: mpp, settler: hostAccounts.settler, channels, leases: registry.leases, log })
-    : undefined;
+  const { mpp: firstMpp, x402: firstX402, hostAccounts } = network;
+  const calls = new ChannelCalls();
+  const mpp = mppNetworks(network).map((each) => ({
+    network: each,
+    verifier: new SessionVerifier({
+      network: each,
+      settler: hostAccounts.settler,
+      channels,
+      calls,
+      leases: registry.leases,
+      log,
+    }),
+  }));
+  const verifiers = mpp.map(({ verifier }) => verifier);
   const collector = lower(hostAccounts.settler.address);
-  const lanes = x402 ? new EvmLanes(x402, registry.leases) : undefined;
   // Made from the rails, and told by what they depend on.
   let book: OfferBook | undefined;
   const offersChanged = () => book?.changed();
-  const minPrice = usdOr(config.gas.minPrice, ZERO);
-  const gas = x402
-    ? new Gas({
-        registry,
-        clock,
-        gasPrice: () => x402.getClient().getGasPrice(),
-        coinUsd: config.gas.coinUsd,
-        minPrice,
-        budget: usdOr(config.gas.perDay, ZERO),
-        onChange: offersChanged,
-      })
-    : undefined;
   const { facilitator: settings } = config.x402;
-  const remote =
-    x402 && settings.url !== ''
-      ? new RemoteFacilitator({ settings, network: x402, log, onChange: offersChanged })
-      : undefined;
+  const x402 = x402Networks(network).map((each) => ({
+    network: each,
+    lanes: new EvmLanes(each, registry.leases),
+    remote:
+      settings.url === ''
+        ? undefined
+        : new RemoteFacilitator({ settings, network: each, log, onChange: offersChanged }),
+  }));
+  const remotes = x402.flatMap(({ remote }) => remote ?? []);
+  const minPrice = usdOr(config.gas.minPrice, ZERO);
+  const gas = new Gas({
+    registry,
+    clock,
+    gasPrices: new Map(x402.map(({ network: { chain, getClient } }) => [chain.id, () => getClient().getGasPrice()])),
+    coinUsd: config.gas.coinUsd,
+    minPrice,
+    budget: usdOr(config.gas.perDay, ZERO),
+    onChange: offersChanged,
+  });
   const debts = new Debts(store.books, offersChanged);
-  const rails = await openRails({ network, collector, challengeKey, verifier, lanes, gas, remote });
+  const { facilitator } = hostAccounts;
+  const rails = await openRails({ mpp, x402, facilitator, collector, challengeKey, gas });
   const offers = new OfferBook(rails, (tenant) => debts.owes(tenant));
   book = offers;
   const challenger = new Challenger(challengeKey, network.testMoney, `${options.publicUrl}/docs`);
@@ -147,9 +162,9 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
         if (!channel) return '{}';
         const captured = micro(channel.captured + charged);
         const after = { ...channel, captured, units: channel.units + 1 };
-        const voucher = row.credential ? verifier?.acknowledged(row.credential, after) : undefined;
+        const voucher = row.credential ? acknowledged(row.credential, after) : after.voucher;
         return JSON.stringify({
-          'payment-receipt': sessionReceipt({ ...after, voucher: voucher ?? after.voucher }, row.credentialId),
+          'payment-receipt': sessionReceipt({ ...after, voucher }, row.credentialId),
         });
       },
     },
@@ -159,23 +174,27 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
   const guard = new Guard(registry, (signal) => invariants.check(signal), log);
   const sender = new Sender({
     store,
-    wallets: openWallets(network, lanes),
+    wallets: openWallets(network, (each) => {
+      const place = x402.find((one) => one.network === each);
+      if (!place) throw new Error('a network without lanes');
+      return place.lanes;
+    }),
     log,
     maySend: () => guard.maySend,
     debts,
     minPayout: usdOr(config.minPayout, network.name === 'local' ? ZERO : MIN_PAYOUT),
   });
-  const chainId = network.x402?.chain.id ?? network.mpp?.chain.id ?? 1;
+  const chainId = firstX402?.chain.id ?? firstMpp?.chain.id ?? 1;
   const signIn = new SignInWithX({
     publicUrl: options.publicUrl,
     chainId,
     key: challengeKey,
     claim: (name, until) => machine.keys.claim(name, until),
   });
-  const proof = new ProofVerifier({ network: mpp, challengeKey, challenger, keys: machine.keys, signIn });
+  const proof = new ProofVerifier({ network: firstMpp, challengeKey, challenger, keys: machine.keys, signIn });
   const highest = await trustedClock.highest();
   const { feeBps } = config;
-  const sessions = verifier ? { verifier, channels } : undefined;
+  const sessions = new SessionPlaces(channels, calls, verifiers);
   const openSocket =
     options.openSocket ?? (async () => new Problem('not_implemented', 'No WebSocket is for sale here.').toResponse());
   const live = new LiveCalls(store.meters);
@@ -192,7 +211,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     openSocket,
     log,
   });
-  const mandates = openMandates({ network, collector, challengeKey }, (purpose) => key.derive(purpose));
+  const mandates = openMandates({ mpp, collector, challengeKey }, (purpose) => key.derive(purpose));
   const tokenKey = key.derive('binding-token');
   const service = new PaymentService({
     machine,
@@ -210,28 +229,29 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     log,
   });
   const recovery = { machine, operations, live, log };
-  const sweeper = verifier
-    ? new ChannelSweeper({
+  const sweepers = verifiers.map(
+    (verifier) =>
+      new ChannelSweeper({
         verifier,
         channels,
         clock,
         log,
         ...(options.schedule ? { schedule: options.schedule } : {}),
-      })
-    : undefined;
+      }),
+  );
   const payoutEveryMs = options.payoutEveryMs ?? (network.name === 'local' ? LOCAL_PAYOUT_MS : PAYOUT_MS);
   const background = new Background({
     ...recovery,
     sender,
-    sweeper,
+    sweepers,
     guard,
     gas,
-    remote,
+    remotes,
     payoutEveryMs,
     trustedClock,
     clock,
   });
-  const reconciler = new Reconciler({ store, channels, network, verifier, opening: openingBalance(registry) });
+  const reconciler = new Reconciler({ store, channels, network, verifiers, opening: openingBalance(registry) });
   const reports = new Reports({
     store,
     machine,
@@ -253,7 +273,10 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       await guard.load();
       await debts.load();
       // A host starts while the facilitator is away: x402 is offered once that has said what it settles.
-      await Promise.all([gas?.refresh(), remote && Promise.race([remote.refresh(), delay(FACILITATOR_WAIT_MS)])]);
+      await Promise.all([
+        gas.refresh(),
+        ...remotes.map((remote) => Promise.race([remote.refresh(), delay(FACILITATOR_WAIT_MS)])),
+      ]);
       background.start();
     },
     async stop() {
@@ -289,7 +312,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     tollSocket: (request, context, deployment, caller) => toll.handshake(request, context, deployment, caller),
     bare402: (call, context, deployment) => toll.bare(call, context, deployment),
     bindings: service,
-    mandates: mandates && mpp && operatorMandates(mandates, lower(mpp.recipient), realm),
+    mandates: mandates && firstMpp && operatorMandates(mandates, lower(firstMpp.recipient), realm),
     ledger: {
       revenue: (filter) => reports.revenue(filter),
       csv: (filter) => reports.csv(filter),
@@ -304,9 +327,12 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       },
       summary: () => reports.summary(),
       debt: (tenant) => reports.debt(tenant),
-      gas: async () => ({ floor: (remote ? minPrice : gas?.floor) ?? ZERO, tenants: (await gas?.use()) ?? [] }),
-      facilitator: () => remote?.status(),
-      wallets: () => hostWallets(network, remote !== undefined),
+      gas: async () => ({ floor: remotes.length > 0 ? minPrice : gas.floor, tenants: await gas.use() }),
+      facilitator() {
+        const told = remotes.map((remote) => remote.status());
+        return told.find(({ problem }) => problem !== undefined) ?? told[0];
+      },
+      wallets: () => hostWallets(network, remotes.length > 0),
       stopped: () => guard.stopped(),
       async resume() {
         await guard.resume();
@@ -314,7 +340,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
       },
       async reconcile() {
         await withMoney(registry.leases, async () => {
-          await sweeper?.run();
+          await Promise.all(sweepers.map((sweeper) => sweeper.run()));
           await guard.run();
         });
         await sender.run();
@@ -331,7 +357,7 @@ export async function createPayments(options: PaymentsOptions): Promise<Payments
     status: () => ({
       network: network.name,
       testMoney: network.testMoney,
-      recipient: mpp ? lower(mpp.recipient) : x402 ? lower(x402.recipient) : undefined,
+      recipient: firstMpp ? lower(firstMpp.recipient) : firstX402 ? lower(firstX402.recipient) : undefined,
     }),
   };
 }

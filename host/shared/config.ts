@@ -210,6 +210,25 @@ export const configSchema = z.strictObject({
         })
         .refine(({ key, keyId }) => keyId === '' || key !== '', { path: ['key'], error: 'keyId needs key' }),
     }),
+    also: z
+      .array(
+        z.strictObject({
+          network: z.union([
+            z.enum(['base', 'base-sepolia', 'tempo', 'tempo-testnet']),
+            z
+              .string()
+              .regex(/^(?:eip155|tempo):[1-9]\d{0,11}$/, 'expected a network such as base, or eip155:<chain id>'),
+          ]),
+          rpcUrl: httpUrlOrEmpty.default(''),
+          token: address.default(''),
+          recipient: address.default(''),
+          testMoney: z.boolean().default(false),
+        }),
+      )
+      .max(8)
+      .describe(
+        'further networks, offered in the same 402: {network, rpcUrl, token, recipient}; network is base, base-sepolia, tempo or tempo-testnet, or eip155:<chain id> (x402) or tempo:<chain id> (MPP) with rpcUrl and token, and testMoney where it is worth nothing; recipient is that of the others by default',
+      ),
     localChainId: z
       .number()
       .int()
@@ -240,7 +259,7 @@ export const configSchema = z.strictObject({
       totalBytes: bytes.describe('disk for all kept answers'),
       reserveBytes: z.number().int().min(0).describe('free disk below which no answer is kept'),
     }),
-    allowTestMoneyInPublic: z.boolean().describe('allow the local network on a public listener'),
+    allowTestMoneyInPublic: z.boolean().describe('allow test money on a public listener, and beside real money'),
   }),
   ai: z
     .strictObject({
@@ -293,7 +312,14 @@ export const configSchema = z.strictObject({
 
 export type Config = z.infer<typeof configSchema>;
 
+const TEST_NETWORKS = ['local', 'tempo-testnet', 'base-sepolia'];
+
+/** @param also networks of the operator's own */
+export function isTestNetwork(name: string, also: Config['payments']['also']): boolean {
+  return TEST_NETWORKS.includes(name) || also.some(({ network, testMoney }) => network === name && testMoney);
+}
+
 /** Whether payments move test money. Here, because it is asked before the code of the networks is loaded. */
-export function usesTestMoney({ network, x402 }: Config['payments']): boolean {
-  return network === 'local' || network === 'tempo-testnet' || x402.network === 'base-sepolia';
+export function usesTestMoney({ network, x402, also }: Config['payments']): boolean {
+  return [network, x402.network, ...also.map((entry) => entry.network)].some((name) => isTestNetwork(name, also));
 }

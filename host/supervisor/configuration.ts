@@ -241,6 +241,7 @@ const SECRET = new Set([
   'cluster.database',
   'cluster.key',
   'mail.smtpUrl',
+  'payments.also',
   'payments.rpcUrl',
   'payments.x402.facilitator.key',
   'payments.x402.rpcUrl',

@@ -61,7 +61,7 @@ it.each([
     const x402 = { network: 'base-sepolia', recipient: `0x${'a'.repeat(40)}`, facilitator };
     writeFileSync(path.join(folder, 'turnpike.host.json'), JSON.stringify({ payments: { network: 'none', x402 } }));
     const { config } = await checkConfiguration(folder, {});
-    expect(await checkFacilitator(config)).toMatchObject(expected);
+    expect(await checkFacilitator(config)).toMatchObject([expected]);
   } finally {
     server.close();
   }

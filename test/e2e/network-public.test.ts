@@ -11,6 +11,8 @@ import { type Config, configSchema } from '../../host/shared/config.ts';
 import { startTestNetwork, stopTestNetwork, type TestNetwork } from './support/local-network.ts';
 
 const RECIPIENT = '0x00000000000000000000000000000000000000aa';
+const OTHER = '0x00000000000000000000000000000000000000cc';
+type Also = Config['payments']['also'][number];
 /** Nothing listens there: port 9 is discard. */
 const DEAD = 'http://127.0.0.1:9';
 const { facilitator } = defaults.payments.x402;
@@ -25,6 +27,10 @@ afterAll(async () => {
   await stopTestNetwork(chain);
   await rm(folder, { recursive: true, force: true });
 });
+
+function one(network: string, more: Partial<Also> = {}): Also {
+  return { network, rpcUrl: DEAD, token: '', recipient: RECIPIENT, testMoney: false, ...more };
+}
 
 function open(payments: Partial<Config['payments']>) {
   const config = configSchema.parse({ ...defaults, payments: { ...defaults.payments, ...payments } });
@@ -81,11 +87,45 @@ test.each([
     'base beside the local network',
     { network: 'local', x402: { network: 'base', rpcUrl: DEAD, recipient: RECIPIENT, facilitator } } as const,
   ],
+  [
+    'test money beside real money',
+    {
+      network: 'tempo',
+      recipient: RECIPIENT,
+      x402: { network: 'base-sepolia', rpcUrl: DEAD, recipient: '', facilitator },
+    } as const,
+  ],
+  [
+    'one network twice',
+    { network: 'tempo', recipient: RECIPIENT, also: [one('tempo:4217', { token: RECIPIENT })] as Also[] } as const,
+  ],
+  ['a network of one’s own without its token', { network: 'none', also: [one('eip155:10')] as Also[] } as const],
+  [
+    'one without a recipient',
+    { network: 'none', also: [one('eip155:10', { token: RECIPIENT, recipient: '' })] as Also[] } as const,
+  ],
 ])('%s is refused, with what to set', async (_, payments) => {
   await expect(open(payments)).rejects.toMatchObject({
     code: 'invalid_config',
     message: expect.stringContaining('payments.'),
   });
+});
+
+test('further networks are offered after the first ones, each with its own recipient', async () => {
+  const network = await open({
+    network: 'tempo',
+    rpcUrl: DEAD,
+    recipient: RECIPIENT,
+    also: [
+      one('base', { recipient: '' }),
+      one('eip155:10', { token: OTHER, recipient: OTHER }),
+      one('tempo:5', { token: OTHER }),
+    ],
+  });
+  expect([network.x402?.network, network.x402?.recipient]).toEqual(['eip155:8453', network.mpp?.recipient]);
+  const [other] = network.also?.x402 ?? [];
+  expect([other?.network, other?.recipient.toLowerCase()]).toEqual(['eip155:10', OTHER]);
+  expect(network.also?.mpp.map(({ chain: { id }, currency }) => [id, currency.toLowerCase()])).toEqual([[5, OTHER]]);
 });
 
 test('payments may be off', async () => {

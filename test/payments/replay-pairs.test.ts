@@ -23,6 +23,8 @@ const PAYEE = '0x00000000000000000000000000000000000000aa';
 const RAILS: RailName[] = ['tempo/charge', 'tempo/session', 'x402/exact', 'x402/upto'];
 const quiet = pino({ level: 'silent' });
 
+const ASSET = 'eip155:1/0x1';
+
 let folder: string;
 let registry: Registry;
 let machine: SettlementMachine;
@@ -44,6 +46,7 @@ afterAll(async () => {
 function rail(name: RailName): Rail {
   return {
     name,
+    asset: ASSET,
     offer: () => undefined,
     verify: async () => ({
       payer: { address: PAYEE, did: `did:pkh:eip155:1:${PAYEE}` },
@@ -55,7 +58,7 @@ function rail(name: RailName): Rail {
 }
 
 function offerOf(name: RailName, terms: Terms): MppOffer | X402Offer {
-  const base = { rail: name, asset: 'eip155:1/0x1', custody: 'direct', recipient: PAYEE, payTo: PAYEE } as const;
+  const base = { rail: name, asset: ASSET, custody: 'direct', recipient: PAYEE, payTo: PAYEE } as const;
   const amount = terms.amount.toString();
   if (name === 'tempo/charge' || name === 'tempo/session')
     return {

@@ -89,6 +89,7 @@ beforeAll(async () => {
   );
   const rails = RAILS.map((name) => ({
     name,
+    asset: 'eip155:1/0x1',
     offer: () => undefined,
     verify: async () => {
       throw new Error('it was not known');

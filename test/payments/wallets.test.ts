@@ -57,7 +57,7 @@ function wallet() {
   const x402 = { chain: base, token, recipient: account.address, getClient } as never;
   const [found] = openWallets(
     { x402, hostAccounts: { facilitator: account } } as unknown as Network,
-    new EvmLanes(x402),
+    (each) => new EvmLanes(each),
   );
   if (!found) throw new Error('no wallet');
   return found;
@@ -129,7 +129,10 @@ test.each([
   };
   const client = createClient({ chain: base, transport: custom({ request }, { retryCount: 0 }) });
   const mpp = { chain: base, currency: token, recipient: account.address, getClient: () => client };
-  const [tempo] = openWallets({ mpp, hostAccounts: { collector: account } } as unknown as Network, undefined);
+  const [tempo] = openWallets(
+    { mpp, hostAccounts: { collector: account } } as unknown as Network,
+    (each) => new EvmLanes(each),
+  );
   vi.useFakeTimers({ toFake: ['Date'], now: validUntil + 3_600_000 });
   try {
     const result = await tempo?.send({ raw: '0x76', hash: `0x${'ab'.repeat(32)}`, validUntil });

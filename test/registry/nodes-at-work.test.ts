@@ -180,7 +180,7 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     const network = networkAt(chain.url);
     const sender = new Sender({
       store,
-      wallets: openWallets(network, network.x402 && new EvmLanes(network.x402, watcher.leases)),
+      wallets: openWallets(network, (x402) => new EvmLanes(x402, watcher.leases)),
       log,
       maySend: () => true,
       debts: new Debts(store.books, () => {}),

@@ -37,8 +37,11 @@ export function urlOf({ host, port }: Config, dataFolders: string[]): URL {
 
 export function checkNetwork({ payments, host }: Config): Promise<Finding> {
   return finding('payments', async () => {
-    const { network, recipient, x402 } = payments;
-    const second = x402.network === '' ? '' : ` and x402 on ${x402.network}`;
+    const { network, recipient, x402, also } = payments;
+    const second = [
+      x402.network === '' ? '' : ` and x402 on ${x402.network}`,
+      ...also.map((one) => `, ${one.network}`),
+    ].join('');
     if (network === 'local') {
       const open = !LOOPBACK.has(host) && !payments.allowTestMoneyInPublic;
       const detail = 'local test network: the money is worth nothing';
@@ -53,72 +56,94 @@ export function checkNetwork({ payments, host }: Config): Promise<Finding> {
     if (network !== 'none' && recipient === '') {
       return { state: 'fault', detail: `${network} without a recipient`, fix: 'set payments.recipient to your wallet' };
     }
+    const { namedNetworks } = await import('../../payments/network/named.ts');
+    try {
+      namedNetworks(payments);
+    } catch (error) {
+      return { state: 'fault', detail: (error as Error).message, fix: 'the host does not start so' };
+    }
     return { state: 'ok', detail: `${network}${second}` };
   });
 }
 
-/** Whether the facilitator that the operator named settles on the host's network. */
-export function checkFacilitator({ payments }: Config): Promise<Finding> {
-  return finding('x402 facilitator', async () => {
-    const { network: name, rpcUrl, facilitator: settings } = payments.x402;
-    if (payments.network === 'local') return { state: 'ok', detail: 'settles on the local network; not asked here' };
-    if (name === '') {
-      return { state: 'warning', detail: 'not used: x402 is off', fix: 'set payments.x402.network' };
-    }
-    const [{ RemoteFacilitator }, { X402_NETWORKS, withRpc }, { x402Client }] = await Promise.all([
-      import('../../payments/methods/x402/remote-facilitator.ts'),
-      import('../../payments/network/chains.ts'),
-      import('../../payments/network/clients.ts'),
-    ]);
-    const { chain } = X402_NETWORKS[name];
-    const client = x402Client(withRpc(chain, rpcUrl));
-    const network = { network: `eip155:${chain.id}` as const, getClient: () => client };
-    const at = new URL(settings.url).host;
-    try {
-      const schemes = [...(await new RemoteFacilitator({ settings, network, log: { warn() {} } }).supported()).keys()];
-      if (schemes.length > 0) return { state: 'ok', detail: `${at} settles ${schemes.join(' and ')} on ${chain.name}` };
-      const fix = 'take another facilitator, or another payments.x402.network';
-      return { state: 'fault', detail: `${at} settles nothing by x402 v2 on ${chain.name}`, fix };
-    } catch (error) {
-      const detail = `${at}: ${error instanceof Error ? error.message : 'no answer'}`;
-      return { state: 'fault', detail, fix: 'check payments.x402.facilitator' };
-    }
-  });
+/** Whether the facilitator that the operator named settles on the host's networks: one finding for each. */
+export async function checkFacilitator(config: Config): Promise<Finding[]> {
+  const { payments } = config;
+  const settings = payments.x402.facilitator;
+  const name = 'x402 facilitator';
+  if (settings.url === '') return [];
+  const networks = await x402Of(config);
+  if (networks.length === 0) {
+    const detail = 'settles on the local network; not asked here';
+    if (payments.network === 'local') return [{ name, state: 'ok', detail }];
+    return [{ name, state: 'warning', detail: 'not used: x402 is off', fix: 'set payments.x402.network' }];
+  }
+  const [{ RemoteFacilitator }, { x402Client }] = await Promise.all([
+    import('../../payments/methods/x402/remote-facilitator.ts'),
+    import('../../payments/network/clients.ts'),
+  ]);
+  const at = new URL(settings.url).host;
+  const checks = networks.map(({ chain }) =>
+    finding(name, async () => {
+      const network = { network: `eip155:${chain.id}` as const, getClient: () => x402Client(chain) };
+      try {
+        const remote = new RemoteFacilitator({ settings, network, log: { warn() {} } });
+        const schemes = [...(await remote.supported()).keys()];
+        if (schemes.length > 0)
+          return { state: 'ok', detail: `${at} settles ${schemes.join(' and ')} on ${chain.name}` };
+        const fix = 'take another facilitator, or another payments.x402.network';
+        return { state: 'fault', detail: `${at} settles nothing by x402 v2 on ${chain.name}`, fix };
+      } catch (error) {
+        const detail = `${at}: ${error instanceof Error ? error.message : 'no answer'}`;
+        return { state: 'fault', detail, fix: 'check payments.x402.facilitator' };
+      }
+    }),
+  );
+  return Promise.all(checks);
 }
 
-/** Whoever settles x402 on a public chain pays its gas: shows the address, and whether it has any. */
-export function checkRelayer({ payments }: Config, dataFolder: string): Promise<Finding> {
-  return finding('x402 relayer', async () => {
-    const name = payments.x402.network;
-    if (name === '') return { state: 'ok', detail: 'not needed' };
-    if (!existsSync(join(dataFolder, 'network-keys.json'))) {
-      return { state: 'warning', detail: 'has no address yet', fix: 'start the host once, then run doctor again' };
-    }
-    const [{ loadNetworkKeys }, { X402_NETWORKS, withRpc }, { x402Client }, { formatEther }] = await Promise.all([
-      import('../../payments/network/keys.ts'),
-      import('../../payments/network/chains.ts'),
-      import('../../payments/network/clients.ts'),
-      import('viem'),
-    ]);
-    const { address } = (await loadNetworkKeys(dataFolder)).accounts.facilitator;
-    const { chain } = X402_NETWORKS[name];
-    const client = x402Client(withRpc(chain, payments.x402.rpcUrl));
-    const balance = await client.getBalance({ address }).catch(() => undefined);
-    if (balance === undefined) {
-      return {
-        state: 'warning',
-        detail: `${address}; ${chain.name} does not answer`,
-        fix: 'check payments.x402.rpcUrl',
-      };
-    }
-    const detail = `${address} has ${formatEther(balance)} ETH on ${chain.name}`;
-    if (balance > 0n) return { state: 'ok', detail };
-    if (payments.x402.facilitator.url !== '') {
-      const need = 'needed only for payments.feeBps, metered and live routes';
-      return { state: 'ok', detail: `${detail}: ${need}` };
-    }
-    return { state: 'warning', detail, fix: 'send it a little ETH: it pays the gas of settlements' };
-  });
+/** Whoever settles x402 on a public chain pays its gas: shows the address, and whether it has any, for each chain. */
+export async function checkRelayer(config: Config, dataFolder: string): Promise<Finding[]> {
+  const { payments } = config;
+  const networks = await x402Of(config);
+  const checks = networks.map(({ chain, rpcSetting }) =>
+    finding('x402 relayer', async () => {
+      if (!existsSync(join(dataFolder, 'network-keys.json'))) {
+        return { state: 'warning', detail: 'has no address yet', fix: 'start the host once, then run doctor again' };
+      }
+      const [{ loadNetworkKeys }, { x402Client }, { formatEther }] = await Promise.all([
+        import('../../payments/network/keys.ts'),
+        import('../../payments/network/clients.ts'),
+        import('viem'),
+      ]);
+      const { address } = (await loadNetworkKeys(dataFolder)).accounts.facilitator;
+      const balance = await x402Client(chain)
+        .getBalance({ address })
+        .catch(() => undefined);
+      if (balance === undefined) {
+        return { state: 'warning', detail: `${address}; ${chain.name} does not answer`, fix: `check ${rpcSetting}` };
+      }
+      const detail = `${address} has ${formatEther(balance)} ETH on ${chain.name}`;
+      if (balance > 0n) return { state: 'ok', detail };
+      if (payments.x402.facilitator.url !== '') {
+        const need = 'needed only for payments.feeBps, metered and live routes';
+        return { state: 'ok', detail: `${detail}: ${need}` };
+      }
+      return { state: 'warning', detail, fix: 'send it a little ETH: it pays the gas of settlements' };
+    }),
+  );
+  return Promise.all(checks);
+}
+
+/** The public networks of x402; none where the settings cannot work, which `checkNetwork` tells. */
+async function x402Of({ payments }: Config) {
+  if (payments.x402.network === '' && payments.also.length === 0) return [];
+  const { namedNetworks } = await import('../../payments/network/named.ts');
+  try {
+    return namedNetworks(payments).x402;
+  } catch {
+    return [];
+  }
 }
 
 export function checkHealth(url: URL, fetchIt: typeof fetch): Promise<Finding> {

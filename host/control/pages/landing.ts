@@ -6,7 +6,7 @@ import type { Deployments } from '../../registry/deployments.ts';
 import { formatUsd, type Money, micro, parseUsd } from '../../shared/money.ts';
 import type { Builtin } from '../builtins.ts';
 import { COMMAND_PATH, htmlPage, type Page } from './page.ts';
-import { type ClientNetwork, mppxExample, x402Example } from './stock-clients.ts';
+import { type ClientNetwork, mppxExample, networksText, x402Example } from './stock-clients.ts';
 
 export interface LandingDeps {
   payments: Payments;
@@ -62,7 +62,7 @@ function mainOf(deps: LandingDeps, services: readonly Builtin[], offers: readonl
   return html`<h1>Deploy a handler. Be paid for each call.</h1>
 <p class="lead">Your JavaScript or TypeScript runs at <code>${publicUrl}/&lt;slug&gt;/</code> for ${termDays} days for ${price} USD. Put a price on a route, and everybody with a wallet can buy it: people in a browser, programs, agents. No account and no invoice, on either side.</p>
 <p class="row"><a class="button" href="#deploy">Deploy in a minute</a><a class="button quiet" href="/docs">Read the docs</a></p>
-${testMoney ? html`<p class="note warn">This host runs on the <b>${network.name}</b> network: test money, worth nothing.</p>` : html`<p class="soft">Payments are on ${network.name}.</p>`}
+${testMoney ? html`<p class="note warn">This host runs on the <b>${networksText(network)}</b> network: test money, worth nothing.</p>` : html`<p class="soft">Payments are on ${networksText(network)}.</p>`}
 <section class="card"><dl class="figures">
 <div><dt>${termDays} days of hosting</dt><dd>${price} USD</dd></div>
 <div><dt>Yours of each paid call</dt><dd>${share(feeBps)}</dd></div>

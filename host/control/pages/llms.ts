@@ -6,7 +6,7 @@ import type { Deployments } from '../../registry/deployments.ts';
 import { formatUsd } from '../../shared/money.ts';
 import { bodyFields, type Endpoint } from '../endpoint.ts';
 import { COMMAND_PATH, type Page, textPage } from './page.ts';
-import { type ClientNetwork, mppxExample, x402Example } from './stock-clients.ts';
+import { type ClientNetwork, mppxExample, networksText, x402Example } from './stock-clients.ts';
 
 export interface LlmsDeps {
   endpoints: Endpoint[];
@@ -51,7 +51,7 @@ async function llmsText({
 > Pay-per-use host for HTTP handlers. Pay ${price} USD over HTTP 402, deploy a JavaScript or TypeScript handler, and it is
 > live at ${publicUrl}/<slug>/ for ${termDays} days. No account: your wallet is your identity.
 
-Payments: network ${network.name}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402: v2 (PAYMENT-REQUIRED), and v1 (x402Version and accepts in the body, X-PAYMENT).
+Payments: network ${networksText(network)}${testMoney ? ' (TEST MONEY, worth nothing)' : ''}. Both protocols in every 402: MPP (WWW-Authenticate: Payment) and x402: v2 (PAYMENT-REQUIRED), and v1 (x402Version and accepts in the body, X-PAYMENT).
 Any stock client pays: the mppx client or command, @x402/fetch, x402-fetch, x402-axios, or \`turnpike pay <url> --max-pay 0.25\`.
 Machine-readable: ${publicUrl}/openapi.json
 

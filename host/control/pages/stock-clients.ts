@@ -7,6 +7,8 @@ const BASE_SEPOLIA = 'eip155:84532';
 /** The payment network, as far as clients have to be told of it. */
 export interface ClientNetwork {
   name: string;
+  /** Further ones, in the same 402. */
+  also?: Record<'mpp' | 'x402', readonly { chain: { name: string } }[]>;
   mpp?: { rpcUrl: string };
   x402?: {
     network: string;
@@ -18,6 +20,12 @@ export interface ClientNetwork {
       rpcUrl: string;
     };
   };
+}
+
+/** The networks that payments are on. */
+export function networksText({ name, also }: ClientNetwork): string {
+  const others = [...(also?.mpp ?? []), ...(also?.x402 ?? [])].map(({ chain }) => chain.name);
+  return [name, ...new Set(others)].join(', ');
 }
 
 /** Shell lines that deploy with the mppx command. */

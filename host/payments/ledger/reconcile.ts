@@ -8,7 +8,7 @@ import type { ChannelStore } from '../../registry/payments/channels.ts';
 import { OutgoingStore } from '../../registry/payments/outgoing.ts';
 import { PaymentReports } from '../../registry/payments/reports.ts';
 import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
-import type { Network } from '../network/types.ts';
+import { mppNetworks, type Network, x402Networks } from '../network/types.ts';
 import type { PaymentStore } from '../settlement/payment-store.ts';
 import { assetId, lower } from '../terms.ts';
 import type { ReconciliationReport } from '../types.ts';
@@ -31,7 +31,8 @@ export interface ReconcileOptions {
   store: PaymentStore;
   channels: ChannelStore;
   network: Network;
-  verifier: SessionVerifier | undefined;
+  /** Of each network with sessions. */
+  verifiers: readonly SessionVerifier[];
   /** Balance of a collecting wallet that was there before the books began; noted once. */
   opening(asset: string, balance: () => Promise<bigint>): Promise<bigint>;
 }
@@ -47,28 +48,21 @@ export class Reconciler {
   constructor(options: ReconcileOptions) {
     this.#options = options;
     this.#reports = new PaymentReports(options.store.books.db);
-    const { mpp, x402, hostAccounts } = options.network;
+    const { network } = options;
+    const { settler, facilitator } = network.hostAccounts;
     this.#assets = [
-      ...(mpp
-        ? [
-            {
-              id: assetId(mpp.chain.id, mpp.currency),
-              token: mpp.currency as Hex,
-              collector: lower(hostAccounts.settler.address),
-              client: mpp.getClient(),
-            },
-          ]
-        : []),
-      ...(x402
-        ? [
-            {
-              id: assetId(x402.chain.id, x402.token),
-              token: x402.token as Hex,
-              collector: lower(hostAccounts.facilitator.address),
-              client: x402.getClient(),
-            },
-          ]
-        : []),
+      ...mppNetworks(network).map((mpp) => ({
+        id: assetId(mpp.chain.id, mpp.currency),
+        token: mpp.currency as Hex,
+        collector: lower(settler.address),
+        client: mpp.getClient(),
+      })),
+      ...x402Networks(network).map((x402) => ({
+        id: assetId(x402.chain.id, x402.token),
+        token: x402.token as Hex,
+        collector: lower(facilitator.address),
+        client: x402.getClient(),
+      })),
     ] as Asset[];
   }
 
@@ -153,8 +147,7 @@ export class Reconciler {
   }
 
   async #compareChannels(): Promise<ReconciliationReport['differences']> {
-    const { verifier, channels, store } = this.#options;
-    if (!verifier) return [];
+    const { verifiers, channels, store } = this.#options;
     const rows = await channels.inState('open', 'closed', 'failed');
     const unpaid = await new OutgoingStore(store.books).unpaidChannels();
     const differences: ReconciliationReport['differences'] = [];
@@ -168,6 +161,8 @@ export class Reconciler {
           });
         continue;
       }
+      const verifier = verifiers.find(({ network }) => network.chainId === row.chainId);
+      if (!verifier) continue;
       const state = await verifier.chain.state(row.id);
       if (row.state === 'closed') {
         if (state.deposit !== 0n)

@@ -2,7 +2,7 @@
 import { type Hex, parseAbi } from 'viem';
 import { getBalance, readContract } from 'viem/actions';
 import { formatUsd, type Money } from '../../shared/money.ts';
-import type { Network } from '../network/types.ts';
+import { mppNetworks, type Network, x402Networks } from '../network/types.ts';
 import type { HostWallet } from '../types.ts';
 
 const BALANCE = parseAbi(['function balanceOf(address) view returns (uint256)']);
@@ -12,32 +12,29 @@ const SETTLEMENT_UNITS = 150_000n;
 const LEAST_SETTLEMENTS = 100n;
 
 /** @param settlesElsewhere whether a facilitator elsewhere settles x402: gas is for what the host has to send on, then */
-export async function hostWallets(
-  { mpp, x402, hostAccounts }: Network,
-  settlesElsewhere: boolean,
-): Promise<HostWallet[]> {
-  const { facilitator, settler, feePayer } = hostAccounts;
-  const tempo = mpp ? { client: mpp.getClient(), token: mpp.currency, chain: mpp.chain.name } : undefined;
-  const evm = x402 ? { client: x402.getClient(), token: x402.token, chain: x402.chain.name } : undefined;
+export async function hostWallets(network: Network, settlesElsewhere: boolean): Promise<HostWallet[]> {
+  const { facilitator, settler, feePayer } = network.hostAccounts;
   const rows = [
-    ...(tempo && mpp
-      ? [
-          { name: 'receives deploys and renewals paid by MPP', address: mpp.recipient, ...tempo, gas: false },
-          { name: 'collects from payment sessions, and pays owners', address: settler.address, ...tempo, gas: false },
-          { name: 'pays fees for others', address: feePayer.address, ...tempo, gas: false },
-        ]
-      : []),
-    ...(evm && x402
-      ? [
-          { name: 'receives deploys and renewals paid by x402', address: x402.recipient, ...evm, gas: false },
-          {
-            name: settlesElsewhere ? 'sends shares and refunds of x402' : 'settles x402, and pays its gas',
-            address: facilitator.address,
-            ...evm,
-            gas: true,
-          },
-        ]
-      : []),
+    ...mppNetworks(network).flatMap((mpp) => {
+      const tempo = { client: mpp.getClient(), token: mpp.currency, chain: mpp.chain.name, gas: false };
+      return [
+        { name: 'receives deploys and renewals paid by MPP', address: mpp.recipient, ...tempo },
+        { name: 'collects from payment sessions, and pays owners', address: settler.address, ...tempo },
+        { name: 'pays fees for others', address: feePayer.address, ...tempo },
+      ];
+    }),
+    ...x402Networks(network).flatMap((x402) => {
+      const evm = { client: x402.getClient(), token: x402.token, chain: x402.chain.name };
+      return [
+        { name: 'receives deploys and renewals paid by x402', address: x402.recipient, ...evm, gas: false },
+        {
+          name: settlesElsewhere ? 'sends shares and refunds of x402' : 'settles x402, and pays its gas',
+          address: facilitator.address,
+          ...evm,
+          gas: true,
+        },
+      ];
+    }),
   ];
   return Promise.all(
     rows.map(async ({ name, address, client, token, chain, gas }) => {

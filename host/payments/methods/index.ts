@@ -12,7 +12,7 @@ export interface MethodHost extends TempoNeeds, X402Needs {}
 
 interface Entry {
   method: PaymentMethod;
-  /** Opens its rails on a network: none where it cannot pay there. */
+  /** Opens its rails on each of the host's networks: none where it cannot pay there. */
   rails(host: MethodHost): Rail[] | Promise<Rail[]>;
 }
 
@@ -47,11 +47,10 @@ export async function openRails(host: MethodHost): Promise<Rail[]> {
 
 /** What wallets let this host take from time to time; undefined where no method has it. */
 export function openMandates(
-  { network, collector, challengeKey }: Pick<MethodHost, 'network' | 'collector' | 'challengeKey'>,
+  { mpp: [first], collector, challengeKey }: Pick<MethodHost, 'mpp' | 'collector' | 'challengeKey'>,
   derive: (purpose: string) => Buffer,
 ): Mandates | undefined {
-  const { mpp } = network;
-  return mpp && tempoMandates({ network: mpp, collector, challengeKey, derive });
+  return first && tempoMandates({ network: first.network, collector, challengeKey, derive });
 }
 
 /** @throws Error for what no method made: a defect, never a caller's fault */

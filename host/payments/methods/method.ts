@@ -130,6 +130,8 @@ export interface ToolTransport {
 /** One way to pay by a method, on a network. Rails move money on chains; they keep no books. */
 export interface Rail {
   name: RailName;
+  /** What it moves, as in the books: with the name it tells the rail from those of other networks. */
+  asset: string;
   /** Undefined where this rail cannot sell these terms. */
   offer(terms: Terms): Offer | undefined;
   /**

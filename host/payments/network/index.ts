@@ -1,21 +1,23 @@
 /**
- * Opens the payment network that the configuration names: the embedded chain, Tempo, and Base beside it.
+ * Opens the payment networks that the configuration names: the embedded chain, Tempo, Base, and others beside them.
  * Nothing is started for public networks; they are reached by RPC.
  */
 import type { Logger } from 'pino';
-import { type Address, type Chain, erc20Abi, getAddress, parseAbi } from 'viem';
+import { type Chain, erc20Abi, parseAbi } from 'viem';
 import type { KeyFiles } from '../../registry/key-file.ts';
 import type { Clock } from '../../shared/clock.ts';
 import type { Config } from '../../shared/config.ts';
 import { usesTestMoney } from '../../shared/config.ts';
 import { Problem } from '../../shared/problem.ts';
-import { TEMPO_NETWORKS, walletChain, withRpc, X402_NETWORKS } from './chains.ts';
+import { walletChain, X402_NETWORKS } from './chains.ts';
 import { tempoClient, x402Client } from './clients.ts';
-import { loadNetworkKeys } from './keys.ts';
-import { openLocal } from './local.ts';
-import type { MppNetwork, Network, X402Network } from './types.ts';
+import { loadNetworkKeys, type NetworkKeys } from './keys.ts';
+import { type LocalPaymentNetwork, openLocal } from './local.ts';
+import { assertDistinct, type NamedNetwork, type NamedX402Network, namedNetworks } from './named.ts';
+import { type MppNetwork, mppNetworks, type Network, type X402Network, x402Networks } from './types.ts';
 
 export type { HostAccounts, MppNetwork, Network, NetworkHealth, TestWallet, X402Client, X402Network } from './types.ts';
+export { mppNetworks, x402Networks } from './types.ts';
 
 const HEALTH_TIMEOUT_MS = 2_000;
 const VERSION_ABI = parseAbi(['function version() view returns (string)']);
@@ -33,93 +35,122 @@ export interface NetworkOptions {
 export async function openNetwork({ config, dataFolder, keyFiles, log }: NetworkOptions): Promise<Network> {
   const payments = config.payments;
   const keys = await loadNetworkKeys(dataFolder, keyFiles);
-  if (payments.network === 'local') {
-    if (payments.x402.network !== '') {
-      throw new Problem(
-        'invalid_config',
-        'payments.x402.network must be empty with payments.network = local, which has its own.',
-      );
-    }
-    return openLocal({ config: payments, dataFolder, keys, log });
+  if (payments.network === 'local' && payments.x402.network !== '') {
+    throw new Problem(
+      'invalid_config',
+      'payments.x402.network must be empty with payments.network = local, which has its own; payments.also adds others.',
+    );
   }
-  const mpp = payments.network === 'none' ? undefined : openTempo(payments.network, payments);
-  const x402 = payments.x402.network === '' ? undefined : await openX402(payments.x402.network, payments, log);
-  const chains = [mpp, x402].filter((one) => one !== undefined);
-  return {
+  const named = namedNetworks(payments);
+  const mpps = named.mpp.map(openTempo);
+  const x402s = await Promise.all(named.x402.map((one) => openX402(one, log)));
+  const local = payments.network === 'local' ? await openLocal({ config: payments, dataFolder, keys, log }) : undefined;
+  try {
+    return assembled({ payments, keys, local, mpps, x402s });
+  } catch (error) {
+    await local?.close();
+    throw error;
+  }
+}
+
+function assembled(parts: {
+  payments: Config['payments'];
+  keys: NetworkKeys;
+  local: LocalPaymentNetwork | undefined;
+  mpps: MppNetwork[];
+  x402s: X402Network[];
+}): Network {
+  const { payments, keys, local } = parts;
+  const [mpp, ...moreMpp] = [...(local?.mpp ? [local.mpp] : []), ...parts.mpps];
+  const [x402, ...moreX402] = [...(local?.x402 ? [local.x402] : []), ...parts.x402s];
+  const { healthy, close } = local ?? {};
+  const network: Network = Object.assign(local ?? {}, {
     name: payments.network,
     testMoney: usesTestMoney(payments),
     ...(mpp ? { mpp } : {}),
     ...(x402 ? { x402 } : {}),
+    also: { mpp: moreMpp, x402: moreX402 },
     hostAccounts: keys.accounts,
     async healthy() {
-      const details = await Promise.all(chains.map((one) => chainHealth(one.chain, one.rpcUrl)));
+      const details = await Promise.all([
+        ...(healthy ? [healthy()] : []),
+        ...[...parts.mpps, ...parts.x402s].map((one) => chainHealth(one.chain, one.rpcUrl)),
+      ]);
       return {
         ok: details.every((one) => one.ok),
         detail: details.map((one) => one.detail).join('; ') || 'payments are off',
       };
     },
-    close: async () => undefined,
-  };
+    close: async () => close?.(),
+  });
+  const all = x402Networks(network);
+  assertDistinct(
+    'MPP',
+    mppNetworks(network).map(({ chain }) => chain.id),
+  );
+  assertDistinct(
+    'x402',
+    all.map(({ network: signedFor }) => Number(signedFor.slice('eip155:'.length))),
+  );
+  assertDistinct(
+    'x402',
+    all.map(({ chain }) => chain.id),
+  );
+  return network;
 }
 
-function openTempo(name: keyof typeof TEMPO_NETWORKS, payments: Config['payments']): MppNetwork {
-  if (payments.recipient === '') {
-    throw new Problem('invalid_config', `Set payments.recipient to the wallet that receives payments on ${name}.`);
-  }
-  const chain = withRpc(TEMPO_NETWORKS[name].chain, payments.rpcUrl);
+function openTempo({ chain, token, recipient }: NamedNetwork): MppNetwork {
   return {
     chain,
     rpcUrl: rpcOf(chain),
-    currency: getAddress(payments.currency || TEMPO_NETWORKS[name].currency),
+    currency: token,
     decimals: 6,
-    recipient: getAddress(payments.recipient),
+    recipient,
     voucherSignatures: 'primitive',
     getClient: (account) => tempoClient(chain, account),
   };
 }
 
-async function openX402(
-  name: keyof typeof X402_NETWORKS,
-  payments: Config['payments'],
-  log: Logger,
-): Promise<X402Network> {
-  const recipient = payments.x402.recipient || payments.recipient;
-  if (recipient === '') {
-    throw new Problem('invalid_config', `Set payments.x402.recipient to the wallet that receives payments on ${name}.`);
-  }
-  const chain = withRpc(X402_NETWORKS[name].chain, payments.x402.rpcUrl);
-  const token = getAddress(X402_NETWORKS[name].token);
+async function openX402(named: NamedX402Network, log: Logger): Promise<X402Network> {
+  const { name, chain, token, recipient } = named;
+  const known = Object.entries(X402_NETWORKS).find(([each]) => each === name)?.[1];
   return {
     network: `eip155:${chain.id}`,
     chain,
     rpcUrl: rpcOf(chain),
-    walletChain: walletChain(X402_NETWORKS[name].chain),
+    walletChain: walletChain(known?.chain ?? chain),
     token,
-    ...(await readToken(chain, { ...X402_NETWORKS[name], token }, log)),
-    recipient: getAddress(recipient),
+    ...(await readToken(named, log)),
+    recipient,
     getClient: (account) => x402Client(chain, account),
   };
 }
 
-/** A host must start while its RPC is away, so a token that does not answer is taken to be as it is known. */
+/**
+ * A host must start while its RPC is away, so a token that does not answer is taken to be as it is known.
+ * @throws Problem `invalid_config` for a token whose units are not micro-USD
+ */
 async function readToken(
-  chain: Chain,
-  known: { token: Address; name: string; version: string },
+  { chain, token: address, domain, rpcSetting }: NamedX402Network,
   log: Logger,
 ): Promise<{ name: string; version: string; decimals: number }> {
   const client = x402Client(chain);
-  const address = known.token;
-  try {
-    const [name, version, decimals] = await Promise.all([
-      client.readContract({ address, abi: erc20Abi, functionName: 'name' }),
-      client.readContract({ address, abi: VERSION_ABI, functionName: 'version' }),
-      client.readContract({ address, abi: erc20Abi, functionName: 'decimals' }),
-    ]);
-    return { name, version, decimals };
-  } catch {
-    log.warn({ chain: chain.name }, 'the x402 network does not answer; check payments.x402.rpcUrl');
-    return { name: known.name, version: known.version, decimals: 6 };
+  const read = await Promise.all([
+    client.readContract({ address, abi: erc20Abi, functionName: 'name' }),
+    client.readContract({ address, abi: VERSION_ABI, functionName: 'version' }),
+    client.readContract({ address, abi: erc20Abi, functionName: 'decimals' }),
+  ]).catch(() => undefined);
+  if (!read) {
+    log.warn({ chain: chain.name }, `the x402 network does not answer; check ${rpcSetting}`);
+    return { ...domain, decimals: 6 };
   }
+  const [name, version, decimals] = read;
+  if (decimals !== 6)
+    throw new Problem(
+      'invalid_config',
+      `payments: the token ${address} on ${chain.name} has ${decimals} decimals; it takes one with 6.`,
+    );
+  return { name, version, decimals };
 }
 
 async function chainHealth(chain: Chain, rpcUrl: string): Promise<{ ok: boolean; detail: string }> {

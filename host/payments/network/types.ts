@@ -76,8 +76,11 @@ export interface Network {
   name: 'local' | 'tempo' | 'tempo-testnet' | 'none';
   /** True when nothing paid here is worth anything: say so wherever a price is shown. */
   testMoney: boolean;
+  /** The first ones, which pages and examples name. */
   mpp?: MppNetwork;
   x402?: X402Network;
+  /** Further ones: each has its own token, recipient, and books. */
+  also?: { mpp: readonly MppNetwork[]; x402: readonly X402Network[] };
   hostAccounts: HostAccounts;
   /** Funded wallets of the local network; absent elsewhere. */
   wallets?: TestWallet[];
@@ -85,4 +88,14 @@ export interface Network {
   healthy(): Promise<NetworkHealth>;
   /** Saves and stops the embedded chain; nothing to do elsewhere. Idempotent. */
   close(): Promise<void>;
+}
+
+/** All networks of MPP, in the order in which they are offered. */
+export function mppNetworks({ mpp, also }: Pick<Network, 'mpp' | 'also'>): MppNetwork[] {
+  return [...(mpp ? [mpp] : []), ...(also?.mpp ?? [])];
+}
+
+/** All networks of x402, in the order in which they are offered. */
+export function x402Networks({ x402, also }: Pick<Network, 'x402' | 'also'>): X402Network[] {
+  return [...(x402 ? [x402] : []), ...(also?.x402 ?? [])];
 }

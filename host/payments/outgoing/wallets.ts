@@ -12,7 +12,7 @@ import type { Money } from '../../shared/money.ts';
 import { isExpired } from '../methods/chain/chain-time.ts';
 import { isNonceUsed, isRefusal } from '../methods/chain/node-errors.ts';
 import type { EvmLanes } from '../methods/x402/evm-lanes.ts';
-import type { Network } from '../network/types.ts';
+import { type MppNetwork, mppNetworks, type Network, type X402Network, x402Networks } from '../network/types.ts';
 import { assetId, lower, type SettleResult } from '../terms.ts';
 
 /** Tempo's longest life of a transaction without a nonce is 30 s. */
@@ -48,7 +48,8 @@ export interface Wallet {
   operator: string;
 }
 
-export function openWallets(network: Network, lanes: EvmLanes | undefined): Wallet[] {
+/** @param lanes by which accounts take turns on a network of x402 */
+export function openWallets(network: Network, lanes: (network: X402Network) => EvmLanes): Wallet[] {
   const accounts = new Map(
     Object.values(network.hostAccounts).map((account: Account) => [lower(account.address), account]),
   );
@@ -58,17 +59,13 @@ export function openWallets(network: Network, lanes: EvmLanes | undefined): Wall
     return found;
   };
   const canSign = (source: string) => accounts.has(lower(source));
-  const wallets: Wallet[] = [];
-  if (network.mpp) wallets.push(tempoWallet(network.mpp, account, canSign));
-  if (network.x402 && lanes) wallets.push(evmWallet(network.x402, lanes, account, canSign));
-  return wallets;
+  return [
+    ...mppNetworks(network).map((mpp) => tempoWallet(mpp, account, canSign)),
+    ...x402Networks(network).map((x402) => evmWallet(x402, lanes(x402), account, canSign)),
+  ];
 }
 
-function tempoWallet(
-  mpp: NonNullable<Network['mpp']>,
-  account: (source: string) => Account,
-  canSign: Wallet['canSign'],
-): Wallet {
+function tempoWallet(mpp: MppNetwork, account: (source: string) => Account, canSign: Wallet['canSign']): Wallet {
   async function send(signed: SignedTransfer): Promise<SettleResult> {
     const client = mpp.getClient();
     const expired = signed.validUntil !== null && (await isExpired(client, signed.validUntil));
@@ -109,7 +106,7 @@ function tempoWallet(
 }
 
 function evmWallet(
-  x402: NonNullable<Network['x402']>,
+  x402: X402Network,
   lanes: EvmLanes,
   account: (source: string) => Account,
   canSign: Wallet['canSign'],

@@ -65,7 +65,7 @@ export class SettlementMachine {
   }) {
     this.store = options.store;
     this.keys = new PaymentKeys(options.store.books);
-    this.#rails = new Map(options.rails.map((rail) => [rail.name, rail]));
+    this.#rails = new Map(options.rails.map((rail) => [keyOf(rail.name, rail.asset), rail]));
     this.#channels = options.channels;
     this.#isBlocked = options.isBlocked;
     this.#log = options.log;
@@ -85,7 +85,7 @@ export class SettlementMachine {
       // By its own word first: the rail asks the chain, and opens a channel there.
       if (this.#isBlocked) this.#refuseBlocked(methodOf(presented).payer(presented));
       const offer = methodOf(presented).match(presented, prepared, asked);
-      const verified = await this.rail(presented.rail)
+      const verified = await this.#rail(offer.rail, offer.asset)
         .verify(presented, offer)
         .catch(async (error) => {
           // To the chain it is used up as soon as another node has settled what it began since it was looked for.
@@ -256,7 +256,7 @@ export class SettlementMachine {
   }
 
   async #ask(row: PaymentRow, charged: Money | undefined): Promise<PaymentRow> {
-    const work = this.rail(row.rail).settle(row, charged ?? row.authorized);
+    const work = this.#rail(row.rail, row.asset).settle(row, charged ?? row.authorized);
     const result = await work.catch((error): SettleResult => {
       this.#log.error({ err: error, payment: row.id }, 'unexpected error in a settlement');
       return { status: 'unknown', reason: 'unexpected error' };
@@ -334,7 +334,7 @@ export class SettlementMachine {
     // Two that learn the same outcome would book it twice.
     if (current.state !== 'settling' || this.isSettling(current)) return current;
     const charged = current.charged ?? undefined;
-    const result = await this.rail(current.rail).reconcile(current, charged ?? current.authorized);
+    const result = await this.#rail(current.rail, current.asset).reconcile(current, charged ?? current.authorized);
     const latest = (await this.store.byId(row.id)) ?? current;
     // A settlement that was slow may have ended meanwhile.
     return latest.state === 'settling' ? this.#apply(latest, charged, result) : latest;
@@ -345,8 +345,9 @@ export class SettlementMachine {
     return this.#locks.run(row.credentialId, work);
   }
 
-  rail(name: string): Rail {
-    const rail = this.#rails.get(name);
+  /** What was paid on one network is settled on that one. */
+  #rail(name: string, asset: string): Rail {
+    const rail = this.#rails.get(keyOf(name, asset));
     if (!rail)
       throw new Problem('payment_invalid', 'This way of paying is not offered here; pay one of the challenges.');
     return rail;
@@ -363,6 +364,10 @@ export class SettlementMachine {
     promise.then(forget, forget);
     return promise;
   }
+}
+
+function keyOf(rail: string, asset: string): string {
+  return `${rail} ${asset}`;
 }
 
 export function settledPayment(row: PaymentRow): SettledPayment {

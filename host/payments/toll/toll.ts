@@ -4,7 +4,6 @@
  */
 import { createHash } from 'node:crypto';
 import type { Logger } from 'pino';
-import type { ChannelStore } from '../../registry/payments/channels.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import type { EdgeContext } from '../../shared/contracts.ts';
 import { matchPaidRoute } from '../../shared/match-paid-route.ts';
@@ -15,8 +14,8 @@ import type { ChallengeContext, Challenger, PreparedOffers } from '../challenge.
 import { type Discovery, discoveryOf } from '../discovery.ts';
 import { CREDENTIAL_HEADERS, readCredential } from '../methods/index.ts';
 import type { Presented } from '../methods/method.ts';
+import type { SessionPlaces } from '../methods/tempo/sessions/places.ts';
 import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
-import type { SessionVerifier } from '../methods/tempo/sessions/verifier.ts';
 import type { OfferBook } from '../offers.ts';
 import { findRouteOf, pricedMethods, routeName } from '../paid-routes.ts';
 import { DIGEST_BYTES, declaredLength, readIdempotencyKey } from '../request.ts';
@@ -43,7 +42,7 @@ export interface TollOptions {
   offers: OfferBook;
   challenger: Challenger;
   challengeKey: string;
-  sessions: { verifier: SessionVerifier; channels: ChannelStore } | undefined;
+  sessions: SessionPlaces;
   feeBps: number;
   realm(): string;
   forward: Forward;
@@ -145,7 +144,7 @@ export class Toll {
       machine,
       caller,
       live,
-      calls: sessions?.verifier.calls,
+      calls: sessions.calls,
       open: (visit, row, signal) =>
         openSocket(deployment.slug, forwarded(request, undefined), handlerHeaders(visit, row), signal),
     });
@@ -254,7 +253,7 @@ export class Toll {
 
   async #manage(presented: Presented): Promise<Response | undefined> {
     const { sessions } = this.#options;
-    return sessions?.verifier.managed(presented);
+    return sessions.managed(presented);
   }
 
   async #unpaid({ request, deployment, route, prepared, challenge, body, context }: Visit): Promise<Response> {
@@ -305,7 +304,7 @@ export class Toll {
   /** Forwards, decides what it costs, and settles. Calls `done` when the payment is final. */
   async #work(visit: Visit, begun: PaymentRow, done: () => void): Promise<Response> {
     const { machine } = this.#options;
-    const deadline = new Deadline(begun, machine, visit.request.signal, this.#options.sessions?.verifier.calls);
+    const deadline = new Deadline(begun, machine, visit.request.signal, this.#options.sessions.calls);
     try {
       return await this.#answer(visit, begun, deadline, done);
     } finally {
@@ -375,7 +374,7 @@ export class Toll {
   }
 
   async #openReceipt(answer: Response, row: PaymentRow): Promise<Response> {
-    const channel = await this.#options.sessions?.channels.byId(row.channel ?? '');
+    const channel = await this.#options.sessions.channels.byId(row.channel ?? '');
     if (!channel) return answer;
     const headers = new Headers(answer.headers);
     headers.set('payment-receipt', sessionReceipt(channel, row.credentialId));

@@ -19,7 +19,7 @@ const store = paymentsOn(registry);
 const network = networkAt(chain);
 const sender = new Sender({
   store,
-  wallets: openWallets(network, network.x402 && new EvmLanes(network.x402, registry.leases)),
+  wallets: openWallets(network, (x402) => new EvmLanes(x402, registry.leases)),
   log: pino({ level: 'silent' }),
   maySend: () => true,
   debts: new Debts(store.books, () => {}),

@@ -47,7 +47,14 @@ const OFFER = {
 export function machineOn(store: PaymentStore, settle: Rail['settle']): SettlementMachine {
   const payer = { address: PAYEE, did: `did:pkh:eip155:1:${PAYEE}` } as const;
   const verify = async () => ({ payer, settleBefore: Number.POSITIVE_INFINITY });
-  const rail: Rail = { name: 'x402/exact', offer: () => undefined, verify, settle, reconcile: settle };
+  const rail: Rail = {
+    name: 'x402/exact',
+    asset: OFFER.asset,
+    offer: () => undefined,
+    verify,
+    settle,
+    reconcile: settle,
+  };
   return new SettlementMachine({ store, rails: [rail], channels: undefined, log: pino({ level: 'silent' }) });
 }
 

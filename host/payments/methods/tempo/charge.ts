@@ -103,8 +103,10 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
     }
   }
 
+  const asset = assetId(chainId, network.currency);
   return {
     name: 'tempo/charge',
+    asset,
 
     offer(terms: Terms): MppOffer {
       const custody = custodyOf(TEMPO_CHARGE, terms);
@@ -116,7 +118,7 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         method: 'tempo',
         intent: 'charge',
         custody,
-        asset: assetId(chainId, network.currency),
+        asset,
         recipient,
         payTo,
         // Pushed transfers would have moved the money before the work: only signed ones are taken.

@@ -1,6 +1,6 @@
 /** MPP on Tempo: charges and sessions. */
 import { Challenge, Credential, Mcp, Receipt } from 'mppx';
-import type { Network } from '../../network/types.ts';
+import type { MppNetwork } from '../../network/types.ts';
 import { lower } from '../../terms.ts';
 import type { Address } from '../../types.ts';
 import { mppReceipt } from '../common.ts';
@@ -11,23 +11,26 @@ import { announceMpp, matchMpp, mppOffer } from './offer.ts';
 import { tempoSession } from './session.ts';
 import type { SessionVerifier } from './sessions/verifier.ts';
 
+/** A network, and what is paid there by sessions; undefined where nothing is. */
+export interface TempoPlace {
+  network: MppNetwork;
+  verifier: SessionVerifier | undefined;
+}
+
 /** What MPP needs of the host. */
 export interface TempoNeeds {
-  network: Network;
+  mpp: readonly TempoPlace[];
   /** Receives what is paid. */
   collector: Address;
   /** HMAC key of our challenges. */
   challengeKey: string;
-  /** Undefined where nothing is paid by sessions. */
-  verifier: SessionVerifier | undefined;
 }
 
-export function tempoRails({ network: { mpp: network }, collector, challengeKey, verifier }: TempoNeeds): Rail[] {
-  if (!network) return [];
-  return [
+export function tempoRails({ mpp, collector, challengeKey }: TempoNeeds): Rail[] {
+  return mpp.flatMap(({ network, verifier }) => [
     tempoCharge({ network, collector, challengeKey }),
     ...(verifier ? [tempoSession({ network, payee: collector, verifier })] : []),
-  ];
+  ]);
 }
 
 export const tempo: PaymentMethod = {

@@ -175,9 +175,12 @@ export function tempoMandates({ network, collector, challengeKey, derive }: Mand
       // Loaded by the first draw only: most hosts have none.
       const { tempo } = await import('mppx/client');
       const charge = Challenge.fromHeadersList(answer).find(
-        ({ method, intent }) => method === 'tempo' && intent === 'charge',
+        ({ method, intent, request }) =>
+          method === 'tempo' &&
+          intent === 'charge' &&
+          (request.methodDetails as { chainId?: number } | undefined)?.chainId === chainId,
       );
-      if (!charge) throw new Error('the host offers no charge on Tempo');
+      if (!charge) throw new Error('the host offers no charge on the network of the mandate');
       const method = tempo.charge({ account: accountOf(mandate), getClient: () => client } as never);
       return method.createCredential({ challenge: charge, context: {} } as never);
     },

@@ -19,8 +19,10 @@ const SUGGESTED_LIMIT = 10_000_000n;
 
 export function tempoSession(options: { network: MppNetwork; payee: Address; verifier: SessionVerifier }): Rail {
   const { network, payee, verifier } = options;
+  const asset = assetId(network.chain.id, network.currency);
   return {
     name: 'tempo/session',
+    asset,
 
     offer(terms: Terms): MppOffer | undefined {
       // Where a call fails or costs less nothing has to move, so sessions are for metered routes.
@@ -31,7 +33,7 @@ export function tempoSession(options: { network: MppNetwork; payee: Address; ver
         method: 'tempo',
         intent: 'session',
         custody: 'channel',
-        asset: assetId(network.chain.id, network.currency),
+        asset,
         recipient: payee,
         payTo: lower(terms.payTo ?? network.recipient),
         request: {

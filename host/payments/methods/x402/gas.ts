@@ -16,8 +16,8 @@ const WEI = 10n ** 18n;
 export interface GasOptions {
   registry: Pick<Registry, 'client'>;
   clock: Clock;
-  /** Wei for a unit; asks the network. */
-  gasPrice: () => Promise<bigint>;
+  /** By chain id: wei for a unit; asks the network. */
+  gasPrices: ReadonlyMap<number, () => Promise<bigint>>;
   /** Of the network's coin, whole USD. */
   coinUsd: number;
   /** Prices below are not offered, whatever gas costs. */
@@ -45,10 +45,13 @@ export function transactionsOf(
   return live || (scheme === 'exact' && kind === 'route' && mode === 'metered') ? 2 : 1;
 }
 
+const byAmount = (a: Money, b: Money) => (a < b ? -1 : Number(a > b));
+
 export class Gas {
   readonly #options: GasOptions;
   readonly #store: GasStore;
-  #cost: Money = ZERO;
+  /** By chain id. */
+  readonly #costs = new Map<number, Money>();
   #day = '';
   #spent = new Map<string, Money>();
 
@@ -57,22 +60,36 @@ export class Gas {
     this.#store = new GasStore(options.registry);
   }
 
-  /** Asks the network for the price. Without an answer the last one counts: nothing could be settled either. */
+  /** Asks the networks for the price. Without an answer the last one counts: nothing could be settled either. */
   async refresh(): Promise<void> {
-    const { gasPrice, coinUsd, onChange } = this.#options;
-    const cost = await gasPrice().then(
-      (price) => settlementCost(price, coinUsd),
-      () => this.#cost,
-    );
-    const isNewDay = await this.#readDay();
-    if (cost === this.#cost && !isNewDay) return;
-    this.#cost = cost;
-    onChange();
+    const { gasPrices, coinUsd, onChange } = this.#options;
+    const asked = [...gasPrices].map(async ([chain, gasPrice]) => {
+      const known = this.#cost(chain);
+      const cost = await gasPrice().then(
+        (price) => settlementCost(price, coinUsd),
+        () => known,
+      );
+      this.#costs.set(chain, cost);
+      return cost !== known;
+    });
+    const changed = (await Promise.all(asked)).includes(true);
+    if ((await this.#readDay()) || changed) onChange();
   }
 
+  /** The least price that is offered on any network. */
   get floor(): Money {
+    const [least] = [...this.#options.gasPrices.keys()].map((chain) => this.#floor(chain)).sort(byAmount);
+    return least ?? this.#options.minPrice;
+  }
+
+  #cost(chain: number): Money {
+    return this.#costs.get(chain) ?? ZERO;
+  }
+
+  #floor(chain: number): Money {
     const { minPrice } = this.#options;
-    if (this.#cost > minPrice) return this.#cost;
+    const cost = this.#cost(chain);
+    if (cost > minPrice) return cost;
     return minPrice;
   }
 
@@ -80,18 +97,18 @@ export class Gas {
    * What the operator sells itself is its own to price.
    * @param transactions that the host sends for a payment: none where a facilitator elsewhere settles
    */
-  mayOffer({ kind, amount, tenant }: Terms, transactions = 1): boolean {
+  mayOffer({ kind, amount, tenant }: Terms, chain: number, transactions = 1): boolean {
     if (kind === 'operation' || tenant === undefined) return true;
     if (transactions === 0) return amount >= this.#options.minPrice;
-    return amount >= this.floor * BigInt(transactions) && !this.#isUsedUp(tenant);
+    return amount >= this.#floor(chain) * BigInt(transactions) && !(this.#cost(chain) > ZERO && this.#isUsedUp(tenant));
   }
 
   /** A settlement for this tenant goes to the network; one that fails costs, too. @param transactions as above */
-  async note(tenant: string | null, transactions = 1): Promise<void> {
-    if (tenant === null || this.#cost === ZERO || transactions === 0) return;
+  async note(tenant: string | null, chain: number, transactions = 1): Promise<void> {
+    if (tenant === null || this.#cost(chain) === ZERO || transactions === 0) return;
     await this.#readDay();
     const wasUsedUp = this.#isUsedUp(tenant);
-    const cost = micro(this.#cost * BigInt(transactions));
+    const cost = micro(this.#cost(chain) * BigInt(transactions));
     this.#spent.set(tenant, add(this.#spent.get(tenant) ?? ZERO, cost));
     await this.#store.add(this.#day, tenant, cost);
     if (!wasUsedUp && this.#isUsedUp(tenant)) this.#options.onChange();
@@ -108,7 +125,9 @@ export class Gas {
   }
 
   #isUsedUp(tenant: string): boolean {
-    return (this.#spent.get(tenant) ?? 0n) >= this.#options.budget && this.#cost > ZERO;
+    return (
+      (this.#spent.get(tenant) ?? 0n) >= this.#options.budget && [...this.#costs.values()].some((cost) => cost > ZERO)
+    );
   }
 
   async #readDay(): Promise<boolean> {

@@ -13,7 +13,7 @@ import type { Account, Hex } from 'viem';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
 import type { Money } from '../../../shared/money.ts';
 import { Problem } from '../../../shared/problem.ts';
-import type { Network, X402Client, X402Network } from '../../network/types.ts';
+import type { X402Client, X402Network } from '../../network/types.ts';
 import {
   assetId,
   custodyOf,
@@ -46,13 +46,20 @@ const SETTLE_MARGIN_MS = 10_000;
 /** What the facilitator asks the network. */
 const ASKING = ['readContract', 'verifyTypedData', 'getCode', 'writeContract', 'sendTransaction'] as const;
 
-/** What x402 needs of the host; undefined where the network has no EVM chain. */
-export interface X402Needs {
-  network: Network;
-  lanes: EvmLanes | undefined;
-  gas: Gas | undefined;
+/** A network, and what settles there. */
+export interface X402Place {
+  network: X402Network;
+  lanes: EvmLanes;
   /** Settles in place of this process. */
   remote: RemoteFacilitator | undefined;
+}
+
+/** What x402 needs of the host. */
+export interface X402Needs {
+  x402: readonly X402Place[];
+  /** Pays the gas. */
+  facilitator: Account;
+  gas: Gas;
 }
 
 /** Whether Permit2 and x402's proxy for `upto` are on the chain. */
@@ -63,18 +70,16 @@ async function uptoAvailable(network: X402Network): Promise<boolean> {
   return codes.every((code) => code !== undefined && code !== '0x');
 }
 
-export async function x402Rails({ network: { x402, hostAccounts }, lanes, gas, remote }: X402Needs): Promise<Rail[]> {
-  if (!x402 || !lanes || !gas) return [];
-  const upto = await uptoAvailable(x402);
-  return railsOf({ network: x402, facilitator: hostAccounts.facilitator, lanes, gas, remote, upto });
+export async function x402Rails({ x402, facilitator, gas }: X402Needs): Promise<Rail[]> {
+  const rails = x402.map(async (place) =>
+    railsOf({ ...place, facilitator, gas, upto: await uptoAvailable(place.network) }),
+  );
+  return (await Promise.all(rails)).flat();
 }
 
-interface X402Options {
-  network: X402Network;
+interface X402Options extends X402Place {
   facilitator: Account;
-  lanes: EvmLanes;
   gas: Gas;
-  remote: RemoteFacilitator | undefined;
   /** Whether Permit2 and x402's proxy exist on the chain. */
   upto: boolean;
 }
@@ -169,6 +174,8 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
     }
   }
 
+  const asset = assetId(chainId, network.token);
+
   function rail(scheme: 'exact' | 'upto'): Rail {
     const name = `x402/${scheme}` as const;
     // Of `exact` all that is signed moves, and the books give back what was not charged.
@@ -177,14 +184,14 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
     const transactions = (terms: Terms) => transactionsOf(scheme, terms) - (remote ? 1 : 0);
     return {
       name,
+      asset,
       offer(terms): X402Offer | undefined {
         // A tenant's own challenge may be captured in part, too.
         if (scheme === 'upto' && terms.kind !== 'binding' && !isMeteredRoute(terms)) return undefined;
-        if (remote?.settles(scheme) === false || !gas.mayOffer(terms, transactions(terms))) return undefined;
+        if (remote?.settles(scheme) === false || !gas.mayOffer(terms, chainId, transactions(terms))) return undefined;
         const custody = custodyOf({ takesParts: scheme === 'upto', outlastsSlowWork: true }, terms);
         const payTo = lower(terms.payTo ?? network.recipient);
         const recipient = custody === 'collected' ? collector : payTo;
-        const asset = assetId(chainId, network.token);
         return {
           via: 'x402',
           rail: name,
@@ -226,7 +233,7 @@ function railsOf({ network, facilitator: account, lanes, gas, remote, upto }: X4
       },
 
       async settle(payment, amount) {
-        await gas.note(payment.tenant, transactions(termsFromText(payment.terms)));
+        await gas.note(payment.tenant, chainId, transactions(termsFromText(payment.terms)));
         return noted(payment, await send(stored(payment), payment, moved(payment, amount)));
       },
 

@@ -1,7 +1,9 @@
 /** `Payment-Receipt` of sessions, as mppx clients read it to keep count. */
+import { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import type { Hex } from 'viem';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
+import { type Money, micro } from '../../../../shared/money.ts';
 
 const { Protocol } = Session.Precompile;
 
@@ -21,4 +23,15 @@ export function sessionReceipt(
       ...(hash === undefined ? {} : { txHash: hash as Hex }),
     }),
   );
+}
+
+/**
+ * The voucher that a call's receipt may speak of, atomic units. Clients forget the vouchers of calls that failed and
+ * refuse receipts for more than they remember: so it is the call's own voucher, where that covers what was captured.
+ * @param text a credential that was taken
+ */
+export function acknowledged(text: string, channel: Pick<ChannelRow, 'voucher' | 'captured'>): Money {
+  const { cumulativeAmount } = Credential.deserialize<{ cumulativeAmount?: string }>(text).payload;
+  const own = cumulativeAmount === undefined ? channel.voucher : micro(BigInt(cumulativeAmount));
+  return own < channel.voucher && own >= channel.captured ? own : channel.voucher;
 }

@@ -56,7 +56,10 @@ export class ChannelSweeper {
 
   /** One look at every channel that is not closed; those that their payer wants back come first. */
   async run(): Promise<void> {
-    const channels = await this.#channels.inState('opening', 'open', 'closing');
+    const { chainId } = this.#verifier.network;
+    const channels = (await this.#channels.inState('opening', 'open', 'closing')).filter(
+      (channel) => channel.chainId === chainId,
+    );
     const isUrgent = ({ state, closeRequestedAt }: ChannelRow) => state === 'closing' || closeRequestedAt !== 0;
     const queue = [...channels.filter(isUrgent), ...channels.filter((channel) => !isUrgent(channel))].values();
     const work = async () => {

@@ -2,21 +2,19 @@
  * Accepts session credentials: opens channels, takes vouchers (twice, late or out of order: a voucher authorizes, it
  * is not spent), tops up, and closes on the payer's wish. Chain calls happen only where the chain has to change.
  */
-import { Credential } from 'mppx';
+import type { Credential } from 'mppx';
 import { Session } from 'mppx/tempo';
 import { type Hex, keccak256, zeroAddress } from 'viem';
 import { getTransactionReceipt } from 'viem/actions';
 import { atomic, type SignedAmount } from '../../../../registry/payments/channels.ts';
 import type { ChannelRow } from '../../../../registry/payments/schema.ts';
-import { type Money, micro } from '../../../../shared/money.ts';
+import type { Money } from '../../../../shared/money.ts';
 import { KeyedLock } from '../../../../shared/mutex.ts';
 import { Problem } from '../../../../shared/problem.ts';
 import { assetId, lower, payerDid, type Verified } from '../../../terms.ts';
 import type { Address } from '../../../types.ts';
-import type { Presented } from '../../method.ts';
 import { describe } from '../charge.ts';
-import { isMpp } from '../credential.ts';
-import { ChannelCalls } from './calls.ts';
+import type { ChannelCalls } from './calls.ts';
 import { ChannelChain, type ChannelChainOptions } from './chain.ts';
 import {
   type Close,
@@ -38,17 +36,21 @@ const CHAIN_STATE_MS = 15_000;
 /** How long a close waits for the calls that it ended, ms. */
 const END_CALLS_MS = 10_000;
 
+export interface SessionVerifierOptions extends ChannelChainOptions {
+  /** Of all networks. */
+  calls: ChannelCalls;
+}
+
 export class SessionVerifier {
   readonly network: SessionNetwork;
   readonly chain: ChannelChain;
-  readonly calls = new ChannelCalls();
-  readonly #options: ChannelChainOptions;
+  readonly #options: SessionVerifierOptions;
   /** When the chain was asked about a channel, ms of `performance.now()`; oldest first. */
   readonly #checkedAt = new Map<string, number>();
   readonly #locks = new KeyedLock();
   readonly #payloads = new WeakMap<Credential.Credential, SessionPayload>();
 
-  constructor(options: ChannelChainOptions) {
+  constructor(options: SessionVerifierOptions) {
     this.#options = options;
     this.chain = new ChannelChain(options);
     this.network = {
@@ -66,17 +68,6 @@ export class SessionVerifier {
     const payload = readSessionPayload(credential.payload, this.network);
     this.#payloads.set(credential, payload);
     return payload;
-  }
-
-  /**
-   * The voucher that a call's receipt may speak of, atomic units. Clients forget the vouchers of calls that failed and
-   * refuse receipts for more than they remember: so it is the call's own voucher, where that covers what was captured.
-   * @param text a credential that was taken
-   */
-  acknowledged(text: string, channel: Pick<ChannelRow, 'voucher' | 'captured'>): Money {
-    const { cumulativeAmount } = Credential.deserialize<{ cumulativeAmount?: string }>(text).payload;
-    const own = cumulativeAmount === undefined ? channel.voucher : micro(BigInt(cumulativeAmount));
-    return own < channel.voucher && own >= channel.captured ? own : channel.voucher;
   }
 
   /** Checks a credential that wants to be served. @throws Problem `payment_invalid` */
@@ -100,14 +91,10 @@ export class SessionVerifier {
     });
   }
 
-  /**
-   * What a credential that only manages a channel is answered with.
-   * @returns undefined for one that asks for content, or is of no session
-   */
-  async managed(presented: Presented): Promise<Response | undefined> {
-    if (presented.rail !== 'tempo/session' || !isMpp(presented)) return undefined;
-    const { action } = this.read(presented.credential);
-    return action === 'topUp' || action === 'close' ? this.manage(presented.credential) : undefined;
+  /** @returns the answer to a credential that only manages a channel; undefined for one that asks for content */
+  async managed(credential: Credential.Credential): Promise<Response | undefined> {
+    const { action } = this.read(credential);
+    return action === 'topUp' || action === 'close' ? this.manage(credential) : undefined;
   }
 
   /**
@@ -382,7 +369,7 @@ export class SessionVerifier {
   async close({ id }: ChannelRow): Promise<ChannelRow> {
     const { channels } = this.#options;
     await channels.closing(id);
-    await this.calls.end(
+    await this.#options.calls.end(
       id,
       new Problem('conflict', 'The payer closes the session. Nothing was charged.'),
       END_CALLS_MS,
