@@ -79,6 +79,12 @@ export const manifestSchema = z.strictObject({
           .describe(
             'with "metered" and GET: a WebSocket that is charged while it is open, by what env.PAYMENTS is told',
           ),
+        perEvent: z
+          .string()
+          .optional()
+          .describe(
+            'with "metered": USD of each event of the text/event-stream that the handler answers; the price is the most that one stream costs',
+          ),
         input: z
           .looseObject({})
           .optional()

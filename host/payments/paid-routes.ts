@@ -54,6 +54,9 @@ const paidRoute = z
       .boolean()
       .optional()
       .describe('a WebSocket that is charged while it is open: hold the price, return what was not used'),
+    perEvent: price
+      .optional()
+      .describe('USD of each event of a text/event-stream; the price is the most that one stream costs'),
     tool: z
       .string()
       .regex(/^[A-Za-z0-9_./-]{1,128}$/, 'is up to 128 letters, digits and _./-')
@@ -79,10 +82,16 @@ const paidRoute = z
     path: ['path'],
     message: 'is the one path of the MCP endpoint',
   })
-  .refine(({ tool, live, page, checkBeforePay }) => tool === undefined || !(live || page || checkBeforePay), {
-    path: ['tool'],
-    message: 'goes with none of live, page and checkBeforePay',
-  })
+  .refine(
+    ({ tool, live, page, checkBeforePay, perEvent }) =>
+      tool === undefined || !(live || page || checkBeforePay || perEvent !== undefined),
+    { path: ['tool'], message: 'goes with none of live, page, perEvent and checkBeforePay' },
+  )
+  .refine(
+    ({ perEvent, price: most, mode, live }) =>
+      perEvent === undefined || (mode === 'metered' && !live && parseUsd(perEvent) <= parseUsd(most)),
+    { path: ['perEvent'], message: 'is at most the price, of a route with "mode": "metered" and without live' },
+  )
   .refine(({ live, mode, method }) => !live || (mode === 'metered' && method === 'GET'), {
     path: ['live'],
     message: 'is for routes with "mode": "metered" and "method": "GET"',

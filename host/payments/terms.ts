@@ -21,6 +21,8 @@ export interface Terms {
   slow: boolean;
   /** Charged while it goes on: what it may cost is with the host before anything is given. */
   live?: boolean;
+  /** USD of each event of the stream that it is; `amount` is the most that all of them may cost. */
+  perEvent?: string;
   /** Undefined: the operator's wallet on the rail's network. */
   payTo: Address | undefined;
   /** The operator's share, 1/100 %. */
@@ -54,6 +56,8 @@ export function termsFromText(text: string): Terms {
 
 /** What a method asks for on the wire stands in its own kind of offer. */
 export interface Offer {
+  /** What a payment holds at first, where that is not the whole amount. */
+  authorizes?: Money;
   /** The method of payment that made it, as `PaymentMethod.via`. */
   via: string;
   rail: RailName;

@@ -118,6 +118,8 @@ export interface PaidRoute extends CallShape {
   slow?: boolean | undefined;
   /** A WebSocket that is charged while it is open, by what its handler reports; what it may cost is held meanwhile. */
   live?: boolean | undefined;
+  /** USD of each event of a stream of server-sent events; the price is the most that all of them may cost. */
+  perEvent?: string | undefined;
   /** The path is an MCP endpoint, and calls of this tool have the price. */
   tool?: string | undefined;
   /** Path of the tenant's own page for this 402, on its own origin; it has no price. */

@@ -45,3 +45,10 @@ export function subtract(a: Money, b: Money): Money {
 export function share(amount: Money, basisPoints: number): Money {
   return ((amount * BigInt(basisPoints)) / 10_000n) as Money;
 }
+
+/** The smallest of amounts. */
+export function least<T extends bigint>(first: T, ...others: T[]): T {
+  let found = first;
+  for (const other of others) if (other < found) found = other;
+  return found;
+}

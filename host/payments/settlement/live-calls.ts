@@ -22,6 +22,8 @@ export interface Report {
 
 export class LiveCall {
   readonly row: PaymentRow;
+  /** The host itself counts what it costs. */
+  readonly isCounted: boolean;
   readonly #held: Money;
   readonly #meters: Meters;
   readonly #cut: () => void;
@@ -32,8 +34,9 @@ export class LiveCall {
   #closed = false;
   #writing: Promise<unknown> = Promise.resolve();
 
-  constructor(row: PaymentRow, held: Money, meters: Meters, cut: () => void) {
+  constructor(row: PaymentRow, held: Money, meters: Meters, cut: () => void, isCounted = false) {
     this.row = row;
+    this.isCounted = isCounted;
     this.#held = held;
     this.#meters = meters;
     this.#cut = cut;
@@ -105,6 +108,7 @@ export class LiveCalls {
    * @param cut ends the connection at once
    * @param work joins the caller and the handler; resolves when they have parted
    * @param settle charges what was reported; nothing is taken any more
+   * @param isCounted whether the host itself counts: its handler reports nothing then
    */
   async run(
     row: PaymentRow,
@@ -112,8 +116,9 @@ export class LiveCalls {
     cut: () => void,
     work: (call: LiveCall) => Promise<void>,
     settle: () => Promise<void>,
+    isCounted = false,
   ): Promise<void> {
-    const call = new LiveCall(row, held, this.#meters, cut);
+    const call = new LiveCall(row, held, this.#meters, cut, isCounted);
     this.#calls.set(row.id, call);
     const end = work(call)
       .finally(() => call.close())
@@ -131,7 +136,7 @@ export class LiveCalls {
   /** @throws Problem as `LiveCall.report`; `not_found` for everybody else's calls and for those that are not open */
   async report(tenant: string, { payment, attempt, total }: Report): Promise<{ total: Money; held: Money }> {
     const call = this.#calls.get(payment);
-    if (!call || call.row.tenant !== tenant || call.row.attempts !== attempt) throw over();
+    if (!call || call.isCounted || call.row.tenant !== tenant || call.row.attempts !== attempt) throw over();
     return await call.report(total);
   }
 

@@ -115,7 +115,7 @@ export class SettlementMachine {
             payTo: offer.payTo,
             custody: offer.custody,
             channel: verified.channel ?? null,
-            authorized: terms.amount,
+            authorized: offer.authorizes ?? terms.amount,
             feeBps: terms.feeBps,
             terms: termsToText(terms),
             settleBefore: Number.isFinite(verified.settleBefore) ? verified.settleBefore : null,

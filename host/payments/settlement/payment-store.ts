@@ -12,7 +12,7 @@ import { Meters } from '../../registry/payments/meters.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { paidCallStatements, paymentQueries } from '../../registry/payments/statements.ts';
 import type { Clock } from '../../shared/clock.ts';
-import { type Money, subtract, ZERO } from '../../shared/money.ts';
+import { add, type Money, subtract, ZERO } from '../../shared/money.ts';
 import { takesParts } from '../methods/index.ts';
 import type { Again } from './again.ts';
 import type { Answers, WholeAnswer } from './answers.ts';
@@ -172,6 +172,12 @@ export class PaymentStore {
       this.#statements.reserveByVoucher({ channel, amount, now, cumulative, signature }),
       this.#statements.voucher({ channel, cumulative: voucher.cumulative, signature }),
     ];
+  }
+
+  /** More of its channel is held for work that goes on. @throws when the vouchers do not cover it (a CHECK of the database) */
+  async extended(row: PaymentRow, by: Money): Promise<PaymentRow> {
+    const hold = { channel: row.channel, amount: Number(by), now: this.now() };
+    return this.#update(row, { authorized: add(row.authorized, by) }, [this.#statements.reserve(hold)]);
   }
 
   /** The checks passed; from here on a crash is finished, not undone. */

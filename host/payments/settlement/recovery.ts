@@ -4,7 +4,9 @@
  */
 import type { Logger } from 'pino';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
+import type { Money } from '../../shared/money.ts';
 import type { Operations } from '../operations.ts';
+import { termsFromText } from '../terms.ts';
 import type { LiveCalls } from './live-calls.ts';
 import type { SettlementMachine } from './machine.ts';
 import { isTenants } from './payment-store.ts';
@@ -89,16 +91,23 @@ export async function continueSettled(
 /**
  * Ends a call that was charged while it went on: what its handler had reported is charged, whatever broke it off. The
  * payment's lock is held by the caller.
+ * @param reported where more is known than was written down: a crash counts what was about to be delivered
  * @returns undefined where nothing was reported
  */
-export async function chargeMetered(machine: SettlementMachine, row: PaymentRow): Promise<PaymentRow | undefined> {
+export async function chargeMetered(
+  machine: SettlementMachine,
+  row: PaymentRow,
+  reported?: Money,
+  clientGone = false,
+): Promise<PaymentRow | undefined> {
   const { store } = machine;
   if (row.kind !== 'route' || (row.state !== 'working' && row.state !== 'settled')) return undefined;
-  const total = await store.meters.totalOf(row);
+  const total = reported ?? (await store.meters.totalOf(row));
   if (total === 0n) return undefined;
-  const answer = { status: 101, headers: [], body: undefined };
+  const status = termsFromText(row.terms).perEvent === undefined ? 101 : 200;
+  const answer = { status, headers: [], body: undefined };
   const taken = row.state === 'settled' && row.charged !== null ? row : await machine.take(row, total, { answer });
-  const answered = await store.answered(taken, undefined, false);
+  const answered = await store.answered(taken, undefined, clientGone);
   await store.meters.forget(row);
   return answered;
 }

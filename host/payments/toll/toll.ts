@@ -30,6 +30,7 @@ import { answerHeaders, passThrough, readsWhole, readWhole } from './answer.ts';
 import { chargeOf, maxPrice } from './charge.ts';
 import { Deadline } from './deadline.ts';
 import { exposed, forwarded, isPreflight, optionsAnswer, paidHeaders, withRequestId } from './messages.ts';
+import { PaidEvents } from './paid-events.ts';
 import { PaidSockets, unpaidSocket } from './sockets.ts';
 import { payTools, refuseOtherMethods } from './tools.ts';
 import { handlerHeaders, type Visit } from './visit.ts';
@@ -68,8 +69,11 @@ export class Toll {
     Pick<TollDeployment, 'slug' | 'tenant' | 'payTo'> & { offers: PreparedOffers; edition: number }
   >();
 
+  readonly #events: PaidEvents;
+
   constructor(options: TollOptions) {
     this.#options = options;
+    this.#events = new PaidEvents({ ...options, forward: (...asked) => this.#forwardPaid(...asked) });
   }
 
   /**
@@ -122,11 +126,16 @@ export class Toll {
     return {
       kind: 'call',
       unpaid: (visit) => this.#unpaid(visit),
-      paid: (visit, row, done) => this.#work({ ...visit, judged }, row, done),
-      again: async (_visit, again) =>
-        exposed(
-          await replay(again, store, context.requestId, (headers, row) => paidHeaders({ headers }, row, context)),
-        ),
+      paid: (visit, row, done) =>
+        visit.route.perEvent === undefined
+          ? this.#work({ ...visit, judged }, row, done)
+          : this.#events.open(visit, row, done),
+      again: async ({ route }, again) =>
+        route.perEvent !== undefined
+          ? this.#events.again(again)
+          : exposed(
+              await replay(again, store, context.requestId, (headers, row) => paidHeaders({ headers }, row, context)),
+            ),
     };
   }
 
@@ -185,7 +194,7 @@ export class Toll {
           `This costs ${formatUsd(price)} USD, more than x-max-price allows. Nothing was charged.`,
         );
       const limit = most !== undefined && most < held ? most : held;
-      const management = presented && (await this.#manage(presented));
+      const management = presented && (await this.#manage(presented, route.perEvent !== undefined));
       if (management) return management;
       if (presented) await machine.assertTaken(presented);
       const length = declaredLength(request.headers);
@@ -230,7 +239,7 @@ export class Toll {
     if (request.method === 'POST' && /^payment /i.test(request.headers.get('authorization') ?? '')) {
       const presented = this.#ours(request.headers);
       try {
-        const management = presented && (await this.#manage(presented));
+        const management = presented && (await this.#manage(presented, true));
         if (management) return management;
       } catch (error) {
         const problem = asProblem(error);
@@ -251,9 +260,10 @@ export class Toll {
     }
   }
 
-  async #manage(presented: Presented): Promise<Response | undefined> {
+  /** @param isBeside whether a voucher may be for a stream that goes on */
+  async #manage(presented: Presented, isBeside: boolean): Promise<Response | undefined> {
     const { sessions } = this.#options;
-    return sessions.managed(presented);
+    return (await sessions.managed(presented)) ?? (isBeside ? this.#events.voucher(presented) : undefined);
   }
 
   async #unpaid({ request, deployment, route, prepared, challenge, body, context }: Visit): Promise<Response> {
@@ -393,10 +403,11 @@ function termsOf(deployment: TollDeployment, route: PaidRoute, feeBps: number): 
     amount: parseUsd(route.price),
     mode: route.mode,
     slow: route.slow ?? false,
-    ...(route.live ? { live: true } : {}),
+    ...(route.live || route.perEvent !== undefined ? { live: true } : {}),
+    ...(route.perEvent === undefined ? {} : { perEvent: route.perEvent }),
     payTo: deployment.payTo,
     feeBps,
-    description: route.description ?? `${name} of ${deployment.slug}`,
+    description: `${route.description ?? `${name} of ${deployment.slug}`}${route.perEvent === undefined ? '' : ` (${route.perEvent} USD for each event)`}`,
     sku: route.sku,
     pricingVersion: route.pricingVersion,
   };

@@ -4,7 +4,7 @@
  */
 import { Session } from 'mppx/tempo';
 import type { PaymentRow } from '../../../registry/payments/schema.ts';
-import type { Money } from '../../../shared/money.ts';
+import { type Money, parseUsd } from '../../../shared/money.ts';
 import type { MppNetwork } from '../../network/types.ts';
 import { assetId, lower, type Terms } from '../../terms.ts';
 import type { Address } from '../../types.ts';
@@ -27,9 +27,11 @@ export function tempoSession(options: { network: MppNetwork; payee: Address; ver
     offer(terms: Terms): MppOffer | undefined {
       // Where a call fails or costs less nothing has to move, so sessions are for metered routes.
       if (terms.kind !== 'route' || terms.mode !== 'metered') return undefined;
+      const unit = terms.perEvent === undefined ? terms.amount : parseUsd(terms.perEvent);
       return {
         via: 'mpp',
         rail: 'tempo/session',
+        ...(unit === terms.amount ? {} : { authorizes: unit }),
         method: 'tempo',
         intent: 'session',
         custody: 'channel',
@@ -37,11 +39,11 @@ export function tempoSession(options: { network: MppNetwork; payee: Address; ver
         recipient: payee,
         payTo: lower(terms.payTo ?? network.recipient),
         request: {
-          amount: terms.amount.toString(),
+          amount: unit.toString(),
           currency: network.currency,
           recipient: payee,
-          unitType: 'request',
-          suggestedDeposit: suggestedDeposit(terms.amount).toString(),
+          unitType: terms.perEvent === undefined ? 'request' : 'event',
+          suggestedDeposit: suggestedDeposit(unit).toString(),
           methodDetails: {
             chainId: network.chain.id,
             escrowContract: Session.Precompile.Protocol.tip20ChannelEscrow,

@@ -1,0 +1,50 @@
+import { expect, test } from 'vitest';
+import { EventReader } from '../../host/payments/toll/event-reader.ts';
+
+const TEXT =
+  ': hello\n\ndata: a\n\nevent: x\r\ndata: b\r\ndata: c\r\n\r\ndata\r\rid: 7\n\nretry: 5\n\nevent: payment-receipt\ndata: {}\n\ndata: ä\n\ndata: cut off\n';
+
+function read(chunks: Uint8Array[]) {
+  const reader = new EventReader();
+  return chunks.flatMap((chunk) => reader.push(chunk));
+}
+
+test('events are found wherever the bytes are cut, as they were sent', () => {
+  const bytes = Buffer.from(TEXT);
+  const whole = read([bytes]);
+  expect(whole.map(({ bytes: text, hasData }) => [Buffer.from(text).toString(), hasData])).toEqual([
+    [': hello\n\n', false],
+    ['data: a\n\n', true],
+    ['event: x\r\ndata: b\r\ndata: c\r\n\r\n', true],
+    ['data\r\r', true],
+    ['id: 7\n\n', false],
+    ['retry: 5\n\n', false],
+    ['data: ä\n\n', true],
+  ]);
+  for (let size = 1; size < bytes.length; size += 1) {
+    const chunks = Array.from({ length: Math.ceil(bytes.length / size) }, (_, index) =>
+      bytes.subarray(index * size, (index + 1) * size),
+    );
+    expect(read(chunks), `in pieces of ${size}`).toEqual(whole);
+  }
+});
+
+test('events of the host’s own names are left out, however they are written', () => {
+  for (const forged of [
+    'event: payment-need-voucher\ndata: {}\n\n',
+    'event:payment-receipt\ndata: {}\n\n',
+    'data: {}\nevent: payment-x\n\n',
+    '\uFEFFevent: payment-receipt\r\ndata: {}\r\n\r\n',
+    'event: payment-receipt\revent: message\rdata: {}\r\r',
+  ])
+    expect(read([Buffer.from(`${forged}: end\n\n`)]).map(({ bytes }) => Buffer.from(bytes).toString())).toEqual([
+      ': end\n\n',
+    ]);
+});
+
+test('an event without an end is given up', () => {
+  const reader = new EventReader();
+  expect(() => {
+    for (let sent = 0; sent < 300; sent += 1) reader.push(Buffer.alloc(1024, 'a'));
+  }).toThrow('too long');
+});
