@@ -50,7 +50,7 @@ function handler() {
   let controller: ReadableStreamDefaultController<Uint8Array> | undefined;
   const cancelled = Promise.withResolvers<void>();
   const opened = Promise.withResolvers<void>();
-  rig.handler = () => {
+  const response = () => {
     const body = new ReadableStream<Uint8Array>({
       start(own) {
         controller = own;
@@ -60,7 +60,9 @@ function handler() {
     });
     return new Response(body, { headers: { 'content-type': 'text/event-stream' } });
   };
+  rig.handler = response;
   return {
+    response,
     opened: opened.promise,
     cancelled: cancelled.promise,
     send: (text: string) => controller?.enqueue(Buffer.from(text)),
@@ -245,5 +247,30 @@ test('vouchers of others, old ones and those after the end change nothing of a s
   expect(await charged()).toBe(before);
   expect(rig.calls).toHaveLength(1);
   expect((await session.close())?.spent).toBe('20000');
+  await agrees();
+});
+
+test('two streams and calls of one channel at once are charged what each has delivered', async () => {
+  const session = manager(2);
+  answers(several(5));
+  // Opened first: clients open a channel for each of several first calls.
+  expect(await read(await session.sse(`${rig.url}/events`))).toHaveLength(5);
+  const sources = [handler(), handler()];
+  const opened: Promise<AsyncIterable<string>>[] = [];
+  const handlers = sources.map(({ response }) => response);
+  rig.handler = () => handlers.shift()?.() ?? new Response('none', { status: 500 });
+  for (const source of sources) {
+    opened.push(session.sse(`${rig.url}/events`));
+    await source.opened;
+  }
+  const streams = await Promise.all(opened);
+  for (const source of sources) {
+    source.send(several(1));
+    source.close();
+  }
+  const counts = await Promise.all(streams.map(async (stream) => (await read(stream)).length));
+  expect(counts).toEqual([1, 1]);
+  expect(await charged()).toBe(7_000n);
+  expect((await session.close())?.spent).toBe('7000');
   await agrees();
 });

@@ -17,10 +17,13 @@ beforeAll(async () => {
   await deploy(mppFetch(host.network, 3), host.url, {
     slug: 'shop',
     // It answers every path, and has no description of its own.
-    code: `export default { fetch: () => new Response('hello', { headers: { 'x-charge': '0.01' } }) }`,
+    code: `export default { fetch: ({ url }) => new URL(url).pathname === '/events'
+      ? new Response('data: 1\\n\\ndata: 2\\n\\n', { headers: { 'content-type': 'text/event-stream' } })
+      : new Response('hello', { headers: { 'x-charge': '0.01' } }) }`,
     paidRoutes: [
       { method: 'GET', path: '/a/*', price: '0.01' },
       { method: 'GET', path: '/metered', price: '0.03', mode: 'metered' },
+      { method: 'GET', path: '/events', price: '0.03', perEvent: '0.001', mode: 'metered' },
     ],
   });
 });
@@ -118,6 +121,7 @@ const SOLD: Record<string, [method: string, path: string, body?: object]> = {
   'A renewal': ['POST', '/_admin/renew/cell-N'],
   'A route of a fixed price': ['GET', '/shop/a/b?N'],
   'A metered route': ['GET', '/shop/metered?N'],
+  'A stream of events': ['GET', '/shop/events?N'],
   'What a handler prices itself': ['GET', '/market/?N'],
   'A call through the pay platform': ['GET', '/pay/deals/v1/rules?N'],
   Speech: ['POST', '/speech/v1/speak', { text: 'A good day, client N.' }],
@@ -204,7 +208,7 @@ test('mppx validate finds a good 402 at every paid operation', async () => {
   for (const [name, operations] of [
     ['', 2],
     ['/speech', 5],
-    ['/shop', 2],
+    ['/shop', 3],
   ] as const) {
     const url = host.url.replace('127.0.0.1', 'localhost') + name;
     const validate = `${MPPX_COMMAND} validate ${url} --output-json > found.json`;

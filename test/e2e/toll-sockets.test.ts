@@ -20,6 +20,11 @@ const HANDLER = `let refusals = 0;
 export default {
   async fetch(request, env) {
     const { pathname } = new URL(request.url);
+    // Three events, and then none any more.
+    if (pathname === '/events')
+      return new Response(new ReadableStream({
+        start: (controller) => controller.enqueue(new TextEncoder().encode('data: 1\\n\\ndata: 2\\n\\ndata: 3\\n\\n')),
+      }), { headers: { 'content-type': 'text/event-stream' } });
     if (request.headers.get('upgrade') !== 'websocket') return new Response('secret');
     if (pathname.startsWith('/refuses')) return new Response('not you', { status: 403 });
     if (pathname === '/plain') return new Response('secret');
@@ -59,6 +64,7 @@ beforeAll(async () => {
     paidRoutes: [
       ...fixed.map((path) => ({ method: 'GET', path, price: '0.01' })),
       { method: 'GET', path: '/metered', price: '0.05', mode: 'metered' },
+      { method: 'GET', path: '/events', price: '0.05', perEvent: '0.001', mode: 'metered' },
       { method: 'GET', path: '/refuses-live', price: '0.05', mode: 'metered', live: true },
       { method: 'GET', path: '/while-open', price: '0.05', mode: 'metered', live: true },
     ],
@@ -232,6 +238,20 @@ async function openLive(headers: Headers) {
   return { ...opened, id: String(opened.headers['x-payment-id']), socket, ask, closed };
 }
 
+/** Reads a stream of events until there is no more of it for now. @param last text that ends what comes */
+async function openEvents(headers: Headers, last: string) {
+  const leaving = new AbortController();
+  const response = await fetch(`${host.url}/chat/events`, { headers, signal: leaving.signal });
+  const reader = response.body?.getReader();
+  let text = '';
+  while (!text.includes(last)) {
+    const { value, done } = (await reader?.read()) ?? { done: true };
+    if (done) throw new Error(`it ended after: ${text}`);
+    text += Buffer.from(value).toString();
+  }
+  return { id: response.headers.get('x-payment-id') ?? '', text, leave: () => leaving.abort() };
+}
+
 /** What the books say of a payment. */
 async function booked(id: string): Promise<{ charged: string; state: string }> {
   const { text } = await host.operator('GET', '/payments/csv');
@@ -313,6 +333,13 @@ test('whoever vanishes, at whichever end: what was reported is charged, and noth
   for (const pid of instance) process.kill(pid, 'SIGKILL');
   await cut.closed;
   await expect.poll(() => booked(cut.id), { timeout: 20_000 }).toEqual({ charged: '0.004', state: 'answered' });
+  // A stream of events, of which a session has paid the first.
+  const left = await openEvents(await paymentFor(`${host.url}/chat/events`, mpp(6)), 'data: 3\n\n');
+  left.leave();
+  await expect.poll(() => booked(left.id), { timeout: 20_000 }).toEqual({ charged: '0.003', state: 'answered' });
+  const events = await openEvents(await paymentFor(`${host.url}/chat/events`, mpp(6)), 'data: 3\n\n');
+  const first = await openEvents(await paymentFor(`${host.url}/chat/events`, session(2)), 'payment-need-voucher');
+  expect(first.text).toMatch(/^data: 1\n\nevent: payment-need-voucher\n/);
   // The host.
   const killed = await openLive(await mppPayment());
   await killed.ask('0.005');
@@ -323,6 +350,8 @@ test('whoever vanishes, at whichever end: what was reported is charged, and noth
   host = await host.restart();
   await expect.poll(() => booked(killed.id), { timeout: 30_000 }).toEqual({ charged: '0.005', state: 'answered' });
   expect(await booked(channel.id)).toEqual({ charged: '0.006', state: 'answered' });
+  expect(await booked(events.id)).toEqual({ charged: '0.003', state: 'answered' });
+  expect(await booked(first.id)).toEqual({ charged: '0.001', state: 'answered' });
   await expect.poll(() => booked(unheard.id), { timeout: 20_000 }).toMatchObject({ state: 'refunded' });
   await expect.poll(async () => before - (await wealth(7)), { timeout: 20_000 }).toBe(12_000n);
 });
