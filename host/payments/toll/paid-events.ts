@@ -9,7 +9,7 @@ import { least, type Money, micro, parseUsd } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Presented } from '../methods/method.ts';
 import type { SessionPlaces } from '../methods/tempo/sessions/places.ts';
-import { sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
+import { acknowledged, sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
 import type { LiveCall, LiveCalls } from '../settlement/live-calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
@@ -50,6 +50,7 @@ export class PaidEvents {
     const deadline = new Deadline(begun, machine, visit.request.signal, sessions.calls);
     let response: Response | undefined;
     let row: PaymentRow;
+    let receipt: string | undefined;
     try {
       response = await deadline.race(forward(visit, begun, deadline.signal));
       row = await deadline.settled();
@@ -69,15 +70,20 @@ export class PaidEvents {
     try {
       // Who empties its wallet while it is served has paid before.
       if (row.state === 'working' && row.custody !== 'channel') row = await machine.takeEarly(row);
+      const channel = await sessions.channels.byId(row.channel ?? '');
+      // What was spent before; the end of the stream brings another one.
+      if (channel && row.credential)
+        receipt = sessionReceipt({ ...channel, voucher: acknowledged(row.credential, channel) }, row.credentialId);
     } catch (error) {
       await response.body.cancel().catch(() => {});
       throw error;
     } finally {
       deadline.final();
     }
-    const { body } = this.#stream(visit, row, response.body, done);
     const headers = liveHeaders(response, row, visit);
     headers.delete('content-length');
+    if (receipt !== undefined) headers.set('payment-receipt', receipt);
+    const { body } = this.#stream(visit, row, response.body, done);
     return new Response(body, { status: response.status, statusText: response.statusText, headers });
   }
 

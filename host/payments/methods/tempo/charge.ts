@@ -17,6 +17,7 @@ import { isExpired } from '../chain/chain-time.ts';
 import { assertFunded } from '../chain/funds.ts';
 import { isRefusal } from '../chain/node-errors.ts';
 import type { Presented, Rail } from '../method.ts';
+import { assertSignerMayPay } from './access-key.ts';
 import { mppOf, readMpp } from './credential.ts';
 import { type MppOffer, mppOffer } from './offer.ts';
 
@@ -171,6 +172,11 @@ export function tempoCharge({ network, collector, challengeKey }: TempoChargeOpt
         throw new Problem('payment_invalid', describe(error), { cause: error });
       }
       await requireFunds(transaction.from, offer);
+      await assertSignerMayPay(payload.data.signature as Hex, {
+        client,
+        token: network.currency,
+        amount: BigInt(String(mppOffer(offer).request.amount)),
+      });
       assertInTime();
       return { payer: { address: lower(transaction.from), did: payerDid(chainId, transaction.from) }, settleBefore };
     },

@@ -1,0 +1,89 @@
+/** MPP charges that a key of the wallet's keychain has signed: what it may not pay is refused before any work is done. */
+import { Mppx, tempo } from 'mppx/client';
+import type { Hex } from 'viem';
+import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
+import { Account, Actions } from 'viem/tempo';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Network } from '../../host/payments/network/index.ts';
+import { balance, mppOf, type Rig, revokeKey, startNetwork, startRig, until } from './support/payments-rig.ts';
+
+let network: Network;
+let stop: () => Promise<void>;
+let rig: Rig;
+
+beforeAll(async () => {
+  ({ network, stop } = await startNetwork());
+});
+afterAll(() => stop());
+beforeEach(async () => {
+  const payTo = privateKeyToAccount(generatePrivateKey()).address;
+  rig = await startRig(network, { payTo, routes: [{ method: 'GET', path: '/report', price: '0.01' }] });
+});
+afterEach(() => rig.close());
+
+const walletKey = (index: number): Hex => network.wallets?.[index]?.privateKey ?? '0x';
+const walletOf = (index: number) => privateKeyToAccount(walletKey(index)).address;
+
+/** The wallet lets a key spend so much. @param seconds until the key ends */
+async function authorize(index: number, key: { accessKeyAddress: Hex }, limit: bigint, seconds = 600) {
+  const { currency: token, getClient } = mppOf(network);
+  const client = getClient(Account.fromSecp256k1(walletKey(index)) as never);
+  const expiry = Math.floor(Date.now() / 1000) + seconds;
+  const limits = [{ token, limit }];
+  await Actions.accessKey.authorize(
+    client as never,
+    { accessKey: key, expiry, limits, witness: generatePrivateKey() } as never,
+  );
+  // The local network gives such a transaction no receipt.
+  const asked = { account: walletOf(index), accessKey: key.accessKeyAddress };
+  await until(async () =>
+    Actions.accessKey.getMetadata(client as never, asked as never).then(
+      ({ address }) => address.toLowerCase() === key.accessKeyAddress.toLowerCase(),
+      () => false,
+    ),
+  );
+}
+
+/** A stock mppx client whose account is a key of a wallet. */
+function payer(key: Account.Account, sender: typeof fetch = fetch): typeof fetch {
+  return Mppx.create({
+    polyfill: false,
+    fetch: sender,
+    methods: [tempo.charge({ account: key as never, getClient: () => mppOf(network).getClient() as never })],
+  }).fetch as typeof fetch;
+}
+
+async function refusal(response: Response) {
+  return [response.status, ((await response.json()) as { detail: string }).detail];
+}
+
+test('a key pays up to its limit, and is refused before the handler hears of it', async () => {
+  const secret = generatePrivateKey();
+  const key = Account.fromSecp256k1(secret, { access: walletOf(0) });
+  await authorize(0, key, 15_000n);
+  const pay = payer(key);
+  const before = await balance(network, 'tempo', walletOf(0));
+  expect((await pay(`${rig.url}/report`)).status).toBe(200);
+  expect(await refusal(await pay(`${rig.url}/report`))).toEqual([
+    402,
+    expect.stringContaining('may spend 0.005 of the 0.01'),
+  ]);
+  expect(rig.calls).toHaveLength(1);
+  expect(before - (await balance(network, 'tempo', walletOf(0)))).toBe(10_000n);
+});
+
+test('a key that was revoked, one that nobody has authorized, and one of another wallet are refused', async () => {
+  const key = Account.fromSecp256k1(generatePrivateKey(), { access: walletOf(1) });
+  await authorize(1, key, 1_000_000n);
+  expect((await payer(key)(`${rig.url}/report`)).status).toBe(200);
+  await revokeKey(network, walletKey(1), key.accessKeyAddress);
+  expect(await refusal(await payer(key)(`${rig.url}/report`))).toEqual([402, expect.stringContaining('has revoked')]);
+  for (const victim of [walletOf(1), walletOf(2)]) {
+    const forged = Account.fromSecp256k1(generatePrivateKey(), { access: victim });
+    expect(await refusal(await payer(forged)(`${rig.url}/report`))).toEqual([
+      402,
+      expect.stringContaining('is none of'),
+    ]);
+  }
+  expect(rig.calls).toHaveLength(1);
+});
