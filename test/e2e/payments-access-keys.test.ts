@@ -1,5 +1,8 @@
 /** MPP charges that a key of the wallet's keychain has signed: what it may not pay is refused before any work is done. */
+import { Credential } from 'mppx';
 import { Mppx, tempo } from 'mppx/client';
+import { P256 } from 'ox';
+import { TxEnvelopeTempo } from 'ox/tempo';
 import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { Account, Actions } from 'viem/tempo';
@@ -85,5 +88,32 @@ test('a key that was revoked, one that nobody has authorized, and one of another
       expect.stringContaining('is none of'),
     ]);
   }
+  expect(rig.calls).toHaveLength(1);
+});
+
+test('a public key alone is no signature: nobody is named as the payer who has signed nothing', async () => {
+  const key = Account.fromP256(P256.randomPrivateKey(), { access: walletOf(3) });
+  await authorize(3, key, 1_000_000n);
+  expect((await payer(key)(`${rig.url}/report`)).status).toBe(200);
+  const forging: typeof fetch = async (input, init) => {
+    const request = new Request(input, init);
+    const authorization = request.headers.get('authorization');
+    if (authorization) {
+      const credential = Credential.deserialize<{ signature: TxEnvelopeTempo.Serialized }>(authorization);
+      const envelope = TxEnvelopeTempo.deserialize(credential.payload.signature);
+      const { inner } = envelope.signature as { inner: { signature: { r: bigint } } };
+      inner.signature.r += 1n;
+      const signature = TxEnvelopeTempo.serialize(envelope);
+      request.headers.set(
+        'authorization',
+        Credential.serialize({ ...credential, payload: { ...credential.payload, signature } }),
+      );
+    }
+    return fetch(request);
+  };
+  expect(await refusal(await payer(key, forging)(`${rig.url}/report`))).toEqual([
+    402,
+    expect.stringContaining('signature of the transaction is not valid'),
+  ]);
   expect(rig.calls).toHaveLength(1);
 });
