@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { Command } from 'commander';
 import { parseUsd } from '../shared/money.ts';
+import { autoTopUpCommand } from './account-auto.ts';
 import { readAccount, refuseSecondAccount, writeAccount } from './account-file.ts';
 import { readJson } from './answer.ts';
 import { problemOf } from './host-client.ts';
@@ -43,6 +44,7 @@ export function accountCommand(deps?: CommandDeps): Command {
     .option('--service <slug>', 'service whose credit is bought', 'deals-watches')
     .option('--plan <id>', 'plan of the service', 'default')
     .action(withSession(deps, topUp));
+  autoTopUpCommand(command, deps);
   return command;
 }
 

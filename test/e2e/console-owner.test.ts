@@ -5,7 +5,7 @@
  */
 import type { Browser, BrowserContext, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { account, balances, deploy, jsonPost, jsonPut, mppFetch } from './support/callers.ts';
+import { account, balances, deploy, jsonPost, jsonPut, mandateFetch, mppFetch } from './support/callers.ts';
 import { startHost, type TestHost } from './support/host.ts';
 import { addWallet, lookAt, newPage, type Opened, openBrowser, type PageWallet } from './support/page-browser.ts';
 
@@ -139,6 +139,15 @@ describe('the console', () => {
     await expect.poll(async () => Date.parse(await ends())).toBe(first + 30 * 86_400_000);
     const after = await balances(host.network, owner().address);
     expect(before.x402 - after.x402).toBe(400_000n);
+    // What the wallet has signed elsewhere is seen here, and ended.
+    await page.getByText('turnpike renew dropped --auto').waitFor();
+    const auto = `${host.url}/_admin/renew/dropped/auto`;
+    expect((await mandateFetch(host.network, OWNER)(auto, { method: 'POST' })).status).toBe(200);
+    await goTo('#/', 'Your deployments');
+    await goTo('#/s/dropped', 'dropped');
+    await page.getByText('Renews by itself until').waitFor();
+    await button('Renew by hand').click();
+    await page.getByText('turnpike renew dropped --auto').waitFor();
     // What the host refuses costs nothing, and says where.
     await goTo('#/deploy', 'Deploy');
     await drop({

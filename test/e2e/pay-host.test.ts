@@ -142,6 +142,17 @@ test('the command registers, tops up and pays from credit, within its limit', as
   expect(await run('pay', url, '--max-pay', '0.04')).toMatchObject({ status: 200, paid: { amount: '0.04' } });
 });
 
+test('the command signs a mandate for credit, shows it, and ends it', async () => {
+  await expect(run('account', 'auto-topup', '5.00', '--max-pay', '19.99')).rejects.toMatchObject({
+    stdout: expect.stringContaining('more than the limit'),
+  });
+  const signed = await run('account', 'auto-topup', '5.00', '--below', '0.50', '--max-pay', '20');
+  expect(signed.mandate).toMatchObject({ amountUsd: '5.00', belowUsd: '0.50', limitUsd: '20.00', everyDays: 30 });
+  expect((await run('account', 'auto-topup')).mandate).toEqual(signed.mandate);
+  expect(await run('account', 'auto-topup', '--off')).toEqual({ mandate: null });
+  expect(await run('account', 'auto-topup')).toEqual({ mandate: null, draws: [] });
+});
+
 test('credit is bought, spent, kept over a kill of the host, and expires when business time says so', async () => {
   const account = await register();
   const bought = await x402Fetch(host.network, 3)(

@@ -60,7 +60,11 @@ const link = (href) => h('a', { href, rel: 'noreferrer', target: '_blank' }, hre
 
 async function overview({ about, deployment, stores, slug, path, signal, reload }) {
   const { url, subdomainUrl, version, owner, expiresAt, suspended, paidRoutes, payTo, domains, runtime } = deployment;
-  const usage = await get(`${path}/usage?days=30`, signal).catch(() => undefined);
+  const [usage, renewals] = await Promise.all([
+    get(`${path}/usage?days=30`, signal).catch(() => undefined),
+    // Not every host has mandates, and not every session may ask.
+    expiresAt ? get(`/_admin/renew/${slug}/auto`, signal).catch(() => undefined) : undefined,
+  ]);
   const progress = h('p', { role: 'status', class: 'soft' });
   const renew = button(`Renew for ${about.renew} USD`, undefined, async () => {
     try {
@@ -103,6 +107,7 @@ async function overview({ about, deployment, stores, slug, path, signal, reload 
           h('p', { class: 'soft' }, `A renewal adds ${about.termDays} days. The wallet that owns the slug pays it.`),
           progress,
           h('p', { class: 'row' }, renew),
+          renewals && autoRenewal(renewals.auto, slug, reload),
         ),
       paidRoutes.length > 0 &&
         h(
@@ -125,6 +130,31 @@ async function overview({ about, deployment, stores, slug, path, signal, reload 
           facts([['Paid to', code(payTo ?? owner.split(':').pop())]]),
         ),
     ),
+  ];
+}
+
+/** Browser wallets cannot sign what Tempo's keychain takes, so that the command begins it; anybody here may end it. */
+function autoRenewal(auto, slug, reload) {
+  if (!auto)
+    return h(
+      'p',
+      { class: 'soft' },
+      'It can renew by itself before each expiry: with the wallet that owns it, run ',
+      code(`turnpike renew ${slug} --auto`),
+      '.',
+    );
+  const end = button('Renew by hand', undefined, async () => {
+    await send('DELETE', `/_admin/renew/${slug}/auto`);
+    await reload();
+    return 'It is renewed by hand from now on.';
+  });
+  return [
+    facts([
+      ['Renews by itself until', when(auto.until)],
+      ['Each time', `${auto.amountUsd} USD, by `, code(auto.wallet)],
+      auto.lastFailure && ['The last attempt failed', auto.lastFailure],
+    ]),
+    h('p', { class: 'row' }, end),
   ];
 }
 
