@@ -42,9 +42,17 @@ test('events of the host’s own names are left out, however they are written', 
     ]);
 });
 
-test('an event without an end is given up', () => {
-  const reader = new EventReader();
-  expect(() => {
-    for (let sent = 0; sent < 300; sent += 1) reader.push(Buffer.alloc(1024, 'a'));
-  }).toThrow('too long');
+test('an event without an end is given up, in whatever pieces it comes', () => {
+  for (const size of [1, 1024, 300_000]) {
+    const reader = new EventReader();
+    const piece = Buffer.alloc(size, 'a');
+    expect(() => {
+      for (let sent = 0; sent <= 300_000; sent += size) reader.push(piece);
+    }).toThrow('too long');
+  }
+});
+
+test('data is data, whatever it holds', () => {
+  for (const data of ['\u2028', 'a\u2029b', '\0', ':', '\ufeff'])
+    expect(read([Buffer.from(`data:${data}\n\n`)]).map(({ hasData }) => hasData)).toEqual([true]);
 });

@@ -1,6 +1,7 @@
 /**
- * Passes server-sent events on, each of them paid for first: what they cost is written down, then they go out. Where a
- * session pays, vouchers are asked for in the stream, for no more events than are ready to go.
+ * Passes server-sent events on, each of them covered first. What they cost is written down once the connection has taken
+ * them, before more go out: whatever breaks off, nobody pays for what was not delivered. Where a session pays, vouchers
+ * are asked for in the stream, for no more events than are ready to go.
  */
 import { least, type Money, micro, ZERO } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
@@ -35,6 +36,7 @@ export class MeteredEvents {
   readonly #abort = new AbortController();
   #ready: StreamedEvent[] = [];
   #delivered = ZERO;
+  #noted = ZERO;
   /** Whether the payer was asked for what comes next. */
   #asked = false;
   #end: Promise<string | undefined> | undefined;
@@ -103,6 +105,12 @@ export class MeteredEvents {
   /** @returns undefined at the end */
   async #next(): Promise<{ bytes: Uint8Array; cost: bigint } | undefined> {
     const { signal } = this.#abort;
+    // More is asked for: what went out was taken.
+    if (this.#noted < this.#delivered) {
+      const delivered = this.#delivered;
+      await this.#meter.note(delivered);
+      this.#noted = delivered;
+    }
     while (!signal.aborted) {
       const [first] = this.#ready;
       if (first && !first.hasData) {
@@ -148,7 +156,6 @@ export class MeteredEvents {
     const events = (least(covered, wanted) - this.#delivered) / price;
     if (events <= 0n) return { bytes: new Uint8Array(), cost: 0n };
     const cost = events * price;
-    await this.#meter.note(micro(this.#delivered + cost));
     this.#asked = false;
     return { bytes: Buffer.concat(this.#ready.splice(0, Number(events)).map(({ bytes }) => bytes)), cost };
   }
