@@ -42,9 +42,15 @@ export function checkNetwork({ payments, host }: Config): Promise<Finding> {
       x402.network === '' ? '' : ` and x402 on ${x402.network}`,
       ...also.map((one) => `, ${one.network}`),
     ].join('');
+    const { namedNetworks } = await import('../../payments/network/named.ts');
+    try {
+      namedNetworks(payments);
+    } catch (error) {
+      return { state: 'fault', detail: (error as Error).message, fix: 'the host does not start so' };
+    }
     if (network === 'local') {
       const open = !LOOPBACK.has(host) && !payments.allowTestMoneyInPublic;
-      const detail = 'local test network: the money is worth nothing';
+      const detail = `local test network${second}: the money is worth nothing`;
       if (!open) return { state: 'ok', detail };
       return {
         state: 'fault',
@@ -55,12 +61,6 @@ export function checkNetwork({ payments, host }: Config): Promise<Finding> {
     if (network === 'none' && second === '') return { state: 'warning', detail: 'off: nobody can deploy' };
     if (network !== 'none' && recipient === '') {
       return { state: 'fault', detail: `${network} without a recipient`, fix: 'set payments.recipient to your wallet' };
-    }
-    const { namedNetworks } = await import('../../payments/network/named.ts');
-    try {
-      namedNetworks(payments);
-    } catch (error) {
-      return { state: 'fault', detail: (error as Error).message, fix: 'the host does not start so' };
     }
     return { state: 'ok', detail: `${network}${second}` };
   });

@@ -68,7 +68,11 @@ export class Reconciler {
 
   /** Notes what the collecting wallets hold before the first payment. */
   async noteOpening(): Promise<void> {
-    for (const asset of this.#assets) await this.#options.opening(asset.id, () => this.#balance(asset));
+    const noted = await Promise.allSettled(
+      this.#assets.map((asset) => this.#options.opening(asset.id, () => this.#balance(asset))),
+    );
+    // A network that is away keeps none of the others from it.
+    for (const one of noted) if (one.status === 'rejected') throw one.reason;
   }
 
   async run(): Promise<ReconciliationReport> {
