@@ -47,9 +47,9 @@ export class OfferBook {
   /** The same as discovery documents print it. */
   describe(
     amount: Money,
-    options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string },
+    options: { mode: 'fixed' | 'metered' | 'proof'; payTo?: Address; description?: string; perEvent?: string },
   ): OfferInfo[] {
-    const { mode, payTo, description } = options;
+    const { mode, payTo, description, perEvent } = options;
     const terms: Terms = {
       kind: mode === 'proof' ? 'operation' : 'route',
       name: '',
@@ -59,6 +59,7 @@ export class OfferBook {
       amount,
       mode: mode === 'metered' ? 'metered' : 'fixed',
       slow: false,
+      ...(perEvent === undefined ? {} : { live: true, perEvent }),
       payTo,
       feeBps: 0,
       description: description ?? '',
@@ -68,7 +69,7 @@ export class OfferBook {
     const text = description === undefined ? {} : { description };
     return this.prepare(terms).offers.map((offer) => {
       const { intent, method, currency } = methodOf(offer).describe(offer);
-      return { intent, method, amount: amount.toString(), currency, ...text };
+      return { intent, method, amount: (offer.authorizes ?? amount).toString(), currency, ...text };
     });
   }
 }

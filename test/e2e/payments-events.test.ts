@@ -4,6 +4,7 @@ import type { Hex } from 'viem';
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Network } from '../../host/payments/network/index.ts';
+import { micro } from '../../host/shared/money.ts';
 import {
   balance,
   mppClient,
@@ -121,6 +122,16 @@ test('the session method of an ordinary mppx client pays, and gets the handlerâ€
   expect(response.headers.get('content-type')).toBe('text/event-stream');
   expect(await response.text()).toBe(`event: x\r\n${event('a')}${several(20)}`);
   await until(async () => (await charged()) === 21_000n);
+});
+
+test('discovery tells the price of an event to sessions, and the most to others', () => {
+  const offers = rig.payments.offers(micro(50_000), { mode: 'metered', perEvent: '0.001' });
+  expect(offers.map(({ intent, amount }) => [intent, amount])).toEqual([
+    ['charge', '50000'],
+    ['session', '1000'],
+    ['exact', '50000'],
+    ['upto', '50000'],
+  ]);
 });
 
 test('who pays by a single payment pays the price first, and gets back what did not come', async () => {
