@@ -142,6 +142,8 @@ export interface Runtime {
   acquire(key: string): Promise<{ socket: string; generation: number }>;
   /** For calls of other deployments; starts the instance if it is cold. @throws as `acquire` */
   visit(slug: string): Promise<Visit>;
+  /** `activate` may come soon: what it needs is made ready, where the slug runs. */
+  expectUpdate(slug: string): void;
   /**
    * Brings the present revision (`resolve`) into service: when an instance runs, starts the new one beside it, waits
    * until it listens, switches the edges and drains the old one; no request fails. Does nothing when cold. Previews end:

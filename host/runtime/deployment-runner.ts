@@ -397,17 +397,36 @@ export class DeploymentRunner {
 
   /** @throws Problem quota_exceeded */
   async #sandbox(spec: InstanceSpec, generation: number, known: Services | undefined): Promise<PrewarmedSandbox> {
-    const { dependencies, standby, cgroups } = this.#options;
+    const { standby } = this.#options;
     const uid = known ? known.uid : tenantUser(spec.tenant);
     const special = { uid, objects: await this.#objects.open(spec, uid, generation, this.#draining) };
     if (!known) return special.objects ? await standby.make(special) : await standby.take();
-    return await startPrewarmedSandbox({
+    const waiting = special.objects ? undefined : await known.next.take();
+    return waiting ?? (await this.#beside(known, generation, special));
+  }
+
+  /** A sandbox for one more instance on the services. */
+  #beside(
+    known: Services,
+    generation: number,
+    special: Pick<PrewarmedSandboxOptions, 'uid' | 'objects'>,
+  ): Promise<PrewarmedSandbox> {
+    const { dependencies, cgroups } = this.#options;
+    return startPrewarmedSandbox({
       ...special,
       sandbox: dependencies.sandbox,
       listenFolder: known.listenFolder(generation),
       servicesFolder: known.folder,
       cgroups,
     });
+  }
+
+  /** An update of what runs is being checked. */
+  expectUpdate(): void {
+    const services = this.#shared?.current;
+    const bindings = this.#current?.instance.spec.bindings;
+    if (!services || !bindings || objectsOf(bindings)) return;
+    services.next.prepare(() => this.#beside(services, this.#options.nextGeneration(), { uid: services.uid }));
   }
 
   #adopt(instance: InstanceProcess): void {

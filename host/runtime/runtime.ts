@@ -131,6 +131,10 @@ class Node implements Runtime {
     return this.#runner(slug).runs.visit();
   }
 
+  expectUpdate(slug: string): void {
+    this.#runners.get(slug)?.expectUpdate();
+  }
+
   async activate(slug: string): Promise<void> {
     await this.#runners.get(slug)?.activate();
     this.endPreviews(slug);

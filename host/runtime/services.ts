@@ -13,6 +13,7 @@ import type { BindingSet, InstanceSpec, StorageQuotas, TenantId } from '../share
 import { Problem } from '../shared/problem.ts';
 import { limitsOf } from '../shared/tenant-limits.ts';
 import type { RuntimeDependencies } from './contract.ts';
+import { NextSandbox } from './next-sandbox.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
 import { folderOf } from './standby.ts';
 
@@ -30,6 +31,7 @@ const PLACED = 3;
 export class Services {
   /** Folder of the sockets. */
   readonly folder: string;
+  readonly next = new NextSandbox();
   /** Folders of static files, the oldest first. */
   readonly #placed = new Set<string>();
   /** How many instances use each. */
@@ -173,6 +175,7 @@ export class Services {
     const { tenant } = spec;
     // A process that is being restarted has forgotten the tenant anyway.
     await Promise.allSettled([
+      this.next.close(),
       ...this.#spaces().map((space) => dependencies.storage.close({ tenant: space.tenant, folder: this.folder })),
       dependencies.egress.close({ tenant }),
       ...[...this.#served.values()].map((served) => served.close()),

@@ -96,6 +96,24 @@ describe('replacement', () => {
     expect(seen.size).toBeGreaterThanOrEqual(5);
   });
 
+  it('takes the sandbox that was made while the update was checked; what nothing takes goes with the deployment', async () => {
+    await rig.deploy('expected', HELLO('v1'));
+    await rig.text('expected');
+    const cell = dirname(dirname(rig.socketOf('expected') ?? ''));
+    const waiting = () => readdirSync(cell).filter((name) => name.startsWith('g'));
+    rig.runtime.expectUpdate('expected');
+    rig.runtime.expectUpdate('expected');
+    const [made] = await until(() => (waiting().length > 0 ? waiting() : undefined), 10_000, 'a sandbox that waits');
+    await rig.deploy('expected', HELLO('v2'));
+    await rig.runtime.activate('expected');
+    expect(await rig.text('expected')).toBe('v2');
+    expect(basename(dirname(rig.socketOf('expected') ?? ''))).toBe(made);
+    rig.runtime.expectUpdate('expected');
+    await until(() => waiting().some((name) => name !== made), 10_000, 'another that waits');
+    await rig.runtime.stop('expected', 'stopped');
+    await until(() => !existsSync(cell), 10_000, 'its folder to be gone');
+  });
+
   it('lets a long request of the old version end, and counts its CPU time', async () => {
     const streaming = (text: string) =>
       `export default { fetch: () => new Response(new ReadableStream({ async start(c) { let sum = 0; for (let i = 0; i < 4; i++) { c.enqueue(new TextEncoder().encode("${text}")); await scheduler.wait(300); for (let n = 0; n < 1e8; n++) sum += n; } c.enqueue(new Uint8Array(sum > 0 ? 0 : 1)); c.close(); } })) }`;

@@ -34,7 +34,7 @@ const LOADED_WITH = [
 ] as const;
 
 export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endpoint {
-  const { config, deployments, pipeline, secrets, logs, updates } = deps;
+  const { config, deployments, pipeline, secrets, logs, runtime, updates } = deps;
   return {
     method: 'PUT',
     path: '/_admin/code/:slug',
@@ -133,6 +133,7 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     if (input.bindings ?? input.secrets ?? input.secretChanges)
       checkDatabases(settings, await futureSecrets(input, deployment.tenant));
     if (input.bindings) await checkServices(deps, { ...deployment, bindings: input.bindings });
+    if (hasCode(input)) runtime.expectUpdate(deployment.slug);
     const code = hasCode(input) ? { ...(await accept(input, settings, deployment)), madeBy } : undefined;
     try {
       return await change(deployment, input, settings, code);
