@@ -36,8 +36,10 @@ export function keyFileAt(file: string): KeyFile {
     name: file,
     async read() {
       try {
-        await chmod(file, 0o600);
-        return await readFile(file, 'utf8');
+        const text = await readFile(file, 'utf8');
+        // What another user owns stays as that user made it.
+        await chmod(file, 0o600).catch(() => undefined);
+        return text;
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
         throw error;
