@@ -166,8 +166,14 @@ export class SettlementMachine {
     this.#refuseElsewhere(previous);
     const again = same.as(previous.state === 'settling' ? await this.reconcile(previous) : previous);
     if (!again || again.row.state === 'released') return undefined;
-    if (again.row.state === 'settling') throw pending(again.row);
+    if (again.row.state === 'settling' || (await this.#isLeft(again.row))) throw pending(again.row);
     return { kind: 'replay', again };
+  }
+
+  /** Its node ended between the settlement and the answer: what becomes of it is known once this node has recovered it. */
+  async #isLeft(row: PaymentRow): Promise<boolean> {
+    if (!this.store.hasOthers || row.state !== 'settled' || row.kind !== 'route') return false;
+    return !(await this.store.canAnswer(row));
   }
 
   /** Begins a payment under an Idempotency-Key, unless another one under it is at work or was answered. */
