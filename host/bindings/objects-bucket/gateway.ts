@@ -62,6 +62,8 @@ const OTHERS = 1;
 const LARGE = 2;
 /** Bytes of a tenant are counted again after this long, ms; between, what it writes is added. */
 const COUNT_MS = 10_000;
+/** How often blobs are removed that no row names, ms. */
+const COLLECT_MS = 60_000;
 const MISSING: Refusal = { status: 404, code: 'NoSuchKey' };
 interface Reply {
   status: number;
@@ -91,6 +93,7 @@ export class BucketGateway {
     { places: IN_ALL / 2, perParty: 4, ...WAITING },
   ]);
   readonly #reach: Reach;
+  readonly #collecting: NodeJS.Timeout;
 
   constructor(options: GatewayOptions) {
     this.#options = options;
@@ -99,6 +102,11 @@ export class BucketGateway {
       { requestTimeout: BODY_MS, headersTimeout: 5_000, keepAliveTimeout: IDLE_MS, maxHeaderSize: 8_192 },
       (request, response) => void this.#answer(request, response),
     );
+    this.#collecting = setInterval(() => {
+      options.records
+        .collect()
+        .catch((error) => options.log.warn({ err: error }, 'blobs of objects are removed later'));
+    }, COLLECT_MS).unref();
     // As a server that nobody can reach but those who are handed to it.
     this.#server.on('clientError', (_error, socket) => socket.destroy());
   }
@@ -161,6 +169,7 @@ export class BucketGateway {
   }
 
   close(): void {
+    clearInterval(this.#collecting);
     this.#reach.close();
     this.#server.closeAllConnections();
   }

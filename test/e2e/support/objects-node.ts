@@ -6,21 +6,18 @@ import path from 'node:path';
 import { pino } from 'pino';
 import { BucketGateway } from '../../../host/bindings/objects-bucket/gateway.ts';
 import { BucketRecords, type Sql } from '../../../host/bindings/objects-bucket/records.ts';
-import type { BlobBackend } from '../../../host/bindings/store-process/blobs/backend.ts';
 import { DiskBlobs } from '../../../host/bindings/store-process/blobs/disk.ts';
-import { S3Bucket } from '../../../host/bindings/store-process/blobs/s3.ts';
 import type { CertifiedKey } from '../../../host/peers/authority.ts';
 import { PeerLinks } from '../../../host/peers/links.ts';
 import type { MemberId } from '../../../host/runtime/cluster-member.ts';
-import type { S3Settings } from '../../../host/shared/contracts.ts';
 import { pgPool } from '../../bindings/objects-bucket/support/pg-pool.ts';
 import { type Deployment, RuntimeRig } from '../runtime-rig.ts';
 
 export interface NodeInit {
   node: number;
   postgres: string;
-  /** A folder, or an S3. */
-  blobs: string | S3Settings;
+  /** A folder in place of an S3. */
+  blobs: string;
   authority: string;
   own: CertifiedKey;
 }
@@ -51,12 +48,7 @@ async function begin(init: NodeInit): Promise<void> {
   const sql: Sql = {
     query: (query) => (away ? Promise.reject(new Error('the database is away')) : pool.query(query)),
   };
-  const { blobs } = init;
-  const s3 = typeof blobs === 'string' ? undefined : new S3Bucket(blobs);
-  await s3?.prepare();
-  const blobsOf = (tenant: string): BlobBackend =>
-    s3 ? s3.blobs(`objects/${tenant}`) : new DiskBlobs(path.join(String(blobs), tenant));
-  const records = await BucketRecords.open(sql, blobsOf);
+  const records = await BucketRecords.open(sql, (tenant) => new DiskBlobs(path.join(init.blobs, tenant)));
   const links = new PeerLinks({
     authority: init.authority,
     own: init.own,
