@@ -139,6 +139,8 @@ function memberAt(tenant: TenantId, address: string | undefined): MemberId | und
 }
 
 function join(one: Duplex, other: Duplex): void {
+  // Also those that come when the rest is over.
+  for (const stream of [one, other]) stream.on('error', () => undefined);
   pipeline(one, other, one, () => {
     one.destroy();
     other.destroy();

@@ -1,9 +1,13 @@
 /** The instances of this node that are members of their tenants' clusters, and the way to them from other nodes. */
-import { type Duplex, PassThrough, Duplex as Stream } from 'node:stream';
+import { connect } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
 import type { TenantId } from '../shared/contracts.ts';
 import { ClusterMember, type MemberId, type ObjectsCluster } from './cluster-member.ts';
 import type { PrewarmedSandbox } from './prewarmed-sandbox.ts';
+
+/** A path at which nobody listens. */
+const NOWHERE = '/dev/null/nowhere';
 
 export class Members {
   readonly #cluster: ObjectsCluster;
@@ -55,10 +59,9 @@ export class Members {
     else stream.destroy();
   }
 
+  /** Errs as any connection does where that instance has ended. */
   #here(to: MemberId): Duplex {
-    const [out, back] = [new PassThrough(), new PassThrough()];
-    this.receive(to, Stream.from({ readable: out, writable: back }));
-    return Stream.from({ readable: back, writable: out });
+    return connect(this.#members.get(keyOf(to))?.socket ?? NOWHERE);
   }
 }
 
