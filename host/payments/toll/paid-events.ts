@@ -2,14 +2,13 @@
  * Answers of routes with `perEvent`: a stream of server-sent events that costs by the event. MPP's sessions pay event by
  * event, with vouchers that they send beside the stream; everybody else pays the price first, and gets the rest back.
  */
-import { Session } from 'mppx/tempo';
 import { brokenConstraint } from '../../registry/constraints.ts';
 import type { PaymentRow } from '../../registry/payments/schema.ts';
 import { least, type Money, micro, parseUsd } from '../../shared/money.ts';
 import { Problem } from '../../shared/problem.ts';
 import type { Presented } from '../methods/method.ts';
 import type { SessionPlaces } from '../methods/tempo/sessions/places.ts';
-import { acknowledged, sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
+import { acknowledged, needVoucherEvent, receiptEvent, sessionReceipt } from '../methods/tempo/sessions/receipt.ts';
 import type { LiveCall, LiveCalls } from '../settlement/live-calls.ts';
 import type { SettlementMachine } from '../settlement/machine.ts';
 import { receiptHeaders } from '../settlement/receipts.ts';
@@ -19,8 +18,6 @@ import { Deadline } from './deadline.ts';
 import { liveHeaders, withRequestId } from './messages.ts';
 import { type EventMeter, MeteredEvents } from './metered-events.ts';
 import type { Visit } from './visit.ts';
-
-const { Protocol } = Session.Precompile;
 
 /** How long a payer may take for the next voucher, ms. */
 const VOUCHER_MS = 60_000;
@@ -60,7 +57,8 @@ export class PaidEvents {
         done();
         return withRequestId(response, visit.context);
       }
-      if (!Protocol.isEventStream(response) || response.body === null) throw noEvents();
+      if (!/^text\/event-stream\b/i.test(response.headers.get('content-type') ?? '') || response.body === null)
+        throw noEvents();
     } catch (error) {
       await response?.body?.cancel().catch(() => {});
       throw await deadline.brokeOff(error).finally(() => deadline.final());
@@ -100,11 +98,12 @@ export class PaidEvents {
    * @returns undefined for a credential that asks for a stream of its own
    */
   async voucher(presented: Presented): Promise<Response | undefined> {
-    if (presented.rail !== 'tempo/session') return undefined;
-    const row = await this.#options.machine.store.byCredential(presented.id);
-    if (!row || row.credentialHash === presented.hash || termsFromText(row.terms).perEvent === undefined)
-      return undefined;
-    const answer = await this.#options.sessions.noted(presented, row.channel);
+    const { machine, sessions } = this.#options;
+    const channel = sessions.voucherOf(presented);
+    const row = channel === undefined ? undefined : await machine.store.byCredential(presented.id);
+    if (!row || row.channel !== channel || row.credentialHash === presented.hash) return undefined;
+    if (termsFromText(row.terms).perEvent === undefined) return undefined;
+    const answer = await sessions.noted(presented);
     this.#waiting.get(row.credentialId)?.();
     return answer;
   }
@@ -125,7 +124,7 @@ export class PaidEvents {
         parted.resolve();
         await over;
         const channel = await sessions.channels.byId(row.channel ?? '');
-        return channel && Protocol.formatReceiptEvent(receiptOf(channel, row));
+        return channel && receiptEvent(channel, row.credentialId);
       },
     };
     const events = new MeteredEvents(source, visit.request.signal, meter);
@@ -185,13 +184,8 @@ export class PaidEvents {
         return row.authorized;
       },
       ask: async (wanted) => {
-        const { voucher, captured, reserved, deposit } = await channelOf();
-        return Protocol.formatNeedVoucherEvent({
-          channelId: id as `0x${string}`,
-          requiredCumulative: (captured + reserved + wanted - row.authorized).toString(),
-          acceptedCumulative: voucher.toString(),
-          deposit: deposit.toString(),
-        });
+        const channel = await channelOf();
+        return needVoucherEvent(channel, channel.captured + channel.reserved + wanted - row.authorized);
       },
       more: async (signal) => {
         const end = performance.now() + VOUCHER_MS;
@@ -217,13 +211,6 @@ export class PaidEvents {
       this.#waiting.delete(credentialId);
     });
   }
-}
-
-/** The whole stream, as its payer knows it: nothing is said of vouchers that other calls have sent. */
-function receiptOf(channel: Parameters<typeof sessionReceipt>[0], row: PaymentRow) {
-  return Protocol.deserializeSessionReceipt(
-    sessionReceipt({ ...channel, voucher: channel.captured }, row.credentialId),
-  );
 }
 
 function noEvents(): Problem {

@@ -26,16 +26,16 @@ export class SessionPlaces {
     return isMpp(presented) ? this.#of(presented)?.managed(presented.credential) : undefined;
   }
 
-  /**
-   * A greater voucher of a channel, which pays for nothing by itself.
-   * @returns undefined for a credential that is none, or is of another channel
-   * @throws Problem `payment_invalid`
-   */
-  async noted(presented: Presented, channel: string | null): Promise<Response | undefined> {
-    const verifier = isMpp(presented) ? this.#of(presented) : undefined;
-    if (!verifier || !isMpp(presented)) return undefined;
-    const { action, channelId } = verifier.read(presented.credential);
-    return action === 'voucher' && channelId === channel ? verifier.manage(presented.credential) : undefined;
+  /** The channel that a voucher is of, by its own word; undefined for every other credential. @throws Problem `payment_invalid` */
+  voucherOf(presented: Presented): string | undefined {
+    if (!isMpp(presented)) return undefined;
+    const payload = this.#of(presented)?.read(presented.credential);
+    return payload?.action === 'voucher' ? payload.channelId : undefined;
+  }
+
+  /** Takes a voucher that pays for nothing by itself. @throws Problem `payment_invalid` */
+  async noted(presented: Presented): Promise<Response | undefined> {
+    return isMpp(presented) ? this.#of(presented)?.manage(presented.credential) : undefined;
   }
 
   #of({ rail, credential }: MppCredential): SessionVerifier | undefined {

@@ -35,3 +35,19 @@ export function acknowledged(text: string, channel: Pick<ChannelRow, 'voucher' |
   const own = cumulativeAmount === undefined ? channel.voucher : micro(BigInt(cumulativeAmount));
   return own < channel.voucher && own >= channel.captured ? own : channel.voucher;
 }
+
+/** The receipt of a stream, as its last event. Nothing is said of vouchers that other calls have sent. */
+export function receiptEvent(channel: Parameters<typeof sessionReceipt>[0], challengeId: string): string {
+  const receipt = sessionReceipt({ ...channel, voucher: channel.captured }, challengeId);
+  return Protocol.formatReceiptEvent(Protocol.deserializeSessionReceipt(receipt));
+}
+
+/** The event of a stream by which its payer is asked for a voucher. @param required in all, of the channel */
+export function needVoucherEvent({ id, voucher, deposit }: ChannelRow, required: bigint): string {
+  return Protocol.formatNeedVoucherEvent({
+    channelId: id as Hex,
+    requiredCumulative: required.toString(),
+    acceptedCumulative: voucher.toString(),
+    deposit: deposit.toString(),
+  });
+}
