@@ -86,7 +86,7 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     const said: string[] = [];
     createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) => said.push(line));
     const id = () => said.find((line) => line.startsWith('node '))?.slice(5) ?? '';
-    await expect.poll(id, { timeout: 20_000 }).not.toBe('');
+    await expect.poll(id, { timeout: 60_000 }).not.toBe('');
     return { process: child, id: id(), said };
   }
 
