@@ -47,8 +47,9 @@ const ON_POSTGRES = [
 ];
 
 /**
- * `unit` is pure and quick; `postgres` are those of its tests that have a registry, on a server of their own; `e2e` starts the real programs, two files at a time; `e2e-alone` those that nothing else may run beside;
- * `s3` needs a real S3 (npm run test:s3).
+ * `unit` is pure and quick; `postgres` are those of its tests that have a registry, on a server of their own; `e2e` starts
+ * the real programs, three files at a time, because each waits now and then; `e2e-alone` are those that nothing else may
+ * run beside; `s3` needs a real S3 (npm run test:s3).
  */
 export default defineConfig({
   root,
@@ -75,11 +76,20 @@ export default defineConfig({
           testTimeout: 60_000,
         },
       },
-      { root, test: { ...e2e, ...shared, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE } },
+      {
+        root,
+        test: { ...shared, ...e2e, maxWorkers: 3, name: 'e2e', include: ['test/e2e/**/*.test.ts'], exclude: ALONE },
+      },
       { root, test: { ...e2e, ...shared, name: 'e2e-alone', include: ALONE } },
       {
         root,
-        test: { ...e2e, expect: shared.expect, name: 's3', include: ['test/s3/**/*.test.ts'], fileParallelism: false },
+        test: {
+          ...e2e,
+          ...shared,
+          name: 's3',
+          include: ['test/s3/**/*.test.ts'],
+          globalSetup: 'test/s3/s3-project.ts',
+        },
       },
     ],
   },

@@ -11,27 +11,24 @@ import { fetchObjects, placeObjects } from '../../host/backup/objects.ts';
 import { openBackupStore } from '../../host/backup/open-store.ts';
 import { restoreBackup } from '../../host/backup/restore.ts';
 import { callR2, StorageRig, TENANT } from '../e2e/storage-rig.ts';
-import { Radosgw } from './radosgw.ts';
+import { s3Objects } from './radosgw.ts';
 
 const PASSPHRASE = 'a passphrase for a test';
-let gateway: Radosgw;
 let folder: string;
 beforeAll(async () => {
-  gateway = await Radosgw.start();
   folder = mkdtempSync(join(tmpdir(), 's3-backup-'));
 });
 afterAll(async () => {
-  await gateway?.stop();
   rmSync(folder, { recursive: true, force: true });
 });
 
 function client(): Client {
-  const { endpoint, accessKey, secretKey, region } = gateway.objects('any');
+  const { endpoint, accessKey, secretKey, region } = s3Objects('any');
   const { hostname, port } = new URL(endpoint);
   return new Client({ endPoint: hostname, port: Number(port), useSSL: false, accessKey, secretKey, region });
 }
 
-const open = () => openBackupStore('s3://backups/box/one', gateway.objects('any'), folder);
+const open = () => openBackupStore('s3://backups/box/one', s3Objects('any'), folder);
 
 function backup(dataFolder: string, day: number, more: Partial<Parameters<typeof createBackup>[0]> = {}) {
   return createBackup({
@@ -83,11 +80,11 @@ describe('a backup in a bucket', () => {
 
 describe('objects whose bytes live in a bucket', () => {
   test('are in the backup, and back in a bucket after the restore', async () => {
-    const rig = new StorageRig({ objects: gateway.objects('live') });
+    const rig = new StorageRig({ objects: s3Objects('live') });
     await rig.startStorage();
     const value = Buffer.alloc(3_000_000, 7);
     await callR2(join(rig.sockets, 'r2.sock'), { method: 'put', object: 'kept' }, value);
-    const live = { ...gateway.objects('live') };
+    const live = { ...s3Objects('live') };
     const data = join(folder, 'object-data');
     mkdirSync(data);
     await backup(data, 9, {
@@ -97,14 +94,14 @@ describe('objects whose bytes live in a bucket', () => {
     await callR2(join(rig.sockets, 'r2.sock'), { method: 'delete', object: 'kept' });
     await rig.stop();
 
-    const other = new StorageRig({ objects: gateway.objects('other') });
+    const other = new StorageRig({ objects: s3Objects('other') });
     const restored = join(folder, 'object-restored');
     await restoreBackup({
       store: open(),
       id: '2026-01-09T00-00-00Z',
       passphrase: PASSPHRASE,
       dataFolder: restored,
-      placeObjects: (tenants) => placeObjects({ ...gateway.objects('other') }, tenants),
+      placeObjects: (tenants) => placeObjects({ ...s3Objects('other') }, tenants),
     });
     expect(existsSync(join(restored, 'tenants', TENANT, 'r2/objects'))).toBe(false);
     await rename(join(restored, 'tenants'), other.root);

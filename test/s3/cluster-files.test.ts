@@ -10,21 +10,18 @@ import { S3Bucket } from '../../host/bindings/store-process/blobs/s3.ts';
 import { BucketCode } from '../../host/runtime/bucket-code.ts';
 import { CodeStore } from '../../host/runtime/code-store.ts';
 import type { CodeBundle } from '../../host/shared/contracts.ts';
-import { Radosgw } from './radosgw.ts';
+import { s3Settings } from './radosgw.ts';
 
 const TENANT = 't00000000000000000001';
-let gateway: Radosgw;
 let bucket: S3Bucket;
 const folders: string[] = [];
 
 beforeAll(async () => {
-  gateway = await Radosgw.start();
-  bucket = new S3Bucket(gateway.settings('files'));
+  bucket = new S3Bucket(s3Settings('files'));
   await bucket.prepare();
 });
 afterAll(async () => {
   for (const folder of folders) rmSync(folder, { recursive: true });
-  await gateway?.stop();
 });
 
 function newFolder(): string {

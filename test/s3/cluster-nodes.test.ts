@@ -3,75 +3,27 @@
  * them is killed, and while S3 refuses; and of what nothing names nothing stays.
  */
 import { createHash } from 'node:crypto';
-import { once } from 'node:events';
-import { Agent, createServer, request, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { Agent } from 'node:http';
 import { join } from 'node:path';
-import { pipeline } from 'node:stream';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { S3Bucket } from '../../host/bindings/store-process/blobs/s3.ts';
 import type { ClusterStores } from '../../host/shared/contracts.ts';
 import { Client, type PgClient } from '../../host/shared/pg.ts';
 import { callR2, callSocket, StorageRig, TENANT } from '../e2e/storage-rig.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
-import { Radosgw } from './radosgw.ts';
+import { Door } from './door.ts';
+import { s3Settings } from './radosgw.ts';
 
-let gateway: Radosgw;
 let postgres: PostgresServer;
 let door: Door;
 beforeAll(async () => {
-  [gateway, postgres] = await Promise.all([Radosgw.start(), PostgresServer.start()]);
-  door = await Door.open(gateway.settings('x').endpoint);
+  postgres = await PostgresServer.start();
+  door = await Door.open(s3Settings('x').endpoint);
 });
 afterAll(async () => {
   door?.close();
-  await Promise.all([gateway?.stop(), postgres?.stop()]);
+  await postgres?.stop();
 });
-
-/** In front of S3: it refuses when told to. */
-class Door {
-  isShut = false;
-  refused = 0;
-  readonly #server: Server;
-  readonly #agent = new Agent({ keepAlive: true });
-
-  private constructor(target: URL) {
-    this.#server = createServer((call, answer) => {
-      if (this.isShut) {
-        this.refused++;
-        call.resume();
-        answer.writeHead(503, { 'Content-Type': 'application/xml' }).end('<Error><Code>SlowDown</Code></Error>');
-        return;
-      }
-      const { method, url, headers } = call;
-      const to = { host: target.hostname, port: target.port, method, path: url, headers, agent: this.#agent };
-      const passed = request(to, (response) => {
-        // A node that was killed.
-        if (answer.destroyed) return void response.destroy();
-        answer.writeHead(response.statusCode ?? 0, response.headers);
-        pipeline(response, answer, () => undefined);
-      });
-      passed.on('error', () => answer.destroy());
-      pipeline(call, passed, () => undefined);
-    });
-  }
-
-  static async open(target: string): Promise<Door> {
-    const door = new Door(new URL(target));
-    await once(door.#server.listen(0, '127.0.0.1'), 'listening');
-    return door;
-  }
-
-  get endpoint(): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
-  }
-
-  close(): void {
-    this.#server.close();
-    this.#server.closeAllConnections();
-    this.#agent.destroy();
-  }
-}
 
 let count = 0;
 let cluster: ClusterStores;
@@ -81,7 +33,7 @@ let b: StorageRig;
 const agent = new Agent({ keepAlive: true });
 beforeEach(async () => {
   const name = `nodes-${count++}`;
-  cluster = { database: postgres.create(name), storage: { ...gateway.settings(name), endpoint: door.endpoint } };
+  cluster = { database: postgres.create(name), storage: { ...s3Settings(name), endpoint: door.endpoint } };
   [a, b] = [new StorageRig({ cluster }), new StorageRig({ cluster })];
   await Promise.all([a.startStorage(), b.startStorage()]);
   await connectDatabase();
@@ -119,9 +71,7 @@ async function sums(): Promise<Record<string, number>> {
 
 /** Names of all objects in the bucket. */
 async function inBucket(): Promise<string[]> {
-  const files = new S3Bucket({ ...cluster.storage, endpoint: gateway.settings('x').endpoint, prefix: '' }).files(
-    'turnpike',
-  );
+  const files = new S3Bucket({ ...cluster.storage, endpoint: s3Settings('x').endpoint, prefix: '' }).files('turnpike');
   try {
     return (await Array.fromAsync(files.entries())).map(({ name }) => name).sort();
   } finally {

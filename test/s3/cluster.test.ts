@@ -3,19 +3,18 @@ import { afterAll, beforeAll, describe } from 'vitest';
 import { kvSuite } from '../e2e/kv-suite.ts';
 import { r2Suite } from '../e2e/r2-suite.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
-import { Radosgw } from './radosgw.ts';
+import { s3Settings } from './radosgw.ts';
 
-let gateway: Radosgw;
 let postgres: PostgresServer;
 beforeAll(async () => {
-  [gateway, postgres] = await Promise.all([Radosgw.start(), PostgresServer.start()]);
+  postgres = await PostgresServer.start();
 });
 afterAll(async () => {
-  await Promise.all([gateway?.stop(), postgres?.stop()]);
+  await postgres?.stop();
 });
 
 const cluster = async (name: string) => ({
-  cluster: { database: postgres.create(name), storage: gateway.settings(name) },
+  cluster: { database: postgres.create(name), storage: s3Settings(name) },
 });
 
 describe('KV of a cluster', () => kvSuite(() => cluster('kv-suite')));

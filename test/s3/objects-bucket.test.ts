@@ -7,20 +7,21 @@ import { S3Bucket } from '../../host/bindings/store-process/blobs/s3.ts';
 import { type PgTestPool, pgPool } from '../bindings/objects-bucket/support/pg-pool.ts';
 import { postgresPrograms } from '../e2e/support/databases.ts';
 import { PostgresServer } from '../registry/support/postgres-server.ts';
-import { Radosgw } from './radosgw.ts';
+import { Door } from './door.ts';
+import { s3Settings } from './radosgw.ts';
 
 describe.skipIf(!postgresPrograms())('the bucket of objects on S3', () => {
-  let s3: Radosgw;
-  let stopped = false;
+  let door: Door;
   let postgres: PostgresServer;
   let pool: PgTestPool;
   let blobs: BlobBackend;
   let records: BucketRecords;
 
   beforeAll(async () => {
-    [s3, postgres] = await Promise.all([Radosgw.start(), PostgresServer.start()]);
+    postgres = await PostgresServer.start();
+    door = await Door.open(s3Settings('objects').endpoint);
     pool = pgPool(postgres.create('bucket'));
-    const bucket = new S3Bucket(s3.objects('objects'));
+    const bucket = new S3Bucket({ ...s3Settings('objects'), endpoint: door.endpoint });
     await bucket.prepare();
     blobs = bucket.blobs('objects/t1');
     records = await BucketRecords.open(pool, (tenant) => bucket.blobs(`objects/${tenant}`));
@@ -30,7 +31,7 @@ describe.skipIf(!postgresPrograms())('the bucket of objects on S3', () => {
     records?.close();
     await pool?.end();
     await postgres?.stop();
-    if (!stopped) await s3?.stop();
+    door?.close();
   });
 
   const put = (key: string, body: Buffer) =>
@@ -56,8 +57,7 @@ describe.skipIf(!postgresPrograms())('the bucket of objects on S3', () => {
   });
 
   test('without the S3 large bodies are refused, and small ones are taken', async () => {
-    stopped = true;
-    await s3.stop();
+    door.close();
     await expect(put('large', Buffer.alloc(INLINE_BYTES + 1))).rejects.toThrow();
     expect(await records.get('t1', 'large')).toBeUndefined();
     await put('small', Buffer.from('small'));

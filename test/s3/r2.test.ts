@@ -6,20 +6,14 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { r2Suite } from '../e2e/r2-suite.ts';
 import { streamsInFlatMemory } from '../e2e/storage-memory.ts';
 import { callR2, StorageRig, TENANT } from '../e2e/storage-rig.ts';
-import { Radosgw } from './radosgw.ts';
+import { s3Objects } from './radosgw.ts';
 
-let gateway: Radosgw;
-beforeAll(async () => {
-  gateway = await Radosgw.start();
-});
-afterAll(() => gateway?.stop());
-
-describe('R2 on S3', () => r2Suite(async () => ({ objects: gateway.objects('suite') })));
+describe('R2 on S3', () => r2Suite(async () => ({ objects: s3Objects('suite') })));
 
 describe('the bucket', () => {
   let rig: StorageRig;
   beforeAll(async () => {
-    rig = await StorageRig.start({ objects: gateway.objects('own') });
+    rig = await StorageRig.start({ objects: s3Objects('own') });
   });
   afterAll(() => rig?.stop());
 
@@ -27,7 +21,7 @@ describe('the bucket', () => {
     callR2(join(rig.sockets, 'r2.sock'), request, value);
 
   async function names(prefix: string): Promise<string[]> {
-    const { endpoint, accessKey, secretKey, region, bucket } = gateway.objects('own');
+    const { endpoint, accessKey, secretKey, region, bucket } = s3Objects('own');
     const url = new URL(endpoint);
     const client = new Client({
       endPoint: url.hostname,

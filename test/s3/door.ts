@@ -1,0 +1,49 @@
+/** Stands before the S3 of the tests: it refuses, or is gone, when it is told to. */
+import { once } from 'node:events';
+import { Agent, createServer, request, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { pipeline } from 'node:stream';
+
+export class Door {
+  isShut = false;
+  refused = 0;
+  readonly #server: Server;
+  readonly #agent = new Agent({ keepAlive: true });
+
+  private constructor(target: URL) {
+    this.#server = createServer((call, answer) => {
+      if (this.isShut) {
+        this.refused++;
+        call.resume();
+        answer.writeHead(503, { 'Content-Type': 'application/xml' }).end('<Error><Code>SlowDown</Code></Error>');
+        return;
+      }
+      const { method, url, headers } = call;
+      const to = { host: target.hostname, port: target.port, method, path: url, headers, agent: this.#agent };
+      const passed = request(to, (response) => {
+        // A node that was killed.
+        if (answer.destroyed) return void response.destroy();
+        answer.writeHead(response.statusCode ?? 0, response.headers);
+        pipeline(response, answer, () => undefined);
+      });
+      passed.on('error', () => answer.destroy());
+      pipeline(call, passed, () => undefined);
+    });
+  }
+
+  static async open(target: string): Promise<Door> {
+    const door = new Door(new URL(target));
+    await once(door.#server.listen(0, '127.0.0.1'), 'listening');
+    return door;
+  }
+
+  get endpoint(): string {
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`;
+  }
+
+  close(): void {
+    this.#server.close();
+    this.#server.closeAllConnections();
+    this.#agent.destroy();
+  }
+}
