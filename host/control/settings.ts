@@ -55,17 +55,19 @@ export function checkPayTo({ payTo }: DeploymentSettings, { hostWallets }: Pick<
     throw fieldProblem('/payTo', 'is a wallet of this host itself; name a wallet of your own');
 }
 
-/** What has its data in the folder of one node, and its own words for that. */
-const ON_ONE_NODE = ['kv', 'd1', 'r2', 'durableObjects', 'queues', 'workflows', 'analytics'];
+/** What keeps data, and of that what has it in the folder of one node. */
+const KEEPS_DATA = ['kv', 'd1', 'r2', 'durableObjects', 'queues', 'workflows', 'analytics'];
+const ON_ONE_NODE = ['d1', 'durableObjects', 'queues', 'workflows', 'analytics'];
 
-/** A binding whose data the other nodes do not have; undefined: there is none. */
-export function onOneNode(bindings: BindingSet): string | undefined {
-  return boundBindings(bindings).find(({ binding }) => ON_ONE_NODE.includes(binding.key))?.binding.key;
+/** Whether a binding has data behind it. */
+export function keepsData(bindings: BindingSet): boolean {
+  return boundBindings(bindings).some(({ binding }) => KEEPS_DATA.includes(binding.key));
 }
 
 /** @throws Problem invalid_field for what a host of several nodes does not have on all of them */
 export function checkNodes({ bindings }: Pick<DeploymentSettings, 'bindings'>, severalNodes: boolean): void {
-  const bound = severalNodes ? onOneNode(bindings) : undefined;
+  if (!severalNodes) return;
+  const bound = boundBindings(bindings).find(({ binding }) => ON_ONE_NODE.includes(binding.key))?.binding.key;
   if (bound) {
     throw fieldProblem(
       `/bindings/${bound}`,

@@ -33,6 +33,16 @@ const usdOrEmpty = z
   .regex(/^(?:\d{1,6}(?:\.\d{1,6})?)?$/, 'expected a decimal amount in USD such as "0.20", or nothing');
 
 const NEEDED_FOR_S3 = ['endpoint', 'bucket', 'accessKey', 'secretKey'] as const;
+/** @param variables begin of the names of environment variables */
+const s3 = (variables: string) =>
+  z.strictObject({
+    endpoint: httpUrlOrEmpty.describe('S3 endpoint URL'),
+    region: z.string().describe('S3 region'),
+    bucket: z.string().describe('S3 bucket'),
+    prefix: z.string().describe('prefix of all object names'),
+    accessKey: z.string().describe(`S3 access key; better in ${variables}_ACCESS_KEY`),
+    secretKey: z.string().describe(`S3 secret key; better in ${variables}_SECRET_KEY`),
+  });
 
 export const configSchema = z.strictObject({
   port: port.describe('public port; 0 picks a free one'),
@@ -59,15 +69,21 @@ export const configSchema = z.strictObject({
         .string()
         .regex(/^(?:[a-zA-Z0-9][a-zA-Z0-9._-]{0,62})?$/, 'expected letters, digits, dots and hyphens')
         .describe('name of this node; empty: one is made at the first start, and kept'),
+      storage: s3('TURNPIKE_CLUSTER_STORAGE'),
     })
-    .refine(({ database, key, node }) => database !== '' || (key === '' && node === ''), {
-      path: ['database'],
-      error: 'cluster.key and cluster.node are of a cluster: set cluster.database, too',
-    })
+    .refine(
+      ({ database, key, node, storage }) =>
+        database !== '' || [key, node, ...NEEDED_FOR_S3.map((name) => storage[name])].every((text) => text === ''),
+      { path: ['database'], error: 'all settings of cluster are of several nodes: set cluster.database, too' },
+    )
     .refine(({ database, key }) => database === '' || key !== '', {
       path: ['key'],
       error:
         'a cluster needs one key for all nodes, which seals what they share: make it with openssl rand -base64 32, and set it on each node',
+    })
+    .refine(({ database, storage }) => database === '' || NEEDED_FOR_S3.every((name) => storage[name] !== ''), {
+      path: ['storage'],
+      error: `a cluster needs a bucket of an S3 for what all nodes keep: set ${NEEDED_FOR_S3.join(', ')}, the same on each node`,
     }),
   clock: z.strictObject({ movable: z.boolean().describe('operator may move business time (tests only)') }),
   slugs: z.strictObject({
@@ -167,14 +183,7 @@ export const configSchema = z.strictObject({
       analyticsDays: z.number().int().positive().describe('days that data points are kept'),
       cacheBytes: bytes.describe('what the Cache API keeps per tenant; what was used longest ago leaves first'),
       requestsInFlight: z.number().int().positive().describe('storage requests in flight per tenant'),
-      s3: z.strictObject({
-        endpoint: httpUrlOrEmpty.describe('S3 endpoint URL'),
-        region: z.string().describe('S3 region'),
-        bucket: z.string().describe('S3 bucket'),
-        prefix: z.string().describe('prefix of all object names'),
-        accessKey: z.string().describe('S3 access key; better in TURNPIKE_STORAGE_S3_ACCESS_KEY'),
-        secretKey: z.string().describe('S3 secret key; better in TURNPIKE_STORAGE_S3_SECRET_KEY'),
-      }),
+      s3: s3('TURNPIKE_STORAGE_S3'),
     })
     .refine(({ objects, s3 }) => objects === 'disk' || NEEDED_FOR_S3.every((name) => s3[name] !== ''), {
       path: ['s3'],

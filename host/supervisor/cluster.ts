@@ -5,20 +5,33 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import path from 'node:path';
+import { SharedAssets } from '../assets/shared-assets.ts';
+import { S3Bucket } from '../bindings/store-process/blobs/s3.ts';
 import { type KeyFiles, keyFileAt, keyFilesOfNodes } from '../registry/key-file.ts';
 import { openPostgresRegistry, type PostgresRegistry } from '../registry/postgres/index.ts';
 import { Nodes } from '../registry/postgres/nodes.ts';
-import { SharedCode } from '../registry/postgres/shared-code.ts';
+import { addSetting, readSetting } from '../registry/settings.ts';
+import { BucketCode } from '../runtime/bucket-code.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
 import type { Folders } from './folders.ts';
+
+/** Setting that names the bucket. */
+const BUCKET = 'cluster:bucket';
 
 export interface Cluster {
   /** Of this node. */
   name: string;
   nodes: Nodes;
-  code: SharedCode;
+  bucket: SharedBucket;
   leases: Pick<PostgresRegistry['leases'], 'leave' | 'livesUntil' | 'nodeLease' | 'end'>;
+}
+
+/** What all nodes have of the bucket, beside KV and R2. */
+export interface SharedBucket {
+  bucket: S3Bucket;
+  code: BucketCode;
+  assets: SharedAssets;
 }
 
 /** @throws Problem invalid_config that says what to do */
@@ -39,6 +52,7 @@ export async function openCluster(
   });
   try {
     const keyFiles = await keyFilesOfNodes(registry, config.cluster.key, folders.data);
+    const bucket = await openBucket(config, registry);
     const nodes = new Nodes(registry.client, registry.node);
     // Whoever has the data folder is the only process of this node.
     const last = keyFileAt(path.join(folders.data, 'node-last'));
@@ -47,12 +61,50 @@ export async function openCluster(
     return {
       registry,
       keyFiles,
-      cluster: { name, nodes, code: new SharedCode(registry.client), leases: registry.leases },
+      cluster: { name, nodes, bucket, leases: registry.leases },
     };
   } catch (error) {
     await registry.end();
     throw error;
   }
+}
+
+/**
+ * The bucket and the registry know each other by a number: what is written into another bucket would be missing to the
+ * other nodes.
+ * @throws Problem invalid_config that says what to do
+ */
+export async function openBucket(
+  { cluster: { storage } }: Pick<Config, 'cluster'>,
+  { db }: PostgresRegistry,
+): Promise<SharedBucket> {
+  const bucket = new S3Bucket(storage);
+  const marks = bucket.files('cluster');
+  let isKnown: boolean;
+  try {
+    await bucket.prepare();
+    if ((await readSetting(db, BUCKET)) === undefined) {
+      const mark = randomBytes(16).toString('hex');
+      // In the bucket first: whoever reads it in the registry finds it there.
+      await marks.write(mark, { length: 0, chunks: [] });
+      await addSetting(db, BUCKET, mark);
+    }
+    isKnown = (await marks.stat(String(await readSetting(db, BUCKET)))) !== undefined;
+  } catch (error) {
+    throw new Problem(
+      'start_failed',
+      `The S3 bucket of cluster.storage cannot be used: ${(error as Error).message}. Check endpoint, region, bucket and keys.`,
+      { cause: error },
+    );
+  } finally {
+    marks.close();
+  }
+  if (!isKnown)
+    throw new Problem(
+      'invalid_config',
+      'cluster.storage is another bucket, or another prefix, than the one that the nodes of this cluster have: give each node the same.',
+    );
+  return { bucket, code: new BucketCode(bucket.files('code')), assets: new SharedAssets(bucket.files('assets')) };
 }
 
 /** @throws Problem invalid_config that says what to do */

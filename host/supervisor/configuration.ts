@@ -240,6 +240,8 @@ const SECRET = new Set([
   'builtinTenants.secrets',
   'cluster.database',
   'cluster.key',
+  'cluster.storage.accessKey',
+  'cluster.storage.secretKey',
   'mail.smtpUrl',
   'payments.also',
   'payments.rpcUrl',

@@ -1,18 +1,17 @@
-/** An existing box becomes the first node of a cluster: its registry, its code and its keys go into PostgreSQL. */
+/** An existing box becomes the first node of a cluster: its registry and its keys go into PostgreSQL, its code into the bucket. */
 import { existsSync, renameSync } from 'node:fs';
 import path from 'node:path';
-import { onOneNode } from '../control/settings.ts';
+import { keepsData } from '../control/settings.ts';
 import { Deployments } from '../registry/deployments.ts';
 import { openRegistry } from '../registry/index.ts';
 import { keyFilesOfNodes } from '../registry/key-file.ts';
 import { Invariants } from '../registry/payments/invariants.ts';
 import { openPostgresRegistry } from '../registry/postgres/index.ts';
 import { moveIn } from '../registry/postgres/move-in.ts';
-import { SharedCode } from '../registry/postgres/shared-code.ts';
-import { CodeStore } from '../runtime/code-store.ts';
+import { CodeStore, type SharedCode } from '../runtime/code-store.ts';
 import type { Config } from '../shared/config.ts';
 import { Problem } from '../shared/problem.ts';
-import { refuseHalfACluster } from './cluster.ts';
+import { openBucket, refuseHalfACluster } from './cluster.ts';
 import { openFolders } from './folders.ts';
 
 /** What the registry of the box is called from then on: no host starts on it by mistake, and pays twice. */
@@ -53,7 +52,8 @@ export async function moveBoxIn(config: Config, dataFolder: string): Promise<Mov
     await box.client.execute('PRAGMA wal_checkpoint(TRUNCATE)');
     const keyFiles = await keyFilesOfNodes(cluster, key, folders.data);
     for (const name of KEYS) await keyFiles(name).read();
-    const code = await putCode(deployments, new CodeStore(folders.code), new SharedCode(cluster.client));
+    const bucket = await openBucket(config, cluster);
+    const code = await putCode(deployments, new CodeStore(folders.code), bucket.code);
     const rows = await moveIn(box.client, cluster.client, async () => {
       // Before it counts: two hosts with the same debts would pay them twice.
       if (source !== moved) renameSync(source, moved);
@@ -78,8 +78,7 @@ async function putCode(deployments: Deployments, from: CodeStore, to: SharedCode
 
 async function refuseData(deployments: Deployments): Promise<void> {
   const left = (await deployments.all()).filter(
-    ({ state, bindings, assets }) =>
-      state !== 'decommissioned' && (assets !== null || onOneNode(bindings) !== undefined),
+    ({ state, bindings, assets }) => state !== 'decommissioned' && (assets !== null || keepsData(bindings)),
   );
   if (left.length === 0) return;
   throw new Problem(

@@ -6,7 +6,13 @@ import type { Folders } from './folders.ts';
 
 export function storageInit(config: Config, folders: Folders, clockOffsetMs: number): StorageInit {
   const { objects, s3 } = config.storage;
-  return { root: folders.tenants, objects: objects === 's3' ? { kind: 's3', ...s3 } : { kind: 'disk' }, clockOffsetMs };
+  const { database, storage } = config.cluster;
+  return {
+    root: folders.tenants,
+    objects: objects === 's3' ? { kind: 's3', ...s3 } : { kind: 'disk' },
+    cluster: database === '' ? undefined : { database, storage },
+    clockOffsetMs,
+  };
 }
 
 export function edgeInit(

@@ -11,8 +11,7 @@ import {
   signInFetch,
   x402Fetch,
 } from './support/callers.ts';
-import { Cluster } from './support/cluster.ts';
-import { postgresPrograms } from './support/databases.ts';
+import { Cluster, clusterPrograms } from './support/cluster.ts';
 import { type TestHost, until } from './support/host.ts';
 import { x402Balance } from './support/local-network.ts';
 import { available } from './support/programs.ts';
@@ -26,7 +25,7 @@ const PRICE = 10_000n;
 const HELLO = (text: string) =>
   `export default { fetch: (req: Request, env: any) => new Response(${JSON.stringify(text)} + (env.NAME ?? '')) }`;
 
-describe.skipIf(!postgresPrograms())('two nodes', () => {
+describe.skipIf(!clusterPrograms())('two nodes', () => {
   let cluster: Cluster;
   let a: TestHost;
   let b: TestHost;
@@ -209,7 +208,8 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     };
     expect((await b.operator('POST', '/cluster/a/drain')).status).toBe(200);
     await until(async () => (await isServing(a)) === 503);
-    expect(await heldBy('a')).toMatchObject({ state: 'draining', leases: [] });
+    await until(async () => (await heldBy('a'))?.leases.length === 0);
+    expect(await heldBy('a')).toMatchObject({ state: 'draining' });
     expect((await fetch(`${a.url}/first/`)).status).toBe(200);
     await until(async () => (await heldBy('b'))?.leases.includes('timed work'));
     await a.operator('POST', '/cluster/a/resume');
@@ -281,15 +281,18 @@ describe.skipIf(!postgresPrograms())('two nodes', () => {
     await expect(a.restart()).rejects.toThrow(/was removed from this cluster/);
   });
 
-  it('another key, and a name that is taken, are refused', async () => {
+  it('another key, another bucket, and a name that is taken, are refused', async () => {
     await expect(
       cluster.node('c', {}, { TURNPIKE_CLUSTER_KEY: 'another key of thirty-two characters' }),
     ).rejects.toThrow(/cluster.key is another/);
+    await expect(cluster.node('e', {}, { TURNPIKE_CLUSTER_STORAGE_BUCKET: 'another' })).rejects.toThrow(
+      /cluster.storage is another bucket/,
+    );
     await expect(cluster.node('d', { 'cluster-node': 'b' })).rejects.toThrow(/Another node b runs/);
   });
 });
 
-describe.skipIf(!postgresPrograms())('a box that becomes a cluster', () => {
+describe.skipIf(!clusterPrograms())('a box that becomes a cluster', () => {
   let cluster: Cluster;
 
   beforeAll(async () => {

@@ -1,6 +1,7 @@
 /** The S3 of these tests: one for all files, made by s3-project.ts; each test takes buckets of its own. */
 import { inject } from 'vitest';
 import type { S3Settings, StorageInit } from '../../host/shared/contracts.ts';
+import { settingsOf } from '../e2e/support/radosgw.ts';
 
 type S3Objects = Extract<StorageInit['objects'], { kind: 's3' }>;
 
@@ -11,5 +12,5 @@ export function s3Objects(bucket: string): S3Objects {
 
 /** The same as `s3Objects`, for stores of several nodes. */
 export function s3Settings(bucket: string): S3Settings {
-  return { region: 'us-east-1', bucket, prefix: 'turnpike/', ...inject('s3') };
+  return settingsOf(inject('s3'), bucket);
 }

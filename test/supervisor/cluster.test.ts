@@ -12,6 +12,10 @@ const KEY = 'k'.repeat(32);
 const WHOLE = {
   TURNPIKE_CLUSTER_DATABASE: DATABASE,
   TURNPIKE_CLUSTER_KEY: KEY,
+  TURNPIKE_CLUSTER_STORAGE_ENDPOINT: 'http://127.0.0.1:9',
+  TURNPIKE_CLUSTER_STORAGE_BUCKET: 'turnpike',
+  TURNPIKE_CLUSTER_STORAGE_ACCESS_KEY: 'turnpike',
+  TURNPIKE_CLUSTER_STORAGE_SECRET_KEY: 'whispered',
   TURNPIKE_PUBLIC_URL: 'https://example.com',
   TURNPIKE_PAYMENTS_NETWORK: 'none',
   TURNPIKE_BUILTIN_TENANTS_ENABLED: '',
@@ -35,12 +39,14 @@ it('a whole one is taken, and shows neither the address nor the key', () => {
   const shown = JSON.stringify(settingsInForce(config, origins));
   expect(shown).not.toContain('hush');
   expect(shown).not.toContain(KEY);
+  expect(shown).not.toContain('whispered');
 });
 
 it.each([
   ['without a key', { TURNPIKE_CLUSTER_KEY: '' }, /openssl rand/],
   ['with a short key', { TURNPIKE_CLUSTER_KEY: 'short' }, /32 characters/],
   ['without a database', { TURNPIKE_CLUSTER_DATABASE: '' }, /set cluster.database/],
+  ['without a bucket', { TURNPIKE_CLUSTER_STORAGE_BUCKET: '' }, /cluster.storage: a cluster needs a bucket/],
   ['over another database', { TURNPIKE_CLUSTER_DATABASE: 'mysql://x/y' }, /postgres:\/\//],
   ['on the local network', { TURNPIKE_PAYMENTS_NETWORK: 'local' }, /payments.network/],
   ['without a public URL', { TURNPIKE_PUBLIC_URL: '' }, /publicUrl/],

@@ -7,7 +7,7 @@ import type { Client, InValue, Row, Transaction } from '@libsql/client/sqlite3';
 import { Problem } from '../../shared/problem.ts';
 
 /** Of nodes, not of their host. */
-const NOT_MOVED = ['changes', 'code_parts', 'leases', 'migrations', 'nodes'];
+const NOT_MOVED = ['changes', 'leases', 'migrations', 'nodes'];
 /** Others refer to these. */
 const FIRST = ['deployments', 'payments', 'payment_channels'];
 /** Statements take so many values on both databases. */
@@ -47,7 +47,7 @@ export async function moveIn(
 async function refuseFilled(to: Transaction): Promise<void> {
   const { rows } = await to.execute(
     `SELECT (SELECT count(*) FROM deployments) + (SELECT count(*) FROM payments) + (SELECT count(*) FROM nodes)
-      + (SELECT count(*) FROM settings WHERE name NOT LIKE 'key:%') AS filled`,
+      + (SELECT count(*) FROM settings WHERE name NOT LIKE 'key:%' AND name NOT LIKE 'cluster:%') AS filled`,
   );
   if (rows[0]?.filled !== 0) {
     throw new Problem(

@@ -65,17 +65,21 @@ export const scheduler = service({
 export const codeStore = service({
   name: 'code store',
   needs: { folders, stores },
-  start: ({ folders, stores }) => new CodeStore(folders.code, stores.cluster?.code),
+  start: ({ folders, stores }) => new CodeStore(folders.code, stores.cluster?.bucket.code),
 });
 
 export const assetStore = service({
   name: 'static files',
   needs: { config, folders, stores },
-  start: ({ config, folders, stores: { deployments } }) =>
-    new AssetStore(folders.tenants, async (tenant) => {
-      const limits = (await deployments.byTenant(tenant))?.limits ?? {};
-      return limits['storage.assetBytes'] ?? config.storage.assetBytes;
-    }),
+  start: ({ config, folders, stores: { deployments, cluster } }) =>
+    new AssetStore(
+      folders.tenants,
+      async (tenant) => {
+        const limits = (await deployments.byTenant(tenant))?.limits ?? {};
+        return limits['storage.assetBytes'] ?? config.storage.assetBytes;
+      },
+      cluster?.bucket.assets,
+    ),
 });
 
 /** Logs of tenants. */

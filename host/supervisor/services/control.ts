@@ -419,6 +419,7 @@ const timers = service({
     timedWork,
     backups,
     domainChecks,
+    assetStore,
     codeStore,
     stores,
     runtime,
@@ -429,7 +430,7 @@ const timers = service({
     controlServer,
   },
   async start({ scheduler, timedWork, backups, domainChecks, codeStore, stores, log, controlDeps, ...values }) {
-    const { runtime, instanceClient, observation } = values;
+    const { runtime, instanceClient, observation, assetStore } = values;
     const renewer = new AutoRenewer(controlDeps);
     scheduler.every(AUTO_RENEWALS_MS, 'automatic renewals', () =>
       stores.registry.leases.run(TIMED_WORK, () => renewer.run()),
@@ -448,12 +449,15 @@ const timers = service({
     scheduler.every(CODE_SWEEP_MS, 'code', sweepCode);
     void sweepCode();
     const { cluster } = stores;
-    if (cluster)
+    if (cluster) {
       scheduler.every(SHARED_CODE_SWEEP_MS, 'code of all nodes', () =>
         stores.registry.leases.run(TIMED_WORK, () =>
-          cluster.code.sweep((digests) => stores.deployments.unusedCode(digests)),
+          cluster.bucket.code.sweep((digests) => stores.deployments.unusedCode(digests)),
         ),
       );
+      const isGone = async (tenant: string) => (await stores.deployments.byTenant(tenant)) === undefined;
+      scheduler.every(SHARED_CODE_SWEEP_MS, 'copies of static files', () => assetStore.trim(isGone));
+    }
     scheduler.every(FLUSH_USAGE_MS, 'usage', () => stores.usage.flush());
     // For the instances alone: in usage, an edge has counted what it handed over.
     scheduler.every(TRAFFIC_MS, 'traffic of control', async () => runtime.reportTraffic(instanceClient.traffic()));

@@ -1,21 +1,29 @@
-/** A host of several nodes on free ports: a PostgreSQL, a chain that all of them reach, and a data folder each. */
+/** A host of several nodes on free ports: a PostgreSQL, an S3, a chain that all of them reach, and a data folder each. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { copyFile, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PostgresServer } from '../../registry/support/postgres-server.ts';
+import { postgresPrograms } from './databases.ts';
 import { type LocalNetworkFile, startHost, type TestHost, until } from './host.ts';
 import { startTestNetwork, stopTestNetwork, type TestNetwork } from './local-network.ts';
 import { freePort } from './ports.ts';
+import { available } from './programs.ts';
+import { Radosgw } from './radosgw.ts';
 
 const HAPROXY = fileURLToPath(new URL('../../../config/cluster/haproxy.cfg', import.meta.url));
 /** That of Base Sepolia, by which nodes take the chain for it. */
 const CHAIN_ID = 84_532;
 const RECIPIENT = '0x00000000000000000000000000000000000000aa';
 
+/** Whether this machine has what a cluster needs. */
+export const clusterPrograms = (): boolean =>
+  Boolean(postgresPrograms()) && available('radosgw') && available('ceph-osd');
+
 export class Cluster {
   readonly postgres: PostgresServer;
+  readonly storage: Radosgw;
   /** That all nodes pay on. */
   readonly chain: TestNetwork;
   readonly #folder: string;
@@ -24,8 +32,15 @@ export class Cluster {
   readonly nodes: TestHost[] = [];
   #balancer: ChildProcess | undefined;
 
-  private constructor(parts: { postgres: PostgresServer; chain: TestNetwork; folder: string; publicPort: number }) {
+  private constructor(parts: {
+    postgres: PostgresServer;
+    storage: Radosgw;
+    chain: TestNetwork;
+    folder: string;
+    publicPort: number;
+  }) {
     this.postgres = parts.postgres;
+    this.storage = parts.storage;
     this.chain = parts.chain;
     this.#folder = parts.folder;
     this.#publicPort = parts.publicPort;
@@ -33,13 +48,14 @@ export class Cluster {
   }
 
   static async start(): Promise<Cluster> {
-    const [postgres, chain, folder, publicPort] = await Promise.all([
+    const [postgres, storage, chain, folder, publicPort] = await Promise.all([
       PostgresServer.start(),
+      Radosgw.start(),
       startTestNetwork({ payments: { localChainId: CHAIN_ID } }),
       mkdtemp(path.join(tmpdir(), 'tp-cluster-')),
       freePort(),
     ]);
-    return new Cluster({ postgres, chain, folder, publicPort });
+    return new Cluster({ postgres, storage, chain, folder, publicPort });
   }
 
   /** As clients in tests know a network. */
@@ -107,7 +123,15 @@ export class Cluster {
   readonly #key = 'a key of thirty-two characters, or more';
 
   get #secrets(): Record<string, string> {
-    return { TURNPIKE_CLUSTER_DATABASE: this.database, TURNPIKE_CLUSTER_KEY: this.#key };
+    const { endpoint, bucket, accessKey, secretKey } = this.storage.settings('cluster');
+    return {
+      TURNPIKE_CLUSTER_DATABASE: this.database,
+      TURNPIKE_CLUSTER_KEY: this.#key,
+      TURNPIKE_CLUSTER_STORAGE_ENDPOINT: endpoint,
+      TURNPIKE_CLUSTER_STORAGE_BUCKET: bucket,
+      TURNPIKE_CLUSTER_STORAGE_ACCESS_KEY: accessKey,
+      TURNPIKE_CLUSTER_STORAGE_SECRET_KEY: secretKey,
+    };
   }
 
   /** The settings of a node, for commands. */
@@ -132,7 +156,7 @@ export class Cluster {
   async stop(): Promise<void> {
     this.#balancer?.kill('SIGKILL');
     await Promise.all(this.nodes.map((node) => node.stop()));
-    await this.postgres.stop();
+    await Promise.all([this.postgres.stop(), this.storage.stop()]);
     await stopTestNetwork(this.chain);
     await rm(this.#folder, { recursive: true, force: true });
   }

@@ -181,8 +181,6 @@ export function updateEndpoint(deps: ControlDeps, parse: DeploymentParser): Endp
     tenant: string,
   ): Promise<Partial<Pick<DeploymentSettings, 'assets'>>> {
     if (!assets) return assets === null ? { assets } : {};
-    if (deps.severalNodes)
-      throw fieldProblem('/assets', 'are on one node, and this host has several: put them into the code');
     const { files, headers, redirects, ...settings } = assets;
     return { assets: { list: await deps.assets.keep(tenant, { files, headers, redirects }), ...settings } };
   }

@@ -1,12 +1,3 @@
--- The code of versions, for nodes that have not seen it yet: one text in pieces, so that no write takes long.
-CREATE TABLE code_parts (
-  digest TEXT NOT NULL,
-  part INTEGER NOT NULL,
-  body TEXT NOT NULL,
-  put_at INTEGER NOT NULL,
-  PRIMARY KEY (digest, part)
-);
-
 -- Nodes by the names that their operator gave them. `node` is the id of the last start, by which its lease is called.
 CREATE TABLE nodes (
   name TEXT NOT NULL PRIMARY KEY,
@@ -14,7 +5,11 @@ CREATE TABLE nodes (
   version TEXT NOT NULL,
   started_at INTEGER NOT NULL,
   draining INTEGER NOT NULL DEFAULT 0,
-  removed INTEGER NOT NULL DEFAULT 0
+  removed INTEGER NOT NULL DEFAULT 0,
+  -- By which other nodes call it, where it listens for them, and what it shows them. NULL: it is none of them (yet).
+  number INTEGER UNIQUE,
+  address TEXT,
+  certificate TEXT
 );
 
 CREATE TRIGGER nodes_heard AFTER INSERT OR UPDATE OR DELETE ON nodes
